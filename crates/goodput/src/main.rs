@@ -1,0 +1,3 @@
+//! The `goodput` command.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The run folder and the self-contained HTML report drawn from it.
+
+pub mod model;

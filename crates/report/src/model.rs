@@ -1,0 +1,314 @@
+//! What a run folder says: the schema of `run.json`, `samples.jsonl` and `findings.json`.
+//!
+//! Users script on these files: a key is never renamed or given another unit without raising
+//! [`SCHEMA_VERSION`]. Units stand in the key names. Unknown keys are ignored on reading, so that an
+//! older goodput reads a newer run; missing optional keys read as absent.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the files' layout.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// `run.json`: one run of one verb.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// The verb, such as `doctor`.
+    pub verb: String,
+    /// Name of the run: the path's or the far host's.
+    pub name: String,
+    /// How the run ended.
+    pub state: RunState,
+    /// What was typed.
+    pub command_line: Vec<String>,
+    /// Version of goodput.
+    pub goodput_version: String,
+    /// Start, RFC 3339 UTC.
+    pub started_utc: String,
+    /// End, RFC 3339 UTC.
+    pub finished_utc: Option<String>,
+    /// Seed of the path's random stages.
+    pub seed: Option<u64>,
+    /// The machines.
+    pub hosts: Vec<HostFacts>,
+    /// The path, as configured (lab) or as found (real hosts).
+    pub path: Option<PathFacts>,
+    /// Measurements in the order they were made: before, after.
+    pub phases: Vec<Phase>,
+    /// What all of it means.
+    pub verdict: Option<Verdict>,
+    /// Why a run failed.
+    pub error: Option<String>,
+}
+
+/// How a run ended. A run that was killed stays `running`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// Under way, or killed without a chance to say so.
+    #[default]
+    Running,
+    /// Finished.
+    Done,
+    /// Ended by an error.
+    Failed,
+    /// Stopped by the user.
+    Interrupted,
+}
+
+/// Facts of one machine or lab host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostFacts {
+    /// `near` (where the command ran) or `far`.
+    pub role: String,
+    /// Name in the path file, or host name.
+    pub name: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu_model: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Load average over one minute at the start, times 100.
+    pub load_1min_percent: u32,
+    /// Interfaces that carried the run.
+    pub nics: Vec<NicFacts>,
+    /// `net.ipv4.tcp_rmem`: min, default, max bytes.
+    pub tcp_rmem_bytes: Option<[u64; 3]>,
+    /// `net.ipv4.tcp_wmem`: min, default, max bytes.
+    pub tcp_wmem_bytes: Option<[u64; 3]>,
+    /// Congestion control in use.
+    pub congestion_control: Option<String>,
+}
+
+/// Facts of one interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NicFacts {
+    /// Interface name.
+    pub name: String,
+    /// MTU.
+    pub mtu_bytes: u32,
+    /// Driver or kind (`veth`), if known.
+    pub driver: Option<String>,
+    /// Link speed, if the driver says it.
+    pub speed_bits_per_second: Option<u64>,
+}
+
+/// The path between the hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathFacts {
+    /// Path file, if the run had one.
+    pub file: Option<String>,
+    /// Its text, so that the run can be made again.
+    pub text: Option<String>,
+    /// One line on what the path is.
+    pub title: Option<String>,
+    /// Where the numbers come from: `configured` or `measured`.
+    pub source: String,
+    /// Bottleneck rate on the wire.
+    pub rate_bits_per_second: Option<u64>,
+    /// TCP payload that the rate can carry after all headers, preamble and gap.
+    pub achievable_bits_per_second: Option<u64>,
+    /// Configured delay towards the far host.
+    pub delay_forward_ns: Option<u64>,
+    /// Configured delay towards the near host.
+    pub delay_backward_ns: Option<u64>,
+    /// Round trip of an idle path, measured.
+    pub rtt_idle_ns: Option<u64>,
+    /// Bottleneck queue.
+    pub queue_bytes: Option<u64>,
+    /// Random loss, share of frames towards the far host.
+    pub loss_forward: f64,
+    /// Random loss towards the near host.
+    pub loss_backward: f64,
+    /// MTU.
+    pub mtu_bytes: Option<u32>,
+    /// Rate times idle round trip.
+    pub bdp_bytes: Option<u64>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Phase {
+    /// `before` or `after`.
+    pub name: String,
+    /// What was set for this phase, ready to read: `net.ipv4.tcp_rmem = 4096 65536 65536`.
+    pub settings: Vec<String>,
+    /// `up` (near sends) or `down`.
+    pub direction: String,
+    /// Parallel connections.
+    pub streams: u32,
+    /// Congestion control of the sender.
+    pub congestion_control: String,
+    /// Time from first to last byte.
+    pub duration_ns: u64,
+    /// Ramp-up left out of `goodput_bits_per_second`.
+    pub ramp_ns: u64,
+    /// Idle round trip just before the transfer.
+    pub rtt_idle_ns: u64,
+    /// What was predicted before the first byte, if anything could be.
+    pub predicted_bits_per_second: Option<u64>,
+    /// How: the formula with its numbers.
+    pub predicted_from: Option<String>,
+    /// Payload received per second after the ramp.
+    pub goodput_bits_per_second: u64,
+    /// Payload received per second over the whole transfer.
+    pub goodput_whole_bits_per_second: u64,
+    /// Payload bytes received.
+    pub bytes_received: u64,
+    /// Data segments sent, retransmissions included.
+    pub segments_sent: u64,
+    /// Data segments retransmitted.
+    pub segments_retransmitted: u64,
+    /// Where the sender's time went.
+    pub shares: Shares,
+    /// CPU time of the sending process' threads.
+    pub cpu_sender_ns: u64,
+    /// CPU time of the receiving process' threads.
+    pub cpu_receiver_ns: u64,
+    /// The lab's own accuracy, where a lab carried the path.
+    pub certificate: Option<Certificate>,
+    /// The same path measured by another tool in the same run.
+    pub observers: Vec<Observer>,
+}
+
+/// Shares of the sender's time, each in 0..=1, summing to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Shares {
+    /// Nothing to send.
+    pub application: f64,
+    /// Held back by the peer's window.
+    pub receive_window: f64,
+    /// Held back by the own send buffer.
+    pub send_buffer: f64,
+    /// Held back by congestion window or pacing: the network.
+    pub network: f64,
+}
+
+/// Another tool's number for the same path.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Observer {
+    /// Tool with version, such as `iperf 3.12`.
+    pub tool: String,
+    /// Command line.
+    pub command: String,
+    /// Payload received per second after the same ramp.
+    pub goodput_bits_per_second: u64,
+}
+
+/// What the lab says of itself: was the path what the path file says?
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Certificate {
+    /// False when the lab fell behind: then no verdict on the path may rest on this phase.
+    pub trusted: bool,
+    /// What was wrong, a line each.
+    pub problems: Vec<String>,
+    /// Probe frames compared.
+    pub probes: u64,
+    /// Probe frames that never arrived though the path did not drop them.
+    pub probes_lost: u64,
+    /// One-way delay error of probes by the hosts' kernel timestamps: 50th percentile.
+    pub delay_error_p50_ns: i64,
+    /// 99th percentile.
+    pub delay_error_p99_ns: i64,
+    /// Largest.
+    pub delay_error_max_ns: i64,
+    /// Frames that the forwarder carried.
+    pub frames: u64,
+    /// Of these, sent more than 1 ms after their time by the forwarder's own clock.
+    pub frames_late: u64,
+    /// Frames the lab itself lost (memory, kernel queues); must be 0.
+    pub frames_lost_by_lab: u64,
+    /// Segments that the path dropped on purpose: random loss.
+    pub segments_lost_random: u64,
+    /// Segments that the path dropped at a full queue.
+    pub segments_lost_queue: u64,
+    /// Deepest bottleneck queue.
+    pub queue_max_bytes: u64,
+    /// CPU time of the forwarding thread.
+    pub cpu_forwarder_ns: u64,
+    /// Memory set aside for frames in flight.
+    pub memory_bytes: u64,
+}
+
+/// What the run means.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Verdict {
+    /// One sentence for a busy reader.
+    pub sentence: String,
+    /// Machine-readable name of the main cause, as in `findings.json`.
+    pub cause: Option<String>,
+    /// The path gives what it can.
+    pub healthy: bool,
+    /// False when the measurement cannot carry a verdict.
+    pub conclusive: bool,
+}
+
+/// One entry of `findings.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FindingRecord {
+    /// Phase that it was found in.
+    pub phase: String,
+    /// `send_buffer`, `receive_window`, `loss`, `bottleneck_reached`, `application`, ...
+    pub cause: String,
+    /// One sentence.
+    pub title: String,
+    /// 0..=1: how sure.
+    pub confidence: f64,
+    /// 0..=1: share of the time lost to this cause.
+    pub share: f64,
+    /// Facts that show it, a line each with their numbers.
+    pub evidence: Vec<String>,
+    /// What to do, if anything.
+    pub remedy: Option<RemedyRecord>,
+}
+
+/// What to change and what it would give.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RemedyRecord {
+    /// One sentence.
+    pub summary: String,
+    /// Which host: `near`, `far`, `both` or `network`.
+    pub host: String,
+    /// Lines for /etc/sysctl.d, ready to copy.
+    pub sysctl: Vec<String>,
+    /// Flags of goodput or other commands that do the same without privileges.
+    pub flags: Vec<String>,
+    /// Goodput to expect afterwards.
+    pub predicted_bits_per_second: Option<u64>,
+    /// How that was computed.
+    pub predicted_from: Option<String>,
+    /// What it costs.
+    pub cost: String,
+}
+
+/// One line of `samples.jsonl`: a reading of one connection at one end. The fields of
+/// `wire::tcp_info::TcpInfo` follow under their own names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampleRecord {
+    /// Phase.
+    pub phase: String,
+    /// `sender` or `receiver`.
+    pub end: String,
+    /// Connection number from 0.
+    pub stream: u32,
+    /// Time since the transfer's start at that end.
+    pub t_ns: u64,
+    /// Payload bytes that the application had handed over (sender) or taken (receiver).
+    pub app_bytes: u64,
+    /// The kernel's fields by name.
+    #[serde(flatten)]
+    pub tcp_info: std::collections::BTreeMap<String, u64>,
+}
