@@ -1,1 +1,18 @@
 //! Pseudo long fat networks out of network namespaces, run in real time by the link machines.
+//!
+//! A [`PathFile`] names two hosts and the link between them. [`Lab::up`] makes the hosts (namespaces
+//! with a veth each), starts the forwarding thread that carries real frames of real kernels through
+//! the pure machines of the `link` crate, and [`Lab::begin_phase`] opens a phase at whose end the lab
+//! certifies its own accuracy by the hosts' kernel stamps.
+
+mod certificate;
+mod forward;
+mod lab;
+pub mod path;
+mod probe;
+mod store;
+
+pub use certificate::Certificate;
+pub use forward::{DirectionCounts, LATE};
+pub use lab::{Host, Lab, LabError, Phase};
+pub use path::{PathError, PathFile};

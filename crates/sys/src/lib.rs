@@ -1,1 +1,18 @@
-//! Kernel calls: namespaces, netlink, packet sockets, socket options, timestamps. All unsafe code lives here.
+//! Kernel calls: namespaces, netlink, packet sockets, socket options, timestamps.
+//!
+//! All unsafe code of the project lives in this crate. Each wrapper names the man page or kernel
+//! file it follows, and its types keep the invariants that the call needs.
+
+#![allow(
+    unsafe_code,
+    reason = "this is the one crate that talks to the kernel directly"
+)]
+
+pub mod clock;
+pub mod host;
+pub mod netlink;
+pub mod netns;
+pub mod packet;
+pub mod sched;
+pub mod stamp;
+pub mod tcp;

@@ -87,7 +87,10 @@ impl Duration {
     }
 
     /// The span in seconds, for models and pictures; never for schedules.
-    #[allow(clippy::cast_precision_loss, reason = "53 bits of nanoseconds are 104 days")]
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "53 bits of nanoseconds are 104 days"
+    )]
     pub fn as_s_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -200,7 +203,11 @@ pub struct ParseError {
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' {}; expected {}", self.text, self.problem, self.expected)
+        write!(
+            f,
+            "'{}' {}; expected {}",
+            self.text, self.problem, self.expected
+        )
     }
 }
 
@@ -278,10 +285,15 @@ fn parse_quantity(
     units: &[(&str, u64)],
     expected: &'static str,
 ) -> Result<u64, ParseError> {
-    let fail = |problem: String| ParseError { text: text.to_owned(), problem, expected };
+    let fail = |problem: String| ParseError {
+        text: text.to_owned(),
+        problem,
+        expected,
+    };
     let trimmed = text.trim();
-    let digits_end =
-        trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let digits_end = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(digits_end);
     let unit = unit.trim_start();
     if number.is_empty() {
@@ -298,7 +310,13 @@ fn parse_quantity(
         return Err(fail("is not a decimal number".to_owned()));
     }
     let too_large = || fail("is too large".to_owned());
-    let parse = |s: &str| if s.is_empty() { Ok(0) } else { s.parse::<u128>() };
+    let parse = |s: &str| {
+        if s.is_empty() {
+            Ok(0)
+        } else {
+            s.parse::<u128>()
+        }
+    };
     let whole = parse(whole).map_err(|_| too_large())?;
     let fraction_value = parse(fraction).map_err(|_| too_large())?;
     let ten_to = 10_u128.pow(u32::try_from(fraction.len()).map_err(|_| too_large())?);
@@ -306,9 +324,12 @@ fn parse_quantity(
     if !scaled_fraction.is_multiple_of(ten_to) {
         return Err(fail("is finer than the smallest unit".to_owned()));
     }
-    let value =
-        whole.checked_mul(u128::from(scale)).and_then(|v| v.checked_add(scaled_fraction / ten_to));
-    value.and_then(|v| u64::try_from(v).ok()).ok_or_else(too_large)
+    let value = whole
+        .checked_mul(u128::from(scale))
+        .and_then(|v| v.checked_add(scaled_fraction / ten_to));
+    value
+        .and_then(|v| u64::try_from(v).ok())
+        .ok_or_else(too_large)
 }
 
 impl fmt::Display for Rate {
@@ -329,7 +350,16 @@ impl fmt::Display for Rate {
 
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_scaled(f, self.0, &[(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")])
+        write_scaled(
+            f,
+            self.0,
+            &[
+                (1_000_000_000, "s"),
+                (1_000_000, "ms"),
+                (1_000, "us"),
+                (1, "ns"),
+            ],
+        )
     }
 }
 
@@ -358,7 +388,10 @@ impl fmt::Display for Bytes {
 
 /// Four significant digits in the largest unit that leaves at least 1 before the point.
 fn write_scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[(u64, &str)]) -> fmt::Result {
-    let mut chosen = units.iter().position(|&(scale, _)| value >= scale).unwrap_or(units.len() - 1);
+    let mut chosen = units
+        .iter()
+        .position(|&(scale, _)| value >= scale)
+        .unwrap_or(units.len() - 1);
     // 999.96 would round to 1000.0: take the next unit instead.
     if chosen > 0 && value >= units[chosen - 1].0 - units[chosen - 1].0 / 20_000 {
         chosen -= 1;
@@ -387,9 +420,18 @@ mod tests {
 
     #[test]
     fn quantities_parse_with_their_unit() {
-        assert_eq!("10Gb/s".parse(), Ok(Rate::from_bits_per_second(10_000_000_000)));
-        assert_eq!("9.2857Gb/s".parse(), Ok(Rate::from_bits_per_second(9_285_700_000)));
-        assert_eq!("950 MB/s".parse(), Ok(Rate::from_bits_per_second(7_600_000_000)));
+        assert_eq!(
+            "10Gb/s".parse(),
+            Ok(Rate::from_bits_per_second(10_000_000_000))
+        );
+        assert_eq!(
+            "9.2857Gb/s".parse(),
+            Ok(Rate::from_bits_per_second(9_285_700_000))
+        );
+        assert_eq!(
+            "950 MB/s".parse(),
+            Ok(Rate::from_bits_per_second(7_600_000_000))
+        );
         assert_eq!("42.5ms".parse(), Ok(Duration::from_us(42_500)));
         assert_eq!("560ns".parse(), Ok(Duration::from_ns(560)));
         assert_eq!("64KiB".parse(), Ok(Bytes::new(65_536)));
@@ -407,9 +449,18 @@ mod tests {
 
     #[test]
     fn hostile_numbers_are_refused() {
-        for text in
-            ["", "ms", "-5ms", "1e3ms", "1..5s", ".s", "99999999999999999999h", "0.5ns", "5 m", "1,5s"]
-        {
+        for text in [
+            "",
+            "ms",
+            "-5ms",
+            "1e3ms",
+            "1..5s",
+            ".s",
+            "99999999999999999999h",
+            "0.5ns",
+            "5 m",
+            "1,5s",
+        ] {
             assert!(text.parse::<Duration>().is_err(), "{text}");
         }
         let long = format!("0.{}s", "0".repeat(5_000));
@@ -418,15 +469,27 @@ mod tests {
 
     #[test]
     fn the_largest_value_parses_and_one_more_does_not() {
-        assert_eq!("18446744073709551615ns".parse(), Ok(Duration::from_ns(u64::MAX)));
+        assert_eq!(
+            "18446744073709551615ns".parse(),
+            Ok(Duration::from_ns(u64::MAX))
+        );
         assert!("18446744073709551616ns".parse::<Duration>().is_err());
     }
 
     #[test]
     fn four_digits_are_printed_in_the_fitting_unit() {
-        assert_eq!(Rate::from_bits_per_second(949_284_671).to_string(), "949.3 Mb/s");
-        assert_eq!(Rate::from_bits_per_second(999_999_999).to_string(), "1 Gb/s");
-        assert_eq!(Rate::from_bits_per_second(1_000_000_000).to_string(), "1 Gb/s");
+        assert_eq!(
+            Rate::from_bits_per_second(949_284_671).to_string(),
+            "949.3 Mb/s"
+        );
+        assert_eq!(
+            Rate::from_bits_per_second(999_999_999).to_string(),
+            "1 Gb/s"
+        );
+        assert_eq!(
+            Rate::from_bits_per_second(1_000_000_000).to_string(),
+            "1 Gb/s"
+        );
         assert_eq!(Rate::from_bits_per_second(0).to_string(), "0 b/s");
         assert_eq!(Duration::from_us(85_020).to_string(), "85.02 ms");
         assert_eq!(Bytes::new(65_536).to_string(), "64 KiB");
@@ -439,6 +502,9 @@ mod tests {
         let rtt = Duration::from_ms(85);
         assert_eq!(rate.bytes_in(rtt), Bytes::new(10_625_000));
         assert_eq!(Rate::average(Bytes::new(10_625_000), rtt), rate);
-        assert_eq!(Rate::average(Bytes::new(1), Duration::ZERO), Rate::default());
+        assert_eq!(
+            Rate::average(Bytes::new(1), Duration::ZERO),
+            Rate::default()
+        );
     }
 }

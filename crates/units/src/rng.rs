@@ -16,7 +16,9 @@ impl Rng {
     /// The generator that `seed` names; every seed, zero included, is good.
     pub fn new(seed: u64) -> Self {
         let mut s = seed;
-        Self { state: std::array::from_fn(|_| splitmix64(&mut s)) }
+        Self {
+            state: std::array::from_fn(|_| splitmix64(&mut s)),
+        }
     }
 
     /// The next word, uniform over all u64.
@@ -62,7 +64,9 @@ mod tests {
 
     #[test]
     fn xoshiro_matches_the_reference_from_state_1_2_3_4() {
-        let mut rng = Rng { state: [1, 2, 3, 4] };
+        let mut rng = Rng {
+            state: [1, 2, 3, 4],
+        };
         let first: Vec<u64> = (0..4).map(|_| rng.next_u64()).collect();
         assert_eq!(first, [11_520, 0, 1_509_978_240, 1_215_971_899_390_074_240]);
     }

@@ -20,8 +20,14 @@ impl Serialiser {
     /// # Panics
     /// When the rate is zero: nothing would ever leave.
     pub fn new(rate: Rate) -> Self {
-        assert!(rate.as_bits_per_second() > 0, "a serialiser needs a rate above zero");
-        Self { rate_bits_per_second: rate.as_bits_per_second(), remainder: 0 }
+        assert!(
+            rate.as_bits_per_second() > 0,
+            "a serialiser needs a rate above zero"
+        );
+        Self {
+            rate_bits_per_second: rate.as_bits_per_second(),
+            remainder: 0,
+        }
     }
 
     /// The time that the next `wire_bytes` occupy the medium.
@@ -34,6 +40,11 @@ impl Serialiser {
     /// Forgets the remainder: the medium fell idle, and the next frame starts a new busy period.
     pub fn reset(&mut self) {
         self.remainder = 0;
+    }
+
+    /// Numerator of the fraction of a nanosecond still owed, over the rate in bits/s.
+    pub const fn remainder(&self) -> u64 {
+        self.remainder
     }
 
     /// The rate.

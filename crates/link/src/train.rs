@@ -1,0 +1,166 @@
+//! A train: n wire segments of one size with their times, in a few words.
+//!
+//! Kernels hand over GSO super-packets of up to 64 KiB. A train describes a run of such a packet's
+//! segments exactly: segment k's last bit arrives at
+//! `first + floor((remainder + k * step) / rate)` nanoseconds. All segments of a train have one wire
+//! size, so a super-packet with a shorter last segment is two trains.
+
+use units::{Duration, Instant};
+
+/// A run of segments of one frame, each of the same size on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Train {
+    /// The driver's name for the frame that the segments belong to.
+    pub handle: u64,
+    /// Index of the first segment within the frame.
+    pub first: u16,
+    /// Number of segments, at least 1.
+    pub count: u16,
+    /// Size of each segment on the wire: preamble, frame, FCS and gap.
+    pub wire_bytes: u32,
+    /// Flow that the frame belongs to (a hash; 0 when unknown).
+    pub flow: u32,
+    /// When the first segment is there, last bit included.
+    pub at: Instant,
+    /// How the others follow.
+    pub spacing: Spacing,
+}
+
+/// The time between segments as an exact fraction: `step / rate` nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spacing {
+    /// Nanoseconds times rate from one segment to the next.
+    step: u64,
+    /// Bits per second, at least 1.
+    rate: u64,
+    /// Fraction of a nanosecond by which the first segment is later than `at`, times rate.
+    remainder: u64,
+}
+
+impl Spacing {
+    /// All segments at once, as a host hands them over.
+    pub const TOGETHER: Self = Self {
+        step: 0,
+        rate: 1,
+        remainder: 0,
+    };
+
+    /// Back to back at `rate_bits_per_second`, with the first segment's fraction of a nanosecond.
+    ///
+    /// # Panics
+    /// When the rate is zero or the remainder is not below it.
+    pub fn back_to_back(wire_bytes: u32, rate_bits_per_second: u64, remainder: u64) -> Self {
+        assert!(
+            remainder < rate_bits_per_second,
+            "a remainder is below its divisor"
+        );
+        let step = u64::from(wire_bytes) * 8 * 1_000_000_000;
+        Self {
+            step,
+            rate: rate_bits_per_second,
+            remainder,
+        }
+    }
+
+    /// True when all segments come at once.
+    pub const fn is_together(&self) -> bool {
+        self.step == 0
+    }
+
+    fn after(&self, k: u16) -> (Duration, u64) {
+        if self.step == 0 {
+            return (Duration::ZERO, self.remainder);
+        }
+        let total = u128::from(self.remainder) + u128::from(k) * u128::from(self.step);
+        let rate = u128::from(self.rate);
+        let whole = u64::try_from(total / rate).unwrap_or(u64::MAX);
+        // The remainder is below the rate, which is a u64.
+        let remainder = u64::try_from(total % rate).unwrap_or(0);
+        (Duration::from_ns(whole), remainder)
+    }
+}
+
+impl Train {
+    /// When segment `k` of this train (from 0) is there.
+    pub fn time_of(&self, k: u16) -> Instant {
+        self.at + self.spacing.after(k).0
+    }
+
+    /// Segments [from, from + count) of this train as a train of their own.
+    ///
+    /// # Panics
+    /// When the range is empty or reaches past the end.
+    #[must_use]
+    pub fn part(&self, from: u16, count: u16) -> Self {
+        let end = u32::from(from) + u32::from(count);
+        assert!(
+            count > 0 && end <= u32::from(self.count),
+            "a part lies inside its train"
+        );
+        let (shift, remainder) = self.spacing.after(from);
+        Self {
+            first: self.first + from,
+            count,
+            at: self.at + shift,
+            spacing: Spacing {
+                remainder,
+                ..self.spacing
+            },
+            ..*self
+        }
+    }
+
+    /// The train `by` later.
+    #[must_use]
+    pub fn delayed(&self, by: Duration) -> Self {
+        Self {
+            at: self.at + by,
+            ..*self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn train() -> Train {
+        Train {
+            handle: 1,
+            first: 0,
+            count: 44,
+            wire_bytes: 1538,
+            flow: 0,
+            at: Instant::from_ns(100),
+            spacing: Spacing::back_to_back(1538, 10_000_000_000, 0),
+        }
+    }
+
+    #[test]
+    fn segments_follow_at_the_exact_fraction() {
+        let t = train();
+        let times: Vec<u64> = (0..6).map(|k| t.time_of(k).as_ns()).collect();
+        assert_eq!(times, [100, 1330, 2560, 3791, 5021, 6252]);
+    }
+
+    #[test]
+    fn a_part_keeps_every_segments_time() {
+        let t = train();
+        for from in 0..44 {
+            let part = t.part(from, 44 - from);
+            for k in 0..part.count {
+                assert_eq!(
+                    part.time_of(k),
+                    t.time_of(from + k),
+                    "from {from}, segment {k}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "inside its train")]
+    fn a_part_past_the_end_is_refused() {
+        let _ = train().part(40, 5);
+    }
+}

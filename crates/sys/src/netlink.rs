@@ -1,0 +1,278 @@
+//! Route netlink, as much of it as a lab needs: veth pairs, addresses, neighbours, counters.
+//!
+//! Blocking requests on one socket, each acknowledged by the kernel before the next is sent.
+//!
+//! Sources: rtnetlink(7), netlink(7), Linux drivers/net/veth.c.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::net::{AddressFamily as SocketFamily, SocketFlags, SocketType};
+
+/// A hardware address.
+pub type Mac = [u8; 6];
+
+/// One end of a veth pair to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct VethEnd<'a> {
+    /// Interface name, at most 15 bytes.
+    pub name: &'a str,
+    /// Hardware address.
+    pub mac: Mac,
+    /// Namespace that the end is born in.
+    pub netns: BorrowedFd<'a>,
+}
+
+/// Counters of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Packets that came in.
+    pub rx_packets: u64,
+    /// Packets that went out.
+    pub tx_packets: u64,
+    /// Packets dropped on the way in (a full backlog among others).
+    pub rx_dropped: u64,
+    /// Packets dropped on the way out.
+    pub tx_dropped: u64,
+}
+
+/// A route netlink socket in the namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Netlink {
+    fd: OwnedFd,
+    sequence: u32,
+}
+
+impl Netlink {
+    /// Opens a socket in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// As socket(2).
+    pub fn open() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        // NETLINK_ROUTE is protocol 0, which is what `None` means.
+        let fd = rustix::net::socket_with(SocketFamily::NETLINK, SocketType::RAW, flags, None)?;
+        Ok(Self { fd, sequence: 0 })
+    }
+
+    /// Makes a veth pair, each end in its own namespace, both down.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_ADMIN over both namespaces; `EOPNOTSUPP` in a kernel without veth;
+    /// `EEXIST` when a name is taken.
+    pub fn add_veth(&mut self, a: VethEnd<'_>, b: VethEnd<'_>) -> io::Result<()> {
+        let end = |e: VethEnd<'_>| {
+            vec![
+                LinkAttribute::IfName(e.name.to_owned()),
+                LinkAttribute::Address(e.mac.to_vec()),
+                LinkAttribute::NetNsFd(e.netns.as_raw_fd()),
+            ]
+        };
+        let mut peer = LinkMessage::default();
+        peer.attributes = end(b);
+        let mut link = LinkMessage::default();
+        link.attributes = end(a);
+        link.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]));
+        self.request(
+            RouteNetlinkMessage::NewLink(link),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+        .map(drop)
+    }
+
+    /// Index of the interface `name`.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none.
+    pub fn index_of(&mut self, name: &str) -> io::Result<u32> {
+        Ok(self.link(name)?.header.index)
+    }
+
+    /// Counters of the interface `name`.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none.
+    pub fn counters(&mut self, name: &str) -> io::Result<LinkCounters> {
+        let link = self.link(name)?;
+        let stats = link.attributes.iter().find_map(|a| match a {
+            LinkAttribute::Stats64(s) => Some(s),
+            _ => None,
+        });
+        let stats = stats.ok_or_else(|| io::Error::other("the kernel sent no link counters"))?;
+        Ok(LinkCounters {
+            rx_packets: stats.rx_packets,
+            tx_packets: stats.tx_packets,
+            rx_dropped: stats.rx_dropped,
+            tx_dropped: stats.tx_dropped,
+        })
+    }
+
+    /// Sets an interface's MTU and brings it up.
+    ///
+    /// # Errors
+    /// `EINVAL` for an MTU that the driver cannot carry.
+    pub fn set_up(&mut self, name: &str, mtu_bytes: Option<u32>) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = self.index_of(name)?;
+        link.header.flags = LinkFlags::Up;
+        link.header.change_mask = LinkFlags::Up;
+        link.attributes.extend(mtu_bytes.map(LinkAttribute::Mtu));
+        self.request(RouteNetlinkMessage::SetLink(link), 0)
+            .map(drop)
+    }
+
+    /// Gives an interface an IPv4 address with its prefix.
+    ///
+    /// # Errors
+    /// `EEXIST` when it has the address.
+    pub fn add_address(&mut self, name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.prefix_len = prefix;
+        message.header.index = self.index_of(name)?;
+        message.attributes = vec![
+            AddressAttribute::Local(IpAddr::V4(address)),
+            AddressAttribute::Address(IpAddr::V4(address)),
+        ];
+        self.request(
+            RouteNetlinkMessage::NewAddress(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+        .map(drop)
+    }
+
+    /// Writes a permanent neighbour entry, so that no ARP crosses the path.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn add_neighbour(&mut self, name: &str, address: Ipv4Addr, mac: Mac) -> io::Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.ifindex = self.index_of(name)?;
+        message.header.state = NeighbourState::Permanent;
+        message.attributes = vec![
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)),
+            NeighbourAttribute::LinkLayerAddress(mac.to_vec()),
+        ];
+        self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
+            .map(drop)
+    }
+
+    fn link(&mut self, name: &str) -> io::Result<LinkMessage> {
+        let mut ask = LinkMessage::default();
+        ask.attributes = vec![LinkAttribute::IfName(name.to_owned())];
+        match self.request(RouteNetlinkMessage::GetLink(ask), 0)? {
+            Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
+            _ => Err(io::Error::other(
+                "the kernel answered a link request with something else",
+            )),
+        }
+    }
+
+    /// Sends one request and reads until its acknowledgement; returns the answer before it, if any.
+    fn request(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Option<RouteNetlinkMessage>> {
+        self.sequence += 1;
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        header.sequence_number = self.sequence;
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        packet.finalize();
+        let mut bytes = vec![0; packet.buffer_len()];
+        packet.serialize(&mut bytes);
+        rustix::net::send(&self.fd, &bytes, rustix::net::SendFlags::empty())?;
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        let mut answer = None;
+        loop {
+            let (read, _) =
+                rustix::net::recv(&self.fd, &mut buffer, rustix::net::RecvFlags::empty())?;
+            let mut rest = &buffer[..read];
+            while rest.len() >= HEADER_BYTES {
+                let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                    .map_err(|e| io::Error::other(format!("unreadable netlink answer: {e}")))?;
+                let length = usize::try_from(reply.header.length).unwrap_or(usize::MAX);
+                let ours = reply.header.sequence_number == self.sequence;
+                match reply.payload {
+                    NetlinkPayload::Error(e) if ours => {
+                        return match e.code {
+                            None => Ok(answer),
+                            Some(_) => Err(e.to_io()),
+                        };
+                    }
+                    NetlinkPayload::InnerMessage(inner) if ours => answer = Some(inner),
+                    _ => {}
+                }
+                let step = length.next_multiple_of(4).clamp(HEADER_BYTES, rest.len());
+                rest = &rest[step..];
+            }
+        }
+    }
+}
+
+/// One link answer with all its attributes is about 2 KiB.
+const RECEIVE_BYTES: usize = 64 * 1024;
+/// struct nlmsghdr.
+const HEADER_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::NetNs;
+
+    #[test]
+    fn a_veth_pair_spans_two_namespaces_and_vanishes_with_them() {
+        let (Ok(a), Ok(b)) = (NetNs::create(), NetNs::create()) else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        use std::os::fd::AsFd;
+        let made = a.run(|| {
+            let mut netlink = Netlink::open()?;
+            netlink.add_veth(
+                VethEnd {
+                    name: "left",
+                    mac: [2, 0, 0, 0, 0, 1],
+                    netns: a.as_fd(),
+                },
+                VethEnd {
+                    name: "right",
+                    mac: [2, 0, 0, 0, 0, 2],
+                    netns: b.as_fd(),
+                },
+            )?;
+            netlink.add_address("left", Ipv4Addr::new(198, 18, 0, 1), 30)?;
+            netlink.set_up("left", Some(9000))?;
+            netlink.counters("left")
+        });
+        assert_eq!(made.unwrap().unwrap().rx_packets, 0);
+        let far = |name: &'static str| b.run(move || Netlink::open()?.index_of(name)).unwrap();
+        assert!(far("right").is_ok());
+        assert_eq!(far("left").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        drop(a);
+        // The kernel tears a namespace down asynchronously: wait for it, bounded.
+        let gone = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            far("right").is_err()
+        });
+        assert!(gone, "the pair outlived its namespace");
+    }
+}

@@ -1,0 +1,139 @@
+//! Network namespaces held by file descriptors alone, and user namespaces for running without root.
+//!
+//! A namespace made here has no name and no mount: it lives as long as a descriptor or a thread in
+//! it does. When the process ends, however it ends, the kernel takes the namespace and every link
+//! in it away. That is the whole clean-up.
+//!
+//! Sources: namespaces(7), network_namespaces(7), user_namespaces(7).
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct NetNs {
+    fd: OwnedFd,
+}
+
+impl NetNs {
+    /// Makes a new, empty namespace (a loopback interface that is down).
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_SYS_ADMIN in the current user namespace.
+    pub fn create() -> io::Result<Self> {
+        let made = thread::Builder::new().name("netns".into()).spawn(|| {
+            // SAFETY: CLONE_NEWNET changes only the calling thread's network namespace; the thread
+            // ends right after and shares no descriptor state that depends on it.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)? };
+            Ok(Self {
+                fd: fs::File::open("/proc/thread-self/ns/net")?.into(),
+            })
+        })?;
+        made.join()
+            .map_err(|_| io::Error::other("the namespace thread panicked"))?
+    }
+
+    /// The namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When procfs is not mounted.
+    pub fn current() -> io::Result<Self> {
+        Ok(Self {
+            fd: fs::File::open("/proc/thread-self/ns/net")?.into(),
+        })
+    }
+
+    /// Moves the calling thread into the namespace. Sockets it opens from then on, and threads it
+    /// starts, belong there.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_SYS_ADMIN over the namespace.
+    pub fn enter(&self) -> io::Result<()> {
+        let kind = Some(LinkNameSpaceType::Network);
+        Ok(rustix::thread::move_into_link_name_space(
+            self.fd.as_fd(),
+            kind,
+        )?)
+    }
+
+    /// Runs `work` on a thread of its own inside the namespace and waits for it.
+    ///
+    /// # Errors
+    /// When the thread cannot start or enter.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                self.enter()?;
+                Ok(work())
+            });
+            worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Makes `command` run inside the namespace and die with the thread that starts it.
+    pub fn place<'c>(&self, command: &'c mut Command) -> io::Result<&'c mut Command> {
+        let fd = self.fd.try_clone()?;
+        let parent = rustix::process::getpid();
+        // SAFETY: the closure runs between fork and exec and makes only the async-signal-safe
+        // system calls setns, prctl and getppid; it owns its descriptor and allocates nothing.
+        unsafe {
+            Ok(command.pre_exec(move || {
+                if libc::setns(fd.as_raw_fd(), libc::CLONE_NEWNET) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // prctl(2): the child is killed when the thread that forked it ends.
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // The parent may have died before the prctl took effect.
+                if libc::getppid() != parent.as_raw_nonzero().get() {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                Ok(())
+            }))
+        }
+    }
+}
+
+impl AsFd for NetNs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Moves the process into a user namespace of its own, in which it may make network namespaces.
+/// Must be called before any thread is started.
+///
+/// # Errors
+/// `EPERM`/`EACCES` or `ENOSPC` where the host forbids or limits user namespaces
+/// (`user.max_user_namespaces`, `kernel.apparmor_restrict_unprivileged_userns`), `EINVAL` when the
+/// process has several threads.
+pub fn become_root_in_user_namespace() -> io::Result<()> {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    // SAFETY: NEWUSER fails with EINVAL unless the process has a single thread (unshare(2)), so no
+    // other thread can observe a half-changed set of credentials.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {gid} 1"))
+}
+
+/// True when the process may make network namespaces as it stands.
+pub fn can_create_namespaces() -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| {
+        sets.effective
+            .contains(rustix::thread::CapabilitySet::SYS_ADMIN)
+    })
+}

@@ -1,0 +1,195 @@
+//! UDP probes whose departure and arrival are stamped by the kernel, not by the program.
+//!
+//! The transmit stamp is taken where the driver takes the frame (SOF_TIMESTAMPING_TX_SOFTWARE, read
+//! back from the error queue with the probe's number), the receive stamp where the kernel first sees
+//! it. So a probe's one-way delay holds neither the sender's nor the receiver's scheduling.
+//!
+//! Source: Linux Documentation/networking/timestamping.rst; veth stamps in veth_xmit.
+
+use std::io;
+use std::mem;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+
+use crate::clock;
+use crate::packet::set_option;
+
+/// A UDP socket with kernel stamps on both directions.
+#[derive(Debug)]
+pub struct StampedSocket {
+    socket: UdpSocket,
+}
+
+/// A received datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamped {
+    /// Bytes written to the buffer.
+    pub len: usize,
+    /// Kernel stamp, CLOCK_REALTIME nanoseconds.
+    pub stamp_realtime_ns: Option<u64>,
+}
+
+/// The departure of one datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Number of the datagram, counted from 0 for each socket.
+    pub id: u32,
+    /// Kernel stamp, CLOCK_REALTIME nanoseconds.
+    pub stamp_realtime_ns: u64,
+}
+
+impl StampedSocket {
+    /// Turns stamps on. From here on the kernel numbers the datagrams sent from 0.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn new(socket: UdpSocket) -> io::Result<Self> {
+        let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE
+            | libc::SOF_TIMESTAMPING_RX_SOFTWARE
+            | libc::SOF_TIMESTAMPING_SOFTWARE
+            | libc::SOF_TIMESTAMPING_OPT_ID
+            | libc::SOF_TIMESTAMPING_OPT_TSONLY
+            | libc::SOF_TIMESTAMPING_OPT_CMSG;
+        let flags = libc::c_int::try_from(flags).unwrap_or(0);
+        set_option(
+            socket.as_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMPING,
+            flags,
+        )?;
+        Ok(Self { socket })
+    }
+
+    /// The socket.
+    pub const fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// Waits for a datagram as long as the socket's read timeout says.
+    ///
+    /// # Errors
+    /// `WouldBlock` or `TimedOut` when none came.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Stamped> {
+        let (len, control) = self.receive_message(buffer, 0)?;
+        Ok(Stamped {
+            len,
+            stamp_realtime_ns: control.stamp,
+        })
+    }
+
+    /// The next departure stamp that the kernel has ready.
+    ///
+    /// # Errors
+    /// As recvmsg(2), except that "none yet" is `Ok(None)`.
+    pub fn departure(&self) -> io::Result<Option<Departure>> {
+        let mut buffer = [0_u8; 128];
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        match self.receive_message(&mut buffer, flags) {
+            Ok((_, control)) => Ok(control
+                .stamp
+                .zip(control.id)
+                .map(|(stamp_realtime_ns, id)| Departure {
+                    id,
+                    stamp_realtime_ns,
+                })),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn receive_message(
+        &self,
+        buffer: &mut [u8],
+        flags: libc::c_int,
+    ) -> io::Result<(usize, Control)> {
+        let mut control = [0_u64; 64];
+        let mut iovec = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        // SAFETY: an all-zero msghdr is valid.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_iov = &raw mut iovec;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        // SAFETY: iovec and control are live, writable and of the stated lengths.
+        let n = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
+        match usize::try_from(n) {
+            Ok(n) => Ok((n, Control::read(&message))),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Control {
+    stamp: Option<u64>,
+    id: Option<u32>,
+}
+
+impl Control {
+    fn read(message: &libc::msghdr) -> Self {
+        let mut out = Self::default();
+        // SAFETY: the kernel filled in msg_control and msg_controllen; CMSG_* stay inside them.
+        let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+        while !header.is_null() {
+            // SAFETY: `header` is non-null and inside the control buffer; the payload of each kind
+            // is the struct that timestamping.rst and ip(7) name, read without alignment.
+            unsafe {
+                match ((*header).cmsg_level, (*header).cmsg_type) {
+                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
+                        let times: [libc::timespec; 3] =
+                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+                        out.stamp = clock::timespec_ns(times[0].tv_sec, times[0].tv_nsec)
+                            .filter(|&ns| ns > 0);
+                    }
+                    (libc::SOL_IP, libc::IP_RECVERR) => {
+                        let error: libc::sock_extended_err =
+                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+                        out.id =
+                            (error.ee_origin == SO_EE_ORIGIN_TIMESTAMPING).then_some(error.ee_data);
+                    }
+                    _ => {}
+                }
+                header = libc::CMSG_NXTHDR(message, header);
+            }
+        }
+        out
+    }
+}
+
+/// Linux include/uapi/linux/errqueue.h.
+const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_datagram_over_loopback_is_stamped_on_both_sides_in_order() {
+        let receiver = StampedSocket::new(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+        receiver
+            .socket()
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let sender = StampedSocket::new(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+        let to = receiver.socket().local_addr().unwrap();
+        for _ in 0..2 {
+            sender.socket().send_to(b"probe", to).unwrap();
+        }
+        let mut buffer = [0; 64];
+        let first = receiver.receive(&mut buffer).unwrap();
+        assert_eq!(&buffer[..first.len], b"probe");
+        let departure = (0..1_000)
+            .find_map(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                sender.departure().unwrap()
+            })
+            .expect("a departure stamp");
+        assert_eq!(departure.id, 0);
+        assert!(departure.stamp_realtime_ns <= first.stamp_realtime_ns.unwrap());
+    }
+}
