@@ -470,7 +470,7 @@ fn check_direction(
     }
     let seed = own
         .seed
-        .or(link.seed.map(|s| s.wrapping_add(number)))
+        .or_else(|| link.seed.map(|s| s.wrapping_add(number)))
         .unwrap_or(number + 1);
     Ok(DirectionSpec {
         rate: rate.map(|r| r.get_ref().0),

@@ -192,9 +192,14 @@ mod tests {
     #[test]
     fn a_full_ring_refuses_and_an_emptied_one_accepts_again() {
         let mut store = FrameStore::new(201, FRAME_MAX);
-        let first = put(&mut store, 100, 1).unwrap();
-        assert!(put(&mut store, 100, 2).is_none());
-        store.release(first, 1);
+        let handles = [
+            put(&mut store, 100, 1).unwrap(),
+            put(&mut store, 100, 2).unwrap(),
+        ];
+        assert!(put(&mut store, 1, 3).is_none());
+        for handle in handles {
+            store.release(handle, 1);
+        }
         assert!(put(&mut store, 100, 3).is_some());
     }
 }

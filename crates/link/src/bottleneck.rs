@@ -171,7 +171,7 @@ impl Stage for Bottleneck {
                 let (departs, remainder) = self.serve(now, train.wire_bytes);
                 run.get_or_insert((k, departs, remainder));
             } else if !end {
-                refused_from.get_or_insert((k, self.queue.bytes(), self.queue.packets()));
+                refused_from.get_or_insert_with(|| (k, self.queue.bytes(), self.queue.packets()));
             }
         }
     }
