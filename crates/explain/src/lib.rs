@@ -1,3 +1,58 @@
 //! Evidence in, findings and remedies out: what limits a TCP transfer and what to change.
+//!
+//! Three questions, three functions:
+//!
+//! * [`predict()`]: before the first byte, what will buffers, round trip and rate allow?
+//! * [`diagnose`]: after the last, what limited the transfer, how sure is that, what would help?
+//! * [`shares`]: where did the sender's time go, by the kernel's own clocks?
+//!
+//! [`models`] holds the formulas behind them. Everything is a pure function of its arguments, so
+//! the same evidence always reads the same; `docs/guide/limits.md` gives each rule with its source
+//! and the case in which it is known to fail.
+//!
+//! ```
+//! use explain::{BufferModel, HostConfig, Limit, PathKnowledge, Setup, predict};
+//!
+//! let host = HostConfig {
+//!     tcp_rmem_bytes: Some([4_096, 131_072, 6_291_456]),
+//!     tcp_wmem_bytes: Some([4_096, 16_384, 4_194_304]),
+//!     ..HostConfig::default()
+//! };
+//! let path = PathKnowledge { bottleneck: "10Gb/s".parse().ok(), ..PathKnowledge::default() };
+//! let expected = predict(&Setup {
+//!     sender: &host,
+//!     receiver: &host,
+//!     path: &path,
+//!     idle_rtt: "85ms".parse().unwrap(),
+//!     streams: 1,
+//!     buffers: BufferModel::LINUX,
+//!     loss_rate: None,
+//! });
+//! assert_eq!(expected.limit, Limit::SendBuffer);
+//! assert_eq!(
+//!     expected.formula,
+//!     "min(3 MiB receive window, 2.796 MB send buffer) / 85 ms = 263.2 Mb/s",
+//! );
+//! ```
 
 #![forbid(unsafe_code)]
+
+pub mod confidence;
+mod diagnose;
+mod evidence;
+mod facts;
+mod finding;
+pub mod models;
+mod predict;
+mod remedy;
+mod rules;
+mod shares;
+mod text;
+
+pub use diagnose::diagnose;
+pub use evidence::{Direction, Evidence, HostConfig, PathKnowledge, Sample, StreamEvidence};
+pub use facts::{Facts, Range};
+pub use finding::{Cause, Diagnosis, Finding, Host, Remedy, RemedyHost, Setting, Verdict};
+pub use models::IpVersion;
+pub use predict::{BufferModel, Limit, Prediction, Setup, Windows, predict};
+pub use shares::{Interval, Shares, intervals, intervals_of_streams, shares, shares_of_streams};

@@ -1,3 +1,105 @@
-//! The `goodput` command.
+//! The `goodput` command: what was typed, what it means, and the exit code.
 
-fn main() {}
+mod board;
+mod cli;
+mod context;
+mod doctor;
+mod failure;
+mod observer;
+mod record;
+mod report_cmd;
+mod reproduce;
+mod serve;
+mod session;
+mod target;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::cli::{Cli, Verb};
+use crate::context::Context;
+use crate::doctor::Plan;
+use crate::failure::{Failure, Verdict};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    match run(&cli) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            // stderr may be closed; there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "goodput: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Verdict {
+    match &cli.verb {
+        Verb::Doctor(args) => {
+            let plan = Plan {
+                verb: "doctor",
+                args: &args.transfer,
+                fix: !args.no_fix,
+            };
+            doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
+        }
+        Verb::Measure(args) => {
+            let plan = Plan {
+                verb: "measure",
+                args: &args.transfer,
+                fix: false,
+            };
+            doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
+        }
+        Verb::Serve(args) => serve::command(args, &start(false)?),
+        Verb::Report(args) => report_cmd::command(args),
+        Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),
+        Verb::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "goodput", &mut text);
+            print_all(&text)
+        }
+        Verb::Man => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(Cli::command())
+                .render(&mut text)
+                .map_err(Failure::here)?;
+            print_all(&text)
+        }
+    }
+}
+
+fn needs_lab(target: Option<&str>) -> bool {
+    target.is_none_or(|t| t.starts_with("lab:"))
+}
+
+/// Prepares the process, in the order that the kernel wants: namespaces before the first thread.
+fn start(lab: bool) -> Result<Context, Failure> {
+    if lab && !sys::netns::can_create_namespaces() {
+        sys::netns::become_root_in_user_namespace().map_err(lab::LabError::NoNamespaces)?;
+    }
+    Context::start().map_err(Failure::here)
+}
+
+fn print_all(text: &[u8]) -> Verdict {
+    io::stdout().write_all(text).map_err(Failure::here)?;
+    Ok(failure::DONE)
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+}

@@ -1,1 +1,77 @@
-//! TCP memory-to-memory measurement between a client and a serve process, with tcp_info from both ends.
+//! TCP memory-to-memory measurement between a client and a serve process, with tcp_info from both
+//! ends.
+//!
+//! A [`Server`] waits on one TCP port for control and data. A [`Client`] connects, learns the far
+//! host's facts, measures the idle round trip, and runs transfers in either direction
+//! ([`Client::run`]); each yields an [`Outcome`] with the bytes, CPU time and `tcp_info` samples of
+//! both ends.
+//!
+//! ```no_run
+//! use measure::{Client, Config, Limits, Server, Stop};
+//! use units::Duration;
+//!
+//! let stop = Stop::new();
+//! let server = Server::bind("127.0.0.1:0".parse().unwrap(), Limits::default())?;
+//! let addr = server.local_addr();
+//! let serving = std::thread::spawn({
+//!     let stop = stop.clone();
+//!     move || server.serve(&stop)
+//! });
+//! let mut client = Client::connect_addr(addr, Duration::from_s(5))?;
+//! let outcome = client.run(&Config::default(), &stop, &mut |progress| {
+//!     eprintln!("{} {}", progress.elapsed, progress.rate);
+//! })?;
+//! println!("{}", outcome.goodput_after_ramp());
+//! stop.stop();
+//! serving.join().unwrap()?;
+//! # Ok::<(), measure::MeasureError>(())
+//! ```
+//!
+//! # The protocol, in short
+//!
+//! Every connection opens with a line of 24 bytes, `goodput-measure 001 ctl\n` (or `dat`, and `srv`
+//! in the server's answer): magic, protocol number, kind. Only the number decides whether two ends
+//! understand each other. On a control connection length-prefixed JSON messages follow, on a data
+//! connection a session token of 16 bytes, the stream's number, then payload until the end of file.
+//! docs/protocol-measure.md has the whole of it; `message` is its parser.
+//!
+//! # Threads and namespaces
+//!
+//! A socket belongs to the network namespace of the thread that creates it, and threads inherit the
+//! namespace of the thread that spawns them. [`Server::serve`] and the client's methods create all
+//! sockets in the calling thread and spawn all threads from it; there is no pool and no global
+//! state, so a lab can run both ends in one process.
+//!
+//! # What is left out
+//!
+//! No encryption and no authentication: a session token keeps strangers out of a running transfer,
+//! but whoever reaches the port can measure. Payload is not checked. UDP is not measured.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod codec;
+mod config;
+mod control;
+mod engine;
+mod error;
+mod facts;
+pub mod message;
+mod outcome;
+mod server;
+mod stop;
+mod transfer;
+
+pub use client::{Client, Progress};
+pub use config::{Config, Direction};
+pub use error::{End, Fault, MeasureError};
+pub use facts::{FarFacts, HostFacts, InterfaceFacts};
+pub use outcome::{EndResult, IdleRtt, Outcome, Sample, SampleKind};
+pub use server::{Limits, Server};
+pub use stop::Stop;
+
+/// The port that `goodput serve` listens on unless told otherwise: near iperf3's 5201, beside it.
+pub const DEFAULT_PORT: u16 = 5210;
+
+/// Most parallel connections of one transfer.
+pub const STREAMS_MAX: u16 = 128;

@@ -1,3 +1,25 @@
 //! The run folder and the self-contained HTML report drawn from it.
+//!
+//! [`folder`] writes and reads what a verb leaves behind, [`html`] draws it as one page that needs
+//! neither network nor script, [`terminal`] says the same in thirty lines. [`model`] is the schema.
 
+#![forbid(unsafe_code)]
+
+/// Appends formatted text to a `String`, which cannot fail.
+macro_rules! put {
+    ($out:expr, $($arg:tt)*) => {{
+        use std::fmt::Write as _;
+        let _ = write!($out, $($arg)*);
+    }};
+}
+
+pub mod folder;
+pub mod html;
 pub mod model;
+mod series;
+pub mod svg;
+pub mod terminal;
+mod text;
+
+pub use folder::{FolderError, LoadedRun, RunFolder};
+pub use html::{render, render_comparison};

@@ -14,5 +14,7 @@ pub mod netlink;
 pub mod netns;
 pub mod packet;
 pub mod sched;
+pub mod signal;
 pub mod stamp;
 pub mod tcp;
+pub mod terminal;

@@ -1,0 +1,96 @@
+//! From evidence to a diagnosis: the facts, the rules, and one sentence.
+
+use units::Rate;
+
+use crate::confidence::CONCLUSIVE;
+use crate::evidence::Evidence;
+use crate::facts::Facts;
+use crate::finding::{Cause, Diagnosis, Finding, Verdict};
+use crate::rules::{self, Case};
+use crate::shares;
+
+/// What limited the transfer, how sure that is, and what to change.
+///
+/// Findings come out in the order of confidence times share. A path that carries what it can gets
+/// exactly one, [`Cause::BottleneckReached`]; a lab that fell behind gets none, since then nothing
+/// on the path may be blamed.
+pub fn diagnose(evidence: &Evidence) -> Diagnosis {
+    let facts = Facts::of(evidence);
+    let findings = if obstacle(evidence, &facts).is_none() {
+        rules::findings(&Case {
+            evidence,
+            facts: &facts,
+        })
+    } else {
+        Vec::new()
+    };
+    let verdict = verdict(evidence, &facts, &findings);
+    Diagnosis {
+        shares: facts.shares,
+        intervals: shares::intervals_of_streams(&evidence.streams),
+        facts,
+        findings,
+        verdict,
+    }
+}
+
+/// Why no verdict can be given at all.
+fn obstacle(evidence: &Evidence, facts: &Facts) -> Option<&'static str> {
+    if evidence.lab_trusted == Some(false) {
+        return Some(
+            "The lab fell behind, so this run says nothing about the path: \
+             lower the path's rate or free the CPU, and run again",
+        );
+    }
+    (facts.goodput == Rate::default())
+        .then_some("No payload arrived, so there is nothing to explain")
+}
+
+fn verdict(evidence: &Evidence, facts: &Facts, findings: &[Finding]) -> Verdict {
+    let without_cause = |sentence: String| Verdict {
+        sentence,
+        cause: None,
+        healthy: false,
+        conclusive: false,
+    };
+    if let Some(sentence) = obstacle(evidence, facts) {
+        return without_cause(sentence.to_owned());
+    }
+    let Some(main) = findings.first() else {
+        let goodput = facts.goodput;
+        return without_cause(format!("Nothing explains why this transfer got {goodput}"));
+    };
+    // A transfer that was too short says nothing about the path's limit, however sure that is.
+    let judges_path = !matches!(main.cause, Cause::ShortTransfer | Cause::NetworkUnknown);
+    let sure = main.confidence >= CONCLUSIVE;
+    let hedge = if sure || !judges_path {
+        ""
+    } else {
+        "Not proven: "
+    };
+    Verdict {
+        sentence: format!("{hedge}{}", sentence(main)),
+        cause: Some(main.cause),
+        healthy: sure && main.cause == Cause::BottleneckReached,
+        conclusive: sure && judges_path,
+    }
+}
+
+/// The main finding, what to do, and what that gives.
+fn sentence(finding: &Finding) -> String {
+    let title = &finding.title;
+    let Some(remedy) = &finding.remedy else {
+        return title.clone();
+    };
+    let action = lower_first(&remedy.summary);
+    match remedy.predicted {
+        Some(rate) => format!("{title}; {action}, for about {rate}"),
+        None => format!("{title}; {action}"),
+    }
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_ascii_lowercase());
+    first.into_iter().chain(chars).collect()
+}

@@ -1,0 +1,169 @@
+//! What a diagnosis rests on: readings of the connections, what is known of the path, settings.
+//!
+//! All of it is handed in; nothing here asks a kernel. A field that nobody could find out is
+//! `None` or empty, and every rule that would need it stays silent or says so.
+
+use units::{Bytes, Duration, Rate};
+use wire::tcp_info::TcpInfo;
+
+use crate::models::{self, IpVersion};
+use crate::predict::BufferModel;
+
+/// One transfer in one direction, as measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// Its connections, with readings of the sending end.
+    pub streams: Vec<StreamEvidence>,
+    /// Which host sent.
+    pub direction: Direction,
+    /// What is known of the path.
+    pub path: PathKnowledge,
+    /// Settings of the sending host.
+    pub sender: HostConfig,
+    /// Settings of the receiving host.
+    pub receiver: HostConfig,
+    /// From first to last byte.
+    pub duration: Duration,
+    /// The start that `goodput_after_ramp` leaves out.
+    pub ramp: Duration,
+    /// Payload received per second after the ramp, all streams together.
+    pub goodput_after_ramp: Rate,
+    /// Payload received per second over the whole transfer, all streams together.
+    pub goodput_whole: Rate,
+    /// Round trip of the idle path just before; zero when it is not known.
+    pub idle_rtt: Duration,
+    /// Wire rate to aim at where the bottleneck is not known: the NIC's speed, or what was paid for.
+    pub target: Option<Rate>,
+    /// CPU time of the sending threads over the duration: 1 is one CPU all the time.
+    pub sender_cpu: Option<f64>,
+    /// The same of the receiving threads.
+    pub receiver_cpu: Option<f64>,
+    /// How buffers become windows on these kernels.
+    pub buffers: BufferModel,
+    /// Whether the lab that carried the path kept up; `None` on a real network.
+    pub lab_trusted: Option<bool>,
+}
+
+/// Which host sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// The near host (where the command runs) sends.
+    #[default]
+    Up,
+    /// The far host sends.
+    Down,
+}
+
+/// One connection.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StreamEvidence {
+    /// Readings in the order they were taken.
+    pub samples: Vec<Sample>,
+}
+
+/// One reading of a connection at its sending end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Since the transfer's start.
+    pub t: Duration,
+    /// The kernel's counters.
+    pub info: TcpInfo,
+    /// Payload that the application had handed over.
+    pub app_bytes: Bytes,
+}
+
+/// What is known of the path between the hosts, from a path file or from elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PathKnowledge {
+    /// Slowest rate on the wire.
+    pub bottleneck: Option<Rate>,
+    /// TCP payload per second that it can carry; worked out from rate and MTU when absent.
+    pub achievable: Option<Rate>,
+    /// MTU in bytes.
+    pub mtu_bytes: Option<u32>,
+    /// IP version of the connections.
+    pub ip_version: IpVersion,
+    /// Size of the queue in front of the bottleneck.
+    pub queue: Option<Bytes>,
+}
+
+/// What one host was set to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostConfig {
+    /// `net.ipv4.tcp_rmem`: min, default, max in bytes.
+    pub tcp_rmem_bytes: Option<[u64; 3]>,
+    /// `net.ipv4.tcp_wmem`: min, default, max in bytes.
+    pub tcp_wmem_bytes: Option<[u64; 3]>,
+    /// Congestion control of the connections, such as `cubic`; empty when not known.
+    pub congestion_control: String,
+    /// Congestion controls that an application of this host may choose.
+    pub congestion_controls_available: Vec<String>,
+    /// Send buffer that the application fixed, as `getsockopt(SO_SNDBUF)` reads it back: Linux
+    /// has doubled what was asked for (socket(7)). It switches autotuning off.
+    pub sndbuf_fixed: Option<Bytes>,
+    /// Receive buffer that the application fixed, as `getsockopt(SO_RCVBUF)` reads it back.
+    pub rcvbuf_fixed: Option<Bytes>,
+}
+
+impl Evidence {
+    /// Goodput that is judged: after the ramp where there was time for one, else of the whole.
+    pub fn goodput(&self) -> Rate {
+        if self.goodput_after_ramp > Rate::default() {
+            self.goodput_after_ramp
+        } else {
+            self.goodput_whole
+        }
+    }
+
+    /// Round trip of the idle path: as measured, else the smallest that any stream saw, else zero.
+    pub fn idle_rtt_or_smallest(&self) -> Duration {
+        if self.idle_rtt > Duration::ZERO {
+            return self.idle_rtt;
+        }
+        let samples = self.streams.iter().flat_map(|s| &s.samples);
+        // The kernel starts the minimum at all ones (net/ipv4/tcp.c, tcp_init_sock).
+        let seen = samples
+            .map(|s| s.info.min_rtt_us)
+            .filter(|&us| us > 0 && us < MIN_RTT_UNSET_US);
+        seen.min().map_or(Duration::ZERO, Duration::from_us)
+    }
+}
+
+impl PathKnowledge {
+    /// TCP payload per second of the bottleneck: as given, else from its rate and the MTU
+    /// (1500 bytes when that is not known either).
+    pub fn achievable_rate(&self) -> Option<Rate> {
+        let computed = || self.bottleneck.map(|rate| self.achievable_of(rate));
+        self.achievable.or_else(computed)
+    }
+
+    /// TCP payload per second of a wire rate with this path's MTU.
+    pub fn achievable_of(&self, rate: Rate) -> Rate {
+        models::achievable(
+            rate,
+            self.mtu_bytes.unwrap_or(ETHERNET_MTU_BYTES),
+            self.ip_version,
+            true,
+        )
+    }
+
+    /// Payload of a full segment with timestamps, from the MTU.
+    pub fn mss_bytes(&self) -> u64 {
+        let mtu = self.mtu_bytes.unwrap_or(ETHERNET_MTU_BYTES);
+        u64::from(models::segment_payload_bytes(mtu, self.ip_version, true))
+    }
+}
+
+impl HostConfig {
+    /// True when the connections are governed by a congestion control of that name's family:
+    /// `bbr` covers `bbr2` and `bbr3` as well.
+    pub fn congestion_control_is(&self, family: &str) -> bool {
+        self.congestion_control.starts_with(family)
+    }
+}
+
+/// What `tcpi_min_rtt` reads before the first round trip was measured.
+const MIN_RTT_UNSET_US: u64 = u32::MAX as u64;
+
+/// IEEE 802.3: payload of a standard frame.
+const ETHERNET_MTU_BYTES: u32 = 1_500;

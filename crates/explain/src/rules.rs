@@ -1,0 +1,96 @@
+//! The rules: each looks at the facts and stays silent or speaks for one cause.
+//!
+//! A rule knows nothing of the others; what two of them claim is settled by order alone
+//! (confidence times share). The exception is a path that gives what it can: then there is nothing
+//! to mend, and no other rule is asked.
+
+mod application;
+mod bottleneck;
+mod loss;
+mod short;
+mod window;
+
+use crate::evidence::Evidence;
+use crate::facts::Facts;
+use crate::finding::{Cause, Finding};
+use crate::text;
+
+/// What a rule looks at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) evidence: &'a Evidence,
+    pub(crate) facts: &'a Facts,
+}
+
+/// Everything that limits, the most important first.
+pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
+    if let Some(healthy) = bottleneck::reached(case) {
+        return vec![healthy];
+    }
+    let rules = [
+        window::find,
+        loss::find,
+        bottleneck::shallow_queue,
+        bottleneck::inferred,
+        application::idle_sender,
+        application::paced_sender,
+        application::slow_reader,
+        short::slow_start,
+        short::still_growing,
+    ];
+    let mut findings: Vec<Finding> = rules.iter().filter_map(|rule| rule(case)).collect();
+    let explained = |f: &Finding| explains_network(f.cause) && f.weight() >= EXPLAINS;
+    if !findings.iter().any(explained) {
+        findings.extend(bottleneck::unknown(case));
+    }
+    findings.retain(|f| f.weight() >= WORTH_NAMING);
+    findings.sort_by(|a, b| {
+        b.weight()
+            .total_cmp(&a.weight())
+            .then(a.cause.cmp(&b.cause))
+    });
+    findings
+}
+
+const fn explains_network(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Loss | Cause::ShallowQueue | Cause::BottleneckReached | Cause::ShortTransfer
+    )
+}
+
+/// What the kernel's clocks say, and what the app-limited mark adds.
+fn clock_lines(case: &Case<'_>) -> Vec<String> {
+    let facts = case.facts;
+    let Some(shares) = facts.shares else {
+        return Vec::new();
+    };
+    let mut lines = vec![format!(
+        "of the sender's time the receive window took {} (tcpi_rwnd_limited), the send buffer {} \
+         (tcpi_sndbuf_limited), the network {} (the rest of tcpi_busy_time), the application {}",
+        text::percent(shares.receive_window),
+        text::percent(shares.send_buffer),
+        text::percent(shares.network),
+        text::percent(shares.application),
+    )];
+    if facts.starved > 0.0 {
+        let to = if shares.send_buffer > shares.application {
+            "send buffer"
+        } else {
+            "application"
+        };
+        lines.push(format!(
+            "in {} of the readings the sender was starved (delivery rate app-limited, nothing \
+             waiting, room in the congestion window): so much of the network's share counts as the \
+             {to}'s",
+            text::percent(facts.starved),
+        ));
+    }
+    lines
+}
+
+/// From this weight on a finding spares the reader "nothing says why"; chosen.
+const EXPLAINS: f64 = 0.2;
+
+/// Findings that weigh less than this (confidence times share) are noise; chosen.
+const WORTH_NAMING: f64 = 0.05;

@@ -1,0 +1,221 @@
+//! The network holds the sender back: because its rate is reached, because the queue in front of it
+//! is too short, or for a reason that these readings do not show.
+
+use units::Duration;
+
+use crate::confidence::{data, ramp};
+use crate::facts::ENOUGH_LOSSES;
+use crate::finding::{Cause, Finding, Remedy, RemedyHost};
+use crate::models;
+use crate::rules::{Case, application, clock_lines};
+use crate::text;
+
+/// Goodput is what the known rate can carry, to 90 %: the path is healthy.
+///
+/// The tenth covers a loss-based sender's sawtooth, ACKs and retransmissions.
+pub(crate) fn reached(case: &Case<'_>) -> Option<Finding> {
+    let facts = case.facts;
+    let (achievable, utilisation) = (facts.achievable?, facts.utilisation()?);
+    if utilisation < HEALTHY_UTILISATION {
+        return None;
+    }
+    let (goodput, of) = (facts.goodput, text::percent(utilisation));
+    let mut evidence = vec![format!("goodput {goodput}, possible {achievable}")];
+    evidence.extend(network_lines(case));
+    let title = if facts.bottleneck_known {
+        format!(
+            "The path gives what it can: {} is {of} of {achievable}",
+            facts.goodput
+        )
+    } else {
+        format!(
+            "The rate aimed at is reached: {} is {of} of {achievable}",
+            facts.goodput
+        )
+    };
+    // More than the rate can carry: the stated rate is wrong, so it proves less.
+    let plausible = !facts.bottleneck_known || utilisation <= 1.05;
+    if !plausible {
+        evidence.push("this is more than the stated rate can carry: check the rate".to_owned());
+    }
+    Some(Finding {
+        cause: Cause::BottleneckReached,
+        title,
+        confidence: data(facts.intervals) * if plausible { 1.0 } else { 0.5 },
+        share: facts.attributed_or_network().network,
+        evidence,
+        remedy: None,
+    })
+}
+
+/// Losses at the full queue of a known bottleneck that still goes idle: the queue is too short for
+/// the congestion control's cut after each loss.
+pub(crate) fn shallow_queue(case: &Case<'_>) -> Option<Finding> {
+    let facts = case.facts;
+    let utilisation = facts.utilisation().filter(|_| facts.bottleneck_known)?;
+    let share = facts.attributed_or_network().network;
+    if facts.lost_segments() == 0 || !(0.5..HEALTHY_UTILISATION).contains(&utilisation) {
+        return None;
+    }
+    let bdp = models::bdp(facts.wire_rate?, facts.idle_rtt);
+    let needed = bdp.as_u64() as f64 * models::CUBIC_QUEUE_PER_BDP;
+    let shallow = match case.evidence.path.queue {
+        Some(queue) if queue.as_u64() as f64 >= needed => return None,
+        Some(_) => 1.0,
+        None => 0.6,
+    };
+    let confidence =
+        data(facts.intervals) * ramp(share, 0.2, 0.5) * facts.lost_at_full_queue * shallow;
+    let needed = units::Bytes::new(bdp.as_u64() / 100 * 43);
+    let mut evidence = network_lines(case);
+    if let Some(queue) = case.evidence.path.queue {
+        evidence.push(format!(
+            "the queue holds {queue}; CUBIC needs 0.43 of the {bdp} in flight"
+        ));
+    }
+    Some(Finding {
+        cause: Cause::ShallowQueue,
+        title: format!(
+            "The bottleneck's queue runs empty after each loss, which costs {} of {} possible",
+            text::percent(1.0 - utilisation),
+            facts.achievable?,
+        ),
+        confidence,
+        share,
+        evidence,
+        remedy: Some(Remedy {
+            summary: format!("Give the bottleneck a queue of {needed}, or pace the sender (bbr)"),
+            host: RemedyHost::Network,
+            sysctl: Vec::new(),
+            flags: vec!["--congestion bbr".to_owned()],
+            settings: Vec::new(),
+            predicted: None,
+            predicted_from: None,
+            cost: "a longer queue delays everyone behind it while it is full".to_owned(),
+        }),
+    })
+}
+
+/// A bottleneck whose rate nobody stated: the network holds the sender back, the round trip shows a
+/// queue, and the rate is steady.
+pub(crate) fn inferred(case: &Case<'_>) -> Option<Finding> {
+    let facts = case.facts;
+    let shares = facts.attributed?;
+    if facts.bottleneck_known || facts.idle_rtt == Duration::ZERO {
+        return None;
+    }
+    // BBR keeps its queue short, so its round trip says less.
+    let queue = ramp(inflation(case), 0.25, 1.0);
+    let queue = if case.evidence.sender.congestion_control_is("bbr") {
+        queue.max(0.6)
+    } else {
+        queue
+    };
+    let steady = 1.0 - ramp(facts.variation.unwrap_or(1.0), 0.15, 0.6);
+    let own_loss = match facts.lost_segments() >= ENOUGH_LOSSES {
+        true => facts.lost_at_full_queue,
+        false => 1.0,
+    };
+    let network = ramp(shares.network, 0.3, 0.7);
+    let confidence = UNSTATED_MAX * data(facts.intervals) * network * queue * steady * own_loss;
+    let goal = match facts.achievable {
+        Some(rate) => format!(", below the {rate} aimed at"),
+        None => String::new(),
+    };
+    Some(Finding {
+        cause: Cause::BottleneckReached,
+        title: format!(
+            "A bottleneck of about {} seems to be reached{goal}",
+            facts.goodput
+        ),
+        confidence,
+        share: shares.network,
+        evidence: network_lines(case),
+        remedy: None,
+    })
+}
+
+/// Held back by the network, and no rule says why.
+pub(crate) fn unknown(case: &Case<'_>) -> Option<Finding> {
+    let facts = case.facts;
+    if application::is_paced(case) {
+        return None;
+    }
+    let share = facts.attributed_or_network().network;
+    let reason = if facts.bottleneck_known && inflation(case) >= 0.5 {
+        "a queue fills all the same, so others share the bottleneck or it is slower than stated"
+    } else {
+        "nothing measured says why"
+    };
+    let mut evidence = network_lines(case);
+    if facts.lost_segments() < ENOUGH_LOSSES {
+        evidence.push(format!(
+            "too few losses to blame them: {}",
+            facts.lost_segments()
+        ));
+    }
+    if facts.shares.is_none() {
+        evidence
+            .push("the kernel does not tell where its time went (Linux before 4.10)".to_owned());
+    }
+    let (goodput, possible) = (facts.goodput, case.of_possible());
+    Some(Finding {
+        cause: Cause::NetworkUnknown,
+        title: format!("The network holds this transfer to {goodput}{possible}; {reason}"),
+        confidence: UNKNOWN_MAX * data(facts.intervals) * ramp(share, 0.2, 0.6),
+        share,
+        evidence,
+        remedy: Some(Remedy {
+            summary: "Measure again with more streams and at another time of day".to_owned(),
+            host: RemedyHost::Network,
+            sysctl: Vec::new(),
+            flags: vec!["--streams 4".to_owned()],
+            settings: Vec::new(),
+            predicted: None,
+            predicted_from: None,
+            cost: "another measurement".to_owned(),
+        }),
+    })
+}
+
+/// How filled the queue was at its fullest, in units of twice the mark from which it counts.
+fn inflation(case: &Case<'_>) -> f64 {
+    let rise = case.facts.highest_rtt.unwrap_or_default() - case.facts.idle_rtt;
+    let full = case.facts.queue_mark().as_ns().max(1) as f64 * 2.0;
+    rise.as_ns() as f64 / full
+}
+
+fn network_lines(case: &Case<'_>) -> Vec<String> {
+    let facts = case.facts;
+    let mut lines = clock_lines(case);
+    if let (Some(loaded), Some(highest)) = (facts.loaded_rtt, facts.highest_rtt) {
+        lines.push(format!(
+            "round trip (tcpi_rtt): idle {}, median {loaded} and at most {highest} under load",
+            facts.idle_rtt
+        ));
+    }
+    if let Some(variation) = facts.variation {
+        let share = text::percent(variation);
+        lines.push(format!(
+            "the intervals' rates vary by {share} of their mean (tcpi_bytes_acked)"
+        ));
+    }
+    if facts.lost_segments() > 0 {
+        lines.push(format!(
+            "{} lost of {} (tcpi_total_retrans), {} of them at a full queue",
+            text::plural(facts.lost_segments(), "segment"),
+            facts.sent_segments,
+            text::percent(facts.lost_at_full_queue),
+        ));
+    }
+    lines
+}
+
+/// From this share of what the path can carry it counts as filled.
+const HEALTHY_UTILISATION: f64 = 0.9;
+
+/// Most that a bottleneck is believed in whose rate nobody stated; chosen.
+const UNSTATED_MAX: f64 = 0.8;
+
+/// Most that "nothing explains it" is believed in; chosen below [`crate::confidence::CONCLUSIVE`].
+const UNKNOWN_MAX: f64 = 0.4;

@@ -1,0 +1,275 @@
+//! The window is too small: the receiver's, or what the sender's buffer holds.
+//!
+//! The two are ends of one limit. With both small the smaller one limits, but jitter and jiffies
+//! mix the kernel's clocks, so their shares are taken together and the larger names the cause.
+//! Mending one alone moves the limit to the other: the remedy raises both when both are too small.
+
+use units::{Bytes, Rate};
+
+use crate::confidence::{agreement, data, ramp, with_model};
+use crate::facts::Range;
+use crate::finding::{Cause, Finding, Remedy, RemedyHost, Setting};
+use crate::remedy::{Buffer, Change, STREAMS_WITHOUT_RATE, streams_for, streams_rate};
+use crate::rules::{Case, application, clock_lines};
+use crate::text;
+
+/// A window below the path's size.
+pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
+    let shares = case.facts.attributed?;
+    let share = shares.window();
+    let main = if shares.send_buffer > shares.receive_window {
+        Buffer::Send
+    } else {
+        Buffer::Receive
+    };
+    if share < SHARE_MIN || (main == Buffer::Receive && application::reads_slowly(case)) {
+        return None;
+    }
+    let window = effective_window(case, main);
+    let model = window.and_then(|w| case.window_rate(w));
+    let fit = model.map(|m| agreement(case.facts.goodput, m));
+    let confidence = data(case.facts.intervals) * ramp(share, SHARE_MIN, 0.5) * with_model(fit);
+    let unscaled = (main == Buffer::Receive).then(|| unscaled(case)).flatten();
+    let (title, remedy) = match unscaled {
+        Some(why) => (unscaled_title(case, why), unscaled_remedy(case, why)),
+        None => (title(case, main, window), buffer_remedy(case, main)),
+    };
+    let cause = match main {
+        Buffer::Send => Cause::SendBuffer,
+        Buffer::Receive => Cause::ReceiveWindow,
+    };
+    let evidence = evidence(case, main, model);
+    Some(Finding {
+        cause,
+        title,
+        confidence,
+        share,
+        evidence,
+        remedy: Some(remedy),
+    })
+}
+
+/// Why a window stays within the 16 bits of its field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unscaled {
+    /// The SYNs did not agree on scaling.
+    NotNegotiated,
+    /// They did, yet the window never exceeds 64 KiB though the receiver has room for more: the
+    /// signature of a firewall that rewrites windows (Penn State / VTTI, ESnet's case study).
+    Rewritten,
+}
+
+fn unscaled(case: &Case<'_>) -> Option<Unscaled> {
+    let window = case.facts.peer_window?;
+    if window.max.as_u64() > UNSCALED_MAX_BYTES {
+        return None;
+    }
+    match case.facts.window_scaling? {
+        false => Some(Unscaled::NotNegotiated),
+        true => {
+            let room = case.window(Buffer::Receive)?.as_u64();
+            let pinned = window.max.as_u64() >= UNSCALED_MAX_BYTES / 10 * 9;
+            (pinned && room >= 4 * UNSCALED_MAX_BYTES).then_some(Unscaled::Rewritten)
+        }
+    }
+}
+
+/// The window that limits: as advertised where the kernel told, else as the buffer allows.
+fn effective_window(case: &Case<'_>, buffer: Buffer) -> Option<Bytes> {
+    let seen = case.facts.peer_window.map(|w| w.median);
+    match buffer {
+        Buffer::Send => case.window(Buffer::Send),
+        Buffer::Receive => seen.or_else(|| case.window(Buffer::Receive)),
+    }
+}
+
+fn title(case: &Case<'_>, main: Buffer, window: Option<Bytes>) -> String {
+    let size = window.map_or_else(String::new, |w| format!(" of {w}"));
+    let (goodput, possible) = (case.facts.goodput, case.of_possible());
+    format!(
+        "The {}{size} limits this transfer to {goodput}{possible}",
+        main.name()
+    )
+}
+
+fn unscaled_title(case: &Case<'_>, why: Unscaled) -> String {
+    let why = match why {
+        Unscaled::NotNegotiated => "no window scaling was negotiated",
+        Unscaled::Rewritten => "scaling was negotiated, yet the window arrives cut to 16 bits",
+    };
+    let (goodput, possible) = (case.facts.goodput, case.of_possible());
+    format!("The receive window cannot exceed 64 KiB, since {why}: {goodput}{possible}")
+}
+
+fn evidence(case: &Case<'_>, main: Buffer, model: Option<Rate>) -> Vec<String> {
+    let facts = case.facts;
+    let mut lines = clock_lines(case);
+    if let Some(Range {
+        min, median, max, ..
+    }) = facts.peer_window
+    {
+        lines.push(format!(
+            "advertised window (tcpi_snd_wnd): median {median}, {min} to {max}"
+        ));
+    }
+    for buffer in [main, main.other()] {
+        lines.extend(configured_line(case, buffer));
+    }
+    if let Some(model) = model {
+        lines.push(format!(
+            "a window a round trip of {} makes {model}; measured {}",
+            facts.idle_rtt, facts.goodput
+        ));
+    }
+    if let Some(rate) = facts.wire_rate {
+        let bdp = crate::models::bdp(rate, facts.idle_rtt);
+        lines.push(format!(
+            "the path holds {rate} x {} = {bdp}",
+            facts.idle_rtt
+        ));
+    }
+    if facts.window_scaling == Some(false) {
+        lines.push("window scaling is off (tcpi_options lacks TCPI_OPT_WSCALE)".to_owned());
+    }
+    lines
+}
+
+fn configured_line(case: &Case<'_>, buffer: Buffer) -> Option<String> {
+    let host = match buffer {
+        Buffer::Send => &case.evidence.sender,
+        Buffer::Receive => &case.evidence.receiver,
+    };
+    let place = case.host_name(buffer.host());
+    let window = case.window(buffer)?;
+    let size = match (buffer.fixed(host), buffer.configured(host)) {
+        (Some(fixed), _) => format!("the application fixed {fixed} on {place}"),
+        (None, Some(sizes)) => {
+            format!(
+                "{} on {place} ends at {}",
+                buffer.sysctl(),
+                Bytes::new(sizes[2])
+            )
+        }
+        (None, None) => return None,
+    };
+    let rate = case
+        .window_rate(window)
+        .map_or_else(String::new, |r| format!(", or {r}"));
+    Some(format!("{size}: room for {window} in flight{rate}"))
+}
+
+fn buffer_remedy(case: &Case<'_>, main: Buffer) -> Remedy {
+    let mut change = Change::of(case);
+    change.raise(case, main);
+    if other_is_too_small(case, main.other()) {
+        change.raise(case, main.other());
+    }
+    change.add_streams_if_needed(case);
+    let prediction = change.predict(case);
+    let host = change
+        .place(case)
+        .unwrap_or_else(|| case.remedy_host(main.host()));
+    let mut summary = text::list(&change.steps);
+    upper_first(&mut summary);
+    Remedy {
+        summary,
+        host,
+        flags: stream_flags(case),
+        cost: cost(&change, host),
+        sysctl: change.sysctl,
+        settings: change.settings,
+        predicted: prediction.rate,
+        predicted_from: prediction.rate.map(|_| prediction.formula),
+    }
+}
+
+/// True when the other buffer would be the next to limit: below what the path carries, or, where
+/// that is not known, blamed by the clocks already.
+fn other_is_too_small(case: &Case<'_>, other: Buffer) -> bool {
+    let rate = case.window(other).and_then(|w| case.window_rate(w));
+    match (rate, case.facts.achievable) {
+        (Some(rate), Some(wanted)) => rate < wanted,
+        _ => {
+            let share = case.facts.attributed.map_or(0.0, |s| match other {
+                Buffer::Send => s.send_buffer,
+                Buffer::Receive => s.receive_window,
+            });
+            share >= SHARE_MIN
+        }
+    }
+}
+
+fn unscaled_remedy(case: &Case<'_>, why: Unscaled) -> Remedy {
+    let each = case.facts.goodput_per_stream;
+    let streams = case
+        .facts
+        .achievable
+        .map(|wanted| streams_for(wanted, each));
+    let streams = streams.unwrap_or(STREAMS_WITHOUT_RATE);
+    let predicted = streams_rate(streams, each, case.facts.achievable);
+    let (summary, host, sysctl) = match why {
+        Unscaled::NotNegotiated => (
+            "Turn window scaling on at both ends and let the firewalls between them pass it",
+            RemedyHost::Both,
+            vec!["net.ipv4.tcp_window_scaling = 1".to_owned()],
+        ),
+        Unscaled::Rewritten => (
+            "Turn off the firewall's TCP sequence or window checking",
+            RemedyHost::Network,
+            Vec::new(),
+        ),
+    };
+    Remedy {
+        summary: format!("{summary}; until then use {streams} streams"),
+        host,
+        sysctl,
+        flags: vec![format!("--streams {streams}")],
+        settings: vec![Setting::Streams(streams)],
+        predicted: Some(predicted),
+        predicted_from: Some(format!(
+            "min({streams} streams x {each}, the path) = {predicted}"
+        )),
+        cost: format!("{streams} streams take {streams} shares from others on the path"),
+    }
+}
+
+fn stream_flags(case: &Case<'_>) -> Vec<String> {
+    let Some(wanted) = case.facts.achievable else {
+        return vec![format!("--streams {STREAMS_WITHOUT_RATE}")];
+    };
+    vec![format!(
+        "--streams {}",
+        streams_for(wanted, case.facts.goodput_per_stream)
+    )]
+}
+
+fn cost(change: &Change, host: RemedyHost) -> String {
+    let largest = change.settings.iter().filter_map(|s| match s {
+        Setting::Sysctl { value, .. } => value.rsplit(' ').next()?.parse().ok(),
+        _ => None,
+    });
+    match largest.max() {
+        None => "none: autotuning takes what a connection needs".to_owned(),
+        Some(bytes) => {
+            let ends = if host == RemedyHost::Both {
+                " at each end"
+            } else {
+                ""
+            };
+            let size = Bytes::new(bytes);
+            format!("up to {size} of memory a connection{ends}, taken only as it is needed")
+        }
+    }
+}
+
+fn upper_first(text: &mut str) {
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+}
+
+/// Below this share of the time a window limit is noise: one jiffy in 80 ms.
+const SHARE_MIN: f64 = 0.05;
+
+/// The window field without scaling (RFC 9293, section 3.1).
+const UNSCALED_MAX_BYTES: u64 = 65_535;

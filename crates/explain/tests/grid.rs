@@ -1,0 +1,482 @@
+//! A grid of transfers, each with its verdict: the table is what a change of the rules changes.
+
+mod scenario;
+
+use std::fmt::Write as _;
+
+use explain::{Cause, Diagnosis, HostConfig, Setting, diagnose};
+use scenario::{Scenario, host};
+use units::Bytes;
+
+/// 2^31 - 1: no threshold yet.
+const NO_THRESHOLD: u64 = 0x7fff_ffff;
+
+fn small_windows() -> Vec<Scenario> {
+    let receive = Scenario {
+        name: "small receive buffer",
+        goodput: "3.05Mb/s",
+        shares: [0.0, 0.97, 0.0, 0.03],
+        snd_wnd_bytes: [32_768, 32_768],
+        cwnd_segments: [40, 40],
+        ssthresh: NO_THRESHOLD,
+        receiver: host(65_536, 64 << 20),
+        ..Scenario::default()
+    };
+    let send = Scenario {
+        name: "small send buffer",
+        goodput: "4.2Mb/s",
+        shares: [0.0, 0.0, 0.62, 0.38],
+        cwnd_segments: [60, 60],
+        ssthresh: NO_THRESHOLD,
+        app_limited: true,
+        sender: host(64 << 20, 65_536),
+        ..Scenario::default()
+    };
+    let both = Scenario {
+        name: "both buffers small",
+        shares: [0.0, 0.7, 0.2, 0.1],
+        sender: host(64 << 20, 65_536),
+        ..receive.clone()
+    };
+    let fixed = Scenario {
+        name: "buffer fixed by application",
+        goodput: "20Mb/s",
+        snd_wnd_bytes: [212_992, 212_992],
+        receiver: HostConfig {
+            rcvbuf_fixed: Some(Bytes::new(425_984)),
+            ..host(64 << 20, 64 << 20)
+        },
+        ..receive.clone()
+    };
+    let unscaled = Scenario {
+        name: "no window scaling",
+        goodput: "51Mb/s",
+        idle_rtt_us: 10_000,
+        rtt_us: [10_050, 10_150],
+        snd_wnd_bytes: [65_535, 65_535],
+        window_scaling: false,
+        receiver: host(6 << 20, 4 << 20),
+        ..receive.clone()
+    };
+    let rewritten = Scenario {
+        name: "window cut by a firewall",
+        window_scaling: true,
+        ..unscaled.clone()
+    };
+    let four = Scenario {
+        name: "four streams, small receive buffer",
+        streams: 4,
+        goodput: "12.2Mb/s",
+        ..receive.clone()
+    };
+    vec![receive, four, send, both, fixed, unscaled, rewritten]
+}
+
+fn network() -> Vec<Scenario> {
+    let loss = Scenario {
+        name: "random loss 1e-3, 85 ms",
+        goodput: "5.1Mb/s",
+        loss: 1e-3,
+        cwnd_segments: [38, 38],
+        ssthresh: 30,
+        seconds: 30.0,
+        ..Scenario::default()
+    };
+    let few = Scenario {
+        name: "few losses in 10 s",
+        seconds: 10.0,
+        ..loss.clone()
+    };
+    let bbr = Scenario {
+        name: "loss under bbr",
+        goodput: "830Mb/s",
+        loss: 1e-4,
+        sender: HostConfig {
+            congestion_control: "bbr".to_owned(),
+            ..host(64 << 20, 64 << 20)
+        },
+        ..loss.clone()
+    };
+    let healthy = Scenario {
+        name: "healthy 1G 20 ms, queue losses",
+        goodput: "935Mb/s",
+        idle_rtt_us: 20_000,
+        rtt_us: [30_000, 39_800],
+        loss: 1e-5,
+        queue_bytes: Some(2_500_000),
+        ..Scenario::default()
+    };
+    let shallow = Scenario {
+        name: "queue too short",
+        goodput: "800Mb/s",
+        rtt_us: [20_100, 21_900],
+        loss: 2e-5,
+        queue_bytes: Some(250_000),
+        ..healthy.clone()
+    };
+    let unstated = Scenario {
+        name: "bottleneck not stated",
+        goodput: "480Mb/s",
+        bottleneck: None,
+        target: Some("10Gb/s"),
+        queue_bytes: None,
+        lab_trusted: None,
+        ..healthy.clone()
+    };
+    let shared = Scenario {
+        name: "others share the bottleneck",
+        goodput: "300Mb/s",
+        ..healthy.clone()
+    };
+    let bare = Scenario {
+        name: "network, no reason seen",
+        goodput: "300Mb/s",
+        loss: 0.0,
+        rtt_us: [20_050, 20_200],
+        ..healthy.clone()
+    };
+    let old = Scenario {
+        name: "old kernel",
+        old_kernel: true,
+        ..bare.clone()
+    };
+    vec![
+        loss, few, bbr, healthy, shallow, unstated, shared, bare, old,
+    ]
+}
+
+fn ends_and_time() -> Vec<Scenario> {
+    let idle = Scenario {
+        name: "application idle",
+        goodput: "210Mb/s",
+        shares: [0.75, 0.0, 0.0, 0.25],
+        idle_rtt_us: 1_000,
+        rtt_us: [1_020, 1_100],
+        ..Scenario::default()
+    };
+    let trickle = Scenario {
+        name: "application slow on a long path",
+        goodput: "210Mb/s",
+        app_limited: true,
+        ..Scenario::default()
+    };
+    let paced = Scenario {
+        name: "application paces itself",
+        goodput: "96Mb/s",
+        max_pacing_bytes_per_second: 12_500_000,
+        ..Scenario::default()
+    };
+    let reader = Scenario {
+        name: "receiver reads slowly",
+        goodput: "80Mb/s",
+        shares: [0.0, 0.9, 0.0, 0.1],
+        snd_wnd_bytes: [16_384, 3 << 20],
+        ..Scenario::default()
+    };
+    let short = Scenario {
+        name: "short transfer",
+        seconds: 0.5,
+        every_ms: 50,
+        goodput: "40Mb/s",
+        cwnd_segments: [10, 640],
+        ssthresh: NO_THRESHOLD,
+        ..Scenario::default()
+    };
+    let growing = Scenario {
+        name: "left slow start early",
+        goodput: "500Mb/s",
+        cwnd_segments: [3_000, 6_000],
+        ssthresh: 3_000,
+        ..Scenario::default()
+    };
+    let fell_behind = Scenario {
+        name: "lab fell behind",
+        goodput: "300Mb/s",
+        loss: 1e-3,
+        lab_trusted: Some(false),
+        ..Scenario::default()
+    };
+    let nothing = Scenario {
+        name: "nothing arrived",
+        goodput: "0b/s",
+        ..Scenario::default()
+    };
+    vec![
+        idle,
+        trickle,
+        paced,
+        reader,
+        short,
+        growing,
+        fell_behind,
+        nothing,
+    ]
+}
+
+fn all() -> Vec<Scenario> {
+    [small_windows(), network(), ends_and_time()].concat()
+}
+
+fn named(name: &str) -> Diagnosis {
+    let found = all().into_iter().find(|s| s.name == name).unwrap();
+    diagnose(&found.evidence())
+}
+
+#[test]
+fn each_transfer_gets_its_cause() {
+    let mut table = String::new();
+    for scenario in all() {
+        let diagnosis = diagnose(&scenario.evidence());
+        let verdict = &diagnosis.verdict;
+        let marks = [
+            (verdict.healthy, " [healthy]"),
+            (!verdict.conclusive, " [inconclusive]"),
+        ];
+        let marks: Vec<&str> = marks
+            .into_iter()
+            .filter_map(|(on, name)| on.then_some(name))
+            .collect();
+        writeln!(table, "{}{}", scenario.name, marks.concat()).unwrap();
+        for f in &diagnosis.findings {
+            let (cause, sure, share) = (f.cause.name(), f.confidence, f.share);
+            writeln!(
+                table,
+                "    {cause} (confidence {sure:.2}, share {share:.2})"
+            )
+            .unwrap();
+        }
+        writeln!(table, "    {}", verdict.sentence).unwrap();
+    }
+    insta::assert_snapshot!(table, @r#"
+    small receive buffer
+        receive_window (confidence 1.00, share 0.97)
+        The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 64 MiB, for about 941.5 Mb/s
+    four streams, small receive buffer
+        receive_window (confidence 1.00, share 0.97)
+        The receive window of 32 KiB limits this transfer to 12.2 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 64 MiB, for about 941.5 Mb/s
+    small send buffer
+        send_buffer (confidence 0.99, share 1.00)
+        The send buffer of 43.69 kB limits this transfer to 4.2 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_wmem on the near host to 32 MiB, for about 941.5 Mb/s
+    both buffers small
+        receive_window (confidence 1.00, share 0.90)
+        The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 64 MiB and raise net.ipv4.tcp_wmem on the near host to 32 MiB, for about 941.5 Mb/s
+    buffer fixed by application
+        receive_window (confidence 1.00, share 0.97)
+        The receive window of 208 KiB limits this transfer to 20 Mb/s of 941.5 Mb/s possible; leave SO_RCVBUF unset on the far host, for about 941.5 Mb/s
+    no window scaling
+        receive_window (confidence 0.99, share 0.97)
+        The receive window cannot exceed 64 KiB, since no window scaling was negotiated: 51 Mb/s of 941.5 Mb/s possible; turn window scaling on at both ends and let the firewalls between them pass it; until then use 19 streams, for about 941.5 Mb/s
+    window cut by a firewall
+        receive_window (confidence 0.99, share 0.97)
+        The receive window cannot exceed 64 KiB, since scaling was negotiated, yet the window arrives cut to 16 bits: 51 Mb/s of 941.5 Mb/s possible; turn off the firewall's TCP sequence or window checking; until then use 19 streams, for about 941.5 Mb/s
+    random loss 1e-3, 85 ms
+        loss (confidence 0.99, share 1.00)
+        0.1 % (1 in 990) of the packets are lost without a full queue, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
+    few losses in 10 s
+        loss (confidence 0.74, share 1.00)
+        0.1 % (1 in 990) of the packets are lost without a full queue, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
+    loss under bbr [inconclusive]
+        network_unknown (confidence 0.40, share 1.00)
+        loss (confidence 0.06, share 1.00)
+        The network holds this transfer to 830 Mb/s of 941.5 Mb/s possible; nothing measured says why; measure again with more streams and at another time of day
+    healthy 1G 20 ms, queue losses [healthy]
+        bottleneck_reached (confidence 1.00, share 1.00)
+        The path gives what it can: 935 Mb/s is 99 % of 941.5 Mb/s
+    queue too short
+        shallow_queue (confidence 0.62, share 1.00)
+        loss (confidence 0.06, share 1.00)
+        The bottleneck's queue runs empty after each loss, which costs 15 % of 941.5 Mb/s possible; give the bottleneck a queue of 1.075 MB, or pace the sender (bbr)
+    bottleneck not stated [healthy]
+        bottleneck_reached (confidence 0.80, share 1.00)
+        A bottleneck of about 480 Mb/s seems to be reached, below the 9.415 Gb/s aimed at
+    others share the bottleneck [inconclusive]
+        network_unknown (confidence 0.40, share 1.00)
+        The network holds this transfer to 300 Mb/s of 941.5 Mb/s possible; a queue fills all the same, so others share the bottleneck or it is slower than stated; measure again with more streams and at another time of day
+    network, no reason seen [inconclusive]
+        network_unknown (confidence 0.40, share 1.00)
+        The network holds this transfer to 300 Mb/s of 941.5 Mb/s possible; nothing measured says why; measure again with more streams and at another time of day
+    old kernel [inconclusive]
+        network_unknown (confidence 0.40, share 1.00)
+        The network holds this transfer to 300 Mb/s of 941.5 Mb/s possible; nothing measured says why; measure again with more streams and at another time of day
+    application idle
+        application (confidence 1.00, share 0.75)
+        The application on the near host had nothing to send for 75 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+    application slow on a long path
+        application (confidence 1.00, share 1.00)
+        The application on the near host had nothing to send for 100 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+    application paces itself
+        application (confidence 1.00, share 1.00)
+        The application on the near host asked for a pace of 100 Mb/s: 96 Mb/s of 941.5 Mb/s possible; raise or leave out SO_MAX_PACING_RATE
+    receiver reads slowly
+        application (confidence 0.90, share 0.90)
+        The application on the far host reads too slowly: 80 Mb/s of 941.5 Mb/s possible; look for what keeps the receiver from reading: disk, cipher, one busy CPU
+    short transfer [inconclusive]
+        short_transfer (confidence 1.00, share 1.00)
+        The transfer ended in slow start after 500 ms; to fill 1 Gb/s over 85.02 ms it takes 935.2 ms; measure for 10 s; real transfers this short gain from streams
+    left slow start early [inconclusive]
+        short_transfer (confidence 0.80, share 1.00)
+        The transfer ended after 10 s while CUBIC was still growing: 500 Mb/s of 941.5 Mb/s possible, and a window of this path takes up to 17.66 s to grow back; measure for 53 s; real transfers this short gain from streams
+    lab fell behind [inconclusive]
+        The lab fell behind, so this run says nothing about the path: lower the path's rate or free the CPU, and run again
+    nothing arrived [inconclusive]
+        No payload arrived, so there is nothing to explain
+    "#);
+}
+
+fn report(diagnosis: &Diagnosis) -> String {
+    let mut text = String::new();
+    for f in &diagnosis.findings {
+        writeln!(text, "{}\n", f.title).unwrap();
+        for line in &f.evidence {
+            writeln!(text, "  - {line}").unwrap();
+        }
+        let Some(r) = &f.remedy else { continue };
+        writeln!(text, "\n  {} [{}]", r.summary, r.host.name()).unwrap();
+        for line in &r.sysctl {
+            writeln!(text, "    {line}").unwrap();
+        }
+        writeln!(text, "    flags: {}", r.flags.join(" | ")).unwrap();
+        for setting in &r.settings {
+            writeln!(text, "    {setting:?}").unwrap();
+        }
+        if let (Some(rate), Some(from)) = (r.predicted, &r.predicted_from) {
+            writeln!(text, "    predicted {rate}: {from}").unwrap();
+        }
+        writeln!(text, "    cost: {}\n", r.cost).unwrap();
+    }
+    text
+}
+
+#[test]
+fn a_window_remedy_raises_both_buffers_when_both_are_too_small() {
+    insta::assert_snapshot!(report(&named("both buffers small")), @r#"
+    The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible
+
+      - of the sender's time the receive window took 70 % (tcpi_rwnd_limited), the send buffer 20 % (tcpi_sndbuf_limited), the network 10 % (the rest of tcpi_busy_time), the application 0 %
+      - advertised window (tcpi_snd_wnd): median 32 KiB, 32 KiB to 32 KiB
+      - net.ipv4.tcp_rmem on the far host ends at 64 KiB: room for 32 KiB in flight, or 3.083 Mb/s
+      - net.ipv4.tcp_wmem on the near host ends at 64 KiB: room for 43.69 kB in flight, or 4.111 Mb/s
+      - a window a round trip of 85.02 ms makes 3.083 Mb/s; measured 3.05 Mb/s
+      - the path holds 1 Gb/s x 85.02 ms = 10.63 MB
+
+      Raise net.ipv4.tcp_rmem on the far host to 64 MiB and raise net.ipv4.tcp_wmem on the near host to 32 MiB [both]
+        # on the far host; the second line is for applications that set SO_RCVBUF
+        net.ipv4.tcp_rmem = 4096 131072 67108864
+        net.core.rmem_max = 67108864
+        # on the near host; the second line is for applications that set SO_SNDBUF
+        net.ipv4.tcp_wmem = 4096 16384 33554432
+        net.core.wmem_max = 33554432
+        flags: --streams 128
+        Sysctl { host: Receiver, name: "net.ipv4.tcp_rmem", value: "4096 131072 67108864" }
+        Sysctl { host: Sender, name: "net.ipv4.tcp_wmem", value: "4096 16384 33554432" }
+        predicted 941.5 Mb/s: TCP payload of 1 Gb/s on the wire = 941.5 Mb/s
+        cost: up to 64 MiB of memory a connection at each end, taken only as it is needed
+    "#);
+}
+
+#[test]
+fn a_loss_remedy_says_what_the_path_bears_and_what_helps_meanwhile() {
+    insta::assert_snapshot!(report(&named("random loss 1e-3, 85 ms")), @r#"
+    0.1 % (1 in 990) of the packets are lost without a full queue, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible
+
+      - 12 of 11887 segments retransmitted (tcpi_total_retrans, tcpi_data_segs_out): 12 lost, 0 needless (tcpi_dsack_dups), 0 timeouts
+      - 0 % of them while the round trip exceeded 93.52 ms, as a full queue would make it
+      - round trip under load (tcpi_rtt): median 85.2 ms, idle 85.02 ms
+      - at that loss and 85.02 ms Reno gets 5.252 Mb/s a stream (Mathis 1997), CUBIC 5.252 Mb/s (RFC 9438); measured 5.1 Mb/s
+      - to fill 941.5 Mb/s over 85.02 ms one CUBIC stream bears a loss of 0.000069 % (1 in 1,400,000), one Reno stream 0.000001 % (1 in 97,000,000) (NPAD), a loss every 839.3 s
+
+      Find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams [network]
+        net.ipv4.tcp_congestion_control = bbr
+        flags: --congestion bbr | --streams 128
+        CongestionControl("bbr")
+        predicted 846.5 Mb/s: bbr does not slow down for this loss: 90 % of what the path carries = 846.5 Mb/s; 128 streams make 652.8 Mb/s
+        cost: bbr may take more than its share from loss-based flows beside it
+    "#);
+}
+
+#[test]
+fn a_buffer_that_the_application_fixed_is_to_be_left_to_the_kernel() {
+    let remedy = named("buffer fixed by application").findings[0]
+        .remedy
+        .clone()
+        .unwrap();
+    assert_eq!(
+        remedy.settings,
+        [Setting::AutotuneBuffer(explain::Host::Receiver)]
+    );
+    assert!(remedy.sysctl.is_empty());
+    assert_eq!(remedy.predicted.unwrap().to_string(), "941.5 Mb/s");
+}
+
+#[test]
+fn one_small_buffer_leaves_the_other_alone() {
+    let remedy = named("small receive buffer").findings[0]
+        .remedy
+        .clone()
+        .unwrap();
+    assert_eq!(remedy.host, explain::RemedyHost::Far);
+    assert_eq!(remedy.settings.len(), 1);
+}
+
+#[test]
+fn the_remedy_is_named_for_the_host_that_receives() {
+    let mut evidence = all()[0].evidence();
+    evidence.direction = explain::Direction::Down;
+    let remedy = diagnose(&evidence).findings[0].remedy.clone().unwrap();
+    assert_eq!(remedy.host, explain::RemedyHost::Near);
+    assert!(remedy.summary.contains("the near host"));
+}
+
+#[test]
+fn a_lab_that_fell_behind_blames_nothing() {
+    let diagnosis = named("lab fell behind");
+    assert!(diagnosis.findings.is_empty());
+    assert!(!diagnosis.verdict.conclusive && diagnosis.verdict.cause.is_none());
+}
+
+#[test]
+fn a_healthy_path_gets_one_finding_and_no_remedy() {
+    let diagnosis = named("healthy 1G 20 ms, queue losses");
+    let causes: Vec<Cause> = diagnosis.findings.iter().map(|f| f.cause).collect();
+    assert_eq!(causes, [Cause::BottleneckReached]);
+    assert!(diagnosis.findings[0].remedy.is_none());
+}
+
+#[test]
+fn a_path_beyond_the_largest_window_is_told_to_use_streams() {
+    let long = Scenario {
+        bottleneck: Some("100Gb/s"),
+        goodput: "3Gb/s",
+        idle_rtt_us: 300_000,
+        ..small_windows()[0].clone()
+    };
+    let remedy = diagnose(&long.evidence()).findings[0]
+        .remedy
+        .clone()
+        .unwrap();
+    assert_eq!(remedy.settings.last(), Some(&Setting::Streams(7)));
+}
+
+#[test]
+fn time_that_was_moved_to_the_send_buffer_is_said_to_be() {
+    insta::assert_snapshot!(report(&named("small send buffer")), @r#"
+    The send buffer of 43.69 kB limits this transfer to 4.2 Mb/s of 941.5 Mb/s possible
+
+      - of the sender's time the receive window took 0 % (tcpi_rwnd_limited), the send buffer 62 % (tcpi_sndbuf_limited), the network 38 % (the rest of tcpi_busy_time), the application 0 %
+      - in 100 % of the readings the sender was starved (delivery rate app-limited, nothing waiting, room in the congestion window): so much of the network's share counts as the send buffer's
+      - advertised window (tcpi_snd_wnd): median 32 MiB, 32 MiB to 32 MiB
+      - net.ipv4.tcp_wmem on the near host ends at 64 KiB: room for 43.69 kB in flight, or 4.111 Mb/s
+      - net.ipv4.tcp_rmem on the far host ends at 64 MiB: room for 32 MiB in flight, or 3.157 Gb/s
+      - a window a round trip of 85.02 ms makes 4.111 Mb/s; measured 4.2 Mb/s
+      - the path holds 1 Gb/s x 85.02 ms = 10.63 MB
+
+      Raise net.ipv4.tcp_wmem on the near host to 32 MiB [near]
+        # on the near host; the second line is for applications that set SO_SNDBUF
+        net.ipv4.tcp_wmem = 4096 16384 33554432
+        net.core.wmem_max = 33554432
+        flags: --streams 128
+        Sysctl { host: Sender, name: "net.ipv4.tcp_wmem", value: "4096 16384 33554432" }
+        predicted 941.5 Mb/s: TCP payload of 1 Gb/s on the wire = 941.5 Mb/s
+        cost: up to 32 MiB of memory a connection, taken only as it is needed
+    "#);
+}

@@ -1,0 +1,194 @@
+//! What can be typed. Meaning is given to it elsewhere; nothing here touches the world.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use units::Duration;
+
+/// Measures, explains, reproduces and fixes what keeps fast networks from being filled, and proves
+/// the gain.
+#[derive(Debug, Parser)]
+#[command(
+    name = "goodput",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+    /// Explain what is done; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Find what limits a path, apply the remedy where that is safe, and prove the gain
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
+    /// Measure TCP memory to memory and say where the sender's time went
+    #[command(after_help = MEASURE_EXAMPLES)]
+    Measure(MeasureArgs),
+    /// Be the far end of measurements
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Draw the report of a run again, or compare runs
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
+    /// Run what the seed documents describe and compare the numbers; without an id, show the board
+    #[command(after_help = REPRODUCE_EXAMPLES)]
+    Reproduce(ReproduceArgs),
+    /// Print shell completions
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (pipe it into `man -l -`)
+    Man,
+}
+
+/// What every verb that measures takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TransferArgs {
+    /// Far end: HOST, HOST:PORT (where `goodput serve` runs), lab:FILE or lab:NAME.
+    /// Without one: lab:columbia-untuned, a 1 Gb/s path of 85 ms with untuned hosts
+    pub(crate) target: Option<String>,
+    /// Parallel connections, 1 to 128 [default: the path file's, else 1]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
+    pub(crate) streams: Option<u16>,
+    /// Time that data is sent [default: the path file's, else 10s]
+    #[arg(short, long, value_name = "TIME")]
+    pub(crate) duration: Option<Duration>,
+    /// Start of it that is left out of the headline number [default: the path file's, else a fifth]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ramp: Option<Duration>,
+    /// Who sends: up is this side, down the far one
+    #[arg(long, value_enum, default_value_t = DirectionArg::Up)]
+    pub(crate) direction: DirectionArg,
+    /// Congestion control of the sender [default: the path file's, else the host's]
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) congestion: Option<String>,
+    /// Let another tool measure the same lab path in the same run
+    #[arg(long, value_enum)]
+    pub(crate) observer: Option<ObserverArg>,
+    /// Folder that run folders are made in
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
+    pub(crate) runs: PathBuf,
+    /// Print the run as JSON (run.json's layout) instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
+    /// Only diagnose: do not apply the remedy inside the lab
+    #[arg(long)]
+    pub(crate) no_fix: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MeasureArgs {
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Address to listen on: ADDRESS, ADDRESS:PORT or [IPv6]:PORT. Only this machine can reach the
+    /// default; 0.0.0.0 or [::] opens it to every network
+    #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) listen: String,
+    /// Clients served at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) clients: u32,
+    /// A client that says nothing for this long is dropped
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub(crate) silence: Duration,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Run folders: one is drawn again, several are compared
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Where to write the comparison
+    #[arg(short, long, value_name = "FILE", default_value = "comparison.html")]
+    pub(crate) output: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReproduceArgs {
+    /// Row to run, such as N1
+    pub(crate) id: Option<String>,
+    /// Show the row instead of running it
+    #[arg(long, requires = "id")]
+    pub(crate) show: bool,
+    /// Folder with the runs and the board's state
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
+    pub(crate) runs: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DirectionArg {
+    /// This side sends
+    Up,
+    /// The far side sends
+    Down,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ObserverArg {
+    /// iperf3, inside the lab
+    Iperf3,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 the check or comparison failed, or nothing could be concluded; 2 usage;
+3 cannot run here (privilege, kernel, disk); 4 far end or network failed; 128+n ended by signal n.";
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  goodput doctor                              a lab of 85 ms on this machine, no set-up needed
+  goodput doctor lab:healthy-1g-20ms          another of the built-in paths
+  goodput doctor lab:my-path.toml             a path file of your own
+  goodput doctor dtn.example.org              a real path; run `goodput serve` over there first
+Nothing on a real host is changed; inside the lab the remedy is applied and measured.";
+
+const MEASURE_EXAMPLES: &str = "\
+Examples:
+  goodput measure dtn.example.org --streams 4 --duration 30s
+  goodput measure lab:columbia-untuned --direction down --json";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  goodput serve                               for tries on this machine
+  goodput serve --listen 0.0.0.0              for other machines: TCP port 5210, no authentication";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  goodput report runs/20261121T120000.000Z-doctor-columbia-untuned
+  goodput report runs/*-doctor-* --output all.html";
+
+const REPRODUCE_EXAMPLES: &str = "\
+Examples:
+  goodput reproduce                           where all 47 rows stand
+  goodput reproduce N1 --show                 what a row compares
+  goodput reproduce N1                        run it";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

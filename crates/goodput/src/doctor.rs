@@ -1,0 +1,321 @@
+//! `goodput doctor` and `goodput measure`: measure, explain, fix, prove.
+//!
+//! Doctor measures a path, names what limits it, applies the first remedy that has settings (inside
+//! a lab only: nothing on a real host is changed), measures again and keeps everything in a run
+//! folder. Measure is its first half.
+
+use lab::{Lab, PathFile};
+use measure::{Config, Direction, MeasureError};
+use report::RunFolder;
+use report::model::{FindingRecord, Run, RunState, Verdict as RunVerdict};
+use units::Duration;
+
+use crate::cli::{DirectionArg, ObserverArg, TransferArgs};
+use crate::context::{self, Context};
+use crate::failure::{self, Failure, Verdict};
+use crate::record;
+use crate::session::{Measured, Site};
+use crate::target::Target;
+
+/// What a verb that measures is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan<'a> {
+    /// `doctor` or `measure`.
+    pub(crate) verb: &'a str,
+    /// What was typed.
+    pub(crate) args: &'a TransferArgs,
+    /// Whether to apply a remedy and measure again.
+    pub(crate) fix: bool,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) run: Run,
+    pub(crate) findings: Vec<FindingRecord>,
+    pub(crate) folder: std::path::PathBuf,
+}
+
+/// Runs the verb and prints what it found.
+pub(crate) fn command(plan: Plan<'_>, context: &Context) -> Verdict {
+    let finished = perform(plan, context)?;
+    if plan.args.json {
+        let text = serde_json::to_string_pretty(&finished.run).map_err(Failure::here)?;
+        println!("{text}");
+    } else {
+        let (color, width) = (context::color(), context::width());
+        print!(
+            "{}",
+            report::terminal::summary(&finished.run, &finished.findings, color, width)
+        );
+        println!(
+            "\nReport: {}",
+            finished.folder.join("report.html").display()
+        );
+    }
+    Ok(exit_code(plan, &finished.run))
+}
+
+/// Zero when the run could conclude and, where a remedy was applied, it helped.
+fn exit_code(plan: Plan<'_>, run: &Run) -> u8 {
+    let conclusive = run.verdict.as_ref().is_some_and(|v| v.conclusive);
+    let rate = |i: usize| run.phases.get(i).map(|p| p.goodput_bits_per_second);
+    let helped = match (rate(0), rate(1)) {
+        (Some(before), Some(after)) => after > before,
+        _ => true,
+    };
+    if conclusive && (helped || !plan.fix) {
+        failure::DONE
+    } else {
+        failure::CHECK_FAILED
+    }
+}
+
+/// Measures and keeps the run; the folder is left readable however it ends.
+pub(crate) fn perform(plan: Plan<'_>, context: &Context) -> Result<Finished, Failure> {
+    let target = Target::parse(plan.args.target.as_deref())?;
+    let config = config(plan.args, &target)?;
+    let run = record::begin(plan.verb, &target, context);
+    let mut folder = RunFolder::create(&plan.args.runs, plan.verb, &target.name(), run.clone())?;
+    let mut doctor = Doctor {
+        plan,
+        context,
+        config,
+        run,
+        findings: Vec::new(),
+    };
+    let result = doctor.work(target, &mut folder);
+    let Doctor {
+        mut run, findings, ..
+    } = doctor;
+    if let Err(failure) = &result {
+        run.state = if context.interrupted().is_some() {
+            RunState::Interrupted
+        } else {
+            RunState::Failed
+        };
+        run.error = Some(failure.to_string());
+    }
+    record::end(&mut run);
+    let path = folder.path().to_owned();
+    let kept = folder.finish(&run, &findings);
+    match (context.interrupted(), result) {
+        (Some(code), _) => {
+            if !run.phases.is_empty() {
+                eprintln!(
+                    "what was measured so far: {}",
+                    path.join("report.html").display()
+                );
+            }
+            Err(Failure::interrupted(code))
+        }
+        (None, Err(failure)) => Err(failure),
+        (None, Ok(())) => {
+            kept?;
+            Ok(Finished {
+                run,
+                findings,
+                folder: path,
+            })
+        }
+    }
+}
+
+struct Doctor<'a> {
+    plan: Plan<'a>,
+    context: &'a Context,
+    config: Config,
+    run: Run,
+    findings: Vec<FindingRecord>,
+}
+
+impl Doctor<'_> {
+    fn work(&mut self, target: Target, folder: &mut RunFolder) -> Result<(), Failure> {
+        let site = match target {
+            Target::Host(host) => Site::Host(host),
+            Target::Lab(path) => {
+                tracing::info!("building the lab of {}", path.file.display());
+                Site::Lab {
+                    lab: Lab::up(&path)?,
+                    path: *path,
+                }
+            }
+        };
+        let name = if self.plan.fix { "before" } else { "measured" };
+        let before = self.phase(&site, name, &[], folder)?;
+        let verdict = &before.diagnosis.verdict;
+        self.run.verdict = Some(RunVerdict {
+            sentence: verdict.sentence.clone(),
+            cause: verdict.cause.map(|c| c.name().to_owned()),
+            healthy: verdict.healthy,
+            conclusive: verdict.conclusive,
+        });
+        if before.outcome.interrupted || !self.plan.fix || !verdict.conclusive {
+            return Ok(());
+        }
+        let remedy = before.diagnosis.findings.iter().find_map(|f| {
+            f.remedy
+                .as_ref()
+                .filter(|r| !r.settings.is_empty() && !verdict.healthy)
+        });
+        let (Site::Lab { lab, .. }, Some(remedy)) = (&site, remedy) else {
+            return Ok(());
+        };
+        let applied = self.apply(lab, &remedy.settings)?;
+        let after = self.phase(&site, "after", &applied, folder)?;
+        self.conclude(&before, &after);
+        Ok(())
+    }
+
+    /// Measures once, or twice when the lab fell behind the first time, and keeps it.
+    fn phase(
+        &mut self,
+        site: &Site,
+        name: &str,
+        settings: &[String],
+        folder: &mut RunFolder,
+    ) -> Result<Measured, Failure> {
+        let stop = &self.context.stop;
+        let observe = self.plan.args.observer == Some(ObserverArg::Iperf3);
+        let mut measured = self.measure(site, name, observe)?;
+        for _ in 0..LAB_RETRIES {
+            let Some(certificate) = measured.certificate.as_ref().filter(|c| !c.trusted()) else {
+                break;
+            };
+            if stop.is_stopped() {
+                break;
+            }
+            eprintln!(
+                "the lab fell behind ({}); measuring again",
+                certificate.problems.join("; ")
+            );
+            measured = self.measure(site, name, observe)?;
+        }
+        for sample in record::samples(name, &measured.outcome) {
+            folder.append_sample(&sample)?;
+        }
+        self.run.hosts = record::hosts(site, &measured);
+        self.run.path = Some(record::path(site, &measured));
+        self.run
+            .phases
+            .push(record::phase(name, settings, &measured));
+        self.findings
+            .extend(record::findings(name, &measured.diagnosis));
+        folder.write(&self.run, &self.findings)?;
+        Ok(measured)
+    }
+
+    fn measure(&self, site: &Site, name: &str, observe: bool) -> Result<Measured, Failure> {
+        let stop = &self.context.stop;
+        if stop.is_stopped() {
+            return Err(MeasureError::Interrupted.into());
+        }
+        site.measure(name, &self.config, stop, observe)
+    }
+
+    /// Applies a remedy inside the lab; what was set, a line each.
+    fn apply(&mut self, lab: &Lab, settings: &[explain::Setting]) -> Result<Vec<String>, Failure> {
+        let up = self.config.direction == Direction::Up;
+        let mut lines = Vec::new();
+        for setting in settings {
+            match setting {
+                explain::Setting::Sysctl { host, name, value } => {
+                    let near = (*host == explain::Host::Sender) == up;
+                    let host = if near { lab.near() } else { lab.far() };
+                    // net.core limits are the machine's, not a namespace's; sockets that tune
+                    // themselves do not need them.
+                    if name.starts_with("net.core.") {
+                        continue;
+                    }
+                    host.set(name, value)?;
+                    lines.push(format!("{}: {name} = {value}", host.name()));
+                }
+                explain::Setting::CongestionControl(name) => {
+                    self.config.congestion = Some(name.clone());
+                    lines.push(format!("congestion control = {name}"));
+                }
+                explain::Setting::Streams(n) => {
+                    self.config.streams = *n;
+                    lines.push(format!("streams = {n}"));
+                }
+                explain::Setting::AutotuneBuffer(_) => {
+                    self.config.send_buffer = None;
+                    self.config.receive_buffer = None;
+                    lines.push("socket buffers: tuned by the kernel".to_owned());
+                }
+            }
+        }
+        Ok(lines)
+    }
+
+    /// The verdict of a run with a before and an after.
+    fn conclude(&mut self, before: &Measured, after: &Measured) {
+        let Some(verdict) = &mut self.run.verdict else {
+            return;
+        };
+        verdict.conclusive &= after.diagnosis.verdict.conclusive;
+        let (was, is) = (
+            before.outcome.goodput_after_ramp(),
+            after.outcome.goodput_after_ramp(),
+        );
+        let achievable = self
+            .run
+            .path
+            .as_ref()
+            .and_then(|p| p.achievable_bits_per_second);
+        let share = achievable.map_or_else(String::new, |a| {
+            format!(
+                ", {:.0} % of what the path can carry",
+                record::percent(is, a)
+            )
+        });
+        verdict.sentence = format!(
+            "{} With the remedy applied: {was} before, {is} after{share}.",
+            verdict.sentence
+        );
+    }
+}
+
+/// What to measure: what was typed, else what the path file says, else ten seconds of one stream.
+fn config(args: &TransferArgs, target: &Target) -> Result<Config, Failure> {
+    let direction = match args.direction {
+        DirectionArg::Up => Direction::Up,
+        DirectionArg::Down => Direction::Down,
+    };
+    let path: Option<&PathFile> = match target {
+        Target::Lab(path) => Some(path),
+        Target::Host(_) => None,
+    };
+    let spec = path.map(|p| p.transfer);
+    let duration = args
+        .duration
+        .or(spec.map(|s| s.duration))
+        .unwrap_or(DURATION);
+    let default_ramp = spec
+        .filter(|_| args.duration.is_none())
+        .map_or_else(|| Duration::from_ns(duration.as_ns() / 5), |s| s.ramp);
+    let sender = path.map(|p| {
+        if direction == Direction::Up {
+            &p.near
+        } else {
+            &p.far
+        }
+    });
+    let config = Config {
+        direction,
+        streams: args.streams.or(spec.map(|s| s.streams)).unwrap_or(1),
+        duration,
+        ramp: args.ramp.unwrap_or(default_ramp),
+        congestion: args
+            .congestion
+            .clone()
+            .or_else(|| sender.map(|host| host.congestion_control.clone())),
+        ..Config::default()
+    };
+    config.check()?;
+    Ok(config)
+}
+
+const DURATION: Duration = Duration::from_s(10);
+/// A lab that falls behind twice in a row runs on a machine that is too busy.
+const LAB_RETRIES: u32 = 1;

@@ -1,0 +1,252 @@
+//! What a run folder keeps of a measurement: the services' own types put into the schema's.
+
+use explain::{Diagnosis, models};
+use lab::{Certificate, DirectionCounts};
+use measure::{Direction, HostFacts, Outcome};
+use report::model::{self, FindingRecord, PathFacts, Phase, RemedyRecord, Run, RunState};
+use units::Rate;
+
+use crate::context::Context;
+use crate::session::{Measured, Site};
+use crate::target::Target;
+
+/// A run that has just begun.
+pub(crate) fn begin(verb: &str, target: &Target, context: &Context) -> Run {
+    Run {
+        schema_version: model::SCHEMA_VERSION,
+        verb: verb.to_owned(),
+        name: target.name(),
+        state: RunState::Running,
+        command_line: context.command_line.clone(),
+        goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_utc: now_utc(),
+        seed: match target {
+            Target::Lab(path) => Some(path.forward.seed),
+            Target::Host(_) => None,
+        },
+        ..Run::default()
+    }
+}
+
+/// Marks a run ended; one that nothing went wrong with is done.
+pub(crate) fn end(run: &mut Run) {
+    run.finished_utc = Some(now_utc());
+    if run.state == RunState::Running {
+        run.state = RunState::Done;
+    }
+}
+
+/// Readings of both ends.
+pub(crate) fn samples<'a>(
+    phase: &'a str,
+    outcome: &'a Outcome,
+) -> impl Iterator<Item = model::SampleRecord> + 'a {
+    let ends = [("sender", &outcome.sender), ("receiver", &outcome.receiver)];
+    ends.into_iter().flat_map(move |(end, result)| {
+        result.samples.iter().map(move |s| model::SampleRecord {
+            phase: phase.to_owned(),
+            end: end.to_owned(),
+            stream: u32::from(s.stream),
+            t_ns: s.t.as_ns(),
+            app_bytes: s.app_bytes,
+            tcp_info: s
+                .info
+                .fields()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        })
+    })
+}
+
+/// The machines, near first.
+pub(crate) fn hosts(site: &Site, measured: &Measured) -> Vec<model::HostFacts> {
+    let names = match site {
+        Site::Lab { lab, .. } => Some((lab.near().name().to_owned(), lab.far().name().to_owned())),
+        Site::Host(_) => None,
+    };
+    let near = names.as_ref().map(|n| n.0.clone());
+    let far = names.map(|n| n.1);
+    // In a lab the sockets are told; a host's own default would mislead there.
+    let sender = &measured.outcome.sender.congestion;
+    let (near_sends, lab) = (
+        measured.outcome.config.direction == Direction::Up,
+        matches!(site, Site::Lab { .. }),
+    );
+    let congestion = |is_near: bool, facts: &HostFacts| {
+        let told = near_sends == is_near || lab;
+        if told {
+            Some(sender.clone())
+        } else {
+            facts.congestion_control.clone()
+        }
+    };
+    vec![
+        host(
+            "near",
+            near,
+            &measured.near,
+            congestion(true, &measured.near),
+        ),
+        host(
+            "far",
+            far,
+            &measured.far.host,
+            congestion(false, &measured.far.host),
+        ),
+    ]
+}
+
+fn host(
+    role: &str,
+    name: Option<String>,
+    facts: &HostFacts,
+    congestion_control: Option<String>,
+) -> model::HostFacts {
+    model::HostFacts {
+        role: role.to_owned(),
+        name: name.unwrap_or_else(|| facts.hostname.clone()),
+        kernel: facts.kernel.clone(),
+        cpu_model: facts.cpu_model.clone(),
+        cpus: facts.cpus,
+        load_1min_percent: facts.load_1min_percent,
+        nics: facts
+            .interface
+            .iter()
+            .map(|nic| model::NicFacts {
+                name: nic.name.clone(),
+                mtu_bytes: nic.mtu_bytes,
+                driver: nic.driver.clone(),
+                speed_bits_per_second: nic.speed_bits_per_second,
+            })
+            .collect(),
+        tcp_rmem_bytes: facts.tcp_rmem_bytes,
+        tcp_wmem_bytes: facts.tcp_wmem_bytes,
+        congestion_control,
+    }
+}
+
+/// The path in the direction of the data.
+pub(crate) fn path(site: &Site, measured: &Measured) -> PathFacts {
+    let outcome = &measured.outcome;
+    let rtt = outcome.idle_rtt.min;
+    let knowledge = site.knowledge(outcome.config.direction);
+    let rate = knowledge.bottleneck;
+    let mut facts = PathFacts {
+        source: "measured".to_owned(),
+        rate_bits_per_second: rate.map(Rate::as_bits_per_second),
+        achievable_bits_per_second: knowledge.achievable_rate().map(Rate::as_bits_per_second),
+        rtt_idle_ns: Some(rtt.as_ns()),
+        bdp_bytes: rate.map(|r| models::bdp(r, rtt).as_u64()),
+        mtu_bytes: knowledge.mtu_bytes.or(measured.far.host.path_mtu_bytes),
+        queue_bytes: knowledge.queue.map(units::Bytes::as_u64),
+        ..PathFacts::default()
+    };
+    if let Site::Lab { path, .. } = site {
+        facts.source = "configured".to_owned();
+        facts.file = Some(path.file.display().to_string());
+        facts.text = Some(path.text.clone());
+        facts.title = Some(path.title.clone());
+        facts.delay_forward_ns = Some(path.forward.delay.as_ns());
+        facts.delay_backward_ns = Some(path.backward.delay.as_ns());
+        facts.loss_forward = path.forward.loss;
+        facts.loss_backward = path.backward.loss;
+    }
+    facts
+}
+
+/// One measurement.
+pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Phase {
+    let outcome = &measured.outcome;
+    let config = &outcome.config;
+    let facts = &measured.diagnosis.facts;
+    let shares = measured.diagnosis.shares.map_or_else(model::Shares::default, |s| model::Shares {
+        application: s.application,
+        receive_window: s.receive_window,
+        send_buffer: s.send_buffer,
+        network: s.network,
+    });
+    Phase {
+        name: name.to_owned(),
+        settings: settings.to_vec(),
+        direction: match config.direction {
+            Direction::Up => "up".to_owned(),
+            Direction::Down => "down".to_owned(),
+        },
+        streams: u32::from(config.streams),
+        congestion_control: outcome.sender.congestion.clone(),
+        duration_ns: outcome.receiver.duration.as_ns(),
+        ramp_ns: config.ramp.as_ns(),
+        rtt_idle_ns: outcome.idle_rtt.min.as_ns(),
+        predicted_bits_per_second: measured.prediction.rate.map(Rate::as_bits_per_second),
+        predicted_from: Some(measured.prediction.formula.clone()),
+        goodput_bits_per_second: outcome.goodput_after_ramp().as_bits_per_second(),
+        goodput_whole_bits_per_second: outcome.goodput_whole().as_bits_per_second(),
+        bytes_received: outcome.receiver.bytes,
+        segments_sent: facts.sent_segments,
+        segments_retransmitted: facts.retransmitted_segments,
+        shares,
+        cpu_sender_ns: outcome.sender.cpu.as_ns(),
+        cpu_receiver_ns: outcome.receiver.cpu.as_ns(),
+        certificate: measured.certificate.as_ref().map(certificate),
+        observers: measured.observers.clone(),
+        ..Phase::default()
+    }
+}
+
+fn certificate(c: &Certificate) -> model::Certificate {
+    let sum = |field: fn(&DirectionCounts) -> u64| field(&c.forward) + field(&c.backward);
+    model::Certificate {
+        trusted: c.trusted(),
+        problems: c.problems.clone(),
+        probes: c.probes,
+        probes_lost: c.probes_lost,
+        delay_error_p50_ns: c.delay_error_p50_ns,
+        delay_error_p99_ns: c.delay_error_p99_ns,
+        delay_error_max_ns: c.delay_error_max_ns,
+        frames: c.frames(),
+        frames_late: c.frames_late(),
+        frames_lost_by_lab: c.frames_lost_by_lab(),
+        segments_lost_random: sum(|d| d.link.lost),
+        segments_lost_queue: sum(|d| d.link.queue_full),
+        queue_max_bytes: c
+            .forward
+            .link
+            .queue_bytes_max
+            .max(c.backward.link.queue_bytes_max),
+        cpu_forwarder_ns: c.cpu.as_ns(),
+        memory_bytes: c.memory_bytes,
+    }
+}
+
+/// What was found in a phase.
+pub(crate) fn findings(phase: &str, diagnosis: &Diagnosis) -> Vec<FindingRecord> {
+    let record = |f: &explain::Finding| FindingRecord {
+        phase: phase.to_owned(),
+        cause: f.cause.name().to_owned(),
+        title: f.title.clone(),
+        confidence: f.confidence,
+        share: f.share,
+        evidence: f.evidence.clone(),
+        remedy: f.remedy.as_ref().map(|r| RemedyRecord {
+            summary: r.summary.clone(),
+            host: r.host.name().to_owned(),
+            sysctl: r.sysctl.clone(),
+            flags: r.flags.clone(),
+            predicted_bits_per_second: r.predicted.map(Rate::as_bits_per_second),
+            predicted_from: r.predicted_from.clone(),
+            cost: r.cost.clone(),
+        }),
+    };
+    diagnosis.findings.iter().map(record).collect()
+}
+
+/// `rate` as a percentage of `whole` bits per second.
+#[allow(clippy::cast_precision_loss, reason = "printed without decimals")]
+pub(crate) fn percent(rate: Rate, whole: u64) -> f64 {
+    100.0 * rate.as_bits_per_second() as f64 / whole.max(1) as f64
+}
+
+/// The time of day, RFC 3339 UTC.
+pub(crate) fn now_utc() -> String {
+    jiff::Timestamp::now().to_string()
+}

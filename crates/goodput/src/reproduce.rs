@@ -1,0 +1,125 @@
+//! `goodput reproduce`: the scoreboard, and running its rows.
+
+use serde_json::Value;
+
+use crate::board::{self, Board, Made, Runner, State};
+use crate::cli::{DoctorArgs, MeasureArgs, ReproduceArgs};
+use crate::context::{self, Context};
+use crate::doctor::{self, Plan};
+use crate::failure::{self, Failure, Verdict};
+use crate::record;
+
+/// Shows the board or a row, or runs a row.
+pub(crate) fn command(args: &ReproduceArgs, context: &Context) -> Verdict {
+    let board = Board::embedded().map_err(Failure::here)?;
+    let file = args.runs.join("board.json");
+    let (color, width) = (context::color(), context::width());
+    let Some(id) = &args.id else {
+        let state = read(&file);
+        if args.json {
+            print_json(&board::board_json(&board, &state))?;
+        } else {
+            print!("{}", board::render(&board, &state, color, width));
+        }
+        return Ok(failure::DONE);
+    };
+    let row = board
+        .row(id)
+        .map_err(|e| Failure::usage(anyhow::anyhow!("{e}")))?;
+    let mut code = failure::DONE;
+    let mut state = read(&file);
+    if !args.show {
+        if row.steps.is_empty() {
+            let missing = row
+                .not_yet
+                .as_deref()
+                .unwrap_or("nothing can be run for it yet");
+            return Err(Failure::check(format!("{} cannot be run yet: {missing}", row.id)));
+        }
+        let mut runner = Doctors {
+            args,
+            context,
+            folders: Vec::new(),
+        };
+        let runs = board::run_steps(row, &mut runner);
+        if let Some(code) = context.interrupted() {
+            return Err(Failure::interrupted(code));
+        }
+        let made = Made {
+            finished_utc: record::now_utc(),
+            run_folder: Some(runner.folders.join(" ")),
+            goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        state = State::record(&file, board::judge(row, &runs, made))
+            .map_err(|e| Failure::here(anyhow::anyhow!("cannot write {}: {e}", file.display())))?;
+        let (status, _) = board::status(row, &state);
+        code = if status == board::Status::Green {
+            failure::DONE
+        } else {
+            failure::CHECK_FAILED
+        };
+    }
+    if args.json {
+        print_json(&board::row_json(row, &state))?;
+    } else {
+        print!("{}", board::render_row(row, &state, color, width));
+    }
+    Ok(code)
+}
+
+fn read(file: &std::path::Path) -> State {
+    let state = State::read(file);
+    if let Some(warning) = &state.warning {
+        eprintln!("{warning}");
+    }
+    state
+}
+
+fn print_json(value: &Value) -> Result<(), Failure> {
+    println!(
+        "{}",
+        serde_json::to_string_pretty(value).map_err(Failure::here)?
+    );
+    Ok(())
+}
+
+/// Runs steps as if their commands had been typed.
+struct Doctors<'a> {
+    args: &'a ReproduceArgs,
+    context: &'a Context,
+    folders: Vec<String>,
+}
+
+impl Runner for Doctors<'_> {
+    fn run(&mut self, step: &board::RunStep) -> Result<Value, String> {
+        if self.context.interrupted().is_some() {
+            return Err("not run: stopped by the user".to_owned());
+        }
+        eprintln!("{}: {}", step.name, step.command());
+        let (fix, mut transfer) = match step.verb.as_str() {
+            "doctor" => {
+                let args: DoctorArgs = parse(&step.args)?;
+                (!args.no_fix, args.transfer)
+            }
+            "measure" => (false, parse::<MeasureArgs>(&step.args)?.transfer),
+            verb => return Err(format!("the verb {verb} cannot be run by reproduce yet")),
+        };
+        transfer.runs.clone_from(&self.args.runs);
+        let plan = Plan {
+            verb: &step.verb,
+            args: &transfer,
+            fix,
+        };
+        let finished = doctor::perform(plan, self.context).map_err(|f| f.to_string())?;
+        self.folders.push(finished.folder.display().to_string());
+        serde_json::to_value(&finished.run).map_err(|e| e.to_string())
+    }
+}
+
+fn parse<A: clap::Args>(words: &[String]) -> Result<A, String> {
+    let command = A::augment_args(clap::Command::new("step").no_binary_name(true));
+    let matches = command
+        .try_get_matches_from(words)
+        .map_err(|e| e.to_string())?;
+    A::from_arg_matches(&matches).map_err(|e| e.to_string())
+}

@@ -1,0 +1,61 @@
+//! `goodput serve`: the far end of measurements.
+
+use std::net::{IpAddr, SocketAddr};
+
+use measure::{Limits, Server};
+
+use crate::cli::ServeArgs;
+use crate::context::Context;
+use crate::failure::{self, Failure, Verdict};
+
+/// Serves until asked to stop.
+pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
+    let address = address(&args.listen)?;
+    let limits = Limits {
+        sessions: args.clients,
+        silence: args.silence,
+        ..Limits::default()
+    };
+    let server = Server::bind(address, limits)?;
+    let local = server.local_addr();
+    eprintln!("serving on {local}; Ctrl-C ends it");
+    if local.ip().is_loopback() {
+        eprintln!("only this machine can reach it: say --listen 0.0.0.0 for other machines");
+    } else {
+        eprintln!(
+            "anyone who reaches TCP port {} may measure: there is no authentication",
+            local.port()
+        );
+    }
+    server.serve(&context.stop)?;
+    // Being told to stop is how serving ends.
+    Ok(failure::DONE)
+}
+
+fn address(typed: &str) -> Result<SocketAddr, Failure> {
+    if let Ok(address) = typed.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    let bare = typed.trim_start_matches('[').trim_end_matches(']');
+    bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, measure::DEFAULT_PORT)).map_err(|_| {
+        Failure::usage(anyhow::anyhow!(
+            "--listen '{typed}': expected an address such as 127.0.0.1, 0.0.0.0:5210 or [::]:5210"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_leave_out_the_port_and_a_name_is_refused() {
+        let read = |typed| address(typed).unwrap().to_string();
+        assert_eq!(read("127.0.0.1"), "127.0.0.1:5210");
+        assert_eq!(read("0.0.0.0:7000"), "0.0.0.0:7000");
+        assert_eq!(read("::1"), "[::1]:5210");
+        assert_eq!(read("[::]:9"), "[::]:9");
+        assert!(address("far.example.org").is_err());
+        assert!(address("1.2.3.4:99999").is_err());
+    }
+}

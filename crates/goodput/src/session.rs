@@ -1,0 +1,297 @@
+//! One measurement over a lab path or to a far host, with everything that explains it.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::thread;
+
+use explain::{BufferModel, Diagnosis, Evidence, HostConfig, PathKnowledge, Prediction};
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::{Certificate, Lab, PathFile};
+use measure::{
+    Client, Config, Direction, FarFacts, HostFacts, Limits, MeasureError, Outcome, Progress,
+    SampleKind, Server, Stop,
+};
+use report::model::Observer;
+use units::{Duration, Rate};
+
+use crate::failure::Failure;
+use crate::observer;
+
+/// Where measurements are made.
+#[derive(Debug)]
+pub(crate) enum Site {
+    /// A lab on this machine.
+    Lab {
+        /// The running lab.
+        lab: Lab,
+        /// Its path.
+        path: PathFile,
+    },
+    /// A far host.
+    Host(String),
+}
+
+/// A measurement and what it means.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    /// What was transferred.
+    pub(crate) outcome: Outcome,
+    /// This end.
+    pub(crate) near: HostFacts,
+    /// The far end.
+    pub(crate) far: FarFacts,
+    /// What was expected before the first byte.
+    pub(crate) prediction: Prediction,
+    /// The lab's accuracy during it.
+    pub(crate) certificate: Option<Certificate>,
+    /// Why it was no faster.
+    pub(crate) diagnosis: Diagnosis,
+    /// The same path measured by others.
+    pub(crate) observers: Vec<Observer>,
+}
+
+/// What the client's thread brings back.
+struct Transfer {
+    outcome: Outcome,
+    near: HostFacts,
+    far: FarFacts,
+    prediction: Prediction,
+}
+
+impl Site {
+    /// What is known of the path from near to far (or back) before measuring.
+    pub(crate) fn knowledge(&self, direction: Direction) -> PathKnowledge {
+        let Self::Lab { path, .. } = self else {
+            return PathKnowledge::default();
+        };
+        let spec = path.direction(direction == Direction::Up);
+        PathKnowledge {
+            bottleneck: spec.rate,
+            mtu_bytes: Some(path.mtu_bytes()),
+            queue: spec.rate.map(|_| spec.queue),
+            ..PathKnowledge::default()
+        }
+    }
+
+    /// Measures once.
+    pub(crate) fn measure(
+        &self,
+        name: &str,
+        config: &Config,
+        stop: &Stop,
+        observe: bool,
+    ) -> Result<Measured, Failure> {
+        let bar = progress_bar(name);
+        let mut progress = |p: Progress| show(&bar, &p);
+        let knowledge = self.knowledge(config.direction);
+        let made = match self {
+            Self::Lab { lab, .. } => {
+                let phase = lab.begin_phase()?;
+                let transfer = in_lab(lab, config, &knowledge, stop, &mut progress);
+                let certificate = phase.finish()?;
+                transfer.map(|t| (t, Some(certificate)))
+            }
+            Self::Host(target) => Client::connect(target, CONNECT_TIMEOUT)
+                .and_then(|client| transfer(client, config, &knowledge, stop, &mut progress))
+                .map(|t| (t, None))
+                .map_err(Failure::from),
+        };
+        bar.finish_and_clear();
+        let (transfer, certificate) = made?;
+        let observers = match self {
+            Self::Lab { lab, .. } if observe && !transfer.outcome.interrupted => {
+                observer::iperf3(lab, config).map(|o| vec![o])?
+            }
+            _ => Vec::new(),
+        };
+        let trusted = certificate.as_ref().map(Certificate::trusted);
+        let diagnosis = explain::diagnose(&evidence(&transfer, knowledge, trusted));
+        let Transfer {
+            outcome,
+            near,
+            far,
+            prediction,
+        } = transfer;
+        Ok(Measured {
+            outcome,
+            near,
+            far,
+            prediction,
+            certificate,
+            diagnosis,
+            observers,
+        })
+    }
+}
+
+/// Runs both ends inside the lab, each on threads of its own host.
+fn in_lab(
+    lab: &Lab,
+    config: &Config,
+    knowledge: &PathKnowledge,
+    stop: &Stop,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Transfer, Failure> {
+    let address = SocketAddr::from((lab.far().address(), measure::DEFAULT_PORT));
+    let serving = Stop::new();
+    thread::scope(|scope| {
+        let (ready, bound) = mpsc::channel();
+        let server_stop = serving.clone();
+        scope.spawn(move || {
+            lab.far()
+                .run(|| match Server::bind(address, Limits::default()) {
+                    Ok(server) => {
+                        let _ = ready.send(Ok(()));
+                        if let Err(e) = server.serve(&server_stop) {
+                            tracing::warn!("the far end of the lab failed: {e}");
+                        }
+                    }
+                    Err(e) => {
+                        let _ = ready.send(Err(e));
+                    }
+                })
+        });
+        let result = match bound.recv() {
+            Ok(Ok(())) => lab
+                .near()
+                .run(|| {
+                    let client = Client::connect_addr(address, CONNECT_TIMEOUT)?;
+                    transfer(client, config, knowledge, stop, progress)
+                })
+                .map_err(Failure::from)
+                .and_then(|r: Result<Transfer, MeasureError>| r.map_err(Failure::from)),
+            Ok(Err(e)) => Err(e.into()),
+            Err(_) => Err(lab::LabError::ForwarderGone.into()),
+        };
+        serving.stop();
+        result
+    })
+}
+
+/// Measures the idle path, predicts, and transfers.
+fn transfer(
+    mut client: Client,
+    config: &Config,
+    knowledge: &PathKnowledge,
+    stop: &Stop,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Transfer, MeasureError> {
+    let near = client.near().clone();
+    let far = client.far().clone();
+    let idle = client.idle_rtt()?;
+    let (sender, receiver) = hosts(config, &near, &far.host);
+    let prediction = explain::predict(&explain::Setup {
+        sender: &sender,
+        receiver: &receiver,
+        path: knowledge,
+        idle_rtt: idle.min,
+        streams: u32::from(config.streams),
+        buffers: BufferModel::default(),
+        loss_rate: None,
+    });
+    tracing::info!(
+        "idle round trip {}, prediction {}",
+        idle.min,
+        prediction.formula
+    );
+    let outcome = client.run(config, stop, &mut |p| progress(p))?;
+    Ok(Transfer {
+        outcome,
+        near,
+        far,
+        prediction,
+    })
+}
+
+/// Sender and receiver of a transfer as the rules see them.
+fn hosts(config: &Config, near: &HostFacts, far: &HostFacts) -> (HostConfig, HostConfig) {
+    let host = |facts: &HostFacts| HostConfig {
+        tcp_rmem_bytes: facts.tcp_rmem_bytes,
+        tcp_wmem_bytes: facts.tcp_wmem_bytes,
+        congestion_control: config
+            .congestion
+            .clone()
+            .or_else(|| facts.congestion_control.clone())
+            .unwrap_or_default(),
+        congestion_controls_available: facts.congestion_available.clone(),
+        sndbuf_fixed: config.send_buffer,
+        rcvbuf_fixed: config.receive_buffer,
+    };
+    match config.direction {
+        Direction::Up => (host(near), host(far)),
+        Direction::Down => (host(far), host(near)),
+    }
+}
+
+fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evidence {
+    let config = &t.outcome.config;
+    let (sender, receiver) = hosts(config, &t.near, &t.far.host);
+    let mtu = path.mtu_bytes.or(t.far.host.path_mtu_bytes);
+    let mut streams = vec![explain::StreamEvidence::default(); usize::from(config.streams)];
+    for sample in &t.outcome.sender.samples {
+        // Readings after the sending time would book the drain of the queues as idleness.
+        let within = sample.kind != SampleKind::Drained;
+        if let Some(stream) = streams
+            .get_mut(usize::from(sample.stream))
+            .filter(|_| within)
+        {
+            stream.samples.push(explain::Sample {
+                t: sample.t,
+                info: sample.info,
+                app_bytes: units::Bytes::new(sample.app_bytes),
+            });
+        }
+    }
+    Evidence {
+        streams,
+        direction: match config.direction {
+            Direction::Up => explain::Direction::Up,
+            Direction::Down => explain::Direction::Down,
+        },
+        path: PathKnowledge {
+            mtu_bytes: mtu,
+            ..path
+        },
+        sender,
+        receiver,
+        duration: config.duration,
+        ramp: config.ramp,
+        goodput_after_ramp: t.outcome.goodput_after_ramp(),
+        goodput_whole: t.outcome.goodput_whole(),
+        idle_rtt: t.outcome.idle_rtt.min,
+        target: target_rate(t),
+        lab_trusted,
+        ..Evidence::default()
+    }
+}
+
+/// What the transfer should reach where no bottleneck is known: the slower of the two interfaces.
+fn target_rate(t: &Transfer) -> Option<Rate> {
+    let speed = |host: &HostFacts| host.interface.as_ref()?.speed_bits_per_second;
+    let speeds = [speed(&t.near), speed(&t.far.host)];
+    speeds
+        .into_iter()
+        .flatten()
+        .min()
+        .map(Rate::from_bits_per_second)
+}
+
+fn progress_bar(name: &str) -> ProgressBar {
+    // Hidden by indicatif itself when stderr is not a terminal.
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{prefix:8} [{bar:30}] {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_prefix(name.to_owned());
+    bar.set_message("connecting");
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: &Progress) {
+    bar.set_length(progress.duration.as_ns());
+    bar.set_position(progress.elapsed.as_ns().min(progress.duration.as_ns()));
+    bar.set_message(format!("{} received, {}", progress.bytes, progress.rate));
+}
+
+/// A far host that does not answer within this is down or behind a firewall.
+const CONNECT_TIMEOUT: Duration = Duration::from_s(10);

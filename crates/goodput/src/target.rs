@@ -1,0 +1,132 @@
+//! What a target means: a lab path or a far host.
+
+use std::path::Path;
+
+use lab::PathFile;
+
+use crate::failure::Failure;
+
+/// The far end of a measurement.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// A path in a lab on this machine.
+    Lab(Box<PathFile>),
+    /// `host` or `host:port`, where `goodput serve` runs.
+    Host(String),
+}
+
+impl Target {
+    /// Reads what was typed; nothing typed is the Columbia path.
+    pub(crate) fn parse(typed: Option<&str>) -> Result<Self, Failure> {
+        let Some(typed) = typed else {
+            return Self::lab(DEFAULT);
+        };
+        if let Some(name) = typed.strip_prefix("lab:") {
+            return Self::lab(name);
+        }
+        if typed.contains('@') {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "'{typed}': starting the far end over ssh is not built yet; run `goodput serve \
+                 --listen 0.0.0.0` there and name the host alone"
+            )));
+        }
+        let looks_like_file = Path::new(typed).extension().is_some_and(|e| e == "toml");
+        if looks_like_file || BUILT_IN.iter().any(|(name, _)| *name == typed) {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "'{typed}' looks like a path file, not like a host; say lab:{typed}"
+            )));
+        }
+        Ok(Self::Host(typed.to_owned()))
+    }
+
+    /// A name for run folders.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Host(host) => host.clone(),
+            Self::Lab(path) => path
+                .file
+                .file_stem()
+                .map_or_else(|| "lab".to_owned(), |s| s.to_string_lossy().into_owned()),
+        }
+    }
+
+    fn lab(name: &str) -> Result<Self, Failure> {
+        if Path::new(name).exists() {
+            return Ok(Self::Lab(Box::new(PathFile::read(Path::new(name))?)));
+        }
+        let stem = name.strip_prefix("paths/").unwrap_or(name);
+        let stem = stem.strip_suffix(".toml").unwrap_or(stem);
+        let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == stem) else {
+            let names: Vec<&str> = BUILT_IN.iter().map(|(n, _)| *n).collect();
+            return Err(Failure::usage(anyhow::anyhow!(
+                "there is no path file '{name}' and no built-in path of that name; built in are: {}",
+                names.join(", ")
+            )));
+        };
+        let file = format!("paths/{stem}.toml");
+        Ok(Self::Lab(Box::new(PathFile::parse(
+            Path::new(&file),
+            text,
+        )?)))
+    }
+}
+
+macro_rules! built_in {
+    ($($name:literal),+ $(,)?) => {
+        /// The paths that come with the program.
+        pub(crate) const BUILT_IN: &[(&str, &str)] = &[
+            $(($name, include_str!(concat!("../../../paths/", $name, ".toml"))),)+
+        ];
+    };
+}
+
+built_in!(
+    "columbia-untuned",
+    "columbia-send-buffer",
+    "columbia-8-streams",
+    "columbia-4-streams-tuned",
+    "columbia-loss",
+    "healthy-1g-20ms",
+);
+
+const DEFAULT: &str = "columbia-untuned";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_file_of_the_project_is_built_in_and_sound() {
+        for (name, text) in BUILT_IN {
+            PathFile::parse(Path::new(name), text).unwrap();
+        }
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../paths");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let Some(stem) = name.strip_suffix(".toml") else {
+                continue;
+            };
+            assert!(
+                BUILT_IN.iter().any(|(n, _)| *n == stem),
+                "{name} is not built in"
+            );
+        }
+    }
+
+    #[test]
+    fn a_typed_target_is_a_lab_or_a_host() {
+        assert!(matches!(Target::parse(None), Ok(Target::Lab(_))));
+        assert!(matches!(
+            Target::parse(Some("lab:healthy-1g-20ms")),
+            Ok(Target::Lab(_))
+        ));
+        assert!(matches!(
+            Target::parse(Some("far.example:5210")),
+            Ok(Target::Host(_))
+        ));
+        let refused = |typed| Target::parse(Some(typed)).unwrap_err().to_string();
+        assert!(refused("lab:no-such").contains("built in are: columbia-untuned"));
+        assert!(refused("columbia-untuned").contains("say lab:columbia-untuned"));
+        assert!(refused("me@far:x").contains("goodput serve"));
+    }
+}

@@ -1,0 +1,632 @@
+//! The near end: connects, learns who the far end is, measures.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+
+use sys::tcp::{self, monotonic_now};
+use units::{Bytes, Duration, Rate};
+
+use crate::codec::Decoder;
+use crate::config::Spec;
+use crate::control::{Control, Trouble};
+use crate::engine::{Engine, Role};
+use crate::facts::{FarFacts, HostFacts, clean};
+use crate::message::{
+    self, Heard, Kind, MESSAGE_BYTES_MAX, Message, MessageError, PROTOCOL, Refusal, TOKEN_BYTES,
+};
+use crate::outcome::{EndResult, IdleRtt, Outcome};
+use crate::transfer::{
+    Ending, Patience, accompany, client_role, in_time, probe_congestion, set_options, unexpected,
+};
+use crate::{Config, DEFAULT_PORT, Direction, End, MeasureError, Stop};
+
+/// How far a transfer is, by what the receiving end acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Time since the start at the receiving end.
+    pub elapsed: Duration,
+    /// Payload that its application has taken.
+    pub bytes: Bytes,
+    /// Rate since the progress before.
+    pub rate: Rate,
+    /// How long the transfer is to last.
+    pub duration: Duration,
+}
+
+/// A session with a far end. The far end drops a client that is silent for some seconds between
+/// two transfers; the next call then connects again by itself.
+#[derive(Debug)]
+pub struct Client {
+    addr: SocketAddr,
+    timeout: Duration,
+    far: FarFacts,
+    near: HostFacts,
+    local: Option<SocketAddr>,
+    /// None after a failure that left the connection in an unknown state.
+    control: Option<Control>,
+}
+
+impl Client {
+    /// Connects to `host`, `host:port`, an address or `[IPv6]:port`; the port defaults to
+    /// [`DEFAULT_PORT`]. Addresses of a name are tried in the resolver's order, within `timeout`
+    /// altogether.
+    ///
+    /// # Errors
+    ///
+    /// Says whether the name, the route, a firewall, the far host or its program is at fault.
+    pub fn connect(target: &str, timeout: Duration) -> Result<Self, MeasureError> {
+        let deadline = in_time(timeout);
+        let mut failure = None;
+        for addr in resolve(target)? {
+            let left = deadline.saturating_since(monotonic_now());
+            if failure.is_some() && left == Duration::ZERO {
+                break;
+            }
+            match Self::connect_addr(addr, left.max(Duration::from_ms(1))) {
+                Ok(client) => return Ok(Self { timeout, ..client }),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| MeasureError::Target {
+            target: target.to_owned(),
+            problem: "its name has no address".to_owned(),
+        }))
+    }
+
+    /// Connects to an address.
+    ///
+    /// # Errors
+    ///
+    /// Says whether the route, a firewall, the far host or its program is at fault.
+    pub fn connect_addr(addr: SocketAddr, timeout: Duration) -> Result<Self, MeasureError> {
+        let (control, far) = open(addr, timeout)?;
+        let local = control.stream().local_addr().ok();
+        let near = HostFacts {
+            path_mtu_bytes: tcp::path_mtu(control.stream().as_fd()).ok(),
+            ..HostFacts::of_this_host(local.map(|addr| addr.ip()))
+        };
+        Ok(Self {
+            addr,
+            timeout,
+            far,
+            near,
+            local,
+            control: Some(control),
+        })
+    }
+
+    /// The far end as it described itself.
+    pub fn far(&self) -> &FarFacts {
+        &self.far
+    }
+
+    /// This host, as the thread that connected sees it.
+    pub fn near(&self) -> &HostFacts {
+        &self.near
+    }
+
+    /// Where the far end is.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// This end of the control connection.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.local
+    }
+
+    /// Measures the round trip of the idle path: ten requests one after the other, fewer when they
+    /// take longer than 3 s altogether, and the kernel's own minimum.
+    ///
+    /// # Errors
+    ///
+    /// [`MeasureError::PeerVanished`] and whatever a new connection may meet.
+    pub fn idle_rtt(&mut self) -> Result<IdleRtt, MeasureError> {
+        self.idle_rtt_until(&Stop::new())
+    }
+
+    /// Runs one transfer. `progress` is called every 200 ms or so. When `stop` is raised, the
+    /// transfer ends and what was measured so far comes back as an interrupted outcome.
+    ///
+    /// # Errors
+    ///
+    /// Every [`MeasureError`] but those of binding; [`MeasureError::Interrupted`] when there was
+    /// nothing measured yet, or the far end did not tell its part within a second.
+    pub fn run(
+        &mut self,
+        config: &Config,
+        stop: &Stop,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome, MeasureError> {
+        config.check()?;
+        let idle_rtt = self.idle_rtt_until(stop)?;
+        let mut control = self.take_control()?;
+        let outcome = self.transfer(&mut control, config, idle_rtt, stop, progress);
+        // Only after these is the connection between two messages for certain.
+        let refused = matches!(
+            outcome,
+            Err(MeasureError::FarLimit(_) | MeasureError::Congestion { .. })
+        );
+        if refused || outcome.is_ok() {
+            self.control = Some(control);
+        }
+        outcome
+    }
+
+    fn idle_rtt_until(&mut self, stop: &Stop) -> Result<IdleRtt, MeasureError> {
+        if stop.is_stopped() {
+            return Err(MeasureError::Interrupted);
+        }
+        if let Some(mut control) = self.control.take() {
+            match ping(&mut control, stop, self.patience()) {
+                Ok(rtt) => {
+                    self.control = Some(control);
+                    return Ok(rtt);
+                }
+                Err(Trouble::Stopped) => return Err(MeasureError::Interrupted),
+                Err(_) => {}
+            }
+        }
+        // The far end has dropped the idle session, or this is the first call after a failure.
+        let (mut control, far) = open(self.addr, self.timeout)?;
+        self.far = far;
+        let rtt = ping(&mut control, stop, self.patience()).map_err(|t| lost(t, "at the pings"))?;
+        self.control = Some(control);
+        Ok(rtt)
+    }
+
+    fn take_control(&mut self) -> Result<Control, MeasureError> {
+        match self.control.take() {
+            Some(control) => Ok(control),
+            None => Ok(open(self.addr, self.timeout)?.0),
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.timeout.max(SILENCE)
+    }
+
+    fn transfer(
+        &self,
+        control: &mut Control,
+        config: &Config,
+        idle_rtt: IdleRtt,
+        stop: &Stop,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome, MeasureError> {
+        let role = client_role(config.direction);
+        let engine = self.prepare(control, config, role, stop)?;
+        self.begin(control, config.direction, stop)?;
+        engine.go();
+        let patience = Patience {
+            silence: self.patience(),
+            duration: config.duration,
+        };
+        let mut report = reporter(config.duration, progress);
+        let ending = accompany(control, &engine, role, patience, stop, &mut report)
+            .map_err(|t| lost(t, DURING))?;
+        let mut waited = Waited {
+            control,
+            stop,
+            limit: self.patience(),
+        };
+        if ending == Ending::Interrupted {
+            let asked = waited
+                .control
+                .send(&Message::Stop, in_time(GRACE), &Stop::new());
+            asked.map_err(|_| MeasureError::Interrupted)?;
+            waited.limit = GRACE;
+        }
+        let ours = engine.finish();
+        let theirs = waited.result(config.streams, ending == Ending::Interrupted)?;
+        assemble(config, idle_rtt, role, ours, theirs, ending)
+    }
+
+    /// From the wish for a transfer to streams that stand ready at this end.
+    fn prepare(
+        &self,
+        control: &mut Control,
+        config: &Config,
+        role: Role,
+        stop: &Stop,
+    ) -> Result<Engine, MeasureError> {
+        let local = |what| move |source| MeasureError::Local { what, source };
+        let refuse = |end, permitted, available| MeasureError::Congestion {
+            end,
+            name: config.congestion.clone().unwrap_or_default(),
+            permitted,
+            available,
+        };
+        if let (Role::Sender, Some(name)) = (role, &config.congestion) {
+            let probed = probe_congestion(control.stream(), name);
+            if let Some(no) = probed.map_err(local("ask for a congestion control"))? {
+                return Err(refuse(End::Near, no.permitted, no.available));
+            }
+        }
+        let deadline = in_time(self.patience());
+        let asked = control.send(&Message::Start(Spec::from(config)), deadline, stop);
+        let answer = asked.and_then(|()| control.receive(deadline, stop));
+        let token = match answer.map_err(|t| lost(t, "before the transfer"))? {
+            Message::Accept { token } => message::token_from_hex(&token),
+            Message::Refused(Refusal::Limit { text }) => {
+                return Err(MeasureError::FarLimit(clean(&text)));
+            }
+            Message::Refused(Refusal::Congestion {
+                permitted,
+                available,
+            }) => {
+                let available = available.iter().take(32).map(|name| clean(name)).collect();
+                return Err(refuse(End::Far, permitted, available));
+            }
+            Message::Refused(Refusal::Host { text }) | Message::Failed { text } => {
+                return Err(MeasureError::FarFailed(clean(&text)));
+            }
+            other => return Err(lost(unexpected(&other), "before the transfer")),
+        };
+        let token = token.ok_or_else(|| MeasureError::Protocol("a broken token".to_owned()))?;
+        let sockets = self.open_streams(config, role, token, stop)?;
+        Engine::prepare(role, config, sockets).map_err(local("start the data threads"))
+    }
+
+    /// Opens the data connections, all at once.
+    fn open_streams(
+        &self,
+        config: &Config,
+        role: Role,
+        token: [u8; TOKEN_BYTES],
+        stop: &Stop,
+    ) -> Result<Vec<TcpStream>, MeasureError> {
+        let set = |fd: std::os::fd::BorrowedFd<'_>| set_options(fd, role, config);
+        let count = usize::from(config.streams);
+        let timeout = self.patience();
+        let opened = tcp::connect_many(self.addr, count, timeout, set, || stop.is_stopped());
+        let mut sockets = opened.map_err(|error| connect_error(self.addr, timeout, error))?;
+        for (socket, stream) in sockets.iter_mut().zip(0..) {
+            // Some 40 bytes into an empty buffer: this does not block.
+            let written = socket.write_all(&message::data_opening(token, stream));
+            written.map_err(|error| MeasureError::StreamBroken(error.to_string()))?;
+        }
+        Ok(sockets)
+    }
+
+    /// From streams that stand ready here to the start mark.
+    fn begin(
+        &self,
+        control: &mut Control,
+        direction: Direction,
+        stop: &Stop,
+    ) -> Result<(), MeasureError> {
+        let lost = |t| lost(t, "before the first byte");
+        let deadline = in_time(self.patience());
+        expect(
+            control.receive(deadline, stop).map_err(lost)?,
+            &Message::Ready,
+        )?;
+        control.send(&Message::Go, deadline, stop).map_err(lost)?;
+        if direction == Direction::Down {
+            expect(
+                control.receive(deadline, stop).map_err(lost)?,
+                &Message::Started,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The control connection while a result comes in.
+struct Waited<'a> {
+    control: &'a mut Control,
+    stop: &'a Stop,
+    limit: Duration,
+}
+
+impl Waited<'_> {
+    /// The far end's result. After an interruption the user's stop flag is up already, so that only
+    /// the limit counts.
+    fn result(&mut self, streams: u16, interrupted: bool) -> Result<EndResult, MeasureError> {
+        let unstoppable = Stop::new();
+        let stop = if interrupted { &unstoppable } else { self.stop };
+        let give_up = |trouble| match lost(trouble, "before it told its result") {
+            MeasureError::PeerVanished { .. } if interrupted => MeasureError::Interrupted,
+            error => error,
+        };
+        let mut decoder: Option<Decoder> = None;
+        loop {
+            let message = self
+                .control
+                .receive(in_time(self.limit), stop)
+                .map_err(give_up)?;
+            match (message, &mut decoder) {
+                (Message::Result(head), None) => {
+                    decoder = Some(Decoder::new(head, streams).map_err(MeasureError::Protocol)?);
+                }
+                (Message::Samples(rows), Some(decoder)) => {
+                    decoder.add(&rows).map_err(MeasureError::Protocol)?;
+                }
+                (Message::ResultEnd, Some(_)) => {
+                    return Ok(decoder.take().map(Decoder::finish).unwrap_or_default());
+                }
+                // Crossed our wish to stop.
+                (Message::Progress { .. } | Message::Received { .. }, None) => {}
+                (other, _) => return Err(lost(unexpected(&other), DURING)),
+            }
+        }
+    }
+}
+
+/// Puts both ends' results where they belong and judges whether they are whole.
+fn assemble(
+    config: &Config,
+    idle_rtt: IdleRtt,
+    role: Role,
+    ours: EndResult,
+    theirs: EndResult,
+    ending: Ending,
+) -> Result<Outcome, MeasureError> {
+    let (sender, receiver) = match role {
+        Role::Sender => (ours, theirs),
+        Role::Receiver => (theirs, ours),
+    };
+    let complete = ending == Ending::Complete && sender.bytes == receiver.bytes;
+    let interrupted = ending == Ending::Interrupted;
+    let broken = sender.error.as_ref().or(receiver.error.as_ref());
+    // An end that gave the drain up resets its streams: that shows as an error at the other.
+    let drained_too_long = sender.duration >= config.duration && !complete;
+    if let Some(error) = broken.filter(|_| !interrupted && !drained_too_long) {
+        return Err(MeasureError::StreamBroken(error.clone()));
+    }
+    let config = config.clone();
+    Ok(Outcome {
+        config,
+        idle_rtt,
+        sender,
+        receiver,
+        interrupted,
+        complete,
+    })
+}
+
+/// Turns time and bytes into progress with a rate.
+fn reporter(duration: Duration, progress: &mut dyn FnMut(Progress)) -> impl FnMut(Duration, u64) {
+    let (mut last_elapsed, mut last_bytes) = (Duration::ZERO, 0_u64);
+    move |elapsed, bytes| {
+        let fresh = Bytes::new(bytes.saturating_sub(last_bytes));
+        let rate = Rate::average(fresh, elapsed - last_elapsed);
+        (last_elapsed, last_bytes) = (elapsed, bytes);
+        progress(Progress {
+            elapsed,
+            bytes: Bytes::new(bytes),
+            rate,
+            duration,
+        });
+    }
+}
+
+/// Opens a control connection and exchanges greetings.
+fn open(addr: SocketAddr, timeout: Duration) -> Result<(Control, FarFacts), MeasureError> {
+    let deadline = in_time(timeout);
+    let never = Stop::new();
+    let opened = tcp::connect_many(addr, 1, timeout, |_| Ok(()), || false);
+    let stream = opened
+        .map_err(|error| connect_error(addr, timeout, error))?
+        .remove(0);
+    let silence = timeout.max(SILENCE);
+    let mut control =
+        Control::new(stream, MESSAGE_BYTES_MAX, silence).map_err(|source| MeasureError::Local {
+            what: "set up a socket",
+            source,
+        })?;
+    let silent = |trouble| match trouble {
+        Trouble::Silent => MeasureError::Silent {
+            addr,
+            after: timeout,
+        },
+        Trouble::Closed | Trouble::Io(_) => MeasureError::NotGoodput {
+            addr,
+            seen: message::describe_foreign(&[]),
+        },
+        other => lost(other, "at the greeting"),
+    };
+    control
+        .write_all(&message::greeting(Kind::Control), deadline, &never)
+        .map_err(silent)?;
+    match control.hear(deadline, &never).map_err(silent)? {
+        (Heard::Greeting(Kind::Server), _) => {}
+        (Heard::OtherVersion(theirs), _) => {
+            return Err(MeasureError::VersionMismatch {
+                ours: PROTOCOL,
+                theirs,
+            });
+        }
+        (_, bytes) => {
+            return Err(MeasureError::NotGoodput {
+                addr,
+                seen: message::describe_foreign(&bytes),
+            });
+        }
+    }
+    match control
+        .receive(deadline, &never)
+        .map_err(|t| lost(t, "at the greeting"))?
+    {
+        Message::Welcome(facts) => Ok((control, facts.cleaned())),
+        Message::Busy { sessions } => Err(MeasureError::Busy { addr, sessions }),
+        other => Err(lost(unexpected(&other), "at the greeting")),
+    }
+}
+
+fn ping(control: &mut Control, stop: &Stop, patience: Duration) -> Result<IdleRtt, Trouble> {
+    let begun = monotonic_now();
+    let mut samples = Vec::new();
+    for n in 0..PINGS {
+        let deadline = in_time(patience);
+        let sent = monotonic_now();
+        control.send(&Message::Ping { n }, deadline, stop)?;
+        loop {
+            match control.receive(deadline, stop)? {
+                Message::Pong { n: got } if got == n => break,
+                // Left over from a transfer that was interrupted.
+                Message::Pong { .. } | Message::Received { .. } => {}
+                other => return Err(unexpected(&other)),
+            }
+        }
+        samples.push(monotonic_now().saturating_since(sent));
+        if n >= 2 && monotonic_now() >= begun + PINGS_TIME {
+            break;
+        }
+    }
+    let mut sorted = samples.clone();
+    sorted.sort_unstable();
+    let kernel_min = tcp::tcp_info(control.stream().as_fd())
+        .ok()
+        .map(|info| info.min_rtt_us)
+        .filter(|&us| us > 0 && us < u64::from(u32::MAX))
+        .map(Duration::from_us);
+    let min = kernel_min.unwrap_or(sorted[0]);
+    Ok(IdleRtt {
+        min,
+        median: sorted[sorted.len() / 2],
+        samples,
+        kernel_min,
+    })
+}
+
+fn expect(message: Message, wanted: &Message) -> Result<(), MeasureError> {
+    match message {
+        message if message == *wanted => Ok(()),
+        other => Err(lost(unexpected(&other), "before the first byte")),
+    }
+}
+
+/// What trouble on the control connection means to the user.
+fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
+    match trouble {
+        Trouble::Stopped => MeasureError::Interrupted,
+        Trouble::Failed(text) => MeasureError::FarFailed(clean(&text)),
+        Trouble::Malformed(MessageError::Malformed(text)) => MeasureError::Protocol(clean(&text)),
+        Trouble::Malformed(error) => MeasureError::Protocol(error.to_string()),
+        other => MeasureError::PeerVanished {
+            when,
+            detail: other.text(),
+        },
+    }
+}
+
+/// What a failed connect means to the user.
+fn connect_error(addr: SocketAddr, after: Duration, error: io::Error) -> MeasureError {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => MeasureError::Refused { addr },
+        ErrorKind::TimedOut => MeasureError::ConnectTimeout { addr, after },
+        ErrorKind::Interrupted => MeasureError::Interrupted,
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::InvalidInput => {
+            MeasureError::Unreachable {
+                addr,
+                source: error,
+            }
+        }
+        ErrorKind::ConnectionReset => MeasureError::NotGoodput {
+            addr,
+            seen: "reset the connection at once".to_owned(),
+        },
+        _ => MeasureError::Local {
+            what: "connect",
+            source: error,
+        },
+    }
+}
+
+/// Addresses of a target; only names ask the resolver.
+fn resolve(target: &str) -> Result<Vec<SocketAddr>, MeasureError> {
+    let (host, port) = split_target(target)?;
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    match (host.as_str(), port).to_socket_addrs() {
+        Ok(addrs) => Ok(addrs.collect()),
+        Err(source) => Err(MeasureError::Resolve { host, source }),
+    }
+}
+
+/// Host and port of `host`, `host:port`, `::1`, `[::1]` or `[::1]:port`.
+fn split_target(target: &str) -> Result<(String, u16), MeasureError> {
+    let fail = |problem: &str| MeasureError::Target {
+        target: target.to_owned(),
+        problem: problem.to_owned(),
+    };
+    if target.parse::<IpAddr>().is_ok() {
+        return Ok((target.to_owned(), DEFAULT_PORT));
+    }
+    let (host, port) = match target.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest
+                .split_once(']')
+                .ok_or_else(|| fail("the ']' is missing"))?;
+            if host.parse::<std::net::Ipv6Addr>().is_err() {
+                return Err(fail("what stands in brackets is not an IPv6 address"));
+            }
+            let port = if port.is_empty() {
+                None
+            } else {
+                Some(port.strip_prefix(':'))
+            };
+            (
+                host,
+                port.map(|p| p.ok_or_else(|| fail("a port follows a colon")))
+                    .transpose()?,
+            )
+        }
+        None => target
+            .split_once(':')
+            .map_or((target, None), |(host, port)| (host, Some(port))),
+    };
+    if host.is_empty() || host.len() > 253 || host.contains(|c: char| " /@".contains(c)) {
+        return Err(fail("there is no host name in it"));
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(text) => match text.parse() {
+            Ok(port) if port > 0 => port,
+            _ => return Err(fail("its port is not a number from 1 to 65535")),
+        },
+    };
+    Ok((host.to_owned(), port))
+}
+
+const DURING: &str = "during the transfer";
+/// How long a far end that owes a message may be silent; as its own limit.
+const SILENCE: Duration = Duration::from_s(10);
+/// How long a stopped client waits for the far end's half of the result.
+const GRACE: Duration = Duration::from_s(1);
+const PINGS: u32 = 10;
+/// Ten pings over a satellite are not worth more.
+const PINGS_TIME: Duration = Duration::from_s(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_split_into_host_and_port() {
+        let ok = |target: &str| split_target(target).unwrap();
+        assert_eq!(
+            ok("dtn.example.org"),
+            ("dtn.example.org".to_owned(), DEFAULT_PORT)
+        );
+        assert_eq!(ok("dtn:99"), ("dtn".to_owned(), 99));
+        assert_eq!(ok("10.0.0.1:99"), ("10.0.0.1".to_owned(), 99));
+        assert_eq!(ok("fe80::1"), ("fe80::1".to_owned(), DEFAULT_PORT));
+        assert_eq!(ok("[::1]"), ("::1".to_owned(), DEFAULT_PORT));
+        assert_eq!(ok("[::1]:99"), ("::1".to_owned(), 99));
+    }
+
+    #[test]
+    fn bad_targets_are_the_users_fault() {
+        for target in [
+            "", ":99", "h:0", "h:70000", "h:x", "[::1", "[::1]99", "[x]:1", "u@h", "a b",
+        ] {
+            let error = split_target(target).unwrap_err();
+            assert_eq!(error.fault(), crate::Fault::Usage, "{target}");
+        }
+    }
+}

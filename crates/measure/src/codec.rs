@@ -1,0 +1,250 @@
+//! A result in messages: a head, then samples as rows of numbers, each row holding only the
+//! `tcp_info` fields that changed since the stream's row before (some 100 B a sample instead of
+//! 1 KiB).
+//!
+//! A row is `[stream, kind, t_ns, app_bytes, field, value, field, value, …]`; a field is its
+//! position in the head's list of names, so that kernels with other fields than ours read too.
+
+use units::{Bytes, Duration, Instant};
+use wire::tcp_info::TcpInfo;
+
+use crate::config::SAMPLES_MAX;
+use crate::facts::clean;
+use crate::message::{Message, ResultHead};
+use crate::outcome::{EndResult, Sample, SampleKind};
+
+/// Rows of one message: some 30 KB, at worst 400 KB.
+const ROWS_PER_MESSAGE: usize = 256;
+/// Above every kernel's number of `tcp_info` fields.
+const FIELDS_MAX: usize = 512;
+
+/// The messages that carry a result, made one after the other.
+pub(crate) fn messages_of(result: &EndResult) -> impl Iterator<Item = Message> {
+    let longest = result
+        .samples
+        .iter()
+        .map(|s| s.info)
+        .max_by_key(|info| info.len_bytes);
+    let fields: Vec<String> = longest
+        .unwrap_or_default()
+        .fields()
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let head = ResultHead {
+        cpu_ns: result.cpu.as_ns(),
+        bytes: result.bytes,
+        duration_ns: result.duration.as_ns(),
+        start_ns: result.start.as_ns(),
+        congestion: result.congestion.clone(),
+        send_buffer_bytes: result.send_buffer.as_u64(),
+        receive_buffer_bytes: result.receive_buffer.as_u64(),
+        error: result.error.clone(),
+        fields,
+    };
+    let streams = result
+        .samples
+        .iter()
+        .map(|s| usize::from(s.stream) + 1)
+        .max()
+        .unwrap_or(0);
+    let mut last = vec![None; streams];
+    let samples = result
+        .samples
+        .chunks(ROWS_PER_MESSAGE)
+        .map(move |chunk| Message::Samples(chunk.iter().map(|s| row_of(s, &mut last)).collect()));
+    std::iter::once(Message::Result(head))
+        .chain(samples)
+        .chain([Message::ResultEnd])
+}
+
+fn row_of(sample: &Sample, last: &mut [Option<TcpInfo>]) -> Vec<u64> {
+    let mut row = vec![
+        sample.stream.into(),
+        sample.kind.number(),
+        sample.t.as_ns(),
+        sample.app_bytes,
+    ];
+    let before = last[usize::from(sample.stream)].replace(sample.info);
+    let mut old = before.iter().flat_map(TcpInfo::fields);
+    for (index, (_, value)) in sample.info.fields().enumerate() {
+        if old.next().map(|(_, value)| value) != Some(value) {
+            row.extend([index as u64, value]);
+        }
+    }
+    row
+}
+
+/// Puts a result together from its messages.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    result: EndResult,
+    fields: Vec<String>,
+    last: Vec<TcpInfo>,
+}
+
+impl Decoder {
+    /// Begins with the head; `streams` bounds what rows may name.
+    pub(crate) fn new(head: ResultHead, streams: u16) -> Result<Self, String> {
+        if head.fields.len() > FIELDS_MAX {
+            return Err(format!("{} tcp_info fields", head.fields.len()));
+        }
+        let result = EndResult {
+            cpu: Duration::from_ns(head.cpu_ns),
+            bytes: head.bytes,
+            duration: Duration::from_ns(head.duration_ns),
+            start: Instant::from_ns(head.start_ns),
+            congestion: clean(&head.congestion),
+            send_buffer: Bytes::new(head.send_buffer_bytes),
+            receive_buffer: Bytes::new(head.receive_buffer_bytes),
+            error: head.error.as_deref().map(clean),
+            samples: Vec::new(),
+        };
+        let last = vec![TcpInfo::default(); streams.into()];
+        Ok(Self {
+            result,
+            fields: head.fields,
+            last,
+        })
+    }
+
+    /// Adds the rows of one message.
+    pub(crate) fn add(&mut self, rows: &[Vec<u64>]) -> Result<(), String> {
+        if self.result.samples.len() + rows.len() > SAMPLES_MAX + 4 * self.last.len() {
+            return Err("more samples than the protocol allows".to_owned());
+        }
+        for row in rows {
+            let sample = self.sample_of(row).ok_or("a sample that makes no sense")?;
+            self.result.samples.push(sample);
+        }
+        Ok(())
+    }
+
+    /// The whole result.
+    pub(crate) fn finish(self) -> EndResult {
+        self.result
+    }
+
+    fn sample_of(&mut self, row: &[u64]) -> Option<Sample> {
+        let (head, pairs) = row.split_first_chunk::<4>()?;
+        let [stream, kind, t_ns, app_bytes] = *head;
+        let info = self.last.get_mut(usize::try_from(stream).ok()?)?;
+        if pairs.len() % 2 != 0 {
+            return None;
+        }
+        for pair in pairs.chunks_exact(2) {
+            let name = self.fields.get(usize::try_from(pair[0]).ok()?)?;
+            // A field that we do not know is newer than us: skipped.
+            info.set(name, pair[1]);
+        }
+        Some(Sample {
+            stream: u16::try_from(stream).ok()?,
+            kind: SampleKind::of_number(kind)?,
+            t: Duration::from_ns(t_ns),
+            app_bytes,
+            info: *info,
+        })
+    }
+}
+
+impl SampleKind {
+    const fn number(self) -> u64 {
+        match self {
+            Self::Start => 0,
+            Self::Periodic => 1,
+            Self::End => 2,
+            Self::Drained => 3,
+        }
+    }
+
+    const fn of_number(number: u64) -> Option<Self> {
+        Some(match number {
+            0 => Self::Start,
+            1 => Self::Periodic,
+            2 => Self::End,
+            3 => Self::Drained,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode_all(
+        messages: impl Iterator<Item = Message>,
+        streams: u16,
+    ) -> Result<EndResult, String> {
+        let mut decoder = None;
+        for message in messages {
+            match message {
+                Message::Result(head) => decoder = Some(Decoder::new(head, streams)?),
+                Message::Samples(rows) => decoder.as_mut().ok_or("no head")?.add(&rows)?,
+                _ => {}
+            }
+        }
+        decoder
+            .map(Decoder::finish)
+            .ok_or_else(|| "no head".to_owned())
+    }
+
+    fn info(seed: u64) -> TcpInfo {
+        let byte = |i: u64| u8::try_from((i * 7 + seed * (i % 3)) % 251).unwrap();
+        TcpInfo::parse(&(0..280).map(byte).collect::<Vec<u8>>()).unwrap()
+    }
+
+    #[test]
+    fn a_result_survives_its_messages() {
+        let samples = (0..1000_u64)
+            .map(|i| Sample {
+                stream: u16::try_from(i % 3).unwrap(),
+                kind: SampleKind::of_number(i % 4).unwrap(),
+                t: Duration::from_ms(i),
+                app_bytes: i * 1_000_000_007,
+                info: info(i / 5),
+            })
+            .collect();
+        let result = EndResult {
+            cpu: Duration::from_ms(3),
+            bytes: 5,
+            duration: Duration::from_s(1),
+            start: Instant::from_ns(77),
+            congestion: "cubic".to_owned(),
+            error: Some("x".to_owned()),
+            samples,
+            ..EndResult::default()
+        };
+        assert_eq!(decode_all(messages_of(&result), 3).unwrap(), result);
+        assert!(
+            decode_all(messages_of(&result), 2).is_err(),
+            "stream 2 does not exist"
+        );
+    }
+
+    #[test]
+    fn an_empty_result_survives() {
+        let result = EndResult::default();
+        assert_eq!(decode_all(messages_of(&result), 1).unwrap(), result);
+    }
+
+    #[test]
+    fn fields_of_a_newer_kernel_are_skipped() {
+        let head = ResultHead {
+            fields: vec!["state".to_owned(), "of_the_future".to_owned()],
+            ..ResultHead::default()
+        };
+        let mut decoder = Decoder::new(head, 1).unwrap();
+        decoder.add(&[vec![0, 1, 5, 6, 0, 1, 1, 99]]).unwrap();
+        assert_eq!(decoder.finish().samples[0].info.state, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_rows_are_samples_or_an_error(rows in prop::collection::vec(prop::collection::vec(0..9_u64, 0..9), 0..9)) {
+            let head = ResultHead { fields: vec!["state".to_owned()], ..ResultHead::default() };
+            let _ = Decoder::new(head, 2).unwrap().add(&rows);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What to measure, and what of it travels to the far end.
+
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Duration, Rate};
+
+use crate::{MeasureError, STREAMS_MAX};
+
+/// Which way the payload flows, seen from the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The client sends.
+    #[default]
+    Up,
+    /// The client receives.
+    Down,
+}
+
+/// One transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Which way the payload flows.
+    pub direction: Direction,
+    /// Parallel connections, 1..=128.
+    pub streams: u16,
+    /// How long the sender sends, 10 ms to 24 h; the far end may allow less.
+    pub duration: Duration,
+    /// Time at the start that the headline goodput leaves out; shorter than `duration`.
+    pub ramp: Duration,
+    /// Congestion control of the sender; its host's default if none is given.
+    pub congestion: Option<String>,
+    /// Bytes of one write and one read, 1 B to 16 MiB and at most 256 MiB over all streams.
+    pub block_bytes: u32,
+    /// SO_SNDBUF of the sender; autotuned if none is given.
+    pub send_buffer: Option<Bytes>,
+    /// SO_RCVBUF of the receiver; autotuned if none is given.
+    pub receive_buffer: Option<Bytes>,
+    /// SO_MAX_PACING_RATE of each stream.
+    pub max_pacing: Option<Rate>,
+    /// Time between two readings of `tcp_info`, at least 1 ms. Long runs are thinned to some 20 000
+    /// samples a stream (see [`SAMPLES_PER_STREAM_MAX`]).
+    pub sample_interval: Duration,
+}
+
+impl Default for Config {
+    /// Ten seconds up over one stream, as `iperf3` does, of which the first two are ramp: enough
+    /// for slow start on any path below 200 ms.
+    fn default() -> Self {
+        Self {
+            direction: Direction::Up,
+            streams: 1,
+            duration: Duration::from_s(10),
+            ramp: Duration::from_s(2),
+            congestion: None,
+            block_bytes: 128 * 1024,
+            send_buffer: None,
+            receive_buffer: None,
+            max_pacing: None,
+            sample_interval: Duration::from_ms(100),
+        }
+    }
+}
+
+impl Config {
+    /// Says what is impossible about this configuration, if anything.
+    ///
+    /// # Errors
+    ///
+    /// [`MeasureError::Config`] with what to change.
+    pub fn check(&self) -> Result<(), MeasureError> {
+        match self.problem() {
+            Some(problem) => Err(MeasureError::Config(problem)),
+            None => Ok(()),
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let total = u64::from(self.block_bytes) * u64::from(self.streams);
+        if self.streams == 0 || self.streams > STREAMS_MAX {
+            return Some(format!(
+                "{} streams asked for; 1 to {STREAMS_MAX} work",
+                self.streams
+            ));
+        }
+        if self.duration < DURATION_MIN || self.duration > DURATION_MAX {
+            let asked = self.duration;
+            return Some(format!(
+                "a duration of {asked}; {DURATION_MIN} to 24 h work"
+            ));
+        }
+        if self.ramp >= self.duration {
+            let (ramp, duration) = (self.ramp, self.duration);
+            return Some(format!(
+                "a ramp of {ramp} leaves nothing of {duration}; shorten the ramp"
+            ));
+        }
+        if self.block_bytes == 0 || self.block_bytes > BLOCK_BYTES_MAX {
+            let asked = Bytes::new(self.block_bytes.into());
+            return Some(format!("a block of {asked}; 1 B to 16 MiB work"));
+        }
+        if total > BLOCKS_BYTES_MAX {
+            return Some("blocks of all streams exceed 256 MiB; take smaller blocks".to_owned());
+        }
+        if self.sample_interval < SAMPLE_INTERVAL_MIN {
+            let asked = self.sample_interval;
+            return Some(format!(
+                "a sample every {asked}; {SAMPLE_INTERVAL_MIN} is the least"
+            ));
+        }
+        if self
+            .max_pacing
+            .is_some_and(|rate| rate.as_bits_per_second() < 8)
+        {
+            return Some("pacing below 8 b/s sends nothing".to_owned());
+        }
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let name = self.congestion.as_deref();
+        if name.is_some_and(|n| n.is_empty() || n.len() > 15 || !n.chars().all(legal)) {
+            return Some(
+                "a congestion control is named by up to 15 letters, such as bbr".to_owned(),
+            );
+        }
+        None
+    }
+}
+
+/// A [`Config`] as it travels: plain integers with their unit in the name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// [`Config::direction`].
+    pub direction: Direction,
+    /// [`Config::streams`].
+    pub streams: u16,
+    /// [`Config::duration`].
+    pub duration_ns: u64,
+    /// [`Config::ramp`].
+    pub ramp_ns: u64,
+    /// [`Config::congestion`].
+    pub congestion: Option<String>,
+    /// [`Config::block_bytes`].
+    pub block_bytes: u32,
+    /// [`Config::send_buffer`].
+    pub send_buffer_bytes: Option<u64>,
+    /// [`Config::receive_buffer`].
+    pub receive_buffer_bytes: Option<u64>,
+    /// [`Config::max_pacing`].
+    pub max_pacing_bits_per_second: Option<u64>,
+    /// [`Config::sample_interval`].
+    pub sample_interval_ns: u64,
+}
+
+impl From<&Config> for Spec {
+    fn from(config: &Config) -> Self {
+        Self {
+            direction: config.direction,
+            streams: config.streams,
+            duration_ns: config.duration.as_ns(),
+            ramp_ns: config.ramp.as_ns(),
+            congestion: config.congestion.clone(),
+            block_bytes: config.block_bytes,
+            send_buffer_bytes: config.send_buffer.map(Bytes::as_u64),
+            receive_buffer_bytes: config.receive_buffer.map(Bytes::as_u64),
+            max_pacing_bits_per_second: config.max_pacing.map(Rate::as_bits_per_second),
+            sample_interval_ns: config.sample_interval.as_ns(),
+        }
+    }
+}
+
+impl From<&Spec> for Config {
+    fn from(spec: &Spec) -> Self {
+        Self {
+            direction: spec.direction,
+            streams: spec.streams,
+            duration: Duration::from_ns(spec.duration_ns),
+            ramp: Duration::from_ns(spec.ramp_ns),
+            congestion: spec.congestion.clone(),
+            block_bytes: spec.block_bytes,
+            send_buffer: spec.send_buffer_bytes.map(Bytes::new),
+            receive_buffer: spec.receive_buffer_bytes.map(Bytes::new),
+            max_pacing: spec
+                .max_pacing_bits_per_second
+                .map(Rate::from_bits_per_second),
+            sample_interval: Duration::from_ns(spec.sample_interval_ns),
+        }
+    }
+}
+
+/// Below this the scheduler's own delays are the measurement.
+const DURATION_MIN: Duration = Duration::from_ms(10);
+const DURATION_MAX: Duration = Duration::from_s(24 * 3600);
+/// Larger writes gain nothing: the kernel copies segment by segment.
+const BLOCK_BYTES_MAX: u32 = 16 << 20;
+/// What one session may take of memory for its blocks.
+const BLOCKS_BYTES_MAX: u64 = 256 << 20;
+/// tcp_info of 128 streams takes some 0.2 ms to read; jiffy counters step by 1 ms and more.
+const SAMPLE_INTERVAL_MIN: Duration = Duration::from_ms(1);
+/// Samples kept of one stream: 33 minutes at the default interval before the first thinning.
+pub(crate) const SAMPLES_PER_STREAM_MAX: usize = 20_000;
+/// Samples kept of all streams of one end: some 75 MB.
+pub(crate) const SAMPLES_MAX: usize = 128 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_configuration_is_legal_and_survives_the_wire() {
+        let config = Config {
+            congestion: Some("bbr".to_owned()),
+            ..Config::default()
+        };
+        config.check().unwrap();
+        let text = serde_json::to_string(&Spec::from(&config)).unwrap();
+        let spec: Spec = serde_json::from_str(&text).unwrap();
+        assert_eq!(Config::from(&spec), config);
+    }
+
+    #[test]
+    fn impossible_configurations_are_refused() {
+        let base = Config::default();
+        let bad = [
+            Config {
+                streams: 0,
+                ..base.clone()
+            },
+            Config {
+                streams: 129,
+                ..base.clone()
+            },
+            Config {
+                duration: Duration::ZERO,
+                ..base.clone()
+            },
+            Config {
+                ramp: Duration::from_s(10),
+                ..base.clone()
+            },
+            Config {
+                block_bytes: 0,
+                ..base.clone()
+            },
+            Config {
+                block_bytes: 16 << 20,
+                streams: 17,
+                ..base.clone()
+            },
+            Config {
+                sample_interval: Duration::from_us(1),
+                ..base.clone()
+            },
+            Config {
+                congestion: Some("../../x".to_owned()),
+                ..base.clone()
+            },
+            Config {
+                congestion: Some(String::new()),
+                ..base.clone()
+            },
+            Config {
+                max_pacing: Some(Rate::from_bits_per_second(0)),
+                ..base.clone()
+            },
+        ];
+        for config in bad {
+            assert!(config.check().is_err(), "{config:?}");
+        }
+    }
+}

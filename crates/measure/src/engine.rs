@@ -1,0 +1,480 @@
+//! The data path of one end: a thread a stream that writes or reads blocks, and one sampler thread
+//! that reads `tcp_info` of all streams and ends the sending when the time is over.
+//!
+//! A data thread allocates nothing and reads no clock: it looks at one flag and publishes one
+//! counter per block. Sockets block, with a kernel timeout of one tick, so that a stalled path does
+//! not keep a thread from seeing the flag; a write cut short by the timeout counts what it took.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use sys::tcp::{self, monotonic_now};
+use units::{Duration, Instant, Rng};
+
+use crate::Config;
+use crate::config::{SAMPLES_MAX, SAMPLES_PER_STREAM_MAX};
+use crate::control::TICK;
+use crate::outcome::{EndResult, Sample, SampleKind};
+
+/// Which end of the payload this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Sender,
+    Receiver,
+}
+
+/// All streams of one end. Dropping it aborts them and waits for their threads.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    role: Role,
+    shared: Arc<Shared>,
+    start: Vec<Sample>,
+    data: Vec<JoinHandle<Ended>>,
+    sampler: Option<JoinHandle<Vec<Sample>>>,
+}
+
+/// What the threads of an engine share.
+#[derive(Debug)]
+struct Shared {
+    sockets: Vec<TcpStream>,
+    counters: Vec<Counter>,
+    /// Data threads leave when it is raised: time is up, or aborted.
+    done: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Payload bytes of one stream; alone on its cache line (two, for the adjacent-line prefetcher).
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counter(AtomicU64);
+
+#[derive(Debug, Default)]
+struct State {
+    started: Option<Instant>,
+    live: usize,
+    aborted: bool,
+}
+
+/// How a data thread ended.
+#[derive(Debug)]
+struct Ended {
+    cpu: Duration,
+    at: Instant,
+    error: Option<io::Error>,
+}
+
+impl Engine {
+    /// Takes over connected sockets, takes the first samples and starts the threads. Receivers read
+    /// from now on, senders wait for [`Engine::go`].
+    pub(crate) fn prepare(
+        role: Role,
+        config: &Config,
+        sockets: Vec<TcpStream>,
+    ) -> io::Result<Self> {
+        for socket in &sockets {
+            socket.set_nonblocking(false)?;
+            socket.set_write_timeout(Some(TICK.to_std()))?;
+            socket.set_read_timeout(Some(TICK.to_std()))?;
+        }
+        let state = State {
+            live: sockets.len(),
+            ..State::default()
+        };
+        let shared = Arc::new(Shared {
+            counters: sockets.iter().map(|_| Counter::default()).collect(),
+            sockets,
+            done: AtomicBool::new(false),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let start = shared.round(SampleKind::Start, Instant::ZERO, &[]);
+        let mut engine = Self {
+            role,
+            shared,
+            start,
+            data: Vec::new(),
+            sampler: None,
+        };
+        engine.spawn(config)?;
+        Ok(engine)
+    }
+
+    /// The start mark: senders begin, the clock of samples runs.
+    pub(crate) fn go(&self) {
+        self.shared.state().started = Some(monotonic_now());
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends all streams at once; what is queued is thrown away when the engine is finished.
+    pub(crate) fn abort(&self) {
+        self.shared.done.store(true, Ordering::Relaxed);
+        self.shared.state().aborted = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends all streams by resetting their connections now, so that the peer learns it; their
+    /// `tcp_info` is void afterwards.
+    pub(crate) fn reset(&self) {
+        self.abort();
+        for socket in &self.shared.sockets {
+            // Refused while a data thread is inside a call on it; closing resets it then.
+            let _ = rustix::net::connect_unspec(socket);
+        }
+    }
+
+    /// Payload bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shared
+            .counters
+            .iter()
+            .map(|c| c.0.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Time since the start mark.
+    pub(crate) fn elapsed(&self) -> Duration {
+        let started = self.shared.state().started;
+        started.map_or(Duration::ZERO, |at| monotonic_now().saturating_since(at))
+    }
+
+    /// True when no data thread is left.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.shared.state().live == 0
+    }
+
+    /// Collects what the threads found. Waits for them: call it when finished or aborted.
+    pub(crate) fn finish(mut self) -> EndResult {
+        let (started, aborted) = {
+            let state = self.shared.state();
+            (state.started.unwrap_or_else(monotonic_now), state.aborted)
+        };
+        let mut result = EndResult {
+            start: started,
+            ..EndResult::default()
+        };
+        for thread in self.data.drain(..) {
+            let Ok(ended) = thread.join() else {
+                result.error = Some("a data thread panicked".to_owned());
+                continue;
+            };
+            result.cpu = result.cpu + ended.cpu;
+            result.duration = result.duration.max(ended.at.saturating_since(started));
+            result.error = result.error.or_else(|| Some(ended.error?.to_string()));
+        }
+        let sampled = self.sampler.take().and_then(|thread| thread.join().ok());
+        result.samples = std::mem::take(&mut self.start);
+        result.samples.extend(sampled.unwrap_or_default());
+        if self.role == Role::Sender && !aborted {
+            self.shared.await_acks();
+            let last = self
+                .shared
+                .round(SampleKind::Drained, started, &result.samples);
+            result.samples.extend(last);
+        }
+        result.bytes = self.bytes();
+        self.shared.describe(&mut result);
+        result
+    }
+
+    fn spawn(&mut self, config: &Config) -> io::Result<()> {
+        let block_bytes = usize::try_from(config.block_bytes).unwrap_or(usize::MAX);
+        let block: Arc<[u8]> = match self.role {
+            Role::Sender => payload(block_bytes).into(),
+            Role::Receiver => Arc::default(),
+        };
+        for stream in 0..self.shared.sockets.len() {
+            let (shared, block) = (Arc::clone(&self.shared), Arc::clone(&block));
+            let role = self.role;
+            let body = move || {
+                let _leave = Leave(&shared);
+                match role {
+                    Role::Sender => shared.send(stream, &block),
+                    Role::Receiver => shared.receive(stream, block_bytes),
+                }
+            };
+            self.data.push(
+                Builder::new()
+                    .name(format!("gp-data-{stream}"))
+                    .spawn(body)?,
+            );
+        }
+        let (shared, role) = (Arc::clone(&self.shared), self.role);
+        let config = config.clone();
+        let first = self.start.clone();
+        let body = move || shared.sample_until_end(role, &config, first);
+        self.sampler = Some(Builder::new().name("gp-sampler".to_owned()).spawn(body)?);
+        Ok(())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if !self.data.is_empty() || self.sampler.is_some() {
+            self.abort();
+        }
+        for thread in self.data.drain(..) {
+            drop(thread.join());
+        }
+        if let Some(sampler) = self.sampler.take() {
+            drop(sampler.join());
+        }
+        if self.shared.state().aborted {
+            for socket in &self.shared.sockets {
+                // Without it the kernel would go on sending what is queued: untidy, not wrong.
+                drop(tcp::set_reset_on_close(socket.as_fd()));
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The state is plain data, whole after every statement: a panic elsewhere does not hurt it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the start mark; `None` when aborted before.
+    fn await_start(&self) -> Option<Instant> {
+        let waiting = |state: &mut State| state.started.is_none() && !state.aborted;
+        let guard = self.changed.wait_while(self.state(), waiting);
+        guard.unwrap_or_else(PoisonError::into_inner).started
+    }
+
+    /// The sender's data thread: writes the block until the flag is raised, then ends the stream.
+    fn send(&self, stream: usize, block: &[u8]) -> Ended {
+        let (mut socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
+        let mut error = None;
+        let mut total = 0_u64;
+        self.await_start();
+        let cpu = tcp::thread_cpu();
+        while !self.done.load(Ordering::Relaxed) {
+            match socket.write(block) {
+                Ok(n) => {
+                    total += n as u64;
+                    counter.store(total, Ordering::Relaxed);
+                }
+                Err(e) if is_timeout(&e) => {}
+                Err(e) => {
+                    error = Some(e);
+                    break;
+                }
+            }
+        }
+        let at = monotonic_now();
+        // Fails only when the peer is gone already, which the receiving end tells.
+        drop(socket.shutdown(Shutdown::Write));
+        Ended {
+            cpu: tcp::thread_cpu() - cpu,
+            at,
+            error,
+        }
+    }
+
+    /// The receiver's data thread: reads until the end of file.
+    fn receive(&self, stream: usize, block_bytes: usize) -> Ended {
+        let (mut socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
+        let mut block = vec![0_u8; block_bytes];
+        let mut error = None;
+        let mut total = 0_u64;
+        let cpu = tcp::thread_cpu();
+        while !self.done.load(Ordering::Relaxed) {
+            match socket.read(&mut block) {
+                Ok(0) => break,
+                Ok(n) => {
+                    total += n as u64;
+                    counter.store(total, Ordering::Relaxed);
+                }
+                Err(e) if is_timeout(&e) => {}
+                Err(e) => {
+                    error = Some(e);
+                    break;
+                }
+            }
+        }
+        Ended {
+            cpu: tcp::thread_cpu() - cpu,
+            at: monotonic_now(),
+            error,
+        }
+    }
+
+    /// The sampler thread: a round of samples each interval, at the end of the ramp and at the
+    /// nominal end, where a sender is told to stop.
+    fn sample_until_end(&self, role: Role, config: &Config, first: Vec<Sample>) -> Vec<Sample> {
+        let Some(started) = self.await_start() else {
+            return Vec::new();
+        };
+        let mut rounds = Rounds::new(self.sockets.len(), config.sample_interval);
+        let mut last = first;
+        let end = started + config.duration;
+        let mut now = started;
+        loop {
+            let mut next = rounds.next_tick(started, now);
+            for mark in [started + config.ramp, end] {
+                if mark > now {
+                    next = next.min(mark);
+                }
+            }
+            let over = self.wait_until(next);
+            now = monotonic_now();
+            if over || (role == Role::Sender && now >= end) {
+                break;
+            }
+            last = self.round(SampleKind::Periodic, started, &last);
+            rounds.push(&last);
+        }
+        if role == Role::Sender {
+            self.done.store(true, Ordering::Relaxed);
+        }
+        rounds
+            .samples
+            .extend(self.round(SampleKind::End, started, &last));
+        rounds.samples
+    }
+
+    /// Sleeps until `wake`; true when the streams ended or were aborted before.
+    fn wait_until(&self, wake: Instant) -> bool {
+        let mut state = self.state();
+        loop {
+            if state.live == 0 || state.aborted {
+                return true;
+            }
+            let left = wake.saturating_since(monotonic_now());
+            if left == Duration::ZERO {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(state, left.to_std());
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until the kernel knows that everything was acknowledged: the peer's word that it has
+    /// everything may overtake the last ACK.
+    fn await_acks(&self) {
+        let give_up = monotonic_now() + ACK_PATIENCE;
+        let is_open = |socket: &TcpStream| {
+            let info = tcp::tcp_info(socket.as_fd()).unwrap_or_default();
+            info.unacked_segments > 0 || info.notsent_bytes > 0
+        };
+        while self.sockets.iter().any(is_open) && monotonic_now() < give_up {
+            std::thread::sleep(ACK_STEP);
+        }
+    }
+
+    /// One sample of every stream. Where the kernel refuses a reading, the stream's last one in
+    /// `before` stands in, so that differences stay meaningful.
+    fn round(&self, kind: SampleKind, started: Instant, before: &[Sample]) -> Vec<Sample> {
+        let streams = self.sockets.iter().zip(&self.counters).zip(0_u16..);
+        let read = |((socket, counter), stream): ((&TcpStream, &Counter), u16)| {
+            let info = tcp::tcp_info(socket.as_fd()).ok();
+            let t = match kind {
+                SampleKind::Start => Duration::ZERO,
+                _ => monotonic_now().saturating_since(started),
+            };
+            let app_bytes = counter.0.load(Ordering::Relaxed);
+            let stale = || {
+                before
+                    .iter()
+                    .rev()
+                    .find(|s| s.stream == stream)
+                    .map(|s| s.info)
+            };
+            let info = info.or_else(stale).unwrap_or_default();
+            Sample {
+                stream,
+                kind,
+                t,
+                app_bytes,
+                info,
+            }
+        };
+        streams.map(read).collect()
+    }
+
+    /// What the sockets were, of the first stream, since all are set alike.
+    fn describe(&self, result: &mut EndResult) {
+        let Some(socket) = self.sockets.first() else {
+            return;
+        };
+        result.congestion = tcp::congestion(socket.as_fd()).unwrap_or_default();
+        result.send_buffer = tcp::send_buffer(socket.as_fd()).unwrap_or_default();
+        result.receive_buffer = tcp::receive_buffer(socket.as_fd()).unwrap_or_default();
+    }
+}
+
+/// Counts a data thread out, even when it panics.
+struct Leave<'a>(&'a Shared);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.state().live -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Samples in rounds, thinned by halves when there are too many: every second round is dropped and
+/// the interval doubled, so that a run of any length keeps an even picture.
+#[derive(Debug)]
+struct Rounds {
+    samples: Vec<Sample>,
+    streams: usize,
+    rounds_max: usize,
+    interval: Duration,
+}
+
+impl Rounds {
+    fn new(streams: usize, interval: Duration) -> Self {
+        let streams = streams.max(1);
+        let rounds_max = SAMPLES_PER_STREAM_MAX.min(SAMPLES_MAX / streams);
+        Self {
+            samples: Vec::new(),
+            streams,
+            rounds_max,
+            interval,
+        }
+    }
+
+    fn push(&mut self, round: &[Sample]) {
+        self.samples.extend_from_slice(round);
+        if self.samples.len() >= self.rounds_max * self.streams {
+            let mut index = 0;
+            let streams = self.streams;
+            self.samples.retain(|_| {
+                index += 1;
+                ((index - 1) / streams) % 2 == 1
+            });
+            self.interval = self.interval.saturating_mul(2);
+        }
+    }
+
+    /// The first multiple of the interval after `now`; a late round is not made up for.
+    fn next_tick(&self, started: Instant, now: Instant) -> Instant {
+        let interval = self.interval.as_ns();
+        let passed = now.saturating_since(started).as_ns() / interval;
+        started + self.interval.saturating_mul(passed + 1)
+    }
+}
+
+/// ACKs and messages take the same way back; a delayed or lost ACK comes within some RTOs (200 ms).
+const ACK_PATIENCE: Duration = Duration::from_s(1);
+const ACK_STEP: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// Bytes that no link can compress.
+fn payload(len: usize) -> Vec<u8> {
+    let mut rng = Rng::new(0x676f_6f64_7075_7421);
+    let mut bytes = vec![0; len];
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&rng.next_u64().to_ne_bytes()[..chunk.len()]);
+    }
+    bytes
+}
+
+/// The kernel's answer when a tick passed (SO_SNDTIMEO, SO_RCVTIMEO) or a signal came.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

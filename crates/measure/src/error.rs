@@ -1,0 +1,282 @@
+//! Why a measurement did not happen: what was wrong, whose fault it is, what to try next.
+
+use std::io;
+use std::net::SocketAddr;
+
+use units::Duration;
+
+use crate::message::PROTOCOL;
+
+/// Which end of a transfer, seen from the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The host that the client runs on.
+    Near,
+    /// The host that was named.
+    Far,
+}
+
+/// Whose fault an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// What was asked for cannot be done, or the user stopped it.
+    Usage,
+    /// The host that the command runs on.
+    ThisHost,
+    /// The host that was named.
+    FarHost,
+    /// What lies between, name service included.
+    Network,
+}
+
+/// Why a measurement did not happen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeasureError {
+    /// The configuration asks for something impossible.
+    #[error("{0}")]
+    Config(String),
+    /// The target is not a host, `host:port` or address.
+    #[error("'{target}' is not a target: {problem}; expected a host, host:port or [IPv6]:port")]
+    Target {
+        /// What was typed.
+        target: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The name service knows no address.
+    #[error("the name '{host}' has no address: {source}; check the spelling or name an IP address")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// The resolver's answer.
+        source: io::Error,
+    },
+    /// No route, or a router or host said that it cannot be reached.
+    #[error("{addr} cannot be reached: {source}; check the route to it (ip route get)")]
+    Unreachable {
+        /// The far end.
+        addr: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Nobody listens on that port.
+    #[error(
+        "{addr} refused the connection: nobody listens there; start `goodput serve` on that host \
+         or name the port that it uses"
+    )]
+    Refused {
+        /// The far end.
+        addr: SocketAddr,
+    },
+    /// No answer to the SYN.
+    #[error(
+        "{addr} did not answer within {after}: the host is down or a firewall drops the packets; \
+         open TCP port {port} there", port = addr.port()
+    )]
+    ConnectTimeout {
+        /// The far end.
+        addr: SocketAddr,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// Connected, but no greeting came.
+    #[error(
+        "{addr} accepted the connection but said nothing within {after}: another program (iperf3?) \
+         may have that port, or a proxy stands between; start `goodput serve` there or name its port"
+    )]
+    Silent {
+        /// The far end.
+        addr: SocketAddr,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// Another program answered.
+    #[error(
+        "{addr} is not goodput: it {seen}; start `goodput serve` on that host or name its port"
+    )]
+    NotGoodput {
+        /// The far end.
+        addr: SocketAddr,
+        /// What it did instead of greeting.
+        seen: String,
+    },
+    /// Both ends are goodput but speak different protocols.
+    #[error(
+        "the far goodput speaks measurement protocol {theirs}, this one {ours}; update the {older} \
+         one", older = if theirs < ours { "far" } else { "near" }
+    )]
+    VersionMismatch {
+        /// Our protocol number.
+        ours: u16,
+        /// The far end's.
+        theirs: u16,
+    },
+    /// All sessions of the far end are taken.
+    #[error("{addr} is busy: all {sessions} of its sessions are taken; try again later")]
+    Busy {
+        /// The far end.
+        addr: SocketAddr,
+        /// How many it serves at once.
+        sessions: u32,
+    },
+    /// The far end allows less than was asked for.
+    #[error("the far end refuses: {0}")]
+    FarLimit(String),
+    /// The far end failed and said why.
+    #[error("the far end failed: {0}")]
+    FarFailed(String),
+    /// The control connection broke or fell silent.
+    #[error("the far end vanished {when}: {detail}")]
+    PeerVanished {
+        /// What was under way.
+        when: &'static str,
+        /// What happened to the connection.
+        detail: String,
+    },
+    /// A data connection broke in the middle of a transfer.
+    #[error(
+        "a data connection broke during the transfer: {0}; a firewall or middlebox may cut long or \
+         parallel connections"
+    )]
+    StreamBroken(String),
+    /// The congestion control is not there or not allowed.
+    #[error("{}", congestion_text(*end, name, *permitted, available))]
+    Congestion {
+        /// Where it is missing.
+        end: End,
+        /// What was asked for.
+        name: String,
+        /// False when the kernel has it, but not for unprivileged users.
+        permitted: bool,
+        /// What can be used there.
+        available: Vec<String>,
+    },
+    /// The server's address cannot be had.
+    #[error("cannot listen on {addr}: {source}; {}", bind_hint(source))]
+    Bind {
+        /// The address.
+        addr: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// This host could not provide a socket, a thread or an option.
+    #[error("this host cannot {what}: {source}")]
+    Local {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The far end sent something that the protocol does not allow.
+    #[error("the far end broke protocol {PROTOCOL}: {0}; it may be damaged or not goodput at all")]
+    Protocol(String),
+    /// The user stopped it before there was anything to tell.
+    #[error("stopped by the user")]
+    Interrupted,
+}
+
+impl MeasureError {
+    /// Whose fault this is.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Config(_) | Self::Target { .. } | Self::FarLimit(_) | Self::Interrupted => {
+                Fault::Usage
+            }
+            Self::Bind { .. } | Self::Local { .. } | Self::Congestion { end: End::Near, .. } => {
+                Fault::ThisHost
+            }
+            Self::VersionMismatch { ours, theirs } if ours < theirs => Fault::ThisHost,
+            Self::Resolve { .. }
+            | Self::Unreachable { .. }
+            | Self::ConnectTimeout { .. }
+            | Self::PeerVanished { .. }
+            | Self::StreamBroken(_) => Fault::Network,
+            Self::Refused { .. }
+            | Self::Silent { .. }
+            | Self::NotGoodput { .. }
+            | Self::VersionMismatch { .. }
+            | Self::Busy { .. }
+            | Self::FarFailed(_)
+            | Self::Congestion { end: End::Far, .. }
+            | Self::Protocol(_) => Fault::FarHost,
+        }
+    }
+}
+
+fn congestion_text(end: End, name: &str, permitted: bool, available: &[String]) -> String {
+    let host = if end == End::Near {
+        "this host"
+    } else {
+        "the far host"
+    };
+    let list = if available.is_empty() {
+        "none known".to_owned()
+    } else {
+        available.join(", ")
+    };
+    if permitted {
+        format!(
+            "congestion control '{name}' is not available on {host}; available: {list}; \
+             try `modprobe tcp_{name}` there"
+        )
+    } else {
+        format!(
+            "congestion control '{name}' is not permitted without CAP_NET_ADMIN on {host}; \
+             permitted: {list}; add it to net.ipv4.tcp_allowed_congestion_control there"
+        )
+    }
+}
+
+fn bind_hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "another server has the port: stop it or take another --port",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
+        io::ErrorKind::AddrNotAvailable => "this host does not have that address (see ip addr)",
+        _ => "try another address or port",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_fault_and_the_next_step() {
+        let addr: SocketAddr = "192.0.2.1:5210".parse().unwrap();
+        let refused = MeasureError::Refused { addr };
+        assert_eq!(refused.fault(), Fault::FarHost);
+        assert!(refused.to_string().contains("start `goodput serve`"));
+        let timeout = MeasureError::ConnectTimeout {
+            addr,
+            after: Duration::from_s(5),
+        };
+        assert_eq!(
+            timeout.to_string(),
+            "192.0.2.1:5210 did not answer within 5 s: the host is down or a firewall drops the \
+             packets; open TCP port 5210 there"
+        );
+    }
+
+    #[test]
+    fn the_older_end_is_to_be_updated() {
+        let older_far = MeasureError::VersionMismatch { ours: 2, theirs: 1 };
+        assert_eq!(older_far.fault(), Fault::FarHost);
+        assert!(older_far.to_string().ends_with("update the far one"));
+        let older_near = MeasureError::VersionMismatch { ours: 1, theirs: 2 };
+        assert_eq!(older_near.fault(), Fault::ThisHost);
+        assert!(older_near.to_string().ends_with("update the near one"));
+    }
+
+    #[test]
+    fn a_missing_congestion_control_lists_what_there_is() {
+        let error = MeasureError::Congestion {
+            end: End::Far,
+            name: "bbr3".to_owned(),
+            permitted: true,
+            available: vec!["reno".to_owned(), "cubic".to_owned()],
+        };
+        assert_eq!(error.fault(), Fault::FarHost);
+        assert!(error.to_string().contains("available: reno, cubic"));
+    }
+}

@@ -1,0 +1,178 @@
+//! What each end tells of its host.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use sys::host;
+
+use crate::message::PROTOCOL;
+
+/// The far end, as it described itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FarFacts {
+    /// Version of its goodput; only informs, `protocol` decides.
+    pub version: String,
+    /// Its protocol number.
+    pub protocol: u16,
+    /// Its host.
+    #[serde(flatten)]
+    pub host: HostFacts,
+}
+
+/// One host, as seen from the network namespace of the measuring thread. What the host does not
+/// tell is empty or absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostFacts {
+    /// Kernel release.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu_model: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Load average over one minute, times 100.
+    pub load_1min_percent: u32,
+    /// Host name.
+    pub hostname: String,
+    /// `net.ipv4.tcp_rmem`: minimum, default, maximum.
+    pub tcp_rmem_bytes: Option<[u64; 3]>,
+    /// `net.ipv4.tcp_wmem`: minimum, default, maximum.
+    pub tcp_wmem_bytes: Option<[u64; 3]>,
+    /// `net.core.rmem_max`: what SO_RCVBUF is cut at.
+    pub rmem_max_bytes: Option<u64>,
+    /// `net.core.wmem_max`: what SO_SNDBUF is cut at.
+    pub wmem_max_bytes: Option<u64>,
+    /// Congestion control of new connections.
+    pub congestion_control: Option<String>,
+    /// Congestion controls that the kernel has.
+    pub congestion_available: Vec<String>,
+    /// Largest packet on the route to the peer.
+    pub path_mtu_bytes: Option<u32>,
+    /// The interface that has the connection's local address.
+    pub interface: Option<InterfaceFacts>,
+}
+
+/// The interface that carries the connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterfaceFacts {
+    /// Name.
+    pub name: String,
+    /// MTU.
+    pub mtu_bytes: u32,
+    /// Driver, such as `mlx5_core` or `veth`.
+    pub driver: Option<String>,
+    /// Link speed, if the driver says it.
+    pub speed_bits_per_second: Option<u64>,
+}
+
+impl HostFacts {
+    /// This host as the calling thread's network namespace shows it; `local` is the address of the
+    /// connection whose interface is wanted.
+    pub fn of_this_host(local: Option<IpAddr>) -> Self {
+        let size = |name: &str| host::read_sysctl(name).ok()?.parse().ok();
+        Self {
+            kernel: host::kernel_release(),
+            cpu_model: host::cpu_model(),
+            cpus: host::cpus_online(),
+            load_1min_percent: host::load_1min_percent().unwrap_or(0),
+            hostname: host::hostname(),
+            tcp_rmem_bytes: host::tcp_mem_triplet("tcp_rmem"),
+            tcp_wmem_bytes: host::tcp_mem_triplet("tcp_wmem"),
+            rmem_max_bytes: size("net.core.rmem_max"),
+            wmem_max_bytes: size("net.core.wmem_max"),
+            congestion_control: host::congestion_default(),
+            congestion_available: host::congestion_available(),
+            path_mtu_bytes: None,
+            interface: local
+                .and_then(host::interface_with)
+                .map(|found| InterfaceFacts {
+                    name: found.name,
+                    mtu_bytes: found.mtu_bytes,
+                    driver: found.driver,
+                    speed_bits_per_second: found.speed_bits_per_second,
+                }),
+        }
+    }
+
+    /// MTU of the interface that carries the connection, else of the route.
+    pub fn mtu_bytes(&self) -> Option<u32> {
+        self.interface
+            .as_ref()
+            .map(|i| i.mtu_bytes)
+            .filter(|&mtu| mtu > 0)
+            .or(self.path_mtu_bytes)
+    }
+
+    /// Makes what a stranger sent safe to print and small.
+    fn clean(&mut self) {
+        let texts = [&mut self.kernel, &mut self.cpu_model, &mut self.hostname];
+        for text in texts.into_iter().chain(self.congestion_control.as_mut()) {
+            *text = clean(text);
+        }
+        self.congestion_available.truncate(32);
+        for text in &mut self.congestion_available {
+            *text = clean(text);
+        }
+        if let Some(interface) = &mut self.interface {
+            interface.name = clean(&interface.name);
+            interface.driver = interface.driver.as_deref().map(clean);
+        }
+    }
+}
+
+impl FarFacts {
+    /// What this host tells a client whose connection has the local address `local`.
+    pub(crate) fn to_tell(local: Option<IpAddr>, path_mtu_bytes: Option<u32>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL,
+            host: HostFacts {
+                path_mtu_bytes,
+                ..HostFacts::of_this_host(local)
+            },
+        }
+    }
+
+    /// Makes what a stranger sent safe to print and small.
+    pub(crate) fn cleaned(mut self) -> Self {
+        self.version = clean(&self.version);
+        self.host.clean();
+        self
+    }
+}
+
+/// A text from the network, fit for a terminal: no control characters, at most 200 characters.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_from_the_network_lose_their_control_characters() {
+        let hostile = FarFacts {
+            version: "\x1b[2Jboo\n".repeat(100),
+            host: HostFacts {
+                hostname: "a\x07b".to_owned(),
+                ..HostFacts::default()
+            },
+            ..FarFacts::default()
+        };
+        let cleaned = hostile.cleaned();
+        assert_eq!(cleaned.host.hostname, "ab");
+        assert_eq!(cleaned.version.len(), 200);
+        assert!(!cleaned.version.contains('\x1b'));
+    }
+
+    #[test]
+    fn facts_of_another_version_read_with_what_they_have() {
+        let facts: FarFacts =
+            serde_json::from_str(r#"{"version":"9","cpus":4,"novelty":{"x":[1]}}"#).unwrap();
+        assert_eq!(facts.host.cpus, 4);
+        assert_eq!(facts.host.interface, None);
+    }
+}

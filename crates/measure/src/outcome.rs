@@ -1,0 +1,247 @@
+//! What a transfer gave: bytes, CPU and samples of both ends, and the rates computed from them.
+
+use units::{Bytes, Duration, Instant, Rate};
+use wire::tcp_info::TcpInfo;
+
+use crate::Config;
+
+/// One transfer, as both ends saw it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was asked for.
+    pub config: Config,
+    /// The path's round trip just before.
+    pub idle_rtt: IdleRtt,
+    /// The sending end.
+    pub sender: EndResult,
+    /// The receiving end.
+    pub receiver: EndResult,
+    /// The user ended it early: the numbers hold for the time until then.
+    pub interrupted: bool,
+    /// Every byte that was sent was received. False after an interruption, or when the queues took
+    /// so long to drain that the rest was thrown away; the rates hold all the same.
+    pub complete: bool,
+}
+
+/// Round trip of the idle path, measured on the control connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdleRtt {
+    /// Smallest: the kernel's `tcpi_min_rtt` where it has one, else of `samples`.
+    pub min: Duration,
+    /// Median of `samples`.
+    pub median: Duration,
+    /// Request to response as the programs see it, wake-ups included, in the order measured.
+    pub samples: Vec<Duration>,
+    /// The kernel's `tcpi_min_rtt` of the connection over the last minutes.
+    pub kernel_min: Option<Duration>,
+}
+
+/// One end of a transfer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndResult {
+    /// CPU time of the data threads, user and kernel. What the kernel does in interrupts is not in
+    /// it.
+    pub cpu: Duration,
+    /// Payload bytes written or read by the application.
+    pub bytes: u64,
+    /// From the start to the end of the last stream: its last write, or the end of file.
+    pub duration: Duration,
+    /// The start on CLOCK_MONOTONIC of that machine; comparable within one machine only.
+    pub start: Instant,
+    /// Congestion control of the sockets (the receiver's matters little).
+    pub congestion: String,
+    /// Send buffer at the end, in the kernel's bookkeeping: twice what SO_SNDBUF was granted, or
+    /// where autotuning arrived.
+    pub send_buffer: Bytes,
+    /// Receive buffer at the end, in the same bookkeeping.
+    pub receive_buffer: Bytes,
+    /// What broke a stream, if anything did.
+    pub error: Option<String>,
+    /// Readings in the order of time; within one round in the order of streams.
+    pub samples: Vec<Sample>,
+}
+
+/// One reading of one stream at one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Stream number from 0.
+    pub stream: u16,
+    /// Which reading.
+    pub kind: SampleKind,
+    /// Time since the start at that end.
+    pub t: Duration,
+    /// Payload bytes the application had written or read.
+    pub app_bytes: u64,
+    /// The kernel's view. Its byte counters include the connection's opening of some 40 bytes.
+    pub info: TcpInfo,
+}
+
+/// When a sample was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SampleKind {
+    /// Before the first byte, at t = 0.
+    Start,
+    /// On the way.
+    #[default]
+    Periodic,
+    /// Sender: the moment that sending ended, with queues still full; differences of limit times up
+    /// to here cover the sending time. Receiver: after the last byte.
+    End,
+    /// Sender only: after the receiver had taken everything; differences of counters up to here
+    /// cover the whole transfer.
+    Drained,
+}
+
+impl Outcome {
+    /// Payload received per second between the end of the ramp and the nominal end, by the
+    /// receiver's clock, which starts when the first byte could arrive. What drains from queues
+    /// after the sender stopped is left out. An interrupted run counts up to its last sample.
+    pub fn goodput_after_ramp(&self) -> Rate {
+        self.receiver
+            .rate_between(self.config.ramp, self.config.duration)
+    }
+
+    /// Payload received per second from the start until the last byte.
+    pub fn goodput_whole(&self) -> Rate {
+        Rate::average(Bytes::new(self.receiver.bytes), self.receiver.duration)
+    }
+}
+
+impl EndResult {
+    /// Average application rate between two times since the start, interpolated between samples
+    /// and cut at the last one; over the whole time when the last sample is before `from`.
+    pub fn rate_between(&self, from: Duration, to: Duration) -> Rate {
+        let last = self
+            .samples
+            .iter()
+            .map(|s| s.t)
+            .max()
+            .unwrap_or(Duration::ZERO);
+        let to = to.min(last);
+        if to <= from {
+            return Rate::average(Bytes::new(self.bytes), self.duration);
+        }
+        let bytes = self.bytes_at(to).saturating_sub(self.bytes_at(from));
+        Rate::average(Bytes::new(bytes), to - from)
+    }
+
+    /// Payload bytes of all streams at a time since the start, interpolated between samples.
+    pub fn bytes_at(&self, t: Duration) -> u64 {
+        let streams = self
+            .samples
+            .iter()
+            .map(|s| usize::from(s.stream) + 1)
+            .max()
+            .unwrap_or(0);
+        let mut before: Vec<Option<(Duration, u64)>> = vec![None; streams];
+        let mut after: Vec<Option<(Duration, u64)>> = vec![None; streams];
+        for sample in &self.samples {
+            let stream = usize::from(sample.stream);
+            let point = Some((sample.t, sample.app_bytes));
+            if sample.t <= t {
+                before[stream] = point;
+            } else if after[stream].is_none() {
+                after[stream] = point;
+            }
+        }
+        before
+            .into_iter()
+            .zip(after)
+            .map(|(low, high)| interpolate(low, high, t))
+            .sum()
+    }
+}
+
+/// Bytes at `t` on the line between two points; a missing left point is the origin, a missing
+/// right one means that nothing came after.
+fn interpolate(low: Option<(Duration, u64)>, high: Option<(Duration, u64)>, t: Duration) -> u64 {
+    let (t0, b0) = low.unwrap_or((Duration::ZERO, 0));
+    let Some((t1, b1)) = high else { return b0 };
+    let span = u128::from((t1 - t0).as_ns()).max(1);
+    let part = u128::from((t - t0).as_ns()) * u128::from(b1.saturating_sub(b0)) / span;
+    b0.saturating_add(u64::try_from(part).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(stream: u16, ms: u64, app_bytes: u64) -> Sample {
+        Sample {
+            stream,
+            t: Duration::from_ms(ms),
+            app_bytes,
+            ..Sample::default()
+        }
+    }
+
+    /// 1 kB/ms after a ramp of 100 ms at a tenth of it; drained until 400 ms.
+    fn outcome() -> Outcome {
+        let samples = vec![
+            sample(0, 0, 0),
+            sample(0, 100, 10_000),
+            sample(0, 350, 260_000),
+        ];
+        let receiver = EndResult {
+            bytes: 260_000,
+            duration: Duration::from_ms(350),
+            samples,
+            ..EndResult::default()
+        };
+        let config = Config {
+            duration: Duration::from_ms(300),
+            ramp: Duration::from_ms(100),
+            ..Config::default()
+        };
+        let sender = EndResult::default();
+        let idle_rtt = IdleRtt::default();
+        Outcome {
+            config,
+            idle_rtt,
+            sender,
+            receiver,
+            interrupted: false,
+            complete: true,
+        }
+    }
+
+    #[test]
+    fn headline_goodput_leaves_out_the_ramp_and_the_drain() {
+        assert_eq!(
+            outcome().goodput_after_ramp(),
+            Rate::from_bits_per_second(8_000_000)
+        );
+        let whole = 260_000 * 8 * 1000 / 350;
+        assert_eq!(outcome().goodput_whole(), Rate::from_bits_per_second(whole));
+    }
+
+    #[test]
+    fn an_interrupted_run_counts_up_to_its_last_sample() {
+        let mut cut = outcome();
+        cut.config.duration = Duration::from_s(10);
+        assert_eq!(
+            cut.goodput_after_ramp(),
+            Rate::from_bits_per_second(8_000_000)
+        );
+        cut.config.ramp = Duration::from_s(5);
+        assert_eq!(cut.goodput_after_ramp(), cut.goodput_whole());
+    }
+
+    #[test]
+    fn streams_sampled_at_different_times_add_up() {
+        let end = EndResult {
+            samples: vec![
+                sample(0, 0, 0),
+                sample(1, 0, 0),
+                sample(0, 10, 100),
+                sample(1, 20, 400),
+                sample(0, 20, 200),
+            ],
+            ..EndResult::default()
+        };
+        assert_eq!(end.bytes_at(Duration::from_ms(10)), 100 + 200);
+        assert_eq!(end.bytes_at(Duration::from_ms(15)), 150 + 300);
+        assert_eq!(end.bytes_at(Duration::from_s(1)), 600);
+        assert_eq!(EndResult::default().bytes_at(Duration::from_s(1)), 0);
+    }
+}

@@ -1,0 +1,752 @@
+//! The run folder on disk: made at the start, filled as the run goes on, readable however it ends.
+//!
+//! `run.json` and `findings.json` are replaced as a whole (written beside, then renamed), so a
+//! reader never sees half of one. `samples.jsonl` only grows; a kill in the middle leaves at most
+//! one torn line, which the reader counts and skips. A folder that says `running` on reading was
+//! killed: nobody writes that state at an end.
+//!
+//! Reading trusts nothing: folders are passed around, so sizes are bounded, only regular files are
+//! opened, and a sample keeps only the fields that [`wire::tcp_info::TcpInfo`] knows.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::html;
+use crate::model::{FindingRecord, Run, RunState, SCHEMA_VERSION, SampleRecord};
+
+/// A run's folder, open for writing.
+///
+/// Dropping it before [`finish`](Self::finish) succeeded marks the run as interrupted and keeps
+/// what was sampled.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    run: Run,
+    samples: BufWriter<File>,
+    line: Vec<u8>,
+    finished: bool,
+}
+
+/// A run read back.
+#[derive(Clone, Debug, Default)]
+pub struct LoadedRun {
+    /// Where it was read.
+    pub path: PathBuf,
+    /// `run.json`; never in the state `running`.
+    pub run: Run,
+    /// `samples.jsonl`.
+    pub samples: Vec<SampleRecord>,
+    /// `findings.json`.
+    pub findings: Vec<FindingRecord>,
+    /// Lines of `samples.jsonl` that are no samples: the torn end of a killed run, or damage.
+    pub skipped_lines: u64,
+    /// True when `samples.jsonl` went on beyond [`SAMPLES_MAX`] or [`SAMPLES_BYTES_MAX`].
+    pub truncated: bool,
+}
+
+/// Why a run folder could not be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// The file system or the user's quota is full.
+    #[error(
+        "the disk is full: could not {doing} {}: {source}; free some space or choose another place \
+         for the run folder", .path.display()
+    )]
+    DiskFull {
+        /// File or folder.
+        path: PathBuf,
+        /// What was tried: `write`, `create`.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The user may not write or read there.
+    #[error(
+        "not permitted to {doing} {}: {source}; choose another place for the run folder or change \
+         the permissions of this one", .path.display()
+    )]
+    Permission {
+        /// File or folder.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no run to read.
+    #[error(
+        "{} is not a run folder: it has no readable {missing}; name a folder that goodput made, \
+         such as runs/20260131T120000.000Z-doctor-name", .path.display()
+    )]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+        /// The file that is not there.
+        missing: &'static str,
+    },
+    /// A file is larger than any that goodput writes.
+    #[error(
+        "{} is larger than {limit_bytes} bytes, more than goodput ever writes: the file is damaged \
+         or not from goodput", .path.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that are read at most.
+        limit_bytes: u64,
+    },
+    /// A file does not say what it should.
+    #[error(
+        "{} is not what goodput writes: {problem}; restore the file from a copy or measure again",
+        .path.display()
+    )]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said, with line and column.
+        problem: String,
+    },
+    /// Anything else that the kernel refused.
+    #[error(
+        "could not {doing} {}: {source}; see that the file system is healthy and mounted",
+        .path.display()
+    )]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl RunFolder {
+    /// Makes `<parent>/<UTC time>-<verb>-<name>/` and writes `run.json` with the state `running`.
+    ///
+    /// Parents are made as needed. `name` may be anything: what a file name should not hold becomes
+    /// a hyphen. Verb, name, start and schema version are filled into `run` where they are missing.
+    pub fn create(parent: &Path, verb: &str, name: &str, run: Run) -> Result<Self, FolderError> {
+        fs::create_dir_all(parent).map_err(failed(parent, "create"))?;
+        let now = jiff::Timestamp::now();
+        let path = create_fresh(parent, &folder_name(now, verb, name))?;
+        let samples_path = path.join(SAMPLES_FILE);
+        let samples = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&samples_path);
+        let samples = samples.map_err(failed(&samples_path, "create"))?;
+        let run = Run {
+            schema_version: SCHEMA_VERSION,
+            verb: given_or(run.verb, verb),
+            name: given_or(run.name, name),
+            started_utc: given_or(run.started_utc, &now.to_string()),
+            state: RunState::Running,
+            ..run
+        };
+        write_json(&path.join(RUN_FILE), &run)?;
+        let samples = BufWriter::with_capacity(SAMPLES_BUFFER_BYTES, samples);
+        Ok(Self {
+            path,
+            run,
+            samples,
+            line: Vec::new(),
+            finished: false,
+        })
+    }
+
+    /// Appends one line to `samples.jsonl`; buffered.
+    ///
+    /// An error leaves no half line behind: the sample is taken whole or not at all.
+    pub fn append_sample(&mut self, sample: &SampleRecord) -> Result<(), FolderError> {
+        let path = || self.path.join(SAMPLES_FILE);
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, sample).map_err(|e| FolderError::Malformed {
+            path: path(),
+            problem: e.to_string(),
+        })?;
+        self.line.push(b'\n');
+        self.samples
+            .write_all(&self.line)
+            .map_err(|e| failed(&path(), "write")(e))
+    }
+
+    /// Brings the folder up to date while the run goes on: flushes the samples and replaces
+    /// `findings.json` and `run.json`.
+    pub fn write(&mut self, run: &Run, findings: &[FindingRecord]) -> Result<(), FolderError> {
+        self.flush_samples()?;
+        self.run = self.completed(run);
+        write_json(&self.path.join(FINDINGS_FILE), findings)?;
+        write_json(&self.path.join(RUN_FILE), &self.run)
+    }
+
+    /// Writes everything, `report.html` included, and `run.json` last: a run that says `done` on
+    /// disk is whole. A run still `running` is taken to be done.
+    pub fn finish(&mut self, run: &Run, findings: &[FindingRecord]) -> Result<(), FolderError> {
+        let mut run = self.completed(run);
+        if run.state == RunState::Running {
+            run.state = RunState::Done;
+        }
+        run.finished_utc
+            .get_or_insert_with(|| jiff::Timestamp::now().to_string());
+        self.flush_samples()?;
+        let (samples, _, _) = load_samples(&self.path)?;
+        write_json(&self.path.join(FINDINGS_FILE), findings)?;
+        let page = html::render(&run, &samples, findings);
+        write_atomically(&self.path.join(REPORT_FILE), page.as_bytes())?;
+        write_json(&self.path.join(RUN_FILE), &run)?;
+        self.run = run;
+        self.finished = true;
+        Ok(())
+    }
+
+    /// Where the run is kept.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads a run folder, also one whose run was killed.
+    ///
+    /// `findings.json` and `samples.jsonl` may be missing. A run left `running` reads as
+    /// interrupted; lines that are no samples are counted and skipped.
+    pub fn load(path: &Path) -> Result<LoadedRun, FolderError> {
+        let mut run: Run =
+            read_json(&path.join(RUN_FILE))?.ok_or_else(|| FolderError::NotARun {
+                path: path.to_owned(),
+                missing: RUN_FILE,
+            })?;
+        if run.state == RunState::Running {
+            run.state = RunState::Interrupted;
+        }
+        let findings = read_json(&path.join(FINDINGS_FILE))?.unwrap_or_default();
+        let (samples, skipped_lines, truncated) = load_samples(path)?;
+        Ok(LoadedRun {
+            path: path.to_owned(),
+            run,
+            samples,
+            findings,
+            skipped_lines,
+            truncated,
+        })
+    }
+
+    /// `run` with the facts that were known at the start, where it leaves them out.
+    fn completed(&self, run: &Run) -> Run {
+        let run = run.clone();
+        Run {
+            schema_version: SCHEMA_VERSION,
+            verb: given_or(run.verb, &self.run.verb),
+            name: given_or(run.name, &self.run.name),
+            started_utc: given_or(run.started_utc, &self.run.started_utc),
+            ..run
+        }
+    }
+
+    fn flush_samples(&mut self) -> Result<(), FolderError> {
+        self.samples
+            .flush()
+            .map_err(failed(&self.path.join(SAMPLES_FILE), "write"))
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        if self.run.state == RunState::Running {
+            self.run.state = RunState::Interrupted;
+            self.run
+                .finished_utc
+                .get_or_insert_with(|| jiff::Timestamp::now().to_string());
+        }
+        // Nobody is left to tell: the folder reads as interrupted even if this fails.
+        let _ = self.flush_samples();
+        let _ = write_json(&self.path.join(RUN_FILE), &self.run);
+    }
+}
+
+fn given_or(given: String, default: &str) -> String {
+    if given.is_empty() {
+        default.to_owned()
+    } else {
+        given
+    }
+}
+
+/// `20260131T120000.000Z-doctor-name`.
+fn folder_name(now: jiff::Timestamp, verb: &str, name: &str) -> String {
+    let time = now.strftime("%Y%m%dT%H%M%S.%3fZ");
+    let (verb, name) = (sanitised(verb), sanitised(name));
+    format!(
+        "{time}-{verb}{}{name}",
+        if name.is_empty() { "" } else { "-" }
+    )
+}
+
+/// Only letters, digits, `.`, `_` and single hyphens; none of the last three at either end.
+fn sanitised(name: &str) -> String {
+    let mut out = String::new();
+    for c in name.chars() {
+        if out.len() >= NAME_BYTES_MAX {
+            break;
+        }
+        match c {
+            'A'..='Z' | 'a'..='z' | '0'..='9' | '.' | '_' => out.push(c),
+            _ if out.ends_with('-') => {}
+            _ => out.push('-'),
+        }
+    }
+    out.trim_matches(['-', '.', '_']).to_owned()
+}
+
+/// Makes `parent/name`, or `parent/name-2` and so on when that exists: never another run's folder.
+fn create_fresh(parent: &Path, name: &str) -> Result<PathBuf, FolderError> {
+    for attempt in 1..=COLLISIONS_MAX {
+        let suffix = if attempt == 1 {
+            String::new()
+        } else {
+            format!("-{attempt}")
+        };
+        let path = parent.join(format!("{name}{suffix}"));
+        match DirBuilder::new().create(&path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < COLLISIONS_MAX => {}
+            Err(e) => return Err(failed(&path, "create")(e)),
+            Ok(()) => return Ok(path),
+        }
+    }
+    unreachable!("the last attempt returns")
+}
+
+fn write_json<T: serde::Serialize + ?Sized>(path: &Path, value: &T) -> Result<(), FolderError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|e| FolderError::Malformed {
+        path: path.to_owned(),
+        problem: e.to_string(),
+    })?;
+    text.push(b'\n');
+    write_atomically(path, &text)
+}
+
+/// Replaces `path` as a whole. `sync_all` brings out errors that a network file system or a full
+/// disk would otherwise keep until after the close, when nobody listens.
+fn write_atomically(path: &Path, content: &[u8]) -> Result<(), FolderError> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".tmp");
+    let temporary = path.with_file_name(name);
+    let written = File::create(&temporary)
+        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|e| {
+        let _ = fs::remove_file(&temporary);
+        failed(path, "write")(e)
+    })
+}
+
+/// Reads a small JSON file; `None` when there is none. A key that holds null counts as absent: a
+/// number that was none (0/0) is written so.
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FolderError> {
+    let Some(file) = open_regular(path)? else {
+        return Ok(None);
+    };
+    let mut text = Vec::new();
+    file.take(JSON_BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(failed(path, "read"))?;
+    if text.len() as u64 > JSON_BYTES_MAX {
+        return Err(FolderError::TooLarge {
+            path: path.to_owned(),
+            limit_bytes: JSON_BYTES_MAX,
+        });
+    }
+    let malformed = |e: serde_json::Error| FolderError::Malformed {
+        path: path.to_owned(),
+        problem: e.to_string(),
+    };
+    let mut value: Value = serde_json::from_slice(&text).map_err(malformed)?;
+    drop_nulls(&mut value);
+    serde_json::from_value(value).map(Some).map_err(malformed)
+}
+
+/// Depth is bounded by the parser's own limit of 128.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, v| !v.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => {
+            items.retain(|v| !v.is_null());
+            items.iter_mut().for_each(drop_nulls);
+        }
+        _ => {}
+    }
+}
+
+/// Samples, lines skipped, and whether there was more than is read.
+fn load_samples(folder: &Path) -> Result<(Vec<SampleRecord>, u64, bool), FolderError> {
+    let path = folder.join(SAMPLES_FILE);
+    let Some(file) = open_regular(&path)? else {
+        return Ok((Vec::new(), 0, false));
+    };
+    read_samples(BufReader::new(file)).map_err(failed(&path, "read"))
+}
+
+fn read_samples(mut input: impl BufRead) -> io::Result<(Vec<SampleRecord>, u64, bool)> {
+    let known = wire::tcp_info::TcpInfo::default();
+    let is_known = |name: &String| { known }.set(name, 0);
+    let (mut samples, mut skipped, mut read_bytes) = (Vec::new(), 0, 0);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let length = (&mut input)
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)?;
+        if length == 0 {
+            return Ok((samples, skipped, false));
+        }
+        read_bytes += length as u64;
+        if samples.len() >= SAMPLES_MAX || read_bytes > SAMPLES_BYTES_MAX {
+            return Ok((samples, skipped, true));
+        }
+        match serde_json::from_slice::<SampleRecord>(&line) {
+            Ok(mut sample) => {
+                sample.tcp_info.retain(|name, _| is_known(name));
+                samples.push(sample);
+            }
+            Err(_) if line.iter().all(u8::is_ascii_whitespace) => {}
+            Err(_) => skipped += 1,
+        }
+    }
+}
+
+/// Opens a file that is one: reading from a pipe or a device would not end.
+fn open_regular(path: &Path) -> Result<Option<File>, FolderError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        Ok(_) => {
+            let problem = "not a regular file".to_owned();
+            return Err(FolderError::Malformed {
+                path: path.to_owned(),
+                problem,
+            });
+        }
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(e) => return Err(failed(path, "read")(e)),
+    }
+    File::open(path).map(Some).map_err(failed(path, "read"))
+}
+
+/// Sorts a kernel's refusal by what the user can do about it.
+fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> FolderError {
+    let path = path.to_owned();
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FolderError::DiskFull {
+            path,
+            doing,
+            source,
+        },
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            FolderError::Permission {
+                path,
+                doing,
+                source,
+            }
+        }
+        _ => FolderError::Io {
+            path,
+            doing,
+            source,
+        },
+    }
+}
+
+const RUN_FILE: &str = "run.json";
+const SAMPLES_FILE: &str = "samples.jsonl";
+const FINDINGS_FILE: &str = "findings.json";
+const REPORT_FILE: &str = "report.html";
+
+/// Bytes of a name in the folder's name: verb and name together stay far below the 255 of a file.
+const NAME_BYTES_MAX: usize = 60;
+/// Runs that may start in one millisecond under one name.
+const COLLISIONS_MAX: u32 = 1_000;
+/// About 100 samples: a second of ten connections at both ends.
+const SAMPLES_BUFFER_BYTES: usize = 256 << 10;
+/// `run.json` and `findings.json`: thousands of times what a run writes.
+const JSON_BYTES_MAX: u64 = 16 << 20;
+/// One sample: 70 fields of 20 digits with their names stay below 4 KiB.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of samples that are read: two hours of ten connections sampled ten times a second.
+pub const SAMPLES_BYTES_MAX: u64 = 1 << 30;
+/// Samples that are read.
+pub const SAMPLES_MAX: usize = 2_000_000;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::model::Phase;
+
+    /// A directory of the test's own, removed at its end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("goodput-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn run(&self) -> RunFolder {
+            RunFolder::create(&self.0, "doctor", "a path", Run::default()).unwrap()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn sample(t_ns: u64) -> SampleRecord {
+        let tcp_info = [("rtt_us".to_owned(), 85_020)].into();
+        SampleRecord {
+            phase: "before".to_owned(),
+            t_ns,
+            tcp_info,
+            ..SampleRecord::default()
+        }
+    }
+
+    #[test]
+    fn a_finished_run_reads_back_as_it_was_written() {
+        let scratch = Scratch::new("finished");
+        let mut folder = scratch.run();
+        (0..3).for_each(|t| folder.append_sample(&sample(t)).unwrap());
+        let phase = Phase {
+            name: "before".to_owned(),
+            ..Phase::default()
+        };
+        let run = Run {
+            name: "x".to_owned(),
+            phases: vec![phase],
+            ..Run::default()
+        };
+        let finding = FindingRecord {
+            cause: "loss".to_owned(),
+            ..FindingRecord::default()
+        };
+        folder.finish(&run, std::slice::from_ref(&finding)).unwrap();
+        let path = folder.path().to_owned();
+        drop(folder);
+        let loaded = RunFolder::load(&path).unwrap();
+        assert_eq!(loaded.run.state, RunState::Done);
+        assert_eq!(loaded.run.phases, run.phases);
+        assert_eq!(loaded.samples, [sample(0), sample(1), sample(2)]);
+        assert_eq!(loaded.findings, [finding]);
+        assert_eq!((loaded.skipped_lines, loaded.truncated), (0, false));
+        let page = fs::read_to_string(path.join("report.html")).unwrap();
+        assert!(page.ends_with("</html>\n"));
+        assert!(
+            fs::read_dir(&path)
+                .unwrap()
+                .all(|e| !e.unwrap().path().ends_with(".tmp"))
+        );
+    }
+
+    #[test]
+    fn a_dropped_run_is_interrupted_and_keeps_its_samples() {
+        let scratch = Scratch::new("dropped");
+        let mut folder = scratch.run();
+        folder.append_sample(&sample(7)).unwrap();
+        let path = folder.path().to_owned();
+        drop(folder);
+        let text = fs::read_to_string(path.join("run.json")).unwrap();
+        assert!(text.contains("\"state\": \"interrupted\""), "{text}");
+        let loaded = RunFolder::load(&path).unwrap();
+        assert_eq!(loaded.samples, [sample(7)]);
+        assert_eq!(
+            (loaded.run.verb.as_str(), loaded.run.name.as_str()),
+            ("doctor", "a path")
+        );
+    }
+
+    #[test]
+    fn a_killed_run_reads_as_interrupted_and_its_torn_line_is_counted() {
+        let scratch = Scratch::new("killed");
+        let mut folder = scratch.run();
+        folder.append_sample(&sample(1)).unwrap();
+        folder.write(&Run::default(), &[]).unwrap();
+        let path = folder.path().to_owned();
+        std::mem::forget(folder);
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(path.join("samples.jsonl"))
+            .unwrap();
+        file.write_all(br#"{"phase":"before","end":"sen"#).unwrap();
+        let loaded = RunFolder::load(&path).unwrap();
+        assert_eq!(loaded.run.state, RunState::Interrupted);
+        assert_eq!((loaded.samples.len(), loaded.skipped_lines), (1, 1));
+    }
+
+    #[test]
+    fn names_from_outside_stay_inside_the_parent() {
+        let scratch = Scratch::new("names");
+        for name in [
+            "../../etc/passwd",
+            "a/b\0c",
+            "..",
+            "",
+            "ünïcode",
+            &"x".repeat(5_000),
+        ] {
+            let folder = RunFolder::create(&scratch.0, "do/ctor", name, Run::default()).unwrap();
+            assert_eq!(folder.path().parent(), Some(scratch.0.as_path()));
+            let own = folder
+                .path()
+                .file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned();
+            assert!(own.len() < 160, "{own}");
+            assert!(
+                own.chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)),
+                "{own}"
+            );
+        }
+        assert_eq!(sanitised("../../etc/passwd"), "etc-passwd");
+        assert_eq!(sanitised(".."), "");
+    }
+
+    #[test]
+    fn runs_of_the_same_millisecond_get_their_own_folders() {
+        let scratch = Scratch::new("collision");
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let name = folder_name(now, "doctor", "lab:x");
+        assert_eq!(name, "19700101T000000.000Z-doctor-lab-x");
+        let first = create_fresh(&scratch.0, &name).unwrap();
+        let second = create_fresh(&scratch.0, &name).unwrap();
+        assert_ne!(first, second);
+        assert!(second.ends_with("19700101T000000.000Z-doctor-lab-x-2"));
+    }
+
+    #[test]
+    fn parents_are_made_and_a_parent_that_cannot_be_is_named() {
+        let scratch = Scratch::new("parents");
+        let deep = scratch.0.join("a/b/c");
+        assert!(RunFolder::create(&deep, "doctor", "x", Run::default()).is_ok());
+        fs::write(scratch.0.join("file"), "").unwrap();
+        let error = RunFolder::create(&scratch.0.join("file/x"), "doctor", "x", Run::default())
+            .unwrap_err();
+        assert!(error.to_string().contains("file/x"), "{error}");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_apart_and_names_the_file() {
+        let scratch = Scratch::new("full");
+        let mut folder = scratch.run();
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        folder.samples = BufWriter::with_capacity(64, full);
+        let error = folder.append_sample(&sample(1)).unwrap_err();
+        assert!(matches!(error, FolderError::DiskFull { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("the disk is full: could not write") && text.contains("samples.jsonl")
+        );
+        // The disk has room again: the folder still ends up readable.
+        drop(folder);
+    }
+
+    #[test]
+    fn a_failed_finish_leaves_the_run_interrupted() {
+        let scratch = Scratch::new("failed-finish");
+        let mut folder = scratch.run();
+        let path = folder.path().to_owned();
+        fs::create_dir(path.join("report.html")).unwrap();
+        assert!(folder.finish(&Run::default(), &[]).is_err());
+        drop(folder);
+        assert_eq!(
+            RunFolder::load(&path).unwrap().run.state,
+            RunState::Interrupted
+        );
+        assert!(!path.join(".report.html.tmp").exists());
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused_with_its_path() {
+        let scratch = Scratch::new("no-run");
+        let error = RunFolder::load(&scratch.0).unwrap_err();
+        assert!(matches!(error, FolderError::NotARun { .. }), "{error}");
+        symlink("/dev/zero", scratch.0.join("run.json")).unwrap();
+        let error = RunFolder::load(&scratch.0).unwrap_err();
+        assert!(error.to_string().contains("not a regular file"), "{error}");
+        fs::remove_file(scratch.0.join("run.json")).unwrap();
+        for text in [
+            "",
+            "[",
+            "{\"phases\": 3}",
+            "{\"state\": \"dancing\"}",
+            "\u{0}\u{1}",
+        ] {
+            fs::write(scratch.0.join("run.json"), text).unwrap();
+            let error = RunFolder::load(&scratch.0).unwrap_err();
+            assert!(
+                matches!(error, FolderError::Malformed { .. }),
+                "{text}: {error}"
+            );
+        }
+        fs::write(scratch.0.join("run.json"), vec![b' '; 17 << 20]).unwrap();
+        assert!(matches!(
+            RunFolder::load(&scratch.0),
+            Err(FolderError::TooLarge { .. })
+        ));
+    }
+
+    #[test]
+    fn a_number_that_was_none_does_not_make_a_run_unreadable() {
+        let scratch = Scratch::new("nan");
+        let mut folder = scratch.run();
+        let mut phase = Phase::default();
+        phase.shares.network = f64::NAN;
+        folder
+            .finish(
+                &Run {
+                    phases: vec![phase],
+                    ..Run::default()
+                },
+                &[],
+            )
+            .unwrap();
+        let loaded = RunFolder::load(folder.path()).unwrap();
+        assert_eq!(loaded.run.phases.len(), 1);
+    }
+
+    #[test]
+    fn hostile_sample_lines_are_skipped_and_unknown_fields_dropped() {
+        let mut text =
+            br#"{"phase":"p","end":"sender","stream":0,"t_ns":1,"app_bytes":2,"#.to_vec();
+        text.extend_from_slice(b"\"rtt_us\":5,\"no_such_field\":6}\n\n  \nnot json\n\xff\xfe\n");
+        text.extend(std::iter::repeat_n(b'[', 200_000));
+        text.push(b'\n');
+        let (samples, skipped, truncated) = read_samples(text.as_slice()).unwrap();
+        assert_eq!(samples.len(), 1);
+        assert_eq!(samples[0].tcp_info.keys().collect::<Vec<_>>(), ["rtt_us"]);
+        assert_eq!((skipped, truncated), (2 + 4, false));
+    }
+}

@@ -1,0 +1,526 @@
+//! The doctor's result as plain text: read in five seconds, without leaving the shell.
+//!
+//! Bars use block characters of four densities, so the picture is the same without colour. Lines
+//! wrap at the given width; what is to be copied (settings) is never wrapped.
+
+use crate::model::{Certificate, FindingRecord, Phase, RemedyRecord, Run};
+use crate::text::{self, PARTS, Tone};
+
+/// The run's summary, lines ended by `\n`; at most about thirty. Escape sequences only if `color`.
+pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize) -> String {
+    let mut page = Page {
+        out: String::new(),
+        color,
+        width: width.clamp(WIDTH_MIN, WIDTH_MAX),
+    };
+    page.verdict(run);
+    page.table(run);
+    page.time_spent(run);
+    page.findings(run, findings);
+    page.remedies(run, findings);
+    page.grounds(run);
+    page.out
+}
+
+/// Text under construction, with what is known of the terminal.
+struct Page {
+    out: String,
+    color: bool,
+    width: usize,
+}
+
+/// Colours by meaning, as SGR parameters of the terminal's own palette.
+#[derive(Clone, Copy)]
+enum Ink {
+    Bold,
+    Dim,
+    Tone(Tone),
+}
+
+impl Page {
+    fn verdict(&mut self, run: &Run) {
+        let status = text::status(run);
+        let label = self.ink(Ink::Tone(status.tone), &format!("● {}", status.label));
+        let name = self.ink(Ink::Dim, &text::plain(&run.name));
+        self.line(&format!("{label}  {name}"));
+        let sentence = text::sentence(run);
+        for line in wrap(&sentence, self.width) {
+            let line = self.ink(Ink::Bold, &line);
+            put!(self.out, "{line}\n");
+        }
+    }
+
+    fn table(&mut self, run: &Run) {
+        let phases: Vec<&Phase> = text::measured(run).take(COLUMNS_MAX).collect();
+        if phases.is_empty() {
+            return;
+        }
+        self.out.push('\n');
+        let (before, after) = text::before_and_after(run);
+        let gain = before
+            .zip(after)
+            .and_then(|(b, a)| text::ratio(a.goodput_bits_per_second, b.goodput_bits_per_second));
+        let names: Vec<Option<String>> =
+            phases.iter().map(|p| Some(text::plain(&p.name))).collect();
+        if phases.len() > 1 {
+            self.row("", &names, "");
+        }
+        let mut row = |heading: &str, note: &str, cell: &dyn Fn(&Phase) -> Option<String>| {
+            let cells: Vec<Option<String>> = phases.iter().map(|p| cell(p)).collect();
+            self.row(heading, &cells, note);
+        };
+        let times = gain
+            .map(|g| format!("{} times", text::factor(g)))
+            .unwrap_or_default();
+        row("goodput", &times, &|p| text::goodput(p).map(text::rate));
+        if let Some(achievable) = text::achievable(run) {
+            row("of achievable", &text::rate(achievable), &|p| {
+                text::ratio(p.goodput_bits_per_second, achievable).map(text::percent)
+            });
+        }
+        row("predicted", "", &|p| {
+            p.predicted_bits_per_second.map(text::rate)
+        });
+        row("idle RTT", "", &|p| {
+            (p.rtt_idle_ns > 0).then(|| text::duration(p.rtt_idle_ns))
+        });
+        row("sent again", "", &|p| {
+            text::ratio(p.segments_retransmitted, p.segments_sent).map(text::percent)
+        });
+    }
+
+    /// A heading, one cell for each phase, a note; nothing when no cell has content.
+    fn row(&mut self, heading: &str, cells: &[Option<String>], note: &str) {
+        if cells.iter().all(Option::is_none) {
+            return;
+        }
+        let heading = self.ink(Ink::Dim, &format!("  {heading:<15}"));
+        let mut line = heading;
+        for cell in cells {
+            let cell: String = cell.as_deref().unwrap_or("–").chars().take(14).collect();
+            put!(line, "{cell:<15}");
+        }
+        if !note.is_empty() {
+            line += &self.ink(Ink::Dim, note);
+        }
+        self.line(&line);
+    }
+
+    /// Where the sender's time went, a bar for each phase.
+    fn time_spent(&mut self, run: &Run) {
+        let spent = |p: &&Phase| text::part_values(&p.shares).iter().any(|&v| v > 0.0);
+        let phases: Vec<&Phase> = run.phases.iter().take(COLUMNS_MAX).filter(spent).collect();
+        if !phases.is_empty() {
+            let heading = self.ink(Ink::Dim, "  what held the sender back");
+            put!(self.out, "\n{heading}\n");
+        }
+        for phase in phases {
+            let values = text::part_values(&phase.shares);
+            let mut parts: Vec<(usize, f64)> = values.into_iter().enumerate().collect();
+            parts.retain(|&(_, v)| v >= 0.005);
+            parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+            let name: String = text::plain(&phase.name).chars().take(14).collect();
+            let mut line = format!("  {name:<15}{}", bar(values));
+            let mut length = 2 + 15 + BAR_CELLS as usize;
+            for (k, share) in parts {
+                let word = format!("  {} {} {}", GLYPHS[k], PARTS[k].name, text::percent(share));
+                length += word.chars().count();
+                if length <= self.width {
+                    line += &word;
+                }
+            }
+            self.line(&line);
+        }
+    }
+
+    /// The first finding with its evidence, the others by their titles.
+    fn findings(&mut self, run: &Run, findings: &[FindingRecord]) {
+        for (i, finding) in findings.iter().take(FINDINGS_MAX).enumerate() {
+            let phase = text::plain(&finding.phase);
+            let named = run.phases.len() > 1 && !phase.is_empty();
+            let place = if named {
+                format!("{phase}, ")
+            } else {
+                String::new()
+            };
+            let title = text::plain(&finding.title);
+            let sure = text::percent(finding.confidence);
+            let line = format!("{title} ({place}confidence {sure})");
+            if i > 0 {
+                self.wrapped("", &line, Ink::Dim);
+                continue;
+            }
+            self.out.push('\n');
+            self.wrapped("", &line, Ink::Bold);
+            for line in finding.evidence.iter().take(EVIDENCE_MAX) {
+                self.wrapped("  - ", &text::plain(line), Ink::Dim);
+            }
+        }
+        if findings.len() > FINDINGS_MAX {
+            let more = text::plural((findings.len() - FINDINGS_MAX) as u64, "more finding");
+            self.wrapped("", &format!("{more} in the report"), Ink::Dim);
+        }
+    }
+
+    fn remedies(&mut self, run: &Run, findings: &[FindingRecord]) {
+        let mut seen: Vec<&RemedyRecord> = Vec::new();
+        for remedy in findings.iter().filter_map(|f| f.remedy.as_ref()) {
+            if !seen.contains(&remedy) && seen.len() < REMEDIES_MAX {
+                seen.push(remedy);
+                self.remedy(run, remedy);
+            }
+        }
+    }
+
+    fn remedy(&mut self, run: &Run, remedy: &RemedyRecord) {
+        self.out.push('\n');
+        self.wrapped(
+            "",
+            &format!("→ {}", text::plain(&remedy.summary)),
+            Ink::Bold,
+        );
+        if !remedy.sysctl.is_empty() {
+            let host = run
+                .hosts
+                .iter()
+                .find(|h| h.role == remedy.host && !h.name.is_empty());
+            let role = text::plain(&remedy.host);
+            let place = match (role.as_str(), host) {
+                ("both", _) => "on both hosts".to_owned(),
+                (_, Some(host)) => format!("on the {role} host, {}", text::plain(&host.name)),
+                _ => format!("on the {role} host"),
+            };
+            self.wrapped(
+                "  ",
+                &format!("{place}, in /etc/sysctl.d/90-goodput.conf:"),
+                Ink::Dim,
+            );
+        }
+        for line in remedy.sysctl.iter().take(SETTINGS_MAX) {
+            put!(self.out, "    {}\n", text::plain(line));
+        }
+        if !remedy.flags.is_empty() {
+            self.wrapped("  ", "or without privileges, with these flags:", Ink::Dim);
+        }
+        for line in remedy.flags.iter().take(SETTINGS_MAX) {
+            put!(self.out, "    {}\n", text::plain(line));
+        }
+        let predicted = remedy
+            .predicted_bits_per_second
+            .map(|p| format!("predicted {}", text::rate(p)));
+        let (_, after) = text::before_and_after(run);
+        let measured = predicted.as_ref().and(after);
+        let measured =
+            measured.map(|a| format!("measured {}", text::rate(a.goodput_bits_per_second)));
+        let cost = text::plain(&remedy.cost);
+        let cost = (!cost.is_empty()).then(|| format!("cost: {cost}"));
+        let facts: Vec<String> = predicted.into_iter().chain(measured).chain(cost).collect();
+        if !facts.is_empty() {
+            self.wrapped("  ", &facts.join("; "), Ink::Dim);
+        }
+    }
+
+    /// What the numbers rest on: the lab's certificate and other tools' numbers.
+    fn grounds(&mut self, run: &Run) {
+        let worst = run.phases.iter().filter_map(|p| p.certificate.as_ref());
+        let worst = worst.max_by_key(|c| (!c.trusted, c.frames_lost_by_lab, c.delay_error_p99_ns));
+        let observers = run
+            .phases
+            .iter()
+            .flat_map(|p| p.observers.iter().map(move |o| (p, o)));
+        let observers: Vec<String> = observers
+            .take(COLUMNS_MAX)
+            .map(|(phase, o)| {
+                let (ours, theirs) = (phase.goodput_bits_per_second, o.goodput_bits_per_second);
+                let ratio = text::ratio(ours, theirs)
+                    .map_or_else(String::new, |r| format!(", ours / its {r:.3}"));
+                format!(
+                    "{}, {}: {}{ratio}",
+                    text::plain(&o.tool),
+                    text::plain(&phase.name),
+                    text::rate(theirs)
+                )
+            })
+            .collect();
+        if worst.is_some() || !observers.is_empty() {
+            self.out.push('\n');
+        }
+        if let Some(certificate) = worst {
+            self.certificate(certificate);
+        }
+        for line in observers {
+            self.wrapped("", &line, Ink::Dim);
+        }
+    }
+
+    fn certificate(&mut self, c: &Certificate) {
+        let line = format!(
+            "lab {}: delay error p50 {}, p99 {}, max {}; {} frames late; {} lost by the lab",
+            if c.trusted { "trusted" } else { "NOT TRUSTED" },
+            text::signed_duration(c.delay_error_p50_ns),
+            text::signed_duration(c.delay_error_p99_ns),
+            text::signed_duration(c.delay_error_max_ns),
+            text::part_of(c.frames_late, c.frames),
+            text::count(c.frames_lost_by_lab),
+        );
+        self.wrapped(
+            "",
+            &line,
+            if c.trusted {
+                Ink::Dim
+            } else {
+                Ink::Tone(Tone::Bad)
+            },
+        );
+        for problem in c.problems.iter().take(EVIDENCE_MAX) {
+            self.wrapped("  - ", &text::plain(problem), Ink::Tone(Tone::Bad));
+        }
+    }
+
+    /// `lead` and `text`, wrapped with a hanging indent.
+    fn wrapped(&mut self, lead: &str, text: &str, ink: Ink) {
+        let indent = lead.chars().count();
+        for (i, line) in wrap(text, self.width - indent).iter().enumerate() {
+            let lead = if i == 0 {
+                lead.to_owned()
+            } else {
+                " ".repeat(indent)
+            };
+            let line = self.ink(ink, line);
+            put!(self.out, "{lead}{line}\n");
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        put!(self.out, "{}\n", line.trim_end());
+    }
+
+    fn ink(&self, ink: Ink, text: &str) -> String {
+        if !self.color || text.is_empty() {
+            return text.to_owned();
+        }
+        let sgr = match ink {
+            Ink::Bold => "1",
+            Ink::Dim => "2",
+            Ink::Tone(Tone::Good) => "1;32",
+            Ink::Tone(Tone::Limited) => "1;33",
+            Ink::Tone(Tone::Unsure) => "1;36",
+            Ink::Tone(Tone::Bad) => "1;31",
+        };
+        format!("\u{1b}[{sgr}m{text}\u{1b}[0m")
+    }
+}
+
+/// [`BAR_CELLS`] characters, divided among the parts so that none above zero vanishes by rounding
+/// of the sum: each ends where the running total ends.
+fn bar(values: [f64; 4]) -> String {
+    let mut out = String::new();
+    let (mut sum, mut drawn) = (0.0, 0);
+    for (value, glyph) in values.into_iter().zip(GLYPHS) {
+        sum += value;
+        let mut ends =
+            (1..=BAR_CELLS).filter(|&cell| f64::from(cell) - 0.5 <= sum * f64::from(BAR_CELLS));
+        let end = ends.next_back().unwrap_or(0);
+        (drawn..end).for_each(|_| out.push(glyph));
+        drawn = drawn.max(end);
+    }
+    (drawn..BAR_CELLS).for_each(|_| out.push(' '));
+    out
+}
+
+/// `text` in lines of at most `width` characters, broken at blanks; a longer word stands alone.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (mut line, mut length) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let word_length = word.chars().count();
+        if length > 0 && length + 1 + word_length > width {
+            lines.push(std::mem::take(&mut line));
+            length = 0;
+        }
+        if length > 0 {
+            line.push(' ');
+            length += 1;
+        }
+        line.push_str(word);
+        length += word_length;
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// One for each of [`PARTS`], told apart by density where there is no colour.
+const GLYPHS: [char; 4] = ['░', '█', '▓', '▒'];
+/// Characters of a bar: 5 % each.
+const BAR_CELLS: u32 = 20;
+/// Phases that fit beside each other in 80 columns.
+const COLUMNS_MAX: usize = 3;
+const FINDINGS_MAX: usize = 3;
+const EVIDENCE_MAX: usize = 4;
+const REMEDIES_MAX: usize = 2;
+const SETTINGS_MAX: usize = 8;
+const WIDTH_MIN: usize = 40;
+/// Longer lines are hard to read, however wide the window is.
+const WIDTH_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{HostFacts, Observer, PathFacts, RunState, Shares, Verdict};
+
+    fn fixed_run() -> (Run, Vec<FindingRecord>) {
+        let phase = |name: &str, goodput: u64, predicted: u64, shares: Shares| Phase {
+            name: name.to_owned(),
+            goodput_bits_per_second: goodput,
+            predicted_bits_per_second: Some(predicted),
+            rtt_idle_ns: 85_020_000,
+            segments_sent: 802_345,
+            segments_retransmitted: 12,
+            shares,
+            certificate: Some(Certificate {
+                trusted: true,
+                delay_error_p50_ns: 1_200,
+                delay_error_p99_ns: 14_800,
+                delay_error_max_ns: 80_100,
+                frames: 34_512,
+                ..Certificate::default()
+            }),
+            ..Phase::default()
+        };
+        let held = Shares {
+            receive_window: 0.953,
+            network: 0.047,
+            ..Shares::default()
+        };
+        let free = Shares {
+            application: 0.02,
+            network: 0.98,
+            ..Shares::default()
+        };
+        let observer = Observer {
+            tool: "iperf 3.12".to_owned(),
+            goodput_bits_per_second: 928_100_000,
+            ..Observer::default()
+        };
+        let mut after = phase("after", 930_200_000, 949_300_000, free);
+        after.observers.push(observer);
+        let run = Run {
+            name: "transatlantic".to_owned(),
+            state: RunState::Done,
+            hosts: vec![HostFacts {
+                role: "far".to_owned(),
+                name: "geneva".to_owned(),
+                ..HostFacts::default()
+            }],
+            path: Some(PathFacts {
+                achievable_bits_per_second: Some(949_300_000),
+                ..PathFacts::default()
+            }),
+            phases: vec![phase("before", 3_901_000, 3_934_000, held), after],
+            verdict: Some(Verdict {
+                sentence:
+                    "The receiver's 64 KiB buffer holds this path at 3.9 Mb/s; with 25 MiB it \
+                           carries 930 Mb/s."
+                        .to_owned(),
+                cause: Some("receive_window".to_owned()),
+                healthy: false,
+                conclusive: true,
+            }),
+            ..Run::default()
+        };
+        let remedy = RemedyRecord {
+            summary: "let the receive buffer grow to twice the bandwidth-delay product".to_owned(),
+            host: "far".to_owned(),
+            sysctl: vec!["net.ipv4.tcp_rmem = 4096 131072 26214400".to_owned()],
+            flags: vec!["goodput doctor lab:transatlantic --receive-buffer 25MiB".to_owned()],
+            predicted_bits_per_second: Some(949_300_000),
+            cost: "up to 25 MiB of memory for each connection".to_owned(),
+            ..RemedyRecord::default()
+        };
+        let finding = FindingRecord {
+            phase: "before".to_owned(),
+            cause: "receive_window".to_owned(),
+            title: "The peer's receive window held the sender back.".to_owned(),
+            confidence: 0.98,
+            share: 0.953,
+            evidence: vec![
+                "receive-window limited for 9.53 s of 10 s".to_owned(),
+                "window of 41.4 kB against a bandwidth-delay product of 10.62 MB".to_owned(),
+            ],
+            remedy: Some(remedy),
+        };
+        (run, vec![finding])
+    }
+
+    #[test]
+    fn a_fixed_path_reads_in_thirty_lines() {
+        let (run, findings) = fixed_run();
+        let text = summary(&run, &findings, false, 80);
+        assert!(text.lines().count() <= 30);
+        assert!(text.lines().all(|l| l.chars().count() <= 80));
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn an_empty_run_says_so_in_two_lines() {
+        insta::assert_snapshot!(summary(&Run::default(), &[], false, 80), @r"
+        ● interrupted
+        The run ended before a verdict; what was measured until then is below.
+        ");
+    }
+
+    #[test]
+    fn colour_adds_only_escape_sequences() {
+        let (run, findings) = fixed_run();
+        let plain = summary(&run, &findings, false, 72);
+        let mut coloured = summary(&run, &findings, true, 72);
+        for sgr in ["0", "1", "2", "1;33"] {
+            coloured = coloured.replace(&format!("\u{1b}[{sgr}m"), "");
+        }
+        let trimmed = |t: &str| {
+            t.lines()
+                .map(|l| l.trim_end().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(trimmed(&plain), trimmed(&coloured));
+    }
+
+    #[test]
+    fn escape_sequences_from_outside_do_not_reach_the_terminal() {
+        let bad = "\u{1b}]0;owned\u{7}\u{9b}31m".to_owned();
+        let finding = FindingRecord {
+            title: bad.clone(),
+            evidence: vec![bad.clone()],
+            ..FindingRecord::default()
+        };
+        let run = Run {
+            name: bad.clone(),
+            error: Some(bad),
+            ..Run::default()
+        };
+        let text = summary(&run, &[finding], false, 80);
+        assert!(
+            text.chars().all(|c| c == '\n' || !c.is_control()),
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_parts() {
+        assert_eq!(
+            bar([0.0, 0.953, 0.0, 0.047]),
+            format!("{}▒", "█".repeat(19))
+        );
+        assert_eq!(bar([0.0; 4]), " ".repeat(20));
+        assert_eq!(bar([1.0, 1.0, 1.0, 1.0]).chars().count(), 20);
+    }
+
+    #[test]
+    fn lines_wrap_at_blanks_and_long_words_stand_alone() {
+        assert_eq!(wrap("aa bb cc", 5), ["aa bb", "cc"]);
+        assert_eq!(wrap("x toolongaword y", 5), ["x", "toolongaword", "y"]);
+        assert!(wrap("  ", 5).is_empty());
+    }
+}

@@ -1,0 +1,435 @@
+//! Words and numbers that the page and the terminal share: status, causes, percentages.
+//!
+//! Rates, durations and sizes print through `units`, so that a number reads the same everywhere.
+//! Text from outside (names, path files, evidence) passes through [`plain`] before it is shown:
+//! control characters and direction overrides neither move a terminal's cursor nor reorder a page.
+
+use units::{Bytes, Duration, Rate};
+
+use crate::model::{Phase, Run, RunState, Shares};
+
+/// How a run's outcome is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    Limited,
+    Unsure,
+    Bad,
+}
+
+/// The outcome in a word or three.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) label: String,
+    pub(crate) tone: Tone,
+}
+
+/// One part of the sender's time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// What held the sender back.
+    pub(crate) name: &'static str,
+    /// Suffix of its style class, and its name in `findings.json`.
+    pub(crate) class: &'static str,
+}
+
+/// The four parts of the sender's time, in the order in which they are drawn.
+pub(crate) const PARTS: [Part; 4] = [
+    Part {
+        name: "application",
+        class: "application",
+    },
+    Part {
+        name: "receive window",
+        class: "receive_window",
+    },
+    Part {
+        name: "send buffer",
+        class: "send_buffer",
+    },
+    Part {
+        name: "network",
+        class: "network",
+    },
+];
+
+/// The values of [`PARTS`], in their order; what is not a number reads zero.
+pub(crate) fn part_values(shares: &Shares) -> [f64; 4] {
+    let clean = |v: f64| {
+        if v.is_finite() {
+            v.clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
+    };
+    [
+        shares.application,
+        shares.receive_window,
+        shares.send_buffer,
+        shares.network,
+    ]
+    .map(clean)
+}
+
+/// What became of the run.
+pub(crate) fn status(run: &Run) -> Status {
+    let of = |label: &str, tone| Status {
+        label: label.to_owned(),
+        tone,
+    };
+    match run.state {
+        RunState::Failed => return of("failed", Tone::Bad),
+        RunState::Interrupted | RunState::Running => return of("interrupted", Tone::Unsure),
+        RunState::Done => {}
+    }
+    let Some(verdict) = &run.verdict else {
+        return of("no verdict", Tone::Unsure);
+    };
+    if !verdict.conclusive {
+        return of("inconclusive", Tone::Unsure);
+    }
+    if verdict.healthy {
+        return of("healthy", Tone::Good);
+    }
+    match &verdict.cause {
+        Some(cause) => of(&format!("limited by {}", cause_label(cause)), Tone::Limited),
+        None => of("limited", Tone::Limited),
+    }
+}
+
+/// The verdict's sentence, or what can be said without one.
+pub(crate) fn sentence(run: &Run) -> String {
+    let verdict = run
+        .verdict
+        .as_ref()
+        .map(|v| plain(&v.sentence))
+        .filter(|s| !s.is_empty());
+    if let Some(sentence) = verdict {
+        return sentence;
+    }
+    let error = run.error.as_deref().map(plain).filter(|e| !e.is_empty());
+    match (run.state, error) {
+        (_, Some(error)) => error,
+        (RunState::Failed, None) => "The run failed without saying why.".to_owned(),
+        (RunState::Interrupted | RunState::Running, None) => {
+            "The run ended before a verdict; what was measured until then is below.".to_owned()
+        }
+        (RunState::Done, None) => "The run has no verdict.".to_owned(),
+    }
+}
+
+/// A cause's machine-readable name in words.
+pub(crate) fn cause_label(cause: &str) -> String {
+    match cause {
+        "loss" => "packet loss".to_owned(),
+        "receive_window" => "the receive window".to_owned(),
+        "send_buffer" => "the send buffer".to_owned(),
+        "shallow_queue" => "a shallow queue".to_owned(),
+        "short_transfer" => "its own shortness".to_owned(),
+        "network_unknown" => "the network".to_owned(),
+        "bottleneck_reached" => "the bottleneck's rate".to_owned(),
+        "application" => "the application".to_owned(),
+        "cpu" => "CPU".to_owned(),
+        "mtu" => "MTU".to_owned(),
+        other => plain(other).replace('_', " "),
+    }
+}
+
+/// The phases that were measured to their end.
+pub(crate) fn measured(run: &Run) -> impl Iterator<Item = &Phase> {
+    run.phases.iter().filter(|p| goodput(p).is_some())
+}
+
+/// The phase that was measured first, and the one after the remedy if there was one.
+pub(crate) fn before_and_after(run: &Run) -> (Option<&Phase>, Option<&Phase>) {
+    let after = measured(run).filter(|p| p.name == "after").last();
+    let before = measured(run).find(|p| p.name == "before");
+    let first = measured(run).find(|p| p.name != "after");
+    (before.or(first), after)
+}
+
+/// TCP payload that the path can carry.
+pub(crate) fn achievable(run: &Run) -> Option<u64> {
+    run.path
+        .as_ref()
+        .and_then(|p| p.achievable_bits_per_second)
+        .filter(|&rate| rate > 0)
+}
+
+/// A phase's goodput, if it was measured to its end.
+pub(crate) const fn goodput(phase: &Phase) -> Option<u64> {
+    match (phase.goodput_bits_per_second, phase.duration_ns) {
+        (0, 0) => None,
+        (rate, _) => Some(rate),
+    }
+}
+
+/// `a / b`, if that is a number.
+pub(crate) fn ratio(a: u64, b: u64) -> Option<f64> {
+    (b > 0).then(|| a as f64 / b as f64)
+}
+
+/// A share as a percentage: two digits below 10 %, whole percents above.
+pub(crate) fn percent(share: f64) -> String {
+    if !share.is_finite() {
+        return "–".to_owned();
+    }
+    let value = share * 100.0;
+    let decimals = match value.abs() {
+        v if v < 0.000_05 => 0,
+        v if v < 0.01 => 4,
+        v if v < 0.1 => 3,
+        v if v < 1.0 => 2,
+        v if v < 9.95 => 1,
+        // 99.6 % must not read as 100 %: the missing part is what the reader looks for.
+        v if v > 99.0 && v < 100.0 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.decimals$}");
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        &text
+    };
+    format!("{text} %")
+}
+
+/// A gain such as `238` or `1.24`, without the sign of multiplication.
+pub(crate) fn factor(gain: f64) -> String {
+    match gain {
+        g if !g.is_finite() => "–".to_owned(),
+        g if g >= 100_000.0 => format!("{g:.1e}"),
+        g if g >= 19.95 => format!("{g:.0}"),
+        g if g >= 9.995 => format!("{g:.1}"),
+        g => format!("{g:.2}"),
+    }
+}
+
+/// How far a measurement lies from its prediction: `+2.1 %`.
+pub(crate) fn deviation(measured: u64, predicted: u64) -> Option<String> {
+    let ratio = ratio(measured, predicted)? - 1.0;
+    Some(if ratio.abs() < 0.000_5 {
+        "as predicted".to_owned()
+    } else if ratio > 9.0 {
+        format!("{} times the prediction", factor(ratio + 1.0))
+    } else {
+        format!(
+            "{} {} predicted",
+            percent(ratio.abs()),
+            if ratio < 0.0 { "below" } else { "above" }
+        )
+    })
+}
+
+/// Events of all with their share: `12 of 802,345 (0.002 %)`.
+pub(crate) fn part_of(part: u64, whole: u64) -> String {
+    match ratio(part, whole) {
+        Some(_) if part == 0 => format!("0 of {}", count(whole)),
+        Some(share) => format!("{} of {} ({})", count(part), count(whole), percent(share)),
+        None => count(part),
+    }
+}
+
+/// A whole number with its thousands set apart.
+pub(crate) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+pub(crate) fn rate(bits_per_second: u64) -> String {
+    Rate::from_bits_per_second(bits_per_second).to_string()
+}
+
+pub(crate) fn bytes(bytes: u64) -> String {
+    Bytes::new(bytes).to_string()
+}
+
+/// A small size to the byte: `1500 B`.
+pub(crate) fn bytes_exact(bytes: u64) -> String {
+    format!("{bytes} B")
+}
+
+pub(crate) fn duration(ns: u64) -> String {
+    Duration::from_ns(ns).to_string()
+}
+
+pub(crate) fn signed_duration(ns: i64) -> String {
+    format!(
+        "{}{}",
+        if ns < 0 { "-" } else { "" },
+        duration(ns.unsigned_abs())
+    )
+}
+
+/// `n thing` or `n things`.
+pub(crate) fn plural(n: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// `text` without what a screen would obey instead of show; line ends become blanks.
+pub(crate) fn plain(text: &str) -> String {
+    visible(text, false)
+}
+
+/// [`plain`] that keeps line ends and tabs, for text shown as a block.
+pub(crate) fn plain_block(text: &str) -> String {
+    visible(text, true)
+}
+
+fn visible(text: &str, keep_lines: bool) -> String {
+    let mut out = String::with_capacity(text.len().min(TEXT_BYTES_MAX));
+    for c in text.chars() {
+        if out.len() >= TEXT_BYTES_MAX {
+            out.push('…');
+            break;
+        }
+        match c {
+            '\n' | '\t' if keep_lines => out.push(c),
+            '\n' | '\t' | '\r' => out.push(' '),
+            // Marks, embeddings, overrides and isolates of the bidirectional algorithm (UAX 9).
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out.trim().to_owned()
+}
+
+/// `text` with a no-break space between a digit and what follows it: `3.9 Mb/s` stays together.
+pub(crate) fn glued(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(' ') {
+        let (word, next) = (&rest[..at], &rest[at + 1..]);
+        out.push_str(word);
+        let unit = next
+            .split([' ', ',', ';', '.', ':', ')', '<'])
+            .next()
+            .unwrap_or_default();
+        let glue = word.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit);
+        out.push(if glue { '\u{a0}' } else { ' ' });
+        rest = next;
+    }
+    out + rest
+}
+
+/// Start of a run for a reader: `2026-01-31 12:00:00 UTC`; as it stands when it is not a time.
+pub(crate) fn utc(rfc3339: &str) -> String {
+    match rfc3339.parse::<jiff::Timestamp>() {
+        Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+        Err(_) => plain(rfc3339),
+    }
+}
+
+/// What `units` prints after a number, and percent.
+const UNITS: [&str; 20] = [
+    "b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s", "ns", "us", "ms", "s", "min", "B", "kB", "MB", "GB",
+    "TB", "KiB", "MiB", "GiB", "%", "times",
+];
+/// Bytes of one text that are shown: above any path file, below what would drown a page.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Verdict;
+
+    #[test]
+    fn percentages_keep_the_digits_that_matter() {
+        let shares = [
+            0.0,
+            0.000_021,
+            0.004_108,
+            0.0412,
+            0.5,
+            0.949_9,
+            0.996,
+            1.0,
+            f64::NAN,
+        ];
+        let texts: Vec<String> = shares.iter().map(|&s| percent(s)).collect();
+        let expected = [
+            "0 %", "0.0021 %", "0.41 %", "4.1 %", "50 %", "95 %", "99.6 %", "100 %", "–",
+        ];
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn gains_and_counts_read_easily() {
+        let gains: Vec<String> = [1.0, 1.237, 9.999, 12.34, 238.4, 3.2e7]
+            .iter()
+            .map(|&g| factor(g))
+            .collect();
+        assert_eq!(gains, ["1.00", "1.24", "10.0", "12.3", "238", "3.2e7"]);
+        assert_eq!(count(0), "0");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(part_of(12, 802_345), "12 of 802,345 (0.0015 %)");
+        assert_eq!(part_of(12, 0), "12");
+    }
+
+    #[test]
+    fn a_run_still_running_reads_as_interrupted_whatever_its_verdict() {
+        let verdict = Verdict {
+            healthy: true,
+            conclusive: true,
+            ..Verdict::default()
+        };
+        let run = Run {
+            verdict: Some(verdict),
+            ..Run::default()
+        };
+        assert_eq!(status(&run).label, "interrupted");
+        let run = Run {
+            state: RunState::Done,
+            ..run
+        };
+        assert_eq!(
+            status(&run),
+            Status {
+                label: "healthy".to_owned(),
+                tone: Tone::Good
+            }
+        );
+    }
+
+    #[test]
+    fn only_what_was_measured_to_its_end_is_before_or_after() {
+        let phase = |name: &str, duration_ns| Phase {
+            name: name.to_owned(),
+            duration_ns,
+            ..Phase::default()
+        };
+        let run = |phases| Run {
+            phases,
+            ..Run::default()
+        };
+        let only_after = run(vec![phase("after", 1)]);
+        assert!(matches!(before_and_after(&only_after), (None, Some(_))));
+        let sweep = run(vec![phase("sweep", 1), phase("after", 1)]);
+        assert!(matches!(before_and_after(&sweep), (Some(_), Some(_))));
+        let unfinished = run(vec![phase("before", 1), phase("after", 0)]);
+        assert!(matches!(before_and_after(&unfinished), (Some(_), None)));
+    }
+
+    #[test]
+    fn a_number_keeps_its_unit_on_the_line() {
+        assert_eq!(
+            glued("at 3.9 Mb/s, in 2 of 85 ms."),
+            "at 3.9\u{a0}Mb/s, in 2 of 85\u{a0}ms."
+        );
+    }
+
+    #[test]
+    fn escape_sequences_and_direction_overrides_are_not_shown() {
+        assert_eq!(plain("a\u{1b}[2Jb\u{202e}c\nd\u{7}"), "a[2Jbc d");
+        assert_eq!(plain_block("a\n\tb\r\u{0}"), "a\n\tb");
+        assert!(plain(&"x".repeat(1 << 20)).len() < 70_000);
+    }
+}

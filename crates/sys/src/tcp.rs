@@ -1,0 +1,405 @@
+//! TCP socket options that the standard library lacks, connecting with options set before the SYN,
+//! and the two clocks a measurement needs.
+//!
+//! Sockets live in the network namespace of the thread that creates them; nothing here starts a
+//! thread. Sizes that the kernel reports for buffers are its own bookkeeping: it doubles what
+//! SO_SNDBUF and SO_RCVBUF ask for and cuts it silently at `net.core.wmem_max`/`rmem_max`, so that
+//! a caller who cares reads back what was granted (socket(7)).
+//!
+//! Sources: tcp(7), socket(7), Linux include/uapi/linux/tcp.h.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::time::{ClockId, clock_gettime};
+use units::{Bytes, Duration, Instant, Rate};
+use wire::tcp_info::{BUFFER_BYTES, TcpInfo};
+
+/// Reads `tcp_info` of a TCP socket, as much of it as this kernel knows.
+///
+/// # Errors
+///
+/// Whatever getsockopt(2) says; `InvalidData` when the kernel handed over less than the struct of
+/// Linux 2.6.
+pub fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<TcpInfo> {
+    let mut buffer = [0_u8; BUFFER_BYTES];
+    let len = getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut buffer)?;
+    TcpInfo::parse(&buffer[..len])
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "tcp_info is too short"))
+}
+
+/// Chooses the congestion control of a socket (TCP_CONGESTION).
+///
+/// # Errors
+///
+/// ENOENT when the kernel has no such module, EPERM when the module is not in
+/// `net.ipv4.tcp_allowed_congestion_control` and the caller lacks CAP_NET_ADMIN.
+pub fn set_congestion(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    // TCP_CA_NAME_MAX: a longer name cannot exist.
+    if name.is_empty() || name.len() > 15 {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
+    Ok(sockopt::set_tcp_congestion(fd, name)?)
+}
+
+/// The congestion control of a socket.
+///
+/// # Errors
+///
+/// Whatever getsockopt(2) says.
+pub fn congestion(fd: BorrowedFd<'_>) -> io::Result<String> {
+    let mut buffer = [0_u8; 16];
+    let len = getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, &mut buffer)?;
+    let name = buffer[..len].split(|&b| b == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// Caps the rate at which the stack paces this socket (SO_MAX_PACING_RATE, 64 bits wide since
+/// Linux 4.20). Works without the fq qdisc: TCP then paces by its own timers.
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_max_pacing(fd: BorrowedFd<'_>, rate: Rate) -> io::Result<()> {
+    let bytes_per_second = (rate.as_bits_per_second() / 8).max(1);
+    setsockopt(
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_MAX_PACING_RATE,
+        &bytes_per_second.to_ne_bytes(),
+    )
+}
+
+/// Limits the unsent part of the send buffer (TCP_NOTSENT_LOWAT).
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_notsent_lowat(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
+    let size = u32::try_from(size.as_u64()).unwrap_or(u32::MAX);
+    setsockopt(
+        fd,
+        libc::IPPROTO_TCP,
+        libc::TCP_NOTSENT_LOWAT,
+        &size.to_ne_bytes(),
+    )
+}
+
+/// Asks for a send buffer and ends its autotuning (SO_SNDBUF). The kernel cuts the request at
+/// `net.core.wmem_max`; [`send_buffer`] says what it granted.
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_send_buffer(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
+    Ok(sockopt::set_socket_send_buffer_size(
+        fd,
+        buffer_request(size),
+    )?)
+}
+
+/// The send buffer in the kernel's bookkeeping: twice what was granted.
+///
+/// # Errors
+///
+/// Whatever getsockopt(2) says.
+pub fn send_buffer(fd: BorrowedFd<'_>) -> io::Result<Bytes> {
+    Ok(Bytes::new(sockopt::socket_send_buffer_size(fd)? as u64))
+}
+
+/// Asks for a receive buffer and ends its autotuning (SO_RCVBUF); set it before connecting, since
+/// the window scale is fixed by the SYN. The kernel cuts the request at `net.core.rmem_max`.
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_receive_buffer(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
+    Ok(sockopt::set_socket_recv_buffer_size(
+        fd,
+        buffer_request(size),
+    )?)
+}
+
+/// The receive buffer in the kernel's bookkeeping: twice what was granted.
+///
+/// # Errors
+///
+/// Whatever getsockopt(2) says.
+pub fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<Bytes> {
+    Ok(Bytes::new(sockopt::socket_recv_buffer_size(fd)? as u64))
+}
+
+/// Largest IP packet that the route of a connected socket carries (IP_MTU, IPV6_MTU).
+///
+/// # Errors
+///
+/// ENOTCONN before the socket is connected.
+pub fn path_mtu(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(match sockopt::socket_domain(fd)? {
+        // A dual-stack socket that carries IPv4 answers IPV6_MTU with the IPv4 route's.
+        AddressFamily::INET6 => sockopt::ipv6_mtu(fd)?,
+        _ => sockopt::ip_mtu(fd)?,
+    })
+}
+
+/// Makes close(2) throw away what is still queued and reset the connection (SO_LINGER, zero).
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(
+        fd,
+        Some(std::time::Duration::ZERO),
+    )?)
+}
+
+/// Gives a connection up when sent data stays unacknowledged for `limit` (TCP_USER_TIMEOUT).
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_user_timeout(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
+    let ms = u32::try_from(limit.as_ns() / 1_000_000)
+        .unwrap_or(u32::MAX)
+        .max(1);
+    Ok(sockopt::set_tcp_user_timeout(fd, ms)?)
+}
+
+/// A TCP socket that is not connected, for asking what a connection would be allowed to do.
+///
+/// # Errors
+///
+/// Whatever socket(2) says.
+pub fn unconnected(addr: SocketAddr) -> io::Result<TcpStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family(addr), SocketType::STREAM, flags, None)?;
+    Ok(TcpStream::from(fd))
+}
+
+/// Opens `count` connections to one address, all under way at once, so that many streams cost one
+/// round trip. `prepare` sets options on each socket before its SYN. Blocking sockets come back,
+/// all of them or none.
+///
+/// # Errors
+///
+/// The first failure among them; `TimedOut` when `timeout` passed; `Interrupted` when `cancelled`
+/// (asked every 50 ms) said so.
+pub fn connect_many(
+    addr: SocketAddr,
+    count: usize,
+    timeout: Duration,
+    mut prepare: impl FnMut(BorrowedFd<'_>) -> io::Result<()>,
+    cancelled: impl Fn() -> bool,
+) -> io::Result<Vec<TcpStream>> {
+    let deadline = monotonic_now() + timeout;
+    let mut sockets = Vec::with_capacity(count);
+    for _ in 0..count {
+        let socket = unconnected(addr)?;
+        prepare(socket.as_fd())?;
+        match rustix::net::connect(&socket, &addr) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => sockets.push(socket),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for socket in &sockets {
+        await_connected(socket, deadline, &cancelled)?;
+        socket.set_nonblocking(false)?;
+    }
+    Ok(sockets)
+}
+
+/// Waits until a connect under way ends (connect(2), EINPROGRESS).
+fn await_connected(
+    socket: &TcpStream,
+    deadline: Instant,
+    cancelled: &impl Fn() -> bool,
+) -> io::Result<()> {
+    loop {
+        let left = deadline.saturating_since(monotonic_now());
+        let step = left.min(POLL_STEP);
+        let mut fds = [PollFd::new(socket, PollFlags::OUT)];
+        match poll(&mut fds, Some(&timespec(step))) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(sockopt::socket_error(socket)??),
+            Err(error) => return Err(error.into()),
+        }
+        if cancelled() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if left == Duration::ZERO {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC: the same for every process and namespace of a machine (time namespaces aside).
+pub fn monotonic_now() -> Instant {
+    Instant::from_ns(timespec_ns(clock_gettime(ClockId::Monotonic)))
+}
+
+/// CPU time that the calling thread has used, user and kernel (CLOCK_THREAD_CPUTIME_ID).
+pub fn thread_cpu() -> Duration {
+    Duration::from_ns(timespec_ns(clock_gettime(ClockId::ThreadCPUTime)))
+}
+
+fn family(addr: SocketAddr) -> AddressFamily {
+    match addr {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    }
+}
+
+/// The kernel keeps sizes in an int and doubles them.
+fn buffer_request(size: Bytes) -> usize {
+    usize::try_from(size.as_u64())
+        .unwrap_or(usize::MAX)
+        .min(1 << 30)
+}
+
+/// Both clocks count up from zero, so that no negative value can appear.
+fn timespec_ns(time: Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
+}
+
+fn timespec(time: Duration) -> Timespec {
+    let seconds = i64::try_from(time.as_ns() / 1_000_000_000).unwrap_or(i64::MAX);
+    let nanoseconds = i64::try_from(time.as_ns() % 1_000_000_000).unwrap_or(0);
+    Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds,
+    }
+}
+
+/// Reads an option into `buffer`; returns how many bytes of it the kernel filled in.
+fn getsockopt(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    buffer: &mut [u8],
+) -> io::Result<usize> {
+    let mut len = libc::socklen_t::try_from(buffer.len()).unwrap_or(libc::socklen_t::MAX);
+    // SAFETY: `buffer` is writable for `len` bytes and outlives the call; the kernel writes at most
+    // `len` bytes and stores their number in `len` (getsockopt(2)). `fd` is open while borrowed.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            buffer.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(len).unwrap_or(0).min(buffer.len()))
+}
+
+/// Sets an option to `value`, which is in the machine's own byte order.
+fn setsockopt(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
+    // SAFETY: `value` is readable for `len` bytes during the call, and the kernel only reads it
+    // (setsockopt(2)). `fd` is open while borrowed.
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// How often a waiting connect asks whether it was cancelled.
+const POLL_STEP: Duration = Duration::from_ms(50);
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let near = connect_many(addr, 1, Duration::from_s(10), |_| Ok(()), || false).unwrap();
+        (
+            near.into_iter().next().unwrap(),
+            listener.accept().unwrap().0,
+        )
+    }
+
+    #[test]
+    fn tcp_info_of_a_fresh_connection_says_established() {
+        let (near, far) = pair();
+        let info = tcp_info(near.as_fd()).unwrap();
+        assert_eq!(info.state, 1);
+        assert!(info.len_bytes >= 104);
+        assert_eq!(tcp_info(far.as_fd()).unwrap().state, 1);
+    }
+
+    #[test]
+    fn tcp_info_of_a_socket_that_is_not_tcp_is_an_error() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(tcp_info(socket.as_fd()).is_err());
+    }
+
+    #[test]
+    fn options_read_back_as_they_were_set() {
+        let (near, _far) = pair();
+        let fd = near.as_fd();
+        set_max_pacing(fd, Rate::from_bits_per_second(80_000_000)).unwrap();
+        assert_eq!(
+            tcp_info(fd).unwrap().max_pacing_rate_bytes_per_second,
+            10_000_000
+        );
+        set_send_buffer(fd, Bytes::new(65_536)).unwrap();
+        assert_eq!(send_buffer(fd).unwrap(), Bytes::new(131_072));
+        set_receive_buffer(fd, Bytes::new(65_536)).unwrap();
+        assert_eq!(receive_buffer(fd).unwrap(), Bytes::new(131_072));
+        set_notsent_lowat(fd, Bytes::new(16_384)).unwrap();
+        set_user_timeout(fd, Duration::from_s(10)).unwrap();
+        let name = congestion(fd).unwrap();
+        set_congestion(fd, &name).unwrap();
+        assert_eq!(congestion(fd).unwrap(), name);
+        assert!(path_mtu(fd).unwrap() >= 576);
+    }
+
+    #[test]
+    fn an_unknown_congestion_control_is_not_found() {
+        let (near, _far) = pair();
+        for name in ["no_such_cc", "", "a-name-longer-than-the-kernel-allows"] {
+            let error = set_congestion(near.as_fd(), name).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_closed_port_refuses() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        drop(listener);
+        let error = connect_many(addr, 4, Duration::from_s(10), |_| Ok(()), || false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn clocks_do_not_run_backwards() {
+        let (before, cpu_before) = (monotonic_now(), thread_cpu());
+        let work: u64 = (0..100_000).map(std::hint::black_box).sum();
+        assert!(work > 0);
+        assert!(monotonic_now() > before);
+        assert!(thread_cpu() > cpu_before);
+    }
+}
