@@ -34,6 +34,9 @@ pub struct Evidence {
     pub idle_rtt: Duration,
     /// Wire rate to aim at where the bottleneck is not known: the NIC's speed, or what was paid for.
     pub target: Option<Rate>,
+    /// The sending program always had data to write, as a bulk test does: what looks like a pause is
+    /// then its send buffer.
+    pub writes_always: bool,
     /// CPU time of the sending threads over the duration: 1 is one CPU all the time.
     pub sender_cpu: Option<f64>,
     /// The same of the receiving threads.

@@ -117,9 +117,9 @@ impl Facts {
         let per_stream = facts.goodput.as_bits_per_second() / streams;
         facts.goodput_per_stream = Rate::from_bits_per_second(per_stream);
         facts.fill_rates(evidence);
-        facts.fill_levels(&steady);
+        facts.fill_levels(&steady, evidence.writes_always);
         facts.fill_losses(evidence, &steady);
-        facts.fill_shares(&steady);
+        facts.fill_shares(&steady, evidence);
         facts
     }
 
@@ -177,7 +177,7 @@ impl Facts {
         self.mss_bytes = seen.unwrap_or_else(|| path.mss_bytes());
     }
 
-    fn fill_levels(&mut self, steady: &[&[Sample]]) {
+    fn fill_levels(&mut self, steady: &[&[Sample]], writes_always: bool) {
         let all = || steady.iter().flat_map(|s| s.iter());
         let rtts: Vec<u64> = all()
             .map(|s| shares::rtt(&s.info).as_ns())
@@ -201,7 +201,7 @@ impl Facts {
                 .all(|i| i.snd_ssthresh_segments >= INFINITE_SSTHRESH);
         let readings = all().count();
         if readings > 0 {
-            let starved = all().filter(|s| is_starved(&s.info)).count();
+            let starved = all().filter(|s| is_starved(&s.info, writes_always)).count();
             self.starved = starved as f64 / readings as f64;
         }
         self.pacing_cap = pacing_cap(&last);
@@ -236,7 +236,7 @@ impl Facts {
         self.lost_at_full_queue = self.share_lost_at_full_queue(counted);
     }
 
-    fn fill_shares(&mut self, steady: &[&[Sample]]) {
+    fn fill_shares(&mut self, steady: &[&[Sample]], evidence: &Evidence) {
         let rates: Vec<f64> = steady
             .iter()
             .flat_map(|s| shares::intervals(s))
@@ -244,7 +244,12 @@ impl Facts {
             .collect();
         self.variation = variation(&rates);
         self.shares = shares::shares_of_streams(steady.iter().copied());
-        self.attributed = self.shares.map(|s| attribute(s, self.starved));
+        let streams = evidence.streams.len().max(1) as f64;
+        let cpu_bound = evidence
+            .sender_cpu
+            .is_some_and(|cpu| cpu / streams >= CPU_BOUND);
+        let to_buffer = evidence.writes_always && !cpu_bound;
+        self.attributed = self.shares.map(|s| attribute(s, self.starved, to_buffer));
     }
 
     /// Share of the retransmissions in intervals whose round trip rose above the queue's mark at
@@ -306,19 +311,32 @@ fn share_of(part: u64, whole: u64) -> f64 {
     }
 }
 
-fn is_starved(info: &TcpInfo) -> bool {
-    info.delivery_rate_app_limited()
-        && info.notsent_bytes == 0
+/// Nothing waits to be sent and both windows have room: whoever fills the send buffer, or the buffer
+/// itself, holds the connection back. Of an application that may pause, only readings count whose
+/// delivery rate the kernel marked as app-limited; one that always writes is held by its buffer
+/// whether the mark is set or not (the kernel sets it only when a write finds the queue empty,
+/// net/ipv4/tcp_rate.c).
+fn is_starved(info: &TcpInfo, writes_always: bool) -> bool {
+    let in_flight = info.unacked_segments.saturating_mul(info.snd_mss_bytes);
+    let room_at_peer = info.snd_wnd_bytes == 0
+        || in_flight.saturating_add(info.snd_mss_bytes) <= info.snd_wnd_bytes;
+    info.notsent_bytes == 0
         && info.unacked_segments < info.snd_cwnd_segments
+        && (info.delivery_rate_app_limited() || (writes_always && room_at_peer))
 }
 
-fn attribute(shares: Shares, starved: f64) -> Shares {
+/// Moves the starved part of the network's share to whom it belongs.
+///
+/// The kernel books sndbuf-limited time only when the last of the queue leaves while a writer is
+/// already waiting (net/ipv4/tcp_output.c, tcp_cwnd_validate), so a writer that is woken for a third
+/// of its buffer, fills it and waits again often shows as busy.
+fn attribute(shares: Shares, starved: f64, to_buffer: bool) -> Shares {
     let moved = shares.network * starved;
     let mut moved_to = Shares {
         network: shares.network - moved,
         ..shares
     };
-    if shares.send_buffer > shares.application {
+    if to_buffer || shares.send_buffer > shares.application {
         moved_to.send_buffer = (shares.send_buffer + moved).min(1.0);
     } else {
         moved_to.application = (shares.application + moved).min(1.0);
@@ -380,6 +398,8 @@ fn time_to_send(size: Bytes, rate: Rate) -> Option<Duration> {
 /// Losses that must be seen before a loss rate means something (NPAD, pathdiag.py: four events).
 pub(crate) const ENOUGH_LOSSES: u64 = 4;
 
+/// A thread that used this much of a CPU had little left to write faster with; chosen.
+const CPU_BOUND: f64 = 0.8;
 /// What a smoothed round trip moves by without any queue, interrupts and scheduling; chosen.
 const RTT_NOISE_NS: u64 = 100_000;
 
@@ -411,21 +431,52 @@ mod tests {
             send_buffer: 0.0,
             network: 0.9,
         };
-        let moved = attribute(network, 1.0);
+        let moved = attribute(network, 1.0, false);
         assert_eq!(
             (moved.application, moved.send_buffer, moved.network),
             (1.0, 0.0, 0.0)
         );
+        let always = attribute(network, 1.0, true);
+        assert_eq!((always.application, always.send_buffer), (0.1, 0.9));
         let buffer = Shares {
             application: 0.0,
             receive_window: 0.0,
             send_buffer: 0.5,
             network: 0.5,
         };
-        let moved = attribute(buffer, 0.5);
+        let moved = attribute(buffer, 0.5, false);
         assert_eq!(
             (moved.application, moved.send_buffer, moved.network),
             (0.0, 0.75, 0.25)
+        );
+    }
+
+    #[test]
+    fn a_program_that_always_writes_is_starved_by_its_buffer_with_room_in_both_windows() {
+        let reading = |unacked_segments, notsent_bytes, snd_wnd_bytes| TcpInfo {
+            unacked_segments,
+            notsent_bytes,
+            snd_wnd_bytes,
+            snd_mss_bytes: 1_000,
+            snd_cwnd_segments: 50,
+            ..TcpInfo::default()
+        };
+        assert!(is_starved(&reading(49, 0, 50_000), true));
+        assert!(
+            !is_starved(&reading(50, 0, 60_000), true),
+            "the congestion window is full"
+        );
+        assert!(
+            !is_starved(&reading(49, 0, 49_999), true),
+            "the peer's window is full"
+        );
+        assert!(
+            !is_starved(&reading(10, 1, 50_000), true),
+            "something waits to be sent"
+        );
+        assert!(
+            !is_starved(&reading(10, 0, 50_000), false),
+            "a pause would look alike"
         );
     }
 

@@ -74,15 +74,13 @@ fn clock_lines(case: &Case<'_>) -> Vec<String> {
         text::percent(shares.application),
     )];
     if facts.starved > 0.0 {
-        let to = if shares.send_buffer > shares.application {
-            "send buffer"
-        } else {
-            "application"
-        };
+        let gained = facts
+            .attributed
+            .is_some_and(|a| a.send_buffer > shares.send_buffer);
+        let to = if gained { "send buffer" } else { "application" };
         lines.push(format!(
-            "in {} of the readings the sender was starved (delivery rate app-limited, nothing \
-             waiting, room in the congestion window): so much of the network's share counts as the \
-             {to}'s",
+            "in {} of the readings nothing waited to be sent and the windows had room: so much of \
+             the network's share counts as the {to}'s",
             text::percent(facts.starved),
         ));
     }

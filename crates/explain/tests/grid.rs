@@ -247,7 +247,7 @@ fn each_transfer_gets_its_cause() {
         }
         writeln!(table, "    {}", verdict.sentence).unwrap();
     }
-    insta::assert_snapshot!(table, @r#"
+    insta::assert_snapshot!(table, @"
     small receive buffer
         receive_window (confidence 1.00, share 0.97)
         The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 64 MiB, for about 941.5 Mb/s
@@ -255,8 +255,8 @@ fn each_transfer_gets_its_cause() {
         receive_window (confidence 1.00, share 0.97)
         The receive window of 32 KiB limits this transfer to 12.2 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 64 MiB, for about 941.5 Mb/s
     small send buffer
-        send_buffer (confidence 0.99, share 1.00)
-        The send buffer of 43.69 kB limits this transfer to 4.2 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_wmem on the near host to 32 MiB, for about 941.5 Mb/s
+        send_buffer (confidence 0.92, share 1.00)
+        The send buffer of 58.98 kB limits this transfer to 4.2 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_wmem on the near host to 32 MiB, for about 941.5 Mb/s
     both buffers small
         receive_window (confidence 1.00, share 0.90)
         The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 64 MiB and raise net.ipv4.tcp_wmem on the near host to 32 MiB, for about 941.5 Mb/s
@@ -320,7 +320,7 @@ fn each_transfer_gets_its_cause() {
         The lab fell behind, so this run says nothing about the path: lower the path's rate or free the CPU, and run again
     nothing arrived [inconclusive]
         No payload arrived, so there is nothing to explain
-    "#);
+    ");
 }
 
 fn report(diagnosis: &Diagnosis) -> String {
@@ -354,8 +354,8 @@ fn a_window_remedy_raises_both_buffers_when_both_are_too_small() {
 
       - of the sender's time the receive window took 70 % (tcpi_rwnd_limited), the send buffer 20 % (tcpi_sndbuf_limited), the network 10 % (the rest of tcpi_busy_time), the application 0 %
       - advertised window (tcpi_snd_wnd): median 32 KiB, 32 KiB to 32 KiB
-      - net.ipv4.tcp_rmem on the far host ends at 64 KiB: room for 32 KiB in flight, or 3.083 Mb/s
-      - net.ipv4.tcp_wmem on the near host ends at 64 KiB: room for 43.69 kB in flight, or 4.111 Mb/s
+      - net.ipv4.tcp_rmem on the far host ends at 64 KiB: room for 39.32 kB in flight, or 3.7 Mb/s
+      - net.ipv4.tcp_wmem on the near host ends at 64 KiB: room for 58.98 kB in flight, or 5.55 Mb/s
       - a window a round trip of 85.02 ms makes 3.083 Mb/s; measured 3.05 Mb/s
       - the path holds 1 Gb/s x 85.02 ms = 10.63 MB
 
@@ -454,20 +454,20 @@ fn a_path_beyond_the_largest_window_is_told_to_use_streams() {
         .remedy
         .clone()
         .unwrap();
-    assert_eq!(remedy.settings.last(), Some(&Setting::Streams(7)));
+    assert_eq!(remedy.settings.last(), Some(&Setting::Streams(6)));
 }
 
 #[test]
 fn time_that_was_moved_to_the_send_buffer_is_said_to_be() {
     insta::assert_snapshot!(report(&named("small send buffer")), @r#"
-    The send buffer of 43.69 kB limits this transfer to 4.2 Mb/s of 941.5 Mb/s possible
+    The send buffer of 58.98 kB limits this transfer to 4.2 Mb/s of 941.5 Mb/s possible
 
       - of the sender's time the receive window took 0 % (tcpi_rwnd_limited), the send buffer 62 % (tcpi_sndbuf_limited), the network 38 % (the rest of tcpi_busy_time), the application 0 %
-      - in 100 % of the readings the sender was starved (delivery rate app-limited, nothing waiting, room in the congestion window): so much of the network's share counts as the send buffer's
+      - in 100 % of the readings nothing waited to be sent and the windows had room: so much of the network's share counts as the send buffer's
       - advertised window (tcpi_snd_wnd): median 32 MiB, 32 MiB to 32 MiB
-      - net.ipv4.tcp_wmem on the near host ends at 64 KiB: room for 43.69 kB in flight, or 4.111 Mb/s
-      - net.ipv4.tcp_rmem on the far host ends at 64 MiB: room for 32 MiB in flight, or 3.157 Gb/s
-      - a window a round trip of 85.02 ms makes 4.111 Mb/s; measured 4.2 Mb/s
+      - net.ipv4.tcp_wmem on the near host ends at 64 KiB: room for 58.98 kB in flight, or 5.55 Mb/s
+      - net.ipv4.tcp_rmem on the far host ends at 64 MiB: room for 40.27 MB in flight, or 3.789 Gb/s
+      - a window a round trip of 85.02 ms makes 5.55 Mb/s; measured 4.2 Mb/s
       - the path holds 1 Gb/s x 85.02 ms = 10.63 MB
 
       Raise net.ipv4.tcp_wmem on the near host to 32 MiB [near]

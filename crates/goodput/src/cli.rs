@@ -41,11 +41,13 @@ pub(crate) enum Verb {
     #[command(after_help = REPRODUCE_EXAMPLES)]
     Reproduce(ReproduceArgs),
     /// Print shell completions
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page (pipe it into `man -l -`)
+    /// Print the manual page
+    #[command(after_help = MAN_EXAMPLES)]
     Man,
 }
 
@@ -181,6 +183,15 @@ Examples:
   goodput reproduce                           where all 47 rows stand
   goodput reproduce N1 --show                 what a row compares
   goodput reproduce N1                        run it";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  goodput completions bash > ~/.local/share/bash-completion/completions/goodput
+  goodput completions fish > ~/.config/fish/completions/goodput.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  goodput man > goodput.1 && man -l goodput.1";
 
 #[cfg(test)]
 mod tests {

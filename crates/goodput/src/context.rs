@@ -1,11 +1,13 @@
 //! What every verb shares: the request to stop, how to talk to the terminal, how the run began.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use measure::Stop;
 use sys::signal;
+
+use crate::failure::Failure;
 
 /// Circumstances of this invocation.
 #[derive(Clone, Debug)]
@@ -52,6 +54,22 @@ impl Context {
             code => Some(code),
         }
     }
+}
+
+/// Writes results to stdout. A reader that has seen enough (`| head`) is no failure; a full disk is.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::here(anyhow::anyhow!(
+            "cannot write to stdout: {e}; make room there or send it elsewhere"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Says something beside the results. Where stderr is closed there is nobody to tell.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// True when stdout is a terminal that wants colour.

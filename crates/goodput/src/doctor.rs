@@ -41,17 +41,12 @@ pub(crate) fn command(plan: Plan<'_>, context: &Context) -> Verdict {
     let finished = perform(plan, context)?;
     if plan.args.json {
         let text = serde_json::to_string_pretty(&finished.run).map_err(Failure::here)?;
-        println!("{text}");
+        context::print(&format!("{text}\n"))?;
     } else {
         let (color, width) = (context::color(), context::width());
-        print!(
-            "{}",
-            report::terminal::summary(&finished.run, &finished.findings, color, width)
-        );
-        println!(
-            "\nReport: {}",
-            finished.folder.join("report.html").display()
-        );
+        let summary = report::terminal::summary(&finished.run, &finished.findings, color, width);
+        let page = finished.folder.join("report.html");
+        context::print(&format!("{summary}\nReport: {}\n", page.display()))?;
     }
     Ok(exit_code(plan, &finished.run))
 }
@@ -88,12 +83,12 @@ pub(crate) fn perform(plan: Plan<'_>, context: &Context) -> Result<Finished, Fai
     let Doctor {
         mut run, findings, ..
     } = doctor;
-    if let Err(failure) = &result {
-        run.state = if context.interrupted().is_some() {
-            RunState::Interrupted
-        } else {
-            RunState::Failed
-        };
+    // A transfer that was stopped half-way is a result, but not what was asked for.
+    if let Some(code) = context.interrupted() {
+        run.state = RunState::Interrupted;
+        run.error = Some(Failure::interrupted(code).to_string());
+    } else if let Err(failure) = &result {
+        run.state = RunState::Failed;
         run.error = Some(failure.to_string());
     }
     record::end(&mut run);
@@ -102,10 +97,8 @@ pub(crate) fn perform(plan: Plan<'_>, context: &Context) -> Result<Finished, Fai
     match (context.interrupted(), result) {
         (Some(code), _) => {
             if !run.phases.is_empty() {
-                eprintln!(
-                    "what was measured so far: {}",
-                    path.join("report.html").display()
-                );
+                let page = path.join("report.html");
+                context::note(format_args!("what was measured so far: {}", page.display()));
             }
             Err(Failure::interrupted(code))
         }
@@ -185,10 +178,10 @@ impl Doctor<'_> {
             if stop.is_stopped() {
                 break;
             }
-            eprintln!(
+            context::note(format_args!(
                 "the lab fell behind ({}); measuring again",
                 certificate.problems.join("; ")
-            );
+            ));
             measured = self.measure(site, name, observe)?;
         }
         for sample in record::samples(name, &measured.outcome) {

@@ -45,7 +45,10 @@ impl Failure {
 
     /// What was to be checked does not hold.
     pub(crate) fn check(message: String) -> Self {
-        Self { code: CHECK_FAILED, error: anyhow::Error::msg(message) }
+        Self {
+            code: CHECK_FAILED,
+            error: anyhow::Error::msg(message),
+        }
     }
 
     /// Ended by a signal.
@@ -89,6 +92,8 @@ impl From<report::FolderError> for Failure {
 impl From<measure::MeasureError> for Failure {
     fn from(error: measure::MeasureError) -> Self {
         let code = match error.fault() {
+            // Whichever end is the older one: this machine can run goodput, the two do not go together.
+            _ if matches!(error, measure::MeasureError::VersionMismatch { .. }) => FAR_OR_NETWORK,
             Fault::Usage => USAGE,
             Fault::ThisHost => CANNOT_RUN_HERE,
             _ => FAR_OR_NETWORK,

@@ -13,7 +13,7 @@ mod serve;
 mod session;
 mod target;
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -30,8 +30,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            // stderr may be closed; there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "goodput: {failure}");
+            context::note(format_args!("goodput: {failure}"));
             ExitCode::from(failure.code)
         }
     }
@@ -61,14 +60,16 @@ fn run(cli: &Cli) -> Verdict {
         Verb::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "goodput", &mut text);
-            print_all(&text)
+            context::print(&String::from_utf8_lossy(&text))?;
+            Ok(failure::DONE)
         }
         Verb::Man => {
             let mut text = Vec::new();
             clap_mangen::Man::new(Cli::command())
                 .render(&mut text)
                 .map_err(Failure::here)?;
-            print_all(&text)
+            context::print(&String::from_utf8_lossy(&text))?;
+            Ok(failure::DONE)
         }
     }
 }
@@ -83,11 +84,6 @@ fn start(lab: bool) -> Result<Context, Failure> {
         sys::netns::become_root_in_user_namespace().map_err(lab::LabError::NoNamespaces)?;
     }
     Context::start().map_err(Failure::here)
-}
-
-fn print_all(text: &[u8]) -> Verdict {
-    io::stdout().write_all(text).map_err(Failure::here)?;
-    Ok(failure::DONE)
 }
 
 fn log_to_stderr(verbose: u8) {

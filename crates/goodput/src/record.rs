@@ -159,12 +159,15 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
     let outcome = &measured.outcome;
     let config = &outcome.config;
     let facts = &measured.diagnosis.facts;
-    let shares = measured.diagnosis.shares.map_or_else(model::Shares::default, |s| model::Shares {
-        application: s.application,
-        receive_window: s.receive_window,
-        send_buffer: s.send_buffer,
-        network: s.network,
-    });
+    let shares = measured
+        .diagnosis
+        .shares
+        .map_or_else(model::Shares::default, |s| model::Shares {
+            application: s.application,
+            receive_window: s.receive_window,
+            send_buffer: s.send_buffer,
+            network: s.network,
+        });
     Phase {
         name: name.to_owned(),
         settings: settings.to_vec(),

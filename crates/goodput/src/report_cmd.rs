@@ -19,10 +19,8 @@ pub(crate) fn command(args: &ReportArgs) -> Verdict {
     let (text, file) = match (runs.as_slice(), args.runs.as_slice()) {
         ([run], [folder]) => {
             let (color, width) = (context::color(), context::width());
-            print!(
-                "{}",
-                report::terminal::summary(&run.run, &run.findings, color, width)
-            );
+            let summary = report::terminal::summary(&run.run, &run.findings, color, width);
+            context::print(&summary)?;
             (
                 report::render(&run.run, &run.samples, &run.findings),
                 folder.join("report.html"),
@@ -31,7 +29,7 @@ pub(crate) fn command(args: &ReportArgs) -> Verdict {
         _ => (report::render_comparison(&runs), args.output.clone()),
     };
     write(&file, &text).map_err(Failure::here)?;
-    println!("Report: {}", file.display());
+    context::print(&format!("Report: {}\n", file.display()))?;
     Ok(failure::DONE)
 }
 

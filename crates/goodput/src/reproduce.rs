@@ -19,7 +19,7 @@ pub(crate) fn command(args: &ReproduceArgs, context: &Context) -> Verdict {
         if args.json {
             print_json(&board::board_json(&board, &state))?;
         } else {
-            print!("{}", board::render(&board, &state, color, width));
+            context::print(&board::render(&board, &state, color, width))?;
         }
         return Ok(failure::DONE);
     };
@@ -34,7 +34,10 @@ pub(crate) fn command(args: &ReproduceArgs, context: &Context) -> Verdict {
                 .not_yet
                 .as_deref()
                 .unwrap_or("nothing can be run for it yet");
-            return Err(Failure::check(format!("{} cannot be run yet: {missing}", row.id)));
+            return Err(Failure::check(format!(
+                "{} cannot be run yet: {missing}",
+                row.id
+            )));
         }
         let mut runner = Doctors {
             args,
@@ -62,7 +65,7 @@ pub(crate) fn command(args: &ReproduceArgs, context: &Context) -> Verdict {
     if args.json {
         print_json(&board::row_json(row, &state))?;
     } else {
-        print!("{}", board::render_row(row, &state, color, width));
+        context::print(&board::render_row(row, &state, color, width))?;
     }
     Ok(code)
 }
@@ -70,17 +73,14 @@ pub(crate) fn command(args: &ReproduceArgs, context: &Context) -> Verdict {
 fn read(file: &std::path::Path) -> State {
     let state = State::read(file);
     if let Some(warning) = &state.warning {
-        eprintln!("{warning}");
+        context::note(warning);
     }
     state
 }
 
 fn print_json(value: &Value) -> Result<(), Failure> {
-    println!(
-        "{}",
-        serde_json::to_string_pretty(value).map_err(Failure::here)?
-    );
-    Ok(())
+    let text = serde_json::to_string_pretty(value).map_err(Failure::here)?;
+    context::print(&format!("{text}\n"))
 }
 
 /// Runs steps as if their commands had been typed.
@@ -95,7 +95,7 @@ impl Runner for Doctors<'_> {
         if self.context.interrupted().is_some() {
             return Err("not run: stopped by the user".to_owned());
         }
-        eprintln!("{}: {}", step.name, step.command());
+        context::note(format_args!("{}: {}", step.name, step.command()));
         let (fix, mut transfer) = match step.verb.as_str() {
             "doctor" => {
                 let args: DoctorArgs = parse(&step.args)?;

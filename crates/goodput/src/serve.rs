@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use measure::{Limits, Server};
 
 use crate::cli::ServeArgs;
-use crate::context::Context;
+use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 
 /// Serves until asked to stop.
@@ -18,14 +18,14 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
     };
     let server = Server::bind(address, limits)?;
     let local = server.local_addr();
-    eprintln!("serving on {local}; Ctrl-C ends it");
+    context::note(format_args!("serving on {local}; Ctrl-C ends it"));
     if local.ip().is_loopback() {
-        eprintln!("only this machine can reach it: say --listen 0.0.0.0 for other machines");
+        context::note("only this machine can reach it: say --listen 0.0.0.0 for other machines");
     } else {
-        eprintln!(
+        context::note(format_args!(
             "anyone who reaches TCP port {} may measure: there is no authentication",
             local.port()
-        );
+        ));
     }
     server.serve(&context.stop)?;
     // Being told to stop is how serving ends.

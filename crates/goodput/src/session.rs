@@ -8,8 +8,8 @@ use explain::{BufferModel, Diagnosis, Evidence, HostConfig, PathKnowledge, Predi
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::{Certificate, Lab, PathFile};
 use measure::{
-    Client, Config, Direction, FarFacts, HostFacts, Limits, MeasureError, Outcome, Progress,
-    SampleKind, Server, Stop,
+    Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError, Outcome,
+    Progress, SampleKind, Server, Stop,
 };
 use report::model::Observer;
 use units::{Duration, Rate};
@@ -261,8 +261,17 @@ fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evi
         idle_rtt: t.outcome.idle_rtt.min,
         target: target_rate(t),
         lab_trusted,
+        writes_always: true,
+        sender_cpu: cpu_share(&t.outcome.sender),
+        receiver_cpu: cpu_share(&t.outcome.receiver),
         ..Evidence::default()
     }
+}
+
+/// CPUs that an end's data threads used, 1 being one CPU throughout.
+fn cpu_share(end: &EndResult) -> Option<f64> {
+    let wall = end.duration.as_s_f64();
+    (wall > 0.0).then(|| end.cpu.as_s_f64() / wall)
 }
 
 /// What the transfer should reach where no bottleneck is known: the slower of the two interfaces.

@@ -78,7 +78,10 @@ impl Engine {
     ) -> io::Result<Self> {
         for socket in &sockets {
             socket.set_nonblocking(false)?;
-            socket.set_write_timeout(Some(TICK.to_std()))?;
+            // No timeout for writers: one that is shorter than the round trip makes Linux (6.18) let
+            // a connection exceed its send buffer many times over, and the measurement would no
+            // longer be what an ordinary program gets. Shutting the socket down wakes them instead.
+            socket.set_write_timeout(None)?;
             socket.set_read_timeout(Some(TICK.to_std()))?;
         }
         let state = State {
@@ -104,10 +107,10 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The start mark: senders begin, the clock of samples runs.
+    /// The start mark: senders begin, the clock of samples runs. A receiver whose first byte was
+    /// faster than the mark has started already.
     pub(crate) fn go(&self) {
-        self.shared.state().started = Some(monotonic_now());
-        self.shared.changed.notify_all();
+        self.shared.start();
     }
 
     /// Ends all streams at once; what is queued is thrown away when the engine is finished.
@@ -115,6 +118,7 @@ impl Engine {
         self.shared.done.store(true, Ordering::Relaxed);
         self.shared.state().aborted = true;
         self.shared.changed.notify_all();
+        self.shared.wake_writers();
     }
 
     /// Ends all streams by resetting their connections now, so that the peer learns it; their
@@ -238,6 +242,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn start(&self) {
+        let now = monotonic_now();
+        self.state().started.get_or_insert(now);
+        self.changed.notify_all();
+    }
+
     /// Waits for the start mark; `None` when aborted before.
     fn await_start(&self) -> Option<Instant> {
         let waiting = |state: &mut State| state.started.is_none() && !state.aborted;
@@ -259,6 +269,8 @@ impl Shared {
                     counter.store(total, Ordering::Relaxed);
                 }
                 Err(e) if is_timeout(&e) => {}
+                // Woken by our own shutdown at the end of the time.
+                Err(_) if self.done.load(Ordering::Relaxed) => break,
                 Err(e) => {
                     error = Some(e);
                     break;
@@ -286,6 +298,11 @@ impl Shared {
             match socket.read(&mut block) {
                 Ok(0) => break,
                 Ok(n) => {
+                    if total == 0 {
+                        // On a busy host the thread that handles the start mark may get its turn
+                        // long after the payload has begun: the first byte starts the clock too.
+                        self.start();
+                    }
                     total += n as u64;
                     counter.store(total, Ordering::Relaxed);
                 }
@@ -334,7 +351,19 @@ impl Shared {
         rounds
             .samples
             .extend(self.round(SampleKind::End, started, &last));
+        if role == Role::Sender {
+            self.wake_writers();
+        }
         rounds.samples
+    }
+
+    /// Ends the sending side of every stream: a thread blocked in a write returns with what it had
+    /// handed over, and the end of file follows the data already queued (tcp(7), shutdown(2)).
+    fn wake_writers(&self) {
+        for socket in &self.sockets {
+            // Fails only when the peer is gone already.
+            drop(socket.shutdown(Shutdown::Write));
+        }
     }
 
     /// Sleeps until `wake`; true when the streams ended or were aborted before.

@@ -1,0 +1,155 @@
+//! Exit code 4: the far end or the network failed. Each far end here is a thread of the test.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::{Ended, Scratch, wait_until, with_own_network};
+
+/// A far end that does `work` with each connection; it ends with the test's process.
+fn far_end(work: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().flatten().for_each(work));
+    address
+}
+
+/// Measures against `target`, which must fail by exit code 4 with all of `says`, and leave a run
+/// folder that tells the same.
+#[track_caller]
+fn fails_at_the_far_end(target: &str, says: &[&str]) -> Ended {
+    let scratch = Scratch::new();
+    let ended = scratch.run(scratch.goodput(&["measure", target, "-d", "1s"]));
+    ended.fails_with(4, says);
+    let run = scratch.run_json();
+    assert_eq!(run["state"], "failed");
+    assert!(ended.stderr.contains(run["error"].as_str().unwrap()));
+    let folder = scratch.run_folder();
+    let report = scratch.run(scratch.goodput(&["report", folder.to_str().unwrap()]));
+    report.succeeds();
+    scratch.assert_nothing_left();
+    ended
+}
+
+#[test]
+fn a_name_without_an_address_is_named() {
+    let says = [
+        "'no-such-host.invalid'",
+        "has no address",
+        "check the spelling",
+    ];
+    fails_at_the_far_end("no-such-host.invalid", &says);
+}
+
+#[test]
+fn a_closed_port_is_refused_and_serve_is_recommended() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = closed.local_addr().unwrap().to_string();
+    drop(closed);
+    fails_at_the_far_end(&target, &[&target, "nobody listens", "goodput serve"]);
+}
+
+#[test]
+fn a_host_without_a_route_cannot_be_reached() {
+    let Some(wrapper) = with_own_network() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let ended = scratch.run(scratch.within(wrapper, &["measure", "192.0.2.1"]));
+    ended.fails_with(
+        4,
+        &["192.0.2.1:5210", "cannot be reached", "check the route"],
+    );
+    assert_eq!(scratch.run_json()["state"], "failed");
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_host_that_swallows_every_packet_times_out() {
+    let Some(wrapper) = with_own_network() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let script = "ip link add a type veth peer name b && ip link set a up && ip link set b up &&
+        ip address add 192.0.2.2/24 dev a && ip neighbour add 192.0.2.1 lladdr 2:0:0:0:0:1 dev a &&
+        exec $GOODPUT measure 192.0.2.1:7000";
+    let ended = scratch.run(scratch.script(wrapper, script));
+    ended.fails_with(
+        4,
+        &["192.0.2.1:7000", "did not answer within 10 s", "firewall"],
+    );
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn another_protocol_number_says_which_end_to_update() {
+    for (number, older) in [("000", "far"), ("999", "near")] {
+        let address = far_end(move |mut stream| {
+            let _ = stream.read(&mut [0; 24]);
+            let _ = stream.write_all(format!("goodput-measure {number} srv\n").as_bytes());
+        });
+        let update = format!("update the {older} one");
+        let theirs = format!("protocol {},", number.parse::<u16>().unwrap());
+        fails_at_the_far_end(&address.to_string(), &[&theirs, &update]);
+    }
+}
+
+#[test]
+fn a_web_server_is_not_goodput() {
+    let address = far_end(|mut stream| {
+        let _ = stream.read(&mut [0; 24]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    let says = ["is not goodput", "HTTP", "goodput serve"];
+    fails_at_the_far_end(&address.to_string(), &says);
+}
+
+#[test]
+fn a_server_that_hangs_up_at_once_is_not_goodput() {
+    let address = far_end(drop);
+    fails_at_the_far_end(&address.to_string(), &[&address.to_string()]);
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up() {
+    let address = far_end(|stream| {
+        thread::spawn(move || {
+            thread::sleep(Duration::from_secs(60));
+            drop(stream);
+        });
+    });
+    let says = ["said nothing within 10 s", "goodput serve"];
+    fails_at_the_far_end(&address.to_string(), &says);
+}
+
+#[test]
+fn a_far_end_that_dies_in_the_middle_is_noticed() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("serving on"));
+    let mut measuring = scratch.start(scratch.goodput(&["measure", &address, "-d", "30s"]));
+    wait_until("the transfer to begin", || {
+        measuring.has_ended() || transfers(&address)
+    });
+    serving.signal("KILL");
+    assert_eq!(serving.end().code(), 128 + 9);
+    let ended = measuring.end();
+    ended.fails_with(4, &["goodput: "]);
+    assert_eq!(scratch.run_json()["state"], "failed");
+    scratch.assert_nothing_left();
+}
+
+/// True when two connections to the address are established: control and data.
+fn transfers(address: &str) -> bool {
+    let port: u16 = address.rsplit(':').next().unwrap().parse().unwrap();
+    let remote = format!(":{port:04X} 01 ");
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    table.matches(&remote).count() >= 2
+}
+
+/// The address in what `serve` says when it is ready.
+pub(crate) fn address_of(stderr: &str) -> String {
+    let (_, rest) = stderr.split_once("serving on ").unwrap();
+    rest.split_once(';').unwrap().0.to_owned()
+}

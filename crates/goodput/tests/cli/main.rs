@@ -1,0 +1,14 @@
+//! The command as a user meets it: the built binary, its exit codes, what it says and what it leaves
+//! behind.
+//!
+//! Grouped by the exit code that is at stake. Where a tool or a privilege is missing a test says
+//! `skipped: why` and passes; as root with util-linux, iproute2 and iperf3 none is skipped. Timing
+//! decides nothing here: a stage is waited for, and where the lab fell behind because the machine is
+//! busy, the run has to say so instead of naming a cause.
+
+mod far_end;
+mod interrupt;
+mod results;
+mod support;
+mod this_host;
+mod usage;

@@ -1,0 +1,152 @@
+//! What a verb gives its user when all goes well.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::far_end::address_of;
+use crate::support::{Scratch, assert_verdict, json, lab_alone};
+
+const DOCTOR: [&str; 6] = ["doctor", "lab:columbia-untuned", "-d", "3s", "--ramp", "1s"];
+
+/// One page, readable without a network: nothing in it is fetched from anywhere.
+#[track_caller]
+fn assert_self_contained(page: &Path) {
+    let html = fs::read_to_string(page).unwrap().to_lowercase();
+    assert!(html.contains("</html>"), "{}", page.display());
+    for fetch in [
+        "src=\"http",
+        "src='http",
+        "src=http",
+        "href=\"http",
+        "href='http",
+        "url(http",
+        "url(\"http",
+        "url('http",
+        "@import",
+        "<script src",
+        "<link",
+        "src=\"//",
+        "href=\"//",
+    ] {
+        assert!(!html.contains(fetch), "{}: {fetch}", page.display());
+    }
+}
+
+#[test]
+fn doctor_finds_the_buffers_fixes_them_and_keeps_all_of_it() {
+    let _alone = lab_alone();
+    let scratch = Scratch::new();
+    let mut command = scratch.goodput(&DOCTOR);
+    command.arg("--json");
+    let ended = scratch.run(command);
+    let run = ended.json();
+    let folder = scratch.run_folder();
+    assert_eq!(run, json(&folder.join("run.json")));
+    assert_eq!(run["state"], "done");
+    assert_eq!(run["schema_version"], 1);
+    let conclusive = assert_verdict(&run, ended.code(), &["receive_window", "send_buffer"]);
+    let phases = run["phases"].as_array().unwrap();
+    if conclusive {
+        assert_eq!(phases.len(), 2);
+        let rate = |i: usize| phases[i]["goodput_bits_per_second"].as_u64().unwrap();
+        // 64 KiB of buffer every 85 ms are at most 6.2 Mb/s.
+        assert!(rate(0) < 6_200_000 && rate(1) > rate(0), "{run:#}");
+        assert!(!phases[1]["settings"].as_array().unwrap().is_empty());
+    }
+    let samples = fs::read_to_string(folder.join("samples.jsonl")).unwrap();
+    for line in samples.lines() {
+        let sample: Value = serde_json::from_str(line).unwrap();
+        assert!(sample["t_ns"].is_u64(), "{line}");
+    }
+    assert!(samples.lines().count() > 10);
+    assert!(json(&folder.join("findings.json")).is_array() || conclusive);
+    assert_self_contained(&folder.join("report.html"));
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn measure_and_serve_find_each_other_and_runs_compare() {
+    let scratch = Scratch::new();
+    for listen in ["127.0.0.1:0", "[::1]:0"] {
+        let serving = scratch.start(scratch.goodput(&["serve", "--listen", listen]));
+        let said = serving.stderr_when("for other machines");
+        let address = address_of(&said);
+        for direction in ["up", "down"] {
+            let options = ["-d", "600ms", "--ramp", "100ms", "--direction", direction];
+            let mut command = scratch.goodput(&["measure", &address, "--json"]);
+            command.args(options);
+            let ended = scratch.run(command);
+            // Loopback is fast, not explained: a verdict is not owed, the number is.
+            assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+            let run = ended.json();
+            assert_eq!(run["state"], "done");
+            assert_eq!(run["phases"][0]["direction"], direction);
+            assert!(
+                run["phases"][0]["goodput_bits_per_second"]
+                    .as_u64()
+                    .unwrap()
+                    > 0
+            );
+        }
+        serving.signal("INT");
+        serving.end().succeeds();
+    }
+    let runs = crate::support::run_folders(&scratch.runs());
+    assert_eq!(runs.len(), 4);
+    let names: Vec<&str> = runs.iter().map(|r| r.to_str().unwrap()).collect();
+    let mut command = scratch.goodput(&["report"]);
+    command.args(&names[..2]).args(["--output", "both.html"]);
+    let ended = scratch.run(command);
+    assert!(ended.succeeds().stdout.contains("both.html"));
+    assert_self_contained(&scratch.path("both.html"));
+    let again = scratch.run(scratch.goodput(&["report", names[0]]));
+    assert!(again.succeeds().stdout.contains("goodput"));
+    assert_self_contained(&runs[0].join("report.html"));
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn the_board_has_forty_seven_rows() {
+    let scratch = Scratch::new();
+    let ended = scratch.run(scratch.goodput(&["reproduce", "--json"]));
+    let board = ended.succeeds().json();
+    let rows = board["rows"].as_array().or(board.as_array()).unwrap();
+    assert_eq!(rows.len(), 47);
+    let text = scratch.run(scratch.goodput(&["reproduce"]));
+    for row in rows {
+        let id = row["id"].as_str().unwrap();
+        let shown = text.succeeds().stdout.lines().any(|line| {
+            line.split(|c: char| !c.is_ascii_alphanumeric())
+                .any(|word| word == id)
+        });
+        assert!(shown, "{id} in {}", text.stdout);
+    }
+    let ended = scratch.run(scratch.goodput(&["reproduce", "N1", "--show"]));
+    assert!(ended.succeeds().stdout.contains("N1"));
+}
+
+#[test]
+fn a_row_that_cannot_be_run_yet_says_what_is_missing() {
+    let scratch = Scratch::new();
+    let ended = scratch.run(scratch.goodput(&["reproduce", "C1"]));
+    ended.fails_with(1, &["C1 cannot be run yet: "]);
+    let (_, missing) = ended.stderr.split_once("yet: ").unwrap();
+    assert!(missing.trim().len() > 10, "{ended:#?}");
+}
+
+#[test]
+fn completions_and_the_manual_name_every_verb() {
+    let scratch = Scratch::new();
+    let verbs = ["doctor", "measure", "serve", "report", "reproduce"];
+    for shell in ["bash", "zsh", "fish"] {
+        let ended = scratch.run(scratch.goodput(&["completions", shell]));
+        let text = &ended.succeeds().stdout;
+        assert!(verbs.iter().all(|verb| text.contains(verb)), "{shell}");
+    }
+    let ended = scratch.run(scratch.goodput(&["man"]));
+    let text = &ended.succeeds().stdout;
+    assert!(text.contains(".TH goodput 1"), "{text}");
+    assert!(verbs.iter().all(|verb| text.contains(verb)), "{text}");
+}

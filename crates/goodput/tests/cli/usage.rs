@@ -1,0 +1,126 @@
+//! Exit code 2: what was typed or written in a file makes no sense.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::{Scratch, as_nobody, is_root, run_folders};
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
+    let scratch = Scratch::new();
+    for (args, says) in [
+        (&["doctor", "--flag"][..], &["--flag", "Usage"][..]),
+        (&["docter"], &["docter", "doctor"]),
+        (&["measure", "x", "--streams", "0"], &["1..=128"]),
+        (&["measure", "x", "--streams", "129"], &["1..=128"]),
+        (&["measure", "x", "-d", "10"], &["no unit"]),
+        (&["measure", "x", "-d", "10 furlongs"], &["furlongs"]),
+        (&["measure", "x", "-d", "2s", "--ramp", "2s"], &["ramp"]),
+        (&["measure", "x", "--direction", "left"], &["up", "down"]),
+        (&["measure", "x", "--observer", "ping"], &["iperf3"]),
+        (
+            &["doctor", "columbia-untuned"],
+            &["say lab:columbia-untuned"],
+        ),
+        (&["doctor", "me@far:x"], &["goodput serve"]),
+        (&["measure", "far:99999"], &["far:99999", "host:port"]),
+        (
+            &["serve", "--listen", "far.example"],
+            &["--listen", "127.0.0.1"],
+        ),
+        (&["serve", "--clients", "0"], &["1..=1024"]),
+        (&["report"], &["RUN"]),
+        (&["report", "."], &["run.json"]),
+        (&["report", "no-such-folder"], &["no-such-folder"]),
+        (&["reproduce", "X9"], &["X9"]),
+        (&["reproduce", "--show"], &["<ID>"]),
+        (&["completions", "cmd"], &["bash", "fish"]),
+    ] {
+        let ended = scratch.run(scratch.goodput(args));
+        ended.fails_with(2, says);
+        assert!(ended.stdout.is_empty(), "{ended:#?}");
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_path_file_that_is_not_there_is_refused_with_the_names_that_are() {
+    let scratch = Scratch::new();
+    let ended = scratch.run(scratch.goodput(&["doctor", "lab:no/such.toml"]));
+    ended.fails_with(2, &["no/such.toml", "built in are: columbia-untuned"]);
+    assert!(run_folders(&scratch.runs()).is_empty());
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_directory_is_no_path_file() {
+    let scratch = Scratch::new();
+    let ended = scratch.run(scratch.goodput(&["doctor", "lab:."]));
+    ended.fails_with(2, &["cannot read the path file .", "not a regular file"]);
+    assert!(run_folders(&scratch.runs()).is_empty());
+}
+
+#[test]
+fn a_bad_path_file_is_refused_with_file_and_line() {
+    let scratch = Scratch::new();
+    for (text, says) in [
+        ("title = 3\n", "line 1"),
+        ("title = 'x'\n\nhosts = [\n", "line 3"),
+        ("title = 'x'\nspeed = 1\n", "line 2"),
+        ("\u{0}\u{1}", "line 1"),
+    ] {
+        scratch.write("bad.toml", text);
+        let ended = scratch.run(scratch.goodput(&["doctor", "lab:bad.toml"]));
+        ended.fails_with(2, &["bad.toml", says]);
+    }
+    fs::write(scratch.path("bad.toml"), [0xff, 0xfe]).unwrap();
+    let ended = scratch.run(scratch.goodput(&["doctor", "lab:bad.toml"]));
+    ended.fails_with(2, &["cannot read the path file bad.toml"]);
+    assert!(run_folders(&scratch.runs()).is_empty());
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_path_file_without_permission_is_unreadable_for_others() {
+    let scratch = Scratch::new();
+    let Some(wrapper) = (if is_root() {
+        as_nobody()
+    } else {
+        Some(&[][..])
+    }) else {
+        return;
+    };
+    let closed = scratch.path("closed");
+    fs::create_dir(&closed).unwrap();
+    for file in [
+        scratch.write("mode.toml", "x"),
+        scratch.write("closed/in.toml", "x"),
+    ] {
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o000)).unwrap();
+        fs::set_permissions(&closed, PermissionsExt::from_mode(0o000)).unwrap();
+        let target = format!("lab:{}", file.display());
+        let ended = scratch.run(scratch.within(wrapper, &["doctor", &target]));
+        fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
+        let name = file.display().to_string();
+        ended.fails_with(2, &[&name, "Permission denied"]);
+    }
+}
+
+#[test]
+fn every_verb_has_an_example_in_its_help() {
+    let scratch = Scratch::new();
+    for verb in [
+        "doctor",
+        "measure",
+        "serve",
+        "report",
+        "reproduce",
+        "completions",
+        "man",
+    ] {
+        let ended = scratch.run(scratch.goodput(&[verb, "--help"]));
+        let help = &ended.succeeds().stdout;
+        let (_, examples) = help.split_once("Examples:").expect(verb);
+        assert!(examples.contains(&format!("goodput {verb}")), "{help}");
+    }
+}
