@@ -15,7 +15,7 @@
 //!
 //! let host = HostConfig {
 //!     tcp_rmem_bytes: Some([4_096, 131_072, 6_291_456]),
-//!     tcp_wmem_bytes: Some([4_096, 16_384, 4_194_304]),
+//!     tcp_wmem_bytes: Some([4_096, 16_384, 2_097_152]),
 //!     ..HostConfig::default()
 //! };
 //! let path = PathKnowledge { bottleneck: "10Gb/s".parse().ok(), ..PathKnowledge::default() };
@@ -31,7 +31,7 @@
 //! assert_eq!(expected.limit, Limit::SendBuffer);
 //! assert_eq!(
 //!     expected.formula,
-//!     "min(3 MiB receive window, 2.796 MB send buffer) / 85 ms = 263.2 Mb/s",
+//!     "min(3.775 MB receive window, 1.887 MB send buffer) / 85 ms = 177.6 Mb/s",
 //! );
 //! ```
 

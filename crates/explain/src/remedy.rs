@@ -306,8 +306,9 @@ pub(crate) fn streams_rate(n: u16, each: Rate, path: Option<Rate>) -> Rate {
 }
 
 /// Size for a buffer's maximum: the window that fills the path, doubled so that a loss can be
-/// repaired while new data flows, divided by the payload's share of the buffer, rounded up to a
-/// power of two of MiB, and at least the kernel's default.
+/// repaired while new data flows, divided by the payload's share of the buffer, rounded up to
+/// [`STEP_MIB`], and at least the kernel's default. No coarser: a window far above path and queue
+/// only lets slow start overrun the queue.
 fn buffer_size(case: &Case<'_>, buffer: Buffer) -> Bytes {
     let fraction = match buffer {
         Buffer::Send => case.evidence.buffers.send_payload_fraction,
@@ -317,7 +318,7 @@ fn buffer_size(case: &Case<'_>, buffer: Buffer) -> Bytes {
     let size = match case.facts.wire_rate {
         Some(rate) if case.facts.idle_rtt > Duration::ZERO => {
             let bdp = models::bdp(rate, case.facts.idle_rtt).as_u64();
-            power_of_two_mib(bdp as f64 * RECOVERY_HEADROOM / fraction.max(0.01))
+            round_up_to_step(bdp as f64 * RECOVERY_HEADROOM / fraction.max(0.01))
         }
         _ => SIZE_WITHOUT_RATE_BYTES,
     };
@@ -329,11 +330,16 @@ fn buffer_size(case: &Case<'_>, buffer: Buffer) -> Bytes {
     clippy::cast_sign_loss,
     reason = "`as` saturates, and the result is capped"
 )]
-fn power_of_two_mib(bytes: f64) -> u64 {
+fn round_up_to_step(bytes: f64) -> u64 {
     const MIB: u64 = 1 << 20;
     let mib = (bytes / MIB as f64).ceil() as u64;
-    mib.clamp(1, LARGEST_BUFFER_BYTES / MIB).next_power_of_two() * MIB
+    mib.clamp(1, LARGEST_BUFFER_BYTES / MIB)
+        .next_multiple_of(STEP_MIB)
+        * MIB
 }
+
+/// Sizes that a person can read and remember; chosen.
+const STEP_MIB: u64 = 4;
 
 /// More streams than this cost more (memory, fairness, the slowest of them) than they bring; chosen.
 pub(crate) const STREAMS_MAX: u16 = 128;

@@ -250,16 +250,16 @@ fn each_transfer_gets_its_cause() {
     insta::assert_snapshot!(table, @"
     small receive buffer
         receive_window (confidence 1.00, share 0.97)
-        The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 64 MiB, for about 941.5 Mb/s
+        The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 36 MiB, for about 941.5 Mb/s
     four streams, small receive buffer
         receive_window (confidence 1.00, share 0.97)
-        The receive window of 32 KiB limits this transfer to 12.2 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 64 MiB, for about 941.5 Mb/s
+        The receive window of 32 KiB limits this transfer to 12.2 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 36 MiB, for about 941.5 Mb/s
     small send buffer
         send_buffer (confidence 0.92, share 1.00)
-        The send buffer of 58.98 kB limits this transfer to 4.2 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_wmem on the near host to 32 MiB, for about 941.5 Mb/s
+        The send buffer of 58.98 kB limits this transfer to 4.2 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_wmem on the near host to 24 MiB, for about 941.5 Mb/s
     both buffers small
         receive_window (confidence 1.00, share 0.90)
-        The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 64 MiB and raise net.ipv4.tcp_wmem on the near host to 32 MiB, for about 941.5 Mb/s
+        The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 36 MiB and raise net.ipv4.tcp_wmem on the near host to 24 MiB, for about 941.5 Mb/s
     buffer fixed by application
         receive_window (confidence 1.00, share 0.97)
         The receive window of 208 KiB limits this transfer to 20 Mb/s of 941.5 Mb/s possible; leave SO_RCVBUF unset on the far host, for about 941.5 Mb/s
@@ -359,18 +359,18 @@ fn a_window_remedy_raises_both_buffers_when_both_are_too_small() {
       - a window a round trip of 85.02 ms makes 3.083 Mb/s; measured 3.05 Mb/s
       - the path holds 1 Gb/s x 85.02 ms = 10.63 MB
 
-      Raise net.ipv4.tcp_rmem on the far host to 64 MiB and raise net.ipv4.tcp_wmem on the near host to 32 MiB [both]
+      Raise net.ipv4.tcp_rmem on the far host to 36 MiB and raise net.ipv4.tcp_wmem on the near host to 24 MiB [both]
         # on the far host; the second line is for applications that set SO_RCVBUF
-        net.ipv4.tcp_rmem = 4096 131072 67108864
-        net.core.rmem_max = 67108864
+        net.ipv4.tcp_rmem = 4096 131072 37748736
+        net.core.rmem_max = 37748736
         # on the near host; the second line is for applications that set SO_SNDBUF
-        net.ipv4.tcp_wmem = 4096 16384 33554432
-        net.core.wmem_max = 33554432
+        net.ipv4.tcp_wmem = 4096 16384 25165824
+        net.core.wmem_max = 25165824
         flags: --streams 128
-        Sysctl { host: Receiver, name: "net.ipv4.tcp_rmem", value: "4096 131072 67108864" }
-        Sysctl { host: Sender, name: "net.ipv4.tcp_wmem", value: "4096 16384 33554432" }
+        Sysctl { host: Receiver, name: "net.ipv4.tcp_rmem", value: "4096 131072 37748736" }
+        Sysctl { host: Sender, name: "net.ipv4.tcp_wmem", value: "4096 16384 25165824" }
         predicted 941.5 Mb/s: TCP payload of 1 Gb/s on the wire = 941.5 Mb/s
-        cost: up to 64 MiB of memory a connection at each end, taken only as it is needed
+        cost: up to 36 MiB of memory a connection at each end, taken only as it is needed
     "#);
 }
 
@@ -470,13 +470,13 @@ fn time_that_was_moved_to_the_send_buffer_is_said_to_be() {
       - a window a round trip of 85.02 ms makes 5.55 Mb/s; measured 4.2 Mb/s
       - the path holds 1 Gb/s x 85.02 ms = 10.63 MB
 
-      Raise net.ipv4.tcp_wmem on the near host to 32 MiB [near]
+      Raise net.ipv4.tcp_wmem on the near host to 24 MiB [near]
         # on the near host; the second line is for applications that set SO_SNDBUF
-        net.ipv4.tcp_wmem = 4096 16384 33554432
-        net.core.wmem_max = 33554432
+        net.ipv4.tcp_wmem = 4096 16384 25165824
+        net.core.wmem_max = 25165824
         flags: --streams 128
-        Sysctl { host: Sender, name: "net.ipv4.tcp_wmem", value: "4096 16384 33554432" }
+        Sysctl { host: Sender, name: "net.ipv4.tcp_wmem", value: "4096 16384 25165824" }
         predicted 941.5 Mb/s: TCP payload of 1 Gb/s on the wire = 941.5 Mb/s
-        cost: up to 32 MiB of memory a connection, taken only as it is needed
+        cost: up to 24 MiB of memory a connection, taken only as it is needed
     "#);
 }

@@ -246,7 +246,13 @@ impl Doctor<'_> {
         let Some(verdict) = &mut self.run.verdict else {
             return;
         };
-        verdict.conclusive &= after.diagnosis.verdict.conclusive;
+        // The cause is proved by before and after; what limits the path now may stay open, but a lab
+        // that fell behind proves nothing.
+        let trusted = after
+            .certificate
+            .as_ref()
+            .is_none_or(lab::Certificate::trusted);
+        verdict.conclusive &= trusted;
         let (was, is) = (
             before.outcome.goodput_after_ramp(),
             after.outcome.goodput_after_ramp(),
@@ -263,8 +269,8 @@ impl Doctor<'_> {
             )
         });
         verdict.sentence = format!(
-            "{} With the remedy applied: {was} before, {is} after{share}.",
-            verdict.sentence
+            "{}. With the remedy applied: {was} before, {is} after{share}.",
+            verdict.sentence.trim_end_matches('.')
         );
     }
 }

@@ -208,6 +208,7 @@ fn certificate(c: &Certificate) -> model::Certificate {
         delay_error_max_ns: c.delay_error_max_ns,
         frames: c.frames(),
         frames_late: c.frames_late(),
+        frames_together: c.frames_together(),
         frames_lost_by_lab: c.frames_lost_by_lab(),
         segments_lost_random: sum(|d| d.link.lost),
         segments_lost_queue: sum(|d| d.link.queue_full),

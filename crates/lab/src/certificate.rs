@@ -47,14 +47,19 @@ impl Certificate {
             + self.probes_lost
     }
 
-    /// Frames sent, both ways.
+    /// Frames that left in one piece with neighbours since the forwarder was behind, both ways.
+    pub fn frames_together(&self) -> u64 {
+        self.forward.segments_together + self.backward.segments_together
+    }
+
+    /// Frames sent as the wire would carry them, both ways.
     pub fn frames(&self) -> u64 {
-        self.forward.frames_out + self.backward.frames_out
+        self.forward.segments_out + self.backward.segments_out
     }
 
     /// Frames later than 1 ms by the forwarder's clock, both ways.
     pub fn frames_late(&self) -> u64 {
-        self.forward.frames_late + self.backward.frames_late
+        self.forward.segments_late + self.backward.segments_late
     }
 
     /// Judges a phase. `delay` is the shorter one-way delay of the path.
@@ -232,8 +237,8 @@ mod tests {
     fn one_late_frame_in_twenty_is_trusted_and_more_is_not() {
         for (late, trusted) in [(50, true), (51, false)] {
             let (mut counts, near, far) = phase(10, |_| 0);
-            counts.forward.frames_out = 1_000;
-            counts.forward.frames_late = late;
+            counts.forward.segments_out = 1_000;
+            counts.forward.segments_late = late;
             assert_eq!(judge((counts, near, far)).trusted(), trusted);
         }
     }

@@ -30,10 +30,12 @@ use crate::store::FrameStore;
 pub struct DirectionCounts {
     /// Frames (super-frames count once) that came in.
     pub frames_in: u64,
-    /// Frames that went out; trains that were cut count each piece.
-    pub frames_out: u64,
+    /// Segments that went out, as the wire would carry them.
+    pub segments_out: u64,
     /// Of these, later than [`LATE`] by the forwarder's own clock.
-    pub frames_late: u64,
+    pub segments_late: u64,
+    /// Of these, sent in one piece with neighbours since the forwarder was behind.
+    pub segments_together: u64,
     /// The latest of them.
     pub late_max: Duration,
     /// Frames lost for want of memory.
@@ -297,13 +299,10 @@ impl Direction {
         if self.in_batch.is_empty() {
             return Ok(());
         }
-        self.counts.frames_out += self.in_batch.len() as u64;
         let sent = to.send(batch, self.store.memory());
         let now = clock::monotonic();
         for release in self.in_batch.drain(..) {
-            let late = now.saturating_since(release.at);
-            self.counts.late_max = self.counts.late_max.max(late);
-            self.counts.frames_late += u64::from(late > LATE);
+            self.counts.account(&release, now);
             self.store.release(release.handle, release.count);
         }
         self.counts.lost_send += sent? as u64;
@@ -317,7 +316,11 @@ impl Direction {
         offset: RealtimeOffset,
         probes: &mut Vec<ProbeSeen>,
     ) -> std::io::Result<usize> {
+        let mut bytes_taken = 0;
         for taken in 0..RECEIVE_FRAMES_MAX {
+            if bytes_taken > RECEIVE_BYTES_MAX {
+                return Ok(taken);
+            }
             let mut scratch = [0_u8; 64];
             let Some(buffer) = self.store.reserve() else {
                 // Take it off the socket all the same, or the kernel's buffer fills up behind it.
@@ -334,6 +337,7 @@ impl Direction {
                 return Ok(taken);
             };
             self.counts.frames_in += 1;
+            bytes_taken += received.len;
             let cut_short = received.full_len > received.len;
             let Some(vnet) = VirtioNetHdr::parse(buffer).filter(|_| !cut_short) else {
                 self.counts.lost_memory += 1;
@@ -410,6 +414,24 @@ impl Direction {
     }
 }
 
+impl DirectionCounts {
+    /// Books segments that left at `now`.
+    fn account(&mut self, release: &Release, now: Instant) {
+        let count = u64::from(release.count);
+        self.segments_out += count;
+        self.late_max = self.late_max.max(now.saturating_since(release.at));
+        let apart = release.last_at.saturating_since(release.at).as_ns();
+        self.segments_together += if apart > 0 { count } else { 0 };
+        let late = now.saturating_since(release.at + LATE).as_ns();
+        // Of segments spaced evenly, those due before now - LATE.
+        self.segments_late += match (late, apart) {
+            (0, _) => 0,
+            (_, 0) => count,
+            _ => (late * (count - 1) / apart + 1).min(count),
+        };
+    }
+}
+
 /// Counts a frame's decisions and remembers what the store must know.
 struct Fate<'a> {
     counters: &'a mut Counters,
@@ -444,7 +466,7 @@ fn pipeline(spec: &DirectionSpec) -> Pipeline {
         stages.push(Box::new(RandomLoss::new(spec.loss, spec.seed)));
     }
     stages.push(Box::new(DelayLine::new(spec.delay)));
-    Pipeline::new(stages, PORT_TRAINS)
+    Pipeline::new(stages, PORT_TRAINS).catching_up_when(BEHIND)
 }
 
 /// A vnet header, two VLAN tags beyond the Ethernet header, and the largest GSO packet.
@@ -453,8 +475,12 @@ const FRAME_BYTES_MAX: usize = VNET_HDR_BYTES + 14 + 8 + 65_536;
 const RING_EXTRA_BYTES: usize = 4 << 20;
 /// Frames in one system call: few enough that the last is not late for the sake of the first.
 const BATCH_FRAMES: usize = 32;
-/// Frames taken in a row before departures are looked at again.
+/// Frames, and their bytes, taken in a row before departures are looked at again: some 20 us.
 const RECEIVE_FRAMES_MAX: usize = 32;
+const RECEIVE_BYTES_MAX: usize = 128 * 1024;
+/// So far behind, overdue neighbours leave as one piece: they would leave in one burst anyhow, and
+/// this costs a tenth. Above what a wake-up or one batch takes, below what counts as late.
+const BEHIND: Duration = Duration::from_us(250);
 /// Trains set aside for at each end of the line; it grows when first filled further.
 const PORT_TRAINS: usize = 1 << 14;
 /// Sleep ends this long before a departure, and spinning takes over: above the usual wake-up

@@ -32,6 +32,7 @@ pub struct Pipeline {
     stages: Vec<Box<dyn Stage>>,
     port: VecDeque<Train>,
     segments_waiting: u64,
+    catch_up: Duration,
     current: Trains,
     next: Trains,
 }
@@ -56,8 +57,10 @@ pub struct Release {
     pub first: u16,
     /// Number of segments.
     pub count: u16,
-    /// When they were due.
+    /// When the first was due.
     pub at: Instant,
+    /// When the last was due.
+    pub last_at: Instant,
 }
 
 impl Trains {
@@ -92,9 +95,18 @@ impl Pipeline {
             stages,
             port: VecDeque::with_capacity(trains),
             segments_waiting: 0,
+            catch_up: Duration::from_ns(u64::MAX),
             current: Trains::default(),
             next: Trains::default(),
         }
+    }
+
+    /// Lets a driver that is more than `behind` late send what is overdue of a train in one piece,
+    /// so that it can catch up. In virtual time nothing is ever late.
+    #[must_use]
+    pub const fn catching_up_when(mut self, behind: Duration) -> Self {
+        self.catch_up = behind;
+        self
     }
 
     /// Sends a train down the line.
@@ -131,11 +143,7 @@ impl Pipeline {
         if front.at > now {
             return Output::Timeout(front.at);
         }
-        let count = if front.spacing.is_together() {
-            front.count
-        } else {
-            1
-        };
+        let count = self.count_due(&front, now);
         if count == front.count {
             self.port.pop_front();
         } else {
@@ -147,7 +155,23 @@ impl Pipeline {
             first: front.first,
             count,
             at: front.at,
+            last_at: front.time_of(count - 1),
         })
+    }
+
+    /// Segments of the first train that leave together: those that are due at one time, or, for a
+    /// driver far behind, all that are overdue.
+    fn count_due(&self, front: &Train, now: Instant) -> u16 {
+        if front.spacing.is_together() {
+            return front.count;
+        }
+        if now.saturating_since(front.at) <= self.catch_up {
+            return 1;
+        }
+        let overdue = (1..front.count)
+            .take_while(|&k| front.time_of(k) <= now)
+            .count();
+        u16::try_from(overdue + 1).unwrap_or(front.count)
     }
 
     /// Segments on their way.
@@ -223,11 +247,13 @@ mod tests {
             p.poll_output(Instant::from_ns(999_999)),
             Output::Timeout(Instant::from_ns(1_000_000))
         );
+        let at = Instant::from_ns(1_000_000);
         let whole = Release {
             handle: 1,
             first: 0,
             count: 44,
-            at: Instant::from_ns(1_000_000),
+            at,
+            last_at: at,
         };
         assert_eq!(
             p.poll_output(Instant::from_ns(1_000_000)),
@@ -248,6 +274,22 @@ mod tests {
         .collect();
         assert_eq!(due.len(), 5);
         assert_eq!(due[4], 42_500_000 + 5 * 12_304);
+    }
+
+    #[test]
+    fn a_driver_further_behind_than_allowed_catches_up_with_what_is_overdue() {
+        let behind = Duration::from_us(200);
+        let due = 42_500_000 + 12_304;
+        for (late_ns, count) in [(0, 1), (200_000, 1), (200_001, 17)] {
+            let mut p = columbia(0.0).catching_up_when(behind);
+            p.handle_train(train(1, 44, 0), &mut Counters::default());
+            let Output::Release(r) = p.poll_output(Instant::from_ns(due + late_ns)) else {
+                panic!("a segment is due");
+            };
+            // 200,001 ns hold 16 further segments of 12,304 ns.
+            assert_eq!((r.first, r.count), (0, count), "{late_ns} ns late");
+            assert_eq!(r.last_at.as_ns(), due + u64::from(count - 1) * 12_304);
+        }
     }
 
     #[test]

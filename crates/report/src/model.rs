@@ -226,6 +226,8 @@ pub struct Certificate {
     pub frames: u64,
     /// Of these, sent more than 1 ms after their time by the forwarder's own clock.
     pub frames_late: u64,
+    /// Frames sent in one piece with neighbours since the forwarder was behind.
+    pub frames_together: u64,
     /// Frames the lab itself lost (memory, kernel queues); must be 0.
     pub frames_lost_by_lab: u64,
     /// Segments that the path dropped on purpose: random loss.

@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM and kill -9 at every stage: the exit code, a run folder that reads, nothing left.
 
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -158,15 +159,45 @@ fn kill_minus_nine_takes_the_observer_with_it() {
     let mut running = scratch.start(scratch.goodput(&args));
     let goodput = running.child.id();
     wait_until("iperf3", || {
-        running.has_ended() || children(goodput).iter().any(|name| name == "iperf3")
+        running.has_ended() || children(goodput).iter().any(|child| child.name == "iperf3")
     });
     running.signal("KILL");
     assert_eq!(running.end().code(), 128 + 9);
     scratch.assert_nothing_left();
 }
 
-/// Names of the children of a process.
-fn children(parent: u32) -> Vec<String> {
+#[test]
+#[ignore = "the observer waits for iperf3 whatever happens"]
+fn a_signal_does_not_wait_for_an_observer_that_hangs() {
+    if usable(&["iperf3"], &["--version"]).is_none() {
+        return;
+    }
+    let _alone = lab_alone();
+    let scratch = Scratch::new();
+    let args = [&BRIEF[..], &["--no-fix", "--observer", "iperf3"]].concat();
+    let mut running = scratch.start(scratch.goodput(&args));
+    let goodput = running.child.id();
+    let mut observers = Vec::new();
+    wait_until("iperf3's two ends", || {
+        observers = children(goodput);
+        observers.retain(|child| child.name == "iperf3");
+        running.has_ended() || observers.len() == 2
+    });
+    for observer in &observers {
+        let _ = Command::new("kill").args(["-STOP", &observer.id]).status();
+    }
+    running.signal("INT");
+    assert_interrupted(&scratch, &running.end(), 130);
+}
+
+/// A child of a process.
+struct Offspring {
+    id: String,
+    name: String,
+}
+
+/// The children of a process, of all its threads.
+fn children(parent: u32) -> Vec<Offspring> {
     let read = |file: String| std::fs::read_to_string(file).unwrap_or_default();
     let tasks = std::fs::read_dir(format!("/proc/{parent}/task"));
     tasks
@@ -176,7 +207,10 @@ fn children(parent: u32) -> Vec<String> {
         .flat_map(|task| {
             let list = read(task.path().join("children").display().to_string());
             list.split_whitespace()
-                .map(|id| read(format!("/proc/{id}/comm")).trim().to_owned())
+                .map(|id| Offspring {
+                    id: id.to_owned(),
+                    name: read(format!("/proc/{id}/comm")).trim().to_owned(),
+                })
                 .collect::<Vec<_>>()
         })
         .collect()

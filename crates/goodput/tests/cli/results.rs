@@ -26,7 +26,7 @@ fn assert_self_contained(page: &Path) {
         "url('http",
         "@import",
         "<script src",
-        "<link",
+        "stylesheet",
         "src=\"//",
         "href=\"//",
     ] {
