@@ -316,7 +316,7 @@ fn share_of(part: u64, whole: u64) -> f64 {
 /// delivery rate the kernel marked as app-limited; one that always writes is held by its buffer
 /// whether the mark is set or not (the kernel sets it only when a write finds the queue empty,
 /// net/ipv4/tcp_rate.c).
-fn is_starved(info: &TcpInfo, writes_always: bool) -> bool {
+pub fn is_starved(info: &TcpInfo, writes_always: bool) -> bool {
     let in_flight = info.unacked_segments.saturating_mul(info.snd_mss_bytes);
     let room_at_peer = info.snd_wnd_bytes == 0
         || in_flight.saturating_add(info.snd_mss_bytes) <= info.snd_wnd_bytes;

@@ -51,7 +51,7 @@ mod text;
 
 pub use diagnose::diagnose;
 pub use evidence::{Direction, Evidence, HostConfig, PathKnowledge, Sample, StreamEvidence};
-pub use facts::{Facts, Range};
+pub use facts::{Facts, Range, is_starved};
 pub use finding::{Cause, Diagnosis, Finding, Host, Remedy, RemedyHost, Setting, Verdict};
 pub use models::IpVersion;
 pub use predict::{BufferModel, Limit, Prediction, Setup, Windows, predict};

@@ -117,9 +117,10 @@ pub(crate) struct ReportArgs {
     /// Run folders: one is drawn again, several are compared
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
-    /// Where to write the comparison
-    #[arg(short, long, value_name = "FILE", default_value = "comparison.html")]
-    pub(crate) output: PathBuf,
+    /// Where to write the page [default: report.html in the run's folder; of several runs,
+    /// comparison.html here]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

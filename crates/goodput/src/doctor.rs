@@ -130,11 +130,14 @@ impl Doctor<'_> {
                 tracing::info!("building the lab of {}", path.file.display());
                 Site::Lab {
                     lab: Lab::up(&path)?,
-                    path: *path,
+                    path,
                 }
             }
         };
-        let name = if self.plan.fix { "before" } else { "measured" };
+        let name = match &site {
+            Site::Lab { .. } if self.plan.fix => "before",
+            _ => "measured",
+        };
         let before = self.phase(&site, name, &[], folder)?;
         let verdict = &before.diagnosis.verdict;
         self.run.verdict = Some(RunVerdict {
@@ -187,8 +190,11 @@ impl Doctor<'_> {
         for sample in record::samples(name, &measured.outcome) {
             folder.append_sample(&sample)?;
         }
-        self.run.hosts = record::hosts(site, &measured);
-        self.run.path = Some(record::path(site, &measured));
+        // Hosts and path as they were found; what a remedy changed stands with its phase.
+        if self.run.phases.is_empty() {
+            self.run.hosts = record::hosts(site, &measured);
+            self.run.path = Some(record::path(site, &measured));
+        }
         self.run
             .phases
             .push(record::phase(name, settings, &measured));
@@ -268,10 +274,16 @@ impl Doctor<'_> {
                 record::percent(is, a)
             )
         });
-        verdict.sentence = format!(
-            "{}. With the remedy applied: {was} before, {is} after{share}.",
-            verdict.sentence.trim_end_matches('.')
-        );
+        let title = before
+            .diagnosis
+            .findings
+            .first()
+            .map_or("", |f| f.title.as_str());
+        verdict.sentence = if trusted {
+            format!("{title}. With the remedy it went from {was} to {is}{share}.")
+        } else {
+            format!("{title}. The lab fell behind while the remedy ran, so the gain is not proved.")
+        };
     }
 }
 
@@ -288,7 +300,7 @@ fn config(args: &TransferArgs, target: &Target) -> Result<Config, Failure> {
     let spec = path.map(|p| p.transfer);
     let duration = args
         .duration
-        .or(spec.map(|s| s.duration))
+        .or_else(|| spec.map(|s| s.duration))
         .unwrap_or(DURATION);
     let default_ramp = spec
         .filter(|_| args.duration.is_none())
@@ -302,7 +314,10 @@ fn config(args: &TransferArgs, target: &Target) -> Result<Config, Failure> {
     });
     let config = Config {
         direction,
-        streams: args.streams.or(spec.map(|s| s.streams)).unwrap_or(1),
+        streams: args
+            .streams
+            .or_else(|| spec.map(|s| s.streams))
+            .unwrap_or(1),
         duration,
         ramp: args.ramp.unwrap_or(default_ramp),
         congestion: args
@@ -312,6 +327,11 @@ fn config(args: &TransferArgs, target: &Target) -> Result<Config, Failure> {
         ..Config::default()
     };
     config.check()?;
+    if args.observer.is_some() && path.is_none() {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--observer runs the other tool inside a lab: name a lab path, or run the tool yourself"
+        )));
+    }
     Ok(config)
 }
 

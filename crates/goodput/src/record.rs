@@ -159,9 +159,8 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
     let outcome = &measured.outcome;
     let config = &outcome.config;
     let facts = &measured.diagnosis.facts;
-    let shares = measured
-        .diagnosis
-        .shares
+    let shares = facts
+        .attributed
         .map_or_else(model::Shares::default, |s| model::Shares {
             application: s.application,
             receive_window: s.receive_window,
@@ -192,7 +191,6 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
         cpu_receiver_ns: outcome.receiver.cpu.as_ns(),
         certificate: measured.certificate.as_ref().map(certificate),
         observers: measured.observers.clone(),
-        ..Phase::default()
     }
 }
 

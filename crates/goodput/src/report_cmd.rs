@@ -1,8 +1,7 @@
 //! `goodput report`: a run's page drawn again, or several runs compared.
 
-use std::io::{BufWriter, Write};
+use std::path::Path;
 
-use anyhow::Context as _;
 use report::{LoadedRun, RunFolder};
 
 use crate::cli::ReportArgs;
@@ -21,22 +20,24 @@ pub(crate) fn command(args: &ReportArgs) -> Verdict {
             let (color, width) = (context::color(), context::width());
             let summary = report::terminal::summary(&run.run, &run.findings, color, width);
             context::print(&summary)?;
-            (
-                report::render(&run.run, &run.samples, &run.findings),
-                folder.join("report.html"),
-            )
+            let page = report::render(&run.run, &run.samples, &run.findings);
+            (page, folder.join("report.html"))
         }
-        _ => (report::render_comparison(&runs), args.output.clone()),
+        _ => (report::render_comparison(&runs), COMPARISON.into()),
     };
-    write(&file, &text).map_err(Failure::here)?;
+    let file = args.output.clone().unwrap_or(file);
+    write(&file, &text)?;
     context::print(&format!("Report: {}\n", file.display()))?;
     Ok(failure::DONE)
 }
 
-fn write(file: &std::path::Path, text: &str) -> anyhow::Result<()> {
-    let what = || format!("cannot write {}", file.display());
-    let mut out = BufWriter::new(std::fs::File::create(file).with_context(what)?);
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .with_context(what)
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(file, text).map_err(|e| {
+        let file = file.display();
+        Failure::here(anyhow::anyhow!(
+            "cannot write {file}: {e}; choose another place with --output"
+        ))
+    })
 }
+
+const COMPARISON: &str = "comparison.html";

@@ -25,7 +25,7 @@ pub(crate) enum Site {
         /// The running lab.
         lab: Lab,
         /// Its path.
-        path: PathFile,
+        path: Box<PathFile>,
     },
     /// A far host.
     Host(String),

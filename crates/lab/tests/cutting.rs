@@ -40,13 +40,13 @@ struct Shape {
 /// between the frames.
 const BRIDGED_PAIRS: &str = "
     echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6
-    ip link add a mtu 9000 type veth peer b mtu 9000
-    ip link add c mtu 9000 type veth peer d mtu 9000
-    ip link add bridge type bridge mcast_snooping 0
-    ip link set b master bridge
-    ip link set c master bridge
+    ip link add name a mtu 9000 type veth peer name b mtu 9000
+    ip link add name c mtu 9000 type veth peer name d mtu 9000
+    ip link add name bridge type bridge mcast_snooping 0
+    ip link set dev b master bridge
+    ip link set dev c master bridge
     ethtool -K c tso off gso off tx off
-    for link in a b c d bridge; do ip link set $link up; done";
+    for link in a b c d bridge; do ip link set dev $link up; done";
 
 #[test]
 fn the_lab_cuts_as_the_kernel_does() {
@@ -56,7 +56,7 @@ fn the_lab_cuts_as_the_kernel_does() {
     let Some(mut wire) = Wire::new() else { return };
     let mut rng = Rng::new(7);
     let mut compared = 0;
-    for round in 0..200 {
+    for _ in 0..200 {
         let shape = Shape::random(&mut rng);
         let (vnet, frame) = shape.build(&mut rng);
         let parsed = SuperFrame::parse(vnet, &frame);
@@ -71,7 +71,7 @@ fn the_lab_cuts_as_the_kernel_does() {
         let run = u16::try_from(2 + rng.next_u64() % 6).unwrap();
         let by_both = wire.cross(&cut(run), shape.segments).unwrap();
         assert_same(&by_both, &by_kernel, shape);
-        compared += round.min(1);
+        compared += 1;
     }
     assert!(compared > 50, "{compared}");
 }

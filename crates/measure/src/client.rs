@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 
-use sys::tcp::{self, monotonic_now};
+use sys::{clock, tcp};
 use units::{Bytes, Duration, Rate};
 
 use crate::codec::Decoder;
@@ -59,7 +59,7 @@ impl Client {
         let deadline = in_time(timeout);
         let mut failure = None;
         for addr in resolve(target)? {
-            let left = deadline.saturating_since(monotonic_now());
+            let left = deadline.saturating_since(clock::monotonic());
             if failure.is_some() && left == Duration::ZERO {
                 break;
             }
@@ -457,11 +457,11 @@ fn open(addr: SocketAddr, timeout: Duration) -> Result<(Control, FarFacts), Meas
 }
 
 fn ping(control: &mut Control, stop: &Stop, patience: Duration) -> Result<IdleRtt, Trouble> {
-    let begun = monotonic_now();
+    let begun = clock::monotonic();
     let mut samples = Vec::new();
     for n in 0..PINGS {
         let deadline = in_time(patience);
-        let sent = monotonic_now();
+        let sent = clock::monotonic();
         control.send(&Message::Ping { n }, deadline, stop)?;
         loop {
             match control.receive(deadline, stop)? {
@@ -471,8 +471,8 @@ fn ping(control: &mut Control, stop: &Stop, patience: Duration) -> Result<IdleRt
                 other => return Err(unexpected(&other)),
             }
         }
-        samples.push(monotonic_now().saturating_since(sent));
-        if n >= 2 && monotonic_now() >= begun + PINGS_TIME {
+        samples.push(clock::monotonic().saturating_since(sent));
+        if n >= 2 && clock::monotonic() >= begun + PINGS_TIME {
             break;
         }
     }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sys::tcp::monotonic_now;
+use sys::clock;
 use units::{Duration, Instant};
 
 use crate::Stop;
@@ -155,7 +155,7 @@ impl Control {
         if stop.is_stopped() {
             return Err(Trouble::Stopped);
         }
-        if monotonic_now() >= deadline {
+        if clock::monotonic() >= deadline {
             return Err(Trouble::Silent);
         }
         Ok(())

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use sys::tcp::{self, monotonic_now};
+use sys::{clock, tcp};
 use units::{Duration, Instant, Rng};
 
 use crate::Config;
@@ -143,7 +143,7 @@ impl Engine {
     /// Time since the start mark.
     pub(crate) fn elapsed(&self) -> Duration {
         let started = self.shared.state().started;
-        started.map_or(Duration::ZERO, |at| monotonic_now().saturating_since(at))
+        started.map_or(Duration::ZERO, |at| clock::monotonic().saturating_since(at))
     }
 
     /// True when no data thread is left.
@@ -155,7 +155,10 @@ impl Engine {
     pub(crate) fn finish(mut self) -> EndResult {
         let (started, aborted) = {
             let state = self.shared.state();
-            (state.started.unwrap_or_else(monotonic_now), state.aborted)
+            (
+                state.started.unwrap_or_else(clock::monotonic),
+                state.aborted,
+            )
         };
         let mut result = EndResult {
             start: started,
@@ -243,7 +246,7 @@ impl Shared {
     }
 
     fn start(&self) {
-        let now = monotonic_now();
+        let now = clock::monotonic();
         self.state().started.get_or_insert(now);
         self.changed.notify_all();
     }
@@ -261,7 +264,7 @@ impl Shared {
         let mut error = None;
         let mut total = 0_u64;
         self.await_start();
-        let cpu = tcp::thread_cpu();
+        let cpu = clock::thread_cpu();
         while !self.done.load(Ordering::Relaxed) {
             match socket.write(block) {
                 Ok(n) => {
@@ -277,11 +280,11 @@ impl Shared {
                 }
             }
         }
-        let at = monotonic_now();
+        let at = clock::monotonic();
         // Fails only when the peer is gone already, which the receiving end tells.
         drop(socket.shutdown(Shutdown::Write));
         Ended {
-            cpu: tcp::thread_cpu() - cpu,
+            cpu: clock::thread_cpu() - cpu,
             at,
             error,
         }
@@ -293,7 +296,7 @@ impl Shared {
         let mut block = vec![0_u8; block_bytes];
         let mut error = None;
         let mut total = 0_u64;
-        let cpu = tcp::thread_cpu();
+        let cpu = clock::thread_cpu();
         while !self.done.load(Ordering::Relaxed) {
             match socket.read(&mut block) {
                 Ok(0) => break,
@@ -314,8 +317,8 @@ impl Shared {
             }
         }
         Ended {
-            cpu: tcp::thread_cpu() - cpu,
-            at: monotonic_now(),
+            cpu: clock::thread_cpu() - cpu,
+            at: clock::monotonic(),
             error,
         }
     }
@@ -338,7 +341,7 @@ impl Shared {
                 }
             }
             let over = self.wait_until(next);
-            now = monotonic_now();
+            now = clock::monotonic();
             if over || (role == Role::Sender && now >= end) {
                 break;
             }
@@ -373,7 +376,7 @@ impl Shared {
             if state.live == 0 || state.aborted {
                 return true;
             }
-            let left = wake.saturating_since(monotonic_now());
+            let left = wake.saturating_since(clock::monotonic());
             if left == Duration::ZERO {
                 return false;
             }
@@ -385,12 +388,12 @@ impl Shared {
     /// Waits until the kernel knows that everything was acknowledged: the peer's word that it has
     /// everything may overtake the last ACK.
     fn await_acks(&self) {
-        let give_up = monotonic_now() + ACK_PATIENCE;
+        let give_up = clock::monotonic() + ACK_PATIENCE;
         let is_open = |socket: &TcpStream| {
             let info = tcp::tcp_info(socket.as_fd()).unwrap_or_default();
             info.unacked_segments > 0 || info.notsent_bytes > 0
         };
-        while self.sockets.iter().any(is_open) && monotonic_now() < give_up {
+        while self.sockets.iter().any(is_open) && clock::monotonic() < give_up {
             std::thread::sleep(ACK_STEP);
         }
     }
@@ -403,7 +406,7 @@ impl Shared {
             let info = tcp::tcp_info(socket.as_fd()).ok();
             let t = match kind {
                 SampleKind::Start => Duration::ZERO,
-                _ => monotonic_now().saturating_since(started),
+                _ => clock::monotonic().saturating_since(started),
             };
             let app_bytes = counter.0.load(Ordering::Relaxed);
             let stale = || {

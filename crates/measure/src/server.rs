@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use sys::tcp::monotonic_now;
+use sys::clock;
 use tracing::{debug, info, warn};
 use units::{Bytes, Duration, Instant};
 
@@ -144,7 +144,7 @@ impl Server {
             }
             self.accept(&mut newcomers);
             sessions.retain(|session| !session.is_finished());
-            let now = monotonic_now();
+            let now = clock::monotonic();
             for mut newcomer in std::mem::take(&mut newcomers) {
                 match newcomer.judge() {
                     Verdict::Wait if now < newcomer.deadline => newcomers.push(newcomer),
@@ -220,7 +220,7 @@ impl Server {
     /// up and connects again is not to find its own old session in the way.
     fn may_wait(&self, newcomer: &Newcomer, open: usize) -> bool {
         let since = newcomer.deadline - self.limits.silence;
-        self.is_full(open) && monotonic_now().saturating_since(since) < FULL_PATIENCE
+        self.is_full(open) && clock::monotonic().saturating_since(since) < FULL_PATIENCE
     }
 
     fn is_full(&self, open: usize) -> bool {
@@ -527,7 +527,7 @@ impl Session {
             if missing == 0 {
                 break;
             }
-            if monotonic_now() >= deadline {
+            if clock::monotonic() >= deadline {
                 let text = format!("{missing} of {streams} data connections did not come");
                 return Err(Leave::Host(text));
             }

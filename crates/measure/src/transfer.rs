@@ -10,7 +10,7 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use sys::tcp::{self, monotonic_now};
+use sys::{clock, tcp};
 use units::{Duration, Instant};
 
 use crate::control::{Control, TICK, Trouble};
@@ -61,12 +61,12 @@ fn accompany_sender(
     stop: &Stop,
     report: &mut dyn FnMut(Duration, u64),
 ) -> Result<Ending, Trouble> {
-    let mut heard = monotonic_now();
+    let mut heard = clock::monotonic();
     let mut ending = Ending::Complete;
     loop {
         match control.try_receive(TICK)? {
             Some(Message::Progress { bytes, t_ns }) => {
-                heard = monotonic_now();
+                heard = clock::monotonic();
                 report(Duration::from_ns(t_ns), bytes);
             }
             Some(Message::Received { bytes }) => {
@@ -84,7 +84,7 @@ fn accompany_sender(
             ending = Ending::Interrupted;
             break;
         }
-        if monotonic_now() >= heard + patience.silence {
+        if clock::monotonic() >= heard + patience.silence {
             return Err(Trouble::Silent);
         }
         if ending == Ending::Complete && engine.elapsed() >= patience.duration + DRAIN_MAX {
@@ -93,8 +93,8 @@ fn accompany_sender(
         }
     }
     // The last data thread may still be on its way out when `Received` is here already.
-    let leaving = monotonic_now() + LEAVE_MAX;
-    while ending == Ending::Complete && !engine.is_finished() && monotonic_now() < leaving {
+    let leaving = clock::monotonic() + LEAVE_MAX;
+    while ending == Ending::Complete && !engine.is_finished() && clock::monotonic() < leaving {
         std::thread::sleep(LEAVE_STEP);
     }
     if ending == Ending::Interrupted || !engine.is_finished() {
@@ -134,14 +134,14 @@ fn accompany_receiver(
                 bytes,
                 t_ns: elapsed.as_ns(),
             };
-            control.send(&progress, monotonic_now() + patience.silence, stop)?;
+            control.send(&progress, clock::monotonic() + patience.silence, stop)?;
         }
     }
     let bytes = engine.bytes();
     report(engine.elapsed(), bytes);
     control.send(
         &Message::Received { bytes },
-        monotonic_now() + patience.silence,
+        clock::monotonic() + patience.silence,
         stop,
     )?;
     Ok(Ending::Complete)
@@ -229,7 +229,7 @@ pub(crate) fn probe_congestion(like: &TcpStream, name: &str) -> io::Result<Optio
 
 /// The instant `limit` from now.
 pub(crate) fn in_time(limit: Duration) -> Instant {
-    monotonic_now() + limit
+    clock::monotonic() + limit
 }
 
 /// A megabit path needs some 30 s for the 4 MiB that Linux queues at most by default.

@@ -166,7 +166,8 @@ pub struct Phase {
     pub segments_sent: u64,
     /// Data segments retransmitted.
     pub segments_retransmitted: u64,
-    /// Where the sender's time went.
+    /// Where the sender's time went: the kernel's clocks, with starved time moved to the send buffer
+    /// (docs/guide/limits.md); the raw clocks are in the samples.
     pub shares: Shares,
     /// CPU time of the sending process' threads.
     pub cpu_sender_ns: u64,

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use wire::tcp_info::TcpInfo;
+
 use crate::model::SampleRecord;
 
 /// What one phase's samples say.
@@ -183,6 +185,14 @@ fn rates(
         .collect()
 }
 
+fn tcp_info(sample: &SampleRecord) -> TcpInfo {
+    let mut info = TcpInfo::default();
+    for (name, &value) in &sample.tcp_info {
+        info.set(name, value);
+    }
+    info
+}
+
 /// Shares of the senders' time in each bin. `busy_time` includes the two limited times (Linux
 /// net/ipv4/tcp.c, tcp_get_info_chrono_stats), so the network's part is what they leave of it.
 fn shares(grid: &Grid, senders: &Streams<'_>) -> Vec<[f64; 4]> {
@@ -201,7 +211,14 @@ fn shares(grid: &Grid, senders: &Streams<'_>) -> Vec<[f64; 4]> {
         let send_buffer = grown("sndbuf_limited_us")
             .unwrap_or(0.0)
             .min(elapsed - receive_window);
-        let network = (busy.min(elapsed) - receive_window - send_buffer).max(0.0);
+        let rest = (busy.min(elapsed) - receive_window - send_buffer).max(0.0);
+        // A test always has data to write, so a starved reading is its send buffer's (see there).
+        let starved = explain::is_starved(&tcp_info(b), true);
+        let (send_buffer, network) = if starved {
+            (send_buffer + rest, 0.0)
+        } else {
+            (send_buffer, rest)
+        };
         let application = (elapsed - receive_window - send_buffer - network).max(0.0);
         any = true;
         let parts = [application, receive_window, send_buffer, network];

@@ -9,6 +9,7 @@
 )]
 
 pub mod clock;
+pub mod ethtool;
 pub mod host;
 pub mod netlink;
 pub mod netns;

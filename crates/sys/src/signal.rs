@@ -26,7 +26,11 @@ pub fn block_interrupts() -> io::Result<()> {
     let set = interrupts();
     // SAFETY: `set` is an initialised signal set; the old mask is not asked for.
     let rc = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
-    if rc == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(rc)) }
+    if rc == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(rc))
+    }
 }
 
 /// Waits for a request to stop. They must have been blocked.

@@ -14,9 +14,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use rustix::time::{ClockId, clock_gettime};
 use units::{Bytes, Duration, Instant, Rate};
 use wire::tcp_info::{BUFFER_BYTES, TcpInfo};
+
+use crate::clock;
 
 /// Reads `tcp_info` of a TCP socket, as much of it as this kernel knows.
 ///
@@ -195,7 +196,7 @@ pub fn connect_many(
     mut prepare: impl FnMut(BorrowedFd<'_>) -> io::Result<()>,
     cancelled: impl Fn() -> bool,
 ) -> io::Result<Vec<TcpStream>> {
-    let deadline = monotonic_now() + timeout;
+    let deadline = clock::monotonic() + timeout;
     let mut sockets = Vec::with_capacity(count);
     for _ in 0..count {
         let socket = unconnected(addr)?;
@@ -219,7 +220,7 @@ fn await_connected(
     cancelled: &impl Fn() -> bool,
 ) -> io::Result<()> {
     loop {
-        let left = deadline.saturating_since(monotonic_now());
+        let left = deadline.saturating_since(clock::monotonic());
         let step = left.min(POLL_STEP);
         let mut fds = [PollFd::new(socket, PollFlags::OUT)];
         match poll(&mut fds, Some(&timespec(step))) {
@@ -236,16 +237,6 @@ fn await_connected(
     }
 }
 
-/// CLOCK_MONOTONIC: the same for every process and namespace of a machine (time namespaces aside).
-pub fn monotonic_now() -> Instant {
-    Instant::from_ns(timespec_ns(clock_gettime(ClockId::Monotonic)))
-}
-
-/// CPU time that the calling thread has used, user and kernel (CLOCK_THREAD_CPUTIME_ID).
-pub fn thread_cpu() -> Duration {
-    Duration::from_ns(timespec_ns(clock_gettime(ClockId::ThreadCPUTime)))
-}
-
 fn family(addr: SocketAddr) -> AddressFamily {
     match addr {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -258,15 +249,6 @@ fn buffer_request(size: Bytes) -> usize {
     usize::try_from(size.as_u64())
         .unwrap_or(usize::MAX)
         .min(1 << 30)
-}
-
-/// Both clocks count up from zero, so that no negative value can appear.
-fn timespec_ns(time: Timespec) -> u64 {
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds
-        .saturating_mul(1_000_000_000)
-        .saturating_add(nanoseconds)
 }
 
 fn timespec(time: Duration) -> Timespec {
@@ -392,14 +374,5 @@ mod tests {
         drop(listener);
         let error = connect_many(addr, 4, Duration::from_s(10), |_| Ok(()), || false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-    }
-
-    #[test]
-    fn clocks_do_not_run_backwards() {
-        let (before, cpu_before) = (monotonic_now(), thread_cpu());
-        let work: u64 = (0..100_000).map(std::hint::black_box).sum();
-        assert!(work > 0);
-        assert!(monotonic_now() > before);
-        assert!(thread_cpu() > cpu_before);
     }
 }

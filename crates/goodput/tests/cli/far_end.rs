@@ -71,8 +71,10 @@ fn a_host_that_swallows_every_packet_times_out() {
         return;
     };
     let scratch = Scratch::new();
-    let script = "ip link add a type veth peer name b && ip link set a up && ip link set b up &&
-        ip address add 192.0.2.2/24 dev a && ip neighbour add 192.0.2.1 lladdr 2:0:0:0:0:1 dev a &&
+    let script = "ip link add name v1 type veth peer name v2 &&
+        ip link set dev v1 up && ip link set dev v2 up &&
+        ip address add 192.0.2.2/24 dev v1 &&
+        ip neighbour add 192.0.2.1 lladdr 2:0:0:0:0:1 dev v1 &&
         exec $GOODPUT measure 192.0.2.1:7000";
     let ended = scratch.run(scratch.script(wrapper, script));
     ended.fails_with(

@@ -101,6 +101,12 @@ fn measure_and_serve_find_each_other_and_runs_compare() {
     let ended = scratch.run(command);
     assert!(ended.succeeds().stdout.contains("both.html"));
     assert_self_contained(&scratch.path("both.html"));
+    for folder in [&names[..1], &names[..2]] {
+        let mut command = scratch.goodput(&["report", "-o", "no/such.html"]);
+        command.args(folder);
+        let says = ["cannot write no/such.html", "No such file", "--output"];
+        scratch.run(command).fails_with(3, &says);
+    }
     let again = scratch.run(scratch.goodput(&["report", names[0]]));
     assert!(again.succeeds().stdout.contains("goodput"));
     assert_self_contained(&runs[0].join("report.html"));

@@ -334,7 +334,7 @@ pub(crate) fn with_own_mounts() -> Option<&'static [&'static str]> {
 /// A wrapper with a network namespace of its own, in which links can be made.
 pub(crate) fn with_own_network() -> Option<&'static [&'static str]> {
     let try_link = [
-        "ip", "link", "add", "a", "type", "veth", "peer", "name", "b",
+        "ip", "link", "add", "name", "v1", "type", "veth", "peer", "name", "v2",
     ];
     usable(unshare(&["unshare", "-n"], &["unshare", "-Urn"]), &try_link)
 }

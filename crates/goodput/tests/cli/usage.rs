@@ -83,13 +83,11 @@ fn a_bad_path_file_is_refused_with_file_and_line() {
 #[test]
 fn a_path_file_without_permission_is_unreadable_for_others() {
     let scratch = Scratch::new();
-    let Some(wrapper) = (if is_root() {
-        as_nobody()
-    } else {
-        Some(&[][..])
-    }) else {
+    if !is_root() {
+        eprintln!("skipped: root of the lab's user namespace may read all that its own user owns");
         return;
-    };
+    }
+    let Some(wrapper) = as_nobody() else { return };
     let closed = scratch.path("closed");
     fs::create_dir(&closed).unwrap();
     for file in [
