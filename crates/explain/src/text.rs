@@ -52,7 +52,8 @@ pub(crate) fn list(items: &[String]) -> String {
 /// `value` in `digits` significant digits without trailing zeros or exponent.
 fn significant(value: f64, digits: i32) -> String {
     let rounded = round_to(value, digits);
-    let text = format!("{rounded:.15}");
+    // 12 decimals: as many as small loss rates need, few enough to hide binary fractions.
+    let text = format!("{rounded:.12}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 

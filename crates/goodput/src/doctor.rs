@@ -7,7 +7,7 @@
 use lab::{Lab, PathFile};
 use measure::{Config, Direction, MeasureError};
 use report::RunFolder;
-use report::model::{FindingRecord, Run, RunState, Verdict as RunVerdict};
+use report::model::{FindingRecord, Phase, Run, RunState, Verdict as RunVerdict};
 use units::Duration;
 
 use crate::cli::{DirectionArg, ObserverArg, TransferArgs};
@@ -51,15 +51,20 @@ pub(crate) fn command(plan: Plan<'_>, context: &Context) -> Verdict {
     Ok(exit_code(plan, &finished.run))
 }
 
-/// Zero when the run could conclude and, where a remedy was applied, it helped.
+/// Zero when the question was answered. A doctor's is the cause, proved by a gain where a remedy was
+/// applied; a measurement's is the number, which a lab that fell behind does not give.
 fn exit_code(plan: Plan<'_>, run: &Run) -> u8 {
+    let trusted = |p: &Phase| p.certificate.as_ref().is_none_or(|c| c.trusted);
     let conclusive = run.verdict.as_ref().is_some_and(|v| v.conclusive);
-    let rate = |i: usize| run.phases.get(i).map(|p| p.goodput_bits_per_second);
-    let helped = match (rate(0), rate(1)) {
-        (Some(before), Some(after)) => after > before,
+    let gained = match run.phases.as_slice() {
+        [before, after, ..] => after.goodput_bits_per_second > before.goodput_bits_per_second,
         _ => true,
     };
-    if conclusive && (helped || !plan.fix) {
+    let answered = match plan.verb {
+        "measure" => run.phases.iter().all(trusted),
+        _ => conclusive && gained,
+    };
+    if answered {
         failure::DONE
     } else {
         failure::CHECK_FAILED

@@ -1,19 +1,19 @@
 //! Other tools measuring the same lab path in the same run.
 
 use std::io::Read;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration as StdDuration;
 
 use anyhow::Context as _;
 use lab::Lab;
-use measure::{Config, Direction};
+use measure::{Config, Direction, MeasureError, Stop};
 use report::model::Observer;
 
 use crate::failure::Failure;
 
 /// Measures with iperf3 what `config` measured: same streams, time, ramp and congestion control.
-pub(crate) fn iperf3(lab: &Lab, config: &Config) -> Result<Observer, Failure> {
+pub(crate) fn iperf3(lab: &Lab, config: &Config, stop: &Stop) -> Result<Observer, Failure> {
     let seconds = |d: units::Duration| d.as_ns().div_ceil(1_000_000_000).to_string();
     let ramp = seconds(config.ramp);
     // iperf3 adds the omitted time to -t; ours is part of the duration.
@@ -29,10 +29,10 @@ pub(crate) fn iperf3(lab: &Lab, config: &Config) -> Result<Observer, Failure> {
     if config.direction == Direction::Down {
         args.push("-R");
     }
-    run(lab, &args).map_err(Failure::here)
+    run(lab, &args, stop).map_err(Failure::here)
 }
 
-fn run(lab: &Lab, args: &[&str]) -> anyhow::Result<Observer> {
+fn run(lab: &Lab, args: &[&str], stop: &Stop) -> anyhow::Result<Observer> {
     let missing = "iperf3 cannot be started; install it (Debian: apt-get install iperf3) or leave \
                    --observer out";
     let version = lab
@@ -41,25 +41,16 @@ fn run(lab: &Lab, args: &[&str]) -> anyhow::Result<Observer> {
         .arg("--version")
         .output()
         .context(missing)?;
-    let mut server = Ended(
-        lab.far()
-            .program("iperf3")?
-            .args(["-s", "-1"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context(missing)?,
-    );
+    let mut server = lab.far().program("iperf3")?;
+    server.args(["-s", "-1"]).stdout(Stdio::null());
+    let _server = Ended(start(&mut server).context(missing)?);
     let output = (0..CONNECT_TRIES)
         .find_map(|_| {
             thread::sleep(CONNECT_PAUSE);
             let mut client = lab.near().program("iperf3").ok()?;
-            let output = client.args(args).stdin(Stdio::null()).output().ok()?;
-            output.status.success().then_some(output.stdout)
+            output_until(client.args(args), stop).transpose()
         })
-        .context("iperf3 in the lab did not reach its server")?;
-    server.finish();
+        .context("iperf3 in the lab did not reach its server")??;
     let report: serde_json::Value =
         serde_json::from_slice(&output).context("iperf3 printed no JSON")?;
     let rate = report
@@ -84,31 +75,48 @@ fn run(lab: &Lab, args: &[&str]) -> anyhow::Result<Observer> {
     })
 }
 
+/// Runs a program to its end, or ends it when `stop` is raised. `None`: it failed, try again.
+fn output_until(program: &mut Command, stop: &Stop) -> anyhow::Result<Option<Vec<u8>>> {
+    let mut child = Ended(start(program.stdout(Stdio::piped()))?);
+    let mut pipe = child.0.stdout.take().context("the program has no output")?;
+    // Read beside waiting, or a long report would fill the pipe and the program never end.
+    let reader = thread::spawn(move || {
+        let mut text = Vec::new();
+        let read = (&mut pipe).take(OUTPUT_BYTES_MAX).read_to_end(&mut text);
+        read.map(|_| text)
+    });
+    let status = loop {
+        if let Some(status) = child.0.try_wait()? {
+            break status;
+        }
+        if stop.is_stopped() {
+            return Err(MeasureError::Interrupted.into());
+        }
+        thread::sleep(POLL_PAUSE);
+    };
+    let text = reader
+        .join()
+        .map_err(|_| anyhow::anyhow!("the reader of iperf3's output panicked"))??;
+    Ok(status.success().then_some(text))
+}
+
+fn start(program: &mut Command) -> std::io::Result<Child> {
+    program.stdin(Stdio::null()).stderr(Stdio::null()).spawn()
+}
+
 /// A child that is ended when it goes out of scope.
 struct Ended(Child);
-
-impl Ended {
-    /// Gives the child a moment to end by itself.
-    fn finish(&mut self) {
-        for _ in 0..50 {
-            if matches!(self.0.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            thread::sleep(StdDuration::from_millis(10));
-        }
-    }
-}
 
 impl Drop for Ended {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-        if let Some(mut pipe) = self.0.stdout.take() {
-            let _ = pipe.read(&mut [0]);
-        }
     }
 }
 
+const POLL_PAUSE: StdDuration = StdDuration::from_millis(50);
+/// A report of 128 streams over an hour is some 60 MB.
+const OUTPUT_BYTES_MAX: u64 = 256 << 20;
 /// The server needs a moment to listen; a client that comes too early is refused at once.
 const CONNECT_TRIES: u32 = 20;
 const CONNECT_PAUSE: StdDuration = StdDuration::from_millis(250);

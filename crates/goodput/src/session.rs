@@ -91,7 +91,7 @@ impl Site {
                 let certificate = phase.finish()?;
                 transfer.map(|t| (t, Some(certificate)))
             }
-            Self::Host(target) => Client::connect(target, CONNECT_TIMEOUT)
+            Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
                 .and_then(|client| transfer(client, config, &knowledge, stop, &mut progress))
                 .map(|t| (t, None))
                 .map_err(Failure::from),
@@ -100,7 +100,7 @@ impl Site {
         let (transfer, certificate) = made?;
         let observers = match self {
             Self::Lab { lab, .. } if observe && !transfer.outcome.interrupted => {
-                observer::iperf3(lab, config).map(|o| vec![o])?
+                observer::iperf3(lab, config, stop).map(|o| vec![o])?
             }
             _ => Vec::new(),
         };
@@ -155,7 +155,7 @@ fn in_lab(
             Ok(Ok(())) => lab
                 .near()
                 .run(|| {
-                    let client = Client::connect_addr(address, CONNECT_TIMEOUT)?;
+                    let client = Client::connect_addr_until(address, CONNECT_TIMEOUT, stop)?;
                     transfer(client, config, knowledge, stop, progress)
                 })
                 .map_err(Failure::from)

@@ -74,8 +74,8 @@ pub(crate) struct PhaseCounts {
 /// A request to the forwarder.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Starts counting anew.
-    Reset,
+    /// Starts counting anew and says when it did.
+    Reset(Sender<()>),
     /// Sends what was counted since.
     Report(Sender<PhaseCounts>),
 }
@@ -201,7 +201,10 @@ impl Forwarder {
     fn answer(&mut self, commands: &Receiver<Command>) {
         while let Ok(command) = commands.try_recv() {
             match command {
-                Command::Reset => self.reset(),
+                Command::Reset(reply) => {
+                    self.reset();
+                    let _ = reply.send(());
+                }
                 Command::Report(reply) => {
                     let counts = self.report();
                     // The asker may have given up; that is its business.

@@ -60,13 +60,16 @@ pub struct Phase<'lab> {
 pub enum LabError {
     /// No privilege to make namespaces, and no user namespace to be had.
     #[error(
-        "this machine does not let you make network namespaces ({0}); run as root, or allow user \
-         namespaces: sysctl user.max_user_namespaces and, on Ubuntu, \
-         kernel.apparmor_restrict_unprivileged_userns=0"
+        "this machine does not let you make network namespaces ({}); run as root, or allow them: \
+         sysctl user.max_user_namespaces and user.max_net_namespaces above 0 and, on Ubuntu, \
+         kernel.apparmor_restrict_unprivileged_userns=0", namespace_problem(.0)
     )]
     NoNamespaces(#[source] io::Error),
     /// The kernel lacks or refuses something that a lab needs.
-    #[error("this machine cannot run the lab: {step} failed: {source}")]
+    #[error(
+        "this machine cannot run the lab: {step} failed: {source}{}",
+        capability_hint(source)
+    )]
     Kernel {
         /// What was being done.
         step: String,
@@ -88,6 +91,24 @@ pub enum LabError {
     /// The forwarding thread is gone.
     #[error("the lab's forwarding thread ended early; this is a defect of goodput")]
     ForwarderGone,
+}
+
+/// unshare(2) says ENOSPC when a limit on namespaces is reached, which reads like a full disk.
+fn namespace_problem(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "the limit on their number is reached".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn capability_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; it needs CAP_NET_ADMIN and CAP_NET_RAW: run as root with all capabilities, or as an \
+             ordinary user who may make user namespaces"
+        }
+        _ => "",
+    }
 }
 
 impl Lab {
@@ -163,8 +184,11 @@ impl Lab {
                 source,
             })
         };
+        let (reply, done) = mpsc::channel();
         self.commands
-            .send(Command::Reset)
+            .send(Command::Reset(reply))
+            .map_err(|_| LabError::ForwarderGone)?;
+        done.recv_timeout(FORWARDER_PATIENCE)
             .map_err(|_| LabError::ForwarderGone)?;
         let (near, far) = (start(&self.near, &self.far)?, start(&self.far, &self.near)?);
         Ok(Phase {
@@ -181,7 +205,7 @@ impl Lab {
             .send(Command::Report(reply))
             .map_err(|_| LabError::ForwarderGone)?;
         answer
-            .recv_timeout(std::time::Duration::from_secs(5))
+            .recv_timeout(FORWARDER_PATIENCE)
             .map_err(|_| LabError::ForwarderGone)
     }
 
@@ -397,5 +421,7 @@ const NEAR_PORT: &str = "near";
 const FAR_PORT: &str = "far";
 /// Asked for by force; without root the machine's net.core.rmem_max decides.
 const SOCKET_BUFFER_BYTES: u32 = 64 << 20;
+/// The forwarder looks for commands every 20 ms; a machine may be busy.
+const FORWARDER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 /// Probes under way when a phase ends get this long beyond the round trip.
 const DRAIN_EXTRA: Duration = Duration::from_ms(300);

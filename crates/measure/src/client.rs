@@ -56,6 +56,19 @@ impl Client {
     ///
     /// Says whether the name, the route, a firewall, the far host or its program is at fault.
     pub fn connect(target: &str, timeout: Duration) -> Result<Self, MeasureError> {
+        Self::connect_until(target, timeout, &Stop::new())
+    }
+
+    /// The same, given up when `stop` is raised.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect`], and [`MeasureError::Interrupted`].
+    pub fn connect_until(
+        target: &str,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<Self, MeasureError> {
         let deadline = in_time(timeout);
         let mut failure = None;
         for addr in resolve(target)? {
@@ -63,8 +76,9 @@ impl Client {
             if failure.is_some() && left == Duration::ZERO {
                 break;
             }
-            match Self::connect_addr(addr, left.max(Duration::from_ms(1))) {
+            match Self::connect_addr_until(addr, left.max(Duration::from_ms(1)), stop) {
                 Ok(client) => return Ok(Self { timeout, ..client }),
+                Err(MeasureError::Interrupted) => return Err(MeasureError::Interrupted),
                 Err(error) => failure = Some(error),
             }
         }
@@ -80,7 +94,20 @@ impl Client {
     ///
     /// Says whether the route, a firewall, the far host or its program is at fault.
     pub fn connect_addr(addr: SocketAddr, timeout: Duration) -> Result<Self, MeasureError> {
-        let (control, far) = open(addr, timeout)?;
+        Self::connect_addr_until(addr, timeout, &Stop::new())
+    }
+
+    /// The same, given up when `stop` is raised.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect_addr`], and [`MeasureError::Interrupted`].
+    pub fn connect_addr_until(
+        addr: SocketAddr,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<Self, MeasureError> {
+        let (control, far) = open(addr, timeout, stop)?;
         let local = control.stream().local_addr().ok();
         let near = HostFacts {
             path_mtu_bytes: tcp::path_mtu(control.stream().as_fd()).ok(),
@@ -169,7 +196,7 @@ impl Client {
             }
         }
         // The far end has dropped the idle session, or this is the first call after a failure.
-        let (mut control, far) = open(self.addr, self.timeout)?;
+        let (mut control, far) = open(self.addr, self.timeout, &Stop::new())?;
         self.far = far;
         let rtt = ping(&mut control, stop, self.patience()).map_err(|t| lost(t, "at the pings"))?;
         self.control = Some(control);
@@ -179,7 +206,7 @@ impl Client {
     fn take_control(&mut self) -> Result<Control, MeasureError> {
         match self.control.take() {
             Some(control) => Ok(control),
-            None => Ok(open(self.addr, self.timeout)?.0),
+            None => Ok(open(self.addr, self.timeout, &Stop::new())?.0),
         }
     }
 
@@ -404,12 +431,18 @@ fn reporter(duration: Duration, progress: &mut dyn FnMut(Progress)) -> impl FnMu
 }
 
 /// Opens a control connection and exchanges greetings.
-fn open(addr: SocketAddr, timeout: Duration) -> Result<(Control, FarFacts), MeasureError> {
+fn open(
+    addr: SocketAddr,
+    timeout: Duration,
+    stop: &Stop,
+) -> Result<(Control, FarFacts), MeasureError> {
     let deadline = in_time(timeout);
-    let never = Stop::new();
-    let opened = tcp::connect_many(addr, 1, timeout, |_| Ok(()), || false);
+    let opened = tcp::connect_many(addr, 1, timeout, |_| Ok(()), || stop.is_stopped());
     let stream = opened
-        .map_err(|error| connect_error(addr, timeout, error))?
+        .map_err(|error| match error.kind() {
+            ErrorKind::Interrupted => MeasureError::Interrupted,
+            _ => connect_error(addr, timeout, error),
+        })?
         .remove(0);
     let silence = timeout.max(SILENCE);
     let mut control =
@@ -429,9 +462,9 @@ fn open(addr: SocketAddr, timeout: Duration) -> Result<(Control, FarFacts), Meas
         other => lost(other, "at the greeting"),
     };
     control
-        .write_all(&message::greeting(Kind::Control), deadline, &never)
+        .write_all(&message::greeting(Kind::Control), deadline, stop)
         .map_err(silent)?;
-    match control.hear(deadline, &never).map_err(silent)? {
+    match control.hear(deadline, stop).map_err(silent)? {
         (Heard::Greeting(Kind::Server), _) => {}
         (Heard::OtherVersion(theirs), _) => {
             return Err(MeasureError::VersionMismatch {
@@ -447,7 +480,7 @@ fn open(addr: SocketAddr, timeout: Duration) -> Result<(Control, FarFacts), Meas
         }
     }
     match control
-        .receive(deadline, &never)
+        .receive(deadline, stop)
         .map_err(|t| lost(t, "at the greeting"))?
     {
         Message::Welcome(facts) => Ok((control, facts.cleaned())),

@@ -167,7 +167,6 @@ fn kill_minus_nine_takes_the_observer_with_it() {
 }
 
 #[test]
-#[ignore = "the observer waits for iperf3 whatever happens"]
 fn a_signal_does_not_wait_for_an_observer_that_hangs() {
     if usable(&["iperf3"], &["--version"]).is_none() {
         return;
