@@ -229,6 +229,7 @@ impl Client {
         let patience = Patience {
             silence: self.patience(),
             duration: config.duration,
+            drain: config.drain,
         };
         let mut report = reporter(config.duration, progress);
         let ending = accompany(control, &engine, role, patience, stop, &mut report)

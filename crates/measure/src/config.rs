@@ -40,6 +40,9 @@ pub struct Config {
     /// Time between two readings of `tcp_info`, at least 1 ms. Long runs are thinned to some 20 000
     /// samples a stream (see [`SAMPLES_PER_STREAM_MAX`]).
     pub sample_interval: Duration,
+    /// How long queues may take to drain after the sender stopped, at most 60 s; the rest is thrown
+    /// away then. The rates do not depend on it.
+    pub drain: Duration,
 }
 
 impl Default for Config {
@@ -57,6 +60,7 @@ impl Default for Config {
             receive_buffer: None,
             max_pacing: None,
             sample_interval: Duration::from_ms(100),
+            drain: DRAIN_DEFAULT,
         }
     }
 }
@@ -107,6 +111,12 @@ impl Config {
                 "a sample every {asked}; {SAMPLE_INTERVAL_MIN} is the least"
             ));
         }
+        if self.drain > DRAIN_MAX {
+            return Some(format!(
+                "a drain of {}; {DRAIN_MAX} is the most",
+                self.drain
+            ));
+        }
         if self
             .max_pacing
             .is_some_and(|rate| rate.as_bits_per_second() < 8)
@@ -147,6 +157,8 @@ pub struct Spec {
     pub max_pacing_bits_per_second: Option<u64>,
     /// [`Config::sample_interval`].
     pub sample_interval_ns: u64,
+    /// [`Config::drain`].
+    pub drain_ns: u64,
 }
 
 impl From<&Config> for Spec {
@@ -162,6 +174,7 @@ impl From<&Config> for Spec {
             receive_buffer_bytes: config.receive_buffer.map(Bytes::as_u64),
             max_pacing_bits_per_second: config.max_pacing.map(Rate::as_bits_per_second),
             sample_interval_ns: config.sample_interval.as_ns(),
+            drain_ns: config.drain.as_ns(),
         }
     }
 }
@@ -181,10 +194,14 @@ impl From<&Spec> for Config {
                 .max_pacing_bits_per_second
                 .map(Rate::from_bits_per_second),
             sample_interval: Duration::from_ns(spec.sample_interval_ns),
+            drain: Duration::from_ns(spec.drain_ns),
         }
     }
 }
 
+/// A full queue of 30 s is a path nobody wants; waiting longer tells nothing new.
+const DRAIN_DEFAULT: Duration = Duration::from_s(30);
+const DRAIN_MAX: Duration = Duration::from_s(60);
 /// Below this the scheduler's own delays are the measurement.
 const DURATION_MIN: Duration = Duration::from_ms(10);
 const DURATION_MAX: Duration = Duration::from_s(24 * 3600);

@@ -453,6 +453,7 @@ impl Session {
         let patience = Patience {
             silence: self.limits.silence,
             duration: config.duration,
+            drain: config.drain,
         };
         let ending = accompany(control, &engine, role, patience, &self.stop, &mut |_, _| {})?;
         if self.stop.is_stopped() {

@@ -23,7 +23,7 @@ use crate::{Config, Direction, Stop};
 pub(crate) enum Ending {
     /// Everything that was sent has arrived.
     Complete,
-    /// The queues took longer than [`DRAIN_MAX`] after the sender stopped; the rest was dropped.
+    /// The queues took longer than [`Config::drain`] after the sender stopped; the rest was dropped.
     CutShort,
     /// The peer or this end's stop flag ended it.
     Interrupted,
@@ -36,6 +36,8 @@ pub(crate) struct Patience {
     pub(crate) silence: Duration,
     /// How long the transfer is to last.
     pub(crate) duration: Duration,
+    /// How long its queues may take to drain.
+    pub(crate) drain: Duration,
 }
 
 /// Accompanies a transfer from the start mark to its end. `report` gets time and bytes of the
@@ -87,7 +89,7 @@ fn accompany_sender(
         if clock::monotonic() >= heard + patience.silence {
             return Err(Trouble::Silent);
         }
-        if ending == Ending::Complete && engine.elapsed() >= patience.duration + DRAIN_MAX {
+        if ending == Ending::Complete && engine.elapsed() >= patience.duration + patience.drain {
             engine.reset();
             ending = Ending::CutShort;
         }
@@ -111,7 +113,7 @@ fn accompany_receiver(
     report: &mut dyn FnMut(Duration, u64),
 ) -> Result<Ending, Trouble> {
     // Above the sender's own limit, so that the sender decides first.
-    let patience_max = patience.duration + DRAIN_MAX + patience.silence;
+    let patience_max = patience.duration + patience.drain + patience.silence;
     let mut due = PROGRESS_INTERVAL;
     while !engine.is_finished() {
         match control.try_receive(TICK)? {
@@ -231,9 +233,6 @@ pub(crate) fn probe_congestion(like: &TcpStream, name: &str) -> io::Result<Optio
 pub(crate) fn in_time(limit: Duration) -> Instant {
     clock::monotonic() + limit
 }
-
-/// A megabit path needs some 30 s for the 4 MiB that Linux queues at most by default.
-const DRAIN_MAX: Duration = Duration::from_s(30);
 /// Data threads leave at once or after one tick.
 const LEAVE_MAX: Duration = Duration::from_ms(500);
 const LEAVE_STEP: std::time::Duration = std::time::Duration::from_millis(1);

@@ -430,7 +430,7 @@ fn clients_that_vanish_at_any_step_free_their_session() {
 }
 
 const START: &str = r#"{"direction":"up","streams":2,"duration_ns":1000000000,"ramp_ns":0,
-    "block_bytes":65536,"sample_interval_ns":100000000}"#;
+    "block_bytes":65536,"sample_interval_ns":100000000,"drain_ns":1000000000}"#;
 
 #[test]
 fn more_than_the_far_end_allows_is_refused_and_the_session_goes_on() {
@@ -599,13 +599,13 @@ fn the_most_streams_work() {
 }
 
 #[test]
-#[ignore = "takes over 30 s: the limit of draining"]
 fn queues_that_do_not_drain_are_given_up() {
     let serving = Serving::new();
     for direction in [Direction::Up, Direction::Down] {
         let config = Config {
             max_pacing: Some(Rate::from_bits_per_second(800_000)),
             send_buffer: Some(Bytes::new(4_000_000)),
+            drain: Duration::from_ms(500),
             ..short(direction, 2)
         };
         let outcome = run(&mut serving.client(), &config);
