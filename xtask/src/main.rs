@@ -1,3 +1,103 @@
-//! The project's own chores.
+//! The project's own chores. `cargo xtask help` lists them.
+//!
+//! Arguments are matched by hand: this binary has few of them and one kind of user.
 
-fn main() {}
+mod bench;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match run(&args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
+    match args {
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        ["bench", "lab", rest @ ..] => {
+            let options = options(rest)?;
+            // Before the first thread, as the kernel wants it.
+            if !sys::netns::can_create_namespaces() {
+                sys::netns::become_root_in_user_namespace().map_err(lab::LabError::NoNamespaces)?;
+            }
+            bench::lab(&options)
+        }
+        _ => bail!("'{}' is no chore; see: cargo xtask help", args.join(" ")),
+    }
+}
+
+fn options(args: &[&str]) -> anyhow::Result<bench::Options> {
+    let mut options = bench::Options::default();
+    let mut args = args.iter();
+    while let Some(&arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+        match arg {
+            "--quick" => options.quick = true,
+            "--rounds" => {
+                let text = value()?;
+                let rounds = text.parse().ok().filter(|n| (1..=100).contains(n));
+                let rounds =
+                    rounds.with_context(|| format!("--rounds {text}: expected 1 to 100"))?;
+                options.rounds = Some(rounds);
+            }
+            "--only" => options.only = Some((*value()?).to_owned()),
+            _ => bail!("'{arg}' is no option of bench lab; see: cargo xtask help"),
+        }
+    }
+    Ok(options)
+}
+
+const HELP: &str = "\
+The project's own chores.
+
+  cargo xtask bench lab [--quick] [--rounds N] [--only NAME]
+      Measures the lab beside a kernel bridge and a direct veth, and our
+      transfers beside iperf3's. Writes bench/lab.json and the table in
+      bench/README.md; seven to eight minutes with 5 rounds, the default.
+      --quick     one round of short cells, under a minute: does it work?
+      --rounds N  1 to 100
+      --only NAME cells whose name contains NAME, such as tcp/lab or udp
+      With --quick or --only the results go to target/bench instead.
+  cargo xtask help
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_mean_what_they_say() {
+        let all = options(&["--only", "udp", "--quick", "--rounds", "3"]).unwrap();
+        assert_eq!(
+            (all.quick, all.rounds, all.only.as_deref()),
+            (true, Some(3), Some("udp"))
+        );
+        assert_eq!(options(&[]).unwrap().rounds, None);
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for wrong in [
+            &["--rounds"][..],
+            &["--rounds", "0"],
+            &["--rounds", "many"],
+            &["--only"],
+            &["--fast"],
+        ] {
+            assert!(options(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(run(&["bench", "moon"]).is_err());
+    }
+}
