@@ -392,8 +392,8 @@ mod tests {
         assert_eq!(
             fake.1,
             [
-                "goodput doctor lab:paths/columbia-untuned.toml",
-                "goodput doctor lab:paths/columbia-8-streams.toml",
+                "goodput doctor lab:paths/columbia-untuned.toml --observer iperf3",
+                "goodput doctor lab:paths/columbia-8-streams.toml --no-fix",
                 "goodput doctor lab:paths/columbia-4-streams-tuned.toml",
             ]
         );

@@ -52,12 +52,15 @@ pub(crate) fn command(plan: Plan<'_>, context: &Context) -> Verdict {
 }
 
 /// Zero when the question was answered. A doctor's is the cause, proved by a gain where a remedy was
-/// applied; a measurement's is the number, which a lab that fell behind does not give.
+/// applied (a tenth, so that chance proves nothing); a measurement's is the number, which a lab that fell behind does not give.
 fn exit_code(plan: Plan<'_>, run: &Run) -> u8 {
     let trusted = |p: &Phase| p.certificate.as_ref().is_none_or(|c| c.trusted);
     let conclusive = run.verdict.as_ref().is_some_and(|v| v.conclusive);
     let gained = match run.phases.as_slice() {
-        [before, after, ..] => after.goodput_bits_per_second > before.goodput_bits_per_second,
+        [before, after, ..] => {
+            let before = before.goodput_bits_per_second;
+            after.goodput_bits_per_second >= before + before / 10
+        }
         _ => true,
     };
     let answered = match plan.verb {
@@ -154,17 +157,19 @@ impl Doctor<'_> {
         if before.outcome.interrupted || !self.plan.fix || !verdict.conclusive {
             return Ok(());
         }
-        let remedy = before.diagnosis.findings.iter().find_map(|f| {
-            f.remedy
-                .as_ref()
-                .filter(|r| !r.settings.is_empty() && !verdict.healthy)
-        });
+        // The verdict's own remedy or none: what another finding would mend proves nothing of it.
+        let main = before.diagnosis.findings.first();
+        let remedy = main
+            .and_then(|f| f.remedy.as_ref())
+            .filter(|r| !r.settings.is_empty() && !verdict.healthy);
         let (Site::Lab { lab, .. }, Some(remedy)) = (&site, remedy) else {
             return Ok(());
         };
         let applied = self.apply(lab, &remedy.settings)?;
         let after = self.phase(&site, "after", &applied, folder)?;
-        self.conclude(&before, &after);
+        if !after.outcome.interrupted {
+            self.conclude(&before, &after);
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use report::model::{self, FindingRecord, PathFacts, Phase, RemedyRecord, Run, Ru
 use units::Rate;
 
 use crate::context::Context;
-use crate::session::{Measured, Site};
+use crate::session::{Measured, Site, path_mtu};
 use crate::target::Target;
 
 /// A run that has just begun.
@@ -137,7 +137,9 @@ pub(crate) fn path(site: &Site, measured: &Measured) -> PathFacts {
         achievable_bits_per_second: knowledge.achievable_rate().map(Rate::as_bits_per_second),
         rtt_idle_ns: Some(rtt.as_ns()),
         bdp_bytes: rate.map(|r| models::bdp(r, rtt).as_u64()),
-        mtu_bytes: knowledge.mtu_bytes.or(measured.far.host.path_mtu_bytes),
+        mtu_bytes: knowledge
+            .mtu_bytes
+            .or_else(|| path_mtu(&measured.near, &measured.far.host)),
         queue_bytes: knowledge.queue.map(units::Bytes::as_u64),
         ..PathFacts::default()
     };

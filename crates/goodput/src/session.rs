@@ -68,7 +68,7 @@ impl Site {
         PathKnowledge {
             bottleneck: spec.rate,
             mtu_bytes: Some(path.mtu_bytes()),
-            queue: spec.rate.map(|_| spec.queue),
+            queue: spec.rate.map(|_| spec.queue_bytes(path.mtu_bytes())),
             ..PathKnowledge::default()
         }
     }
@@ -88,8 +88,7 @@ impl Site {
             Self::Lab { lab, .. } => {
                 let phase = lab.begin_phase()?;
                 let transfer = in_lab(lab, config, &knowledge, stop, &mut progress);
-                let certificate = phase.finish()?;
-                transfer.map(|t| (t, Some(certificate)))
+                judged(transfer, phase.finish(), stop)
             }
             Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
                 .and_then(|client| transfer(client, config, &knowledge, stop, &mut progress))
@@ -98,13 +97,16 @@ impl Site {
         };
         bar.finish_and_clear();
         let (transfer, certificate) = made?;
+        let trusted = certificate.as_ref().map(Certificate::trusted);
         let observers = match self {
-            Self::Lab { lab, .. } if observe && !transfer.outcome.interrupted => {
-                observer::iperf3(lab, config, stop).map(|o| vec![o])?
+            // An untrusted phase will be measured again, or stands for nothing.
+            Self::Lab { lab, .. }
+                if observe && !transfer.outcome.interrupted && trusted != Some(false) =>
+            {
+                observe_with_iperf3(lab, config, stop)
             }
             _ => Vec::new(),
         };
-        let trusted = certificate.as_ref().map(Certificate::trusted);
         let diagnosis = explain::diagnose(&evidence(&transfer, knowledge, trusted));
         let Transfer {
             outcome,
@@ -124,6 +126,47 @@ impl Site {
     }
 }
 
+/// Puts transfer and certificate together; a transfer that failed since the lab did is the lab's
+/// failure, not the network's.
+fn judged(
+    transfer: Result<Transfer, Failure>,
+    certificate: Result<Certificate, lab::LabError>,
+    stop: &Stop,
+) -> Result<(Transfer, Option<Certificate>), Failure> {
+    match (transfer, certificate) {
+        (Ok(transfer), certificate) => Ok((transfer, Some(certificate?))),
+        (Err(failure), Ok(c)) if !c.trusted() && !stop.is_stopped() => {
+            Err(Failure::here(anyhow::anyhow!(
+                "{failure}; the lab itself was at fault: {}",
+                c.problems.join("; ")
+            )))
+        }
+        (Err(failure), _) => Err(failure),
+    }
+}
+
+/// The other tool's number; its failure costs a warning, not the measurement.
+fn observe_with_iperf3(lab: &Lab, config: &Config, stop: &Stop) -> Vec<Observer> {
+    match observer::iperf3(lab, config, stop) {
+        Ok(observed) => vec![observed],
+        Err(_) if stop.is_stopped() => Vec::new(),
+        Err(failure) => {
+            tracing::warn!("{failure}");
+            Vec::new()
+        }
+    }
+}
+
+/// Raises a stop when it goes out of scope, however that happens: a server thread that nobody told
+/// to stop would keep its scope from ending.
+struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// Runs both ends inside the lab, each on threads of its own host.
 fn in_lab(
     lab: &Lab,
@@ -137,7 +180,8 @@ fn in_lab(
     thread::scope(|scope| {
         let (ready, bound) = mpsc::channel();
         let server_stop = serving.clone();
-        scope.spawn(move || {
+        let _ends = StopOnDrop(serving);
+        let server = scope.spawn(move || {
             lab.far()
                 .run(|| match Server::bind(address, Limits::default()) {
                     Ok(server) => {
@@ -151,7 +195,7 @@ fn in_lab(
                     }
                 })
         });
-        let result = match bound.recv() {
+        match bound.recv() {
             Ok(Ok(())) => lab
                 .near()
                 .run(|| {
@@ -161,10 +205,14 @@ fn in_lab(
                 .map_err(Failure::from)
                 .and_then(|r: Result<Transfer, MeasureError>| r.map_err(Failure::from)),
             Ok(Err(e)) => Err(e.into()),
-            Err(_) => Err(lab::LabError::ForwarderGone.into()),
-        };
-        serving.stop();
-        result
+            // The thread is gone without a word: it could not enter the host.
+            Err(_) => {
+                return match server.join() {
+                    Ok(Err(e)) => Err(e.into()),
+                    _ => Err(lab::LabError::ForwarderGone.into()),
+                };
+            }
+        }
     })
 }
 
@@ -178,7 +226,7 @@ fn transfer(
 ) -> Result<Transfer, MeasureError> {
     let near = client.near().clone();
     let far = client.far().clone();
-    let idle = client.idle_rtt()?;
+    let idle = client.idle_rtt_until(stop)?;
     let (sender, receiver) = hosts(config, &near, &far.host);
     let prediction = explain::predict(&explain::Setup {
         sender: &sender,
@@ -213,7 +261,7 @@ fn hosts(config: &Config, near: &HostFacts, far: &HostFacts) -> (HostConfig, Hos
             .clone()
             .or_else(|| facts.congestion_control.clone())
             .unwrap_or_default(),
-        congestion_controls_available: facts.congestion_available.clone(),
+        congestion_controls_available: facts.congestion_allowed.clone(),
         sndbuf_fixed: config.send_buffer,
         rcvbuf_fixed: config.receive_buffer,
     };
@@ -226,7 +274,7 @@ fn hosts(config: &Config, near: &HostFacts, far: &HostFacts) -> (HostConfig, Hos
 fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evidence {
     let config = &t.outcome.config;
     let (sender, receiver) = hosts(config, &t.near, &t.far.host);
-    let mtu = path.mtu_bytes.or(t.far.host.path_mtu_bytes);
+    let mtu = path.mtu_bytes.or_else(|| path_mtu(&t.near, &t.far.host));
     let mut streams = vec![explain::StreamEvidence::default(); usize::from(config.streams)];
     for sample in &t.outcome.sender.samples {
         // Readings after the sending time would book the drain of the queues as idleness.
@@ -266,6 +314,14 @@ fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evi
         receiver_cpu: cpu_share(&t.outcome.receiver),
         ..Evidence::default()
     }
+}
+
+/// The smaller of what either end may send.
+pub(crate) fn path_mtu(near: &HostFacts, far: &HostFacts) -> Option<u32> {
+    near.path_mtu_bytes
+        .into_iter()
+        .chain(far.path_mtu_bytes)
+        .min()
 }
 
 /// CPUs that an end's data threads used, 1 being one CPU throughout.

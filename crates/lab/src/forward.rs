@@ -52,7 +52,7 @@ pub struct DirectionCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeSeen {
     pub(crate) forward: bool,
-    pub(crate) sequence: u32,
+    pub(crate) sequence: u64,
     /// Kernel stamp at arrival, on the monotonic clock.
     pub(crate) arrived: Instant,
     /// When it was due to leave; `None` when the path dropped it.
@@ -65,6 +65,12 @@ pub(crate) struct PhaseCounts {
     pub(crate) forward: DirectionCounts,
     pub(crate) backward: DirectionCounts,
     pub(crate) probes: Vec<ProbeSeen>,
+    /// When this was reported: what was due later has had no chance to arrive.
+    pub(crate) reported_at: Instant,
+    /// Segments still on their way.
+    pub(crate) segments_waiting: u64,
+    /// What the kernel granted each packet socket.
+    pub(crate) receive_buffer_bytes: u64,
     pub(crate) cpu: Duration,
     pub(crate) memory_bytes: u64,
     /// Why the thread stopped forwarding, if it did.
@@ -163,15 +169,20 @@ impl Forwarder {
         if now.saturating_since(self.received_at) >= self.receive_interval {
             self.received_at = now;
             self.answer(commands);
-            if self.receive_all(now)? > 0 {
-                // What came may be due before what was waiting, and more may follow.
+            let (taken, more) = self.receive_all(now)?;
+            if more {
+                // Send what is due, then go on taking in without waiting for the interval.
+                self.received_at = Instant::ZERO;
+            }
+            if taken > 0 {
+                // What came may be due before what was waiting.
                 return Ok(());
             }
         }
         let wait = next.saturating_since(clock::monotonic());
         if wait > spin {
             let sleep = (wait - spin).min(SLEEP_MAX);
-            sched::wait_readable(&[self.near.as_fd(), self.far.as_fd()], sleep)?;
+            sched::wait_readable([self.near.as_fd(), self.far.as_fd()], sleep)?;
             self.received_at = Instant::ZERO;
         } else {
             std::hint::spin_loop();
@@ -186,8 +197,8 @@ impl Forwarder {
         Ok(forward.min(backward))
     }
 
-    /// Takes in waiting frames, a bounded number of them; how many.
-    fn receive_all(&mut self, now: Instant) -> std::io::Result<usize> {
+    /// Takes in waiting frames, a bounded number of them; how many, and whether more may wait.
+    fn receive_all(&mut self, now: Instant) -> std::io::Result<(usize, bool)> {
         if now.saturating_since(self.offset_read_at) > OFFSET_AGE_MAX {
             self.offset = RealtimeOffset::read();
             self.offset_read_at = now;
@@ -195,7 +206,7 @@ impl Forwarder {
         let (offset, probes) = (self.offset, &mut self.probes);
         let forward = self.forward.receive(&self.near, now, offset, probes)?;
         let backward = self.backward.receive(&self.far, now, offset, probes)?;
-        Ok(forward + backward)
+        Ok((forward.0 + backward.0, forward.1 || backward.1))
     }
 
     fn answer(&mut self, commands: &Receiver<Command>) {
@@ -231,7 +242,11 @@ impl Forwarder {
         PhaseCounts {
             forward: self.forward.counts,
             backward: self.backward.counts,
-            probes: self.probes.clone(),
+            probes: std::mem::take(&mut self.probes),
+            reported_at: clock::monotonic(),
+            segments_waiting: self.forward.pipeline.segments_waiting()
+                + self.backward.pipeline.segments_waiting(),
+            receive_buffer_bytes: self.near.receive_buffer_bytes(),
             cpu: clock::thread_cpu() - self.cpu_at_reset,
             memory_bytes: memory as u64,
             failure: self.failure.clone(),
@@ -241,12 +256,10 @@ impl Forwarder {
 
 impl Direction {
     fn new(is_forward: bool, spec: &DirectionSpec) -> Self {
-        // Small frames take more room in the ring than on the wire: half as much again.
-        let flight = spec.flight_bytes().as_u64();
-        let ring = usize::try_from(flight + flight / 2).unwrap_or(usize::MAX);
+        let ring = usize::try_from(spec.ring_bytes().as_u64()).unwrap_or(usize::MAX);
         Self {
             is_forward,
-            store: FrameStore::new(ring.saturating_add(RING_EXTRA_BYTES), FRAME_BYTES_MAX),
+            store: FrameStore::new(ring, FRAME_BYTES_MAX),
             pipeline: pipeline(spec),
             cut: CutBuf::new(),
             counts: DirectionCounts::default(),
@@ -318,11 +331,11 @@ impl Direction {
         now: Instant,
         offset: RealtimeOffset,
         probes: &mut Vec<ProbeSeen>,
-    ) -> std::io::Result<usize> {
+    ) -> std::io::Result<(usize, bool)> {
         let mut bytes_taken = 0;
         for taken in 0..RECEIVE_FRAMES_MAX {
             if bytes_taken > RECEIVE_BYTES_MAX {
-                return Ok(taken);
+                return Ok((taken, true));
             }
             let mut scratch = [0_u8; 64];
             let Some(buffer) = self.store.reserve() else {
@@ -333,11 +346,18 @@ impl Direction {
                         self.counts.lost_memory += 1;
                         continue;
                     }
-                    None => return Ok(taken),
+                    None => return Ok((taken, false)),
                 }
             };
-            let Some(received) = from.receive(buffer)? else {
-                return Ok(taken);
+            let received = match from.receive(buffer) {
+                Ok(Some(received)) => received,
+                Ok(None) => return Ok((taken, false)),
+                // A GSO kind that virtio_net_hdr cannot tell: the kernel dropped that frame alone.
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
+                    self.counts.lost_receive += 1;
+                    continue;
+                }
+                Err(e) => return Err(e),
             };
             self.counts.frames_in += 1;
             bytes_taken += received.len;
@@ -353,6 +373,9 @@ impl Direction {
                 .stamp_realtime_ns
                 .map_or(now, |ns| offset.to_monotonic(ns));
             // A stamp from the future or the far past is a stepped clock, not an arrival.
+            // A frame that came since `now` was read: look at the clock again rather than disbelieve
+            // the stamp, or the frame would be early.
+            let now = if stamp > now { clock::monotonic() } else { now };
             let plausible = stamp <= now && now.saturating_since(stamp) < STAMP_AGE_MAX;
             let arrived = if plausible { stamp } else { now }.max(self.last_arrival);
             self.last_arrival = arrived;
@@ -370,10 +393,11 @@ impl Direction {
                 });
             }
         }
-        Ok(RECEIVE_FRAMES_MAX)
+        Ok((RECEIVE_FRAMES_MAX, true))
     }
 
-    /// Sends a frame's segments down the link; when its last one is due, `None` when that was lost.
+    /// Sends a frame's segments down the link. Of a frame of one segment, as a probe is: when it is
+    /// due, `None` when it was lost.
     fn enter(&mut self, handle: u64, frame: SuperFrame, at: Instant) -> Option<Instant> {
         let whole = Train {
             handle,
@@ -474,8 +498,6 @@ fn pipeline(spec: &DirectionSpec) -> Pipeline {
 
 /// A vnet header, two VLAN tags beyond the Ethernet header, and the largest GSO packet.
 const FRAME_BYTES_MAX: usize = VNET_HDR_BYTES + 14 + 8 + 65_536;
-/// Room beyond the path's own bytes: bursts that wait to be decided on, and the ring's seam.
-const RING_EXTRA_BYTES: usize = 4 << 20;
 /// Frames in one system call: few enough that the last is not late for the sake of the first.
 const BATCH_FRAMES: usize = 32;
 /// Frames, and their bytes, taken in a row before departures are looked at again: some 20 us.
@@ -493,7 +515,7 @@ const SPIN: Duration = Duration::from_us(100);
 const SLEEP_MAX: Duration = Duration::from_ms(20);
 /// Arrivals are looked for this often at least while departures are dense.
 const RECEIVE_INTERVAL_MAX: Duration = Duration::from_us(100);
-/// NTP slews by 500 ppm at most: 50 us in this time, bounded further by re-reading.
+/// Real time moves against monotonic time only when somebody steps the clock.
 const OFFSET_AGE_MAX: Duration = Duration::from_ms(50);
 /// Receive stamps older than this are not believed.
 const STAMP_AGE_MAX: Duration = Duration::from_s(5);

@@ -9,19 +9,20 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::process::Command as Program;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration as StdDuration;
 
 use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
 use sys::packet::PacketSocket;
-use units::Duration;
+use units::{Bytes, Duration};
 
 use crate::certificate::Certificate;
 use crate::forward::{Command, Forwarder, PhaseCounts};
 use crate::path::{HostSpec, PathFile};
-use crate::probe::Prober;
+use crate::probe::{self, Prober};
 
 /// A running lab. Dropping it takes everything down.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct Lab {
     fabric: NetNs,
     delay_min: Duration,
     rtt: Duration,
+    probe_interval: StdDuration,
+    phases: AtomicU32,
     commands: Sender<Command>,
     stop: Arc<AtomicBool>,
     forwarder: Option<JoinHandle<()>>,
@@ -88,6 +91,17 @@ pub enum LabError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The path needs more memory than the machine has.
+    #[error(
+        "the path's delay and queue need {needed} for frames in flight, and this machine has \
+         {available} free; lower the path's rate, delay or queue"
+    )]
+    Memory {
+        /// Set aside for both directions.
+        needed: Bytes,
+        /// MemAvailable of /proc/meminfo.
+        available: Bytes,
+    },
     /// The forwarding thread is gone.
     #[error("the lab's forwarding thread ended early; this is a defect of goodput")]
     ForwarderGone,
@@ -117,6 +131,7 @@ impl Lab {
     /// # Errors
     /// [`LabError`] with what this machine lacks; whatever was built is gone again.
     pub fn up(path: &PathFile) -> Result<Self, LabError> {
+        check_memory(path.memory_bytes())?;
         let ns = || NetNs::create().map_err(LabError::NoNamespaces);
         let (near_ns, far_ns, fabric) = (ns()?, ns()?, ns()?);
         let near = Host::new(&path.near, NEAR_ADDRESS, near_ns);
@@ -157,6 +172,14 @@ impl Lab {
             fabric,
             delay_min: path.forward.delay.min(path.backward.delay),
             rtt: path.rtt_configured(),
+            probe_interval: probe::interval(
+                path.forward
+                    .rate
+                    .into_iter()
+                    .chain(path.backward.rate)
+                    .min(),
+            ),
+            phases: AtomicU32::new(0),
             commands,
             stop,
             forwarder: Some(forwarder),
@@ -173,30 +196,51 @@ impl Lab {
         &self.far
     }
 
-    /// Starts a phase: counts anew and probes until [`Phase::finish`].
+    /// Starts a phase: waits until the path is empty, counts anew and probes until
+    /// [`Phase::finish`].
     ///
     /// # Errors
     /// When the probes cannot start.
     pub fn begin_phase(&self) -> Result<Phase<'_>, LabError> {
-        let start = |own: &Host, other: &Host| {
-            Prober::start(&own.ns, own.address, other.address).map_err(|source| LabError::Kernel {
-                step: "starting the probes".into(),
-                source,
-            })
-        };
+        self.drain()?;
+        let device_drops = self.device_drops()?;
         let (reply, done) = mpsc::channel();
         self.commands
             .send(Command::Reset(reply))
             .map_err(|_| LabError::ForwarderGone)?;
         done.recv_timeout(FORWARDER_PATIENCE)
             .map_err(|_| LabError::ForwarderGone)?;
-        let (near, far) = (start(&self.near, &self.far)?, start(&self.far, &self.near)?);
+        let number = self.phases.fetch_add(1, Ordering::Relaxed);
+        let start = |own: &Host, other: &Host| {
+            Prober::start(
+                &own.ns,
+                own.address,
+                other.address,
+                number,
+                self.probe_interval,
+            )
+            .map_err(|source| LabError::Kernel {
+                step: "starting the probes".into(),
+                source,
+            })
+        };
         Ok(Phase {
             lab: self,
-            near,
-            far,
-            device_drops: self.device_drops()?,
+            near: start(&self.near, &self.far)?,
+            far: start(&self.far, &self.near)?,
+            device_drops,
         })
+    }
+
+    /// Waits, bounded, until nothing of an earlier phase is on its way.
+    fn drain(&self) -> Result<(), LabError> {
+        for _ in 0..DRAIN_STEPS_MAX {
+            if self.report()?.segments_waiting == 0 {
+                break;
+            }
+            thread::sleep(DRAIN_STEP);
+        }
+        Ok(())
     }
 
     fn report(&self) -> Result<PhaseCounts, LabError> {
@@ -367,6 +411,17 @@ impl Host {
     }
 }
 
+/// Refuses a path that would drive the machine out of memory, half of what is free at most.
+fn check_memory(needed: Bytes) -> Result<(), LabError> {
+    let Some(available) = sys::host::memory_available() else {
+        return Ok(());
+    };
+    if needed.as_u64() > available.as_u64() / 2 {
+        return Err(LabError::Memory { needed, available });
+    }
+    Ok(())
+}
+
 /// Makes the pair between a host and its port on the fabric.
 fn wire_up(
     fabric: &NetNs,
@@ -423,5 +478,8 @@ const FAR_PORT: &str = "far";
 const SOCKET_BUFFER_BYTES: u32 = 64 << 20;
 /// The forwarder looks for commands every 20 ms; a machine may be busy.
 const FORWARDER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+/// Ten seconds, the longest delay of a path file.
+const DRAIN_STEPS_MAX: u32 = 200;
+const DRAIN_STEP: StdDuration = StdDuration::from_millis(50);
 /// Probes under way when a phase ends get this long beyond the round trip.
 const DRAIN_EXTRA: Duration = Duration::from_ms(300);

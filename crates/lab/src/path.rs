@@ -15,7 +15,7 @@ use units::{Bytes, Duration, Rate};
 /// A checked path file: two hosts and the link between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathFile {
-    /// Where it was read from; empty for a built-in path.
+    /// Where it was read from; `paths/NAME.toml` for a built-in path.
     pub file: PathBuf,
     /// Its text as read.
     pub text: String,
@@ -159,6 +159,11 @@ impl PathFile {
         self.forward.delay + self.backward.delay
     }
 
+    /// Memory that the lab sets aside for frames in flight, both directions together.
+    pub fn memory_bytes(&self) -> Bytes {
+        self.forward.ring_bytes() + self.backward.ring_bytes()
+    }
+
     /// The smaller MTU of the two hosts.
     pub fn mtu_bytes(&self) -> u32 {
         self.near.mtu_bytes.min(self.far.mtu_bytes)
@@ -166,6 +171,21 @@ impl PathFile {
 }
 
 impl DirectionSpec {
+    /// The queue in wire bytes when frames are as large as `mtu_bytes` allows, whichever limit binds.
+    pub fn queue_bytes(&self, mtu_bytes: u32) -> Bytes {
+        let frame = u64::from(frame_wire_bytes(mtu_bytes));
+        self.queue_packets.map_or(self.queue, |n| {
+            self.queue.min(Bytes::new(u64::from(n) * frame))
+        })
+    }
+
+    /// Memory for the frames of this direction: half as much again as they take on the wire, for
+    /// trains whose tail the queue refused, and room for bursts that wait to be decided on.
+    pub fn ring_bytes(&self) -> Bytes {
+        let flight = self.flight_bytes().as_u64();
+        Bytes::new(flight.saturating_add(flight / 2)) + RING_EXTRA
+    }
+
     /// Bytes that frames in flight may take: what the delay line holds at the rate, and the queue.
     /// Without a rate, what [`UNLIMITED_RATE`] would bring in the delay.
     pub fn flight_bytes(&self) -> Bytes {
@@ -301,17 +321,19 @@ impl RawFile {
         let (near, far) = (host(near_name)?, host(far_name)?);
         let forward = check_direction(link.get_ref(), &link.get_ref().forward, 0)?;
         let backward = check_direction(link.get_ref(), &link.get_ref().backward, 1)?;
-        let memory = forward.flight_bytes() + backward.flight_bytes();
-        if memory > MEMORY_MAX {
-            return refuse(
-                &link,
-                format!(
-                    "rate, delay and queue need {memory} for frames in flight; at most {MEMORY_MAX} \
-                     are allowed"
-                ),
-            );
+        let smallest = frame_wire_bytes(near.mtu_bytes.min(far.mtu_bytes));
+        for direction in [&forward, &backward] {
+            let queue = direction.queue.as_u64();
+            if queue > 0 && queue < u64::from(smallest) {
+                return refuse(
+                    &link,
+                    format!(
+                        "queue: a full frame takes {smallest} bytes on the wire; none would fit"
+                    ),
+                );
+            }
         }
-        Ok(PathFile {
+        let path = PathFile {
             file: file.to_owned(),
             text: text.to_owned(),
             title: self.title,
@@ -322,7 +344,18 @@ impl RawFile {
             backward,
             transfer: check_transfer(&self.transfer)?,
         }
-        .with_queue_defaults())
+        .with_queue_defaults();
+        let memory = path.memory_bytes();
+        if memory > MEMORY_MAX {
+            return refuse(
+                &link,
+                format!(
+                    "rate, delay and queue need {memory} for frames in flight; at most {MEMORY_MAX} \
+                     are allowed"
+                ),
+            );
+        }
+        Ok(path)
     }
 }
 
@@ -436,16 +469,10 @@ fn check_direction(
     }
     let queue = own.queue.as_ref().or(link.queue.as_ref());
     let queue_packets = own.queue_packets.as_ref().or(link.queue_packets.as_ref());
-    if let Some(queue) = queue {
-        if rate.is_none() {
-            return refuse(queue, "queue: a queue needs a rate that empties it");
-        }
-        if queue.get_ref().0 < Bytes::new(WIRE_FRAME_MAX) && queue.get_ref().0 < QUEUE_TINY {
-            return refuse(
-                queue,
-                format!("queue: expected at least {QUEUE_TINY}, one full frame"),
-            );
-        }
+    if let Some(queue) = queue
+        && rate.is_none()
+    {
+        return refuse(queue, "queue: a queue needs a rate that empties it");
     }
     if let Some(packets) = queue_packets {
         if rate.is_none() {
@@ -517,6 +544,11 @@ fn check_transfer(raw: &RawTransfer) -> Result<TransferSpec, Refusal> {
     })
 }
 
+/// A full frame of that MTU with its Ethernet header, on the wire.
+fn frame_wire_bytes(mtu_bytes: u32) -> u32 {
+    wire::train::wire_bytes(mtu_bytes + 14)
+}
+
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|&b| b == b'\n').count()
 }
@@ -535,14 +567,14 @@ const MTU_MAX: u32 = 65_535;
 const BUFFER_MIN: u64 = 4_096;
 /// tcp_rmem and tcp_wmem are C ints.
 const BUFFER_MAX: u64 = 0x7fff_ffff;
+/// Room beyond a path's own bytes: bursts that wait to be decided on, and the ring's seam.
+const RING_EXTRA: Bytes = Bytes::new(4 << 20);
 const RATE_MIN: Rate = Rate::from_bits_per_second(8_000);
 const RATE_MAX: Rate = Rate::from_bits_per_second(1_000_000_000_000);
 /// Above any terrestrial or geostationary path by far; bounds memory with the rate.
 const DELAY_MAX: Duration = Duration::from_s(10);
 /// Default queue on short paths, where one bandwidth-delay product is next to nothing.
 const QUEUE_MIN: Bytes = Bytes::new(128 * 1024);
-const QUEUE_TINY: Bytes = Bytes::new(1_538);
-const WIRE_FRAME_MAX: u64 = 65_535 + 38;
 
 #[cfg(test)]
 mod tests {

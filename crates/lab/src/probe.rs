@@ -14,32 +14,53 @@ use std::time::Duration as StdDuration;
 
 use sys::netns::NetNs;
 use sys::stamp::{Departure, StampedSocket};
+use units::Rate;
 
 /// One host's probing.
 #[derive(Debug)]
 pub(crate) struct Prober {
-    stop: Arc<AtomicBool>,
+    stop: StopOnDrop,
+    phase: u32,
     sender: JoinHandle<io::Result<Vec<Departure>>>,
     receiver: JoinHandle<io::Result<Vec<Arrival>>>,
+}
+
+/// Ends the threads of a phase that was given up.
+#[derive(Debug)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A probe that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    pub(crate) sequence: u32,
-    pub(crate) stamp_realtime_ns: u64,
+    /// Phase in the upper half, number within it in the lower.
+    pub(crate) sequence: u64,
+    /// Absent where the kernel gave none, as it may right after stamps were turned on.
+    pub(crate) stamp_realtime_ns: Option<u64>,
 }
 
 /// What one host saw: the departures of its own probes, the arrivals of the other's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostStamps {
-    pub(crate) departures: Vec<Departure>,
+    /// Sequence and kernel stamp of each departure.
+    pub(crate) departures: Vec<(u64, u64)>,
     pub(crate) arrivals: Vec<Arrival>,
 }
 
 impl Prober {
-    /// Starts to probe from `own` to `other` and to receive the other's probes.
-    pub(crate) fn start(ns: &NetNs, own: Ipv4Addr, other: Ipv4Addr) -> io::Result<Self> {
+    /// Starts to probe from `own` to `other`, a probe each `interval`, and to receive the other's.
+    pub(crate) fn start(
+        ns: &NetNs,
+        own: Ipv4Addr,
+        other: Ipv4Addr,
+        phase: u32,
+        interval: StdDuration,
+    ) -> io::Result<Self> {
         let socket = ns.run(|| -> io::Result<StampedSocket> {
             let socket = UdpSocket::bind(SocketAddrV4::new(own, PORT))?;
             socket.connect(SocketAddrV4::new(other, PORT))?;
@@ -52,7 +73,7 @@ impl Prober {
             let (socket, stop) = (Arc::clone(&socket), Arc::clone(&stop));
             thread::Builder::new()
                 .name("probe-tx".into())
-                .spawn(move || send(&socket, &stop))?
+                .spawn(move || send(&socket, &stop, phase, interval))?
         };
         let receiver = {
             let stop = Arc::clone(&stop);
@@ -61,7 +82,8 @@ impl Prober {
                 .spawn(move || receive(&socket, &stop))?
         };
         Ok(Self {
-            stop,
+            stop: StopOnDrop(stop),
+            phase,
             sender,
             receiver,
         })
@@ -69,26 +91,32 @@ impl Prober {
 
     /// Stops probing; the receiver stays until `drain` after the last probe.
     pub(crate) fn finish(self, drain: StdDuration) -> io::Result<HostStamps> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.0.store(true, Ordering::Relaxed);
         let panicked = |_| io::Error::other("a probe thread panicked");
         let departures = self.sender.join().map_err(panicked)??;
         thread::sleep(drain);
         // The receiver ends at its first idle read after the stop.
         let arrivals = self.receiver.join().map_err(panicked)??;
+        let keyed = |d: Departure| (key(self.phase, d.id), d.stamp_realtime_ns);
         Ok(HostStamps {
-            departures,
+            departures: departures.into_iter().map(keyed).collect(),
             arrivals,
         })
     }
 }
 
-fn send(socket: &StampedSocket, stop: &AtomicBool) -> io::Result<Vec<Departure>> {
+fn send(
+    socket: &StampedSocket,
+    stop: &AtomicBool,
+    phase: u32,
+    interval: StdDuration,
+) -> io::Result<Vec<Departure>> {
     let mut departures = Vec::with_capacity(4_096);
     let mut payload = [0_u8; PAYLOAD_BYTES];
     payload[..MAGIC.len()].copy_from_slice(MAGIC);
     let mut sequence = 0_u32;
     while !stop.load(Ordering::Relaxed) && departures.len() < PROBES_MAX {
-        payload[MAGIC.len()..].copy_from_slice(&sequence.to_be_bytes());
+        payload[MAGIC.len()..].copy_from_slice(&key(phase, sequence).to_be_bytes());
         match socket.socket().send(&payload) {
             Ok(_) => sequence += 1,
             // A full transmit buffer or a refused port at the far side: the next one may pass.
@@ -96,7 +124,7 @@ fn send(socket: &StampedSocket, stop: &AtomicBool) -> io::Result<Vec<Departure>>
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => sequence += 1,
             Err(e) => return Err(e),
         }
-        thread::sleep(INTERVAL);
+        thread::sleep(interval);
         collect(socket, &mut departures)?;
     }
     collect(socket, &mut departures)?;
@@ -117,13 +145,12 @@ fn receive(socket: &StampedSocket, stop: &AtomicBool) -> io::Result<Vec<Arrival>
         match socket.receive(&mut buffer) {
             Ok(datagram) => {
                 let sequence = payload_sequence(&buffer[..datagram.len]);
-                if let (Some(sequence), Some(stamp_realtime_ns)) =
-                    (sequence, datagram.stamp_realtime_ns)
+                if let Some(sequence) = sequence
                     && arrivals.len() < PROBES_MAX
                 {
                     arrivals.push(Arrival {
                         sequence,
-                        stamp_realtime_ns,
+                        stamp_realtime_ns: datagram.stamp_realtime_ns,
                     });
                 }
             }
@@ -146,24 +173,40 @@ fn is_idle(error: &io::Error) -> bool {
 }
 
 /// The probe's number when `frame` (Ethernet, IPv4 without options, UDP) is one.
-pub(crate) fn sequence_of(frame: &[u8]) -> Option<u32> {
+pub(crate) fn sequence_of(frame: &[u8]) -> Option<u64> {
     if frame.len() != FRAME_BYTES {
         return None;
     }
     payload_sequence(&frame[FRAME_BYTES - PAYLOAD_BYTES..])
 }
 
-fn payload_sequence(payload: &[u8]) -> Option<u32> {
+fn payload_sequence(payload: &[u8]) -> Option<u64> {
     let number = payload.strip_prefix(MAGIC)?;
-    Some(u32::from_be_bytes(number.try_into().ok()?))
+    Some(u64::from_be_bytes(number.try_into().ok()?))
 }
 
-/// RFC 862's discard would answer nothing either, but a port of our own cannot be mistaken.
+/// Phase and number in one, so that a late probe of an earlier phase is not taken for a new one.
+fn key(phase: u32, number: u32) -> u64 {
+    u64::from(phase) << 32 | u64::from(number)
+}
+
+/// The time between probes on a path of that rate: 5 ms, and no more than a thousandth of the rate.
+pub(crate) fn interval(rate: Option<Rate>) -> StdDuration {
+    let wire_bytes = u64::from(wire::train::wire_bytes(FRAME_WIRE));
+    let at_most = rate.map_or(0, |r| {
+        wire_bytes * 8 * 1_000 * 1_000_000_000 / r.as_bits_per_second().max(1)
+    });
+    INTERVAL.max(StdDuration::from_nanos(at_most))
+}
+
+/// A port of our own cannot be mistaken for anybody's service.
 const PORT: u16 = 5211;
 const MAGIC: &[u8; 16] = b"goodput-probe-v1";
-const PAYLOAD_BYTES: usize = MAGIC.len() + 4;
+const PAYLOAD_BYTES: usize = MAGIC.len() + 8;
 const FRAME_BYTES: usize = 14 + 20 + 8 + PAYLOAD_BYTES;
-/// 200 probes a second: 20 samples above the 99th percentile in 10 s, 0.02 % of a gigabit.
+const FRAME_WIRE: u32 = 14 + 20 + 8 + 24;
+const _: () = assert!(FRAME_BYTES == FRAME_WIRE as usize);
+/// 200 probes a second: 20 samples above the 99th percentile in 10 s, 0.014 % of a gigabit.
 const INTERVAL: StdDuration = StdDuration::from_millis(5);
 const READ_TIMEOUT: StdDuration = StdDuration::from_millis(50);
 const PROBES_MAX: usize = 1 << 20;
@@ -173,11 +216,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn probes_take_a_thousandth_of_a_slow_path_at_most() {
+        let ms = |rate: &str| interval(rate.parse().ok()).as_millis();
+        assert_eq!(ms("1Gb/s"), 5);
+        // 90 bytes on the wire are 720 bits.
+        assert_eq!(ms("1Mb/s"), 720);
+        assert_eq!(interval(None).as_millis(), 5);
+    }
+
+    #[test]
     fn only_a_whole_probe_frame_is_taken_for_one() {
         let mut frame = vec![0_u8; FRAME_BYTES];
         assert_eq!(sequence_of(&frame), None);
         frame[42..58].copy_from_slice(MAGIC);
-        frame[58..62].copy_from_slice(&7_u32.to_be_bytes());
+        frame[58..66].copy_from_slice(&key(0, 7).to_be_bytes());
         assert_eq!(sequence_of(&frame), Some(7));
         assert_eq!(sequence_of(&frame[1..]), None);
         frame.push(0);

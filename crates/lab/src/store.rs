@@ -108,6 +108,11 @@ impl FrameStore {
             self.slots.pop_front();
             self.base += 1;
         }
+        // A newest frame that the path dropped whole need not wait for its elders.
+        while let Some(newest) = self.slots.back().filter(|s| s.segments_left == 0) {
+            self.head = newest.start;
+            self.slots.pop_back();
+        }
     }
 
     /// Bytes set aside.
@@ -186,6 +191,19 @@ mod tests {
         store.release(handles[1], 1);
         assert_eq!(store.frames(), 3);
         store.release(handles[0], 1);
+        assert_eq!(store.frames(), 1);
+    }
+
+    #[test]
+    fn a_newest_frame_dropped_whole_gives_its_room_back_at_once() {
+        let mut store = FrameStore::new(1_000, FRAME_MAX);
+        let kept = put(&mut store, 50, 1).unwrap();
+        for fill in 2..100 {
+            let dropped = put(&mut store, 100, fill).expect("room, since the others were dropped");
+            store.release(dropped, 1);
+        }
+        let (_, range) = store.frame(kept);
+        assert!(store.memory()[range].iter().all(|&b| b == 1));
         assert_eq!(store.frames(), 1);
     }
 

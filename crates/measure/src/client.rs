@@ -45,6 +45,8 @@ pub struct Client {
     local: Option<SocketAddr>,
     /// None after a failure that left the connection in an unknown state.
     control: Option<Control>,
+    /// Measured since the last transfer.
+    idle: Option<IdleRtt>,
 }
 
 impl Client {
@@ -120,6 +122,7 @@ impl Client {
             near,
             local,
             control: Some(control),
+            idle: None,
         })
     }
 
@@ -153,6 +156,17 @@ impl Client {
         self.idle_rtt_until(&Stop::new())
     }
 
+    /// The same, given up when `stop` is raised. The next transfer takes this result as its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::idle_rtt`], and [`MeasureError::Interrupted`].
+    pub fn idle_rtt_until(&mut self, stop: &Stop) -> Result<IdleRtt, MeasureError> {
+        let idle = self.ping_until(stop)?;
+        self.idle = Some(idle.clone());
+        Ok(idle)
+    }
+
     /// Runs one transfer. `progress` is called every 200 ms or so. When `stop` is raised, the
     /// transfer ends and what was measured so far comes back as an interrupted outcome.
     ///
@@ -167,7 +181,10 @@ impl Client {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Outcome, MeasureError> {
         config.check()?;
-        let idle_rtt = self.idle_rtt_until(stop)?;
+        let idle_rtt = match self.idle.take() {
+            Some(measured) => measured,
+            None => self.ping_until(stop)?,
+        };
         let mut control = self.take_control()?;
         let outcome = self.transfer(&mut control, config, idle_rtt, stop, progress);
         // Only after these is the connection between two messages for certain.
@@ -181,7 +198,7 @@ impl Client {
         outcome
     }
 
-    fn idle_rtt_until(&mut self, stop: &Stop) -> Result<IdleRtt, MeasureError> {
+    fn ping_until(&mut self, stop: &Stop) -> Result<IdleRtt, MeasureError> {
         if stop.is_stopped() {
             return Err(MeasureError::Interrupted);
         }

@@ -47,6 +47,8 @@ pub struct HostFacts {
     pub congestion_control: Option<String>,
     /// Congestion controls that the kernel has.
     pub congestion_available: Vec<String>,
+    /// Those of them that this process may choose.
+    pub congestion_allowed: Vec<String>,
     /// Largest packet on the route to the peer.
     pub path_mtu_bytes: Option<u32>,
     /// The interface that has the connection's local address.
@@ -84,6 +86,7 @@ impl HostFacts {
             wmem_max_bytes: size("net.core.wmem_max"),
             congestion_control: host::congestion_default(),
             congestion_available: host::congestion_available(),
+            congestion_allowed: host::congestion_choosable(),
             path_mtu_bytes: None,
             interface: local
                 .and_then(host::interface_with)
@@ -111,9 +114,11 @@ impl HostFacts {
         for text in texts.into_iter().chain(self.congestion_control.as_mut()) {
             *text = clean(text);
         }
-        self.congestion_available.truncate(32);
-        for text in &mut self.congestion_available {
-            *text = clean(text);
+        for names in [&mut self.congestion_available, &mut self.congestion_allowed] {
+            names.truncate(32);
+            for text in names {
+                *text = clean(text);
+            }
         }
         if let Some(interface) = &mut self.interface {
             interface.name = clean(&interface.name);

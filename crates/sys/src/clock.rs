@@ -1,7 +1,7 @@
 //! Clocks: monotonic for schedules, real time for kernel stamps, and the offset between them.
 //!
 //! Kernel packet stamps are CLOCK_REALTIME; the lab's schedule is CLOCK_MONOTONIC. The offset moves
-//! when the real-time clock is slewed (up to 500 ppm) or stepped, so it is read again every so often
+//! when somebody steps the real-time clock (NTP slews both alike), so it is read again every so often
 //! (see [`RealtimeOffset`]).
 //!
 //! Source: clock_gettime(2), time_namespaces(7).

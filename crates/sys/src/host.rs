@@ -15,6 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use units::Bytes;
 
 /// One network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +70,14 @@ pub fn cpus_online() -> u32 {
         .unwrap_or(1)
 }
 
+/// Memory that programs can still have (MemAvailable of proc_meminfo(5)).
+pub fn memory_available() -> Option<Bytes> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(Bytes::new(kib.saturating_mul(1024)))
+}
+
 /// Load average over one minute, times 100.
 pub fn load_1min_percent() -> Option<u32> {
     load_percent_of(&fs::read_to_string("/proc/loadavg").ok()?)
@@ -93,6 +102,20 @@ pub fn tcp_mem_triplet(name: &str) -> Option<[u64; 3]> {
 /// Congestion controls that the kernel has loaded or built in.
 pub fn congestion_available() -> Vec<String> {
     words_of("net.ipv4.tcp_available_congestion_control")
+}
+
+/// Congestion controls that a socket of this process may choose: all that the kernel has with
+/// CAP_NET_ADMIN, else those allowed to everyone (tcp(7), TCP_CONGESTION).
+pub fn congestion_choosable() -> Vec<String> {
+    let privileged = rustix::thread::capabilities(None).is_ok_and(|sets| {
+        sets.effective
+            .contains(rustix::thread::CapabilitySet::NET_ADMIN)
+    });
+    if privileged {
+        congestion_available()
+    } else {
+        congestion_allowed()
+    }
 }
 
 /// Congestion controls that need no privilege.

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::ptr;
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
@@ -85,10 +86,16 @@ impl NetNs {
     pub fn place<'c>(&self, command: &'c mut Command) -> io::Result<&'c mut Command> {
         let fd = self.fd.try_clone()?;
         let parent = rustix::process::getpid();
+        let no_signals = crate::signal::none();
         // SAFETY: the closure runs between fork and exec and makes only the async-signal-safe
-        // system calls setns, prctl and getppid; it owns its descriptor and allocates nothing.
+        // system calls sigprocmask, setns, prctl and getppid; it owns its descriptor and allocates nothing.
         unsafe {
             Ok(command.pre_exec(move || {
+                // Ours are blocked so that one thread can wait for them; a program is to heed them.
+                if libc::sigprocmask(libc::SIG_SETMASK, &raw const no_signals, ptr::null_mut()) != 0
+                {
+                    return Err(io::Error::last_os_error());
+                }
                 if libc::setns(fd.as_raw_fd(), libc::CLONE_NEWNET) != 0 {
                     return Err(io::Error::last_os_error());
                 }

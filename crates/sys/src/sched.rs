@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use units::Duration;
@@ -45,12 +45,11 @@ pub fn prefer_this_thread() {
 ///
 /// # Errors
 /// As ppoll(2), except that an interruption by a signal is `Ok(false)`.
-pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<bool> {
-    let mut polls = [const { None }; 4];
-    for (slot, fd) in polls.iter_mut().zip(fds) {
-        *slot = Some(PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
-    }
-    let mut polls: Vec<PollFd<'_>> = polls.into_iter().flatten().collect();
+pub fn wait_readable<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    timeout: Duration,
+) -> io::Result<bool> {
+    let mut polls = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let ns = timeout.as_ns();
     let timeout = Timespec {
         tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),

@@ -61,14 +61,30 @@ impl Interrupt {
     }
 }
 
-fn interrupts() -> libc::sigset_t {
+/// The empty set.
+pub(crate) fn none() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set; sigaddset takes valid signal numbers.
+    // SAFETY: sigemptyset initialises the set.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            libc::sigaddset(set.as_mut_ptr(), signal);
-        }
         set.assume_init()
     }
+}
+
+/// The signals that ask for an end, but for those that whoever started us told us to ignore (nohup,
+/// a shell's `&`): a blocked signal is never ignored, so waiting for them would undo that.
+fn interrupts() -> libc::sigset_t {
+    let mut set = none();
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: sigaction with no new action only fills in the old one; sigaddset takes a valid
+        // signal number and an initialised set.
+        unsafe {
+            let known = libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) == 0;
+            if !known || action.assume_init().sa_sigaction != libc::SIG_IGN {
+                libc::sigaddset(&raw mut set, signal);
+            }
+        }
+    }
+    set
 }
