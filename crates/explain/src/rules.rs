@@ -73,7 +73,7 @@ fn clock_lines(case: &Case<'_>) -> Vec<String> {
         text::percent(shares.network),
         text::percent(shares.application),
     )];
-    if facts.starved > 0.0 {
+    if facts.starved * shares.network > MOVED_WORTH_SAYING {
         let gained = facts
             .attributed
             .is_some_and(|a| a.send_buffer > shares.send_buffer);
@@ -86,6 +86,9 @@ fn clock_lines(case: &Case<'_>) -> Vec<String> {
     }
     lines
 }
+
+/// Less moved time than this changes no number that a reader sees; chosen.
+const MOVED_WORTH_SAYING: f64 = 0.01;
 
 /// From this weight on a finding spares the reader "nothing says why"; chosen.
 const EXPLAINS: f64 = 0.2;

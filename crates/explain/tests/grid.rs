@@ -443,6 +443,31 @@ fn a_healthy_path_gets_one_finding_and_no_remedy() {
 }
 
 #[test]
+fn with_both_clocks_running_the_smaller_window_names_the_cause() {
+    // 64 KiB each: a window of 39 kB, a send buffer of 59 kB; the kernel's clocks mix.
+    let both = small_windows()
+        .into_iter()
+        .find(|s| s.name == "both buffers small")
+        .unwrap();
+    let cause = |receive: f64, send: f64, sender: &explain::HostConfig| {
+        let scenario = Scenario {
+            shares: [0.0, receive, send, 0.0],
+            sender: sender.clone(),
+            ..both.clone()
+        };
+        diagnose(&scenario.evidence()).findings[0].cause
+    };
+    for (receive, send) in [(0.9, 0.1), (0.5, 0.5), (0.1, 0.9)] {
+        assert_eq!(cause(receive, send, &both.sender), Cause::ReceiveWindow);
+    }
+    // A send buffer of 16 KiB is the smaller one.
+    let tiny = host(64 << 20, 16_384);
+    assert_eq!(cause(0.9, 0.1, &tiny), Cause::SendBuffer);
+    // A clock that did not run cannot name a cause.
+    assert_eq!(cause(0.0, 1.0, &both.sender), Cause::SendBuffer);
+}
+
+#[test]
 fn a_path_beyond_the_largest_window_is_told_to_use_streams() {
     let long = Scenario {
         bottleneck: Some("100Gb/s"),

@@ -11,17 +11,14 @@ use crate::facts::Range;
 use crate::finding::{Cause, Finding, Remedy, RemedyHost, Setting};
 use crate::remedy::{Buffer, Change, STREAMS_WITHOUT_RATE, streams_for, streams_rate};
 use crate::rules::{Case, application, clock_lines};
+use crate::shares::Shares;
 use crate::text;
 
 /// A window below the path's size.
 pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
     let shares = case.facts.attributed?;
     let share = shares.window();
-    let main = if shares.send_buffer > shares.receive_window {
-        Buffer::Send
-    } else {
-        Buffer::Receive
-    };
+    let main = main_buffer(case, shares);
     if share < SHARE_MIN || (main == Buffer::Receive && application::reads_slowly(case)) {
         return None;
     }
@@ -47,6 +44,22 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
         evidence,
         remedy: Some(remedy),
     })
+}
+
+/// Which of the two limits. The smaller window does where both clocks ran: a writer that waits for
+/// its buffer while the peer's window is full is booked as send-buffer-limited, since that clock has
+/// the higher priority (net/ipv4/tcp_output.c, tcp_chrono_start), though the window holds it back.
+fn main_buffer(case: &Case<'_>, shares: Shares) -> Buffer {
+    let both = shares.send_buffer.min(shares.receive_window) >= BOTH_MIN;
+    let windows = (
+        case.window(Buffer::Send),
+        effective_window(case, Buffer::Receive),
+    );
+    let send = match windows {
+        (Some(send), Some(receive)) if both => send < receive,
+        _ => shares.send_buffer > shares.receive_window,
+    };
+    if send { Buffer::Send } else { Buffer::Receive }
 }
 
 /// Why a window stays within the 16 bits of its field.
@@ -267,6 +280,9 @@ fn upper_first(text: &mut str) {
         first.make_ascii_uppercase();
     }
 }
+
+/// A clock that ran for less is noise; chosen.
+const BOTH_MIN: f64 = 0.02;
 
 /// Below this share of the time a window limit is noise: one jiffy in 80 ms.
 const SHARE_MIN: f64 = 0.05;
