@@ -449,7 +449,7 @@ fn with_both_clocks_running_the_smaller_window_names_the_cause() {
         .into_iter()
         .find(|s| s.name == "both buffers small")
         .unwrap();
-    let cause = |receive: f64, send: f64, sender: &explain::HostConfig| {
+    let cause = |receive: f64, send: f64, sender: &HostConfig| {
         let scenario = Scenario {
             shares: [0.0, receive, send, 0.0],
             sender: sender.clone(),
