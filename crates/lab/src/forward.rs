@@ -134,7 +134,7 @@ impl Forwarder {
             batch: SendBatch::new(BATCH_FRAMES),
             offset: RealtimeOffset::read(),
             offset_read_at: clock::monotonic(),
-            probes: Vec::with_capacity(PROBES_MAX),
+            probes: Vec::new(),
             cpu_at_reset: Duration::ZERO,
             receive_interval,
             received_at: Instant::ZERO,
@@ -230,7 +230,8 @@ impl Forwarder {
         let _ = (self.near.statistics(), self.far.statistics());
         self.forward.counts = DirectionCounts::default();
         self.backward.counts = DirectionCounts::default();
-        self.probes.clear();
+        // A report took the last phase's; the data path is not to allocate in the next.
+        self.probes = Vec::with_capacity(PROBES_PREALLOCATED);
         self.cpu_at_reset = clock::thread_cpu();
     }
 
@@ -519,5 +520,7 @@ const RECEIVE_INTERVAL_MAX: Duration = Duration::from_us(100);
 const OFFSET_AGE_MAX: Duration = Duration::from_ms(50);
 /// Receive stamps older than this are not believed.
 const STAMP_AGE_MAX: Duration = Duration::from_s(5);
+/// Probes of three minutes; a longer phase grows the list once in a while.
+const PROBES_PREALLOCATED: usize = 1 << 16;
 /// Probes remembered in a phase: over an hour at 200/s both ways would be 1.4 M.
 const PROBES_MAX: usize = 1 << 20;

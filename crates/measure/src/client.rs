@@ -261,7 +261,8 @@ impl Client {
                 .control
                 .send(&Message::Stop, in_time(GRACE), &Stop::new());
             asked.map_err(|_| MeasureError::Interrupted)?;
-            waited.limit = GRACE;
+            // The far end's word takes a round trip at least.
+            waited.limit = GRACE.max(idle_rtt.min.saturating_mul(4)).min(GRACE_MAX);
         }
         let ours = engine.finish();
         let theirs = waited.result(config.streams, ending == Ending::Interrupted)?;
@@ -649,6 +650,7 @@ const DURING: &str = "during the transfer";
 const SILENCE: Duration = Duration::from_s(10);
 /// How long a stopped client waits for the far end's half of the result.
 const GRACE: Duration = Duration::from_s(1);
+const GRACE_MAX: Duration = Duration::from_s(10);
 const PINGS: u32 = 10;
 /// Ten pings over a satellite are not worth more.
 const PINGS_TIME: Duration = Duration::from_s(3);

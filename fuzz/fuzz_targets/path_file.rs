@@ -1,0 +1,18 @@
+//! Any text as a path file: refused with a line of the file, or a path whose memory is bounded.
+
+#![no_main]
+
+use std::path::Path;
+
+use lab::path::{MEMORY_MAX, PathError, PathFile};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match PathFile::parse(Path::new("fuzz.toml"), text) {
+        Ok(path) => assert!(path.memory_bytes() <= MEMORY_MAX),
+        Err(PathError::Refused { line, .. }) => {
+            assert!(line >= 1 && line <= text.lines().count().max(1) + 1);
+        }
+        Err(other) => panic!("{other}"),
+    }
+});
