@@ -141,6 +141,14 @@ pub fn predict(setup: &Setup<'_>) -> Prediction {
     // The first of equals: a window that just fits the path is still what sets the rate.
     let smallest = candidates.into_iter().flatten().min_by_key(|c| c.rate);
     match smallest {
+        Some(c) if c.rate > FASTEST_LINK => Prediction {
+            rate: None,
+            limit: Limit::Unknown,
+            formula: format!(
+                "buffers hold more in {} than any link carries; the path's rate is not known",
+                setup.idle_rtt
+            ),
+        },
         Some(c) => Prediction {
             rate: Some(c.rate),
             limit: c.limit,
@@ -153,6 +161,9 @@ pub fn predict(setup: &Setup<'_>) -> Prediction {
         },
     }
 }
+
+/// IEEE 802.3dj, the fastest Ethernet there is: a prediction above it says nothing.
+const FASTEST_LINK: Rate = Rate::from_bits_per_second(1_600_000_000_000);
 
 /// Largest size that the send buffer may take.
 pub(crate) fn send_buffer(host: &HostConfig) -> Option<Bytes> {
@@ -357,6 +368,21 @@ mod tests {
         let found = of(&large, &fixed, &gigabit());
         assert_eq!(found.limit, Limit::ReceiveWindow);
         assert_eq!(found.rate.unwrap().to_string(), "24.05 Mb/s");
+    }
+
+    #[test]
+    fn nothing_is_predicted_above_the_fastest_link() {
+        let large = host(1 << 26, 1 << 26);
+        let nothing = PathKnowledge::default();
+        let loopback = |us| {
+            predict(&Setup {
+                idle_rtt: Duration::from_us(us),
+                ..setup(&large, &large, &nothing)
+            })
+        };
+        // 40.27 MB in 201 us are 1.6025 Tb/s, in 202 us 1.5946 Tb/s.
+        assert_eq!(loopback(201).rate, None);
+        assert!(loopback(202).rate.is_some());
     }
 
     #[test]

@@ -366,7 +366,7 @@ fn a_window_remedy_raises_both_buffers_when_both_are_too_small() {
         # on the near host; the second line is for applications that set SO_SNDBUF
         net.ipv4.tcp_wmem = 4096 16384 25165824
         net.core.wmem_max = 25165824
-        flags: --streams 128
+        flags: --streams 128   # about 390.4 Mb/s
         Sysctl { host: Receiver, name: "net.ipv4.tcp_rmem", value: "4096 131072 37748736" }
         Sysctl { host: Sender, name: "net.ipv4.tcp_wmem", value: "4096 16384 25165824" }
         predicted 941.5 Mb/s: TCP payload of 1 Gb/s on the wire = 941.5 Mb/s
@@ -468,6 +468,32 @@ fn with_both_clocks_running_the_smaller_window_names_the_cause() {
 }
 
 #[test]
+fn a_window_that_would_carry_more_than_the_path_is_not_blamed() {
+    // 4 MiB of send buffer are 3.77 MB in flight: 1.5 Gb/s at 20 ms, above the gigabit.
+    let slow = Scenario {
+        shares: [0.0, 0.0, 0.6, 0.4],
+        goodput: "688Mb/s",
+        idle_rtt_us: 20_000,
+        rtt_us: [20_100, 20_200],
+        sender: host(64 << 20, 4 << 20),
+        ..Scenario::default()
+    };
+    let causes = |s: &Scenario| -> Vec<Cause> {
+        diagnose(&s.evidence())
+            .findings
+            .iter()
+            .map(|f| f.cause)
+            .collect()
+    };
+    assert!(!causes(&slow).contains(&Cause::SendBuffer));
+    let short_of_it = Scenario {
+        sender: host(64 << 20, 2 << 20),
+        ..slow
+    };
+    assert!(causes(&short_of_it).contains(&Cause::SendBuffer));
+}
+
+#[test]
 fn a_path_beyond_the_largest_window_is_told_to_use_streams() {
     let long = Scenario {
         bottleneck: Some("100Gb/s"),
@@ -499,7 +525,7 @@ fn time_that_was_moved_to_the_send_buffer_is_said_to_be() {
         # on the near host; the second line is for applications that set SO_SNDBUF
         net.ipv4.tcp_wmem = 4096 16384 25165824
         net.core.wmem_max = 25165824
-        flags: --streams 128
+        flags: --streams 128   # about 537.6 Mb/s
         Sysctl { host: Sender, name: "net.ipv4.tcp_wmem", value: "4096 16384 25165824" }
         predicted 941.5 Mb/s: TCP payload of 1 Gb/s on the wire = 941.5 Mb/s
         cost: up to 24 MiB of memory a connection, taken only as it is needed

@@ -46,9 +46,12 @@ pub(crate) enum Verb {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
+    /// Print the manual page of the command or of one verb
     #[command(after_help = MAN_EXAMPLES)]
-    Man,
+    Man {
+        /// The verb, such as doctor
+        verb: Option<String>,
+    },
 }
 
 /// What every verb that measures takes.

@@ -63,14 +63,30 @@ fn run(cli: &Cli) -> Verdict {
             context::print(&String::from_utf8_lossy(&text))?;
             Ok(failure::DONE)
         }
-        Verb::Man => {
+        Verb::Man { verb } => {
             let mut text = Vec::new();
-            clap_mangen::Man::new(Cli::command())
+            clap_mangen::Man::new(manual_of(verb.as_deref())?)
                 .render(&mut text)
                 .map_err(Failure::here)?;
             context::print(&String::from_utf8_lossy(&text))?;
             Ok(failure::DONE)
         }
+    }
+}
+
+/// The whole command, or one verb's under the name that its manual page has.
+fn manual_of(verb: Option<&str>) -> Result<clap::Command, Failure> {
+    let mut whole = Cli::command();
+    whole.build();
+    let Some(verb) = verb else { return Ok(whole) };
+    match whole.find_subcommand(verb) {
+        Some(found) => Ok(found
+            .clone()
+            .name(format!("goodput-{verb}"))
+            .version(env!("CARGO_PKG_VERSION"))),
+        None => Err(Failure::usage(anyhow::anyhow!(
+            "there is no verb '{verb}'; see goodput --help"
+        ))),
     }
 }
 

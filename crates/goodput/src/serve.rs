@@ -11,6 +11,12 @@ use crate::failure::{self, Failure, Verdict};
 /// Serves until asked to stop.
 pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
     let address = address(&args.listen)?;
+    if args.silence < SILENCE_MIN {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--silence {}: expected at least {SILENCE_MIN}, or every client would be dropped",
+            args.silence
+        )));
+    }
     let limits = Limits {
         sessions: args.clients,
         silence: args.silence,
@@ -18,7 +24,9 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
     };
     let server = Server::bind(address, limits)?;
     let local = server.local_addr();
-    context::note(format_args!("serving on {local}; Ctrl-C ends it"));
+    context::note(format_args!(
+        "serving on {local}; Ctrl-C or SIGTERM ends it"
+    ));
     if local.ip().is_loopback() {
         context::note("only this machine can reach it: say --listen 0.0.0.0 for other machines");
     } else {
@@ -31,6 +39,9 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
     // Being told to stop is how serving ends.
     Ok(failure::DONE)
 }
+
+/// Above the round trip of any path.
+const SILENCE_MIN: units::Duration = units::Duration::from_s(1);
 
 fn address(typed: &str) -> Result<SocketAddr, Failure> {
     if let Ok(address) = typed.parse::<SocketAddr>() {

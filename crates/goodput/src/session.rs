@@ -50,6 +50,12 @@ pub(crate) struct Measured {
     pub(crate) observers: Vec<Observer>,
 }
 
+/// What is known before the first byte.
+struct Before {
+    path: PathKnowledge,
+    loss: Option<f64>,
+}
+
 /// What the client's thread brings back.
 struct Transfer {
     outcome: Outcome,
@@ -73,6 +79,14 @@ impl Site {
         }
     }
 
+    /// Random loss that is known before measuring.
+    fn known_loss(&self, direction: Direction) -> Option<f64> {
+        let Self::Lab { path, .. } = self else {
+            return None;
+        };
+        Some(path.direction(direction == Direction::Up).loss).filter(|&loss| loss > 0.0)
+    }
+
     /// Measures once.
     pub(crate) fn measure(
         &self,
@@ -83,15 +97,18 @@ impl Site {
     ) -> Result<Measured, Failure> {
         let bar = progress_bar(name);
         let mut progress = |p: Progress| show(&bar, &p);
-        let knowledge = self.knowledge(config.direction);
+        let before = Before {
+            path: self.knowledge(config.direction),
+            loss: self.known_loss(config.direction),
+        };
         let made = match self {
             Self::Lab { lab, .. } => {
                 let phase = lab.begin_phase()?;
-                let transfer = in_lab(lab, config, &knowledge, stop, &mut progress);
+                let transfer = in_lab(lab, config, &before, stop, &mut progress);
                 judged(transfer, phase.finish(), stop)
             }
             Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
-                .and_then(|client| transfer(client, config, &knowledge, stop, &mut progress))
+                .and_then(|client| transfer(client, config, &before, stop, &mut progress))
                 .map(|t| (t, None))
                 .map_err(Failure::from),
         };
@@ -107,7 +124,7 @@ impl Site {
             }
             _ => Vec::new(),
         };
-        let diagnosis = explain::diagnose(&evidence(&transfer, knowledge, trusted));
+        let diagnosis = explain::diagnose(&evidence(&transfer, before.path, trusted));
         let Transfer {
             outcome,
             near,
@@ -171,7 +188,7 @@ impl Drop for StopOnDrop {
 fn in_lab(
     lab: &Lab,
     config: &Config,
-    knowledge: &PathKnowledge,
+    before: &Before,
     stop: &Stop,
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Transfer, Failure> {
@@ -200,7 +217,7 @@ fn in_lab(
                 .near()
                 .run(|| {
                     let client = Client::connect_addr_until(address, CONNECT_TIMEOUT, stop)?;
-                    transfer(client, config, knowledge, stop, progress)
+                    transfer(client, config, before, stop, progress)
                 })
                 .map_err(Failure::from)
                 .and_then(|r: Result<Transfer, MeasureError>| r.map_err(Failure::from)),
@@ -220,7 +237,7 @@ fn in_lab(
 fn transfer(
     mut client: Client,
     config: &Config,
-    knowledge: &PathKnowledge,
+    before: &Before,
     stop: &Stop,
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Transfer, MeasureError> {
@@ -231,11 +248,11 @@ fn transfer(
     let prediction = explain::predict(&explain::Setup {
         sender: &sender,
         receiver: &receiver,
-        path: knowledge,
+        path: &before.path,
         idle_rtt: idle.min,
         streams: u32::from(config.streams),
         buffers: BufferModel::default(),
-        loss_rate: None,
+        loss_rate: before.loss,
     });
     tracing::info!(
         "idle round trip {}, prediction {}",

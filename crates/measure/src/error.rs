@@ -230,7 +230,9 @@ fn congestion_text(end: End, name: &str, permitted: bool, available: &[String]) 
 
 fn bind_hint(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::AddrInUse => "another server has the port: stop it or take another --port",
+        io::ErrorKind::AddrInUse => {
+            "another server has the port: stop it or choose another with --listen ADDRESS:PORT"
+        }
         io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
         io::ErrorKind::AddrNotAvailable => "this host does not have that address (see ip addr)",
         _ => "try another address or port",

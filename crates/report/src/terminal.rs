@@ -187,6 +187,8 @@ impl Page {
             let role = text::plain(&remedy.host);
             let place = match (role.as_str(), host) {
                 ("both", _) => "on both hosts".to_owned(),
+                // Mended in the network; what a host can do meanwhile is the sender's.
+                ("network", _) => "on the sending host".to_owned(),
                 (_, Some(host)) => format!("on the {role} host, {}", text::plain(&host.name)),
                 _ => format!("on the {role} host"),
             };
@@ -200,7 +202,11 @@ impl Page {
             put!(self.out, "    {}\n", text::plain(line));
         }
         if !remedy.flags.is_empty() {
-            self.wrapped("  ", "or without privileges, with these flags:", Ink::Dim);
+            let lead = match remedy.flags.len() {
+                1 => "or without privileges, with:",
+                _ => "or without privileges, with one of:",
+            };
+            self.wrapped("  ", lead, Ink::Dim);
         }
         for line in remedy.flags.iter().take(SETTINGS_MAX) {
             put!(self.out, "    {}\n", text::plain(line));

@@ -24,6 +24,15 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
     }
     let window = effective_window(case, main);
     let model = window.and_then(|w| case.window_rate(w));
+    // A window that would carry more than the path does cannot be what holds the transfer.
+    if case
+        .facts
+        .achievable
+        .zip(model)
+        .is_some_and(|(path, m)| m >= path)
+    {
+        return None;
+    }
     let fit = model.map(|m| agreement(case.facts.goodput, m));
     let confidence = data(case.facts.intervals) * ramp(share, SHARE_MIN, 0.5) * with_model(fit);
     let unscaled = (main == Buffer::Receive).then(|| unscaled(case)).flatten();
@@ -250,10 +259,10 @@ fn stream_flags(case: &Case<'_>) -> Vec<String> {
     let Some(wanted) = case.facts.achievable else {
         return vec![format!("--streams {STREAMS_WITHOUT_RATE}")];
     };
-    vec![format!(
-        "--streams {}",
-        streams_for(wanted, case.facts.goodput_per_stream)
-    )]
+    let each = case.facts.goodput_per_stream;
+    let streams = streams_for(wanted, each);
+    let rate = streams_rate(streams, each, Some(wanted));
+    vec![format!("--streams {streams}   # about {rate}")]
 }
 
 fn cost(change: &Change, host: RemedyHost) -> String {

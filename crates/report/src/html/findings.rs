@@ -41,11 +41,16 @@ fn card(out: &mut String, run: &Run, remedy: &RemedyRecord) {
     }
     if !remedy.flags.is_empty() {
         let lead = if remedy.sysctl.is_empty() {
-            "With these"
+            "With"
         } else {
-            "Or without privileges, with these"
+            "Or without privileges, with"
         };
-        put!(out, "<p>{lead} flags</p>\n");
+        let these = if remedy.flags.len() == 1 {
+            ""
+        } else {
+            " one of"
+        };
+        put!(out, "<p>{lead}{these}</p>\n");
         block(out, &remedy.flags);
     }
     out.push_str("<dl class=\"facts\">");
@@ -87,7 +92,7 @@ fn place(run: &Run, role: &str) -> String {
     match (role, named) {
         ("", _) => "Lines to put ".to_owned(),
         ("both", _) => "On both hosts, ".to_owned(),
-        ("network", _) => "In the network, ".to_owned(),
+        ("network", _) => "On the sending host, ".to_owned(),
         (_, Some(host)) => format!("On the {} host ({}), ", shown(role), shown(&host.name)),
         _ => format!("On the {} host, ", shown(role)),
     }
