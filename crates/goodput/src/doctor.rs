@@ -184,7 +184,8 @@ impl Doctor<'_> {
         let stop = &self.context.stop;
         let observe = self.plan.args.observer == Some(ObserverArg::Iperf3);
         let mut measured = self.measure(site, name, observe)?;
-        for _ in 0..LAB_RETRIES {
+        let mut attempts = 1;
+        while attempts <= LAB_RETRIES {
             let Some(certificate) = measured.certificate.as_ref().filter(|c| !c.trusted()) else {
                 break;
             };
@@ -196,6 +197,7 @@ impl Doctor<'_> {
                 certificate.problems.join("; ")
             ));
             measured = self.measure(site, name, observe)?;
+            attempts += 1;
         }
         for sample in record::samples(name, &measured.outcome) {
             folder.append_sample(&sample)?;
@@ -205,9 +207,10 @@ impl Doctor<'_> {
             self.run.hosts = record::hosts(site, &measured);
             self.run.path = Some(record::path(site, &measured));
         }
-        self.run
-            .phases
-            .push(record::phase(name, settings, &measured));
+        self.run.phases.push(Phase {
+            attempts,
+            ..record::phase(name, settings, &measured)
+        });
         self.findings
             .extend(record::findings(name, &measured.diagnosis));
         folder.write(&self.run, &self.findings)?;

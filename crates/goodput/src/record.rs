@@ -171,6 +171,7 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
         });
     Phase {
         name: name.to_owned(),
+        attempts: 1,
         settings: settings.to_vec(),
         direction: match config.direction {
             Direction::Up => "up".to_owned(),

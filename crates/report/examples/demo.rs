@@ -192,6 +192,7 @@ fn path_facts() -> PathFacts {
 
 fn phase_before() -> Phase {
     Phase {
+        attempts: 1,
         name: "before".to_owned(),
         settings: vec!["net.ipv4.tcp_rmem = 4096 65536 65536".to_owned()],
         direction: "up".to_owned(),

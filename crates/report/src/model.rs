@@ -138,6 +138,8 @@ pub struct PathFacts {
 pub struct Phase {
     /// `before` or `after`.
     pub name: String,
+    /// Times it was measured: 2 when the lab fell behind the first time. Only the last one is kept.
+    pub attempts: u32,
     /// What was set for this phase, ready to read: `net.ipv4.tcp_rmem = 4096 65536 65536`.
     pub settings: Vec<String>,
     /// `up` (near sends) or `down`.
