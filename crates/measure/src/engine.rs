@@ -78,9 +78,9 @@ impl Engine {
     ) -> io::Result<Self> {
         for socket in &sockets {
             socket.set_nonblocking(false)?;
-            // No timeout for writers: one that is shorter than the round trip makes Linux (6.18) let
-            // a connection exceed its send buffer many times over, and the measurement would no
-            // longer be what an ordinary program gets. Shutting the socket down wakes them instead.
+            // No timeout for writers: shutting the socket down wakes them at the end, so a write is
+            // an ordinary program's. (Linux 6.18 lets a blocked writer past a 64 KiB send buffer
+            // now and then, with and without a timeout; see docs/guide/limits.md, send buffer.)
             socket.set_write_timeout(None)?;
             socket.set_read_timeout(Some(TICK.to_std()))?;
         }
