@@ -11,11 +11,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arp;
 mod bytes;
 pub mod checksum;
+pub mod classify;
 pub mod ethernet;
+pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
+pub mod pcapng;
+pub mod rewrite;
 pub mod tcp;
 pub mod tcp_info;
 pub mod train;

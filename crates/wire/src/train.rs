@@ -140,25 +140,57 @@ impl SuperFrame {
         if saturating_u32(frame.len()) != self.frame_bytes {
             return Err(CutError::AnotherFrame);
         }
-        if count == 0 || u32::from(first) + u32::from(count) > u32::from(self.segments) {
-            return Err(CutError::NoSuchSegments);
-        }
-        if count == self.segments {
+        if count == self.segments && count > 0 && first == 0 {
             out.vnet = self.vnet;
             out.header_bytes = 0;
             out.payload = 0..frame.len();
             return Ok(());
         }
-        let header_bytes = usize::from(self.header_bytes);
-        let header = frame.get(..header_bytes).ok_or(CutError::AnotherFrame)?;
+        let header = frame.get(..usize::from(self.header_bytes).min(frame.len()));
+        self.cut_over(header.unwrap_or_default(), first, count, out)
+    }
+
+    /// As [`Self::cut`] where the headers were changed on the way: `header` is the beginning of the
+    /// frame as it is now, at least [`Self::header_len`] bytes of a frame of several segments and no
+    /// more than [`HEADER_BYTES_MAX`]; addresses and such may differ from the parsed frame's, lengths
+    /// may not. New headers are made even of the whole frame, so that they can be changed further.
+    ///
+    /// # Errors
+    /// [`CutError`]: the range does not lie within the segments, or `header` cannot be the frame's.
+    pub fn cut_over(
+        &self,
+        header: &[u8],
+        first: u16,
+        count: u16,
+        out: &mut CutBuf,
+    ) -> Result<(), CutError> {
+        if count == 0 || u32::from(first) + u32::from(count) > u32::from(self.segments) {
+            return Err(CutError::NoSuchSegments);
+        }
+        let frame_bytes = usize::try_from(self.frame_bytes).unwrap_or(usize::MAX);
+        let header_bytes = if count == self.segments {
+            header.len()
+        } else {
+            usize::from(self.header_bytes)
+        };
+        let header = header.get(..header_bytes).ok_or(CutError::AnotherFrame)?;
+        if header_bytes > frame_bytes {
+            return Err(CutError::AnotherFrame);
+        }
         let room = out
             .headers
             .get_mut(..header_bytes)
             .ok_or(CutError::AnotherFrame)?;
         room.copy_from_slice(header);
+        if count == self.segments {
+            out.vnet = self.vnet;
+            out.header_bytes = header_bytes;
+            out.payload = header_bytes..frame_bytes;
+            return Ok(());
+        }
         let segment = usize::from(self.vnet.gso_size);
         let start = header_bytes + usize::from(first) * segment;
-        let end = (start + usize::from(count) * segment).min(frame.len());
+        let end = (start + usize::from(count) * segment).min(frame_bytes);
         let piece = Piece {
             first,
             count,
@@ -169,6 +201,13 @@ impl SuperFrame {
         out.header_bytes = header_bytes;
         out.payload = start..end;
         Ok(())
+    }
+
+    /// Bytes at the beginning of a frame that are worth a copy when headers are to be changed.
+    pub fn changeable_bytes(&self) -> usize {
+        let frame = usize::try_from(self.frame_bytes).unwrap_or(usize::MAX);
+        let least = usize::from(self.header_bytes).max(CHANGEABLE_BYTES);
+        frame.min(least).min(HEADER_BYTES_MAX)
     }
 
     /// Segments that the wire would carry; at least one.
@@ -722,6 +761,8 @@ fn saturating_u32(value: usize) -> u32 {
 /// Longest headers that are cut. Eight VLAN tags, IPv4 and TCP with all options are 166 bytes; the
 /// rest is for IPv6 extension headers.
 pub const HEADER_BYTES_MAX: usize = 256;
+/// Ethernet with two tags, IPv6 with an extension, TCP with its options.
+const CHANGEABLE_BYTES: usize = 128;
 
 /// 2^64 over the golden ratio, made odd (Knuth, The Art of Computer Programming 3, section 6.4).
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
