@@ -57,6 +57,11 @@ impl RealtimeOffset {
         }
     }
 
+    /// Real time at a monotonic instant, nanoseconds since 1970.
+    pub const fn to_realtime(self, at: Instant) -> u64 {
+        self.offset_ns + at.as_ns()
+    }
+
     /// The monotonic instant of a real-time stamp.
     pub const fn to_monotonic(self, realtime_ns: u64) -> Instant {
         Instant::from_ns(realtime_ns.saturating_sub(self.offset_ns))

@@ -16,6 +16,7 @@ pub mod netns;
 pub mod packet;
 pub mod sched;
 pub mod signal;
+pub mod simd;
 pub mod stamp;
 pub mod tcp;
 pub mod terminal;

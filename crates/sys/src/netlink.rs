@@ -5,19 +5,22 @@
 //! Sources: rtnetlink(7), netlink(7), Linux drivers/net/veth.c.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
     NetlinkPayload,
 };
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::net::{AddressFamily as SocketFamily, SocketFlags, SocketType};
@@ -137,19 +140,29 @@ impl Netlink {
             .map(drop)
     }
 
-    /// Gives an interface an IPv4 address with its prefix.
+    /// Gives an interface an address with its prefix; an IPv6 address counts as checked for
+    /// duplicates.
     ///
     /// # Errors
     /// `EEXIST` when it has the address.
-    pub fn add_address(&mut self, name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+    pub fn add_address(
+        &mut self,
+        name: &str,
+        address: impl Into<IpAddr>,
+        prefix: u8,
+    ) -> io::Result<()> {
+        let address = address.into();
         let mut message = AddressMessage::default();
-        message.header.family = AddressFamily::Inet;
+        message.header.family = family(address);
         message.header.prefix_len = prefix;
         message.header.index = self.index_of(name)?;
         message.attributes = vec![
-            AddressAttribute::Local(IpAddr::V4(address)),
-            AddressAttribute::Address(IpAddr::V4(address)),
+            AddressAttribute::Local(address),
+            AddressAttribute::Address(address),
         ];
+        if address.is_ipv6() {
+            message.header.flags = AddressHeaderFlags::Nodad;
+        }
         self.request(
             RouteNetlinkMessage::NewAddress(message),
             NLM_F_CREATE | NLM_F_EXCL,
@@ -157,21 +170,66 @@ impl Netlink {
         .map(drop)
     }
 
-    /// Writes a permanent neighbour entry, so that no ARP crosses the path.
+    /// Writes a permanent neighbour entry, so that no ARP or neighbour discovery crosses the path.
     ///
     /// # Errors
     /// As the kernel says.
-    pub fn add_neighbour(&mut self, name: &str, address: Ipv4Addr, mac: Mac) -> io::Result<()> {
+    pub fn add_neighbour(
+        &mut self,
+        name: &str,
+        address: impl Into<IpAddr>,
+        mac: Mac,
+    ) -> io::Result<()> {
+        let address = address.into();
         let mut message = NeighbourMessage::default();
-        message.header.family = AddressFamily::Inet;
+        message.header.family = family(address);
         message.header.ifindex = self.index_of(name)?;
         message.header.state = NeighbourState::Permanent;
+        let destination = match address {
+            IpAddr::V4(address) => NeighbourAddress::Inet(address),
+            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+        };
         message.attributes = vec![
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)),
+            NeighbourAttribute::Destination(destination),
             NeighbourAttribute::LinkLayerAddress(mac.to_vec()),
         ];
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
             .map(drop)
+    }
+
+    /// Routes a block of addresses (0 bits: everything) by the router at `gateway`.
+    ///
+    /// # Errors
+    /// `EEXIST` when the block has a route, `ENETUNREACH` when the gateway is not on a link.
+    pub fn add_route(
+        &mut self,
+        name: &str,
+        to: IpAddr,
+        prefix: u8,
+        gateway: IpAddr,
+    ) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(to);
+        message.header.destination_prefix_length = prefix;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Universe;
+        message.header.kind = RouteType::Unicast;
+        let index = self.index_of(name)?;
+        message.attributes = vec![
+            RouteAttribute::Gateway(gateway.into()),
+            RouteAttribute::Oif(index),
+        ];
+        if prefix > 0 {
+            message
+                .attributes
+                .push(RouteAttribute::Destination(to.into()));
+        }
+        self.request(
+            RouteNetlinkMessage::NewRoute(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+        .map(drop)
     }
 
     fn link(&mut self, name: &str) -> io::Result<LinkMessage> {
@@ -228,6 +286,13 @@ impl Netlink {
     }
 }
 
+fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
 /// One link answer with all its attributes is about 2 KiB.
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// struct nlmsghdr.
@@ -237,6 +302,7 @@ const HEADER_BYTES: usize = 16;
 mod tests {
     use super::*;
     use crate::netns::NetNs;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn a_veth_pair_spans_two_namespaces_and_vanishes_with_them() {

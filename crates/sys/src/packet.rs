@@ -57,6 +57,8 @@ struct Part {
     vnet: [u8; VNET_HDR_BYTES],
     headers: [u8; HEADERS_MAX_BYTES],
     headers_len: usize,
+    /// Which memory the payload lies in, and where.
+    memory: u16,
     payload: Range<usize>,
 }
 
@@ -118,6 +120,34 @@ impl PacketSocket {
         })
     }
 
+    /// Makes the interface `index` take frames that are not addressed to it, while the socket lives.
+    ///
+    /// # Errors
+    /// As setsockopt(2) PACKET_ADD_MEMBERSHIP.
+    pub fn promiscuous(&self, index: u32) -> io::Result<()> {
+        let request = libc::packet_mreq {
+            mr_ifindex: libc::c_int::try_from(index).unwrap_or(libc::c_int::MAX),
+            mr_type: PACKET_MR_PROMISC,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        // SAFETY: `request` is a live packet_mreq of the stated length.
+        let rc = unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_ADD_MEMBERSHIP,
+                ptr::from_ref(&request).cast(),
+                socklen::<libc::packet_mreq>(),
+            )
+        };
+        if rc == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
     /// The receive buffer that the kernel granted, as it accounts it.
     pub const fn receive_buffer_bytes(&self) -> u64 {
         self.receive_buffer_bytes
@@ -156,15 +186,19 @@ impl PacketSocket {
         }))
     }
 
-    /// Sends the batch, whose payloads lie in `memory`, and empties it. Returns how many frames the
+    /// Sends the batch, whose payloads lie in what `memory` gives for their numbers, and empties it. Returns how many frames the
     /// kernel refused (its buffers were full, the frame impossible): those are lost.
     ///
     /// # Errors
     /// What sendmmsg(2) says beyond that; the rest of the batch is dropped then.
     ///
     /// # Panics
-    /// When a payload range lies outside `memory`.
-    pub fn send(&self, batch: &mut SendBatch, memory: &[u8]) -> io::Result<usize> {
+    /// When a payload range lies outside its memory.
+    pub fn send<'m>(
+        &self,
+        batch: &mut SendBatch,
+        memory: impl Fn(u16) -> &'m [u8],
+    ) -> io::Result<usize> {
         let total = mem::take(&mut batch.len);
         batch.point_into(memory, total);
         let mut done = 0;
@@ -172,8 +206,8 @@ impl PacketSocket {
         while done < total {
             let rest = &mut batch.messages[done..total];
             let count = libc::c_uint::try_from(rest.len()).unwrap_or(libc::c_uint::MAX);
-            // SAFETY: `point_into` made each message point to parts of this batch and slices of
-            // `memory`, all borrowed for the whole of this function.
+            // SAFETY: `point_into` made each message point to parts of this batch and slices that
+            // `memory` gave, all borrowed for the whole of this function.
             let n = unsafe { libc::sendmmsg(self.fd.as_raw_fd(), rest.as_mut_ptr(), count, 0) };
             if let Ok(n) = usize::try_from(n) {
                 done += n;
@@ -239,6 +273,7 @@ impl SendBatch {
             vnet: [0; VNET_HDR_BYTES],
             headers: [0; HEADERS_MAX_BYTES],
             headers_len: 0,
+            memory: 0,
             payload: 0..0,
         };
         // SAFETY: an all-zero mmsghdr is valid.
@@ -261,21 +296,29 @@ impl SendBatch {
         self.len == self.parts.len()
     }
 
-    /// Adds a frame: vnet header, rewritten headers, and the range of the frame memory that follows.
+    /// Adds a frame: vnet header, rewritten headers, and the range of the memory called `memory` that
+    /// follows.
     ///
     /// # Panics
     /// When the batch is full or `headers` is longer than [`HEADERS_MAX_BYTES`].
-    pub fn push(&mut self, vnet: [u8; VNET_HDR_BYTES], headers: &[u8], payload: Range<usize>) {
+    pub fn push(
+        &mut self,
+        vnet: [u8; VNET_HDR_BYTES],
+        headers: &[u8],
+        memory: u16,
+        payload: Range<usize>,
+    ) {
         assert!(!self.is_full(), "push into a full batch");
         let part = &mut self.parts[self.len];
         part.vnet = vnet;
         part.headers[..headers.len()].copy_from_slice(headers);
         part.headers_len = headers.len();
+        part.memory = memory;
         part.payload = payload;
         self.len += 1;
     }
 
-    fn point_into(&mut self, memory: &[u8], total: usize) {
+    fn point_into<'m>(&mut self, memory: impl Fn(u16) -> &'m [u8], total: usize) {
         let parts = self
             .parts
             .iter()
@@ -285,7 +328,7 @@ impl SendBatch {
         for ((part, iovecs), message) in parts {
             iovecs[0] = iovec(&part.vnet);
             iovecs[1] = iovec(&part.headers[..part.headers_len]);
-            iovecs[2] = iovec(&memory[part.payload.clone()]);
+            iovecs[2] = iovec(&memory(part.memory)[part.payload.clone()]);
             message.msg_hdr.msg_iov = iovecs.as_mut_ptr();
             message.msg_hdr.msg_iovlen = iovecs.len();
         }
@@ -370,6 +413,8 @@ pub(crate) const fn socklen<T>() -> libc::socklen_t {
 
 /// Linux include/uapi/linux/if_packet.h; since 4.20.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+/// Linux include/uapi/linux/if_packet.h.
+const PACKET_MR_PROMISC: libc::c_ushort = 1;
 /// Linux include/linux/socket.h, as a sockaddr's family is declared.
 const AF_PACKET: u16 = 17;
 /// Linux include/uapi/linux/if_ether.h: every protocol.

@@ -8,9 +8,10 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use units::Duration;
 
 /// Holds the CPUs out of deep sleep states while it lives.
@@ -41,23 +42,61 @@ pub fn prefer_this_thread() {
     }
 }
 
-/// Sleeps until one of `fds` is readable or the time is over; true when one is readable.
-///
-/// # Errors
-/// As ppoll(2), except that an interruption by a signal is `Ok(false)`.
-pub fn wait_readable<const N: usize>(
-    fds: [BorrowedFd<'_>; N],
-    timeout: Duration,
-) -> io::Result<bool> {
-    let mut polls = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    let ns = timeout.as_ns();
-    let timeout = Timespec {
-        tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
-    };
-    match rustix::event::poll(&mut polls, Some(&timeout)) {
-        Ok(n) => Ok(n > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(e) => Err(e.into()),
+/// A set of descriptors of which one asks which can be read.
+#[derive(Debug)]
+pub struct Readable {
+    epoll: OwnedFd,
+}
+
+impl Readable {
+    /// Watches `fds`, which must stay open while this lives.
+    ///
+    /// # Errors
+    /// As epoll_create1(2) and epoll_ctl(2).
+    pub fn new<'f>(fds: impl Iterator<Item = BorrowedFd<'f>>) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (number, fd) in (0..).zip(fds) {
+            let data = epoll::EventData::new_u64(number);
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN)?;
+        }
+        Ok(Self { epoll })
+    }
+
+    /// Sleeps until one can be read or the time is over; fills `ready` with their numbers.
+    ///
+    /// # Errors
+    /// As epoll_pwait2(2), except that an interruption by a signal reads as nothing ready.
+    pub fn wait(&self, timeout: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
+        ready.clear();
+        let ns = timeout.as_ns();
+        let timeout = Timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+        };
+        if ns > 0 {
+            // epoll_wait rounds to milliseconds; the set itself can be polled, to the nanosecond.
+            let mut set = [PollFd::new(&self.epoll, PollFlags::IN)];
+            match rustix::event::poll(&mut set, Some(&timeout)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
+                Ok(_) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
+        let events = match epoll::wait(&self.epoll, &mut space, Some(&at_once)) {
+            Ok((events, _)) => events,
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        let numbers = events.iter().map(|e| e.data.u64());
+        ready.extend(numbers.filter_map(|n| usize::try_from(n).ok()));
+        Ok(())
     }
 }
+
+/// Descriptors told in one call; the others are told in the next.
+const EVENTS_MAX: usize = 64;
