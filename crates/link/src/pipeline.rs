@@ -2,16 +2,67 @@
 
 use std::collections::VecDeque;
 
-use units::{Duration, Instant};
+use units::{Duration, Instant, Rate};
 
 use crate::event::{Decision, Event, Log};
-use crate::train::Train;
+use crate::queue::QueueLimits;
+use crate::train::{Marks, Train};
 
 /// What a link does to the trains that pass.
+///
+/// A stage either settles a train at once in [`Stage::handle`], as a delay does, or keeps it and
+/// settles in [`Stage::advance`] what happens up to a given time. Both ways what leaves it leaves in
+/// the order of its times.
 pub trait Stage: std::fmt::Debug + Send {
+    /// Its name in logs.
+    fn name(&self) -> &'static str;
+
     /// Takes a train whose first segment arrives no earlier than any before it, passes on what
-    /// leaves and tells `log` what was decided.
+    /// is settled and tells `log` what was decided. The arrival may lie in the future.
     fn handle(&mut self, train: Train, out: &mut Trains, log: &mut dyn Log);
+
+    /// The next instant at which something happens inside, if anything is inside.
+    fn next_wakeup(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Lets everything happen up to and including `to`. A result must not hang on how often or how
+    /// late this is called.
+    fn advance(&mut self, to: Instant, out: &mut Trains, log: &mut dyn Log) {
+        let _ = (to, out, log);
+    }
+
+    /// What the stage adds to every segment at least: nothing that happens at `t` leaves before `t`
+    /// plus this.
+    fn delay_min(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Works otherwise from now on, if the change concerns it.
+    fn change(&mut self, change: &Change) {
+        let _ = change;
+    }
+
+    /// Segments inside that were not passed on yet.
+    fn segments_held(&self) -> u64 {
+        0
+    }
+}
+
+/// A change of a running link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Change {
+    /// Of the rate; what is being sent is finished at the old one.
+    Rate(Rate),
+    /// Of the queue's limits.
+    Limits(QueueLimits),
+    /// Of the one-way delay. Segments do not overtake each other.
+    Delay(Duration),
+    /// Of the share that is lost at random, 0 to 1.
+    Loss(f64),
+    /// The link is up or down; what reaches a link that is down is lost.
+    Up(bool),
 }
 
 /// Trains on their way from one stage to the next. Keeps its memory between uses.
@@ -24,6 +75,7 @@ pub struct Trains {
 #[derive(Clone, Copy, Debug)]
 pub struct DelayLine {
     delay: Duration,
+    last: Instant,
 }
 
 /// Stages in the order in which a frame meets them, then the port.
@@ -31,10 +83,13 @@ pub struct DelayLine {
 pub struct Pipeline {
     stages: Vec<Box<dyn Stage>>,
     port: VecDeque<Train>,
-    segments_waiting: u64,
+    segments_at_port: u64,
     catch_up: Duration,
     current: Trains,
     next: Trains,
+    schedule: VecDeque<(Instant, Change)>,
+    /// The first stage has let things happen up to here: nothing can arrive earlier any more.
+    settled: Instant,
 }
 
 /// What [`Pipeline::poll_output`] has to say.
@@ -57,6 +112,12 @@ pub struct Release {
     pub first: u16,
     /// Number of segments.
     pub count: u16,
+    /// Size of each on this link's wire.
+    pub wire_bytes: u32,
+    /// What was done to them.
+    pub marks: Marks,
+    /// Draw for the bit to be flipped, 0 for none.
+    pub damage: u32,
     /// When the first was due.
     pub at: Instant,
     /// When the last was due.
@@ -78,26 +139,70 @@ impl Trains {
 impl DelayLine {
     /// Delays each segment by `delay`.
     pub const fn new(delay: Duration) -> Self {
-        Self { delay }
+        Self {
+            delay,
+            last: Instant::ZERO,
+        }
     }
 }
 
 impl Stage for DelayLine {
+    fn name(&self) -> &'static str {
+        "delay"
+    }
+
     fn handle(&mut self, train: Train, out: &mut Trains, _: &mut dyn Log) {
-        out.push(train.delayed(self.delay));
+        let delayed = train.delayed(self.delay);
+        // After a change to a shorter delay nothing overtakes what is on its way.
+        let delayed = if delayed.at < self.last {
+            delayed.gathered(self.last)
+        } else {
+            delayed
+        };
+        self.last = delayed.last_time();
+        out.push(delayed);
+    }
+
+    fn delay_min(&self) -> Duration {
+        self.delay
+    }
+
+    fn change(&mut self, change: &Change) {
+        if let Change::Delay(delay) = *change {
+            self.delay = delay;
+        }
+    }
+}
+
+/// Puts the number of the stage to its events.
+struct At<'a> {
+    stage: u8,
+    log: &'a mut dyn Log,
+}
+
+impl Log for At<'_> {
+    fn on_event(&mut self, event: &Event) {
+        let event = Event {
+            stage: self.stage,
+            ..*event
+        };
+        self.log.on_event(&event);
     }
 }
 
 impl Pipeline {
-    /// A pipeline of `stages`, with room for `trains` waiting at its end before it must grow.
+    /// A pipeline of `stages` (at most 255), with room for `trains` waiting at its end before it must
+    /// grow.
     pub fn new(stages: Vec<Box<dyn Stage>>, trains: usize) -> Self {
         Self {
             stages,
             port: VecDeque::with_capacity(trains),
-            segments_waiting: 0,
+            segments_at_port: 0,
             catch_up: Duration::from_ns(u64::MAX),
             current: Trains::default(),
             next: Trains::default(),
+            schedule: VecDeque::new(),
+            settled: Instant::ZERO,
         }
     }
 
@@ -109,51 +214,143 @@ impl Pipeline {
         self
     }
 
-    /// Sends a train down the line.
-    pub fn handle_train(&mut self, train: Train, log: &mut impl Log) {
+    /// Changes the link at `at`; what happened until then is settled by the old rules.
+    pub fn schedule(&mut self, at: Instant, change: Change) {
+        let behind = self.schedule.iter().rposition(|&(t, _)| t <= at);
+        self.schedule
+            .insert(behind.map_or(0, |i| i + 1), (at, change));
+    }
+
+    /// Names of the stages, in the order in which frames meet them.
+    pub fn stage_names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.stages.iter().map(|s| s.name())
+    }
+
+    /// Sends a train down the line. Its time is moved up to what has been settled already, if it
+    /// comes late; the time that counts is returned.
+    pub fn handle_train(&mut self, train: Train, log: &mut impl Log) -> Instant {
+        let at = train.at.max(self.settled);
+        let train = Train { at, ..train };
         self.current.inner.clear();
         self.current.push(train);
-        for stage in &mut self.stages {
+        self.pass_on(0, log);
+        at
+    }
+
+    /// Sends what is in `current` through the stages from number `from` on, and to the port.
+    fn pass_on(&mut self, from: usize, log: &mut dyn Log) {
+        for (number, stage) in self.stages.iter_mut().enumerate().skip(from) {
+            if self.current.inner.is_empty() {
+                return;
+            }
+            let mut log = At {
+                stage: u8::try_from(number).unwrap_or(u8::MAX),
+                log,
+            };
             for train in self.current.inner.drain(..) {
-                stage.handle(train, &mut self.next, log);
+                stage.handle(train, &mut self.next, &mut log);
             }
             std::mem::swap(&mut self.current, &mut self.next);
         }
+        let end = u8::try_from(self.stages.len()).unwrap_or(u8::MAX);
         for leaving in self.current.inner.drain(..) {
-            let part = train.part(leaving.first - train.first, leaving.count);
-            let delay = leaving.at.saturating_since(part.at);
-            let decision = Decision::Scheduled {
-                departs: leaving.at,
-                delay,
-            };
             log.on_event(&Event {
-                train: part,
-                decision,
+                stage: end,
+                train: leaving,
+                decision: Decision::Scheduled {
+                    departs: leaving.at,
+                },
             });
-            self.segments_waiting += u64::from(leaving.count);
+            self.segments_at_port += u64::from(leaving.count);
             self.port.push_back(leaving);
         }
     }
 
-    /// The next segments that are due at `now`, or when to ask again.
-    pub fn poll_output(&mut self, now: Instant) -> Output {
-        let Some(front) = self.port.front().copied() else {
-            return Output::Idle;
-        };
-        if front.at > now {
-            return Output::Timeout(front.at);
+    /// What all stages together add to every segment at least.
+    pub fn delay_min(&self) -> Duration {
+        let each = self.stages.iter().map(|s| s.delay_min());
+        each.fold(Duration::ZERO, |sum, d| sum + d)
+    }
+
+    /// Lets every stage do what bears on the port up to `now`, or, when `fully`, all up to `now`.
+    fn settle(&mut self, now: Instant, fully: bool, log: &mut dyn Log) {
+        let mut ahead = self.delay_min();
+        let whole = ahead;
+        for number in 0..self.stages.len() {
+            let lead = if fully { Duration::ZERO } else { ahead };
+            let before = whole - ahead;
+            ahead -= self.stages[number].delay_min();
+            let to = now - lead;
+            let wakes = self.stages[number].next_wakeup();
+            if wakes.is_some() {
+                self.settled = self.settled.max(to - before);
+            }
+            if wakes.is_some_and(|t| t <= to) {
+                let mut log = At {
+                    stage: u8::try_from(number).unwrap_or(u8::MAX),
+                    log: &mut *log,
+                };
+                self.stages[number].advance(to, &mut self.current, &mut log);
+                self.pass_on(number + 1, log.log);
+            }
         }
+    }
+
+    /// When the next stage has to do something for the port's sake.
+    fn next_settling(&self) -> Option<Instant> {
+        let mut ahead = self.delay_min();
+        let mut next: Option<Instant> = None;
+        for stage in &self.stages {
+            if let Some(at) = stage.next_wakeup() {
+                let at = at + ahead;
+                next = Some(next.map_or(at, |n| n.min(at)));
+            }
+            ahead -= stage.delay_min();
+        }
+        next
+    }
+
+    /// The next segments that are due at `now`, or when to ask again.
+    pub fn poll_output(&mut self, now: Instant, log: &mut impl Log) -> Output {
+        while let Some(&(at, change)) = self.schedule.front().filter(|(at, _)| *at <= now) {
+            self.settle(at, true, log);
+            self.settled = self.settled.max(at);
+            for stage in &mut self.stages {
+                stage.change(&change);
+            }
+            self.schedule.pop_front();
+        }
+        self.settle(now, false, log);
+        let front = self.port.front().copied();
+        let Some(front) = front.filter(|f| f.at <= now) else {
+            let next = self.next_settling();
+            let due = front.map(|f| f.at);
+            let next = match (next, due) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            return match (next, self.schedule.front()) {
+                (None, None) => Output::Idle,
+                (None, Some(&(at, _))) => Output::Timeout(at),
+                (Some(next), change) => {
+                    Output::Timeout(change.map_or(next, |&(at, _)| next.min(at)))
+                }
+            };
+        };
         let count = self.count_due(&front, now);
         if count == front.count {
             self.port.pop_front();
         } else {
             self.port[0] = front.part(count, front.count - count);
         }
-        self.segments_waiting -= u64::from(count);
+        self.segments_at_port -= u64::from(count);
         Output::Release(Release {
             handle: front.handle,
             first: front.first,
             count,
+            wire_bytes: front.wire_bytes,
+            marks: front.marks,
+            damage: front.damage,
             at: front.at,
             last_at: front.time_of(count - 1),
         })
@@ -175,17 +372,18 @@ impl Pipeline {
     }
 
     /// Segments on their way.
-    pub const fn segments_waiting(&self) -> u64 {
-        self.segments_waiting
+    pub fn segments_waiting(&self) -> u64 {
+        let held: u64 = self.stages.iter().map(|s| s.segments_held()).sum();
+        self.segments_at_port + held
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bottleneck::{Bottleneck, QueueLimits};
     use crate::event::Counters;
     use crate::loss::RandomLoss;
+    use crate::queue::{Queue, QueueLimits};
     use crate::train::Spacing;
     use units::Rate;
 
@@ -196,6 +394,8 @@ mod tests {
             count,
             wire_bytes: 1538,
             flow: 0,
+            marks: Marks::NONE,
+            damage: 0,
             at: Instant::from_ns(at_ns),
             spacing: Spacing::TOGETHER,
         }
@@ -205,7 +405,7 @@ mod tests {
         let rate = Rate::from_bits_per_second(1_000_000_000);
         Pipeline::new(
             vec![
-                Box::new(Bottleneck::new(rate, QueueLimits::default())),
+                Box::new(Queue::drop_tail(rate, QueueLimits::default())),
                 Box::new(RandomLoss::new(loss, 1)),
                 Box::new(DelayLine::new(Duration::from_us(42_500))),
             ],
@@ -215,10 +415,14 @@ mod tests {
 
     /// Steps from wake-up to wake-up until the pipeline is idle; fails one that never is.
     fn run_dry(pipeline: &mut Pipeline) -> Vec<Release> {
+        run_dry_into(pipeline, &mut Counters::default())
+    }
+
+    fn run_dry_into(pipeline: &mut Pipeline, log: &mut Counters) -> Vec<Release> {
         let mut now = Instant::ZERO;
         let mut released = Vec::new();
         for _ in 0..1_000_000 {
-            match pipeline.poll_output(now) {
+            match pipeline.poll_output(now, log) {
                 Output::Release(r) => released.push(r),
                 Output::Timeout(at) => {
                     assert!(at > now, "a timeout lies in the future");
@@ -244,7 +448,7 @@ mod tests {
         let mut p = Pipeline::new(vec![delay], 4);
         p.handle_train(train(1, 44, 0), &mut Counters::default());
         assert_eq!(
-            p.poll_output(Instant::from_ns(999_999)),
+            p.poll_output(Instant::from_ns(999_999), &mut Counters::default()),
             Output::Timeout(Instant::from_ns(1_000_000))
         );
         let at = Instant::from_ns(1_000_000);
@@ -252,14 +456,20 @@ mod tests {
             handle: 1,
             first: 0,
             count: 44,
+            wire_bytes: 1538,
+            marks: Marks::NONE,
+            damage: 0,
             at,
             last_at: at,
         };
         assert_eq!(
-            p.poll_output(Instant::from_ns(1_000_000)),
+            p.poll_output(Instant::from_ns(1_000_000), &mut Counters::default()),
             Output::Release(whole)
         );
-        assert_eq!(p.poll_output(Instant::from_ns(1_000_000)), Output::Idle);
+        assert_eq!(
+            p.poll_output(Instant::from_ns(1_000_000), &mut Counters::default()),
+            Output::Idle
+        );
     }
 
     #[test]
@@ -267,11 +477,12 @@ mod tests {
         let mut p = columbia(0.0);
         p.handle_train(train(1, 5, 0), &mut Counters::default());
         let late = Instant::from_ns(1_000_000_000);
-        let due: Vec<u64> = std::iter::from_fn(|| match p.poll_output(late) {
-            Output::Release(r) => Some(r.at.as_ns()),
-            _ => None,
-        })
-        .collect();
+        let due: Vec<u64> =
+            std::iter::from_fn(|| match p.poll_output(late, &mut Counters::default()) {
+                Output::Release(r) => Some(r.at.as_ns()),
+                _ => None,
+            })
+            .collect();
         assert_eq!(due.len(), 5);
         assert_eq!(due[4], 42_500_000 + 5 * 12_304);
     }
@@ -283,7 +494,9 @@ mod tests {
         for (late_ns, count) in [(0, 1), (200_000, 1), (200_001, 17)] {
             let mut p = columbia(0.0).catching_up_when(behind);
             p.handle_train(train(1, 44, 0), &mut Counters::default());
-            let Output::Release(r) = p.poll_output(Instant::from_ns(due + late_ns)) else {
+            let Output::Release(r) =
+                p.poll_output(Instant::from_ns(due + late_ns), &mut Counters::default())
+            else {
                 panic!("a segment is due");
             };
             // 200,001 ns hold 16 further segments of 12,304 ns.
@@ -300,7 +513,7 @@ mod tests {
         for handle in 0..200 {
             p.handle_train(train(handle, 44, handle * 500_000), &mut counters);
         }
-        for r in run_dry(&mut p) {
+        for r in run_dry_into(&mut p, &mut counters) {
             for k in r.first..r.first + r.count {
                 assert!(seen.insert((r.handle, k)), "a segment left twice");
             }

@@ -20,10 +20,40 @@ pub struct Train {
     pub wire_bytes: u32,
     /// Flow that the frame belongs to (a hash; 0 when unknown).
     pub flow: u32,
+    /// What is known of, or was done to, every segment of the run.
+    pub marks: Marks,
+    /// Draw that decides which bit the driver flips; 0 where no bit is to be flipped.
+    pub damage: u32,
     /// When the first segment is there, last bit included.
     pub at: Instant,
     /// How the others follow.
     pub spacing: Spacing,
+}
+
+/// What is known of, or was done to, the segments of a train.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(u8);
+
+impl Marks {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// The sender takes marks in place of losses (RFC 3168: ECT(0) or ECT(1)).
+    pub const ECT: Self = Self(1);
+    /// Congestion experienced: the driver sets it in the IP header when the segment leaves.
+    pub const CE: Self = Self(2);
+    /// A second copy of a segment that is on its way as well.
+    pub const COPY: Self = Self(4);
+
+    /// True when all of `other` is there.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }
 
 /// The time between segments as an exact fraction: `step / rate` nanoseconds.
@@ -60,6 +90,31 @@ impl Spacing {
             rate: rate_bits_per_second,
             remainder,
         }
+    }
+
+    /// One segment after the other, `every` nanoseconds times `rate` apart: packets at a rate a second
+    /// are 1e9 at that rate.
+    ///
+    /// # Panics
+    /// When the rate is zero or the remainder is not below it.
+    pub fn every(step: u64, rate: u64, remainder: u64) -> Self {
+        assert!(remainder < rate, "a remainder is below its divisor");
+        Self {
+            step,
+            rate,
+            remainder,
+        }
+    }
+
+    /// Femtoseconds from one segment to the next, rounded down, for a log.
+    pub fn step_fs(&self) -> u64 {
+        let fs = u128::from(self.step) * 1_000_000 / u128::from(self.rate);
+        u64::try_from(fs).unwrap_or(u64::MAX)
+    }
+
+    /// Fraction of a nanosecond by which the first segment is later than its time, times the rate.
+    pub const fn remainder(&self) -> u64 {
+        self.remainder
     }
 
     /// True when all segments come at once.
@@ -110,6 +165,44 @@ impl Train {
         }
     }
 
+    /// The train `n` of its own steps later.
+    #[must_use]
+    pub fn stepped(&self, n: u16) -> Self {
+        let (shift, remainder) = self.spacing.after(n);
+        Self {
+            at: self.at + shift,
+            spacing: Spacing {
+                remainder,
+                ..self.spacing
+            },
+            ..*self
+        }
+    }
+
+    /// True when `next` is the run of segments right behind this one, alike in all but their time.
+    pub fn is_followed_by(&self, next: &Self) -> bool {
+        self.handle == next.handle
+            && u32::from(self.first) + u32::from(self.count) == u32::from(next.first)
+            && self.wire_bytes == next.wire_bytes
+            && self.marks == next.marks
+            && self.damage == next.damage
+    }
+
+    /// When the last segment is there.
+    pub fn last_time(&self) -> Instant {
+        self.time_of(self.count - 1)
+    }
+
+    /// The train with all its segments at `at`.
+    #[must_use]
+    pub fn gathered(&self, at: Instant) -> Self {
+        Self {
+            at,
+            spacing: Spacing::TOGETHER,
+            ..*self
+        }
+    }
+
     /// The train `by` later.
     #[must_use]
     pub fn delayed(&self, by: Duration) -> Self {
@@ -131,6 +224,8 @@ mod tests {
             count: 44,
             wire_bytes: 1538,
             flow: 0,
+            marks: Marks::NONE,
+            damage: 0,
             at: Instant::from_ns(100),
             spacing: Spacing::back_to_back(1538, 10_000_000_000, 0),
         }

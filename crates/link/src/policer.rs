@@ -1,0 +1,421 @@
+//! Token buckets without a queue: what exceeds a rate is dropped, not delayed.
+//!
+//! A bucket fills at the rate up to the burst; a segment that finds tokens for all of its wire
+//! bytes takes them and passes, another is dropped and takes none (RFC 2697 with a committed burst
+//! alone). Tokens are counted in billionths of a bit: rate times nanoseconds is a whole number of
+//! them, so nothing is rounded and no rate drifts.
+
+use units::Instant;
+
+use crate::event::{DropCause, Log};
+use crate::loss::sift;
+use crate::pipeline::{Stage, Trains};
+use crate::spec::PolicerSpec;
+use crate::train::Train;
+
+/// One bucket for all.
+#[derive(Clone, Debug)]
+pub struct Policer {
+    limit: Limit,
+    bucket: Bucket,
+}
+
+/// A bucket for each flow. Frames without a known flow (0) share one.
+///
+/// The table holds [`FLOWS_MAX`] flows; one more takes the place of the one that was idle longest.
+/// A flow that was idle for burst / rate has a full bucket anyway, so forgetting it is no favour.
+#[derive(Clone, Debug)]
+pub struct FlowCap {
+    limit: Limit,
+    flows_max: usize,
+    slots: Vec<Slot>,
+    /// First slot of each hash value.
+    heads: Vec<u16>,
+    newest: u16,
+    oldest: u16,
+}
+
+/// What one bucket allows.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    bits_per_second: u64,
+    /// Billionths of a bit.
+    burst: u128,
+}
+
+/// Starts full.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// Billionths of a bit.
+    tokens: u128,
+    filled_at: Instant,
+}
+
+/// A flow in the table, in the chain of its hash value and in the order of last use.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    flow: u32,
+    bucket: Bucket,
+    chain: u16,
+    newer: u16,
+    older: u16,
+}
+
+impl Limit {
+    fn new(spec: PolicerSpec) -> Self {
+        Self {
+            bits_per_second: spec.rate.as_bits_per_second(),
+            burst: u128::from(spec.burst.as_u64()) * TOKENS_PER_BYTE,
+        }
+    }
+
+    const fn full_bucket(&self, now: Instant) -> Bucket {
+        Bucket {
+            tokens: self.burst,
+            filled_at: now,
+        }
+    }
+}
+
+impl Bucket {
+    /// Takes the tokens for `wire_bytes` if they are there at `now`.
+    fn takes(&mut self, limit: &Limit, wire_bytes: u32, now: Instant) -> bool {
+        let passed = now.saturating_since(self.filled_at);
+        self.filled_at = self.filled_at.max(now);
+        // Neither overflows: a product of two u64, and one beside 2^64 bytes of tokens (2^97).
+        let fresh = u128::from(limit.bits_per_second) * u128::from(passed.as_ns());
+        self.tokens = self.tokens.saturating_add(fresh).min(limit.burst);
+        let cost = u128::from(wire_bytes) * TOKENS_PER_BYTE;
+        let conforms = cost <= self.tokens;
+        if conforms {
+            self.tokens -= cost;
+        }
+        conforms
+    }
+}
+
+impl Policer {
+    /// A full bucket.
+    pub fn new(spec: PolicerSpec) -> Self {
+        let limit = Limit::new(spec);
+        Self {
+            limit,
+            bucket: limit.full_bucket(Instant::ZERO),
+        }
+    }
+}
+
+impl Stage for Policer {
+    fn name(&self) -> &'static str {
+        "policer"
+    }
+
+    fn handle(&mut self, train: Train, out: &mut Trains, log: &mut dyn Log) {
+        let Self { limit, bucket } = self;
+        sift(train, DropCause::Policed, out, log, |k| {
+            !bucket.takes(limit, train.wire_bytes, train.time_of(k))
+        });
+    }
+}
+
+impl FlowCap {
+    /// A full bucket for every flow that comes.
+    pub fn new(spec: PolicerSpec) -> Self {
+        Self::with_flows(spec, FLOWS_MAX)
+    }
+
+    fn with_flows(spec: PolicerSpec, flows_max: usize) -> Self {
+        Self {
+            limit: Limit::new(spec),
+            flows_max,
+            slots: Vec::with_capacity(flows_max),
+            heads: vec![NONE; HEADS],
+            newest: NONE,
+            oldest: NONE,
+        }
+    }
+
+    /// The flow's slot, now the newest; a new or forgotten flow begins with a full bucket.
+    fn slot_of(&mut self, flow: u32, now: Instant) -> usize {
+        let mut index = self.heads[head_of(flow)];
+        while index != NONE && self.slots[usize::from(index)].flow != flow {
+            index = self.slots[usize::from(index)].chain;
+        }
+        if index == NONE {
+            index = self.add(flow, now);
+        } else if index != self.newest {
+            self.unlink_age(index);
+            self.link_newest(index);
+        }
+        usize::from(index)
+    }
+
+    /// Takes a free slot, or that of the flow that was idle longest.
+    fn add(&mut self, flow: u32, now: Instant) -> u16 {
+        let slot = Slot {
+            flow,
+            bucket: self.limit.full_bucket(now),
+            chain: self.heads[head_of(flow)],
+            newer: NONE,
+            older: NONE,
+        };
+        let free = u16::try_from(self.slots.len()).unwrap_or(NONE);
+        let index = if self.slots.len() < self.flows_max {
+            self.slots.push(slot);
+            free
+        } else {
+            let index = self.oldest;
+            self.unlink_age(index);
+            self.unlink_chain(index);
+            // The chain may have begun with the one that left.
+            let chain = self.heads[head_of(flow)];
+            self.slots[usize::from(index)] = Slot { chain, ..slot };
+            index
+        };
+        self.heads[head_of(flow)] = index;
+        self.link_newest(index);
+        index
+    }
+
+    fn link_newest(&mut self, index: u16) {
+        let older = std::mem::replace(&mut self.newest, index);
+        let slot = &mut self.slots[usize::from(index)];
+        (slot.newer, slot.older) = (NONE, older);
+        match older {
+            NONE => self.oldest = index,
+            older => self.slots[usize::from(older)].newer = index,
+        }
+    }
+
+    fn unlink_age(&mut self, index: u16) {
+        let Slot { newer, older, .. } = self.slots[usize::from(index)];
+        match newer {
+            NONE => self.newest = older,
+            newer => self.slots[usize::from(newer)].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.slots[usize::from(older)].newer = newer,
+        }
+    }
+
+    fn unlink_chain(&mut self, index: u16) {
+        let Slot { flow, chain, .. } = self.slots[usize::from(index)];
+        let head = head_of(flow);
+        if self.heads[head] == index {
+            self.heads[head] = chain;
+            return;
+        }
+        let mut before = self.heads[head];
+        while self.slots[usize::from(before)].chain != index {
+            before = self.slots[usize::from(before)].chain;
+        }
+        self.slots[usize::from(before)].chain = chain;
+    }
+}
+
+impl Stage for FlowCap {
+    fn name(&self) -> &'static str {
+        "flow-cap"
+    }
+
+    fn handle(&mut self, train: Train, out: &mut Trains, log: &mut dyn Log) {
+        let index = self.slot_of(train.flow, train.at);
+        let Self { limit, slots, .. } = self;
+        let bucket = &mut slots[index].bucket;
+        sift(train, DropCause::FlowCap, out, log, |k| {
+            !bucket.takes(limit, train.wire_bytes, train.time_of(k))
+        });
+    }
+}
+
+/// Upper bits of the product with 2^32 / golden ratio (Knuth, TAOCP 3, section 6.4).
+fn head_of(flow: u32) -> usize {
+    let hash = flow.wrapping_mul(0x9E37_79B9);
+    usize::try_from(hash >> (32 - HEADS_LOG2)).unwrap_or(0)
+}
+
+/// Flows that [`FlowCap`] tells apart: more than one host keeps busy at a time, 200 KiB of table.
+pub const FLOWS_MAX: usize = 4096;
+const HEADS_LOG2: u32 = 13;
+const HEADS: usize = 1 << HEADS_LOG2;
+const NONE: u16 = u16::MAX;
+const TOKENS_PER_BYTE: u128 = 8 * 1_000_000_000;
+const _: () = assert!(FLOWS_MAX < NONE as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Decision;
+    use crate::loss::testing::{pass, spaced, train};
+    use units::{Bytes, Rate};
+
+    /// One full frame each 12,304 ns, `frames` saved up.
+    fn gigabit(frames: u64) -> PolicerSpec {
+        PolicerSpec {
+            rate: Rate::from_bits_per_second(1_000_000_000),
+            burst: Bytes::new(frames * 1538),
+        }
+    }
+
+    fn passed(stage: &mut dyn Stage, train: Train) -> u16 {
+        let (out, log) = pass(stage, &[train]);
+        let count: u16 = out.iter().map(|t| t.count).sum();
+        let lost: u16 = log.iter().map(|e| e.train.count).sum();
+        assert_eq!(count + lost, train.count);
+        count
+    }
+
+    #[test]
+    fn a_burst_passes_up_to_the_bucket_and_the_rest_is_dropped_as_policed() {
+        let mut stage = Policer::new(gigabit(10));
+        let (out, log) = pass(&mut stage, &[train(1, 44, 5)]);
+        assert_eq!(out, [train(1, 44, 5).part(0, 10)]);
+        assert_eq!(log.len(), 1);
+        assert_eq!(log[0].train, train(1, 44, 5).part(10, 34));
+        assert_eq!(log[0].decision, Decision::lost(DropCause::Policed));
+    }
+
+    #[test]
+    fn tokens_for_one_frame_are_there_at_their_nanosecond_and_not_before() {
+        let mut stage = Policer::new(gigabit(1));
+        assert_eq!(passed(&mut stage, train(1, 2, 100)), 1);
+        assert_eq!(passed(&mut stage, train(2, 1, 100 + 12_303)), 0);
+        assert_eq!(passed(&mut stage, train(3, 1, 100 + 12_304)), 1);
+    }
+
+    #[test]
+    fn no_more_than_the_burst_is_saved_up() {
+        let mut stage = Policer::new(gigabit(3));
+        assert_eq!(passed(&mut stage, train(1, 9, 0)), 3);
+        assert_eq!(passed(&mut stage, train(2, 9, u64::MAX / 2)), 3);
+        assert_eq!(passed(&mut stage, train(3, 9, u64::MAX)), 3);
+    }
+
+    #[test]
+    fn spaced_segments_are_judged_each_at_its_own_time() {
+        let mut at_rate = Policer::new(gigabit(1));
+        assert_eq!(passed(&mut at_rate, spaced(1, 44, 0, 12_304)), 44);
+        let mut twice_as_fast = Policer::new(gigabit(1));
+        let (out, _) = pass(&mut twice_as_fast, &[spaced(1, 6, 0, 6_152)]);
+        let firsts: Vec<u16> = out.iter().map(|t| t.first).collect();
+        assert_eq!(firsts, [0, 2, 4]);
+    }
+
+    #[test]
+    fn an_odd_rate_does_not_drift() {
+        let spec = PolicerSpec {
+            rate: Rate::from_bits_per_second(9_285_714_287),
+            burst: Bytes::new(1538),
+        };
+        // A frame offered each 100 ns, for 0.1 s: the rate's bits and the first bucket, to one frame.
+        let mut stage = Policer::new(spec);
+        let count: u64 = (0..100)
+            .map(|i| u64::from(passed(&mut stage, spaced(i, 10_000, i * 1_000_000, 100))))
+            .sum();
+        // The bucket overflows while the offer waits for its 100 ns, so a bucket of one frame gets
+        // one per 1,400 ns; one of two frames gets all.
+        assert_eq!(count, 1_000_000_u64.div_ceil(14));
+        let mut stage = Policer::new(PolicerSpec {
+            burst: Bytes::new(2 * 1538),
+            ..spec
+        });
+        let count: u64 = (0..100)
+            .map(|i| u64::from(passed(&mut stage, spaced(i, 10_000, i * 1_000_000, 100))))
+            .sum();
+        let bits =
+            u128::from(spec.rate.as_bits_per_second()) * 99_999_900 + 2 * 1538 * TOKENS_PER_BYTE;
+        assert_eq!(u128::from(count), bits / (1538 * TOKENS_PER_BYTE));
+    }
+
+    #[test]
+    fn what_exceeds_the_bucket_never_passes_and_a_rate_of_zero_is_a_quota() {
+        let tiny = PolicerSpec {
+            burst: Bytes::new(1537),
+            ..gigabit(1)
+        };
+        assert_eq!(passed(&mut Policer::new(tiny), train(1, 5, u64::MAX)), 0);
+        let quota = PolicerSpec {
+            rate: Rate::default(),
+            ..gigabit(4)
+        };
+        let mut stage = Policer::new(quota);
+        assert_eq!(passed(&mut stage, train(1, 3, 0)), 3);
+        assert_eq!(passed(&mut stage, train(2, 3, u64::MAX)), 1);
+    }
+
+    #[test]
+    fn the_largest_limits_do_not_overflow() {
+        let spec = PolicerSpec {
+            rate: Rate::from_bits_per_second(u64::MAX),
+            burst: Bytes::new(u64::MAX),
+        };
+        let mut stage = Policer::new(spec);
+        let huge = Train {
+            wire_bytes: u32::MAX,
+            ..train(1, u16::MAX, u64::MAX)
+        };
+        assert_eq!(passed(&mut stage, huge), u16::MAX);
+    }
+
+    fn of_flow(flow: u32, count: u16, at_ns: u64) -> Train {
+        Train {
+            flow,
+            ..train(u64::from(flow), count, at_ns)
+        }
+    }
+
+    #[test]
+    fn each_flow_has_its_own_bucket() {
+        let mut stage = FlowCap::new(gigabit(2));
+        let (out, log) = pass(&mut stage, &[of_flow(7, 3, 0)]);
+        assert_eq!((out[0].count, log[0].train.count), (2, 1));
+        assert_eq!(log[0].decision, Decision::lost(DropCause::FlowCap));
+        assert_eq!(passed(&mut stage, of_flow(8, 3, 0)), 2);
+        assert_eq!(passed(&mut stage, of_flow(7, 3, 12_304)), 1);
+        assert_eq!(passed(&mut stage, of_flow(8, 3, 12_304)), 1);
+    }
+
+    #[test]
+    fn one_flow_too_many_takes_the_place_of_the_one_idle_longest() {
+        let mut stage = FlowCap::with_flows(gigabit(1), 3);
+        for flow in [1, 2, 3, 1] {
+            passed(&mut stage, of_flow(flow, 1, 0));
+        }
+        // Flow 2 is the one idle longest; 4 takes its place, and the others stay empty.
+        assert_eq!(passed(&mut stage, of_flow(4, 1, 0)), 1);
+        for flow in [3, 1, 4] {
+            assert_eq!(passed(&mut stage, of_flow(flow, 1, 0)), 0, "flow {flow}");
+        }
+        assert_eq!(passed(&mut stage, of_flow(2, 1, 0)), 1);
+    }
+
+    #[test]
+    fn the_table_remembers_exactly_the_last_flows_and_does_not_grow() {
+        let mut stage = FlowCap::with_flows(gigabit(1), 64);
+        let mut rng = units::Rng::new(5);
+        let mut last: Vec<u32> = Vec::new();
+        for _ in 0..20_000 {
+            let flow = u32::try_from(rng.next_u64() % 100).unwrap();
+            let known = last.contains(&flow);
+            assert_eq!(passed(&mut stage, of_flow(flow, 1, 0)) == 0, known);
+            last.retain(|&f| f != flow);
+            last.insert(0, flow);
+            last.truncate(64);
+        }
+        assert_eq!((stage.slots.len(), stage.slots.capacity()), (64, 64));
+    }
+
+    #[test]
+    fn flows_of_one_hash_value_are_told_apart() {
+        let head = head_of(1);
+        let alike: Vec<u32> = (1..).filter(|&f| head_of(f) == head).take(6).collect();
+        let mut stage = FlowCap::with_flows(gigabit(1), 4);
+        for round in 0..3 {
+            for &flow in &alike {
+                // Four are remembered, six take turns: each is always forgotten.
+                assert_eq!(passed(&mut stage, of_flow(flow, 2, round)), 1);
+            }
+        }
+    }
+}
