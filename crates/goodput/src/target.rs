@@ -1,5 +1,6 @@
 //! What a target means: a lab path or a far host.
 
+use std::io;
 use std::path::Path;
 
 use lab::PathFile;
@@ -65,9 +66,10 @@ impl Target {
             )));
         };
         let file = format!("paths/{stem}.toml");
-        Ok(Self::Lab(Box::new(PathFile::parse(
+        Ok(Self::Lab(Box::new(PathFile::parse_with(
             Path::new(&file),
             text,
+            &built_in_trace,
         )?)))
     }
 }
@@ -87,8 +89,52 @@ built_in!(
     "columbia-8-streams",
     "columbia-4-streams-tuned",
     "columbia-loss",
+    "columbia-firewall-before",
+    "columbia-firewall-after",
     "healthy-1g-20ms",
+    "master-1-five-ports",
+    "two-into-one",
+    "tokyo-lfn-300ms",
+    "wan-phy-behind-lan-phy",
+    "lsr-522ms",
+    "cosmogrid-277ms",
+    "cray-cns",
+    "cray-mainframe",
+    "window-scale-stripped",
+    "options-stripped",
+    "seq-check-firewall",
+    "flow-cap",
+    "policer",
+    "mtu-black-hole",
+    "mss-clamped",
+    "asymmetric-route",
+    "bursty-loss",
+    "periodic-loss",
+    "reordering",
+    "jitter",
+    "duplicates",
+    "corruption",
+    "bufferbloat",
+    "fq-codel",
+    "ecn-marking",
+    "outage",
+    "trace-driven",
+    "multi-hop",
+    "dual-stack",
 );
+
+/// The traces that built-in paths name.
+const TRACES: &[(&str, &str)] = &[(
+    "paths/cellular.trace",
+    include_str!("../../../paths/cellular.trace"),
+)];
+
+fn built_in_trace(file: &Path) -> io::Result<String> {
+    let built_in = TRACES.iter().find(|(name, _)| Path::new(name) == file);
+    built_in
+        .map(|(_, text)| (*text).to_owned())
+        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+}
 
 const DEFAULT: &str = "columbia-untuned";
 
@@ -98,8 +144,11 @@ mod tests {
 
     #[test]
     fn every_path_file_of_the_project_is_built_in_and_sound() {
-        for (name, text) in BUILT_IN {
-            PathFile::parse(Path::new(name), text).unwrap();
+        for (name, _) in BUILT_IN {
+            assert!(
+                Target::parse(Some(&format!("lab:{name}"))).is_ok(),
+                "{name}"
+            );
         }
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../paths");
         for entry in std::fs::read_dir(folder).unwrap() {

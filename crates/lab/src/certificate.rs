@@ -6,6 +6,7 @@ use units::Duration;
 
 use crate::forward::{DirectionCounts, PhaseCounts, ProbeSeen};
 use crate::probe::HostStamps;
+use crate::rate::RateError;
 
 /// The lab's own accuracy over one phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,8 +21,13 @@ pub struct Certificate {
     pub delay_error_p50_ns: i64,
     /// 99th percentile.
     pub delay_error_p99_ns: i64,
+    /// 99.9th percentile.
+    pub delay_error_p999_ns: i64,
     /// Largest.
     pub delay_error_max_ns: i64,
+    /// How exactly rates were kept, the worst of all directions, over windows of 1 ms, 10 ms and 1 s.
+    /// Empty where no direction has a rate.
+    pub rate_errors: Vec<RateError>,
     /// Near to far.
     pub forward: DirectionCounts,
     /// Far to near.
@@ -85,11 +91,13 @@ impl Certificate {
             problems: counts.failure.into_iter().collect(),
             probes: errors.len() as u64,
             probes_lost: ways.iter().map(|w| w.lost).sum(),
-            delay_error_p50_ns: percentile(&errors, 50),
-            delay_error_p99_ns: percentile(&errors, 99),
+            delay_error_p50_ns: percentile(&errors, 500),
+            delay_error_p99_ns: percentile(&errors, 990),
+            delay_error_p999_ns: percentile(&errors, 999),
+            rate_errors: worst(&counts.rate_errors),
             delay_error_max_ns: errors.last().copied().unwrap_or(0),
-            forward: counts.forward,
-            backward: counts.backward,
+            forward: sum(&counts.directions, 0),
+            backward: sum(&counts.directions, 1),
             cpu: counts.cpu,
             memory_bytes: counts.memory_bytes,
         };
@@ -141,9 +149,9 @@ impl Way {
         let median_max = signed(ERROR_P50_MAX.max(share(50)));
         let p99_max = signed(ERROR_P99_MAX.max(share(5)));
         let (p1, p50, p99) = (
-            percentile(&self.errors, 1),
-            percentile(&self.errors, 50),
-            percentile(&self.errors, 99),
+            percentile(&self.errors, 10),
+            percentile(&self.errors, 500),
+            percentile(&self.errors, 990),
         );
         let late = |ns: i64| Duration::from_ns(ns.unsigned_abs());
         if self.seen == 0 {
@@ -208,9 +216,32 @@ fn delay_errors<'a>(
     way
 }
 
-/// Nearest-rank percentile of sorted values; 0 of none.
-fn percentile(sorted: &[i64], percent: usize) -> i64 {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+/// Counts of all links in one direction: those at even places are forward.
+fn sum(directions: &[DirectionCounts], first: usize) -> DirectionCounts {
+    let ways = directions.iter().skip(first).step_by(2);
+    ways.fold(DirectionCounts::default(), |sum, d| sum.plus(d))
+}
+
+/// The largest of each kind over all directions that have a rate.
+fn worst(directions: &[Vec<RateError>]) -> Vec<RateError> {
+    let mut worst: Vec<RateError> = Vec::new();
+    for errors in directions.iter().filter(|e| !e.is_empty()) {
+        if worst.is_empty() {
+            worst.clone_from(errors);
+            continue;
+        }
+        for (all, one) in worst.iter_mut().zip(errors) {
+            all.windows += one.windows;
+            all.p99_ppm = all.p99_ppm.max(one.p99_ppm);
+            all.max_ppm = all.max_ppm.max(one.max_ppm);
+        }
+    }
+    worst
+}
+
+/// Nearest-rank percentile of sorted values, in thousandths; 0 of none.
+fn percentile(sorted: &[i64], per_mille: usize) -> i64 {
+    let rank = (sorted.len() * per_mille).div_ceil(1_000).max(1);
     sorted.get(rank - 1).copied().unwrap_or(0)
 }
 
@@ -343,8 +374,11 @@ mod tests {
     fn one_late_frame_in_twenty_is_trusted_and_more_is_not() {
         for (late, trusted) in [(50, true), (51, false)] {
             let (mut counts, near, far) = phase(10, |_| 0);
-            counts.forward.segments_out = 1_000;
-            counts.forward.segments_late = late;
+            counts.directions = vec![DirectionCounts {
+                segments_out: 1_000,
+                segments_late: late,
+                ..DirectionCounts::default()
+            }];
             assert_eq!(judge((counts, near, far)).trusted(), trusted);
         }
     }

@@ -5,12 +5,13 @@
 //! ends, the kernel takes all of it away.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::Command as Program;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration as StdDuration;
 
@@ -20,16 +21,22 @@ use sys::packet::PacketSocket;
 use units::{Bytes, Duration};
 
 use crate::certificate::Certificate;
-use crate::forward::{Command, Forwarder, PhaseCounts};
-use crate::path::{HostSpec, PathFile};
+use crate::engine::Engine;
+use crate::forward::{Command, DirectionCounts, Forwarder, PhaseCounts};
+use crate::log::{LogWriter, Logger};
+use crate::path::{HostSpec, Network, Node, PathFile, RuleSpec};
 use crate::probe::{self, Prober};
+use crate::wiring;
 
 /// A running lab. Dropping it takes everything down.
 #[derive(Debug)]
 pub struct Lab {
-    near: Host,
-    far: Host,
+    hosts: Vec<Host>,
+    near: usize,
+    far: usize,
+    network: Network,
     fabric: NetNs,
+    ports: Vec<String>,
     delay_min: Duration,
     rtt: Duration,
     probe_interval: StdDuration,
@@ -37,6 +44,7 @@ pub struct Lab {
     commands: Sender<Command>,
     stop: Arc<AtomicBool>,
     forwarder: Option<JoinHandle<()>>,
+    log: Mutex<Option<LogWriter>>,
 }
 
 /// A host of the lab.
@@ -44,8 +52,17 @@ pub struct Lab {
 pub struct Host {
     name: String,
     address: Ipv4Addr,
-    ns: NetNs,
+    address6: Ipv6Addr,
+    /// `None`: an interface of the machine stands in its place.
+    ns: Option<NetNs>,
     congestion_control: String,
+}
+
+/// What a lab is to do beside being there.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where to write the log of every packet; `None`: none is written.
+    pub log: Option<PathBuf>,
 }
 
 /// A phase under way: the forwarder counts, probes run.
@@ -102,6 +119,32 @@ pub enum LabError {
         /// MemAvailable of /proc/meminfo.
         available: Bytes,
     },
+    /// The log cannot be written.
+    #[error("cannot write the lab's log {file}: {source}")]
+    Log {
+        /// Where it was to be.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no such host, link or node.
+    #[error("this lab has no {kind} '{name}'; it has {known}")]
+    NoSuch {
+        /// What was asked for.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The change does not fit the link.
+    #[error("link {link}: {problem}")]
+    Change {
+        /// The link.
+        link: String,
+        /// Why not.
+        problem: String,
+    },
     /// The forwarding thread is gone.
     #[error("the lab's forwarding thread ended early; this is a defect of goodput")]
     ForwarderGone,
@@ -131,69 +174,230 @@ impl Lab {
     /// # Errors
     /// [`LabError`] with what this machine lacks; whatever was built is gone again.
     pub fn up(path: &PathFile) -> Result<Self, LabError> {
+        Self::up_with(path, Options::default())
+    }
+
+    /// As [`Self::up`], with options.
+    ///
+    /// # Errors
+    /// As [`Self::up`], and when the log cannot be made.
+    pub fn up_with(path: &PathFile, options: Options) -> Result<Self, LabError> {
+        let network = path.network.clone();
         check_memory(path.memory_bytes())?;
         let ns = || NetNs::create().map_err(LabError::NoNamespaces);
-        let (near_ns, far_ns, fabric) = (ns()?, ns()?, ns()?);
-        let near = Host::new(&path.near, NEAR_ADDRESS, near_ns);
-        let far = Host::new(&path.far, FAR_ADDRESS, far_ns);
-        let wires = [
-            (&near, &path.near, NEAR_MAC, NEAR_PORT),
-            (&far, &path.far, FAR_MAC, FAR_PORT),
-        ];
-        for (host, spec, mac, port) in wires {
-            wire_up(&fabric, host, spec, mac, port)?;
+        let fabric = ns()?;
+        let mut hosts = Vec::with_capacity(network.hosts.len());
+        let mut sockets = Vec::with_capacity(network.hosts.len());
+        let mut ports = Vec::new();
+        for (number, spec) in network.hosts.iter().enumerate() {
+            let host = match &spec.interface {
+                Some(interface) => {
+                    sockets.push(take_interface(interface)?);
+                    Host::new(spec, None)
+                }
+                None => {
+                    let host = Host::new(spec, Some(ns()?));
+                    let port = format!("p{number}");
+                    wire_up(&fabric, &host, spec, &port)?;
+                    host.configure(spec, &network)?;
+                    sockets.push(in_ns(&fabric, "opening a packet socket", || {
+                        let index = Netlink::open()?.index_of(&port)?;
+                        PacketSocket::open(index, SOCKET_BUFFER_BYTES)
+                    })?);
+                    ports.push(port);
+                    host
+                }
+            };
+            hosts.push(host);
         }
-        for (host, spec, peer, peer_mac) in [
-            (&near, &path.near, FAR_ADDRESS, FAR_MAC),
-            (&far, &path.far, NEAR_ADDRESS, NEAR_MAC),
-        ] {
-            host.configure(spec, peer, peer_mac)?;
-        }
-        let sockets = in_ns(&fabric, "opening packet sockets", || {
-            let mut netlink = Netlink::open()?;
-            let near = PacketSocket::open(netlink.index_of(NEAR_PORT)?, SOCKET_BUFFER_BYTES)?;
-            let far = PacketSocket::open(netlink.index_of(FAR_PORT)?, SOCKET_BUFFER_BYTES)?;
-            Ok((near, far))
-        })?;
+        let (near, far) = (path.transfer.from, path.transfer.to);
         let stop = Arc::new(AtomicBool::new(false));
         let (commands, requests) = mpsc::channel();
-        let forwarder = Forwarder::new(sockets.0, sockets.1, &path.forward, &path.backward);
+        let start = sys::clock::monotonic();
+        let (logger, log) = match &options.log {
+            None => (None, None),
+            Some(file) => {
+                let failed = |source| LabError::Log {
+                    file: file.clone(),
+                    source,
+                };
+                let legend = wiring::legend(path);
+                let (logger, writer) = Logger::create(file, &legend).map_err(failed)?;
+                (Some(logger), Some(writer))
+            }
+        };
+        let engine = Engine::new(wiring::wiring(&network, near), start, logger);
+        let shortest = path.forward.delay.min(path.backward.delay);
+        let threads = |source| LabError::Kernel {
+            step: "starting the forwarder".into(),
+            source,
+        };
+        let forwarder = Forwarder::new(sockets, engine, shortest).map_err(threads)?;
         let flag = Arc::clone(&stop);
         let forwarder = thread::Builder::new()
             .name("forwarder".into())
             .spawn(move || forwarder.run(&flag, &requests))
-            .map_err(|source| LabError::Kernel {
-                step: "starting a thread".into(),
-                source,
-            })?;
+            .map_err(threads)?;
+        let rates = path.forward.rate.into_iter().chain(path.backward.rate);
         Ok(Self {
+            hosts,
             near,
             far,
+            network,
             fabric,
-            delay_min: path.forward.delay.min(path.backward.delay),
+            ports,
+            delay_min: shortest,
             rtt: path.rtt_configured(),
-            probe_interval: probe::interval(
-                path.forward
-                    .rate
-                    .into_iter()
-                    .chain(path.backward.rate)
-                    .min(),
-            ),
+            probe_interval: probe::interval(rates.min()),
             phases: AtomicU32::new(0),
             commands,
             stop,
             forwarder: Some(forwarder),
+            log: Mutex::new(log),
         })
     }
 
     /// The near host.
-    pub const fn near(&self) -> &Host {
-        &self.near
+    pub fn near(&self) -> &Host {
+        &self.hosts[self.near]
     }
 
     /// The far host.
-    pub const fn far(&self) -> &Host {
-        &self.far
+    pub fn far(&self) -> &Host {
+        &self.hosts[self.far]
+    }
+
+    /// All hosts, in the path file's order.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// The host of that name.
+    ///
+    /// # Errors
+    /// [`LabError::NoSuch`].
+    pub fn host(&self, name: &str) -> Result<&Host, LabError> {
+        let found = self.hosts.iter().find(|h| h.name == name);
+        found.ok_or_else(|| no_such("host", name, self.hosts.iter().map(Host::name)))
+    }
+
+    /// Changes a link from now on; `forward` and `backward` say which ways.
+    ///
+    /// # Errors
+    /// [`LabError::NoSuch`] for the link, [`LabError::Change`] when the link has nothing to change.
+    pub fn set(
+        &self,
+        link: &str,
+        forward: bool,
+        backward: bool,
+        change: link::Change,
+    ) -> Result<(), LabError> {
+        let names = self.network.links.iter().map(|l| l.name.as_str());
+        let number = names.clone().position(|name| name == link);
+        let number = number.ok_or_else(|| no_such("link", link, names))?;
+        for (way, wanted) in [(2 * number, forward), (2 * number + 1, backward)] {
+            let spec = self.network.links[number].direction(way % 2 == 0);
+            if !wanted {
+                continue;
+            }
+            if let Some(problem) = wiring::refuses(spec, &change) {
+                return Err(LabError::Change {
+                    link: link.to_owned(),
+                    problem: problem.to_owned(),
+                });
+            }
+            self.tell(Command::Change(way, change))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a switch or router other rules from now on.
+    ///
+    /// # Errors
+    /// [`LabError::NoSuch`].
+    pub fn set_rules(&self, node: &str, rules: &[RuleSpec]) -> Result<(), LabError> {
+        let (number, at) = self.node(node)?;
+        let rules = rules.iter().map(|r| wiring::rule(r, at, &self.network));
+        let (reply, answer) = mpsc::channel();
+        self.tell(Command::SetRules(number, rules.collect(), reply))?;
+        let _ = answer
+            .recv_timeout(FORWARDER_PATIENCE)
+            .map_err(|_| LabError::ForwarderGone)?;
+        Ok(())
+    }
+
+    /// How many segments each rule of a switch or router has met.
+    ///
+    /// # Errors
+    /// [`LabError::NoSuch`].
+    pub fn rule_hits(&self, node: &str) -> Result<Vec<u64>, LabError> {
+        let (number, _) = self.node(node)?;
+        let (reply, answer) = mpsc::channel();
+        self.tell(Command::Rules(number, reply))?;
+        let rules = answer
+            .recv_timeout(FORWARDER_PATIENCE)
+            .map_err(|_| LabError::ForwarderGone)?;
+        Ok(rules.iter().map(|r| r.hits).collect())
+    }
+
+    /// Counts of each link since the phase began or the lab came up: name, forward, backward.
+    ///
+    /// # Errors
+    /// When the forwarder is gone.
+    pub fn link_counts(&self) -> Result<Vec<(String, DirectionCounts, DirectionCounts)>, LabError> {
+        let (reply, answer) = mpsc::channel();
+        self.tell(Command::Counts(reply))?;
+        let counts = answer
+            .recv_timeout(FORWARDER_PATIENCE)
+            .map_err(|_| LabError::ForwarderGone)?;
+        let names = self.network.links.iter().map(|l| l.name.clone());
+        let pairs = counts.chunks_exact(2).map(|c| (c[0], c[1]));
+        Ok(names.zip(pairs).map(|(n, (f, b))| (n, f, b)).collect())
+    }
+
+    /// The switch or router of that name: its number in the engine, and in the network.
+    fn node(&self, name: &str) -> Result<(usize, Node), LabError> {
+        let network = &self.network;
+        let switches = network.switches.iter().map(|s| s.name.as_str());
+        let routers = network.routers.iter().map(|r| r.name.as_str());
+        let known = switches.clone().chain(routers.clone());
+        let found = if let Some(n) = switches.clone().position(|s| s == name) {
+            Some(Node::Switch(n))
+        } else {
+            routers.clone().position(|r| r == name).map(Node::Router)
+        };
+        let node = found.ok_or_else(|| no_such("switch or router", name, known))?;
+        Ok((wiring::number(network, node), node))
+    }
+
+    fn tell(&self, command: Command) -> Result<(), LabError> {
+        self.commands
+            .send(command)
+            .map_err(|_| LabError::ForwarderGone)
+    }
+
+    /// Ends the lab and, where a log was written, says what became of it.
+    ///
+    /// # Errors
+    /// When the log could not be written to its end.
+    pub fn down(mut self) -> Result<Option<link::record::End>, LabError> {
+        self.halt();
+        let writer = self.log.lock().ok().and_then(|mut log| log.take());
+        writer
+            .map(|w| {
+                w.finish().map_err(|source| LabError::Log {
+                    file: PathBuf::new(),
+                    source,
+                })
+            })
+            .transpose()
+    }
+
+    fn halt(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(forwarder) = self.forwarder.take() {
+            let _ = forwarder.join();
+        }
     }
 
     /// Starts a phase: waits until the path is empty, counts anew and probes until
@@ -212,22 +416,25 @@ impl Lab {
             .map_err(|_| LabError::ForwarderGone)?;
         let number = self.phases.fetch_add(1, Ordering::Relaxed);
         let start = |own: &Host, other: &Host| {
-            Prober::start(
-                &own.ns,
-                own.address,
-                other.address,
-                number,
-                self.probe_interval,
+            let Some(ns) = &own.ns else {
+                return Err(LabError::Change {
+                    link: own.name.clone(),
+                    problem: "it is an interface of the machine; only hosts of the lab can be \
+                              probed and measured between"
+                        .to_owned(),
+                });
+            };
+            Prober::start(ns, own.address, other.address, number, self.probe_interval).map_err(
+                |source| LabError::Kernel {
+                    step: "starting the probes".into(),
+                    source,
+                },
             )
-            .map_err(|source| LabError::Kernel {
-                step: "starting the probes".into(),
-                source,
-            })
         };
         Ok(Phase {
             lab: self,
-            near: start(&self.near, &self.far)?,
-            far: start(&self.far, &self.near)?,
+            near: start(self.near(), self.far())?,
+            far: start(self.far(), self.near())?,
             device_drops,
         })
     }
@@ -267,18 +474,18 @@ impl Lab {
                 Ok(sum)
             })
         };
-        Ok(drops(&self.fabric, &[NEAR_PORT, FAR_PORT])?
-            + drops(&self.near.ns, &[INTERFACE])?
-            + drops(&self.far.ns, &[INTERFACE])?)
+        let ports: Vec<&str> = self.ports.iter().map(String::as_str).collect();
+        let mut sum = drops(&self.fabric, &ports)?;
+        for ns in self.hosts.iter().filter_map(|h| h.ns.as_ref()) {
+            sum += drops(ns, &[INTERFACE])?;
+        }
+        Ok(sum)
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(forwarder) = self.forwarder.take() {
-            let _ = forwarder.join();
-        }
+        self.halt();
     }
 }
 
@@ -314,13 +521,31 @@ impl Phase<'_> {
 }
 
 impl Host {
-    fn new(spec: &HostSpec, address: Ipv4Addr, ns: NetNs) -> Self {
+    fn new(spec: &HostSpec, ns: Option<NetNs>) -> Self {
         Self {
             name: spec.name.clone(),
-            address,
+            address: spec.address4,
+            address6: spec.address6,
             ns,
             congestion_control: spec.congestion_control.clone(),
         }
+    }
+
+    /// Its namespace.
+    ///
+    /// # Errors
+    /// [`LabError::Change`] for an interface of the machine, which has none.
+    pub fn namespace(&self) -> Result<&NetNs, LabError> {
+        self.ns.as_ref().ok_or_else(|| LabError::Change {
+            link: self.name.clone(),
+            problem: "this host is an interface of the machine: nothing can be run behind it"
+                .to_owned(),
+        })
+    }
+
+    /// Its IPv6 address on the path.
+    pub const fn address6(&self) -> Ipv6Addr {
+        self.address6
     }
 
     /// Name in the path file.
@@ -344,7 +569,8 @@ impl Host {
     /// # Errors
     /// When the thread cannot enter.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
-        self.ns.run(work).map_err(|source| LabError::Kernel {
+        let ns = self.namespace()?;
+        ns.run(work).map_err(|source| LabError::Kernel {
             step: "entering a host".into(),
             source,
         })
@@ -356,7 +582,7 @@ impl Host {
     /// When the descriptor cannot be cloned.
     pub fn program(&self, name: &str) -> Result<Program, LabError> {
         let mut program = Program::new(name);
-        self.ns
+        self.namespace()?
             .place(&mut program)
             .map_err(|source| LabError::Kernel {
                 step: format!("placing {name}"),
@@ -380,18 +606,18 @@ impl Host {
             })
     }
 
-    fn configure(
-        &self,
-        spec: &HostSpec,
-        peer: Ipv4Addr,
-        peer_mac: [u8; 6],
-    ) -> Result<(), LabError> {
-        // Route and neighbour discovery of IPv6 would be strange traffic on a measured path.
-        for scope in ["all", "default"] {
-            let _ = self.set(&format!("net.ipv6.conf.{scope}.disable_ipv6"), "1");
+    fn configure(&self, spec: &HostSpec, network: &Network) -> Result<(), LabError> {
+        // Nothing is to travel that the measurement did not send: no search for routers, no check for
+        // duplicates, no address made up.
+        for (name, value) in QUIET_IPV6 {
+            for scope in ["default", INTERFACE] {
+                let _ = self.set(&format!("net.ipv6.conf.{scope}.{name}"), value);
+            }
         }
         // A connection must not inherit what an earlier one learned of the path.
         self.set("net.ipv4.tcp_no_metrics_save", "1")?;
+        // Anyone in a host may ping, root or not.
+        let _ = self.set("net.ipv4.ping_group_range", "0 0");
         let triplet = |v: &[u64; 3]| format!("{} {} {}", v[0], v[1], v[2]);
         self.set("net.ipv4.tcp_rmem", &triplet(&spec.tcp_rmem_bytes))?;
         self.set("net.ipv4.tcp_wmem", &triplet(&spec.tcp_wmem_bytes))?;
@@ -401,14 +627,71 @@ impl Host {
         for (name, value) in &spec.sysctl {
             self.set(name, value)?;
         }
-        in_ns(&self.ns, "configuring a host", || {
+        let neighbours = wiring::neighbours(network, spec);
+        in_ns(self.namespace()?, "configuring a host", || {
             let mut netlink = Netlink::open()?;
             netlink.set_up("lo", None)?;
-            netlink.add_address(INTERFACE, self.address, PREFIX)?;
+            netlink.add_address(INTERFACE, spec.address4, spec.prefix4)?;
             netlink.set_up(INTERFACE, Some(spec.mtu_bytes))?;
-            netlink.add_neighbour(INTERFACE, peer, peer_mac)
+            // IPv6 wants at least 1280 bytes (RFC 8200 section 5), and the machine may have none.
+            let ipv6 = netlink
+                .add_address(INTERFACE, spec.address6, spec.prefix6)
+                .is_ok();
+            for (address, mac) in neighbours {
+                if address.is_ipv4() || ipv6 {
+                    netlink.add_neighbour(INTERFACE, address, mac.0)?;
+                }
+            }
+            let everything4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+            let everything6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+            if let Some(gateway) = spec.gateway4 {
+                netlink.add_route(INTERFACE, everything4, 0, gateway.into())?;
+            }
+            if let (Some(gateway), true) = (spec.gateway6, ipv6) {
+                netlink.add_route(INTERFACE, everything6, 0, gateway.into())?;
+            }
+            for route in &spec.routes {
+                let Some(via) = route.via else { continue };
+                if via.address.is_ipv4() || ipv6 {
+                    let to = route.to.network();
+                    netlink.add_route(INTERFACE, to, route.to.bits(), via.address)?;
+                }
+            }
+            if !spec.offloads {
+                for offload in sys::ethtool::Offload::ALL {
+                    sys::ethtool::set_offload(INTERFACE, offload, false)?;
+                }
+            }
+            Ok(())
         })
     }
+}
+
+fn no_such<'n>(kind: &'static str, name: &str, known: impl Iterator<Item = &'n str>) -> LabError {
+    let known: Vec<&str> = known.collect();
+    LabError::NoSuch {
+        kind,
+        name: name.to_owned(),
+        known: if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        },
+    }
+}
+
+/// Makes an interface of the machine a port.
+fn take_interface(name: &str) -> Result<PacketSocket, LabError> {
+    let open = || {
+        let index = Netlink::open()?.index_of(name)?;
+        let socket = PacketSocket::open(index, SOCKET_BUFFER_BYTES)?;
+        socket.promiscuous(index)?;
+        Ok(socket)
+    };
+    open().map_err(|source| LabError::Kernel {
+        step: format!("opening the interface {name}"),
+        source,
+    })
 }
 
 /// Refuses a path that would drive the machine out of memory, half of what is free at most.
@@ -423,15 +706,10 @@ fn check_memory(needed: Bytes) -> Result<(), LabError> {
 }
 
 /// Makes the pair between a host and its port on the fabric.
-fn wire_up(
-    fabric: &NetNs,
-    host: &Host,
-    spec: &HostSpec,
-    mac: [u8; 6],
-    port: &str,
-) -> Result<(), LabError> {
-    let mut port_mac = mac;
-    port_mac[4] = 1;
+fn wire_up(fabric: &NetNs, host: &Host, spec: &HostSpec, port: &str) -> Result<(), LabError> {
+    let host_ns = host.namespace()?;
+    let mut port_mac = spec.mac.0;
+    port_mac[2] ^= 1;
     in_ns(fabric, "making a veth pair", || {
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
         let mut netlink = Netlink::open()?;
@@ -443,8 +721,8 @@ fn wire_up(
             },
             VethEnd {
                 name: INTERFACE,
-                mac,
-                netns: host.ns.as_fd(),
+                mac: spec.mac.0,
+                netns: host_ns.as_fd(),
             },
         )?;
         netlink.set_up(port, Some(spec.mtu_bytes))
@@ -464,16 +742,16 @@ fn in_ns<T: Send>(
         })
 }
 
-/// RFC 2544's block for benchmarks of network devices: never routed, never anybody's LAN.
-const NEAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-const FAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-const PREFIX: u8 = 24;
-/// Locally administered.
-const NEAR_MAC: [u8; 6] = [0x02, 0x67, 0x70, 0, 0, 1];
-const FAR_MAC: [u8; 6] = [0x02, 0x67, 0x70, 0, 0, 2];
 const INTERFACE: &str = "eth0";
-const NEAR_PORT: &str = "near";
-const FAR_PORT: &str = "far";
+/// What keeps IPv6 from talking by itself (Linux Documentation/networking/ip-sysctl.rst).
+const QUIET_IPV6: [(&str, &str); 5] = [
+    ("accept_dad", "0"),
+    ("accept_ra", "0"),
+    ("autoconf", "0"),
+    ("router_solicitations", "0"),
+    // No link-local address is made up.
+    ("addr_gen_mode", "1"),
+];
 /// Asked for by force; without root the machine's net.core.rmem_max decides.
 const SOCKET_BUFFER_BYTES: u32 = 64 << 20;
 /// The forwarder looks for commands every 20 ms; a machine may be busy.

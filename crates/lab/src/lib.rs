@@ -6,13 +6,22 @@
 //! certifies its own accuracy by the hosts' kernel stamps.
 
 mod certificate;
+mod engine;
 mod forward;
 mod lab;
+pub mod log;
+mod middlebox;
+mod node;
 pub mod path;
 mod probe;
+mod rate;
 mod store;
+#[doc(hidden)]
+pub mod testing;
+mod wiring;
 
 pub use certificate::Certificate;
 pub use forward::{DirectionCounts, LATE};
-pub use lab::{Host, Lab, LabError, Phase};
+pub use lab::{Host, Lab, LabError, Options, Phase};
 pub use path::{PathError, PathFile};
+pub use rate::RateError;

@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use link::Marks;
+use units::Instant;
 use wire::train::SuperFrame;
 
 /// A ring of frames.
@@ -24,8 +26,22 @@ pub(crate) struct FrameStore {
 struct Slot {
     start: usize,
     len: usize,
-    segments_left: u16,
+    segments_left: u32,
     frame: SuperFrame,
+    tag: FrameTag,
+}
+
+/// What the lab remembers of a frame beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FrameTag {
+    /// When it came in.
+    pub(crate) arrived: Instant,
+    /// Its number since the lab came up; handles are used again, numbers are not.
+    pub(crate) number: u64,
+    /// What its sender declared: ECN-capable or not.
+    pub(crate) marks: Marks,
+    /// Its number, if it is one of the lab's own probes.
+    pub(crate) probe: Option<u64>,
 }
 
 impl FrameStore {
@@ -70,18 +86,24 @@ impl FrameStore {
         (tail - self.head > self.frame_max).then_some(self.head)
     }
 
+    /// The first `len` bytes of what was reserved.
+    pub(crate) fn reserved(&self, len: usize) -> &[u8] {
+        &self.memory[self.head..self.head + len.min(self.frame_max)]
+    }
+
     /// Keeps the first `len` bytes of what was reserved. Returns the frame's handle.
-    pub(crate) fn commit(&mut self, len: usize, frame: SuperFrame) -> u64 {
+    pub(crate) fn commit(&mut self, len: usize, frame: SuperFrame, tag: FrameTag) -> u64 {
         assert!(
             len > 0 && len <= self.frame_max,
             "a frame fits its reservation"
         );
-        let segments_left = frame.segments();
+        let segments_left = frame.segments().into();
         self.slots.push_back(Slot {
             start: self.head,
             len,
             segments_left,
             frame,
+            tag,
         });
         self.head += len.next_multiple_of(ALIGN_BYTES).min(self.frame_max);
         self.base + (self.slots.len() as u64 - 1)
@@ -93,6 +115,23 @@ impl FrameStore {
         (slot.frame, slot.start..slot.start + slot.len)
     }
 
+    /// What is remembered of it.
+    pub(crate) fn tag(&self, handle: u64) -> FrameTag {
+        self.slots[self.index(handle)].tag
+    }
+
+    /// The first bytes of a frame, to be changed in place for all of its segments.
+    pub(crate) fn bytes_mut(&mut self, handle: u64) -> &mut [u8] {
+        let slot = self.slots[self.index(handle)];
+        &mut self.memory[slot.start..slot.start + slot.len]
+    }
+
+    /// Further `segments` of a frame are on their way: copies.
+    pub(crate) fn retain(&mut self, handle: u64, segments: u16) {
+        let index = self.index(handle);
+        self.slots[index].segments_left += u32::from(segments);
+    }
+
     /// All the ring's bytes.
     pub(crate) fn memory(&self) -> &[u8] {
         &self.memory
@@ -102,6 +141,7 @@ impl FrameStore {
     pub(crate) fn release(&mut self, handle: u64, segments: u16) {
         let index = self.index(handle);
         let slot = &mut self.slots[index];
+        let segments = u32::from(segments);
         assert!(slot.segments_left >= segments, "a segment leaves once");
         slot.segments_left -= segments;
         while self.slots.front().is_some_and(|s| s.segments_left == 0) {
@@ -121,7 +161,6 @@ impl FrameStore {
     }
 
     /// Frames inside.
-    #[cfg(test)]
     pub(crate) fn frames(&self) -> usize {
         self.slots.len()
     }
@@ -133,8 +172,8 @@ impl FrameStore {
 
 const PAGE_BYTES: usize = 4096;
 const ALIGN_BYTES: usize = 16;
-/// Guess for the number of slots to set aside: an ACK with its vnet header.
-const SLOT_BYTES_TYPICAL: usize = 256;
+/// Guess for the number of slots to set aside; where frames are smaller, the list grows once.
+const SLOT_BYTES_TYPICAL: usize = 1024;
 const SLOTS_PREALLOCATED_MAX: usize = 1 << 19;
 
 #[cfg(test)]
@@ -147,7 +186,8 @@ mod tests {
     fn put(store: &mut FrameStore, len: usize, fill: u8) -> Option<u64> {
         store.reserve()?[..len].fill(fill);
         let header = VirtioNetHdr::parse(&[0; 10]).unwrap();
-        Some(store.commit(len, SuperFrame::parse(header, &vec![fill; len])))
+        let frame = SuperFrame::parse(header, &vec![fill; len]);
+        Some(store.commit(len, frame, FrameTag::default()))
     }
 
     #[test]

@@ -133,8 +133,8 @@ impl Wire {
     /// Sends frames and takes what comes out at the other end; `None` when the kernel refuses one.
     fn cross(&mut self, frames: &[(VirtioNetHdr, Vec<u8>)], wanted: u16) -> Option<Vec<Vec<u8>>> {
         for (vnet, bytes) in frames {
-            self.batch.push(vnet.to_bytes(), &[], 0..bytes.len());
-            if self.from.send(&mut self.batch, bytes).unwrap() > 0 {
+            self.batch.push(vnet.to_bytes(), &[], 0, 0..bytes.len());
+            if self.from.send(&mut self.batch, |_| bytes).unwrap() > 0 {
                 return None;
             }
         }

@@ -8,7 +8,9 @@
     reason = "this is the one crate that talks to the kernel directly"
 )]
 
+pub mod child;
 pub mod clock;
+pub mod control;
 pub mod ethtool;
 pub mod host;
 pub mod netlink;
@@ -20,3 +22,4 @@ pub mod simd;
 pub mod stamp;
 pub mod tcp;
 pub mod terminal;
+pub mod userns;

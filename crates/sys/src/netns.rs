@@ -14,6 +14,7 @@ use std::process::Command;
 use std::ptr;
 use std::thread;
 
+use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 /// A network namespace.
@@ -82,6 +83,25 @@ impl NetNs {
         })
     }
 
+    /// Writes `value` to a file of sysfs as the namespace sees it, such as
+    /// `class/net/eth0/queues/rx-0/rps_cpus`.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_SYS_ADMIN, or where the machine hides parts of sysfs from a user
+    /// namespace; what the file's owner says.
+    pub fn write_sysfs(&self, file: &str, value: &str) -> io::Result<()> {
+        self.run(|| {
+            // SAFETY: a mount namespace of its own (with the working directory that it implies) for
+            // this thread, which ends right after.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS)? };
+            let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+            rustix::mount::mount_change("/", private)?;
+            // sysfs shows the network namespace of the thread that mounts it.
+            rustix::mount::mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)?;
+            fs::write(format!("/sys/{file}"), value)
+        })?
+    }
+
     /// Makes `command` run inside the namespace and die with the thread that starts it.
     pub fn place<'c>(&self, command: &'c mut Command) -> io::Result<&'c mut Command> {
         let fd = self.fd.try_clone()?;
@@ -116,6 +136,12 @@ impl NetNs {
 impl AsFd for NetNs {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+impl From<OwnedFd> for NetNs {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
     }
 }
 

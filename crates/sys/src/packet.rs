@@ -318,6 +318,21 @@ impl SendBatch {
         self.len += 1;
     }
 
+    /// Empties the batch without sending: `each` gets the bytes of every frame, vnet header first.
+    /// How many there were. For networks without sockets.
+    pub fn drain_into<'m>(
+        &mut self,
+        memory: impl Fn(u16) -> &'m [u8],
+        mut each: impl FnMut(&[&[u8]; 3]),
+    ) -> usize {
+        let total = mem::take(&mut self.len);
+        for part in &self.parts[..total] {
+            let payload = &memory(part.memory)[part.payload.clone()];
+            each(&[&part.vnet, &part.headers[..part.headers_len], payload]);
+        }
+        total
+    }
+
     fn point_into<'m>(&mut self, memory: impl Fn(u16) -> &'m [u8], total: usize) {
         let parts = self
             .parts

@@ -41,7 +41,7 @@ impl Place {
 #[derive(Debug)]
 pub(crate) enum Site {
     /// By the lab.
-    Lab(Lab),
+    Lab(Box<Lab>),
     /// By the kernel.
     Pair(Pair),
 }
@@ -81,15 +81,15 @@ impl Site {
     /// A lab of a path file's text.
     pub(crate) fn lab(text: &str) -> anyhow::Result<Self> {
         let path = PathFile::parse(Path::new("bench.toml"), text)?;
-        Ok(Self::Lab(Lab::up(&path)?))
+        Ok(Self::Lab(Box::new(Lab::up(&path)?)))
     }
 
     /// A lab of a path file.
     pub(crate) fn lab_file(file: &Path) -> anyhow::Result<Self> {
-        Ok(Self::Lab(Lab::up(&PathFile::read(file)?)?))
+        Ok(Self::Lab(Box::new(Lab::up(&PathFile::read(file)?)?)))
     }
 
-    pub(crate) const fn near(&self) -> End<'_> {
+    pub(crate) fn near(&self) -> End<'_> {
         match self {
             Self::Lab(lab) => End::of(lab.near()),
             Self::Pair(pair) => End {
@@ -99,7 +99,7 @@ impl Site {
         }
     }
 
-    pub(crate) const fn far(&self) -> End<'_> {
+    pub(crate) fn far(&self) -> End<'_> {
         match self {
             Self::Lab(lab) => End::of(lab.far()),
             Self::Pair(pair) => End {

@@ -1,0 +1,557 @@
+//! The layout of a path file as TOML has it. What a value may be is checked later, by its span.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+use units::{Bytes, Duration, Rate};
+
+/// Tables by name; the order of the file is that of the names' spans.
+pub(super) type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
+/// A quantity with its place.
+pub(super) type Of<T> = Spanned<Quantity<T>>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFile {
+    pub(super) title: String,
+    pub(super) hosts: Named<RawHost>,
+    #[serde(default)]
+    pub(super) switches: Named<RawSwitch>,
+    #[serde(default)]
+    pub(super) routers: Named<RawRouter>,
+    pub(super) links: Named<RawLink>,
+    #[serde(default)]
+    pub(super) transfer: RawTransfer,
+    #[serde(default)]
+    pub(super) schedule: Vec<Spanned<RawSchedule>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHost {
+    pub(super) mtu: Option<Spanned<u32>>,
+    pub(super) congestion_control: Option<Spanned<String>>,
+    pub(super) tcp_rmem: Option<Spanned<[Quantity<Bytes>; 3]>>,
+    pub(super) tcp_wmem: Option<Spanned<[Quantity<Bytes>; 3]>>,
+    #[serde(default)]
+    pub(super) sysctl: BTreeMap<String, Spanned<TextOrNumber>>,
+    #[serde(default)]
+    pub(super) addresses: Vec<Spanned<String>>,
+    pub(super) interface: Option<Spanned<String>>,
+    pub(super) offloads: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSwitch {
+    #[serde(default)]
+    pub(super) rules: Vec<Spanned<RawRule>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRouter {
+    pub(super) answers: Option<bool>,
+    /// By link.
+    #[serde(default)]
+    pub(super) addresses: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
+    #[serde(default)]
+    pub(super) routes: Vec<Spanned<RawRoute>>,
+    #[serde(default)]
+    pub(super) rules: Vec<Spanned<RawRule>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRoute {
+    pub(super) to: Spanned<String>,
+    pub(super) via: Spanned<String>,
+    pub(super) next: Option<Spanned<String>>,
+}
+
+/// The keys of a direction, alone and beside those of a link.
+macro_rules! direction_keys {
+    ($($name:ident: $type:ty),+ $(,)?) => {
+        #[derive(Clone, Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct RawDirection {
+            $(pub(super) $name: Option<$type>,)+
+        }
+
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct RawLink {
+            pub(super) between: Spanned<[String; 2]>,
+            pub(super) mtu: Option<Spanned<u32>>,
+            #[serde(default)]
+            pub(super) forward: RawDirection,
+            #[serde(default)]
+            pub(super) backward: RawDirection,
+            $(pub(super) $name: Option<$type>,)+
+        }
+
+        impl RawLink {
+            /// The direction's own keys, and the link's where it has none.
+            pub(super) fn direction(&self, forward: bool) -> RawDirection {
+                let own = if forward { &self.forward } else { &self.backward };
+                RawDirection {
+                    $($name: own.$name.clone().or_else(|| self.$name.clone()),)+
+                }
+            }
+        }
+    };
+}
+
+direction_keys!(
+    medium: Spanned<RawMedium>,
+    gap: Spanned<u32>,
+    rate: Of<Rate>,
+    trace: Spanned<String>,
+    queue: Of<Bytes>,
+    queue_packets: Spanned<u32>,
+    discipline: Spanned<RawDiscipline>,
+    mark_above: Of<Bytes>,
+    loss: Spanned<RawLosses>,
+    duplicate: Spanned<f64>,
+    corrupt: Spanned<f64>,
+    delay: Of<Duration>,
+    jitter: Spanned<RawJitter>,
+    coalesce: Spanned<RawCoalesce>,
+    policer: Spanned<RawBucket>,
+    flow_cap: Spanned<RawBucket>,
+    packets_per_second: Spanned<u64>,
+    packets_queue: Spanned<u32>,
+    outages: Spanned<Vec<[Quantity<Duration>; 2]>>,
+    outage_every: Spanned<[Quantity<Duration>; 2]>,
+    black_hole_above: Spanned<u32>,
+    middlebox: Spanned<Vec<RawMiddlebox>>,
+    seed: u64,
+);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawMedium {
+    Ethernet,
+    WanPhy,
+    None,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum RawDiscipline {
+    DropTail,
+    Red(RawRed),
+    Codel(RawCodel),
+    FqCodel(RawFqCodel),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRed {
+    pub(super) min: Quantity<Bytes>,
+    pub(super) max: Quantity<Bytes>,
+    pub(super) probability: Option<f64>,
+    pub(super) weight: Option<f64>,
+    pub(super) ecn: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCodel {
+    pub(super) target: Option<Quantity<Duration>>,
+    pub(super) interval: Option<Quantity<Duration>>,
+    pub(super) ecn: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFqCodel {
+    pub(super) target: Option<Quantity<Duration>>,
+    pub(super) interval: Option<Quantity<Duration>>,
+    pub(super) ecn: Option<bool>,
+    pub(super) flows: Option<u32>,
+    pub(super) quantum: Option<u32>,
+}
+
+/// One loss, or a list of them.
+#[derive(Clone, Debug)]
+pub(super) enum RawLosses {
+    One(RawLoss),
+    Many(Vec<Spanned<RawLoss>>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum RawLoss {
+    Share(f64),
+    Table(RawLossTable),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLossTable {
+    pub(super) burst: Option<RawBurst>,
+    pub(super) every: Option<u64>,
+    pub(super) offset: Option<u64>,
+    pub(super) frames: Option<Vec<u64>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawBurst {
+    pub(super) enter: f64,
+    pub(super) leave: f64,
+    pub(super) good: Option<f64>,
+    pub(super) bad: Option<f64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawJitter {
+    pub(super) amount: Quantity<Duration>,
+    pub(super) shape: Option<RawShape>,
+    pub(super) correlation: Option<f64>,
+    pub(super) reorder: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawShape {
+    Uniform,
+    Normal,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCoalesce {
+    pub(super) hold: Quantity<Duration>,
+    pub(super) packets: Option<u32>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawBucket {
+    pub(super) rate: Of<Rate>,
+    pub(super) burst: Of<Bytes>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RawMiddlebox {
+    Named(RawMiddleboxName),
+    MssClamp(u16),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawMiddleboxName {
+    StripWindowScale,
+    StripOptions,
+    StripSack,
+    StripTimestamps,
+    SeqCheck,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRule {
+    #[serde(rename = "in")]
+    pub(super) in_link: Option<Spanned<String>>,
+    pub(super) src_mac: Option<Spanned<String>>,
+    pub(super) dst_mac: Option<Spanned<String>>,
+    pub(super) vlan: Option<Spanned<u16>>,
+    pub(super) src: Option<Spanned<String>>,
+    pub(super) dst: Option<Spanned<String>>,
+    pub(super) protocol: Option<Spanned<TextOrNumber>>,
+    pub(super) src_port: Option<Spanned<TextOrNumber>>,
+    pub(super) dst_port: Option<Spanned<TextOrNumber>>,
+    pub(super) flags: Option<Spanned<String>>,
+    pub(super) dscp: Option<Spanned<u8>>,
+    pub(super) every: Option<Spanned<u64>>,
+    pub(super) nth: Option<Spanned<u64>>,
+    pub(super) drop: Option<Spanned<bool>>,
+    pub(super) to: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) mirror: Option<Spanned<String>>,
+    pub(super) rewrite: Option<Spanned<RawRewrite>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRewrite {
+    pub(super) src_mac: Option<Spanned<String>>,
+    pub(super) dst_mac: Option<Spanned<String>>,
+    pub(super) src: Option<Spanned<String>>,
+    pub(super) dst: Option<Spanned<String>>,
+    pub(super) src_port: Option<u16>,
+    pub(super) dst_port: Option<u16>,
+    pub(super) dscp: Option<Spanned<u8>>,
+    pub(super) vlan: Option<Spanned<u16>>,
+    pub(super) ttl: Option<Spanned<u8>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTransfer {
+    pub(super) streams: Option<Spanned<u16>>,
+    pub(super) duration: Option<Of<Duration>>,
+    pub(super) ramp: Option<Of<Duration>>,
+    pub(super) from: Option<Spanned<String>>,
+    pub(super) to: Option<Spanned<String>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSchedule {
+    pub(super) at: Of<Duration>,
+    pub(super) link: Spanned<String>,
+    pub(super) direction: Option<RawWay>,
+    pub(super) rate: Option<Of<Rate>>,
+    pub(super) delay: Option<Of<Duration>>,
+    pub(super) loss: Option<Spanned<f64>>,
+    pub(super) queue: Option<Of<Bytes>>,
+    pub(super) up: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawWay {
+    Forward,
+    Backward,
+}
+
+/// A value written as text with its unit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quantity<T>(pub(super) T);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Quantity<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A value that may be text or a plain number.
+#[derive(Clone, Debug)]
+pub(super) enum TextOrNumber {
+    Number(i64),
+    Text(String),
+}
+
+impl fmt::Display for TextOrNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(n) => n.fmt(f),
+            Self::Text(t) => f.write_str(t),
+        }
+    }
+}
+
+/// A value that TOML may have in several types. What is not overridden is refused as serde refuses
+/// it, with `EXPECTED`.
+trait Forms<'de>: Sized {
+    const EXPECTED: &'static str;
+
+    fn text(_: &str) -> Option<Result<Self, String>> {
+        None
+    }
+
+    fn integer(_: i64) -> Option<Self> {
+        None
+    }
+
+    fn float(_: f64) -> Option<Self> {
+        None
+    }
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        let _ = map;
+        Err(unexpected("a table", Self::EXPECTED))
+    }
+
+    fn list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
+        let _ = list;
+        Err(unexpected("a list", Self::EXPECTED))
+    }
+}
+
+fn unexpected<E: serde::de::Error>(found: &str, expected: &str) -> E {
+    E::custom(format_args!("found {found}; expected {expected}"))
+}
+
+struct FormsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Forms<'de>> Visitor<'de> for FormsVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        match T::text(text) {
+            Some(value) => value.map_err(E::custom),
+            None => Err(unexpected("text", T::EXPECTED)),
+        }
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
+        T::integer(number).ok_or_else(|| unexpected("a number", T::EXPECTED))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<T, E> {
+        T::float(number).ok_or_else(|| unexpected("a number with a point", T::EXPECTED))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::map(map)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
+        T::list(list)
+    }
+}
+
+macro_rules! in_several_forms {
+    ($($type:ty),+) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_any(FormsVisitor(PhantomData))
+            }
+        }
+    )+};
+}
+
+in_several_forms!(
+    TextOrNumber,
+    RawDiscipline,
+    RawLoss,
+    RawLosses,
+    RawMiddlebox
+);
+
+impl Forms<'_> for TextOrNumber {
+    const EXPECTED: &'static str = "text or a whole number";
+
+    fn text(text: &str) -> Option<Result<Self, String>> {
+        Some(Ok(Self::Text(text.to_owned())))
+    }
+
+    fn integer(number: i64) -> Option<Self> {
+        Some(Self::Number(number))
+    }
+}
+
+/// 2^53: whole numbers up to here are exact in a float.
+const EXACT_MAX: u64 = 1 << 53;
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "shares are checked later; larger ones are none"
+)]
+fn share_of(number: i64) -> f64 {
+    if number.unsigned_abs() > EXACT_MAX {
+        f64::INFINITY
+    } else {
+        number as f64
+    }
+}
+
+impl<'de> Forms<'de> for RawLoss {
+    const EXPECTED: &'static str = "a share from 0 to 1, or a table with burst, every or frames";
+
+    fn integer(number: i64) -> Option<Self> {
+        Some(Self::Share(share_of(number)))
+    }
+
+    fn float(number: f64) -> Option<Self> {
+        Some(Self::Share(number))
+    }
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        RawLossTable::deserialize(MapAccessDeserializer::new(map)).map(Self::Table)
+    }
+}
+
+impl<'de> Forms<'de> for RawLosses {
+    const EXPECTED: &'static str = "a share from 0 to 1, a table, or a list of them";
+
+    fn integer(number: i64) -> Option<Self> {
+        RawLoss::integer(number).map(Self::One)
+    }
+
+    fn float(number: f64) -> Option<Self> {
+        RawLoss::float(number).map(Self::One)
+    }
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        RawLoss::map(map).map(Self::One)
+    }
+
+    fn list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut losses = Vec::new();
+        while let Some(loss) = list.next_element()? {
+            losses.push(loss);
+        }
+        Ok(Self::Many(losses))
+    }
+}
+
+impl<'de> Forms<'de> for RawDiscipline {
+    const EXPECTED: &'static str =
+        "\"drop-tail\", \"codel\", \"fq-codel\", or a table with red, codel or fq-codel";
+
+    fn text(text: &str) -> Option<Result<Self, String>> {
+        Some(match text {
+            "drop-tail" => Ok(Self::DropTail),
+            "codel" => Ok(Self::Codel(RawCodel::default())),
+            "fq-codel" => Ok(Self::FqCodel(RawFqCodel::default())),
+            "red" => {
+                Err("red needs thresholds: { red = { min = \"30kB\", max = \"90kB\" } }".into())
+            }
+            other => Err(format!("'{other}': expected {}", Self::EXPECTED)),
+        })
+    }
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+        struct Table {
+            red: Option<RawRed>,
+            codel: Option<RawCodel>,
+            fq_codel: Option<RawFqCodel>,
+        }
+        let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+        match (table.red, table.codel, table.fq_codel) {
+            (Some(red), None, None) => Ok(Self::Red(red)),
+            (None, Some(codel), None) => Ok(Self::Codel(codel)),
+            (None, None, Some(fq_codel)) => Ok(Self::FqCodel(fq_codel)),
+            _ => Err(serde::de::Error::custom("expected one discipline")),
+        }
+    }
+}
+
+impl<'de> Forms<'de> for RawMiddlebox {
+    const EXPECTED: &'static str = "a name such as \"strip-sack\", or { mss-clamp = 1360 }";
+
+    fn text(text: &str) -> Option<Result<Self, String>> {
+        let deserializer: serde::de::value::StrDeserializer<'_, serde::de::value::Error> =
+            serde::de::IntoDeserializer::into_deserializer(text);
+        Some(
+            RawMiddleboxName::deserialize(deserializer)
+                .map(Self::Named)
+                .map_err(|e| e.to_string()),
+        )
+    }
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+        struct Table {
+            mss_clamp: u16,
+        }
+        Table::deserialize(MapAccessDeserializer::new(map)).map(|t| Self::MssClamp(t.mss_clamp))
+    }
+}

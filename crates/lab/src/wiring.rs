@@ -1,0 +1,251 @@
+//! From a path file's network to what the engine is made of.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use link::Change;
+use link::spec::{DirectionSpec, ServerSpec};
+use sys::clock::RealtimeOffset;
+use units::Instant;
+use wire::classify::Mac;
+
+use crate::engine::{DirectionWiring, NodeWiring, Wiring};
+use crate::log::{Legend, LinkLegend};
+use crate::middlebox::Middleboxes;
+use crate::node::{self, Action, Nth, Rewrite, Rule, Rules};
+use crate::path::{ActionSpec, HostSpec, LinkSpec, Network, Node, PathFile, RouterSpec, RuleSpec};
+
+/// The engine's network; probes of the host `near` go forward.
+pub(crate) fn wiring(network: &Network, near: usize) -> Wiring {
+    let rules =
+        |list: &[RuleSpec], at| Rules::new(list.iter().map(|r| rule(r, at, network)).collect());
+    let mut nodes = Vec::new();
+    for host in &network.hosts {
+        nodes.push(NodeWiring::Port {
+            ring_bytes: ring_bytes(network, host),
+        });
+    }
+    for (n, switch) in network.switches.iter().enumerate() {
+        nodes.push(NodeWiring::Switch(rules(&switch.rules, Node::Switch(n))));
+    }
+    for (n, router) in network.routers.iter().enumerate() {
+        let rules = rules(&router.rules, Node::Router(n));
+        nodes.push(NodeWiring::Router(Box::new(router_of(
+            network, n, router, rules,
+        ))));
+    }
+    let mut directions = Vec::new();
+    for (n, link) in network.links.iter().enumerate() {
+        let ends = link.between.map(|node| number(network, node));
+        for (forward, [from, to]) in [(true, ends), (false, [ends[1], ends[0]])] {
+            let changes = network.schedule.iter().filter(|entry| {
+                entry.link == n
+                    && if forward {
+                        entry.forward
+                    } else {
+                        entry.backward
+                    }
+            });
+            directions.push(DirectionWiring {
+                from,
+                to,
+                spec: link.direction(forward).clone(),
+                middleboxes: Middleboxes::new(link.middlebox(forward).to_vec()),
+                schedule: changes.map(|entry| (entry.at, entry.change)).collect(),
+            });
+        }
+    }
+    Wiring {
+        nodes,
+        directions,
+        near,
+    }
+}
+
+/// The engine's number of a node: hosts first, then switches, then routers.
+pub(crate) fn number(network: &Network, node: Node) -> usize {
+    match node {
+        Node::Host(n) => n,
+        Node::Switch(n) => network.hosts.len() + n,
+        Node::Router(n) => network.hosts.len() + network.switches.len() + n,
+    }
+}
+
+/// The direction by which frames leave `node` onto link number `link`.
+fn leaving(network: &Network, node: Node, link: usize) -> usize {
+    2 * link + usize::from(network.links[link].between[0] != node)
+}
+
+/// Memory for a host's frames, which stay until they have left the network: that of its own link,
+/// and, since they may wait on any link behind, of the links between nodes, as many hosts share them.
+fn ring_bytes(network: &Network, host: &HostSpec) -> usize {
+    let own = &network.links[host.link];
+    let to_network = matches!(own.between[0], Node::Host(n) if network.hosts[n] == *host);
+    let mut bytes = own.memory_bytes(to_network).as_u64();
+    for link in network.links.iter().filter(|l| l.name != own.name) {
+        // A frame from here may be waiting there, whichever way it goes.
+        bytes += link
+            .memory_bytes(true)
+            .max(link.memory_bytes(false))
+            .as_u64()
+            / shares(network, link);
+    }
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Among how many hosts a link's memory is divided.
+fn shares(network: &Network, link: &LinkSpec) -> u64 {
+    let is_access = link.between.iter().any(|n| matches!(n, Node::Host(_)));
+    let hosts = network.hosts.len() as u64;
+    // To one host's link all the others may send; over a trunk half of them.
+    if is_access {
+        hosts.saturating_sub(1).max(1)
+    } else {
+        1
+    }
+}
+
+fn router_of(network: &Network, n: usize, spec: &RouterSpec, rules: Rules) -> node::Router {
+    let here = Node::Router(n);
+    let mut neighbours: HashMap<IpAddr, Mac> = HashMap::new();
+    let interfaces = spec.interfaces.iter().map(|i| node::Interface {
+        out: leaving(network, here, i.link),
+        mac: i.mac,
+        address4: Some(i.address4),
+        address6: Some(i.address6),
+        mtu_bytes: i.mtu_bytes,
+    });
+    let interfaces: Vec<_> = interfaces.collect();
+    for interface in &spec.interfaces {
+        for (address, mac) in members(network, network.links[interface.link].segment) {
+            neighbours.insert(address, mac);
+        }
+    }
+    let routes = spec.routes.iter().filter_map(|route| {
+        let interface = spec.interfaces.iter().position(|i| i.link == route.link)?;
+        Some(node::Route {
+            to: route.to,
+            interface,
+            via: route.via.map(|v| v.address),
+        })
+    });
+    node::Router::new(
+        interfaces,
+        routes.collect(),
+        neighbours,
+        rules,
+        spec.answers,
+    )
+}
+
+/// Addresses of all that is on an IP subnet.
+fn members(network: &Network, segment: usize) -> Vec<(IpAddr, Mac)> {
+    let mut members = Vec::new();
+    for host in &network.hosts {
+        if network.links[host.link].segment == segment && host.interface.is_none() {
+            members.push((IpAddr::V4(host.address4), host.mac));
+            members.push((IpAddr::V6(host.address6), host.mac));
+        }
+    }
+    for interface in network.routers.iter().flat_map(|r| &r.interfaces) {
+        if network.links[interface.link].segment == segment {
+            members.push((IpAddr::V4(interface.address4), interface.mac));
+            members.push((IpAddr::V6(interface.address6), interface.mac));
+        }
+    }
+    members
+}
+
+/// The neighbours whose hardware addresses a host is told, so that it need not ask. On a large
+/// subnet it asks: telling all of all is the square of their number.
+pub(crate) fn neighbours(network: &Network, host: &HostSpec) -> Vec<(IpAddr, Mac)> {
+    let mut all = members(network, network.links[host.link].segment);
+    all.retain(|&(_, mac)| mac != host.mac);
+    if all.len() > 2 * NEIGHBOURS_MAX {
+        all.clear();
+    }
+    all
+}
+
+/// A rule of the node `at`, with directions for links.
+pub(crate) fn rule(spec: &RuleSpec, at: Node, network: &Network) -> Rule {
+    let out = |link: usize| leaving(network, at, link);
+    Rule {
+        from: spec.in_link.map(|link| out(link) ^ 1),
+        matches: spec.matches.clone(),
+        count: match (spec.nth, spec.every) {
+            (Some(n), _) => Some(Nth::Only(n)),
+            (None, Some(n)) => Some(Nth::Every(n)),
+            (None, None) => None,
+        },
+        action: match &spec.action {
+            ActionSpec::Drop => Action::Drop,
+            ActionSpec::To(links) => Action::To(links.iter().map(|&l| out(l)).collect()),
+            ActionSpec::Mirror(link) => Action::Mirror(out(*link)),
+            ActionSpec::Rewrite(r) => Action::Rewrite(Rewrite {
+                src_mac: r.src_mac,
+                dst_mac: r.dst_mac,
+                src: r.src,
+                dst: r.dst,
+                src_port: r.src_port,
+                dst_port: r.dst_port,
+                dscp: r.dscp,
+                vlan: r.vlan,
+                ttl: r.ttl,
+            }),
+        },
+        hits: 0,
+    }
+}
+
+/// Why a change does not fit a direction, if it does not.
+pub(crate) fn refuses(spec: &DirectionSpec, change: &Change) -> Option<&'static str> {
+    let has_rate = match &spec.rate {
+        None => Some("it has no rate, so nothing waits there; give it one in the path file"),
+        Some(rate) => match rate.server {
+            ServerSpec::Rate(_) => None,
+            ServerSpec::Trace(_) => Some("its rate follows a trace"),
+        },
+    };
+    match change {
+        Change::Rate(rate) if rate.as_bits_per_second() == 0 => {
+            Some("a rate of zero; to cut the link, set up=false")
+        }
+        Change::Rate(_) | Change::Limits(_) => has_rate,
+        _ => None,
+    }
+}
+
+/// What the numbers in a log of this lab stand for.
+pub(crate) fn legend(path: &PathFile) -> Legend {
+    let network = &path.network;
+    // The log's times are monotonic: their zero in real time is the offset between the clocks.
+    let zero = RealtimeOffset::read().to_realtime(Instant::ZERO);
+    let mut legend = Legend::new(&path.title, zero);
+    legend.ports = network.hosts.iter().map(|h| h.name.clone()).collect();
+    for link in &network.links {
+        for forward in [true, false] {
+            let spec = link.direction(forward);
+            let ends = link.between.map(|node| network.name(node).to_owned());
+            let [from, to] = if forward {
+                ends
+            } else {
+                [ends[1].clone(), ends[0].clone()]
+            };
+            let pipeline = spec.changeable_pipeline(Instant::ZERO, 0);
+            legend.links.push(LinkLegend {
+                name: link.name.clone(),
+                from,
+                to,
+                stages: pipeline.stage_names().map(str::to_owned).collect(),
+            });
+            let way = if forward { "forward" } else { "backward" };
+            let note = format!("{} {way}: seed {}", link.name, spec.seed);
+            legend.seed_notes.push(note);
+        }
+    }
+    legend
+}
+
+/// Hosts on a subnet up to which all are told of all.
+const NEIGHBOURS_MAX: usize = 64;

@@ -1,0 +1,109 @@
+//! A program that runs in our place on the terminal: waited for and signalled without a race.
+//!
+//! Sources: pidfd_open(2), pidfd_send_signal(2), pthread_sigmask(3).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::process::Child;
+use std::ptr;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::signal::Interrupt;
+
+/// A handle of a child that names it and nobody else, even after its end.
+#[derive(Debug)]
+pub struct ChildHandle {
+    fd: OwnedFd,
+}
+
+impl ChildHandle {
+    /// The handle of a child that nobody has waited for yet.
+    ///
+    /// # Errors
+    /// `ENOSYS` before Linux 5.3.
+    pub fn of(child: &Child) -> io::Result<Self> {
+        Ok(Self {
+            fd: rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?,
+        })
+    }
+
+    /// Waits for the child's end, at most `patience`. True when it has ended.
+    ///
+    /// # Errors
+    /// As poll(2).
+    pub fn wait(&self, patience: Duration) -> io::Result<bool> {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: patience.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(n) => Ok(n > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Passes a request to stop on; one that has ended already is left in peace.
+    pub fn interrupt(&self, interrupt: Interrupt) {
+        self.signal(match interrupt {
+            Interrupt::Int => Signal::INT,
+            Interrupt::Term => Signal::TERM,
+            Interrupt::Hangup => Signal::HUP,
+        });
+    }
+
+    /// Ends it at once.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Fails only when the process is gone.
+        let _ = rustix::process::pidfd_send_signal(&self.fd, signal);
+    }
+}
+
+/// Blocks SIGQUIT in the calling thread and in those that it starts: Ctrl-\ is for the program on
+/// the terminal, not for us. Call it before the first thread.
+///
+/// # Errors
+/// As pthread_sigmask(3).
+pub fn block_quit() -> io::Result<()> {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set before it is used; the old mask is not asked for.
+    let rc = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGQUIT);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut())
+    };
+    if rc == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(rc))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_child_is_signalled_and_waited_for() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let handle = ChildHandle::of(&child).unwrap();
+        assert!(!handle.wait(Duration::ZERO).unwrap());
+        handle.interrupt(Interrupt::Term);
+        assert!(handle.wait(SOON).unwrap());
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+        // Nobody else is hit once its number is free.
+        handle.kill();
+    }
+}
