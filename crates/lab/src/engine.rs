@@ -212,10 +212,11 @@ impl Engine {
         }
         stores.push(FrameStore::new(MADE_BYTES, FRAME_BYTES_MAX));
         let directions = wiring.directions.into_iter().map(|d| {
-            let mut pipeline = d
-                .spec
-                .changeable_pipeline(start, PORT_TRAINS)
-                .catching_up_when(BEHIND);
+            let mut pipeline = d.spec.changeable_pipeline(start, PORT_TRAINS);
+            if matches!(nodes[d.to], Node::Port(_)) {
+                // What a node passes on must come to the next link at its own time.
+                pipeline = pipeline.catching_up_when(BEHIND);
+            }
             for (after, change) in d.schedule {
                 pipeline.schedule(start + after, change);
             }
@@ -564,7 +565,7 @@ impl Engine {
         self.to = to;
     }
 
-    /// Applies a node's rules before its own decision `to`.
+    /// Applies a switch's rules before its own decision `to`.
     fn by_the_rules(
         &mut self,
         way: usize,
@@ -647,80 +648,145 @@ impl Engine {
             self.retain(handle, release.count);
         }
         for &next in to {
-            let marks = release.marks;
-            self.enter(
-                next,
-                handle,
-                release.first,
-                release.count,
-                release.last_at,
-                marks,
-            );
+            self.pass_to(next, release, handle);
         }
+    }
+
+    /// Sends segments down the next link. Boxes there change a version of their own: the frame may be
+    /// on its way elsewhere too.
+    fn pass_to(&mut self, next: usize, release: Release, handle: u64) {
+        let (first, count, at) = (release.first, release.count, release.last_at);
+        if self.directions[next].middleboxes.is_empty() {
+            self.enter(next, handle, first, count, at, release.marks);
+            return;
+        }
+        let (version, index) = self.version_of(handle);
+        self.hand_over(handle, index, count);
+        self.enter(next, version, first, count, at, release.marks);
+        self.close(version);
     }
 
     fn at_router(&mut self, way: usize, release: Release) {
         let node = self.directions[way].to;
         let (root, _) = self.root(release.handle);
         let tag = self.stores[store_of(root)].tag(number_of(root));
+        let Node::Router(router) = &self.nodes[node] else {
+            return;
+        };
+        let (has_rules, each) = (!router.rules.is_empty(), router.rules.counts());
         let seen = &self.directions[way].seen;
-        if seen.frame == tag.number && seen.handle == release.handle && !seen.to.is_empty() {
+        let known = seen.frame == tag.number && seen.handle == release.handle;
+        if known && !has_rules && !seen.to.is_empty() {
             let (to, version) = (seen.to[0], seen.version);
             let handle = version.unwrap_or(release.handle);
             if let Some(version) = version {
                 self.hand_over(release.handle, version_index(version), release.count);
             }
-            let (first, count) = (release.first, release.count);
-            self.enter(to, handle, first, count, release.last_at, release.marks);
+            self.pass_to(to, release, handle);
             return;
         }
         let fields = self.fields(release.handle);
-        let Node::Router(router) = &self.nodes[node] else {
+        if !has_rules {
+            if let Some((out, version)) = self.route(way, release, release.handle, &fields) {
+                self.remember(way, tag.number, release.handle, &[out], Some(version));
+                self.pass_to(out, release, version);
+            }
             return;
-        };
-        let Some(at) = router.interfaces.iter().position(|i| i.out == way ^ 1) else {
-            self.lose_release(way, release, release.handle, DropCause::NoRoute);
-            return;
-        };
-        let has_rules = !router.rules.is_empty();
-        if has_rules {
+        }
+        let step = if each { 1 } else { release.count };
+        for first in (release.first..release.first + release.count).step_by(step.into()) {
+            let part = Release {
+                first,
+                count: step,
+                ..release
+            };
             let ruling = match &mut self.nodes[node] {
-                Node::Router(router) => router.rules.rule(&fields, way, release.count),
+                Node::Router(router) => router.rules.rule(&fields, way, step),
                 _ => Ruling::default(),
             };
-            if ruling.dropped.is_some() {
-                self.lose_release(way, release, release.handle, DropCause::Filtered);
-                return;
+            self.route_by_ruling(way, part, &fields, ruling);
+        }
+    }
+
+    /// What a router does with segments after its rules have spoken: what they rewrite is routed as
+    /// rewritten, what they send somewhere goes there, mirrored copies go as they are.
+    fn route_by_ruling(&mut self, way: usize, part: Release, fields: &Fields, ruling: Ruling) {
+        if ruling.dropped.is_some() {
+            self.lose_release(way, part, part.handle, DropCause::Filtered);
+            return;
+        }
+        for &mirror in &ruling.mirrors {
+            self.retain(part.handle, part.count);
+            self.pass_to(mirror, part, part.handle);
+        }
+        let handle = self.rewritten(part.handle, part.count, &ruling);
+        if let Some(to) = &ruling.to {
+            self.spread(way, part, handle, to);
+        } else {
+            let fields = if handle == part.handle {
+                *fields
+            } else {
+                self.fields(handle)
+            };
+            if let Some((out, version)) = self.route(way, part, handle, &fields) {
+                self.pass_to(out, part, version);
+                self.close(version);
             }
         }
+        if handle != part.handle {
+            self.close(handle);
+        }
+    }
+
+    /// Routes segments: the direction by which they leave and the version that owns them then. `None`
+    /// when they end here; answers are on their way then.
+    fn route(
+        &mut self,
+        way: usize,
+        release: Release,
+        handle: u64,
+        fields: &Fields,
+    ) -> Option<(usize, u64)> {
+        let node = self.directions[way].to;
+        let interfaces = match &self.nodes[node] {
+            Node::Router(router) => &router.interfaces[..],
+            _ => &[],
+        };
+        let Some(at) = interfaces.iter().position(|i| i.out == way ^ 1) else {
+            self.lose_release(way, release, handle, DropCause::NoRoute);
+            return None;
+        };
         let mut answer = [0_u8; ANSWER_BYTES_MAX];
-        let routing = self.decide(node, &fields, release, at, &mut answer);
+        let routing = self.decide(node, fields, release, handle, at, &mut answer);
         match routing {
-            Routing::Ignore => self.lose_release(way, release, release.handle, DropCause::NoRoute),
+            Routing::Ignore => {
+                self.lose_release(way, release, handle, DropCause::NoRoute);
+                None
+            }
             Routing::Consumed { answer: len } => {
-                self.release(release.handle, release.count);
+                self.release(handle, release.count);
                 self.answer(way ^ 1, &answer, len, release.last_at);
+                None
             }
             Routing::Drop { cause, answer: len } => {
-                self.lose_release(way, release, release.handle, cause);
+                self.lose_release(way, release, handle, cause);
                 self.answer(way ^ 1, &answer, len, release.last_at);
+                None
             }
             Routing::Forward { interface, to_mac } => {
                 let Node::Router(router) = &self.nodes[node] else {
-                    return;
+                    return None;
                 };
                 let leaving = &router.interfaces[interface];
                 let (out, mac) = (leaving.out, leaving.mac);
-                let (version, index) = self.version_of(release.handle);
+                let (version, index) = self.version_of(handle);
                 let kept = &mut self.versions[index];
                 let header = &mut kept.header[..kept.header_len];
                 wire::rewrite::set_source_mac(header, mac);
                 wire::rewrite::set_destination_mac(header, to_mac);
                 wire::rewrite::decrement_ttl(header, 1);
-                self.hand_over(release.handle, index, release.count);
-                self.remember(way, tag.number, release.handle, &[out], Some(version));
-                let (first, count) = (release.first, release.count);
-                self.enter(out, version, first, count, release.last_at, release.marks);
+                self.hand_over(handle, index, release.count);
+                Some((out, version))
             }
         }
     }
@@ -730,10 +796,11 @@ impl Engine {
         node: usize,
         fields: &Fields,
         release: Release,
+        handle: u64,
         at: usize,
         answer: &mut [u8],
     ) -> Routing {
-        let (root, version) = self.root(release.handle);
+        let (root, version) = self.root(handle);
         let (frame, range) = self.stores[store_of(root)].frame(number_of(root));
         let l3 = frame
             .segment_frame_bytes(release.first)
@@ -753,6 +820,7 @@ impl Engine {
         let Some(len) = len else { return };
         let store = self.stores.len() - 1;
         let Some(room) = self.stores[store].reserve() else {
+            self.directions[way].counts.lost_memory += 1;
             return;
         };
         room[..VNET_HDR_BYTES].fill(0);

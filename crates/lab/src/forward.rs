@@ -103,6 +103,8 @@ pub(crate) struct Forwarder {
     cpu_at_reset: Duration,
     receive_interval: Duration,
     received_at: Instant,
+    /// Where the thread is to stay, if anywhere.
+    cpu: Option<usize>,
     failure: Option<String>,
 }
 
@@ -111,11 +113,13 @@ pub const LATE: Duration = Duration::from_ms(1);
 
 impl Forwarder {
     /// Joins `sockets`, the ports in the engine's order. `shortest` is the shortest delay of a
-    /// direction: arrivals are looked for several times within it.
+    /// direction: arrivals are looked for several times within it. The thread stays on `cpu`, if one is
+    /// given.
     pub(crate) fn new(
         sockets: Vec<PacketSocket>,
         engine: Engine,
         shortest: Duration,
+        cpu: Option<usize>,
     ) -> std::io::Result<Self> {
         let receive_interval = Duration::from_ns(shortest.as_ns() / 8).min(RECEIVE_INTERVAL_MAX);
         let readable = Readable::new(sockets.iter().map(AsFd::as_fd))?;
@@ -129,6 +133,7 @@ impl Forwarder {
             cpu_at_reset: Duration::ZERO,
             receive_interval,
             received_at: Instant::ZERO,
+            cpu,
             failure: None,
         })
     }
@@ -136,6 +141,10 @@ impl Forwarder {
     /// Forwards until `stop`.
     pub(crate) fn run(mut self, stop: &Arc<AtomicBool>, commands: &Receiver<Command>) {
         sched::prefer_this_thread();
+        if let Some(cpu) = self.cpu {
+            // The others do the hosts' receiving; a kernel that refuses costs speed and no more.
+            let _ = sched::pin_this_thread(cpu);
+        }
         let _awake = sched::AwakeCpus::hold();
         let may_spin = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
         let spin = if may_spin { SPIN } else { Duration::ZERO };
@@ -176,7 +185,7 @@ impl Forwarder {
             if sleep == SLEEP_MAX {
                 self.engine.flush_log();
             }
-            self.readable.wait(sleep, &mut self.ready)?;
+            self.readable.sleep(sleep)?;
             self.received_at = Instant::ZERO;
         } else {
             std::hint::spin_loop();
@@ -218,7 +227,7 @@ impl Forwarder {
             }
             return Ok((taken, more));
         }
-        self.readable.wait(Duration::ZERO, &mut self.ready)?;
+        self.readable.which(&mut self.ready)?;
         for i in 0..self.ready.len() {
             let (n, rest) = self.receive(self.ready[i], now)?;
             taken += n;

@@ -1,9 +1,9 @@
 //! Pseudo long fat networks out of network namespaces, run in real time by the link machines.
 //!
-//! A [`PathFile`] names two hosts and the link between them. [`Lab::up`] makes the hosts (namespaces
-//! with a veth each), starts the forwarding thread that carries real frames of real kernels through
-//! the pure machines of the `link` crate, and [`Lab::begin_phase`] opens a phase at whose end the lab
-//! certifies its own accuracy by the hosts' kernel stamps.
+//! A [`PathFile`] names hosts, switches, routers and the links between them. [`Lab::up`] makes the
+//! hosts (namespaces with a veth each), starts the forwarding thread that carries real frames of real
+//! kernels through the pure machines of the `link` crate, and [`Lab::begin_phase`] opens a phase at
+//! whose end the lab certifies its own accuracy by the hosts' kernel stamps.
 
 mod certificate;
 mod engine;

@@ -1,6 +1,6 @@
-//! The memory that frames in flight lie in: one ring of bytes for each direction.
+//! The memory that frames in flight lie in: one ring of bytes for each port.
 //!
-//! Frames come and, on a link that keeps their order, go in order, so a ring needs no allocator: a
+//! Frames come and, by and large, go in order, so a ring needs no allocator: a
 //! frame is received straight into its place and freed when its last segment has left. Memory is set
 //! aside and touched once, at start; a frame that finds no room is lost by the lab and counted so.
 

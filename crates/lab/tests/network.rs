@@ -307,6 +307,34 @@ fn rules_drop_each_nth_frame_mirror_and_may_change_while_frames_flow() {
 }
 
 #[test]
+fn a_router_s_rules_count_each_segment_and_rewrite_before_it_routes() {
+    if !may_run() {
+        return;
+    }
+    let other = "rules = [ { protocol = \"udp\", dst_port = \"7000\", every = 2, drop = true }, \
+                 { protocol = \"udp\", dst_port = \"7001\", rewrite = { dst_port = 7000 } } ]";
+    let with_rules = parse(&format!(
+        "[hosts.a]\n[hosts.b]\n[routers.r]\n{other}\n[links.a]\nbetween = [\"a\", \"r\"]\n[links.b]\nbetween = [\"r\", \"b\"]\n"
+    ));
+    let lab = Lab::up(&with_rules).unwrap();
+    let [a, b] = ["a", "b"].map(|name| lab.host(name).unwrap());
+    let (sender, receiver) = (udp(a, 7_000), udp(b, 7_000));
+    for _ in 0..100 {
+        sender.send_to(&[0; 100], (b.address(), 7_000)).unwrap();
+    }
+    assert_eq!(receive(&receiver, 100, SILENCE), 50);
+    for _ in 0..10 {
+        sender.send_to(&[0; 100], (b.address(), 7_001)).unwrap();
+    }
+    assert_eq!(
+        receive(&receiver, 10, SILENCE),
+        10,
+        "the port was rewritten"
+    );
+    assert_eq!(lab.rule_hits("r").unwrap(), [100, 10]);
+}
+
+#[test]
 fn a_link_is_changed_while_it_runs() {
     let Some(lab) = up(&star(2, "delay = \"1ms\"", "")) else {
         return;

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod control;
 pub mod ethtool;
 pub mod host;
+pub mod interface;
 pub mod netlink;
 pub mod netns;
 pub mod packet;

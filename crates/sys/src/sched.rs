@@ -12,6 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+use rustix::thread::CpuSet;
 use units::Duration;
 
 /// Holds the CPUs out of deep sleep states while it lives.
@@ -62,26 +63,31 @@ impl Readable {
         Ok(Self { epoll })
     }
 
-    /// Sleeps until one can be read or the time is over; fills `ready` with their numbers.
+    /// Sleeps until one can be read or the time is over, to the nanosecond; true when one can.
     ///
     /// # Errors
-    /// As epoll_pwait2(2), except that an interruption by a signal reads as nothing ready.
-    pub fn wait(&self, timeout: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
-        ready.clear();
+    /// As ppoll(2), except that an interruption by a signal reads as nothing ready.
+    pub fn sleep(&self, timeout: Duration) -> io::Result<bool> {
         let ns = timeout.as_ns();
         let timeout = Timespec {
             tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
         };
-        if ns > 0 {
-            // epoll_wait rounds to milliseconds; the set itself can be polled, to the nanosecond.
-            let mut set = [PollFd::new(&self.epoll, PollFlags::IN)];
-            match rustix::event::poll(&mut set, Some(&timeout)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
-                Ok(_) => {}
-                Err(e) => return Err(e.into()),
-            }
+        // epoll_wait rounds to milliseconds; the set itself can be polled.
+        let mut set = [PollFd::new(&self.epoll, PollFlags::IN)];
+        match rustix::event::poll(&mut set, Some(&timeout)) {
+            Ok(n) => Ok(n > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(e) => Err(e.into()),
         }
+    }
+
+    /// Fills `ready` with the numbers of those that can be read now, at most 64 of them.
+    ///
+    /// # Errors
+    /// As epoll_wait(2), except that an interruption by a signal reads as nothing ready.
+    pub fn which(&self, ready: &mut Vec<usize>) -> io::Result<()> {
+        ready.clear();
         let at_once = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -96,6 +102,26 @@ impl Readable {
         ready.extend(numbers.filter_map(|n| usize::try_from(n).ok()));
         Ok(())
     }
+}
+
+/// CPUs that the calling thread may run on, ascending.
+pub fn cpus() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+        return Vec::new();
+    };
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect()
+}
+
+/// Keeps the calling thread on one CPU.
+///
+/// # Errors
+/// As sched_setaffinity(2).
+pub fn pin_this_thread(cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
 /// Descriptors told in one call; the others are told in the next.
