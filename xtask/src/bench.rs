@@ -68,6 +68,36 @@ const QUICK: Times = Times {
 };
 const ROUNDS: u32 = 5;
 
+/// Measures the checksum by the example that comes with it, aligned and as a transport header stands
+/// over IPv4, and keeps what it says.
+pub(crate) fn checksum() -> anyhow::Result<ExitCode> {
+    let root = workspace();
+    let mut text = String::new();
+    for offset in ["0", "34"] {
+        let args = [
+            "run",
+            "--release",
+            "-q",
+            "-p",
+            "goodput-sys",
+            "--example",
+            "checksum_bench",
+        ];
+        let mut cargo = std::process::Command::new(env!("CARGO"));
+        let output = cargo
+            .args(args)
+            .args(["--", offset])
+            .current_dir(&root)
+            .output()?;
+        anyhow::ensure!(output.status.success(), "checksum_bench failed");
+        text += &String::from_utf8_lossy(&output.stdout);
+        text.push('\n');
+    }
+    print!("{text}");
+    fs::write(root.join("bench/checksum.txt"), text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Runs the benchmark and writes its results.
 pub(crate) fn lab(options: &Options) -> anyhow::Result<ExitCode> {
     let root = workspace();

@@ -26,6 +26,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             print!("{HELP}");
             Ok(ExitCode::SUCCESS)
         }
+        ["bench", "checksum"] => bench::checksum(),
         ["bench", "lab", rest @ ..] => {
             let options = options(rest)?;
             // Before the first thread, as the kernel wants it.
@@ -62,6 +63,9 @@ fn options(args: &[&str]) -> anyhow::Result<bench::Options> {
 const HELP: &str = "\
 The project's own chores.
 
+  cargo xtask bench checksum
+      The vector checksum beside the scalar one, reading and copying; writes
+      bench/checksum.txt.
   cargo xtask bench lab [--quick] [--rounds N] [--only NAME]
       Measures the lab beside a kernel bridge and a direct veth, and our
       transfers beside iperf3's. Writes bench/lab.json and the table in

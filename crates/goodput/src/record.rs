@@ -206,7 +206,9 @@ fn certificate(c: &Certificate) -> model::Certificate {
         probes_lost: c.probes_lost,
         delay_error_p50_ns: c.delay_error_p50_ns,
         delay_error_p99_ns: c.delay_error_p99_ns,
+        delay_error_p999_ns: c.delay_error_p999_ns,
         delay_error_max_ns: c.delay_error_max_ns,
+        rate_errors: c.rate_errors.iter().map(rate_error).collect(),
         frames: c.frames(),
         frames_late: c.frames_late(),
         frames_together: c.frames_together(),
@@ -220,6 +222,15 @@ fn certificate(c: &Certificate) -> model::Certificate {
             .max(c.backward.link.queue_bytes_max),
         cpu_forwarder_ns: c.cpu.as_ns(),
         memory_bytes: c.memory_bytes,
+    }
+}
+
+fn rate_error(e: &lab::RateError) -> model::RateError {
+    model::RateError {
+        window_ns: e.window.as_ns(),
+        windows: e.windows,
+        p99_ppm: e.p99_ppm,
+        max_ppm: e.max_ppm,
     }
 }
 

@@ -223,8 +223,13 @@ pub struct Certificate {
     pub delay_error_p50_ns: i64,
     /// 99th percentile.
     pub delay_error_p99_ns: i64,
+    /// 99.9th percentile.
+    pub delay_error_p999_ns: i64,
     /// Largest.
     pub delay_error_max_ns: i64,
+    /// How exactly rates were kept, the worst of all directions, over windows of several lengths.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rate_errors: Vec<RateError>,
     /// Frames that the forwarder carried.
     pub frames: u64,
     /// Of these, sent more than 1 ms after their time by the forwarder's own clock.
@@ -243,6 +248,20 @@ pub struct Certificate {
     pub cpu_forwarder_ns: u64,
     /// Memory set aside for frames in flight.
     pub memory_bytes: u64,
+}
+
+/// What left in windows of one length beside what was due in them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RateError {
+    /// Length of the windows.
+    pub window_ns: u64,
+    /// Busy windows compared: nine tenths of the rate or more were due.
+    pub windows: u64,
+    /// 99th percentile of |sent - due|, parts in a million of what the rate carries in a window.
+    pub p99_ppm: u64,
+    /// Largest.
+    pub max_ppm: u64,
 }
 
 /// What the run means.

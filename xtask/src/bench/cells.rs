@@ -133,10 +133,7 @@ impl Cell {
                 mtu,
                 offloads,
             } => {
-                let site = Site::plain(*place, *mtu)?;
-                if !offloads {
-                    site.switch_offloads_off()?;
-                }
+                let site = Site::plain(*place, *mtu, *offloads)?;
                 let with_ours = has_ours(*place, *mtu);
                 ours::warm_up(&site.near(), &site.far())?;
                 for tool in tools(round, has_iperf3, with_ours) {
@@ -148,7 +145,7 @@ impl Cell {
                 place,
                 payload_bytes,
             } => {
-                let site = Site::plain(*place, UDP_MTU)?;
+                let site = Site::plain(*place, UDP_MTU, true)?;
                 datagrams(&site, *payload_bytes, times.udp_s, recorder)
             }
             Self::Idle => {
@@ -365,9 +362,15 @@ fn keep_delay(who: &str, certificate: &Certificate, recorder: &mut Recorder) {
     for (what, ns) in [
         ("error_p50", certificate.delay_error_p50_ns),
         ("error_p99", certificate.delay_error_p99_ns),
+        ("error_p999", certificate.delay_error_p999_ns),
         ("error_max", certificate.delay_error_max_ns),
     ] {
         recorder.put(format!("{who}.{what}"), ns as f64, "ns");
+    }
+    for error in &certificate.rate_errors {
+        let window = error.window.as_ns() / 1_000_000;
+        let what = format!("{who}.rate_error_{window}ms_p99");
+        recorder.put(what, error.p99_ppm as f64, "ppm");
     }
     recorder.put(format!("{who}.probes"), certificate.probes as f64, "frames");
     let trusted = f64::from(u8::from(certificate.trusted()));

@@ -69,13 +69,22 @@ enum Kind<'a> {
 }
 
 impl Site {
-    /// Joins two hosts by `place` without rate or delay.
-    pub(crate) fn plain(place: Place, mtu: u32) -> anyhow::Result<Self> {
-        match place {
-            Place::Lab => Self::lab(&path_text(mtu, "")),
-            Place::Bridge => Ok(Self::Pair(Pair::bridged(mtu)?)),
-            Place::Veth => Ok(Self::Pair(Pair::direct(mtu)?)),
+    /// Joins two hosts by `place` without rate or delay, with or without their off-loads.
+    pub(crate) fn plain(place: Place, mtu: u32, offloads: bool) -> anyhow::Result<Self> {
+        let site = match place {
+            // The lab is told, as a user would tell it.
+            Place::Lab if !offloads => {
+                let text = path_text(mtu, "");
+                return Self::lab(&text.replace("mtu = ", "offloads = false\nmtu = "));
+            }
+            Place::Lab => Self::lab(&path_text(mtu, ""))?,
+            Place::Bridge => Self::Pair(Pair::bridged(mtu)?),
+            Place::Veth => Self::Pair(Pair::direct(mtu)?),
+        };
+        if !offloads {
+            site.switch_offloads_off()?;
         }
+        Ok(site)
     }
 
     /// A lab of a path file's text.
@@ -118,7 +127,7 @@ impl Site {
     }
 
     /// Makes both hosts do by CPU what a network card does for them.
-    pub(crate) fn switch_offloads_off(&self) -> anyhow::Result<()> {
+    fn switch_offloads_off(&self) -> anyhow::Result<()> {
         for end in [self.near(), self.far()] {
             end.run(|| {
                 Offload::ALL.iter().try_for_each(|&offload| {
@@ -334,8 +343,7 @@ mod tests {
             places.push(Place::Bridge);
         }
         for place in places {
-            let site = Site::plain(place, 1500).unwrap();
-            site.switch_offloads_off().unwrap();
+            let site = Site::plain(place, 1500, false).unwrap();
             let (near, far) = (site.near(), site.far());
             let address = (far.address(), 7);
             let listener = far.run(|| std::net::TcpListener::bind(address)).unwrap();

@@ -197,8 +197,11 @@ fn delay(record: &Record) -> String {
         "path",
         "p50 us",
         "p99 us",
+        "p99.9 us",
         "max us",
         "worst max us",
+        "rate error, 99 % of 10 ms",
+        "of 1 s",
         "probes",
         "rounds trusted",
         "lab CPU s",
@@ -227,8 +230,11 @@ fn delay(record: &Record) -> String {
             path.to_owned(),
             number(median("error_p50"), 1e3, 0),
             number(median("error_p99"), 1e3, 0),
+            number(median("error_p999"), 1e3, 0),
             number(median("error_max"), 1e3, 0),
             number(record.largest(cell, &name("error_max")), 1e3, 0),
+            percent(median("rate_error_10ms_p99")),
+            percent(median("rate_error_1000ms_p99")),
             number(median("probes"), 1.0, 0),
             format!("{} of {}", of(1.0), of(0.0)),
             number(median("lab_cpu"), 1.0, 2),
@@ -318,6 +324,11 @@ fn number(value: Option<f64>, scale: f64, decimals: usize) -> String {
     value.map_or_else(|| NONE.to_owned(), |v| format!("{:.decimals$}", v / scale))
 }
 
+/// Parts in a million as per cent.
+fn percent(ppm: Option<f64>) -> String {
+    ppm.map_or_else(|| NONE.to_owned(), |v| format!("{:.3} %", v / 1e4))
+}
+
 /// A number of things: thousands as k, beyond a million as M.
 fn count(value: Option<f64>) -> String {
     match value {
@@ -347,7 +358,8 @@ socket's buffer full. Loss is a share of what was sent, CPU seconds are over the
 machine CPUs include what the kernel did in interrupts, which is where a bridge's work shows.";
 const DELAY_LEGEND: &str = "\
 What the lab added to the delay that its path asks for, by the kernel stamps of the hosts on 200 \
-probe frames a second each way (a kernel's own way through veth and scheduler included). The last \
+probe frames a second each way (a kernel's own way through veth and scheduler included). Rate error \
+is what left in a window beside what was due in it, in 99 % of the windows. The last \
 three columns are of the machine alone, just before each cell: time lost in gaps of a spinning \
 thread, CPU used by other programs, CPU taken by the hypervisor.";
 const HEALTHY_LEGEND: &str = "\

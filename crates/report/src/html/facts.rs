@@ -44,14 +44,25 @@ pub(super) fn certificate(out: &mut String, run: &Run) {
         )
     });
     row("One-way delay error", &|c| {
-        let [p50, p99, max] = [
+        let [p50, p99, p999, max] = [
             c.delay_error_p50_ns,
             c.delay_error_p99_ns,
+            c.delay_error_p999_ns,
             c.delay_error_max_ns,
         ]
         .map(text::signed_duration);
-        format!("<i>p50</i> {p50}, <i>p99</i> {p99}, <i>max</i> {max}")
+        format!("<i>p50</i> {p50}, <i>p99</i> {p99}, <i>p99.9</i> {p999}, <i>max</i> {max}")
     });
+    if certified.iter().any(|(_, c)| !c.rate_errors.is_empty()) {
+        row("Rate error, 99 % of the windows", &|c| {
+            let errors = c.rate_errors.iter().take(ENTRIES_MAX);
+            let errors = errors.map(|e| {
+                let window = text::duration(e.window_ns);
+                format!("<i>{window}</i> ≤ {}", text::percent(count_as_share(e.p99_ppm)))
+            });
+            errors.collect::<Vec<_>>().join(", ")
+        });
+    }
     row("Probes compared", &|c| match c.probes_lost {
         0 => text::count(c.probes),
         lost => format!(
@@ -276,6 +287,11 @@ fn shell_line(words: &[String]) -> String {
 const HOSTS_MAX: usize = 8;
 /// Words of a command line that are shown.
 const COMMAND_WORDS_MAX: usize = 400;
+
+#[allow(clippy::cast_precision_loss, reason = "a share to be shown")]
+fn count_as_share(ppm: u64) -> f64 {
+    ppm as f64 / 1e6
+}
 
 #[cfg(test)]
 mod tests {
