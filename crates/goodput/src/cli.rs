@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use units::Duration;
 
+use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
+
 /// Measures, explains, reproduces and fixes what keeps fast networks from being filled, and proves
 /// the gain.
 #[derive(Debug, Parser)]
@@ -34,6 +36,9 @@ pub(crate) enum Verb {
     /// Be the far end of measurements
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Put programs behind a path: a shell, or labs in the background
+    #[command(after_help = LAB_EXAMPLES)]
+    Lab(LabArgs),
     /// Draw the report of a run again, or compare runs
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),

@@ -137,7 +137,7 @@ impl Doctor<'_> {
             Target::Lab(path) => {
                 tracing::info!("building the lab of {}", path.file.display());
                 Site::Lab {
-                    lab: Lab::up(&path)?,
+                    lab: Box::new(Lab::up(&path)?),
                     path,
                 }
             }

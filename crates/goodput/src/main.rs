@@ -5,6 +5,7 @@ mod cli;
 mod context;
 mod doctor;
 mod failure;
+mod lab_verb;
 mod observer;
 mod record;
 mod report_cmd;
@@ -55,6 +56,7 @@ fn run(cli: &Cli) -> Verdict {
             doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
         }
         Verb::Serve(args) => serve::command(args, &start(false)?),
+        Verb::Lab(args) => lab_verb::command(args),
         Verb::Report(args) => report_cmd::command(args),
         Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),
         Verb::Completions { shell } => {
@@ -96,10 +98,18 @@ fn needs_lab(target: Option<&str>) -> bool {
 
 /// Prepares the process, in the order that the kernel wants: namespaces before the first thread.
 fn start(lab: bool) -> Result<Context, Failure> {
-    if lab && !sys::netns::can_create_namespaces() {
-        sys::netns::become_root_in_user_namespace().map_err(lab::LabError::NoNamespaces)?;
+    if lab {
+        become_able_to_run_labs()?;
     }
     Context::start().map_err(Failure::here)
+}
+
+/// Enters a user namespace if that is what it takes to make network namespaces.
+fn become_able_to_run_labs() -> Result<(), Failure> {
+    if !sys::netns::can_create_namespaces() {
+        sys::netns::become_root_in_user_namespace().map_err(lab::LabError::NoNamespaces)?;
+    }
+    Ok(())
 }
 
 fn log_to_stderr(verbose: u8) {

@@ -23,7 +23,7 @@ pub(crate) enum Site {
     /// A lab on this machine.
     Lab {
         /// The running lab.
-        lab: Lab,
+        lab: Box<Lab>,
         /// Its path.
         path: Box<PathFile>,
     },

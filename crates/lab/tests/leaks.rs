@@ -7,7 +7,7 @@ use lab::Lab;
 use crate::support::{may_run, path, wait_until};
 
 #[test]
-fn fifty_labs_leave_neither_descriptors_nor_threads() {
+fn labs_that_come_and_go_leave_no_descriptors_threads_or_memory() {
     if !may_run() {
         return;
     }
@@ -21,12 +21,28 @@ fn fifty_labs_leave_neither_descriptors_nor_threads() {
     // What is set up once and for all is set up now.
     cycle(true);
     let (descriptors, threads) = (count("fd"), count("task"));
-    for n in 0..50 {
+    let memory = resident_bytes();
+    // More on request: GOODPUT_LAB_CYCLES=1000.
+    let cycles = std::env::var("GOODPUT_LAB_CYCLES").map_or(50, |n| n.parse().unwrap());
+    for n in 0..cycles {
         cycle(n % 10 == 0);
     }
     assert_eq!(count("fd"), descriptors);
+    let grown = resident_bytes().saturating_sub(memory);
+    eprintln!("{cycles} labs: {grown} bytes more than after the first");
+    assert!(grown < 16 << 20, "{grown}");
     // A joined thread may linger for a moment.
     wait_until("the threads to end", || count("task") <= threads);
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .unwrap();
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    kib * 1024
 }
 
 fn count(what: &str) -> usize {

@@ -2,9 +2,10 @@
 //!
 //! Sources: pidfd_open(2), pidfd_send_signal(2), pthread_sigmask(3).
 
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child;
 use std::ptr;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::netns::NetNs;
 use crate::signal::Interrupt;
 
 /// A handle of a child that names it and nobody else, even after its end.
@@ -67,6 +69,40 @@ impl ChildHandle {
     }
 }
 
+/// Passes a request to stop on to everybody in a network namespace; `None` ends them at once. This
+/// process is left out.
+///
+/// # Errors
+/// When procfs is not mounted.
+pub fn interrupt_all_in(ns: &NetNs, interrupt: Option<Interrupt>) -> io::Result<()> {
+    let wanted = rustix::fs::fstat(ns.as_fd())?;
+    let is_inside = |pid: Pid| {
+        rustix::fs::stat(format!("/proc/{}/ns/net", pid.as_raw_nonzero()))
+            .is_ok_and(|found| (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino))
+    };
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = number.and_then(Pid::from_raw) else {
+            continue;
+        };
+        if pid == rustix::process::getpid() || !is_inside(pid) {
+            continue;
+        }
+        // Held before it is looked at again: the number may have passed to another meanwhile.
+        if let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            && is_inside(pid)
+        {
+            let handle = ChildHandle { fd };
+            match interrupt {
+                Some(interrupt) => handle.interrupt(interrupt),
+                None => handle.kill(),
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Blocks SIGQUIT in the calling thread and in those that it starts: Ctrl-\ is for the program on
 /// the terminal, not for us. Call it before the first thread.
 ///
@@ -105,5 +141,25 @@ mod tests {
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
         // Nobody else is hit once its number is free.
         handle.kill();
+    }
+
+    #[test]
+    fn everybody_in_a_namespace_is_told_and_nobody_else() {
+        let Ok(ns) = NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        let outside = || Command::new("sleep").arg("600").spawn().unwrap();
+        let inside = || ns.run(outside).unwrap();
+        let (mut other, mut told, mut ended) = (outside(), inside(), inside());
+        interrupt_all_in(&ns, Some(Interrupt::Term)).unwrap();
+        assert_eq!(told.wait().unwrap().signal(), Some(libc::SIGTERM));
+        assert_eq!(ended.wait().unwrap().signal(), Some(libc::SIGTERM));
+        let mut more = inside();
+        interrupt_all_in(&ns, None).unwrap();
+        assert_eq!(more.wait().unwrap().signal(), Some(libc::SIGKILL));
+        assert!(other.try_wait().unwrap().is_none());
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 }

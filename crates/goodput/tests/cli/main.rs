@@ -8,6 +8,7 @@
 
 mod far_end;
 mod interrupt;
+mod lab;
 mod results;
 mod support;
 mod this_host;

@@ -1,0 +1,483 @@
+//! A lab in the background: the process that holds it, and what starts that process.
+//!
+//! `goodput lab up` starts itself once more as `goodput lab daemon` with a pipe to be told how that
+//! went, and ends. The daemon has a session of its own, so that a closed terminal does not end it.
+//! One thread answers the control socket: requests are short, and none of them waits.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Host, Lab, LabError, Options, PathFile};
+use serde::{Deserialize, Serialize};
+use sys::control::{self, Connection, Listener};
+use sys::userns::{self, UserNs};
+
+use super::args::{DaemonArgs, UpArgs};
+use super::change::{self, Present};
+use super::place::{self, Claim};
+use super::protocol::{
+    Answer, Direction, Entrance, HostState, LinkState, REQUEST_BYTES_MAX, Request, RuleState,
+    Status, told,
+};
+use super::serving::{self, StopOnDrop};
+use super::{build, nearest};
+use crate::context::{self, Context};
+use crate::failure::{self, Failure, Verdict};
+
+/// The line that the daemon writes when it is up or cannot be.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    Up(Status),
+    /// The exit code and the message.
+    Failed(u8, String),
+}
+
+/// `goodput lab up`.
+pub(super) fn up(args: &UpArgs) -> Verdict {
+    let path = build::named(&args.path)?;
+    let stem = path.file.file_stem().unwrap_or_default();
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => place::name_of(&stem.to_string_lossy()),
+    };
+    place::check_name(&name)?;
+    if let Some(warning) = build::overload(&path) {
+        context::note(format_args!("warning: {warning}"));
+    }
+    let absolute = |file: &Path| std::path::absolute(file).map_err(Failure::here);
+    let directory = place::for_new()?;
+    let mut command = Command::new(std::env::current_exe().map_err(Failure::here)?);
+    command.args(["lab", "daemon", "--name", &name]);
+    command.arg("--directory").arg(directory);
+    if args.name.is_some() {
+        command.arg("--exactly");
+    }
+    if let Some(log) = &args.log {
+        command.arg("--log").arg(absolute(log)?);
+    }
+    // What was read from a file is read from there again; a built-in path has no place.
+    let is_file = Path::new(&args.path).exists();
+    command.arg("--").arg(if is_file {
+        absolute(Path::new(&args.path))?
+    } else {
+        PathBuf::from(&args.path)
+    });
+    let status = started(&mut command)?;
+    context::print(&introduce(&status))?;
+    Ok(failure::DONE)
+}
+
+/// Starts the daemon and waits for its word.
+fn started(command: &mut Command) -> Result<Status, Failure> {
+    let mut child = command
+        // Nothing is to be kept busy by a process in the background.
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(Failure::here)?;
+    let mut word = String::new();
+    if let Some(pipe) = child.stdout.take() {
+        // Ends when the daemon has closed its standard streams, or has ended.
+        let _ = pipe.take(WORD_BYTES_MAX).read_to_string(&mut word);
+    }
+    match serde_json::from_str(&word) {
+        Ok(Outcome::Up(status)) => Ok(status),
+        outcome => {
+            let ended = child.wait().map_err(Failure::here)?;
+            match outcome {
+                Ok(Outcome::Failed(code, message)) => Err(told(code, message)),
+                _ => Err(Failure::here(anyhow::anyhow!(
+                    "the lab's process ended before the lab was up ({ended})"
+                ))),
+            }
+        }
+    }
+}
+
+/// What to do with a lab that has just come up.
+fn introduce(status: &Status) -> String {
+    let mut text = format!(
+        "lab '{}' is up (process {}): {}\n",
+        status.name, status.pid, status.title
+    );
+    for host in &status.hosts {
+        text += &match &host.interface {
+            None => format!(
+                "  {:<12} {:<15} {}\n",
+                host.name, host.address, host.address6
+            ),
+            Some(interface) => format!("  {:<12} behind {interface}\n", host.name),
+        };
+    }
+    let inside = status.hosts.iter().find(|h| h.interface.is_none());
+    let host = inside.map_or("HOST", |h| &h.name);
+    text += &format!(
+        "It stays up when this terminal is closed. Next:\n  \
+         goodput lab exec --lab {name} {host} -- bash\n  \
+         goodput lab ps\n  \
+         goodput lab down {name}\n",
+        name = status.name
+    );
+    text
+}
+
+/// `goodput lab daemon`: from here on nobody sees what is written but the one that waits.
+pub(super) fn command(args: &DaemonArgs) -> Verdict {
+    let ended = control::leave_terminal()
+        .map_err(Failure::here)
+        .and_then(|()| hold(args));
+    if let Err(failure) = &ended {
+        let word = Outcome::Failed(failure.code, failure.to_string());
+        // Once the lab was up, this is /dev/null.
+        let _ = say(&word);
+        return Ok(failure.code);
+    }
+    ended
+}
+
+fn say(word: &Outcome) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, word)?;
+    out.flush()
+}
+
+/// Builds the lab and holds it until asked to let go.
+fn hold(args: &DaemonArgs) -> Verdict {
+    let context = crate::start(true)?;
+    let path = build::named(&args.path)?;
+    let claim = Claim::new(&args.directory, &args.name, args.exactly)?;
+    let options = Options {
+        log: args.log.clone(),
+    };
+    let lab = Lab::up_with(&path, options)?;
+    let mut last_words = Vec::new();
+    let asked_by = serve(&lab, path, &claim, &context, &mut last_words)?;
+    match lab.down() {
+        Ok(None) => {}
+        Ok(Some(end)) => last_words.push(build::log_verdict(&end)),
+        Err(e) => last_words.push(format!("log: {e}")),
+    }
+    // Gone for everybody before anybody is told.
+    drop(claim);
+    for connection in &asked_by {
+        reply(connection, &Answer::Lines(last_words.clone()), &[]);
+    }
+    // The connections close with the process: who waits for that knows that it is gone.
+    Ok(failure::DONE)
+}
+
+/// Runs the hosts' servers and answers requests; returns those who asked for the end.
+fn serve(
+    lab: &Lab,
+    path: PathFile,
+    claim: &Claim,
+    context: &Context,
+    last_words: &mut Vec<String>,
+) -> Result<Vec<Connection>, Failure> {
+    thread::scope(|scope| {
+        let serving = StopOnDrop::default();
+        for host in lab.hosts().iter().filter(|h| h.namespace().is_ok()) {
+            serving::serve(scope, host, &serving.0)?;
+        }
+        let phase = match certifiable(lab) {
+            true => Some(lab.begin_phase()?),
+            false => None,
+        };
+        let mut desk = Desk::new(lab, path, claim.name.clone());
+        let status = desk.status()?;
+        say(&Outcome::Up(status)).map_err(Failure::here)?;
+        control::close_standard_streams().map_err(Failure::here)?;
+        let asked_by = attend(&claim.listener, &mut desk, context);
+        last_words.push(match phase.map(lab::Phase::finish) {
+            Some(Ok(certificate)) => build::verdict(&certificate),
+            Some(Err(e)) => build::not_certified(&e),
+            None => NOT_CERTIFIED.to_owned(),
+        });
+        Ok(asked_by)
+    })
+}
+
+/// True when both ends of the measurement are hosts of the lab: only there can be probes.
+pub(super) fn certifiable(lab: &Lab) -> bool {
+    lab.near().namespace().is_ok() && lab.far().namespace().is_ok()
+}
+
+/// Answers until the end is asked for, on the socket or by a signal.
+fn attend(listener: &Listener, desk: &mut Desk<'_>, context: &Context) -> Vec<Connection> {
+    let mut guests: Vec<(Connection, Instant)> = Vec::new();
+    let mut asked_by = Vec::new();
+    while asked_by.is_empty() && !context.stop.is_stopped() {
+        let accepting = guests.len() < CONNECTIONS_MAX;
+        let connections: Vec<&Connection> = guests.iter().map(|(c, _)| c).collect();
+        if listener.wait(accepting, &connections, TICK).is_err() {
+            thread::sleep(TICK);
+        }
+        if accepting {
+            match listener.accept() {
+                Ok(Some(connection)) if is_own(&connection) => {
+                    guests.push((connection, Instant::now()));
+                }
+                Ok(Some(connection)) => {
+                    let failure = Failure::here(anyhow::anyhow!("this lab is another user's"));
+                    reply(&connection, &Answer::error(&failure), &[]);
+                }
+                Ok(None) => {}
+                // Out of descriptors, most likely: later is better.
+                Err(_) => thread::sleep(TICK),
+            }
+        }
+        for (mut connection, since) in std::mem::take(&mut guests) {
+            match connection.poll_line(REQUEST_BYTES_MAX) {
+                Ok(None) if since.elapsed() < GUEST_PATIENCE => guests.push((connection, since)),
+                Ok(None) => {}
+                Ok(Some(line)) => match serde_json::from_slice(&line) {
+                    Ok(Request::Down) => asked_by.push(connection),
+                    Ok(request) => desk.answer(&connection, request),
+                    Err(e) => refuse(&connection, &e.to_string()),
+                },
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    refuse(&connection, &e.to_string());
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    asked_by
+}
+
+/// The socket's mode and its directory's say the same; this one does not hang on file systems.
+fn is_own(connection: &Connection) -> bool {
+    connection
+        .peer()
+        .is_ok_and(|peer| peer.uid == userns::user_id())
+}
+
+fn refuse(connection: &Connection, problem: &str) {
+    let failure = Failure::usage(anyhow::anyhow!("not a request: {problem}"));
+    reply(connection, &Answer::error(&failure), &[]);
+}
+
+fn reply(connection: &Connection, answer: &Answer, fds: &[BorrowedFd<'_>]) {
+    // A socket's buffer takes all but the longest answers at once; who does not read gets none.
+    let _ = connection.send(&answer.line(), fds, Instant::now() + REPLY_PATIENCE);
+}
+
+/// The lab and what is known of it.
+struct Desk<'lab> {
+    lab: &'lab Lab,
+    path: PathFile,
+    name: String,
+    up_since: String,
+    user_ns: Option<UserNs>,
+    /// Forward and backward of each link, as it came up and as it is.
+    links: Vec<[(Present, Present); 2]>,
+    /// Of the nodes whose rules were changed.
+    rules: BTreeMap<String, Vec<String>>,
+}
+
+impl<'lab> Desk<'lab> {
+    fn new(lab: &'lab Lab, path: PathFile, name: String) -> Self {
+        let links = path.network.links.iter().map(|link| {
+            [true, false].map(|forward| {
+                let present = Present::of(link, forward);
+                (present, present)
+            })
+        });
+        Self {
+            lab,
+            name,
+            up_since: crate::record::now_utc(),
+            user_ns: UserNs::current().ok(),
+            links: links.collect(),
+            rules: BTreeMap::new(),
+            path,
+        }
+    }
+
+    fn answer(&mut self, connection: &Connection, request: Request) {
+        let answered = match request {
+            Request::Status => self.status().map(Answer::Status),
+            Request::Enter { host } => match self.enter(&host) {
+                Ok((host, entrance)) => {
+                    let ns = host.namespace().map(AsFd::as_fd).ok();
+                    let user = self.user_ns.as_ref().map(AsFd::as_fd);
+                    let fds: Vec<BorrowedFd<'_>> = ns.into_iter().chain(user).collect();
+                    return reply(connection, &Answer::Entrance(entrance), &fds);
+                }
+                Err(failure) => Err(failure),
+            },
+            Request::Set {
+                link,
+                direction,
+                settings,
+            } => self.set(&link, direction, &settings).map(Answer::Lines),
+            Request::Rules { node } => self.rules(&node).map(Answer::Rules),
+            Request::SetRules { node, toml } => {
+                self.set_rules(&node, toml.as_deref()).map(Answer::Lines)
+            }
+            // The caller's business.
+            Request::Down => return,
+        };
+        let answer = answered.unwrap_or_else(|failure| Answer::error(&failure));
+        reply(connection, &answer, &[]);
+    }
+
+    fn status(&self) -> Result<Status, Failure> {
+        let network = &self.path.network;
+        let hosts = network.hosts.iter().map(|host| HostState {
+            name: host.name.clone(),
+            address: host.address4.to_string(),
+            address6: host.address6.to_string(),
+            interface: host.interface.clone(),
+        });
+        let counts = self.lab.link_counts()?;
+        let links = network.links.iter().zip(&counts).map(|(link, counts)| {
+            let [from, to] = link.between.map(|node| network.name(node).to_owned());
+            LinkState {
+                name: link.name.clone(),
+                from,
+                to,
+                forward: (&counts.1).into(),
+                backward: (&counts.2).into(),
+            }
+        });
+        Ok(Status {
+            name: self.name.clone(),
+            title: self.path.title.clone(),
+            pid: std::process::id(),
+            up_since: self.up_since.clone(),
+            hosts: hosts.collect(),
+            links: links.collect(),
+        })
+    }
+
+    fn enter(&self, name: &str) -> Result<(&'lab Host, Entrance), Failure> {
+        let hosts = self.lab.hosts();
+        let host = self
+            .lab
+            .host(name)
+            .map_err(|e| unknown(e, name, hosts.iter().map(Host::name)))?;
+        host.namespace()?;
+        let mut environment = BTreeMap::from([
+            ("GOODPUT_LAB".to_owned(), self.name.clone()),
+            ("GOODPUT_HOST".to_owned(), name.to_owned()),
+        ]);
+        for host in hosts.iter().filter(|h| h.namespace().is_ok()) {
+            let variable = format!("GOODPUT_HOST_{}", variable(host.name()));
+            environment.insert(variable, host.address().to_string());
+        }
+        Ok((host, Entrance { environment }))
+    }
+
+    fn set(
+        &mut self,
+        name: &str,
+        direction: Option<Direction>,
+        settings: &BTreeMap<String, String>,
+    ) -> Result<Vec<String>, Failure> {
+        let links = &self.path.network.links;
+        let Some(number) = links.iter().position(|l| l.name == name) else {
+            let known: Vec<&str> = links.iter().map(|l| l.name.as_str()).collect();
+            return Err(Failure::usage(anyhow::anyhow!(
+                "this lab has no link '{name}'; it has {}{}",
+                known.join(", "),
+                nearest::hint(name, known.iter().copied())
+            )));
+        };
+        let ways = [Direction::Forward, Direction::Backward];
+        let ways = (0..2)
+            .zip(ways)
+            .filter(|(_, way)| direction.is_none_or(|d| d == *way));
+        let mut planned = Vec::new();
+        for (way, _) in ways {
+            planned.push((way, self.links[number][way].1.plan(settings)?));
+        }
+        let mut lines = Vec::new();
+        for (way, planned) in planned {
+            for change in planned.changes {
+                self.lab.set(name, way == 0, way == 1, change)?;
+            }
+            let (start, present) = &mut self.links[number][way];
+            *present = planned.after;
+            lines.extend(present.too_much_for(start).map(|w| format!("warning: {w}")));
+        }
+        lines.dedup();
+        Ok(lines)
+    }
+
+    fn rules(&self, node: &str) -> Result<Vec<RuleState>, Failure> {
+        let hits = self
+            .lab
+            .rule_hits(node)
+            .map_err(|e| self.unknown_node(e, node))?;
+        let rules = match self.rules.get(node) {
+            Some(rules) => rules.clone(),
+            None => change::rules_of(&self.path, node),
+        };
+        let states = rules.into_iter().zip(hits);
+        Ok(states
+            .map(|(rule, hits)| RuleState { rule, hits })
+            .collect())
+    }
+
+    fn set_rules(&mut self, node: &str, toml: Option<&str>) -> Result<Vec<String>, Failure> {
+        // Whether there is such a node comes before what is wrong with its rules.
+        self.lab
+            .rule_hits(node)
+            .map_err(|e| self.unknown_node(e, node))?;
+        let (shown, specs) = change::rules(&self.path, node, toml.unwrap_or("rules = []"))?;
+        self.lab.set_rules(node, &specs)?;
+        let line = format!("{node} has {} rules now", specs.len());
+        self.rules.insert(node.to_owned(), shown);
+        Ok(vec![line])
+    }
+
+    fn unknown_node(&self, error: LabError, node: &str) -> Failure {
+        let network = &self.path.network;
+        let switches = network.switches.iter().map(|s| s.name.as_str());
+        let routers = network.routers.iter().map(|r| r.name.as_str());
+        unknown(error, node, switches.chain(routers))
+    }
+}
+
+/// A name that the lab does not know is the user's fault.
+fn unknown<'a>(error: LabError, typed: &str, known: impl Iterator<Item = &'a str>) -> Failure {
+    match error {
+        LabError::NoSuch { .. } => {
+            Failure::usage(anyhow::anyhow!("{error}{}", nearest::hint(typed, known)))
+        }
+        other => other.into(),
+    }
+}
+
+/// A host's name as part of a variable's.
+fn variable(name: &str) -> String {
+    let legal = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
+    name.chars().map(legal).collect()
+}
+
+pub(super) const NOT_CERTIFIED: &str = "lab: not certified: an end of the path is an interface of \
+                                        this machine, where no probe can be stamped";
+/// The daemon's word is its status.
+const WORD_BYTES_MAX: u64 = 4 << 20;
+/// Guests at once; more wait in the socket's queue.
+const CONNECTIONS_MAX: usize = 16;
+/// A request is here at once from an honest client.
+const GUEST_PATIENCE: Duration = Duration::from_secs(5);
+/// Nothing else is answered meanwhile.
+const REPLY_PATIENCE: Duration = Duration::from_millis(500);
+/// How soon a signal is heeded.
+const TICK: Duration = Duration::from_millis(50);

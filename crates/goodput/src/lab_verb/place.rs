@@ -1,0 +1,291 @@
+//! Where the sockets of this user's labs are, and which of them are alive.
+//!
+//! A lab is `NAME.sock` in a directory that only its user may enter. Names are given and dead sockets
+//! swept under a lock on the directory, which the kernel releases when its holder ends. A socket
+//! is dead when nobody listens behind it: the daemon was killed.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sys::control::{Connection, Listener};
+use sys::userns;
+
+use crate::failure::Failure;
+
+/// A lab that is up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) socket: PathBuf,
+}
+
+/// A name of a lab, taken. The socket file goes with it.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) name: String,
+    pub(super) listener: Listener,
+    socket: PathBuf,
+}
+
+impl Claim {
+    /// Takes `name` in a directory that [`for_new`] gave; where it is in use another like it, unless
+    /// `exactly`.
+    pub(super) fn new(directory: &Path, name: &str, exactly: bool) -> Result<Self, Failure> {
+        let _lock = lock(directory)?;
+        let taken = sweep_locked(directory);
+        let is_taken = |name: &str| taken.iter().any(|found| found.name == name);
+        let numbered = (2..=NAMES_MAX).map(|n| format!("{name}-{n}"));
+        let free = std::iter::once(name.to_owned())
+            .chain(numbered)
+            .take(if exactly { 1 } else { NAMES_MAX })
+            .find(|name| !is_taken(name));
+        let Some(name) = free else {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "a lab named '{name}' is up; choose another --name, or end it: goodput lab down {name}"
+            )));
+        };
+        let socket = directory.join(format!("{name}{SUFFIX}"));
+        let listener = Listener::bind(&socket).map_err(|e| match e.kind() {
+            io::ErrorKind::InvalidInput => Failure::usage(anyhow::anyhow!(
+                "{} is too long for the name of a socket; choose a shorter --name",
+                socket.display()
+            )),
+            _ => here(&socket, &e),
+        })?;
+        Ok(Self {
+            name,
+            listener,
+            socket,
+        })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Nobody can have taken the name: this process still listens.
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+/// Whether a name can be that of a lab: it becomes a file's name, and a word on command lines.
+pub(super) fn check_name(name: &str) -> Result<(), Failure> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let first = name
+        .chars()
+        .next()
+        .is_some_and(|c| c.is_ascii_alphanumeric());
+    if first && name.len() <= NAME_BYTES_MAX && name.chars().all(legal) {
+        Ok(())
+    } else {
+        Err(Failure::usage(anyhow::anyhow!(
+            "a lab cannot be named '{name}': expected 1 to {NAME_BYTES_MAX} letters, digits and \
+             -_. behind a letter or digit"
+        )))
+    }
+}
+
+/// A name made of anything.
+pub(super) fn name_of(text: &str) -> String {
+    let legal = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = text.chars().map(legal).take(NAME_BYTES_MAX - 4).collect();
+    let name = name.trim_start_matches(['-', '_', '.']);
+    if name.is_empty() { "lab" } else { name }.to_owned()
+}
+
+/// The directory for a new lab, made if need be.
+pub(super) fn for_new() -> Result<PathBuf, Failure> {
+    for directory in candidates() {
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                return match unsound(&directory) {
+                    None => Ok(directory),
+                    Some(problem) => Err(Failure::here(anyhow::anyhow!(
+                        "{} cannot hold the sockets of labs: {problem}; remove it, or set \
+                         XDG_RUNTIME_DIR to a directory of yours",
+                        directory.display()
+                    ))),
+                };
+            }
+            // Not there, not ours, not writable: the next one.
+            Err(_) => {}
+        }
+    }
+    Err(Failure::here(anyhow::anyhow!(
+        "there is no place for the sockets of labs: set XDG_RUNTIME_DIR to a directory of yours"
+    )))
+}
+
+/// The labs that are up, by name. Sockets of dead ones are removed.
+pub(super) fn sweep() -> Vec<Found> {
+    let mut found = Vec::new();
+    for directory in existing() {
+        match lock(&directory) {
+            Ok(_lock) => found.extend(sweep_locked(&directory)),
+            Err(failure) => tracing::warn!("{failure}"),
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+/// The directories that there are and that can be trusted.
+pub(super) fn existing() -> Vec<PathBuf> {
+    let mut directories = candidates();
+    directories.retain(|directory| {
+        if fs::symlink_metadata(directory).is_err() {
+            return false;
+        }
+        if let Some(problem) = unsound(directory) {
+            tracing::warn!("{}: {problem}; not looked into", directory.display());
+            return false;
+        }
+        true
+    });
+    directories
+}
+
+/// The lab of that name, or the only one.
+pub(super) fn find(name: Option<&str>) -> Result<Found, Failure> {
+    let mut labs = sweep();
+    let names = |labs: &[Found]| {
+        let names: Vec<&str> = labs.iter().map(|l| l.name.as_str()).collect();
+        names.join(", ")
+    };
+    if labs.is_empty() {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "no lab is up; start one: goodput lab up PATH"
+        )));
+    }
+    match name {
+        Some(name) => match labs.iter().position(|l| l.name == name) {
+            Some(at) => Ok(labs.swap_remove(at)),
+            None => Err(Failure::usage(anyhow::anyhow!(
+                "there is no lab '{name}'; up are: {}{}",
+                names(&labs),
+                super::nearest::hint(name, labs.iter().map(|l| l.name.as_str()))
+            ))),
+        },
+        None if labs.len() == 1 => Ok(labs.swap_remove(0)),
+        None => Err(Failure::usage(anyhow::anyhow!(
+            "several labs are up: {}; say which",
+            names(&labs)
+        ))),
+    }
+}
+
+/// Where the directory may be, the best place first.
+fn candidates() -> Vec<PathBuf> {
+    let user = userns::user_id_outside();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = runtime.filter(|dir| dir.is_absolute());
+    runtime
+        .map(|dir| dir.join("goodput"))
+        .into_iter()
+        .chain([
+            PathBuf::from(format!("/run/goodput-{user}")),
+            PathBuf::from(format!("/tmp/goodput-{user}")),
+        ])
+        .collect()
+}
+
+/// Why a directory is not to be trusted, if so: others could have put sockets there.
+fn unsound(directory: &Path) -> Option<String> {
+    let about = match fs::symlink_metadata(directory) {
+        Ok(about) => about,
+        Err(e) => return Some(e.to_string()),
+    };
+    if !about.is_dir() {
+        return Some("it is not a directory".to_owned());
+    }
+    if about.uid() != userns::user_id() {
+        return Some(format!("it belongs to user {}", about.uid()));
+    }
+    let mode = about.mode() & 0o777;
+    (mode & 0o077 != 0).then(|| format!("others may enter it (mode {mode:o}, expected 700)"))
+}
+
+/// Held until dropped.
+fn lock(directory: &Path) -> Result<File, Failure> {
+    let file = File::open(directory).map_err(|e| here(directory, &e))?;
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                thread::sleep(LOCK_PAUSE);
+            }
+            Err(e) => return Err(here(directory, &e.into())),
+        }
+    }
+}
+
+fn sweep_locked(directory: &Path) -> Vec<Found> {
+    let mut alive = Vec::new();
+    let Ok(entries) = fs::read_dir(directory) else {
+        return alive;
+    };
+    for entry in entries.flatten() {
+        let socket = entry.path();
+        let file = entry.file_name();
+        let name = file.to_str().and_then(|f| f.strip_suffix(SUFFIX));
+        let own = fs::symlink_metadata(&socket)
+            .is_ok_and(|about| about.file_type().is_socket() && about.uid() == userns::user_id());
+        let Some(name) = name.filter(|_| own) else {
+            continue;
+        };
+        match Connection::open(&socket) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                let _ = fs::remove_file(&socket);
+            }
+            _ => alive.push(Found {
+                name: name.to_owned(),
+                socket,
+            }),
+        }
+    }
+    alive
+}
+
+fn here(path: &Path, error: &io::Error) -> Failure {
+    Failure::here(anyhow::anyhow!("{}: {error}", path.display()))
+}
+
+const SUFFIX: &str = ".sock";
+/// Leaves room for a directory in the 108 bytes of a socket's path.
+const NAME_BYTES_MAX: usize = 32;
+const NAMES_MAX: usize = 1_000;
+/// The lock is held for as long as it takes to connect to each socket.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_word_and_no_path() {
+        let long = "a".repeat(NAME_BYTES_MAX);
+        for name in ["a", "two-into-one", "4x4_b.c", &long] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        let longer = "a".repeat(NAME_BYTES_MAX + 1);
+        for name in ["", ".", "..", "-a", ".a", "a/b", "a b", "ä", "a\0", &longer] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        for text in ["../..", "", "my path", "ä", &longer, "--x"] {
+            let name = name_of(text);
+            assert!(check_name(&format!("{name}-999")).is_ok(), "{text}: {name}");
+        }
+    }
+}

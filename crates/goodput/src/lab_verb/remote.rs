@@ -1,0 +1,285 @@
+//! The verbs that talk to labs in the background: `ps`, `exec`, `set`, `rules`, `down`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use sys::netns::NetNs;
+use sys::userns::UserNs;
+
+use super::args::{DownArgs, ExecArgs, PsArgs, RulesArgs, SetArgs};
+use super::build::grouped;
+use super::place::{self, Found};
+use super::protocol::{
+    Answer, Counts, Direction, PATIENCE, REQUEST_BYTES_MAX, Request, Status, ask,
+};
+use crate::context;
+use crate::failure::{self, Failure, Verdict};
+
+/// `goodput lab ps`.
+pub(super) fn ps(args: &PsArgs) -> Verdict {
+    let mut labs = Vec::new();
+    for found in place::sweep() {
+        match ask(&found, &Request::Status, PATIENCE) {
+            Ok((Answer::Status(status), ..)) => labs.push(status),
+            Ok(_) => {}
+            // One that is going down, or hangs, does not hide the others.
+            Err(failure) => context::note(format_args!("goodput: {failure}")),
+        }
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&labs).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+    } else if labs.is_empty() {
+        context::note("no lab is up; start one: goodput lab up PATH");
+    } else {
+        let shown: Vec<String> = labs.iter().map(shown).collect();
+        context::print(&shown.join("\n"))?;
+    }
+    Ok(failure::DONE)
+}
+
+/// A lab as people read it.
+fn shown(status: &Status) -> String {
+    let mut text = format!(
+        "{}: {}\n  process {}, up since {}\n",
+        status.name, status.title, status.pid, status.up_since
+    );
+    for host in &status.hosts {
+        let _ = match &host.interface {
+            None => writeln!(
+                text,
+                "  {:<12} {:<15} {}",
+                host.name, host.address, host.address6
+            ),
+            Some(interface) => writeln!(text, "  {:<12} behind {interface}", host.name),
+        };
+    }
+    let _ = writeln!(
+        text,
+        "  {:<36} {:>12} {:>12} {:>12} {:>8} {:>12}",
+        "link", "frames", "queue drops", "lost", "late", "lost by lab"
+    );
+    for link in &status.links {
+        for (from, to, counts) in [
+            (&link.from, &link.to, &link.forward),
+            (&link.to, &link.from, &link.backward),
+        ] {
+            let way = format!("{}: {from} -> {to}", link.name);
+            let Counts {
+                frames,
+                dropped_queue,
+                lost,
+                late,
+                lost_by_lab,
+            } = *counts;
+            let [frames, queue, lost, late, by_lab] =
+                [frames, dropped_queue, lost, late, lost_by_lab].map(grouped);
+            let _ = writeln!(
+                text,
+                "  {way:<36} {frames:>12} {queue:>12} {lost:>12} {late:>8} {by_lab:>12}"
+            );
+        }
+    }
+    text
+}
+
+/// `goodput lab exec`. Returns only when the program cannot be started.
+pub(super) fn exec(args: &ExecArgs) -> Verdict {
+    let found = place::find(args.lab.name.as_deref())?;
+    let request = Request::Enter {
+        host: args.host.clone(),
+    };
+    let (answer, fds, _) = ask(&found, &request, PATIENCE)?;
+    let Answer::Entrance(entrance) = answer else {
+        return Err(unexpected(&found));
+    };
+    enter(fds).map_err(|e| {
+        Failure::here(anyhow::anyhow!(
+            "cannot enter {} of the lab '{}': {e}",
+            args.host,
+            found.name
+        ))
+    })?;
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]).envs(entrance.environment);
+    Ok(not_started(
+        &args.command[0].to_string_lossy(),
+        &command.exec(),
+    ))
+}
+
+/// Moves this process, which has one thread, to where the descriptors lead.
+fn enter(fds: Vec<OwnedFd>) -> io::Result<()> {
+    let mut fds = fds.into_iter();
+    let (Some(net), user) = (fds.next(), fds.next()) else {
+        return Err(io::Error::other("the lab sent no way in"));
+    };
+    if let Some(user) = user.map(UserNs::from)
+        && !user.is_current()?
+    {
+        user.enter()?;
+    }
+    NetNs::from(net).enter()
+}
+
+/// Says why a program did not start; the exit code is that of shells (POSIX 2.8.2).
+pub(super) fn not_started(program: &str, error: &io::Error) -> u8 {
+    context::note(format_args!("goodput: cannot run '{program}': {error}"));
+    match error.kind() {
+        io::ErrorKind::NotFound => 127,
+        _ => 126,
+    }
+}
+
+/// `goodput lab set`.
+pub(super) fn set(args: &SetArgs) -> Verdict {
+    let (link, direction) = with_direction(&args.link)?;
+    let mut settings = BTreeMap::new();
+    for typed in &args.settings {
+        let Some((key, value)) = typed.split_once('=') else {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "'{typed}': expected KEY=VALUE such as delay=10ms"
+            )));
+        };
+        if settings.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(Failure::usage(anyhow::anyhow!("{key} is there twice")));
+        }
+    }
+    let request = Request::Set {
+        link: link.to_owned(),
+        direction,
+        settings,
+    };
+    told(&place::find(args.lab.name.as_deref())?, &request, PATIENCE)
+}
+
+/// `wan` or `wan:backward`.
+pub(super) fn with_direction(typed: &str) -> Result<(&str, Option<Direction>), Failure> {
+    match typed.split_once(':') {
+        None => Ok((typed, None)),
+        Some((link, "forward")) => Ok((link, Some(Direction::Forward))),
+        Some((link, "backward")) => Ok((link, Some(Direction::Backward))),
+        Some((link, way)) => Err(Failure::usage(anyhow::anyhow!(
+            "'{way}' is no direction; expected {link}:forward or {link}:backward"
+        ))),
+    }
+}
+
+/// `goodput lab rules`.
+pub(super) fn rules(args: &RulesArgs) -> Verdict {
+    let node = args.node.clone();
+    let toml = match args.action.as_str() {
+        "show" => {
+            let found = place::find(args.lab.name.as_deref())?;
+            return show_rules(&found, node);
+        }
+        "clear" => None,
+        file => Some(read_rules(Path::new(file))?),
+    };
+    let found = place::find(args.lab.name.as_deref())?;
+    told(&found, &Request::SetRules { node, toml }, PATIENCE)
+}
+
+fn show_rules(found: &Found, node: String) -> Verdict {
+    let (answer, ..) = ask(found, &Request::Rules { node }, PATIENCE)?;
+    let Answer::Rules(rules) = answer else {
+        return Err(unexpected(found));
+    };
+    if rules.is_empty() {
+        context::note("no rules: everything is forwarded");
+    }
+    let mut text = String::new();
+    for state in rules {
+        let _ = writeln!(text, "{:>12}  {}", grouped(state.hits), state.rule);
+    }
+    context::print(&text)?;
+    Ok(failure::DONE)
+}
+
+/// The text of a file, as much as fits a request with room for its quotes.
+fn read_rules(file: &Path) -> Result<String, Failure> {
+    let wrong = |problem: String| {
+        Failure::usage(anyhow::anyhow!(
+            "cannot read rules from {}: {problem}",
+            file.display()
+        ))
+    };
+    let bytes_max = REQUEST_BYTES_MAX as u64;
+    let mut text = String::new();
+    let mut limited = File::open(file)
+        .map_err(|e| wrong(e.to_string()))?
+        .take(bytes_max);
+    limited
+        .read_to_string(&mut text)
+        .map_err(|e| wrong(e.to_string()))?;
+    if text.len() as u64 == bytes_max {
+        return Err(wrong(format!("it is larger than {} KiB", bytes_max / 1024)));
+    }
+    Ok(text)
+}
+
+/// `goodput lab down`.
+pub(super) fn down(args: &DownArgs) -> Verdict {
+    if !args.all {
+        return end(&place::find(args.name.as_deref())?);
+    }
+    let labs = place::sweep();
+    if labs.is_empty() {
+        context::note("no lab is up");
+    }
+    let mut worst = Ok(failure::DONE);
+    for found in labs {
+        let ended = end(&found);
+        if let (Err(_), Err(first)) = (&ended, &worst) {
+            context::note(format_args!("goodput: {first}"));
+        }
+        if ended.is_err() {
+            worst = ended;
+        }
+    }
+    worst
+}
+
+/// Ends a lab and waits until its process is gone.
+fn end(found: &Found) -> Verdict {
+    let (answer, _, connection) = ask(found, &Request::Down, DOWN_PATIENCE)?;
+    let Answer::Lines(lines) = answer else {
+        return Err(unexpected(found));
+    };
+    connection.wait_closed(Instant::now() + DOWN_PATIENCE);
+    let mut text = format!("lab '{}' is down\n", found.name);
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
+    }
+    context::print(&text)?;
+    Ok(failure::DONE)
+}
+
+/// Asks for something and prints what the lab says of it.
+fn told(found: &Found, request: &Request, patience: Duration) -> Verdict {
+    let (answer, ..) = ask(found, request, patience)?;
+    let Answer::Lines(lines) = answer else {
+        return Err(unexpected(found));
+    };
+    for line in lines {
+        context::note(line);
+    }
+    Ok(failure::DONE)
+}
+
+fn unexpected(found: &Found) -> Failure {
+    Failure::here(anyhow::anyhow!(
+        "the lab '{}' answered something else than was asked",
+        found.name
+    ))
+}
+
+/// The last probes cross the path before the certificate, up to 20 s; a log is written to its end.
+const DOWN_PATIENCE: Duration = Duration::from_secs(60);
