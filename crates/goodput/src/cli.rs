@@ -122,11 +122,11 @@ pub(crate) struct ServeArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Run folders: one is drawn again, several are compared
+    /// Run folders: one is drawn again, several are compared. Or one packet log of a lab (FILE.gplog)
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
     /// Where to write the page [default: report.html in the run's folder; of several runs,
-    /// comparison.html here]
+    /// comparison.html here; of a log, an .html beside it]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -185,7 +185,8 @@ Examples:
 const REPORT_EXAMPLES: &str = "\
 Examples:
   goodput report runs/20261121T120000.000Z-doctor-columbia-untuned
-  goodput report runs/*-doctor-* --output all.html";
+  goodput report runs/*-doctor-* --output all.html
+  goodput report q.gplog                      a lab's packet log: queues, drops, who was dropped";
 
 const REPRODUCE_EXAMPLES: &str = "\
 Examples:

@@ -12,6 +12,7 @@ mod findings;
 mod hero;
 mod path;
 mod phases;
+pub mod queue;
 
 pub use compare::render_comparison;
 

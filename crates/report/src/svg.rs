@@ -60,6 +60,23 @@ impl Axis {
         }
     }
 
+    /// An axis for bytes on the wire up to `max`, with some room above: decimal, as rates are.
+    pub fn wire_bytes(max: f64) -> Self {
+        Self::decimal(max, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
+    }
+
+    /// An axis for things that are counted, up to `max`, with some room above; `unit` says what.
+    pub fn count(max: f64, unit: &'static str) -> Self {
+        let max = sane(max).max(1.0) * HEADROOM;
+        let step = round_step(max / TICKS_WANTED).max(1.0).ceil();
+        let (scale, prefix) = pick(max, &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]);
+        let mut ticks = ticks(max, step, scale, prefix);
+        if let Some((_, zero)) = ticks.first_mut() {
+            "0".clone_into(zero);
+        }
+        Self { max, ticks, unit }
+    }
+
     /// An axis for shares of a whole.
     pub fn share() -> Self {
         let ticks = [(0.0, "0"), (0.5, "50"), (1.0, "100")];
@@ -161,6 +178,70 @@ impl Chart {
                 "<path class=\"area {class}\" d=\"M{x0} {base}L{path}L{x1} {base}Z\"/>\n"
             );
         }
+        self
+    }
+
+    /// From the least to the greatest value in each of `spans`, which are `width` wide and begin at
+    /// zero; what to say when it is pointed at.
+    #[must_use]
+    pub fn range(mut self, class: &str, title: &str, width: f64, spans: &[(f64, f64)]) -> Self {
+        if spans.is_empty() {
+            return self;
+        }
+        let edge = |i: usize| num(self.x_at(i as f64 * width));
+        let mut d = format!("M0 {}", num(self.y_at(0.0)));
+        for (i, (_, high)) in spans.iter().enumerate() {
+            put!(d, "V{}H{}", num(self.y_at(*high)), edge(i + 1));
+        }
+        for (i, (low, _)) in spans.iter().enumerate().rev() {
+            put!(d, "V{}H{}", num(self.y_at(*low)), edge(i));
+        }
+        put!(
+            self.marks,
+            "<path class=\"range {class}\" d=\"{d}Z\"><title>{}</title></path>\n",
+            escape(title)
+        );
+        self
+    }
+
+    /// Dots at the times `xs`, `y_px` below the top edge; round however wide the page is.
+    #[must_use]
+    pub fn dots(mut self, class: &str, y_px: u32, xs: &[f64]) -> Self {
+        put!(self.labels, "<g class=\"dots {class}\">");
+        for &x in xs {
+            let percent = self.percent_at(x);
+            put!(
+                self.labels,
+                "<circle cx=\"{percent}%\" cy=\"{y_px}\" r=\"2\"/>"
+            );
+        }
+        self.labels.push_str("</g>\n");
+        self
+    }
+
+    /// Crosses likewise.
+    #[must_use]
+    pub fn crosses(mut self, class: &str, y_px: u32, xs: &[f64]) -> Self {
+        put!(self.labels, "<g class=\"crosses {class}\">");
+        for &x in xs {
+            let percent = self.percent_at(x);
+            put!(
+                self.labels,
+                "<svg x=\"{percent}%\" y=\"{y_px}\"><path d=\"M-3-3L3 3M-3 3L3-3\"/></svg>"
+            );
+        }
+        self.labels.push_str("</g>\n");
+        self
+    }
+
+    /// A line of text at the left edge, its base `y_px` below the top edge.
+    #[must_use]
+    pub fn caption(mut self, y_px: u32, text: &str) -> Self {
+        put!(
+            self.labels,
+            "<text class=\"caption\" x=\"0\" y=\"{y_px}\">{}</text>\n",
+            escape(text)
+        );
         self
     }
 
@@ -334,6 +415,12 @@ impl Chart {
         (value / self.x.max).clamp(0.0, 1.0) * VIEW_WIDTH
     }
 
+    /// [`Self::x_at`] as a percentage of the width, for marks that do not stretch.
+    fn percent_at(&self, value: f64) -> String {
+        let x = self.x_at(value);
+        hundredths(if x.is_finite() { x } else { 0.0 } / VIEW_WIDTH * 100.0)
+    }
+
     /// Zero at the bottom. What lies above the axis leaves the picture and is cut off there.
     fn y_at(&self, value: f64) -> f64 {
         let height = f64::from(self.height_px);
@@ -502,6 +589,49 @@ mod tests {
         format!("{} {}", ticks.join(" | "), axis.unit)
             .trim()
             .to_owned()
+    }
+
+    #[test]
+    fn counts_have_whole_ticks() {
+        assert_eq!(labels(&Axis::count(1.0, "drops")), "0 | 1 drops");
+        assert_eq!(labels(&Axis::count(0.0, "x")), "0 | 1 x");
+        assert_eq!(
+            labels(&Axis::count(9_000.0, "x")),
+            "0 | 2k | 4k | 6k | 8k x"
+        );
+        assert_eq!(labels(&Axis::wire_bytes(131_072.0)), "0 | 50 | 100 kB");
+    }
+
+    #[test]
+    fn a_range_goes_along_the_tops_and_back_along_the_bottoms() {
+        let axis = |max| Axis {
+            max,
+            ..Axis::share()
+        };
+        let chart = Chart::new("", 100, axis(2.0), axis(10.0));
+        let drawn = chart
+            .clone()
+            .range("r", "", 1.0, &[(0.0, 5.0), (2.0, 10.0)])
+            .render();
+        assert!(
+            drawn.contains("d=\"M0 100V50H500V0H1000V80H500V100H0Z\""),
+            "{drawn}"
+        );
+        let marks = chart
+            .dots("d", 7, &[0.0, 1.0, f64::NAN, 3.0])
+            .crosses("c", 9, &[0.5])
+            .render();
+        for at in [
+            "cx=\"0%\"",
+            "cx=\"50%\"",
+            "cx=\"100%\"",
+            "<svg x=\"25%\" y=\"9\"",
+        ] {
+            assert!(
+                marks.contains(at) && !marks.contains("NaN"),
+                "{at}: {marks}"
+            );
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use lab::log::{Legend, LinkLegend, Logger};
+use link::record::{Code, FrameRecord, Row};
 use serde_json::Value;
 
 use crate::far_end::address_of;
@@ -111,6 +113,126 @@ fn measure_and_serve_find_each_other_and_runs_compare() {
     assert!(again.succeeds().stdout.contains("goodput"));
     assert_self_contained(&runs[0].join("report.html"));
     scratch.assert_nothing_left();
+}
+
+/// A log: 30 of 40 segments of a UDP flow find the queue of `wan` full; nothing comes back.
+fn write_log(file: &Path) {
+    let link = |from: &str, to: &str| LinkLegend {
+        name: "wan".to_owned(),
+        from: from.to_owned(),
+        to: to.to_owned(),
+        stages: vec!["queue".to_owned()],
+    };
+    let legend = Legend {
+        links: vec![link("near", "far"), link("far", "near")],
+        ..Legend::new("One <flow> too many", 0)
+    };
+    let (mut logger, writer) = Logger::create(file, &legend).unwrap();
+    // Ethernet, IPv4 from 10.0.0.1 to 10.0.0.2, UDP from port 7000 to 9.
+    let mut captured = [0; 42];
+    captured[12..14].copy_from_slice(&[8, 0]);
+    captured[14] = 0x45;
+    captured[23] = 17;
+    captured[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    captured[34..38].copy_from_slice(&[0x1b, 0x58, 0, 9]);
+    logger.frame(&FrameRecord {
+        segments: 40,
+        flow: 77,
+        captured: &captured,
+        ..FrameRecord::default()
+    });
+    for (decision, first, count) in [(Code::QUEUED, 0, 10), (Code::QUEUE_FULL, 10, 30)] {
+        logger.row(&Row {
+            queue_bytes: 15_380,
+            wire_bytes: 1_538,
+            flow: 77,
+            decision,
+            first,
+            count,
+            ..Row::default()
+        });
+    }
+    drop(logger);
+    writer.finish().unwrap();
+}
+
+#[test]
+fn a_packet_log_is_drawn_beside_itself() {
+    let scratch = Scratch::new();
+    write_log(&scratch.path("q.gplog"));
+    let ended = scratch.run(scratch.goodput(&["report", "q.gplog"]));
+    let said = &ended.succeeds().stdout;
+    for says in [
+        "wan: near → far dropped 30 of 40 segments (75 %): queue_full",
+        "queue at most 15.38 kB, dropped 30 queue_full",
+        "Report: q.html",
+    ] {
+        assert!(said.contains(says), "{said}");
+    }
+    assert_self_contained(&scratch.path("q.html"));
+    let page = fs::read_to_string(scratch.path("q.html")).unwrap();
+    assert!(page.contains("udp 10.0.0.1:7000 → 10.0.0.2:9: 30 of 40 segments dropped"));
+    assert!(page.contains("One &lt;flow&gt; too many") && !page.contains("<flow>"));
+    assert!(!page.contains("has no end"));
+
+    // What an interrupted lab leaves.
+    let bytes = fs::read(scratch.path("q.gplog")).unwrap();
+    fs::write(scratch.path("cut.gplog"), &bytes[..bytes.len() - 8]).unwrap();
+    let ended = scratch.run(scratch.goodput(&["report", "cut.gplog", "-o", "other.html"]));
+    let said = &ended.succeeds().stdout;
+    assert!(
+        said.contains("has no end") && said.contains("cut at byte"),
+        "{said}"
+    );
+    assert_self_contained(&scratch.path("other.html"));
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_log_that_cannot_be_drawn_is_refused_with_what_to_do() {
+    let scratch = Scratch::new();
+    let log = scratch.path("q.gplog");
+    write_log(&log);
+    let before = fs::read(&log).unwrap();
+    // No bytes are behind this size.
+    let big = scratch.write("big.gplog", "GPLOG1\0\0");
+    let big = fs::OpenOptions::new().write(true).open(big).unwrap();
+    big.set_len((2 << 30) + 1).unwrap();
+    scratch.write("run.json", "{}");
+    // One queue more than are drawn, each with what it dropped.
+    let (mut logger, writer) =
+        Logger::create(&scratch.path("many.gplog"), &Legend::new("", 0)).unwrap();
+    for link in 0..2_049 {
+        logger.row(&Row {
+            link,
+            decision: Code::QUEUE_FULL,
+            count: 1,
+            ..Row::default()
+        });
+    }
+    drop(logger);
+    writer.finish().unwrap();
+    for (args, says) in [
+        (
+            &["big.gplog"][..],
+            &["larger than 2 GiB", "goodput lab log", "--csv"][..],
+        ),
+        (
+            &["many.gplog"],
+            &["more queues", "goodput lab log", "--csv"],
+        ),
+        (&["run.json"], &["run.json", "GPLOG1", "run's folder"]),
+        (&["q.gplog", "q.gplog"], &["drawn alone"]),
+        (
+            &["q.gplog", "-o", "q.gplog"],
+            &["the log itself", "--output"],
+        ),
+    ] {
+        let mut command = scratch.goodput(&["report"]);
+        command.args(args);
+        scratch.run(command).fails_with(2, says);
+    }
+    assert_eq!(fs::read(&log).unwrap(), before);
 }
 
 #[test]

@@ -58,7 +58,10 @@ pub(super) fn certificate(out: &mut String, run: &Run) {
             let errors = c.rate_errors.iter().take(ENTRIES_MAX);
             let errors = errors.map(|e| {
                 let window = text::duration(e.window_ns);
-                format!("<i>{window}</i> ≤ {}", text::percent(count_as_share(e.p99_ppm)))
+                format!(
+                    "<i>{window}</i> ≤ {}",
+                    text::percent(count_as_share(e.p99_ppm))
+                )
             });
             errors.collect::<Vec<_>>().join(", ")
         });
