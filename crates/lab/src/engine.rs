@@ -17,7 +17,7 @@ use sys::packet::{SendBatch, VNET_HDR_BYTES};
 use sys::simd;
 use units::{Duration, Instant};
 use wire::classify::Fields;
-use wire::train::{self, CutBuf, HEADER_BYTES_MAX, SuperFrame};
+use wire::train::{self, CutBuf, HEADER_BYTES_MAX, Protocol, SuperFrame};
 use wire::virtio::VirtioNetHdr;
 
 use crate::forward::{DirectionCounts, ProbeSeen};
@@ -71,6 +71,10 @@ pub(crate) struct Engine {
     cut: CutBuf,
     fates: Fates,
     to: Vec<usize>,
+    /// A frame put together, where its parts do not lie in a row.
+    scratch: Vec<u8>,
+    /// When something is next due in each direction: nothing before.
+    next: Vec<Instant>,
     probes: Vec<ProbeSeen>,
     frames: u64,
     log: Option<Logger>,
@@ -104,8 +108,8 @@ struct Direction {
     counts: DirectionCounts,
     /// Where the rate is constant.
     meter: Option<RateMeter>,
-    /// Nothing is due before.
-    next: Instant,
+    /// It ends at a switch or router.
+    feeds: bool,
     seen: Seen,
 }
 
@@ -133,8 +137,44 @@ struct Version {
     header: [u8; HEADER_BYTES_MAX],
     header_len: usize,
     outstanding: u32,
+    /// Counts the uses of this place, so that an old handle is not taken for a new one.
+    generation: u64,
     /// A direction may yet send further segments this way.
     open: bool,
+}
+
+/// Segments of a frame that come to a link together.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: u16,
+    count: u16,
+    at: Instant,
+    marks: Marks,
+    damage: u32,
+}
+
+impl Run {
+    /// All segments of a frame that has just come.
+    const fn fresh(count: u16, at: Instant) -> Self {
+        Self {
+            first: 0,
+            count,
+            at,
+            marks: Marks::NONE,
+            damage: 0,
+        }
+    }
+
+    /// Segments that leave another link.
+    const fn of(release: &Release) -> Self {
+        Self {
+            first: release.first,
+            count: release.count,
+            at: release.last_at,
+            marks: release.marks,
+            damage: release.damage,
+        }
+    }
 }
 
 /// Collects what a pipeline decided, for the stores.
@@ -212,36 +252,45 @@ impl Engine {
             });
         }
         stores.push(FrameStore::new(MADE_BYTES, FRAME_BYTES_MAX));
-        let directions = wiring.directions.into_iter().map(|d| {
-            let mut pipeline = d.spec.changeable_pipeline(start, PORT_TRAINS);
-            if matches!(nodes[d.to], Node::Port(_)) {
-                // What a node passes on must come to the next link at its own time.
-                pipeline = pipeline.catching_up_when(BEHIND);
-            }
-            for (after, change) in d.schedule {
-                pipeline.schedule(start + after, change);
-            }
-            Direction {
-                pipeline,
-                to: d.to,
-                meter: meter_of(&d.spec),
-                spec: d.spec,
-                middleboxes: d.middleboxes,
-                counts: DirectionCounts::default(),
-                next: Instant::ZERO,
-                seen: Seen::default(),
-            }
-        });
+        let ways = wiring.directions.len();
+        let directions: Vec<Direction> = wiring
+            .directions
+            .into_iter()
+            .map(|d| {
+                let mut pipeline = d.spec.changeable_pipeline(start, PORT_TRAINS);
+                if matches!(nodes[d.to], Node::Port(_)) {
+                    // What a node passes on must come to the next link at its own time.
+                    pipeline = pipeline.catching_up_when(BEHIND);
+                }
+                // A rate that changes by plan is not measured against one of them.
+                let changes_rate = d.schedule.iter().any(|(_, c)| matches!(c, Change::Rate(_)));
+                for (after, change) in d.schedule {
+                    pipeline.schedule(start + after, change);
+                }
+                Direction {
+                    pipeline,
+                    to: d.to,
+                    meter: meter_of(&d.spec).filter(|_| !changes_rate),
+                    spec: d.spec,
+                    middleboxes: d.middleboxes,
+                    counts: DirectionCounts::default(),
+                    feeds: !matches!(nodes[d.to], Node::Port(_)),
+                    seen: Seen::default(),
+                }
+            })
+            .collect();
         Self {
             stores,
             ports,
-            directions: directions.collect(),
+            directions,
             nodes,
             versions: Vec::new(),
             versions_free: Vec::new(),
             cut: CutBuf::new(),
             fates: Fates::default(),
             to: Vec::new(),
+            scratch: Vec::with_capacity(FRAME_BYTES_MAX),
+            next: vec![Instant::ZERO; ways],
             probes: Vec::new(),
             frames: 0,
             log,
@@ -265,7 +314,7 @@ impl Engine {
             return;
         };
         let segments = self.frame(handle).segments();
-        self.enter(out, handle, 0, segments, at, Marks::NONE);
+        self.enter(out, handle, Run::fresh(segments, at));
     }
 
     /// Keeps a frame of `len` bytes, vnet header included.
@@ -305,15 +354,14 @@ impl Engine {
     }
 
     /// Sends segments of a frame down a direction.
-    fn enter(
-        &mut self,
-        way: usize,
-        handle: u64,
-        first: u16,
-        count: u16,
-        at: Instant,
-        marks: Marks,
-    ) {
+    fn enter(&mut self, way: usize, handle: u64, run: Run) {
+        let Run {
+            first,
+            count,
+            at,
+            marks,
+            damage,
+        } = run;
         let (root, _) = self.root(handle);
         let (frame, _) = self.stores[store_of(root)].frame(number_of(root));
         let tag = self.stores[store_of(root)].tag(number_of(root));
@@ -352,7 +400,7 @@ impl Engine {
                 wire_bytes: medium.wire_bytes(full),
                 flow: frame.flow(),
                 marks,
-                damage: 0,
+                damage,
                 at,
                 spacing: Spacing::TOGETHER,
             };
@@ -368,7 +416,7 @@ impl Engine {
                 way,
             };
             direction.pipeline.handle_train(train, &mut log);
-            direction.next = Instant::ZERO;
+            self.next[way] = Instant::ZERO;
             self.settle_fates();
             from = until;
         }
@@ -472,49 +520,62 @@ impl Engine {
 
     /// Moves everything that is due at `now`.
     pub(crate) fn poll(&mut self, now: Instant) -> Poll {
-        loop {
-            let mut moved = false;
-            for way in 0..self.directions.len() {
-                while self.directions[way].next <= now {
-                    let direction = &mut self.directions[way];
-                    let mut log = FateLog {
-                        counters: &mut direction.counts.link,
-                        fates: &mut self.fates,
-                        books: Books {
-                            log: self.log.as_mut(),
-                            stores: &self.stores,
-                            versions: &self.versions,
-                        },
-                        way,
-                    };
-                    let output = direction.pipeline.poll_output(now, &mut log);
-                    match output {
-                        Output::Timeout(at) => direction.next = at,
-                        Output::Idle => direction.next = Instant::MAX,
-                        Output::Release(_) => {}
-                    }
-                    if !self.fates.dropped.is_empty() || !self.fates.copied.is_empty() {
-                        self.settle_fates();
-                    }
-                    if let Output::Release(release) = output {
-                        moved = true;
-                        if let Some(port) = self.arrive(way, release)
-                            && self.ports[port].batch.is_full()
-                        {
-                            return Poll::Flush(port);
-                        }
-                    }
-                }
+        // What feeds other links first, in the order of time: a queue behind a node must see its
+        // arrivals as they came, however late this is called.
+        while let Some((way, at)) = self.earliest_feeder(now) {
+            if let Some(release) = self.poll_direction(way, at) {
+                self.arrive(way, release);
             }
-            if !moved {
-                break;
+        }
+        for way in 0..self.directions.len() {
+            while self.next[way] <= now && !self.directions[way].feeds {
+                if let Some(release) = self.poll_direction(way, now)
+                    && let Some(port) = self.arrive(way, release)
+                    && self.ports[port].batch.is_full()
+                {
+                    return Poll::Flush(port);
+                }
             }
         }
         if let Some(port) = self.ports.iter().position(|p| !p.in_batch.is_empty()) {
             return Poll::Flush(port);
         }
-        let next = self.directions.iter().map(|d| d.next).min();
-        Poll::Wait(next.unwrap_or(Instant::MAX))
+        Poll::Wait(self.next.iter().copied().min().unwrap_or(Instant::MAX))
+    }
+
+    /// The direction towards a node in which something is due first, if by `now`.
+    fn earliest_feeder(&self, now: Instant) -> Option<(usize, Instant)> {
+        let due = self.next.iter().copied().enumerate();
+        let due = due.filter(|&(way, at)| at <= now && self.directions[way].feeds);
+        due.min_by_key(|&(_, at)| at)
+    }
+
+    /// Lets a direction go on to `now`: the next segments that leave it, if any do.
+    fn poll_direction(&mut self, way: usize, now: Instant) -> Option<Release> {
+        let direction = &mut self.directions[way];
+        let mut log = FateLog {
+            counters: &mut direction.counts.link,
+            fates: &mut self.fates,
+            books: Books {
+                log: self.log.as_mut(),
+                stores: &self.stores,
+                versions: &self.versions,
+            },
+            way,
+        };
+        let output = direction.pipeline.poll_output(now, &mut log);
+        match output {
+            Output::Timeout(at) => self.next[way] = at,
+            Output::Idle => self.next[way] = Instant::MAX,
+            Output::Release(_) => {}
+        }
+        if !self.fates.dropped.is_empty() || !self.fates.copied.is_empty() {
+            self.settle_fates();
+        }
+        match output {
+            Output::Release(release) => Some(release),
+            _ => None,
+        }
     }
 
     /// Segments have come to the end of a link; the port that they leave by, if they do.
@@ -597,6 +658,8 @@ impl Engine {
             let handle = self.rewritten(part.handle, part.count, &ruling);
             let mut to = ruling.to.unwrap_or_else(|| to.to_vec());
             to.extend(&ruling.mirrors);
+            // Never back where it came from: two switches would play ball for ever.
+            to.retain(|&next| next != way ^ 1);
             self.spread(way, part, handle, &to);
             if handle != part.handle {
                 self.close(handle);
@@ -656,14 +719,13 @@ impl Engine {
     /// Sends segments down the next link. Boxes there change a version of their own: the frame may be
     /// on its way elsewhere too.
     fn pass_to(&mut self, next: usize, release: Release, handle: u64) {
-        let (first, count, at) = (release.first, release.count, release.last_at);
         if self.directions[next].middleboxes.is_empty() {
-            self.enter(next, handle, first, count, at, release.marks);
+            self.enter(next, handle, Run::of(&release));
             return;
         }
         let (version, index) = self.version_of(handle);
-        self.hand_over(handle, index, count);
-        self.enter(next, version, first, count, at, release.marks);
+        self.hand_over(handle, index, release.count);
+        self.enter(next, version, Run::of(&release));
         self.close(version);
     }
 
@@ -718,11 +780,15 @@ impl Engine {
         }
         for &mirror in &ruling.mirrors {
             self.retain(part.handle, part.count);
-            self.pass_to(mirror, part, part.handle);
+            self.pass_aged(way, mirror, part, part.handle);
         }
         let handle = self.rewritten(part.handle, part.count, &ruling);
-        if let Some(to) = &ruling.to {
-            self.spread(way, part, handle, to);
+        if let Some((&last, others)) = ruling.to.as_ref().and_then(|to| to.split_last()) {
+            for &next in others {
+                self.retain(handle, part.count);
+                self.pass_aged(way, next, part, handle);
+            }
+            self.pass_aged(way, last, part, handle);
         } else {
             let fields = if handle == part.handle {
                 *fields
@@ -737,6 +803,22 @@ impl Engine {
         if handle != part.handle {
             self.close(handle);
         }
+    }
+
+    /// Sends segments where a router's rule says, a hop older, so that rules that send in a circle end
+    /// as routes do.
+    fn pass_aged(&mut self, way: usize, next: usize, part: Release, handle: u64) {
+        let ttl = self.fields(handle).ttl;
+        if ttl <= 1 {
+            self.lose_release(way, part, handle, DropCause::TtlExceeded);
+            return;
+        }
+        let (version, index) = self.version_of(handle);
+        let kept = &mut self.versions[index];
+        wire::rewrite::decrement_ttl(&mut kept.header[..kept.header_len], 1);
+        self.hand_over(handle, index, part.count);
+        self.pass_to(next, part, version);
+        self.close(version);
     }
 
     /// Routes segments: the direction by which they leave and the version that owns them then. `None`
@@ -806,9 +888,22 @@ impl Engine {
         let l3 = frame
             .segment_frame_bytes(release.first)
             .saturating_sub(u32::try_from(frame.network_offset()).unwrap_or(14));
+        let stored = &self.stores[store_of(root)].memory()[range.start + VNET_HDR_BYTES..range.end];
         let bytes = match version {
-            Some(v) => &self.versions[v].header[..self.versions[v].header_len],
-            None => &self.stores[store_of(root)].memory()[range.start + VNET_HDR_BYTES..range.end],
+            Some(v) => {
+                let header = &self.versions[v].header[..self.versions[v].header_len];
+                if frame.protocol() == Protocol::Icmp {
+                    // To be answered the message must be whole.
+                    self.scratch.clear();
+                    self.scratch.extend_from_slice(header);
+                    self.scratch
+                        .extend_from_slice(stored.get(header.len()..).unwrap_or_default());
+                    &self.scratch[..]
+                } else {
+                    header
+                }
+            }
+            None => stored,
         };
         let Node::Router(router) = &mut self.nodes[node] else {
             return Routing::Ignore;
@@ -827,7 +922,7 @@ impl Engine {
         room[..VNET_HDR_BYTES].fill(0);
         room[VNET_HDR_BYTES..VNET_HDR_BYTES + len].copy_from_slice(&frame[..len]);
         if let Some(handle) = self.admit(store, VNET_HDR_BYTES + len, at, false) {
-            self.enter(way, handle, 0, 1, at, Marks::NONE);
+            self.enter(way, handle, Run::fresh(1, at));
         }
     }
 
@@ -886,35 +981,31 @@ impl Engine {
         store: usize,
         original: Range<usize>,
     ) {
+        let source = &self.stores[store].memory()[original];
+        self.scratch.clear();
+        self.cut.append_to(source, &mut self.scratch);
+        let sum = |bytes: &[u8]| simd::fold(simd::sum(bytes));
+        train::finish_checksum_with(self.cut.vnet(), &mut self.scratch, sum);
+        // The Ethernet header is left alone: a frame for nobody would be a loss, not a damage.
+        let bits = self.scratch.len().saturating_sub(ETHERNET_BYTES) * 8;
+        if bits > 0 {
+            let bit = usize::try_from(release.damage).unwrap_or(0) % bits;
+            self.scratch[ETHERNET_BYTES + bit / 8] ^= 1 << (bit % 8);
+        }
         let made = self.stores.len() - 1;
-        let (from, to) = self.stores.split_at_mut(made);
-        let Some(room) = to[0].reserve() else {
+        let len = VNET_HDR_BYTES + self.scratch.len();
+        let room = self.stores[made].reserve().filter(|room| room.len() >= len);
+        let Some(room) = room else {
             self.directions[way].counts.lost_memory += 1;
             self.release(release.handle, release.count);
             return;
         };
-        let source = if store == made {
-            None
-        } else {
-            Some(&from[store].memory()[original])
-        };
-        // A node's own answer is damaged as header bytes alone: it is all header.
-        let payload = source.map_or(&[][..], |s| self.cut.payload_of(s));
-        let headers = self.cut.headers();
-        let len = VNET_HDR_BYTES + headers.len() + payload.len();
         room[..VNET_HDR_BYTES].fill(0);
-        room[VNET_HDR_BYTES..VNET_HDR_BYTES + headers.len()].copy_from_slice(headers);
-        room[VNET_HDR_BYTES + headers.len()..len].copy_from_slice(payload);
-        let frame = &mut room[VNET_HDR_BYTES..len];
-        train::finish_checksum_with(self.cut.vnet(), frame, |b| simd::fold(simd::sum(b)));
-        // The Ethernet header is left alone: a frame for nobody would be a loss, not a damage.
-        let bits = frame.len().saturating_sub(14) * 8;
-        if bits > 0 {
-            let bit = usize::try_from(release.damage).unwrap_or(0) % bits;
-            frame[14 + bit / 8] ^= 1 << (bit % 8);
-        }
+        room[VNET_HDR_BYTES..len].copy_from_slice(&self.scratch);
+        let admitted = self.admit(made, len, release.at, false);
+        // Only now: the original may be the newest frame of the same store.
         self.release(release.handle, release.count);
-        let Some(handle) = self.admit(made, len, release.at, false) else {
+        let Some(handle) = admitted else {
             return;
         };
         let (_, range) = self.stores[made].frame(number_of(handle));
@@ -1008,7 +1099,12 @@ impl Engine {
     pub(crate) fn change(&mut self, way: usize, at: Instant, change: Change) {
         if let Some(direction) = self.directions.get_mut(way) {
             direction.pipeline.schedule(at, change);
-            direction.next = Instant::ZERO;
+            self.next[way] = Instant::ZERO;
+            if let (Change::Rate(rate), Some(spec)) = (change, &mut direction.spec.rate) {
+                // What was due is no measure any more; counting anew begins with the new rate.
+                direction.meter = None;
+                spec.server = link::spec::ServerSpec::Rate(rate);
+            }
         }
     }
 
@@ -1124,24 +1220,24 @@ impl Engine {
                 header[..header_len].copy_from_slice(&bytes[..header_len]);
             }
         }
-        let made = Version {
+        let mut made = Version {
             parent: root,
             header,
             header_len,
             outstanding: 0,
+            generation: 0,
             open: true,
         };
-        let index = match self.versions_free.pop() {
-            Some(index) => {
-                self.versions[index] = made;
-                index
-            }
-            None => {
-                self.versions.push(made);
-                self.versions.len() - 1
-            }
+        let index = if let Some(index) = self.versions_free.pop() {
+            made.generation = self.versions[index].generation + 1;
+            self.versions[index] = made;
+            index
+        } else {
+            self.versions.push(made);
+            self.versions.len() - 1
         };
-        (handle_of(VERSIONS, index as u64), index)
+        let number = (self.versions[index].generation << VERSION_INDEX_BITS) | index as u64;
+        (handle_of(VERSIONS, number), index)
     }
 
     /// No further segments will be sent as this version.
@@ -1228,9 +1324,12 @@ const fn number_of(handle: u64) -> u64 {
     reason = "it was an index when the handle was made"
 )]
 const fn version_index(handle: u64) -> usize {
-    number_of(handle) as usize
+    (handle & ((1 << VERSION_INDEX_BITS) - 1)) as usize
 }
 
+/// Of a version's number: its place; the other 24 bits are how often that was used.
+const VERSION_INDEX_BITS: u32 = 24;
+const ETHERNET_BYTES: usize = 14;
 const NUMBER_MASK: u64 = (1 << 48) - 1;
 /// The store number that means a version.
 const VERSIONS: usize = 0xffff;

@@ -24,7 +24,7 @@ use crate::certificate::Certificate;
 use crate::engine::Engine;
 use crate::forward::{Command, DirectionCounts, Forwarder, PhaseCounts};
 use crate::log::{LogWriter, Logger};
-use crate::path::{HostSpec, Network, Node, PathFile, RuleSpec};
+use crate::path::{Hop, HostSpec, Network, Node, PathFile, RuleSpec};
 use crate::probe::{self, Prober};
 use crate::wiring;
 
@@ -183,7 +183,8 @@ impl Lab {
     /// As [`Self::up`], and when the log cannot be made.
     pub fn up_with(path: &PathFile, options: Options) -> Result<Self, LabError> {
         let network = path.network.clone();
-        check_memory(path.memory_bytes())?;
+        let rings = wiring::ring_bytes(&network, memory_budget());
+        check_memory(Bytes::new(rings.iter().sum()))?;
         let ns = || NetNs::create().map_err(LabError::NoNamespaces);
         let fabric = ns()?;
         let mut hosts = Vec::with_capacity(network.hosts.len());
@@ -232,8 +233,8 @@ impl Lab {
                 (Some(logger), Some(writer))
             }
         };
-        let engine = Engine::new(wiring::wiring(&network, near), start, logger);
-        let shortest = path.forward.delay.min(path.backward.delay);
+        let engine = Engine::new(wiring::wiring(&network, near, &rings), start, logger);
+        let shortest = shortest_delay(path);
         let threads = |source| LabError::Kernel {
             step: "starting the forwarder".into(),
             source,
@@ -258,7 +259,7 @@ impl Lab {
             network,
             fabric,
             ports,
-            delay_min: shortest,
+            delay_min: path.forward.delay.min(path.backward.delay),
             rtt: path.rtt_configured(),
             probe_interval: probe::interval(rates.min()),
             phases: AtomicU32::new(0),
@@ -741,6 +742,35 @@ fn take_interface(name: &str) -> Result<PacketSocket, LabError> {
     })
 }
 
+/// The shortest delay between two hosts, or of a link where there are many hosts: arrivals are
+/// looked for several times within it.
+fn shortest_delay(path: &PathFile) -> Duration {
+    let network = &path.network;
+    let of = |hop: &Hop| network.links[hop.link].direction(hop.forward).delay;
+    let hosts = 0..network.hosts.len();
+    let shortest = if hosts.len() <= HOSTS_WALKED_MAX {
+        let pairs = hosts
+            .clone()
+            .flat_map(|a| hosts.clone().map(move |b| (a, b)));
+        let walks = pairs.filter(|(a, b)| a != b);
+        let walks = walks.filter_map(|(a, b)| network.walk(a, b));
+        let sums = walks.map(|hops| hops.iter().map(of).fold(Duration::ZERO, |s, d| s + d));
+        sums.min()
+    } else {
+        let links = network.links.iter();
+        links.map(|l| l.forward.delay.min(l.backward.delay)).min()
+    };
+    shortest.unwrap_or(Duration::ZERO)
+}
+
+/// What all frames in flight may take: the limit of path files, or half of what the machine has free.
+fn memory_budget() -> Bytes {
+    let free = sys::host::memory_available().map(|free| Bytes::new(free.as_u64() / 2));
+    free.map_or(crate::path::MEMORY_MAX, |half| {
+        half.min(crate::path::MEMORY_MAX)
+    })
+}
+
 /// Refuses a path that would drive the machine out of memory, half of what is free at most.
 fn check_memory(needed: Bytes) -> Result<(), LabError> {
     let Some(available) = sys::host::memory_available() else {
@@ -790,6 +820,8 @@ fn in_ns<T: Send>(
 }
 
 const INTERFACE: &str = "eth0";
+/// Beyond so many hosts the ways between all of them are not walked.
+const HOSTS_WALKED_MAX: usize = 16;
 const RPS_FILE: &str = "class/net/eth0/queues/rx-0/rps_cpus";
 /// A single CPU keeps up with full frames at this rate.
 const SPREAD_ABOVE: Rate = Rate::from_bits_per_second(1_500_000_000);

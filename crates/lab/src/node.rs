@@ -174,7 +174,12 @@ impl Rules {
 
     /// True when a rule counts packets, so that segments must be asked for one by one.
     pub(crate) fn counts(&self) -> bool {
-        self.list.iter().any(|r| r.count.is_some())
+        let counting = |r: &Rule| match r.count {
+            Some(Nth::Every(_)) => true,
+            Some(Nth::Only(n)) => r.hits < n,
+            None => false,
+        };
+        self.list.iter().any(counting)
     }
 
     pub(crate) fn list(&self) -> &[Rule] {
@@ -360,27 +365,25 @@ impl Router {
         now: Instant,
         answer: &mut [u8],
     ) -> Routing {
-        if self.answers
-            && self.take_token(now)
-            && let Some(len) = icmp::echo_reply(frame, answer)
-        {
-            return Routing::Consumed { answer: Some(len) };
-        }
-        let port_closed = self.answers && fields.protocol == Some(UDP);
-        if !port_closed || !self.take_token(now) {
+        if !self.answers {
             return Routing::Consumed { answer: None };
         }
-        let answer_to = Answer {
-            router_mac: own.mac,
-            to_mac: fields.src_mac,
-            router_ip: destination,
-        };
-        let original = Original {
-            frame,
-            segment_l3_bytes: segment_l3,
-        };
-        let len = icmp::destination_unreachable(original, Unreachable::Port, &answer_to, answer);
-        Routing::Consumed { answer: len }
+        let mut len = icmp::echo_reply(frame, answer);
+        if len.is_none() && fields.protocol == Some(UDP) {
+            let to = Answer {
+                router_mac: own.mac,
+                to_mac: fields.src_mac,
+                router_ip: destination,
+            };
+            let original = Original {
+                frame,
+                segment_l3_bytes: segment_l3,
+            };
+            len = icmp::destination_unreachable(original, Unreachable::Port, &to, answer);
+        }
+        Routing::Consumed {
+            answer: len.filter(|_| self.take_token(now)),
+        }
     }
 
     #[allow(clippy::too_many_arguments, reason = "one frame's facts")]
@@ -399,7 +402,7 @@ impl Router {
             IpAddr::V4(_) => IpAddr::V4(own.address4?),
             IpAddr::V6(_) => IpAddr::V6(own.address6?),
         };
-        if !self.answers || !self.take_token(now) {
+        if !self.answers {
             return None;
         }
         let to = Answer {
@@ -411,11 +414,12 @@ impl Router {
             frame,
             segment_l3_bytes: segment_l3,
         };
-        match kind {
+        let len = match kind {
             Refusal::TimeExceeded => icmp::time_exceeded(original, &to, answer),
             Refusal::TooBig(mtu) => icmp::packet_too_big(original, mtu, &to, answer),
             Refusal::Unreachable(why) => icmp::destination_unreachable(original, why, &to, answer),
-        }
+        };
+        len.filter(|_| self.take_token(now))
     }
 
     /// Routers answer so often and no more (RFC 1812 section 4.3.2.8).
@@ -424,7 +428,7 @@ impl Router {
         if passed > 0 {
             let more = u32::try_from(passed).unwrap_or(u32::MAX);
             self.tokens = self.tokens.saturating_add(more).min(ERRORS_BURST);
-            self.tokens_at = now;
+            self.tokens_at += Duration::from_ns(passed * ERROR_INTERVAL.as_ns());
         }
         let granted = self.tokens > 0;
         self.tokens = self.tokens.saturating_sub(1);

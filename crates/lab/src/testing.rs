@@ -3,7 +3,7 @@
 use units::{Duration, Instant};
 use wire::virtio;
 
-use crate::engine::{Engine, FRAME_BYTES_MAX, NodeWiring, Poll};
+use crate::engine::{Engine, FRAME_BYTES_MAX, Poll};
 use crate::path::PathFile;
 use crate::wiring;
 
@@ -19,13 +19,9 @@ pub struct Network {
 impl Network {
     /// The network of a path file.
     pub fn new(path: &PathFile) -> Self {
-        let mut wiring = wiring::wiring(&path.network, path.transfer.from);
-        for node in &mut wiring.nodes {
-            if let NodeWiring::Port { ring_bytes } = node {
-                // Small, to be made often, and to be full now and then.
-                *ring_bytes = RING_BYTES;
-            }
-        }
+        // Small, to be made often, and to be full now and then.
+        let rings = vec![RING_BYTES; path.network.hosts.len()];
+        let wiring = wiring::wiring(&path.network, path.transfer.from, &rings);
         Self {
             engine: Engine::new(wiring, Instant::ZERO, None),
             now: Instant::ZERO,
@@ -82,5 +78,5 @@ impl Network {
     }
 }
 
-const RING_BYTES: usize = 512 << 10;
+const RING_BYTES: u64 = 512 << 10;
 const DAY: Duration = Duration::from_s(86_400);

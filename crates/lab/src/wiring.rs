@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use link::Change;
 use link::spec::{DirectionSpec, ServerSpec};
 use sys::clock::RealtimeOffset;
-use units::Instant;
+use units::{Bytes, Instant};
 use wire::classify::Mac;
 
 use crate::engine::{DirectionWiring, NodeWiring, Wiring};
@@ -15,14 +15,15 @@ use crate::middlebox::Middleboxes;
 use crate::node::{self, Action, Nth, Rewrite, Rule, Rules};
 use crate::path::{ActionSpec, HostSpec, LinkSpec, Network, Node, PathFile, RouterSpec, RuleSpec};
 
-/// The engine's network; probes of the host `near` go forward.
-pub(crate) fn wiring(network: &Network, near: usize) -> Wiring {
+/// The engine's network, with `rings` bytes of memory for each host; probes of the host `near` go
+/// forward.
+pub(crate) fn wiring(network: &Network, near: usize, rings: &[u64]) -> Wiring {
     let rules =
         |list: &[RuleSpec], at| Rules::new(list.iter().map(|r| rule(r, at, network)).collect());
     let mut nodes = Vec::new();
-    for host in &network.hosts {
+    for &bytes in rings {
         nodes.push(NodeWiring::Port {
-            ring_bytes: ring_bytes(network, host),
+            ring_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
         });
     }
     for (n, switch) in network.switches.iter().enumerate() {
@@ -76,33 +77,36 @@ fn leaving(network: &Network, node: Node, link: usize) -> usize {
     2 * link + usize::from(network.links[link].between[0] != node)
 }
 
-/// Memory for a host's frames, which stay until they have left the network: that of its own link,
-/// and, since they may wait on any link behind, of the links between nodes, as many hosts share them.
-fn ring_bytes(network: &Network, host: &HostSpec) -> usize {
-    let own = &network.links[host.link];
-    let to_network = matches!(own.between[0], Node::Host(n) if network.hosts[n] == *host);
-    let mut bytes = own.memory_bytes(to_network).as_u64();
-    for link in network.links.iter().filter(|l| l.name != own.name) {
-        // A frame from here may be waiting there, whichever way it goes.
-        bytes += link
-            .memory_bytes(true)
-            .max(link.memory_bytes(false))
-            .as_u64()
-            / shares(network, link);
-    }
-    usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-/// Among how many hosts a link's memory is divided.
-fn shares(network: &Network, link: &LinkSpec) -> u64 {
-    let is_access = link.between.iter().any(|n| matches!(n, Node::Host(_)));
-    let hosts = network.hosts.len() as u64;
-    // To one host's link all the others may send; over a trunk half of them.
-    if is_access {
-        hosts.saturating_sub(1).max(1)
-    } else {
-        1
-    }
+/// Memory for each host's frames, which stay until they have left the network: that of its own link,
+/// of the links between nodes, and of the largest link to another host, for one host alone may fill
+/// them. Where that is more than `budget` for all together, what is beyond their own links is shared
+/// out, and a host that needs more than its share loses frames: the certificate says so.
+pub(crate) fn ring_bytes(network: &Network, budget: Bytes) -> Vec<u64> {
+    let larger = |link: &LinkSpec| link.forward_memory.max(link.backward_memory).as_u64();
+    let is_access = |link: &LinkSpec| link.between.iter().any(|n| matches!(n, Node::Host(_)));
+    let trunks = network.links.iter().filter(|l| !is_access(l));
+    let trunks: u64 = trunks.map(larger).sum();
+    let wanted = network.hosts.iter().map(|host| {
+        let own = &network.links[host.link];
+        let leaves_forward = matches!(own.between[0], Node::Host(n) if network.hosts[n] == *host);
+        let others = network
+            .links
+            .iter()
+            .filter(|l| is_access(l) && l.name != own.name);
+        let most = others.map(larger).max().unwrap_or(0);
+        (own.memory_bytes(leaves_forward).as_u64(), trunks + most)
+    });
+    let wanted: Vec<(u64, u64)> = wanted.collect();
+    let (own, beyond) = wanted.iter().fold((0, 0), |(o, b), w| (o + w.0, b + w.1));
+    let left = budget.as_u64().saturating_sub(own).min(beyond);
+    let share = |beyond_one: u64| {
+        let part = u128::from(beyond_one) * u128::from(left) / u128::from(beyond.max(1));
+        u64::try_from(part).unwrap_or(u64::MAX)
+    };
+    wanted
+        .iter()
+        .map(|&(own, beyond)| own + share(beyond))
+        .collect()
 }
 
 fn router_of(network: &Network, n: usize, spec: &RouterSpec, rules: Rules) -> node::Router {
@@ -249,3 +253,44 @@ pub(crate) fn legend(path: &PathFile) -> Legend {
 
 /// Hosts on a subnet up to which all are told of all.
 const NEIGHBOURS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// `n` clients and a server on a switch; the server's link holds 10 MB and more.
+    fn star(n: usize) -> Network {
+        let mut text = "title = \"x\"\n[hosts.server]\n[switches.sw]\n[links.s]\n\
+                        between = [\"sw\", \"server\"]\nrate = \"1Gb/s\"\ndelay = \"50ms\"\nqueue = \"6MB\"\n"
+            .to_owned();
+        for i in 0..n {
+            text += &format!("[hosts.c{i}]\n[links.c{i}]\nbetween = [\"c{i}\", \"sw\"]\n");
+        }
+        PathFile::parse(Path::new("x.toml"), &text).unwrap().network
+    }
+
+    #[test]
+    fn one_client_alone_may_fill_the_server_s_link() {
+        let network = star(19);
+        let server = network.links.iter().find(|l| l.name == "s").unwrap();
+        for (host, bytes) in network
+            .hosts
+            .iter()
+            .zip(ring_bytes(&network, Bytes::new(4 << 30)))
+        {
+            assert!(
+                host.name == "server" || bytes >= server.forward_memory.as_u64(),
+                "{bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_together_take_no_more_than_the_budget_beyond_their_own_links() {
+        let network = star(200);
+        let budget = 1 << 30;
+        let sum: u64 = ring_bytes(&network, Bytes::new(budget)).iter().sum();
+        assert!(sum <= budget, "{sum}");
+    }
+}

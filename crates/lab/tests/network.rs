@@ -227,6 +227,13 @@ fn routers_answer_pings_and_traceroute_and_forward_both_protocols() {
     assert_eq!(hops[2], far, "{traced}");
     let pinged = output(lab.near(), "ping", &["-c", "1", "-W", "5", hops[0]]);
     assert!(pinged.contains("1 received"), "{pinged}");
+    // Not only the first answers a message that is longer than any header.
+    let second = output(
+        lab.near(),
+        "ping",
+        &["-c", "1", "-W", "5", "-s", "1000", hops[1]],
+    );
+    assert!(second.contains("1 received"), "{second}");
     let far6 = lab.far().address6().to_string();
     let pinged = output(lab.near(), "ping", &["-6", "-c", "1", "-W", "5", &far6]);
     assert!(
@@ -332,6 +339,59 @@ fn a_router_s_rules_count_each_segment_and_rewrite_before_it_routes() {
         "the port was rewritten"
     );
     assert_eq!(lab.rule_hits("r").unwrap(), [100, 10]);
+}
+
+#[test]
+fn rules_that_play_ball_between_two_switches_end() {
+    let ball = "rules = [ { mirror = \"trunk\" }, { protocol = \"udp\", to = [\"trunk\"] } ]";
+    let Some(lab) = up(&parse(&format!(
+        "[hosts.a]\n[hosts.b]\n[switches.s]\n{ball}\n[switches.t]\n{ball}\n\
+         [links.a]\nbetween = [\"a\", \"s\"]\n[links.trunk]\nbetween = [\"s\", \"t\"]\n\
+         [links.b]\nbetween = [\"t\", \"b\"]\n"
+    ))) else {
+        return;
+    };
+    let [a, b] = ["a", "b"].map(|name| lab.host(name).unwrap());
+    let sender = udp(a, 7_000);
+    sender.send_to(b"ball", (b.address(), 7_000)).unwrap();
+    // It is still there to answer.
+    wait_until("the frame on the trunk", || {
+        lab.link_counts().unwrap()[1].1.link.scheduled > 0
+    });
+}
+
+#[test]
+fn damage_on_a_link_to_a_router_reaches_the_far_host_and_answers_are_damaged_too() {
+    let Some(lab) = up(&parse(
+        "[hosts.a]\n[hosts.b]\n[routers.r]\n\
+         [links.a]\nbetween = [\"a\", \"r\"]\ncorrupt = 1.0\n\
+         [links.b]\nbetween = [\"r\", \"b\"]\n",
+    )) else {
+        return;
+    };
+    let [a, b] = ["a", "b"].map(|name| lab.host(name).unwrap());
+    let (sender, receiver) = (udp(a, 7_000), udp(b, 7_000));
+    for _ in 0..20 {
+        sender.send_to(&[7; 1_000], (b.address(), 7_000)).unwrap();
+    }
+    // One flipped bit each: the receiving kernel's checksums find them all.
+    assert_eq!(receive(&receiver, 20, SILENCE), 0);
+    let counts = lab.link_counts().unwrap();
+    assert!(counts[1].1.segments_out >= 20, "{:?}", counts[1].1);
+    let lost: u64 = counts
+        .iter()
+        .map(|(_, f, b)| f.lost_send + b.lost_send)
+        .sum();
+    assert_eq!(lost, 0);
+    let router = "198.18.0.254";
+    let pinged = output(a, "ping", &["-c", "2", "-W", "1", router]);
+    assert!(pinged.contains("0 received"), "{pinged}");
+    let counts = lab.link_counts().unwrap();
+    let lost: u64 = counts
+        .iter()
+        .map(|(_, f, b)| f.lost_send + b.lost_send)
+        .sum();
+    assert_eq!(lost, 0, "an answer that was sent as nothing");
 }
 
 #[test]

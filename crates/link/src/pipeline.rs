@@ -153,14 +153,18 @@ impl Stage for DelayLine {
 
     fn handle(&mut self, train: Train, out: &mut Trains, _: &mut dyn Log) {
         let delayed = train.delayed(self.delay);
-        // After a change to a shorter delay nothing overtakes what is on its way.
-        let delayed = if delayed.at < self.last {
-            delayed.gathered(self.last)
-        } else {
-            delayed
-        };
-        self.last = delayed.last_time();
-        out.push(delayed);
+        // After a change to a shorter delay nothing overtakes what is on its way; what would wait for
+        // it, and leaves with its last.
+        let mut overtaking = 0;
+        if delayed.at < self.last {
+            let waits = |k: &u16| delayed.time_of(*k) < self.last;
+            overtaking = (0..delayed.count).take_while(waits).fold(0, |n, _| n + 1);
+            out.push(delayed.part(0, overtaking).gathered(self.last));
+        }
+        if overtaking < delayed.count {
+            self.last = delayed.last_time();
+            out.push(delayed.part(overtaking, delayed.count - overtaking));
+        }
     }
 
     fn delay_min(&self) -> Duration {

@@ -84,6 +84,9 @@ pub struct Queue {
     server: Server,
     free_at: Instant,
     sending: VecDeque<Train>,
+    /// What was handed out to be served and has not begun.
+    rest: Option<Train>,
+    /// Of `sending` and `rest` what has not left.
     sent: Backlog,
 }
 
@@ -278,6 +281,20 @@ impl Server {
         }
     }
 
+    /// Segments of `wire_bytes` that may be served ahead, at least one: of those that take a while no
+    /// more than [`AHEAD`] holds.
+    fn ahead(&self, wire_bytes: u32) -> u16 {
+        let each = match self {
+            Self::Rate(serialiser) => {
+                u64::from(wire_bytes) * 8 * NS_PER_S / serialiser.rate().as_bits_per_second()
+            }
+            Self::Packets { .. } | Self::Trace(_) => return u16::MAX,
+        };
+        u16::try_from(AHEAD.as_ns() / each.max(1))
+            .unwrap_or(u16::MAX)
+            .max(1)
+    }
+
     /// Serves the run from `start` on: the part of it that leaves evenly spaced, with its times.
     fn serve(&mut self, run: &Train, start: Instant) -> Train {
         match self {
@@ -328,6 +345,7 @@ impl Queue {
             server,
             free_at: Instant::ZERO,
             sending: VecDeque::with_capacity(64),
+            rest: None,
             sent: Backlog::default(),
         }
     }
@@ -381,7 +399,11 @@ impl Queue {
             inner: log,
             full: self.full,
         };
-        let Some(run) = self.discipline.dequeue(start, &mut log) else {
+        if self.rest.is_none() {
+            self.rest = self.discipline.dequeue(start, &mut log);
+            self.sent = self.rest.map_or(self.sent, |run| self.sent.plus(&run));
+        }
+        let Some(run) = self.rest.take() else {
             // A discipline that holds segments and gives none would be asked for ever.
             self.free_at = self.free_at.max(start) + Duration::from_ns(1);
             return;
@@ -389,34 +411,33 @@ impl Queue {
         if start > self.free_at {
             self.server.reset();
         }
-        let mut rest = Some(run);
-        let mut start = start;
-        while let Some(run) = rest {
-            let served = self.server.serve(&run, start);
-            let waits = self.discipline.backlog();
-            log.on_event(&Event {
-                stage: 0,
-                train: run.part(0, served.count),
-                decision: Decision::Served {
-                    departs: served.at,
-                    spacing: served.spacing,
-                    queue_bytes: waits.bytes,
-                    queue_packets: waits.packets,
-                },
-            });
-            self.sent = self.sent.plus(&served);
-            self.sending.push_back(served);
-            out.push(served);
-            start = served.last_time();
-            self.free_at = start;
-            rest = (served.count < run.count)
-                .then(|| run.part(served.count, run.count - served.count));
+        // No further than a change of the rate may wait.
+        let count = run.count.min(self.server.ahead(run.wire_bytes));
+        let served = self.server.serve(&run.part(0, count), start);
+        if served.count < run.count {
+            self.rest = Some(run.part(served.count, run.count - served.count));
         }
+        let waits = self.discipline.backlog();
+        let waits = self.rest.map_or(waits, |rest| waits.plus(&rest));
+        log.on_event(&Event {
+            stage: 0,
+            train: run.part(0, served.count),
+            decision: Decision::Served {
+                departs: served.at,
+                spacing: served.spacing,
+                queue_bytes: waits.bytes,
+                queue_packets: waits.packets,
+            },
+        });
+        self.sending.push_back(served);
+        out.push(served);
+        self.free_at = served.last_time();
     }
 
     /// When the server takes the next segment.
     fn next_service(&self) -> Option<Instant> {
-        (self.discipline.backlog().packets > 0).then_some(self.free_at)
+        let waits = self.rest.is_some() || self.discipline.backlog().packets > 0;
+        waits.then_some(self.free_at)
     }
 }
 
@@ -469,7 +490,8 @@ impl Stage for Queue {
     }
 
     fn segments_held(&self) -> u64 {
-        self.pending.segments() + u64::from(self.discipline.backlog().packets)
+        let rest = self.rest.map_or(0, |run| u64::from(run.count));
+        self.pending.segments() + u64::from(self.discipline.backlog().packets) + rest
     }
 }
 
@@ -500,6 +522,8 @@ impl Log for Renamed<'_> {
 }
 
 const NS_PER_S: u64 = 1_000_000_000;
+/// A change of the rate takes effect within this time, or the segment that is being sent.
+const AHEAD: Duration = Duration::from_ms(1);
 
 #[cfg(test)]
 mod tests {
