@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use lab::log::{Legend, LinkSummary, QueueSummary, Summary};
+use lab::log::{Legend, LinkSummary, QueueSummary, SERIES_MAX, Summary};
 use link::record::{Block, Code, FrameRecord, Reader};
 use report::html::queue::{
     self, ArrivalPicture, DropPicture, FlowPicture, LinkPicture, LogPicture, QueuePicture,
 };
 use report::{LoadedRun, RunFolder};
+use sys::map;
 use wire::{ethernet, protocol};
 
 use crate::cli::ReportArgs;
@@ -88,21 +88,18 @@ fn log(file: &Path, output: Option<&Path>) -> Verdict {
     Ok(failure::DONE)
 }
 
-/// The whole file, which has a limit: all of it and a part for each frame are held in memory.
-fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+/// The file in place, which has a limit: a part for each frame is held in memory.
+fn read(file: &Path) -> Result<map::File, Failure> {
     let name = file.display();
-    let cannot = |e| Failure::usage(anyhow::anyhow!("cannot read {name}: {e}"));
-    let opened = File::open(file).map_err(cannot)?;
-    if opened.metadata().map_err(cannot)?.len() > LOG_BYTES_MAX {
+    let bytes = File::open(file)
+        .and_then(|opened| map::File::new(&opened))
+        .map_err(|e| Failure::usage(anyhow::anyhow!("cannot read {name}: {e}")))?;
+    if bytes.len() as u64 > LOG_BYTES_MAX {
         return Err(Failure::usage(anyhow::anyhow!(
             "{name} is larger than 2 GiB, too much for one picture; log a shorter time, or look at \
              it {BY_CSV}"
         )));
     }
-    let mut bytes = Vec::new();
-    // A log that is still being written grows meanwhile; what stands beyond the limit is cut.
-    let limited = opened.take(LOG_BYTES_MAX);
-    { limited }.read_to_end(&mut bytes).map_err(cannot)?;
     Ok(bytes)
 }
 
@@ -118,8 +115,8 @@ impl<'a> Contents<'a> {
     /// Reads the log once.
     ///
     /// # Errors
-    /// The log is not one of a lab: it names so many queues or segments that they would fill the
-    /// memory or take for ever.
+    /// The log is not one of a lab: it names so many queues that the page would be of some hundred
+    /// megabytes, or as many segments as no log of this size has.
     fn read(reader: Reader<'a>) -> Result<Self, &'static str> {
         let mut contents = Self {
             legend: Legend::default(),
@@ -131,7 +128,7 @@ impl<'a> Contents<'a> {
         for block in reader.flatten() {
             match block {
                 Block::Legend(json) => {
-                    contents.legend = serde_json::from_str(json).unwrap_or(contents.legend);
+                    contents.legend = Legend::read(json).unwrap_or(contents.legend);
                 }
                 Block::Frame(frame) => {
                     contents.frames += 1;
@@ -161,7 +158,7 @@ impl<'a> Contents<'a> {
     fn link_name(&self, number: usize) -> String {
         match self.legend.links.get(number) {
             Some(link) => format!("{}: {} → {}", link.name, link.from, link.to),
-            None => "switches and routers".to_owned(),
+            None => "other".to_owned(),
         }
     }
 }
@@ -300,8 +297,6 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
 const COMPARISON: &str = "comparison.html";
 /// Largest log that is drawn.
 const LOG_BYTES_MAX: u64 = 2 << 30;
-/// Queues and causes of drops in a log, some 20 kB of summary each: a lab has a few hundred.
-const SERIES_MAX: usize = 4_096;
 /// Segments in a log: more than 2 GiB of super-frames of 45 segments are.
 const SEGMENTS_MAX: u64 = 1 << 32;
 /// Next header of hop-by-hop options (RFC 8200 section 4.3).

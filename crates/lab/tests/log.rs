@@ -4,7 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lab::log::{Converted, Depth, Filter, Legend, LinkLegend, Logger, Summary, convert};
+use lab::log::{
+    Converted, Depth, Filter, Legend, LinkLegend, Logger, NODE_STAGE, SERIES_MAX, Summary, convert,
+};
 use link::record::{Block, Code, End, FrameRecord, MAGIC, NO_LINK, ROW_BYTES, Reader, Row};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
@@ -603,6 +605,21 @@ fn a_summary_counts_by_queue_flow_and_cause() {
     assert_eq!(nameless.drops[0].per_bin.last(), Some(&1));
 }
 
+/// A log of a legend and rows.
+fn log_with(legend: &Legend, rows: &[Row]) -> Vec<u8> {
+    let json = serde_json::to_vec(legend).unwrap();
+    let payload_bytes = u32::try_from(json.len()).unwrap();
+    let mut log = MAGIC.to_vec();
+    log.extend(link::record::block_header(
+        link::record::LEGEND,
+        payload_bytes,
+    ));
+    log.extend(json);
+    log.resize(link::record::padded(log.len()), 0);
+    log.extend(&log_of(rows)[MAGIC.len()..]);
+    log
+}
+
 /// A log of rows alone.
 fn log_of(rows: &[Row]) -> Vec<u8> {
     let mut log = MAGIC.to_vec();
@@ -665,6 +682,190 @@ fn a_drop_from_within_a_queue_is_no_second_arrival() {
         [(0, 300, 300), (20, 200, 200), (30, 0, 0), (40, 0, 0)]
     );
     assert_eq!(summary.links[0].drops[0].total, 2);
+}
+
+#[test]
+fn what_left_by_a_port_or_was_lost_at_a_node_has_the_stage_node() {
+    let at_node = Row {
+        count: 1,
+        stage: NODE_STAGE,
+        decision: Code::NO_ROUTE,
+        ..Row::default()
+    };
+    let log = log_with(&legend(), &[at_node]);
+    let (csv, _) = csv_of(&log, &Filter::default());
+    assert!(csv.contains(",wan,node,no_route,"), "{csv}");
+    let summary = Summary::read(Reader::new(&log).unwrap());
+    assert_eq!(
+        (summary.links.len(), summary.links[0].drops[0].total),
+        (1, 1)
+    );
+}
+
+/// The stages and totals of each link's queues, and the drops of each link.
+fn counted(summary: &Summary) -> Vec<(Vec<(&str, u64)>, u64)> {
+    let arrived = |queue: &lab::log::QueueSummary| queue.flows.iter().map(|f| f.arrived).sum();
+    let links = summary.links.iter();
+    links
+        .map(|link| {
+            let queues = link.queues.iter();
+            let queues = queues.map(|queue| (&*queue.stage, arrived(queue)));
+            (queues.collect(), link.drops.iter().map(|d| d.total).sum())
+        })
+        .collect()
+}
+
+#[test]
+fn what_the_legend_does_not_name_is_counted_together() {
+    let full = Row {
+        count: 1,
+        decision: Code::QUEUE_FULL,
+        ..Row::default()
+    };
+    // Two stages, the line's end, one beyond it; two links beyond the only one.
+    let places = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 77), (1, 0), (9, 9)];
+    let rows = places.map(|(link, stage)| Row {
+        link,
+        stage,
+        ..full
+    });
+    let summary = log_with(&legend(), &rows);
+    let summary = Summary::read(Reader::new(&summary).unwrap());
+    let wan = vec![("loss", 1), ("queue, long", 1), ("end", 1), ("other", 2)];
+    assert_eq!(counted(&summary), [(wan, 5), (vec![("other", 2)], 2)]);
+}
+
+#[test]
+fn a_summary_has_so_many_series_and_counts_the_others_together() {
+    let link = LinkLegend {
+        stages: vec!["queue".to_owned(); 64],
+        ..LinkLegend::default()
+    };
+    let many = Legend {
+        links: vec![link; 100],
+        ..Legend::default()
+    };
+    let row = |i: usize| Row {
+        count: 1,
+        link: u16::try_from(i / 64).unwrap(),
+        stage: u8::try_from(i % 64).unwrap(),
+        decision: Code::QUEUED,
+        ..Row::default()
+    };
+    for (queues, others) in [
+        (SERIES_MAX, 0),
+        (SERIES_MAX + 1, 1),
+        (6_400, 6_400 - SERIES_MAX),
+    ] {
+        // The first ones have their place still when there is none for others.
+        let rows: Vec<Row> = (0..queues).chain(0..10).map(row).collect();
+        let log = log_with(&many, &rows);
+        let summary = Summary::read(Reader::new(&log).unwrap());
+        let counted = counted(&summary);
+        let apart: usize = counted.iter().take(100).map(|link| link.0.len()).sum();
+        assert_eq!(apart, SERIES_MAX);
+        assert_eq!(counted[0].0[..11][9..], [("queue", 2), ("queue", 1)]);
+        let together = counted.get(100).map_or(0, |link| link.0[0].1);
+        assert_eq!(together, others as u64);
+    }
+}
+
+#[test]
+fn drops_are_counted_in_the_bin_of_each_segment() {
+    let steps_fs = [1, 999_999, 1_000_000, 1_000_001, 1_230_400_000, u64::MAX];
+    for time_step_fs in steps_fs {
+        let row = |ns, count| Row {
+            time: Instant::from_ns(ns),
+            time_step_fs,
+            count,
+            decision: Code::LOST_RANDOM,
+            ..Row::default()
+        };
+        let rows = [
+            row(7, u16::MAX),
+            row(3_000_000, 1_000),
+            row(u64::MAX - 9, 100),
+        ];
+        for rows in [&rows[..1], &rows[..2], &rows[..]] {
+            let log = log_of(rows);
+            let summary = Summary::read(Reader::new(&log).unwrap());
+            let mut per_bin = vec![0; summary.bins];
+            for segment in rows.iter().flat_map(Row::segments) {
+                let at_ns = segment.time.as_ns() - summary.start.as_ns();
+                per_bin[usize::try_from(at_ns / summary.bin.as_ns()).unwrap()] += 1;
+            }
+            assert_eq!(summary.links[0].drops[0].per_bin, per_bin);
+        }
+    }
+}
+
+/// Neighbours are one run; else the way of 1,024 is followed.
+#[test]
+fn the_runs_of_a_frame_number_that_repeats_are_followed_so_far() {
+    for (runs, apart, arrived) in [(1_024, 2, 1_024), (1_025, 2, 1_026), (9_000, 1, 9_000)] {
+        let row = |i: u16, decision| Row {
+            first: i * apart,
+            count: 1,
+            decision,
+            ..Row::default()
+        };
+        let mut rows: Vec<Row> = (0..runs).map(|i| row(i, Code::QUEUED)).collect();
+        rows.push(row(runs - 1, Code::EARLY_DROP));
+        let log = log_of(&rows);
+        let summary = Summary::read(Reader::new(&log).unwrap());
+        assert_eq!(summary.links[0].queues[0].flows[0].arrived, arrived);
+    }
+}
+
+#[test]
+fn a_legend_larger_than_any_labs_is_not_read() {
+    for (title_bytes, is_read) in [(3 << 20, true), (5 << 20, false)] {
+        let large = Legend {
+            title: "x".repeat(title_bytes),
+            ..legend()
+        };
+        let log = log_with(&large, &rows());
+        let summary = Summary::read(Reader::new(&log).unwrap());
+        assert_eq!(summary.read.malformed_blocks, u64::from(!is_read));
+        assert_eq!(summary.links[0].name, if is_read { "wan" } else { "" });
+    }
+}
+
+#[test]
+fn a_comment_ends_somewhere_however_often_a_segment_was_dropped() {
+    let drop = Row {
+        frame: 1,
+        count: 3,
+        decision: Code::NO_ROUTE,
+        ..Row::default()
+    };
+    let long = Legend {
+        decisions: [(Code::NO_ROUTE.0, "ä".repeat(300))].into(),
+        ..legend()
+    };
+    let other = Row {
+        first: 1,
+        count: 1,
+        decision: Code::FILTERED,
+        ..drop
+    };
+    // "dropped: ", 300 times "ä", " at link wan/loss"; then "; dropped: 41 at link wan/loss".
+    let [once, again] = [9 + 600 + 17, 2 + 9 + 2 + 17];
+    let three = 3 * once + 2 * 2;
+    for (times, bytes) in [(3, [three, three + again, three]), (1_000, [2_000; 3])] {
+        let mut log = MAGIC.to_vec();
+        let head = tcp4_head(2_500);
+        let mut block = [0; link::record::FRAME_BLOCK_BYTES_MAX];
+        let len = tcp_frame(&head).encode(&mut block);
+        let rows = [vec![drop; times], vec![other]].concat();
+        log.extend(&log_with(&long, &rows)[MAGIC.len()..]);
+        log.extend(&block[..len]);
+        let (path, converted) = capture(&format!("long-{times}"), &log, &Filter::default());
+        assert_eq!(converted.written, 3);
+        let comments = tshark(&path.0, &["frame.comment"]);
+        let lengths: Vec<usize> = comments.iter().map(|comment| comment[0].len()).collect();
+        assert_eq!(lengths, bytes);
+    }
 }
 
 #[test]

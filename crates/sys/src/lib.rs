@@ -11,9 +11,11 @@
 pub mod child;
 pub mod clock;
 pub mod control;
+pub mod directory;
 pub mod ethtool;
 pub mod host;
 pub mod interface;
+pub mod map;
 pub mod netlink;
 pub mod netns;
 pub mod packet;

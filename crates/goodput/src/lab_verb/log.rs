@@ -8,6 +8,7 @@ use std::path::Path;
 
 use lab::log::{Converted, Filter, Legend, Summary, convert};
 use link::record::{Block, Reader};
+use sys::map;
 
 use super::args::LogArgs;
 use super::build::grouped;
@@ -19,8 +20,14 @@ use crate::failure::{self, Failure, Verdict};
 
 pub(super) fn command(args: &LogArgs) -> Verdict {
     let name = args.file.display();
-    let bytes = fs::read(&args.file)
-        .map_err(|e| Failure::usage(anyhow::anyhow!("cannot read the log {name}: {e}")))?;
+    let bytes = File::open(&args.file).and_then(|file| map::File::new(&file));
+    let bytes = bytes.map_err(|e| {
+        let hint = match e.kind() {
+            io::ErrorKind::InvalidInput => "; write it to a file first",
+            _ => "",
+        };
+        Failure::usage(anyhow::anyhow!("cannot read the log {name}: {e}{hint}"))
+    })?;
     let reader = Reader::new(&bytes).map_err(|e| Failure::usage(anyhow::anyhow!("{name}: {e}")))?;
     let legend = legend(reader.clone());
     let filter = Filter {
@@ -89,8 +96,7 @@ fn legend(reader: Reader<'_>) -> Legend {
         Block::Legend(text) => Some(text),
         _ => None,
     });
-    text.and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default()
+    text.and_then(Legend::read).unwrap_or_default()
 }
 
 /// The number of a link's direction. A lab's legend has the way forward before the way back.
@@ -140,7 +146,7 @@ fn summary(legend: &Legend, reader: Reader<'_>) -> String {
     for (number, link) in summary.links.iter().enumerate() {
         let name = match legend.links.get(number) {
             Some(own) => format!("{}: {} -> {}", own.name, own.from, own.to),
-            None => "switches and routers".to_owned(),
+            None => "other".to_owned(),
         };
         let _ = write!(text, "  {name:<36}");
         let deepest = link.queues.iter().flat_map(|q| q.depths.iter().flatten());

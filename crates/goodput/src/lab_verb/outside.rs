@@ -4,14 +4,20 @@
 //! the near host's gateway. The machine forwards for it and puts its own address in the place of the
 //! near host's (masquerading, by a table of its own in nftables). IPv4 only.
 //!
+//! Where the machine forwarded nothing before, it forwards for labs alone: the table drops what
+//! would be forwarded between others. Where it forwarded, its own rules decide as before.
+//!
 //! These are the only changes that a lab makes to the machine. Each is printed before it is made.
-//! They are written down first, in a file that the running process holds locked: where nobody holds
-//! the lock any more, the next `goodput lab` undoes what is left.
+//! They are written down first, in a file that the running process holds locked, in a place that
+//! does not hang on the environment: where nobody holds the lock any more, the next `goodput lab`
+//! of root in this network namespace undoes what is left. Whoever writes such a file or undoes what
+//! it says holds the lock of the directory.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -31,6 +37,8 @@ use crate::failure::Failure;
 struct Changes {
     /// Of the process: names are made of it.
     number: u32,
+    /// The network namespace that is changed: its inode.
+    namespace: u64,
     /// net.ipv4.ip_forward was 0 before.
     forwarding_was_off: bool,
 }
@@ -39,6 +47,8 @@ struct Changes {
 #[derive(Debug)]
 pub(super) struct Outside {
     changes: Changes,
+    /// Where the record is.
+    directory: PathBuf,
     record: PathBuf,
     /// Held for as long as the changes are in use.
     lock: File,
@@ -83,16 +93,26 @@ impl Outside {
     /// Writes down what is to be changed.
     fn recorded() -> Result<Self, Failure> {
         let number = std::process::id();
-        let record = place::for_new()?.join(format!("{RECORD}{number}"));
+        let namespace = namespace().map_err(|e| failed("asking for the network namespace", &e))?;
+        let directory = place::for_records()?;
+        let record = directory.join(format!("{RECORD}{namespace}-{number}"));
+        let _lock = place::lock(&directory)?;
         // Another one may have found it off and will put it off again.
-        let others = records().iter().any(|(_, c)| c.forwarding_was_off);
+        let others = records(&directory, namespace);
+        let others = others.iter().any(|(_, c)| c.forwarding_was_off);
         let now = sys::host::read_sysctl("net.ipv4.ip_forward").map_err(Failure::here)?;
         let changes = Changes {
             number,
+            namespace,
             forwarding_was_off: now.trim() == "0" || others,
         };
         let write = || -> io::Result<File> {
-            let mut file = File::create(&record)?;
+            let mut options = OpenOptions::new();
+            let mut file = options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&record)?;
             file.lock()?;
             serde_json::to_writer(&mut file, &changes)?;
             file.flush()?;
@@ -101,6 +121,7 @@ impl Outside {
         let lock = write().map_err(|e| failed(&record.display().to_string(), &e))?;
         Ok(Self {
             changes,
+            directory,
             record,
             lock,
         })
@@ -134,21 +155,21 @@ impl Outside {
             netlink.add_address(&interface, c.gateway(), SUBNET_BITS)
         };
         pair().map_err(|e| failed("adding a veth pair", &e))?;
-        if c.forwarding_was_off {
-            say("setting net.ipv4.ip_forward = 1 (it was 0)".to_owned());
-            fs::write(FORWARDING, "1").map_err(|e| failed("setting net.ipv4.ip_forward", &e))?;
-        }
-        let table = c.table();
         say(format!(
-            "adding the nftables table 'ip {table}': masquerade what comes from {}",
+            "adding the nftables table 'ip {}': masquerade what comes from {}",
+            c.table(),
             c.near()
         ));
-        let rules = format!(
-            "table ip {table} {{\n chain out {{\n type nat hook postrouting priority 100; policy \
-             accept;\n ip saddr {} oifname != \"{interface}\" masquerade\n }}\n}}\n",
-            c.near()
-        );
-        nft(&["-f", "-"], &rules).map_err(|e| failed("adding a table with nft", &e))?;
+        // Before forwarding begins.
+        nft(&["-f", "-"], &c.rules()).map_err(|e| failed("adding a table with nft", &e))?;
+        if c.forwarding_was_off {
+            say(
+                "setting net.ipv4.ip_forward = 1 (it was 0), for labs alone: the table drops what \
+                 would be forwarded between others"
+                    .to_owned(),
+            );
+            fs::write(FORWARDING, "1").map_err(|e| failed("setting net.ipv4.ip_forward", &e))?;
+        }
         if has_local_resolver_only() {
             say(
                 "names will not resolve: /etc/resolv.conf names a resolver on this machine's own \
@@ -174,7 +195,12 @@ impl Outside {
 impl Drop for Outside {
     fn drop(&mut self) {
         context::note("outside: taking all of that back");
-        undo(&self.changes, &self.record);
+        let lock = place::lock(&self.directory);
+        if let Err(failure) = &lock {
+            // Better than to leave it.
+            tracing::warn!("{failure}; taken back without the lock");
+        }
+        undo(&self.changes, &self.directory, &self.record);
         // Until here nobody else may.
         let _ = self.lock.unlock();
     }
@@ -182,15 +208,34 @@ impl Drop for Outside {
 
 impl Changes {
     fn interface(&self) -> String {
-        format!("gp-{}", self.number)
+        format!("{PREFIX}{}", self.number)
     }
 
     fn port(&self) -> String {
-        format!("gp-{}p", self.number)
+        format!("{PREFIX}{}p", self.number)
     }
 
     fn table(&self) -> String {
         format!("gp_{}", self.number)
+    }
+
+    /// The table. Every lab's drops let the packets of all labs pass: a drop is final, and of several
+    /// labs each has such a table.
+    fn rules(&self) -> String {
+        let (table, interface, near) = (self.table(), self.interface(), self.near());
+        let own = if self.forwarding_was_off {
+            format!(
+                " chain forward {{\n type filter hook forward priority 0; policy drop;\n \
+                 iifname \"{PREFIX}*\" accept\n \
+                 oifname \"{PREFIX}*\" ct state established,related accept\n }}\n"
+            )
+        } else {
+            String::new()
+        };
+        format!(
+            "table ip {table} {{\n chain out {{\n type nat hook postrouting priority 100; policy \
+             accept;\n ip saddr {near} oifname != \"{interface}\" masquerade\n }}\n{own}}}\n"
+        )
     }
 
     /// One of 16,384 subnets of four addresses in the upper half of RFC 2544's block.
@@ -232,10 +277,23 @@ pub(super) fn check() -> Result<(), Failure> {
 
 /// Undoes what processes left that were killed.
 pub(super) fn sweep() {
+    let Ok(namespace) = namespace() else { return };
     if sys::userns::user_id() != 0 {
         return;
     }
-    for (record, changes) in records() {
+    for directory in place::existing_for_records() {
+        if records(&directory, namespace).is_empty() {
+            continue;
+        }
+        match place::lock(&directory) {
+            Ok(_lock) => sweep_locked(&directory, namespace),
+            Err(failure) => tracing::warn!("{failure}"),
+        }
+    }
+}
+
+fn sweep_locked(directory: &Path, namespace: u64) {
+    for (record, changes) in records(directory, namespace) {
         let Ok(file) = File::open(&record) else {
             continue;
         };
@@ -246,39 +304,46 @@ pub(super) fn sweep() {
                 changes.interface(),
                 changes.table()
             ));
-            undo(&changes, &record);
+            undo(&changes, directory, &record);
         }
     }
 }
 
-/// As far as it is still there.
-fn undo(changes: &Changes, record: &Path) {
+/// As far as it is still there. The record goes last: whoever is killed meanwhile leaves it.
+fn undo(changes: &Changes, directory: &Path, record: &Path) {
+    let others = records(directory, changes.namespace);
+    let is_last = others.iter().all(|(other, _)| other == record);
+    // The last one that needs it puts it off, before what restrains it goes.
+    if changes.forwarding_was_off && is_last {
+        let _ = fs::write(FORWARDING, "0");
+    }
     let _ = interface::remove(&changes.interface());
     let _ = nft(&["delete", "table", "ip", &changes.table()], "");
     let _ = fs::remove_file(record);
-    // The last one that needs it puts it off.
-    if changes.forwarding_was_off && records().is_empty() {
-        let _ = fs::write(FORWARDING, "0");
-    }
 }
 
-/// What is written down, by whomever.
-fn records() -> Vec<(PathBuf, Changes)> {
+/// What is written down for a network namespace, by whomever.
+fn records(directory: &Path, namespace: u64) -> Vec<(PathBuf, Changes)> {
     let mut found = Vec::new();
-    for directory in place::existing() {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            let is_record = |name: &str| name.starts_with(RECORD);
-            if !entry.file_name().to_str().is_some_and(is_record) {
-                continue;
-            }
-            let file = entry.path();
-            let text = fs::read_to_string(&file).unwrap_or_default();
-            if let Ok(changes) = serde_json::from_str(&text) {
-                found.push((file, changes));
-            }
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_record = |name: &str| name.starts_with(RECORD);
+        if !entry.file_name().to_str().is_some_and(is_record) {
+            continue;
+        }
+        let file = entry.path();
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        if let Ok(changes) = serde_json::from_str::<Changes>(&text)
+            && changes.namespace == namespace
+        {
+            found.push((file, changes));
         }
     }
     found
+}
+
+/// The calling thread's network namespace: the inode that nsfs gives it (namespaces(7)).
+fn namespace() -> io::Result<u64> {
+    Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
 /// Runs nft with something to read.
@@ -315,6 +380,8 @@ fn failed(step: &str, error: &io::Error) -> Failure {
 }
 
 const RECORD: &str = "outside-";
+/// Names of interfaces begin so.
+const PREFIX: &str = "gp-";
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
 const SUBNET_BITS: u8 = 30;
 
@@ -322,13 +389,49 @@ const SUBNET_BITS: u8 = 30;
 mod tests {
     use super::*;
 
+    fn changes(number: u32, forwarding_was_off: bool) -> Changes {
+        Changes {
+            number,
+            namespace: 7,
+            forwarding_was_off,
+        }
+    }
+
+    #[test]
+    fn a_machine_that_forwarded_is_left_to_its_own_rules() {
+        let [left, restrained] = [false, true].map(|off| changes(1, off).rules());
+        assert!(left.contains("masquerade") && restrained.contains("masquerade"));
+        assert!(!left.contains("hook forward"), "{left}");
+        assert!(restrained.contains("hook forward priority 0; policy drop"));
+    }
+
+    #[test]
+    fn records_are_those_of_this_namespace() {
+        let directory = std::env::temp_dir().join(format!("goodput-rec-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let json = |namespace| {
+            serde_json::to_string(&Changes {
+                namespace,
+                ..changes(1, true)
+            })
+        };
+        for (name, text) in [
+            ("outside-7-1", json(7).unwrap()),
+            ("outside-8-1", json(8).unwrap()),
+            ("outside-7-2", "{".to_owned()),
+            ("a.sock", json(7).unwrap()),
+        ] {
+            fs::write(directory.join(name), text).unwrap();
+        }
+        let found = records(&directory, 7);
+        assert_eq!(found, [(directory.join("outside-7-1"), changes(1, true))]);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
     #[test]
     fn names_and_addresses_fit_whatever_the_process() {
         for number in [1, 16_383, 16_384, 4_194_304, u32::MAX] {
-            let changes = Changes {
-                number,
-                forwarding_was_off: true,
-            };
+            let changes = changes(number, true);
             // IFNAMSIZ, the final zero left out.
             assert!(changes.port().len() <= 15, "{}", changes.port());
             let [near, gateway] = [changes.near(), changes.gateway()].map(|a| a.octets());

@@ -1,6 +1,7 @@
 //! Where the sockets of this user's labs are, and which of them are alive.
 //!
-//! A lab is `NAME.sock` in a directory that only its user may enter. Names are given and dead sockets
+//! A lab is `NAME.sock` in a directory that only its user may enter, within one where nobody else can
+//! put another directory in its place. Names are given and dead sockets
 //! swept under a lock on the directory, which the kernel releases when its holder ends. A socket
 //! is dead when nobody listens behind it: the daemon was killed.
 
@@ -104,13 +105,29 @@ pub(super) fn name_of(text: &str) -> String {
 
 /// The directory for a new lab, made if need be.
 pub(super) fn for_new() -> Result<PathBuf, Failure> {
-    for directory in candidates() {
+    made(candidates())
+}
+
+/// The directory for what every later process of this user must find, whatever its environment.
+pub(super) fn for_records() -> Result<PathBuf, Failure> {
+    made(fixed().into())
+}
+
+fn made(directories: Vec<PathBuf>) -> Result<PathBuf, Failure> {
+    for directory in directories {
+        if !is_safe_within(&directory) {
+            tracing::debug!(
+                "{}: others could put it aside; not used",
+                directory.display()
+            );
+            continue;
+        }
         match DirBuilder::new().mode(0o700).create(&directory) {
             Ok(()) => return Ok(directory),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                return match unsound(&directory) {
-                    None => Ok(directory),
-                    Some(problem) => Err(Failure::here(anyhow::anyhow!(
+                return match open(&directory) {
+                    Ok(_) => Ok(directory),
+                    Err(problem) => Err(Failure::here(anyhow::anyhow!(
                         "{} cannot hold the sockets of labs: {problem}; remove it, or set \
                          XDG_RUNTIME_DIR to a directory of yours",
                         directory.display()
@@ -140,13 +157,21 @@ pub(super) fn sweep() -> Vec<Found> {
 }
 
 /// The directories that there are and that can be trusted.
-pub(super) fn existing() -> Vec<PathBuf> {
-    let mut directories = candidates();
+fn existing() -> Vec<PathBuf> {
+    trusted(candidates())
+}
+
+/// Those where [`for_records`] may have put something.
+pub(super) fn existing_for_records() -> Vec<PathBuf> {
+    trusted(fixed().into())
+}
+
+fn trusted(mut directories: Vec<PathBuf>) -> Vec<PathBuf> {
     directories.retain(|directory| {
-        if fs::symlink_metadata(directory).is_err() {
+        if fs::symlink_metadata(directory).is_err() || !is_safe_within(directory) {
             return false;
         }
-        if let Some(problem) = unsound(directory) {
+        if let Err(problem) = open(directory) {
             tracing::warn!("{}: {problem}; not looked into", directory.display());
             return false;
         }
@@ -186,38 +211,59 @@ pub(super) fn find(name: Option<&str>) -> Result<Found, Failure> {
 
 /// Where the directory may be, the best place first.
 fn candidates() -> Vec<PathBuf> {
-    let user = userns::user_id_outside();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|dir| dir.is_absolute());
     runtime
         .map(|dir| dir.join("goodput"))
         .into_iter()
-        .chain([
-            PathBuf::from(format!("/run/goodput-{user}")),
-            PathBuf::from(format!("/tmp/goodput-{user}")),
-        ])
+        .chain(fixed())
         .collect()
 }
 
-/// Why a directory is not to be trusted, if so: others could have put sockets there.
-fn unsound(directory: &Path) -> Option<String> {
-    let about = match fs::symlink_metadata(directory) {
-        Ok(about) => about,
-        Err(e) => return Some(e.to_string()),
-    };
-    if !about.is_dir() {
-        return Some("it is not a directory".to_owned());
-    }
-    if about.uid() != userns::user_id() {
-        return Some(format!("it belongs to user {}", about.uid()));
-    }
-    let mode = about.mode() & 0o777;
-    (mode & 0o077 != 0).then(|| format!("others may enter it (mode {mode:o}, expected 700)"))
+/// The places that do not hang on the environment.
+fn fixed() -> [PathBuf; 2] {
+    let user = userns::user_id_outside();
+    ["/run", "/tmp"].map(|within| Path::new(within).join(format!("goodput-{user}")))
 }
 
-/// Held until dropped.
-fn lock(directory: &Path) -> Result<File, Failure> {
-    let file = File::open(directory).map_err(|e| here(directory, &e))?;
+/// True where nobody but root and this user can put something else in the directory's place: what
+/// it lies in is root's or this user's, and where all may write, each only his own (sticky). Root
+/// with another user's `XDG_RUNTIME_DIR` does not use it.
+fn is_safe_within(directory: &Path) -> bool {
+    let Some(within) = directory.parent() else {
+        return false;
+    };
+    fs::metadata(within).is_ok_and(|about| {
+        // In a user namespace root has no number; /tmp is root's.
+        let is_owner_trusted =
+            [0, userns::user_id()].contains(&about.uid()) || within == Path::new("/tmp");
+        let is_for_all = about.mode() & 0o002 != 0;
+        is_owner_trusted && (!is_for_all || about.mode() & STICKY != 0)
+    })
+}
+
+/// Opens a directory that only this user may enter; else says why it is not to be trusted: others
+/// could have put sockets there.
+fn open(directory: &Path) -> Result<File, String> {
+    let file = sys::directory::open(directory).map_err(|e| match e.kind() {
+        io::ErrorKind::NotADirectory => "it is not a directory".to_owned(),
+        _ => e.to_string(),
+    })?;
+    let about = file.metadata().map_err(|e| e.to_string())?;
+    if about.uid() != userns::user_id() {
+        return Err(format!("it belongs to user {}", about.uid()));
+    }
+    let mode = about.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!("others may enter it (mode {mode:o}, expected 700)"));
+    }
+    Ok(file)
+}
+
+/// Held until dropped; not to be taken twice by one process.
+pub(super) fn lock(directory: &Path) -> Result<File, Failure> {
+    let file = open(directory)
+        .map_err(|e| Failure::here(anyhow::anyhow!("{}: {e}", directory.display())))?;
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         match file.try_lock() {
@@ -265,6 +311,8 @@ const SUFFIX: &str = ".sock";
 /// Leaves room for a directory in the 108 bytes of a socket's path.
 const NAME_BYTES_MAX: usize = 32;
 const NAMES_MAX: usize = 1_000;
+/// The mode's bit that lets each remove only his own (inode(7)).
+const STICKY: u32 = 0o1000;
 /// The lock is held for as long as it takes to connect to each socket.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -272,6 +320,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     #[test]
     fn a_name_is_a_word_and_no_path() {
@@ -287,5 +337,35 @@ mod tests {
             let name = name_of(text);
             assert!(check_name(&format!("{name}-999")).is_ok(), "{text}: {name}");
         }
+    }
+
+    #[test]
+    fn only_a_directory_that_nobody_else_can_replace_or_enter_is_used() {
+        let root = std::env::temp_dir().join(format!("goodput-place-{}", std::process::id()));
+        let own = root.join("goodput");
+        DirBuilder::new().mode(0o700).create(&root).unwrap();
+        DirBuilder::new().mode(0o700).create(&own).unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
+        for (mode, is_safe) in [(0o700, true), (0o755, true), (0o777, false), (0o1777, true)] {
+            set(&root, mode).unwrap();
+            assert_eq!(is_safe_within(&own), is_safe, "{mode:o}");
+            assert_eq!(trusted(vec![own.clone()]).len(), usize::from(is_safe));
+        }
+        for (mode, is_sound) in [(0o700, true), (0o710, false), (0o701, false)] {
+            set(&own, mode).unwrap();
+            assert_eq!(open(&own).is_ok(), is_sound, "{mode:o}");
+        }
+        set(&own, 0o700).unwrap();
+        let link = root.join("link");
+        symlink(&own, &link).unwrap();
+        assert_eq!(open(&link).unwrap_err(), "it is not a directory");
+        if userns::user_id() == 0 && chown(&root, Some(65_534), None).is_ok() {
+            assert!(!is_safe_within(&own), "another user's");
+            assert!(made(vec![root.join("new")]).is_err());
+            assert!(!root.join("new").exists());
+            chown(&own, Some(65_534), None).unwrap();
+            assert_eq!(open(&own).unwrap_err(), "it belongs to user 65534");
+        }
+        fs::remove_dir_all(&root).unwrap();
     }
 }

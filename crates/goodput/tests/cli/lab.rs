@@ -193,24 +193,40 @@ fn the_machines_network_is_behind_the_path_and_as_it_was_afterwards() {
         return;
     }
     let scratch = scratch();
-    // A machine of its own, with a host behind its network that answers connections.
+    // A machine of its own, with a host behind its network that answers connections, and a guest on
+    // another one that can reach it only if the machine forwards for everybody.
     let script = "
         unshare -n sleep 600 & host=$!
         while test $(readlink /proc/$host/ns/net) = $(readlink /proc/$$/ns/net); do sleep 0.1; done
         ip link add up0 type veth peer name eth0 netns $host
         ip addr add 203.0.113.2/24 dev up0 && ip link set up0 up
-        nsenter -t $host -n sh -c 'ip addr add 203.0.113.1/24 dev eth0; ip link set eth0 up'
+        nsenter -t $host -n sh -c 'ip addr add 203.0.113.1/24 dev eth0; ip link set eth0 up
+            ip route add default via 203.0.113.2'
+        unshare -n sleep 600 & guest=$!
+        while test $(readlink /proc/$guest/ns/net) = $(readlink /proc/$$/ns/net); do sleep 0.1; done
+        ip link add up1 type veth peer name eth0 netns $guest
+        ip addr add 192.0.2.2/24 dev up1 && ip link set up1 up
+        nsenter -t $guest -n sh -c 'ip addr add 192.0.2.1/24 dev eth0; ip link set eth0 up
+            ip route add default via 192.0.2.2'
+        reach() {
+            nsenter -t $guest -n timeout 1 bash -c 'exec 3<>/dev/tcp/203.0.113.1/5210' && echo reached || echo not
+        }
         nsenter -t $host -n $GOODPUT serve --listen 203.0.113.1 2> served & server=$!
         while ! grep -q serving served; do sleep 0.1; done
-        state() { ip -o link | cut -d: -f2; nft list ruleset; cat /proc/sys/net/ipv4/ip_forward; ls run/goodput; }
+        state() { ip -o link | cut -d: -f2; nft list ruleset; cat /proc/sys/net/ipv4/ip_forward; ls run/goodput
+            ls /run/goodput-0/outside-$(stat -Lc %i /proc/self/ns/net)-*; }
         mkdir -m 700 run/goodput; ip link set lo up; state > before
         $GOODPUT lab shell --outside --delay 20ms -- bash -c \"$CONNECT\"
         state > after
         $GOODPUT lab shell -q --outside -- sh -c 'echo > begun; exec sleep 600' & shell=$!
         while ! test -e begun; do sleep 0.1; done
-        state > during; kill -9 $shell; wait $shell
-        $GOODPUT lab ps; state > swept
-        kill $server $host; wait $server";
+        state > during; reach > reach-during; kill -9 $shell; wait $shell
+        XDG_RUNTIME_DIR=/nowhere $GOODPUT lab ps; state > swept
+        echo 1 > /proc/sys/net/ipv4/ip_forward
+        $GOODPUT lab shell -q --outside -- sh -c 'echo > open; exec sleep 600' & shell=$!
+        while ! test -e open; do sleep 0.1; done
+        reach > reach-open; kill $shell; wait $shell
+        kill $server $host $guest; wait $server";
     let mut command = scratch.script(&["unshare", "-n"], script);
     command.env("XDG_RUNTIME_DIR", scratch.path("run"));
     command
@@ -233,8 +249,11 @@ fn the_machines_network_is_behind_the_path_and_as_it_was_afterwards() {
         "{}",
         state("during")
     );
+    assert!(state("during").contains("outside-"), "{}", state("during"));
     assert_eq!(state("before"), state("after"));
     assert_eq!(state("before"), state("swept"));
+    assert_eq!(state("reach-during"), "not\n");
+    assert_eq!(state("reach-open"), "reached\n");
     scratch.assert_nothing_left();
 }
 

@@ -36,9 +36,9 @@ impl<'a> Contents<'a> {
 
     fn take(&mut self, block: Result<Block<'a>, ReadError>) {
         match block {
-            Ok(Block::Legend(json)) => match serde_json::from_str(json) {
-                Ok(legend) => self.legend = legend,
-                Err(_) => self.malformed_blocks += 1,
+            Ok(Block::Legend(json)) => match Legend::read(json) {
+                Some(legend) => self.legend = legend,
+                None => self.malformed_blocks += 1,
             },
             Ok(Block::Frame(frame)) => self.frames.push(frame),
             Ok(Block::End(end)) => self.end = Some(end),

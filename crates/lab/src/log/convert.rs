@@ -3,8 +3,9 @@
 //! Decisions become one line for each segment, joined with the frame's headers as they were at
 //! ingress; pcapng holds the frames at ingress, one packet for each segment, with the drops in
 //! comments. Only what was captured is written: headers. Each converter reads the log twice and
-//! keeps the frames' records in memory (some 60 bytes each), not the decisions; pcapng keeps those
-//! that it writes into comments.
+//! keeps the frames' records in memory (some 60 bytes each). CSV and Parquet take the decisions from
+//! the file one by one; pcapng keeps all drops in memory (some 80 bytes a row), and with a filter by
+//! link or decision all rows that the filter takes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -306,9 +307,10 @@ pub fn pcapng<W: Write>(reader: Reader<'_>, out: W, filter: &Filter) -> io::Resu
         .into_iter()
         .filter(|frame| filter.takes_frame(frame))
     {
+        let mut fate = fates.of(&contents, frame);
         let mut loaded = bench.load(frame);
         for k in 0..loaded.segments() {
-            if !fates.comment_on(&contents, frame.number, k, &mut comment) {
+            if !fate.comment_on(&contents, k, &mut comment) {
                 continue;
             }
             let original_bytes = loaded.segment_bytes(k);
@@ -320,12 +322,23 @@ pub fn pcapng<W: Write>(reader: Reader<'_>, out: W, filter: &Filter) -> io::Resu
     Ok(converted)
 }
 
-/// Decisions that pcapng needs, in the order of their frames.
+/// Decisions that pcapng needs, in the order of their frames and first segments.
 struct Fates {
     rows: Vec<Row>,
     /// Segments without such a decision are left out.
     is_required: bool,
     filter: Filter,
+}
+
+/// Those on one frame, while its segments are gone through in their order.
+struct Fate<'a> {
+    fates: &'a Fates,
+    /// Rows that begin at a later segment.
+    rest: &'a [Row],
+    /// Drops that may go on to the segment in hand; at most [`COMMENT_DROPS_MAX`].
+    drops: Vec<&'a Row>,
+    /// First segment behind all that the filter took.
+    taken_until: u32,
 }
 
 impl Fates {
@@ -334,7 +347,7 @@ impl Fates {
         let is_needed =
             |row: &Row| row.decision.is_drop() || (is_required && filter.takes_row(row));
         let mut rows: Vec<Row> = contents.rows().filter(is_needed).collect();
-        rows.sort_by_key(|row| row.frame);
+        rows.sort_by_key(|row| (row.frame, row.first));
         Self {
             rows,
             is_required,
@@ -342,42 +355,72 @@ impl Fates {
         }
     }
 
-    /// Writes how the segment was dropped, if it was; false when the filter leaves it out.
-    fn comment_on(&self, contents: &Contents<'_>, frame: u64, k: u16, to: &mut String) -> bool {
-        to.clear();
-        let start = self.rows.partition_point(|row| row.frame < frame);
-        let rows = self.rows.get(start..).unwrap_or_default();
-        let mut is_taken = !self.is_required;
-        for row in rows.iter().take_while(|row| row.frame == frame) {
-            let end = u32::from(row.first) + u32::from(row.count);
-            if !(u32::from(row.first)..end).contains(&u32::from(k)) {
-                continue;
-            }
-            is_taken |= self.filter.takes_row(row);
-            if row.decision.is_drop() {
-                describe_drop(contents, row, to);
-            }
+    /// Of several frames with one number, which no log of a lab has, the first has them all.
+    fn of(&self, contents: &Contents<'_>, frame: &FrameRecord<'_>) -> Fate<'_> {
+        let number = frame.number;
+        let is_first = contents
+            .frame(number)
+            .is_some_and(|first| std::ptr::eq(first, frame));
+        let from = self.rows.partition_point(|row| row.frame < number);
+        let until = self.rows.partition_point(|row| row.frame <= number);
+        let rows = self.rows.get(from..until).filter(|_| is_first);
+        Fate {
+            fates: self,
+            rest: rows.unwrap_or_default(),
+            drops: Vec::new(),
+            taken_until: 0,
         }
-        is_taken
     }
 }
 
-/// Appends a drop in words.
+impl Fate<'_> {
+    /// Writes how segment `k`, later than the one before, was dropped, if it was; false when the
+    /// filter leaves it out.
+    fn comment_on(&mut self, contents: &Contents<'_>, k: u16, to: &mut String) -> bool {
+        to.clear();
+        let k = u32::from(k);
+        let end = |row: &Row| u32::from(row.first) + u32::from(row.count);
+        self.drops.retain(|row| end(row) > k);
+        while let Some((row, rest)) = self.rest.split_first()
+            && u32::from(row.first) <= k
+        {
+            self.rest = rest;
+            if end(row) <= k {
+                continue;
+            }
+            if self.fates.filter.takes_row(row) {
+                self.taken_until = self.taken_until.max(end(row));
+            }
+            if row.decision.is_drop() && self.drops.len() < COMMENT_DROPS_MAX {
+                self.drops.push(row);
+            }
+        }
+        for drop in &self.drops {
+            describe_drop(contents, drop, to);
+        }
+        !self.fates.is_required || k < self.taken_until
+    }
+}
+
+/// Appends a drop in words, as far as there is room.
 fn describe_drop(contents: &Contents<'_>, row: &Row, to: &mut String) {
     let legend = &contents.legend;
-    if !to.is_empty() {
-        to.push_str("; ");
-    }
-    to.push_str("dropped: ");
-    to.push_str(&legend.decision(row.decision));
+    let between = if to.is_empty() { "" } else { "; " };
+    let mut say = |text: &str| {
+        let room = COMMENT_BYTES_MAX.saturating_sub(to.len());
+        to.push_str(&text[..text.floor_char_boundary(room)]);
+    };
+    say(between);
+    say("dropped: ");
+    say(&legend.decision(row.decision));
     if let (Some(link), Some(stage)) = (legend.link(row.link), legend.stage(row.link, row.stage)) {
-        to.push_str(" at link ");
-        to.push_str(&link);
-        to.push('/');
-        to.push_str(&stage);
+        say(" at link ");
+        say(&link);
+        say("/");
+        say(&stage);
     }
     if row.queue_bytes > 0 {
-        to.push_str(&format!(", {} bytes waiting", row.queue_bytes));
+        say(&format!(", {} bytes waiting", row.queue_bytes));
     }
 }
 
@@ -444,6 +487,12 @@ impl<W: Write> Capture<W> {
         Ok(())
     }
 }
+
+/// Longest comment on a packet. A segment is dropped once, or once for each copy: only a log that is
+/// none of a lab's has more to say.
+const COMMENT_BYTES_MAX: usize = 2_000;
+/// Most drops that a comment tells: each segment looks through all of them.
+const COMMENT_DROPS_MAX: usize = 32;
 
 /// The columns of CSV and Parquet; docs/lab-log.md says what they mean.
 pub(super) const COLUMNS: [Column; 20] = [

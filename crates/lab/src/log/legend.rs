@@ -61,6 +61,15 @@ impl Legend {
         }
     }
 
+    /// A legend's block read; `None` when it is no such JSON, or larger than the legend of any lab:
+    /// each byte may take some thirty of memory.
+    pub fn read(json: &str) -> Option<Self> {
+        if json.len() > JSON_BYTES_MAX {
+            return None;
+        }
+        serde_json::from_str(json).ok()
+    }
+
     /// The file's head: magic and legend.
     pub(crate) fn head(&self) -> io::Result<Vec<u8>> {
         let json = serde_json::to_vec(self)?;
@@ -89,9 +98,12 @@ impl Legend {
         (link != NO_LINK).then(|| named_or_number(name, link))
     }
 
-    /// A stage's name likewise; `end` for the line's end, which counts as one more stage; `None`
-    /// for [`NO_LINK`].
+    /// A stage's name likewise; `end` for the line's end, which counts as one more stage; `node` for
+    /// [`NODE_STAGE`]; `None` for [`NO_LINK`].
     pub fn stage(&self, link: u16, stage: u8) -> Option<Cow<'_, str>> {
+        if stage == NODE_STAGE && link != NO_LINK {
+            return Some(Cow::Borrowed("node"));
+        }
         let link_legend = self.links.get(usize::from(link));
         let stages = link_legend.map_or(&[][..], |link| &link.stages);
         if link_legend.is_some() && usize::from(stage) == stages.len() {
@@ -122,5 +134,10 @@ fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error
     text.parse().map_err(serde::de::Error::custom)
 }
 
+/// Stage of what no stage of a link decided, but something at one of its ends: the switch or router
+/// or port that it leads to, a middlebox or the MTU at its entrance.
+pub const NODE_STAGE: u8 = u8::MAX;
+/// Largest legend that is read: a lab of 64 hosts has some 20 kB.
+const JSON_BYTES_MAX: usize = 4 << 20;
 /// Version of the format.
 const FORMAT: u32 = 1;

@@ -28,10 +28,10 @@ use link::record::{
 };
 
 pub use convert::{Converted, Filter};
-pub use legend::{Legend, LinkLegend};
+pub use legend::{Legend, LinkLegend, NODE_STAGE};
 pub use summary::{
     ARRIVALS_MAX, Arrival, BINS_MAX, Depth, DropSeries, FlowAtQueue, LinkSummary, QueueSummary,
-    Summary,
+    SERIES_MAX, Summary,
 };
 
 /// The forwarding thread's end of the log. Dropping it hands over what is left.

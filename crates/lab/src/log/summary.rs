@@ -4,6 +4,12 @@
 //! Time is cut into at most a thousand bins, more than a picture has columns. Depths are those that
 //! decisions saw: bytes with the newcomers in when they were taken in, bytes that still waited when
 //! others had been sent. A queue is deepest at the former and least deep at the latter.
+//!
+//! A row is counted at its link and stage. Losses at a switch or router are those of the link that
+//! leads there, at the stage `node`, as drops without a queue. What the legend does not name is
+//! counted together, as `other`, and so is everything new once there are [`SERIES_MAX`] queues and
+//! causes: no log makes a summary of more than some hundred megabytes beside what grows with the
+//! file itself.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,6 +18,7 @@ use units::{Duration, Instant};
 
 use super::contents::Contents;
 use super::convert::Converted;
+use super::legend::NODE_STAGE;
 
 /// A log in some thousand numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +29,7 @@ pub struct Summary {
     pub bin: Duration,
     /// Number of bins, at most [`BINS_MAX`]; 0 when the log is empty.
     pub bins: usize,
-    /// The links of the legend by their number, then what no such link decided, if anything.
+    /// The links of the legend by their number, then what is counted at none of them, if anything.
     pub links: Vec<LinkSummary>,
     /// How far the log can be trusted; `written` counts the decisions on segments.
     pub read: Converted,
@@ -31,9 +38,10 @@ pub struct Summary {
 /// One link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkSummary {
-    /// Its name; empty for what no link of the legend decided (switches, routers).
+    /// Its name; empty for what is counted at no link of the legend: no log of this version has
+    /// any, unless it is damaged.
     pub name: String,
-    /// Its queues by the number of their stage.
+    /// Its queues by the number of their stage, those of unknown stages as one.
     pub queues: Vec<QueueSummary>,
     /// Its drops by their cause.
     pub drops: Vec<DropSeries>,
@@ -42,7 +50,7 @@ pub struct LinkSummary {
 /// One queue: a stage that took segments in or turned them away.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSummary {
-    /// The stage's name.
+    /// The stage's name; `other` for stages that the legend does not name.
     pub stage: String,
     /// Depth in each bin; `None` where nothing was decided: the queue was empty or just drained.
     pub depths: Vec<Option<Depth>>,
@@ -113,12 +121,17 @@ impl Summary {
         let mut read = Converted::of(&contents);
         let named = contents.legend.links.len();
         let mut links = vec![LinkBuilder::default(); named + 1];
+        let mut series_left = SERIES_MAX;
         for row in contents.rows() {
             read.written += u64::from(row.count);
-            let link = usize::from(row.link).min(named);
-            if let Some(link) = links.get_mut(link) {
-                link.take(&row, &bins);
+            let (mut at, mut stage) = place(&contents, &row);
+            let added = links[at].series_added(&row, stage);
+            if added > series_left {
+                (at, stage) = (named, OTHER_STAGE);
+            } else {
+                series_left -= added;
             }
+            links[at].take(&row, stage, &bins);
         }
         let nameless = links.get(named).is_some_and(|link| !link.is_empty());
         links.truncate(named + usize::from(nameless));
@@ -133,6 +146,18 @@ impl Summary {
             read,
         }
     }
+}
+
+/// The link, by its place in the summary, and the stage at which a row is counted.
+fn place(contents: &Contents<'_>, row: &Row) -> (usize, u8) {
+    let links = &contents.legend.links;
+    let Some(link) = links.get(usize::from(row.link)) else {
+        return (links.len(), OTHER_STAGE);
+    };
+    // One more than stages: the line's end.
+    let is_named = usize::from(row.stage) <= link.stages.len() || row.stage == NODE_STAGE;
+    let stage = if is_named { row.stage } else { OTHER_STAGE };
+    (usize::from(row.link), stage)
 }
 
 /// How time is cut.
@@ -173,8 +198,26 @@ impl Bins {
     }
 
     fn index(&self, time: Instant) -> usize {
-        let bin = time.saturating_since(self.start).as_ns() / self.width.as_ns();
-        usize::try_from(bin).unwrap_or(usize::MAX)
+        usize::try_from(self.number(time)).unwrap_or(usize::MAX)
+    }
+
+    fn number(&self, time: Instant) -> u64 {
+        time.saturating_since(self.start).as_ns() / self.width.as_ns()
+    }
+
+    /// The first segment of the row from `k` on that is not in the bin of `k`: its count when there
+    /// is none.
+    fn next_bin(&self, row: &Row, k: u16) -> u16 {
+        let bins = u128::from(self.number(row.segment(k).time)) + 1;
+        let end_ns = u128::from(self.start.as_ns()) + bins * u128::from(self.width.as_ns());
+        if row.time_step_fs == 0 || end_ns > u128::from(u64::MAX) {
+            return row.count;
+        }
+        // Segment i is at time + i * step, rounded down: not before `end` from the first i on with
+        // i * step >= end - time.
+        let span_fs = end_ns.saturating_sub(row.time.as_ns().into()) * FS_PER_NS;
+        let next = span_fs.div_ceil(row.time_step_fs.into());
+        u16::try_from(next).map_or(row.count, |next| next.clamp(k + 1, row.count))
     }
 }
 
@@ -199,10 +242,28 @@ struct QueueBuilder {
 /// Segments of one frame in a queue.
 #[derive(Clone, Debug, Default)]
 struct Waiting {
-    /// First segment and number of each run.
+    /// First segment and number of each run, neighbours as one; at most [`RUNS_MAX`].
     runs: Vec<(u16, u16)>,
-    /// Segments still in the queue.
+    /// Segments of these still in the queue.
     segments: u64,
+}
+
+impl Waiting {
+    /// Runs beyond the most are left out: when they are thrown out they seem to come anew.
+    fn push(&mut self, first: u16, count: u16) {
+        let last = self.runs.last_mut();
+        let joined = last.and_then(|last| {
+            let together = last.1.checked_add(count)?;
+            (last.0.checked_add(last.1) == Some(first)).then(|| last.1 = together)
+        });
+        if joined.is_none() {
+            if self.runs.len() == RUNS_MAX {
+                return;
+            }
+            self.runs.push((first, count));
+        }
+        self.segments += u64::from(count);
+    }
 }
 
 impl LinkBuilder {
@@ -210,9 +271,16 @@ impl LinkBuilder {
         self.queues.is_empty() && self.drops.is_empty()
     }
 
-    fn take(&mut self, row: &Row, bins: &Bins) {
+    /// How many queues and causes the row would add.
+    fn series_added(&self, row: &Row, stage: u8) -> usize {
+        let (code, queues, drops) = (row.decision, &self.queues, &self.drops);
+        usize::from(code.is_by_queue() && !queues.contains_key(&stage))
+            + usize::from(code.is_drop() && !drops.contains_key(&code))
+    }
+
+    fn take(&mut self, row: &Row, stage: u8, bins: &Bins) {
         if row.decision.is_by_queue() {
-            self.queues.entry(row.stage).or_default().take(row, bins);
+            self.queues.entry(stage).or_default().take(row, bins);
         }
         if row.decision.is_drop() {
             let series = self.drops.entry(row.decision).or_default();
@@ -225,7 +293,10 @@ impl LinkBuilder {
         let legend = &contents.legend;
         let link = legend.links.get(usize::from(number));
         let queues = self.queues.into_iter().map(|(stage, queue)| QueueSummary {
-            stage: legend.stage(number, stage).unwrap_or_default().into_owned(),
+            stage: match stage {
+                OTHER_STAGE => "other".to_owned(),
+                _ => legend.stage(number, stage).unwrap_or_default().into_owned(),
+            },
             ..queue.summary
         });
         LinkSummary {
@@ -240,12 +311,11 @@ impl DropSeries {
     fn take(&mut self, row: &Row, bins: &Bins) {
         self.per_bin.resize(bins.count, 0);
         self.total += u64::from(row.count);
-        if row.time_step_fs == 0 {
-            self.add(bins.index(row.time), u64::from(row.count));
-            return;
-        }
-        for segment in row.segments() {
-            self.add(bins.index(segment.time), 1);
+        let mut k = 0;
+        while k < row.count {
+            let next = bins.next_bin(row, k);
+            self.add(bins.index(row.segment(k).time), u64::from(next - k));
+            k = next;
         }
     }
 
@@ -276,8 +346,7 @@ impl QueueBuilder {
     fn follow(&mut self, row: &Row) -> bool {
         if row.decision == Code::QUEUED {
             let waiting = self.waiting.entry(row.frame).or_default();
-            waiting.runs.push((row.first, row.count));
-            waiting.segments += u64::from(row.count);
+            waiting.push(row.first, row.count);
             return false;
         }
         let Some(waiting) = self.waiting.get_mut(&row.frame) else {
@@ -368,3 +437,12 @@ impl QueueBuilder {
 pub const BINS_MAX: u64 = 1_000;
 /// Most runs of arrivals that a queue's summary keeps: a few megabytes.
 pub const ARRIVALS_MAX: usize = 100_000;
+/// Most queues and causes of drops that are counted apart, up to 24 kB each: a lab has a few hundred.
+pub const SERIES_MAX: usize = 4_096;
+/// Most runs of one frame whose way through a queue is followed. A frame of 45 segments has no more
+/// runs than segments; in a log that repeats one number each row would look through all before.
+const RUNS_MAX: usize = 1_024;
+/// Stands for all stages that the legend does not name; no pipeline is as long.
+const OTHER_STAGE: u8 = NODE_STAGE - 1;
+/// Femtoseconds in a nanosecond.
+const FS_PER_NS: u128 = 1_000_000;

@@ -113,15 +113,22 @@ impl FqCodel {
                 .is_some_and(|limit| inside.packets > limit)
     }
 
+    /// The queue with the most bytes; of several the one with the highest index. What waits is in a
+    /// queue of this round, so the idle ones, tens of thousands maybe, need no look.
+    fn fattest(&self) -> Option<u32> {
+        let backlog = |index: u32| self.flows[index as usize].list.backlog();
+        let listed = self.new.iter().chain(&self.old).copied();
+        listed
+            .filter(|&index| backlog(index).packets > 0)
+            .max_by_key(|&index| (backlog(index).bytes, index))
+    }
+
     /// Drops half the packets of the queue with the most bytes, up to [`BATCH_MAX`] (section 4.1).
     fn drop_from_fattest(&mut self, sending: Backlog, log: &mut dyn Log) {
-        let fattest = self
-            .flows
-            .iter_mut()
-            .max_by_key(|flow| flow.list.backlog().bytes);
-        let Some(Flow { list, .. }) = fattest else {
+        let Some(index) = self.fattest() else {
             return;
         };
+        let list = &mut self.flows[index as usize].list;
         let half = u16::try_from(list.backlog().packets / 2).unwrap_or(u16::MAX);
         let mut batch = half.clamp(1, BATCH_MAX);
         while batch > 0 {
@@ -244,7 +251,7 @@ mod tests {
         merged, packets, responsive, sending, train,
     };
     use crate::event::{Decision, Event};
-    use units::Duration;
+    use units::{Duration, Rng};
 
     /// So patient that it drops nothing.
     const PATIENT: CodelSpec = CodelSpec {
@@ -377,6 +384,32 @@ mod tests {
         offer(&mut queue, of_flow(2, 84, 40, 0));
         let log = offer(&mut queue, of_flow(3, 84, 1, 1));
         assert_eq!(victims(&log), [(1, 0, 10)]);
+    }
+
+    /// As a look at each of the queues finds it, whatever is listed and in which order.
+    #[test]
+    fn the_fattest_queue_is_found_among_those_of_the_round() {
+        let mut rng = Rng::new(7);
+        let mut below = |n: u64| u32::try_from(rng.next_u64() % n).unwrap();
+        let mut queue = FqCodel::new(packets(40), CODEL, 16, 1_514);
+        let (mut ties, mut drops) = (0, 0);
+        for at_ns in 0..20_000_u64 {
+            if below(2) == 0 {
+                let wire_bytes = 500 * (1 + below(2));
+                let run = of_flow(below(64), wire_bytes, 1, at_ns * 100_000);
+                drops += dropped_as(&offer(&mut queue, run), DropCause::QueueFull);
+            } else {
+                queue.dequeue(Instant::from_ns(at_ns * 100_000), &mut Vec::new());
+            }
+            let waiting = (0_u32..).zip(&queue.flows);
+            let waiting = waiting.map(|(index, flow)| (flow.list.backlog().bytes, index));
+            let waiting: Vec<_> = waiting.filter(|(bytes, _)| *bytes > 0).collect();
+            let fattest = waiting.iter().max();
+            assert_eq!(queue.fattest(), fattest.map(|(_, index)| *index));
+            let most = fattest.map(|(bytes, _)| bytes);
+            ties += usize::from(waiting.iter().filter(|(b, _)| Some(b) == most).count() > 1);
+        }
+        assert!(ties > 100 && drops > 100, "{ties} ties, {drops} drops");
     }
 
     #[test]
