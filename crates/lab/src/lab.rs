@@ -207,7 +207,7 @@ impl Lab {
                         let mask = cpu_mask(&cpus[..cpus.len() - 1]);
                         let _ = host.namespace()?.write_sysfs(RPS_FILE, &mask);
                     }
-                    sockets.push(in_ns(&fabric, "opening a packet socket", || {
+                    sockets.push(in_ns(&fabric, "opening packet sockets", || {
                         let index = Netlink::open()?.index_of(&port)?;
                         PacketSocket::open(index, SOCKET_BUFFER_BYTES)
                     })?);
