@@ -244,23 +244,8 @@ pub(crate) fn assert_probability(p: f64) {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
-    use crate::train::{Marks, Spacing};
-    use units::Instant;
-
-    /// `count` segments of 1538 bytes at once.
-    pub(crate) fn train(handle: u64, count: u16, at_ns: u64) -> Train {
-        Train {
-            handle,
-            first: 0,
-            count,
-            wire_bytes: 1538,
-            flow: 0,
-            marks: Marks::NONE,
-            damage: 0,
-            at: Instant::from_ns(at_ns),
-            spacing: Spacing::TOGETHER,
-        }
-    }
+    use crate::train::Spacing;
+    pub(crate) use crate::train::testing::train;
 
     /// The same, one every `every_ns`.
     pub(crate) fn spaced(handle: u64, count: u16, at_ns: u64, every_ns: u64) -> Train {

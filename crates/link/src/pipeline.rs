@@ -388,22 +388,8 @@ mod tests {
     use crate::event::Counters;
     use crate::loss::RandomLoss;
     use crate::queue::{Queue, QueueLimits};
-    use crate::train::Spacing;
+    use crate::train::testing::train;
     use units::Rate;
-
-    fn train(handle: u64, count: u16, at_ns: u64) -> Train {
-        Train {
-            handle,
-            first: 0,
-            count,
-            wire_bytes: 1538,
-            flow: 0,
-            marks: Marks::NONE,
-            damage: 0,
-            at: Instant::from_ns(at_ns),
-            spacing: Spacing::TOGETHER,
-        }
-    }
 
     fn columbia(loss: f64) -> Pipeline {
         let rate = Rate::from_bits_per_second(1_000_000_000);

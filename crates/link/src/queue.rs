@@ -529,23 +529,9 @@ const AHEAD: Duration = Duration::from_ms(1);
 mod tests {
     use super::*;
     use crate::event::Counters;
-    use crate::train::Marks;
+    use crate::train::testing::train;
 
     const GIGABIT: Rate = Rate::from_bits_per_second(1_000_000_000);
-
-    fn train(handle: u64, count: u16, at_ns: u64) -> Train {
-        Train {
-            handle,
-            first: 0,
-            count,
-            wire_bytes: 1538,
-            flow: 0,
-            marks: Marks::NONE,
-            damage: 0,
-            at: Instant::from_ns(at_ns),
-            spacing: Spacing::TOGETHER,
-        }
-    }
 
     fn feed(stage: &mut Queue, train: Train) -> (Vec<Train>, Vec<Event>) {
         let (mut out, mut log) = (Trains::default(), Vec::new());

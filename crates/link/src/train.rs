@@ -213,21 +213,35 @@ impl Train {
     }
 }
 
+/// Trains for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// `count` full frames that come together.
+    pub(crate) fn train(handle: u64, count: u16, at_ns: u64) -> Train {
+        Train {
+            handle,
+            first: 0,
+            count,
+            wire_bytes: 1538,
+            flow: 0,
+            marks: Marks::NONE,
+            damage: 0,
+            at: Instant::from_ns(at_ns),
+            spacing: Spacing::TOGETHER,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn train() -> Train {
         Train {
-            handle: 1,
-            first: 0,
-            count: 44,
-            wire_bytes: 1538,
-            flow: 0,
-            marks: Marks::NONE,
-            damage: 0,
-            at: Instant::from_ns(100),
             spacing: Spacing::back_to_back(1538, 10_000_000_000, 0),
+            ..testing::train(1, 44, 100)
         }
     }
 

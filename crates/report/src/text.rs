@@ -230,6 +230,16 @@ pub(crate) fn part_of(part: u64, whole: u64) -> String {
     }
 }
 
+/// The nearest whole number.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and what is shown is never negative"
+)]
+pub(crate) fn whole(v: f64) -> u64 {
+    v.round() as u64
+}
+
 /// A whole number with its thousands set apart.
 pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();

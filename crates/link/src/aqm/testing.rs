@@ -6,7 +6,8 @@ use crate::event::{Decision, DropCause, Event};
 use crate::pipeline::{Stage, Trains};
 use crate::queue::{Backlog, Discipline, Queue, QueueLimits, Server};
 use crate::spec::CodelSpec;
-use crate::train::{Marks, Spacing, Train};
+pub(super) use crate::train::testing::train;
+use crate::train::{Marks, Train};
 
 /// Of a wide-area path: the defaults of RFC 8289.
 pub(super) const CODEL: CodelSpec = CodelSpec {
@@ -17,20 +18,6 @@ pub(super) const CODEL: CodelSpec = CodelSpec {
 
 /// 1538 bytes take 1.2304 ms.
 pub(super) const TEN_MEGABIT: Rate = Rate::from_bits_per_second(10_000_000);
-
-pub(super) fn train(handle: u64, count: u16, at_ns: u64) -> Train {
-    Train {
-        handle,
-        first: 0,
-        count,
-        wire_bytes: 1538,
-        flow: 0,
-        marks: Marks::NONE,
-        damage: 0,
-        at: Instant::from_ns(at_ns),
-        spacing: Spacing::TOGETHER,
-    }
-}
 
 pub(super) fn packets(limit: u32) -> QueueLimits {
     QueueLimits {

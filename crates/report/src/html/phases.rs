@@ -112,7 +112,7 @@ fn column_text(series: &PhaseSeries, i: usize) -> String {
     let mut line = format!(
         "{:.2} s: {}",
         series.bin_middle_s(i),
-        text::rate(whole(series.goodput[i]))
+        text::rate(text::whole(series.goodput[i]))
     );
     for (part, share) in PARTS
         .iter()
@@ -291,15 +291,6 @@ fn max_of<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
 fn mean(shares: &[[f64; 4]]) -> [f64; 4] {
     let n = shares.len().max(1) as f64;
     std::array::from_fn(|k| shares.iter().map(|s| s[k]).sum::<f64>() / n)
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "`as` saturates, and a rate is never negative"
-)]
-fn whole(v: f64) -> u64 {
-    v.round() as u64
 }
 
 /// Streams whose gauges are drawn one by one; more lines than this are a blur.

@@ -420,8 +420,8 @@ impl Page<'_> {
                 format!(
                     "{}: {} to {}",
                     at_s(i as f64 * width_s),
-                    text::bytes(whole(low)),
-                    text::bytes(whole(high))
+                    text::bytes(text::whole(low)),
+                    text::bytes(text::whole(high))
                 )
             });
         figure(out, &chart);
@@ -467,7 +467,7 @@ impl Page<'_> {
         let chart = Chart::new(&title, 110, self.time(), axis)
             .bands(&layers, width_s, &values)
             .columns(values.len(), width_s, |i| {
-                let dropped = whole(values[i].iter().sum());
+                let dropped = text::whole(values[i].iter().sum());
                 format!("{}: {}", at_s(i as f64 * width_s), text::count(dropped))
             });
         figure(out, &chart);
@@ -758,16 +758,7 @@ fn share_of(part: u64, whole: u64) -> String {
 }
 
 fn at_s(seconds: f64) -> String {
-    text::duration(whole(seconds * 1e9))
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "`as` saturates, and these are never negative"
-)]
-fn whole(v: f64) -> u64 {
-    v.round() as u64
+    text::duration(text::whole(seconds * 1e9))
 }
 
 /// Characters of a name.
