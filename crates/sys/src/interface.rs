@@ -8,12 +8,8 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::OwnedFd;
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
@@ -21,9 +17,8 @@ use netlink_packet_route::neighbour::{NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
     RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteType,
 };
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::netlink::Mac;
+use crate::netlink::{Mac, Netlink};
 
 /// The configuration of an interface.
 #[derive(Clone, Debug)]
@@ -41,7 +36,7 @@ impl Configuration {
     /// # Errors
     /// `ENODEV` when there is no such interface.
     pub fn read(name: &str) -> io::Result<Self> {
-        let mut socket = Socket::open()?;
+        let mut socket = Netlink::open()?;
         let link = socket.link(name)?;
         let index = link.header.index;
         let mac = link.attributes.iter().find_map(|a| match a {
@@ -53,7 +48,7 @@ impl Configuration {
             _ => None,
         });
         let missing = |what| io::Error::other(format!("{name} has no {what}"));
-        let dump = |socket: &mut Socket, message| socket.request(message, NLM_F_DUMP);
+        let dump = |socket: &mut Netlink, message| socket.request(message, NLM_F_DUMP);
         let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let addresses = dump(&mut socket, all)?.into_iter().filter_map(|m| match m {
             RouteNetlinkMessage::NewAddress(a) if a.header.index == index => Some(a),
@@ -89,7 +84,7 @@ impl Configuration {
     /// # Errors
     /// As the kernel says; some of it may be off then.
     pub fn take_off(&self, name: &str) -> io::Result<()> {
-        let mut socket = Socket::open()?;
+        let mut socket = Netlink::open()?;
         let index = socket.link(name)?.header.index;
         let on_it = self.clone().with_index(index);
         // Routes before the addresses by which their gateways are reached.
@@ -117,7 +112,7 @@ impl Configuration {
     /// # Errors
     /// As the kernel says; the rest is put on nevertheless.
     pub fn put_on(&self, name: &str) -> io::Result<()> {
-        let mut socket = Socket::open()?;
+        let mut socket = Netlink::open()?;
         let index = socket.link(name)?.header.index;
         let on_it = self.clone().with_index(index);
         let addresses = on_it
@@ -212,7 +207,7 @@ impl Configuration {
 /// # Errors
 /// `ENODEV` when there is none, `EOPNOTSUPP` for hardware.
 pub fn remove(name: &str) -> io::Result<()> {
-    let mut socket = Socket::open()?;
+    let mut socket = Netlink::open()?;
     let mut link = LinkMessage::default();
     link.header.index = socket.link(name)?.header.index;
     socket
@@ -244,79 +239,10 @@ fn is_gone(error: &io::Error) -> bool {
         .is_some_and(|code| gone.contains(&code))
 }
 
-/// A route netlink socket that can list.
-struct Socket {
-    fd: OwnedFd,
-    sequence: u32,
-}
-
-impl Socket {
-    fn open() -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC;
-        // NETLINK_ROUTE is protocol 0, which is what `None` means.
-        let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        Ok(Self { fd, sequence: 0 })
-    }
-
-    fn link(&mut self, name: &str) -> io::Result<LinkMessage> {
-        let mut ask = LinkMessage::default();
-        ask.attributes = vec![LinkAttribute::IfName(name.to_owned())];
-        let answers = self.request(RouteNetlinkMessage::GetLink(ask), 0)?;
-        let link = answers.into_iter().find_map(|answer| match answer {
-            RouteNetlinkMessage::NewLink(link) => Some(link),
-            _ => None,
-        });
-        link.ok_or_else(|| io::Error::other("the kernel answered a link request with nothing"))
-    }
-
-    /// Sends a request and reads until it is acknowledged or the list is complete.
-    fn request(
-        &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> io::Result<Vec<RouteNetlinkMessage>> {
-        self.sequence += 1;
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-        header.sequence_number = self.sequence;
-        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
-        packet.finalize();
-        let mut bytes = vec![0; packet.buffer_len()];
-        packet.serialize(&mut bytes);
-        rustix::net::send(&self.fd, &bytes, SendFlags::empty())?;
-        let mut buffer = vec![0; RECEIVE_BYTES];
-        let mut answers = Vec::new();
-        loop {
-            let (read, _) = rustix::net::recv(&self.fd, &mut buffer, RecvFlags::empty())?;
-            let mut rest = &buffer[..read];
-            while rest.len() >= HEADER_BYTES {
-                let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                    .map_err(|e| io::Error::other(format!("unreadable netlink answer: {e}")))?;
-                let length = usize::try_from(reply.header.length).unwrap_or(usize::MAX);
-                if reply.header.sequence_number == self.sequence {
-                    match reply.payload {
-                        NetlinkPayload::Error(e) if e.code.is_some() => return Err(e.to_io()),
-                        NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(answers),
-                        NetlinkPayload::InnerMessage(inner) => answers.push(inner),
-                        _ => {}
-                    }
-                }
-                let step = length.next_multiple_of(4).clamp(HEADER_BYTES, rest.len());
-                rest = &rest[step..];
-            }
-        }
-    }
-}
-
-/// Lists come in pieces of at most 32 KiB (net/netlink/af_netlink.c, netlink_dump).
-const RECEIVE_BYTES: usize = 64 * 1024;
-/// struct nlmsghdr.
-const HEADER_BYTES: usize = 16;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{Netlink, VethEnd};
+    use crate::netlink::VethEnd;
     use crate::netns::NetNs;
     use std::os::fd::AsFd;
 

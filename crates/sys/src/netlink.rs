@@ -23,7 +23,7 @@ use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use rustix::net::{AddressFamily as SocketFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily as SocketFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// A hardware address.
 pub type Mac = [u8; 6];
@@ -232,23 +232,27 @@ impl Netlink {
         .map(drop)
     }
 
-    fn link(&mut self, name: &str) -> io::Result<LinkMessage> {
+    /// The interface `name` as the kernel describes it.
+    pub(crate) fn link(&mut self, name: &str) -> io::Result<LinkMessage> {
         let mut ask = LinkMessage::default();
         ask.attributes = vec![LinkAttribute::IfName(name.to_owned())];
-        match self.request(RouteNetlinkMessage::GetLink(ask), 0)? {
-            Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
-            _ => Err(io::Error::other(
-                "the kernel answered a link request with something else",
-            )),
-        }
+        let answers = self.request(RouteNetlinkMessage::GetLink(ask), 0)?;
+        let link = answers.into_iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => Some(link),
+            _ => None,
+        });
+        link.ok_or_else(|| {
+            io::Error::other("the kernel answered a link request with something else")
+        })
     }
 
-    /// Sends one request and reads until its acknowledgement; returns the answer before it, if any.
-    fn request(
+    /// Sends one request and reads until it is acknowledged or, with `NLM_F_DUMP`, the list is
+    /// complete; returns the answers before that.
+    pub(crate) fn request(
         &mut self,
         message: RouteNetlinkMessage,
         flags: u16,
-    ) -> io::Result<Option<RouteNetlinkMessage>> {
+    ) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.sequence += 1;
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
@@ -257,27 +261,23 @@ impl Netlink {
         packet.finalize();
         let mut bytes = vec![0; packet.buffer_len()];
         packet.serialize(&mut bytes);
-        rustix::net::send(&self.fd, &bytes, rustix::net::SendFlags::empty())?;
+        rustix::net::send(&self.fd, &bytes, SendFlags::empty())?;
         let mut buffer = vec![0; RECEIVE_BYTES];
-        let mut answer = None;
+        let mut answers = Vec::new();
         loop {
-            let (read, _) =
-                rustix::net::recv(&self.fd, &mut buffer, rustix::net::RecvFlags::empty())?;
+            let (read, _) = rustix::net::recv(&self.fd, &mut buffer, RecvFlags::empty())?;
             let mut rest = &buffer[..read];
             while rest.len() >= HEADER_BYTES {
                 let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
                     .map_err(|e| io::Error::other(format!("unreadable netlink answer: {e}")))?;
                 let length = usize::try_from(reply.header.length).unwrap_or(usize::MAX);
-                let ours = reply.header.sequence_number == self.sequence;
-                match reply.payload {
-                    NetlinkPayload::Error(e) if ours => {
-                        return match e.code {
-                            None => Ok(answer),
-                            Some(_) => Err(e.to_io()),
-                        };
+                if reply.header.sequence_number == self.sequence {
+                    match reply.payload {
+                        NetlinkPayload::Error(e) if e.code.is_some() => return Err(e.to_io()),
+                        NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(answers),
+                        NetlinkPayload::InnerMessage(inner) => answers.push(inner),
+                        _ => {}
                     }
-                    NetlinkPayload::InnerMessage(inner) if ours => answer = Some(inner),
-                    _ => {}
                 }
                 let step = length.next_multiple_of(4).clamp(HEADER_BYTES, rest.len());
                 rest = &rest[step..];
@@ -293,7 +293,8 @@ fn family(address: IpAddr) -> AddressFamily {
     }
 }
 
-/// One link answer with all its attributes is about 2 KiB.
+/// One link answer with all its attributes is about 2 KiB, pieces of a list at most 32 KiB
+/// (net/netlink/af_netlink.c, netlink_dump).
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// struct nlmsghdr.
 const HEADER_BYTES: usize = 16;
