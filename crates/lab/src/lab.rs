@@ -577,6 +577,15 @@ impl Host {
         &self.congestion_control
     }
 
+    /// Congestion control of sockets that do not ask for one, where the kernel would not make it the
+    /// host's own; `None` where it did.
+    pub fn other_congestion_control(&self) -> Option<String> {
+        let file = "/proc/sys/net/ipv4/tcp_congestion_control";
+        let used = self.run(|| std::fs::read_to_string(file)).ok()?.ok()?;
+        let used = used.trim();
+        (used != self.congestion_control).then(|| used.to_owned())
+    }
+
     /// Runs `work` on a thread of its own inside the host and waits for it.
     ///
     /// # Errors

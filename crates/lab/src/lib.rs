@@ -8,6 +8,7 @@
 mod certificate;
 mod engine;
 mod forward;
+mod frames;
 mod lab;
 pub mod log;
 mod middlebox;

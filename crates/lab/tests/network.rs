@@ -75,6 +75,15 @@ fn carry(from: &Host, to: &Host, address: IpAddr, bytes: &[u8]) -> Vec<u8> {
     })
 }
 
+/// `n` bytes arrive unchanged over IPv4 and over IPv6.
+fn carry_by_both_protocols(lab: &Lab, n: usize) {
+    let bytes = noise(n);
+    let (near, far) = (lab.near(), lab.far());
+    for address in [IpAddr::V4(far.address()), IpAddr::V6(far.address6())] {
+        assert!(carry(near, far, address, &bytes) == bytes, "{address}");
+    }
+}
+
 fn noise(n: usize) -> Vec<u8> {
     let mut rng = units::Rng::new(7);
     (0..n / 8 + 1)
@@ -242,16 +251,7 @@ fn routers_answer_pings_and_traceroute_and_forward_both_protocols() {
     );
     let expired = output(lab.near(), "ping", &["-c", "1", "-W", "5", "-t", "1", &far]);
     assert!(expired.contains("Time to live exceeded"), "{expired}");
-    let bytes = noise(4 << 20);
-    for address in [
-        IpAddr::V4(lab.far().address()),
-        IpAddr::V6(lab.far().address6()),
-    ] {
-        assert!(
-            carry(lab.near(), lab.far(), address, &bytes) == bytes,
-            "{address}"
-        );
-    }
+    carry_by_both_protocols(&lab, 4 << 20);
 }
 
 #[test]
@@ -275,16 +275,7 @@ fn a_router_says_that_a_packet_is_too_big_and_tcp_finds_its_size() {
         big.contains("mtu = 1400") || big.contains("mtu=1400"),
         "{big}"
     );
-    let bytes = noise(1 << 20);
-    for address in [
-        IpAddr::V4(lab.far().address()),
-        IpAddr::V6(lab.far().address6()),
-    ] {
-        assert!(
-            carry(lab.near(), lab.far(), address, &bytes) == bytes,
-            "{address}"
-        );
-    }
+    carry_by_both_protocols(&lab, 1 << 20);
 }
 
 #[test]

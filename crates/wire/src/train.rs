@@ -298,6 +298,18 @@ impl SuperFrame {
         self.l4 as usize
     }
 
+    /// The ECN bits in `bytes`, the frame's: 0 not ECN-capable, 1 and 2 capable, 3 congestion
+    /// experienced (RFC 3168 section 5); 0 without IP.
+    pub fn ecn(&self, bytes: &[u8]) -> u8 {
+        let ip = bytes.get(self.network_offset()..).unwrap_or_default();
+        let shift = match self.network {
+            Network::Ipv4 => 0,
+            Network::Ipv6 => 4,
+            Network::Other => return 0,
+        };
+        u8::try_from((u16_at(ip, 0) >> shift) & 3).unwrap_or(0)
+    }
+
     /// Sets Congestion Experienced in `bytes`, the frame or the headers of a piece of it, where
     /// the sender declared itself ECN-capable (RFC 3168 section 5). False when it did not, and the
     /// link should drop instead.
