@@ -65,6 +65,12 @@ pub(super) fn command(args: &ShellArgs) -> Verdict {
     }
     if !args.quiet {
         context::note(introduce(args, &lab, &path));
+        if let Some(used) = lab.near().other_congestion_control() {
+            context::note(format!(
+                "lab: programs here use {used} unless they ask for another: this machine lets \
+                 namespaces default to no other than net.ipv4.tcp_allowed_congestion_control names"
+            ));
+        }
     }
     let gateway = outside.as_ref().map(Outside::gateway);
     let ended = run(&lab, args, gateway, &interrupts);
