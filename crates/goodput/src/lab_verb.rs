@@ -3,6 +3,7 @@
 mod args;
 mod build;
 mod change;
+mod check;
 mod daemon;
 mod log;
 mod nearest;
@@ -18,6 +19,7 @@ use crate::failure::Verdict;
 
 use self::args::LabVerb;
 pub(crate) use self::args::{LAB_EXAMPLES, LabArgs};
+pub(crate) use self::check::perform as check;
 
 /// Runs one of the lab's verbs.
 pub(crate) fn command(args: &LabArgs) -> Verdict {
@@ -37,6 +39,7 @@ pub(crate) fn command(args: &LabArgs) -> Verdict {
         LabVerb::Rules(args) => remote::rules(args),
         LabVerb::Down(args) => remote::down(args),
         LabVerb::Log(args) => log::command(args),
+        LabVerb::Check(args) => check::command(args),
         LabVerb::Daemon(args) => daemon::command(args),
     }
 }

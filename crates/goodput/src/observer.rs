@@ -105,7 +105,20 @@ fn start(program: &mut Command) -> std::io::Result<Child> {
 }
 
 /// A child that is ended when it goes out of scope.
-struct Ended(Child);
+#[derive(Debug)]
+pub(crate) struct Ended(Child);
+
+impl Ended {
+    /// Starts a program that nobody talks to.
+    pub(crate) fn start(program: &mut Command) -> std::io::Result<Self> {
+        start(program).map(Self)
+    }
+
+    /// Waits for its own end.
+    pub(crate) fn wait(&mut self) -> std::io::Result<()> {
+        self.0.wait().map(drop)
+    }
+}
 
 impl Drop for Ended {
     fn drop(&mut self) {

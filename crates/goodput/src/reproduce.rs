@@ -7,6 +7,7 @@ use crate::cli::{DoctorArgs, MeasureArgs, ReproduceArgs};
 use crate::context::{self, Context};
 use crate::doctor::{self, Plan};
 use crate::failure::{self, Failure, Verdict};
+use crate::lab_verb::{self, LabArgs};
 use crate::record;
 
 /// Shows the board or a row, or runs a row.
@@ -39,7 +40,7 @@ pub(crate) fn command(args: &ReproduceArgs, context: &Context) -> Verdict {
                 row.id
             )));
         }
-        let mut runner = Doctors {
+        let mut runner = Steps {
             args,
             context,
             folders: Vec::new(),
@@ -84,18 +85,25 @@ fn print_json(value: &Value) -> Result<(), Failure> {
 }
 
 /// Runs steps as if their commands had been typed.
-struct Doctors<'a> {
+struct Steps<'a> {
     args: &'a ReproduceArgs,
     context: &'a Context,
     folders: Vec<String>,
 }
 
-impl Runner for Doctors<'_> {
+impl Runner for Steps<'_> {
     fn run(&mut self, step: &board::RunStep) -> Result<Value, String> {
         if self.context.interrupted().is_some() {
             return Err("not run: stopped by the user".to_owned());
         }
         context::note(format_args!("{}: {}", step.name, step.command()));
+        if step.verb == "lab" {
+            let args: LabArgs = parse(&step.args)?;
+            let done = lab_verb::check(&args, &self.args.runs, &self.context.stop);
+            let (found, folder) = done.map_err(|f| f.to_string())?;
+            self.folders.push(folder.display().to_string());
+            return Ok(found);
+        }
         let (fix, mut transfer) = match step.verb.as_str() {
             "doctor" => {
                 let args: DoctorArgs = parse(&step.args)?;

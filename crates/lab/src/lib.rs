@@ -16,6 +16,7 @@ mod node;
 pub mod path;
 mod probe;
 mod rate;
+pub mod rehearsal;
 mod store;
 #[doc(hidden)]
 pub mod testing;

@@ -38,6 +38,9 @@ pub(crate) enum LabVerb {
     /// Sum up or convert a log of what became of each frame
     #[command(after_help = LOG_EXAMPLES)]
     Log(LogArgs),
+    /// Fill a network and hold the lab's account of each frame against captures at its hosts
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
     /// What `up` starts
     #[command(hide = true)]
     Daemon(DaemonArgs),
@@ -188,6 +191,55 @@ pub(crate) struct LogArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Path file, or name of a built-in path
+    pub(crate) path: String,
+    /// Who sends to whom: all, ring (each to the next), into:HOST, or FROM:TO
+    #[arg(long, value_name = "PATTERN", default_value = "all")]
+    pub(crate) traffic: String,
+    /// With what: datagrams, or iperf3 (TCP)
+    #[arg(long, value_name = "TOOL", default_value = "datagrams")]
+    pub(crate) with: ToolArg,
+    /// What each host sends, all destinations together
+    #[arg(long, value_name = "RATE", default_value = "20Mb/s")]
+    pub(crate) rate: Rate,
+    /// Datagrams in a row to one destination
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) burst: u32,
+    /// Payload of each datagram [default: what the MTU takes]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) payload: Option<Bytes>,
+    /// How long
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub(crate) time: Duration,
+    /// A rule that a switch or router has for the middle third of the time, as in a path file
+    #[arg(long, value_name = "NODE=RULE")]
+    pub(crate) rule: Option<String>,
+    /// Make no captures and no log: for networks and times too large for them
+    #[arg(long)]
+    pub(crate) no_captures: bool,
+    /// Fill every port to its rate in virtual time, without kernels
+    #[arg(long = "virtual", conflicts_with_all = ["no_captures", "with", "traffic", "burst", "payload", "rate", "rule"])]
+    pub(crate) in_virtual_time: bool,
+    /// Where the run folder is made
+    #[arg(long, value_name = "DIR", env = "GOODPUT_RUNS", default_value = "runs")]
+    pub(crate) runs: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Who makes a check's traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ToolArg {
+    /// Our own, paced and in bursts
+    Datagrams,
+    /// TCP connections, each of a set number of bytes
+    Iperf3,
+}
+
+#[derive(Clone, Debug, Args)]
 pub(crate) struct DaemonArgs {
     /// Path file or built-in path
     pub(crate) path: String,
@@ -263,3 +315,12 @@ Examples:
   goodput lab log frames.gplog --csv queue.csv --link wan:forward
   goodput lab log frames.gplog --pcapng frames.pcapng
 What the columns mean: docs/lab-log.md.";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  goodput lab check master-1-five-ports               all to all, each frame accounted for
+  goodput lab check two-into-one --traffic into:receiver --rate 40Mb/s --burst 400
+  goodput lab check master-1-five-ports --rule 'master=dst_port = 5212, drop = true'
+  goodput lab check master-1-five-ports --virtual     what its ports carry in virtual time
+Hosts send without segmentation off-loads, so that a frame is a frame. dumpcap captures at each
+host and tshark reads (Debian: apt-get install tshark). Exit code 1: the accounts differ.";

@@ -438,6 +438,75 @@ fn two_labs_at_once_are_told_apart_by_name() {
 }
 
 #[test]
+fn captures_and_log_are_one_account_frame_by_frame() {
+    let _alone = lab_alone();
+    let scratch = scratch();
+    let args = [
+        "check",
+        "master-1-lfn-400ms",
+        "--traffic",
+        "near:far",
+        "--rate",
+        "1Mb/s",
+        "--time",
+        "1s",
+        "--json",
+    ];
+    let found = lab(&scratch, &args).succeeds().json();
+    assert_eq!(found["account"]["agree"], true, "{found}");
+    // 84 datagrams of 1500 bytes in a second at 1 Mb/s, of which the switch drops every tenth.
+    let filtered = found["drops_by_cause"]["filtered"].as_u64();
+    assert_eq!(filtered, Some(8), "{found}");
+    assert_eq!(found["account"]["captured_missing"], 8);
+    assert_eq!(found["kernel"]["agrees"], true);
+    let complete = &found["traffic"];
+    assert_eq!(complete["sent_bytes"], 84 * 1472);
+    assert_eq!(complete["received_bytes"], 76 * 1472);
+}
+
+#[test]
+fn a_network_that_makes_frames_has_no_such_account() {
+    let _alone = lab_alone();
+    let scratch = scratch();
+    let args = [
+        "check",
+        "duplicates",
+        "--traffic",
+        "near:far",
+        "--rate",
+        "10Mb/s",
+        "--time",
+        "1s",
+        "--json",
+    ];
+    let found = lab(&scratch, &args).fails_with(1, &[]).json();
+    assert!(
+        found["account"]["captured_surplus"].as_u64() > Some(0),
+        "{found}"
+    );
+    assert_eq!(found["holds"], false);
+}
+
+#[test]
+fn traffic_to_nobody_is_refused() {
+    let scratch = scratch();
+    for (traffic, says) in [
+        (
+            "into:receivr",
+            "there is no host 'receivr'; did you mean 'receiver'?",
+        ),
+        ("one:one", "a host cannot send to itself"),
+        (
+            "some",
+            "--traffic some: wants all, ring, into:HOST or FROM:TO",
+        ),
+    ] {
+        let args = ["check", "two-into-one", "--traffic", traffic];
+        lab(&scratch, &args).fails_with(2, &[says]);
+    }
+}
+
+#[test]
 fn a_lab_that_was_killed_is_swept() {
     let _alone = lab_alone();
     let scratch = scratch();

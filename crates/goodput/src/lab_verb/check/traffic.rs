@@ -1,0 +1,249 @@
+//! Traffic for a check: datagrams of our own, paced and in bursts, or TCP by iperf3.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use lab::{Host, Lab};
+use measure::Stop;
+use serde::Serialize;
+use units::{Bytes, Rate};
+
+/// Who sends to whom, as host numbers.
+pub(super) type Pair = (usize, usize);
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) pairs: Vec<Pair>,
+    /// Of each host that sends, network layer bytes.
+    pub(super) rate: Rate,
+    /// Frames in a row to one destination.
+    pub(super) burst: u32,
+    /// Of each datagram.
+    pub(super) payload: Bytes,
+    pub(super) time: Duration,
+}
+
+/// What became of what one host sent to another, as the programs at both ends have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Flow {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) sent_bytes: u64,
+    pub(super) received_bytes: u64,
+}
+
+/// Sends datagrams; all hosts begin together.
+pub(super) fn datagrams(lab: &Lab, plan: &Plan, stop: &Stop) -> anyhow::Result<Vec<Flow>> {
+    let hosts = lab.hosts();
+    let over = AtomicBool::new(false);
+    let begin = Instant::now() + HEAD_START;
+    thread::scope(|scope| {
+        let receivers: Vec<_> = (0..hosts.len())
+            .map(|to| {
+                let over = &over;
+                scope.spawn(move || hosts[to].run(|| receive(&hosts[to], over)))
+            })
+            .collect();
+        let senders: Vec<_> = (0..hosts.len())
+            .map(|from| {
+                scope.spawn(move || hosts[from].run(|| send(hosts, from, plan, begin, stop)))
+            })
+            .collect();
+        let sent: Vec<_> = senders.into_iter().map(|s| s.join()).collect();
+        thread::sleep(TAIL);
+        over.store(true, Ordering::Relaxed);
+        let mut flows = Vec::new();
+        let mut came = Vec::new();
+        for receiver in receivers {
+            came.push(
+                receiver
+                    .join()
+                    .map_err(|_| anyhow::anyhow!("a receiver panicked"))???,
+            );
+        }
+        for (from, sent) in sent.into_iter().enumerate() {
+            let sent: BTreeMap<usize, u64> =
+                sent.map_err(|_| anyhow::anyhow!("a sender panicked"))???;
+            for (to, sent_bytes) in sent {
+                let received_bytes = came[to].get(&hosts[from].address()).copied();
+                flows.push(Flow {
+                    from: hosts[from].name().to_owned(),
+                    to: hosts[to].name().to_owned(),
+                    sent_bytes,
+                    received_bytes: received_bytes.unwrap_or(0),
+                });
+            }
+        }
+        Ok(flows)
+    })
+}
+
+/// Payload bytes sent to each host.
+fn send(
+    hosts: &[Host],
+    from: usize,
+    plan: &Plan,
+    begin: Instant,
+    stop: &Stop,
+) -> anyhow::Result<BTreeMap<usize, u64>> {
+    let to: Vec<usize> = plan
+        .pairs
+        .iter()
+        .filter(|p| p.0 == from)
+        .map(|p| p.1)
+        .collect();
+    let mut sent = BTreeMap::new();
+    if to.is_empty() {
+        return Ok(sent);
+    }
+    // Bound to no destination, datagrams have no identification; connected ones count theirs.
+    let mut sockets = Vec::new();
+    for &to in &to {
+        let socket = UdpSocket::bind((hosts[from].address(), 0))?;
+        socket.connect((hosts[to].address(), PORT))?;
+        sockets.push((to, socket));
+    }
+    let payload = vec![0; usize::try_from(plan.payload.as_u64())?];
+    let bits = 8 * (plan.payload.as_u64() + HEADER_BYTES) * u64::from(plan.burst);
+    let period_ns = u128::from(bits) * 1_000_000_000 / u128::from(plan.rate.as_bits_per_second());
+    let period = Duration::from_nanos(u64::try_from(period_ns)?);
+    let mut due = begin;
+    for (to, socket) in sockets.iter().cycle() {
+        if due >= begin + plan.time || stop.is_stopped() {
+            break;
+        }
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        for _ in 0..plan.burst {
+            // The socket waits for room; a queue without any (a network that is down) says so.
+            match socket.send(&payload) {
+                Ok(bytes) => *sent.entry(*to).or_insert(0) += bytes as u64,
+                Err(e) if is_passing(&e) => {}
+                Err(e) => return Err(e).context("sending a datagram"),
+            }
+        }
+        due += period;
+    }
+    Ok(sent)
+}
+
+/// ICMP that came back for an earlier datagram, or a queue that was full.
+fn is_passing(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    matches!(
+        e.kind(),
+        Kind::ConnectionRefused
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::WouldBlock
+    ) || e.raw_os_error() == Some(ENOBUFS)
+}
+
+/// Payload bytes that came, by sender.
+fn receive(host: &Host, over: &AtomicBool) -> anyhow::Result<BTreeMap<Ipv4Addr, u64>> {
+    let socket = UdpSocket::bind((host.address(), PORT))?;
+    let _ = sys::tcp::set_receive_buffer(socket.as_fd(), Bytes::new(4 << 20));
+    socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+    let mut buffer = vec![0; 65_536];
+    let mut came = BTreeMap::new();
+    while !over.load(Ordering::Relaxed) {
+        match socket.recv_from(&mut buffer) {
+            Ok((bytes, std::net::SocketAddr::V4(from))) => {
+                *came.entry(*from.ip()).or_insert(0) += bytes as u64;
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(came)
+}
+
+/// One iperf3 connection for each pair, each of so many bytes at so much a second.
+pub(super) fn iperf3(lab: &Lab, plan: &Plan, stop: &Stop) -> anyhow::Result<Vec<Flow>> {
+    let hosts = lab.hosts();
+    thread::scope(|scope| {
+        let runs: Vec<_> = plan
+            .pairs
+            .iter()
+            .map(|&(from, to)| {
+                let flows = plan.pairs.iter().filter(|p| p.0 == from).count() as u64;
+                let rate = plan.rate.as_bits_per_second() / flows.max(1);
+                let bytes = rate / 8 * plan.time.as_secs().max(1);
+                scope.spawn(move || one_iperf3(&hosts[from], &hosts[to], from, rate, bytes, stop))
+            })
+            .collect();
+        runs.into_iter()
+            .map(|r| {
+                r.join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked")))
+            })
+            .collect()
+    })
+}
+
+fn one_iperf3(
+    from: &Host,
+    to: &Host,
+    number: usize,
+    rate: u64,
+    bytes: u64,
+    stop: &Stop,
+) -> anyhow::Result<Flow> {
+    let port = (IPERF3_PORT + number).to_string();
+    let mut server = quiet(to.program("iperf3")?);
+    let mut server = crate::observer::Ended::start(server.args(["-s", "-1", "-p", &port]))
+        .context("iperf3 cannot be started; install it (Debian: apt-get install iperf3)")?;
+    let address = to.address().to_string();
+    let (rate, count) = (rate.to_string(), bytes.to_string());
+    for _ in 0..TRIES {
+        if stop.is_stopped() {
+            break;
+        }
+        thread::sleep(PAUSE);
+        // Its receiver does not count what is under way at the end: small blocks keep that small.
+        let args = [
+            "-c", &address, "-p", &port, "-J", "-n", &count, "-b", &rate, "-l", "8K",
+        ];
+        let output = from.program("iperf3")?.args(args).output()?;
+        if !output.status.success() {
+            continue;
+        }
+        server.wait()?;
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let number = |at: &str| report.pointer(at).and_then(serde_json::Value::as_u64);
+        return Ok(Flow {
+            from: from.name().to_owned(),
+            to: to.name().to_owned(),
+            sent_bytes: number("/end/sum_sent/bytes").context("iperf3 says no bytes sent")?,
+            received_bytes: number("/end/sum_received/bytes").context("nor received")?,
+        });
+    }
+    anyhow::bail!("iperf3 from {} to {} failed", from.name(), to.name())
+}
+
+fn quiet(mut program: Command) -> Command {
+    program
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    program
+}
+
+/// Until all hosts are ready to send.
+const HEAD_START: Duration = Duration::from_millis(300);
+/// For the receivers to empty their sockets.
+const TAIL: Duration = Duration::from_millis(500);
+const PORT: u16 = 5212;
+const IPERF3_PORT: usize = 5300;
+/// IPv4 and UDP.
+pub(super) const HEADER_BYTES: u64 = 28;
+const ENOBUFS: i32 = 105;
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(250);
