@@ -47,6 +47,7 @@ mod predict;
 mod remedy;
 mod rules;
 mod shares;
+pub mod sweep;
 mod text;
 
 pub use diagnose::diagnose;

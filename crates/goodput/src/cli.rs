@@ -104,6 +104,25 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
+    /// Vary a setting over many short transfers: write-size, socket-buffer, send-buffer,
+    /// receive-buffer, streams or pacing, alone, as =FROM..TO, =FROM..TO/STEPS an octave or
+    /// =VALUE,VALUE. Twice for two at once
+    #[arg(long, value_name = "SETTING")]
+    pub(crate) sweep: Vec<String>,
+    /// Time that a sweep may take
+    #[arg(long, value_name = "TIME", default_value = "3min", requires = "sweep")]
+    pub(crate) budget: Duration,
+    /// Half of the 95 % confidence interval that a sweep's points are repeated for, per cent
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 3.0,
+        requires = "sweep"
+    )]
+    pub(crate) precision: f64,
+    /// Seed of the order in which a sweep measures
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "sweep")]
+    pub(crate) seed: u64,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -175,7 +194,9 @@ Nothing on a real host is changed; inside the lab the remedy is applied and meas
 const MEASURE_EXAMPLES: &str = "\
 Examples:
   goodput measure dtn.example.org --streams 4 --duration 30s
-  goodput measure lab:columbia-untuned --direction down --json";
+  goodput measure lab:columbia-untuned --direction down --json
+  goodput measure dtn.example.org --sweep write-size --sweep streams=1,4
+  goodput measure lab:healthy-1g-20ms --sweep socket-buffer=64KiB..8MiB/4 --budget 5min";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:

@@ -301,7 +301,7 @@ impl Doctor<'_> {
 }
 
 /// What to measure: what was typed, else what the path file says, else ten seconds of one stream.
-fn config(args: &TransferArgs, target: &Target) -> Result<Config, Failure> {
+pub(crate) fn config(args: &TransferArgs, target: &Target) -> Result<Config, Failure> {
     let direction = match args.direction {
         DirectionArg::Up => Direction::Up,
         DirectionArg::Down => Direction::Down,

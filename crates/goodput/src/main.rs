@@ -12,6 +12,7 @@ mod report_cmd;
 mod reproduce;
 mod serve;
 mod session;
+mod sweep;
 mod target;
 
 use std::io;
@@ -46,6 +47,9 @@ fn run(cli: &Cli) -> Verdict {
                 fix: !args.no_fix,
             };
             doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
+        }
+        Verb::Measure(args) if !args.sweep.is_empty() => {
+            sweep::command(args, &start(needs_lab(args.transfer.target.as_deref()))?)
         }
         Verb::Measure(args) => {
             let plan = Plan {

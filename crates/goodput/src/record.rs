@@ -197,7 +197,8 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
     }
 }
 
-fn certificate(c: &Certificate) -> model::Certificate {
+/// A certificate as run.json has it.
+pub(crate) fn certificate(c: &Certificate) -> model::Certificate {
     let sum = |field: fn(&DirectionCounts) -> u64| field(&c.forward) + field(&c.backward);
     model::Certificate {
         trusted: c.trusted(),

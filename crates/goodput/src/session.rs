@@ -104,7 +104,9 @@ impl Site {
         let made = match self {
             Self::Lab { lab, .. } => {
                 let phase = lab.begin_phase()?;
-                let transfer = in_lab(lab, config, &before, stop, &mut progress);
+                let transfer = in_lab(lab, stop, |client| {
+                    transfer(client, config, &before, stop, &mut progress)
+                });
                 judged(transfer, phase.finish(), stop)
             }
             Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
@@ -184,14 +186,12 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Runs both ends inside the lab, each on threads of its own host.
-fn in_lab(
+/// Runs both ends inside the lab, each on threads of its own host: `work` at the near one.
+pub(crate) fn in_lab<T: Send>(
     lab: &Lab,
-    config: &Config,
-    before: &Before,
     stop: &Stop,
-    progress: &mut (dyn FnMut(Progress) + Send),
-) -> Result<Transfer, Failure> {
+    work: impl FnOnce(Client) -> Result<T, MeasureError> + Send,
+) -> Result<T, Failure> {
     let address = SocketAddr::from((lab.far().address(), measure::DEFAULT_PORT));
     let serving = Stop::new();
     thread::scope(|scope| {
@@ -215,12 +215,9 @@ fn in_lab(
         match bound.recv() {
             Ok(Ok(())) => lab
                 .near()
-                .run(|| {
-                    let client = Client::connect_addr_until(address, CONNECT_TIMEOUT, stop)?;
-                    transfer(client, config, before, stop, progress)
-                })
+                .run(|| work(Client::connect_addr_until(address, CONNECT_TIMEOUT, stop)?))
                 .map_err(Failure::from)
-                .and_then(|r: Result<Transfer, MeasureError>| r.map_err(Failure::from)),
+                .and_then(|r: Result<T, MeasureError>| r.map_err(Failure::from)),
             Ok(Err(e)) => Err(e.into()),
             // The thread is gone without a word: it could not enter the host.
             Err(_) => {
@@ -342,7 +339,7 @@ pub(crate) fn path_mtu(near: &HostFacts, far: &HostFacts) -> Option<u32> {
 }
 
 /// CPUs that an end's data threads used, 1 being one CPU throughout.
-fn cpu_share(end: &EndResult) -> Option<f64> {
+pub(crate) fn cpu_share(end: &EndResult) -> Option<f64> {
     let wall = end.duration.as_s_f64();
     (wall > 0.0).then(|| end.cpu.as_s_f64() / wall)
 }
@@ -376,4 +373,4 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 }
 
 /// A far host that does not answer within this is down or behind a firewall.
-const CONNECT_TIMEOUT: Duration = Duration::from_s(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_s(10);

@@ -31,6 +31,8 @@ pub struct Config {
     pub congestion: Option<String>,
     /// Bytes of one write and one read, 1 B to 16 MiB and at most 256 MiB over all streams.
     pub block_bytes: u32,
+    /// Bytes of one read, where that is to be another size; the same limits.
+    pub read_bytes: Option<u32>,
     /// SO_SNDBUF of the sender; autotuned if none is given.
     pub send_buffer: Option<Bytes>,
     /// SO_RCVBUF of the receiver; autotuned if none is given.
@@ -56,6 +58,7 @@ impl Default for Config {
             ramp: Duration::from_s(2),
             congestion: None,
             block_bytes: 128 * 1024,
+            read_bytes: None,
             send_buffer: None,
             receive_buffer: None,
             max_pacing: None,
@@ -79,7 +82,8 @@ impl Config {
     }
 
     fn problem(&self) -> Option<String> {
-        let total = u64::from(self.block_bytes) * u64::from(self.streams);
+        let larger = self.block_bytes.max(self.read_bytes.unwrap_or(0));
+        let total = u64::from(larger) * u64::from(self.streams);
         if self.streams == 0 || self.streams > STREAMS_MAX {
             return Some(format!(
                 "{} streams asked for; 1 to {STREAMS_MAX} work",
@@ -98,8 +102,9 @@ impl Config {
                 "a ramp of {ramp} leaves nothing of {duration}; shorten the ramp"
             ));
         }
-        if self.block_bytes == 0 || self.block_bytes > BLOCK_BYTES_MAX {
-            let asked = Bytes::new(self.block_bytes.into());
+        let blocks = std::iter::once(self.block_bytes).chain(self.read_bytes);
+        if let Some(bytes) = blocks.into_iter().find(|&b| b == 0 || b > BLOCK_BYTES_MAX) {
+            let asked = Bytes::new(bytes.into());
             return Some(format!("a block of {asked}; 1 B to 16 MiB work"));
         }
         if total > BLOCKS_BYTES_MAX {
@@ -149,6 +154,9 @@ pub struct Spec {
     pub congestion: Option<String>,
     /// [`Config::block_bytes`].
     pub block_bytes: u32,
+    /// [`Config::read_bytes`]; ends before it was there read in blocks of the writes.
+    #[serde(default)]
+    pub read_bytes: Option<u32>,
     /// [`Config::send_buffer`].
     pub send_buffer_bytes: Option<u64>,
     /// [`Config::receive_buffer`].
@@ -170,6 +178,7 @@ impl From<&Config> for Spec {
             ramp_ns: config.ramp.as_ns(),
             congestion: config.congestion.clone(),
             block_bytes: config.block_bytes,
+            read_bytes: config.read_bytes,
             send_buffer_bytes: config.send_buffer.map(Bytes::as_u64),
             receive_buffer_bytes: config.receive_buffer.map(Bytes::as_u64),
             max_pacing_bits_per_second: config.max_pacing.map(Rate::as_bits_per_second),
@@ -188,6 +197,7 @@ impl From<&Spec> for Config {
             ramp: Duration::from_ns(spec.ramp_ns),
             congestion: spec.congestion.clone(),
             block_bytes: spec.block_bytes,
+            read_bytes: spec.read_bytes,
             send_buffer: spec.send_buffer_bytes.map(Bytes::new),
             receive_buffer: spec.receive_buffer_bytes.map(Bytes::new),
             max_pacing: spec

@@ -189,7 +189,11 @@ impl Engine {
     }
 
     fn spawn(&mut self, config: &Config) -> io::Result<()> {
-        let block_bytes = usize::try_from(config.block_bytes).unwrap_or(usize::MAX);
+        let bytes = match self.role {
+            Role::Sender => config.block_bytes,
+            Role::Receiver => config.read_bytes.unwrap_or(config.block_bytes),
+        };
+        let block_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let block: Arc<[u8]> = match self.role {
             Role::Sender => payload(block_bytes).into(),
             Role::Receiver => Arc::default(),

@@ -13,8 +13,10 @@ mod hero;
 mod path;
 mod phases;
 pub mod queue;
+mod sweep;
 
 pub use compare::render_comparison;
+pub use sweep::setting as sweep_setting;
 
 use crate::model::{FindingRecord, Run, SampleRecord};
 use crate::svg;
@@ -30,6 +32,7 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     let mut out = open_page(&title);
     hero::verdict(&mut out, run);
     hero::numbers(&mut out, run);
+    sweep::section(&mut out, run);
     path::section(&mut out, run);
     findings::remedies(&mut out, run, findings);
     phases::section(&mut out, run, samples);

@@ -22,4 +22,4 @@ pub mod terminal;
 mod text;
 
 pub use folder::{FolderError, LoadedRun, RunFolder};
-pub use html::{render, render_comparison};
+pub use html::{render, render_comparison, sweep_setting as setting};

@@ -37,6 +37,9 @@ pub struct Run {
     pub path: Option<PathFacts>,
     /// Measurements in the order they were made: before, after.
     pub phases: Vec<Phase>,
+    /// A sweep's points and curves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<Sweep>,
     /// What all of it means.
     pub verdict: Option<Verdict>,
     /// Why a run failed.
@@ -262,6 +265,91 @@ pub struct RateError {
     pub p99_ppm: u64,
     /// Largest.
     pub max_ppm: u64,
+}
+
+/// Many short transfers with one or two settings varied.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sweep {
+    /// What was varied: along the curves first, then from curve to curve.
+    pub axes: Vec<SweepAxis>,
+    /// Every combination of settings.
+    pub points: Vec<SweepPoint>,
+    /// One for each setting of the second axis, or one.
+    pub curves: Vec<SweepCurve>,
+    /// Rounds that were begun; each measures points in a random order of its own.
+    pub rounds: u32,
+    /// Seed of the orders.
+    pub seed: u64,
+    /// What the confidence intervals were to be, half of them as a share of the mean.
+    pub precision: f64,
+    /// How far whole rounds differ, the highest over the lowest less 1: the machine's drift.
+    pub drift: f64,
+    /// True when the time was over before every point was known to that precision.
+    pub out_of_time: bool,
+    /// Time that each transfer was measured, after its ramp.
+    pub measured_ns: u64,
+    /// Ramp of each transfer.
+    pub ramp_ns: u64,
+    /// Idle round trip at the beginning.
+    pub rtt_idle_ns: u64,
+    /// Direction, as in a phase.
+    pub direction: String,
+    /// The lab's own accuracy over the whole sweep.
+    pub certificate: Option<Certificate>,
+}
+
+/// What is varied.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepAxis {
+    /// `write-size`, `socket-buffer`, `streams`, ...
+    pub name: String,
+    /// `bytes`, `bits_per_second` or empty for a count.
+    pub unit: String,
+    /// The settings, rising.
+    pub values: Vec<u64>,
+}
+
+/// One combination of settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepPoint {
+    /// One for each axis, in its unit.
+    pub settings: Vec<u64>,
+    /// Goodput of each transfer, in the order they were made.
+    pub each_bits_per_second: Vec<u64>,
+    /// Round in which each was made, from 1.
+    pub each_round: Vec<u32>,
+    /// Their median.
+    pub goodput_bits_per_second: u64,
+    /// Half of the 95 % confidence interval of the mean, as a share of it (Student's t); absent
+    /// below two transfers.
+    pub error: Option<f64>,
+    /// It falls out of its neighbours.
+    pub anomaly: bool,
+    /// CPUs that the sender's data threads used, median; 1 is one CPU throughout.
+    pub cpu_sender: f64,
+    /// The receiver's.
+    pub cpu_receiver: f64,
+}
+
+/// What one curve says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepCurve {
+    /// Setting of the second axis.
+    pub second: Option<u64>,
+    /// `knee`, `flat`, `rising` or `unknown`.
+    pub shape: String,
+    /// Where the measured line comes within 5 % of the plateau, in the first axis' unit.
+    pub knee: Option<u64>,
+    /// The first measured setting that is.
+    pub knee_measured: Option<u64>,
+    /// The plateau.
+    pub plateau_bits_per_second: Option<u64>,
+    /// In words.
+    pub sentence: String,
 }
 
 /// What the run means.

@@ -234,6 +234,41 @@ impl Chart {
         self
     }
 
+    /// A dot at a place of the chart, round however wide the page is; what to say when it is pointed at.
+    #[must_use]
+    pub fn dot(mut self, class: &str, title: &str, x: f64, y: f64) -> Self {
+        put!(
+            self.labels,
+            "<circle class=\"dot {class}\" cx=\"{}%\" cy=\"{}\" r=\"3\"><title>{}</title></circle>\n",
+            self.percent_at(x),
+            num(self.y_at(y)),
+            escape(title)
+        );
+        self
+    }
+
+    /// A dashed line from top to bottom at `x`, its label at the foot.
+    #[must_use]
+    pub fn vertical(mut self, class: &str, label: &str, x: f64) -> Self {
+        let at = self.percent_at(x);
+        let anchor = if self.x_at(x) > 0.9 * VIEW_WIDTH {
+            ("end", -4)
+        } else {
+            ("start", 4)
+        };
+        put!(
+            self.labels,
+            "<line class=\"vertical {class}\" x1=\"{at}%\" x2=\"{at}%\" y1=\"0\" y2=\"{h}\"/>\
+             <text class=\"vertical\" x=\"{at}%\" dx=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n",
+            anchor.1,
+            self.height_px - 6,
+            anchor.0,
+            escape(label),
+            h = self.height_px,
+        );
+        self
+    }
+
     /// A line of text at the left edge, its base `y_px` below the top edge.
     #[must_use]
     pub fn caption(mut self, y_px: u32, text: &str) -> Self {

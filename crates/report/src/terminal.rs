@@ -14,6 +14,7 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
         width: width.clamp(WIDTH_MIN, WIDTH_MAX),
     };
     page.verdict(run);
+    page.sweep(run);
     page.table(run);
     page.time_spent(run);
     page.findings(run, findings);
@@ -87,6 +88,57 @@ impl Page {
         row("sent again", "", &|p| {
             text::ratio(p.segments_retransmitted, p.segments_sent).map(text::percent)
         });
+    }
+
+    /// A sweep's curves in words, and its points: a line each, with a bar of the highest.
+    fn sweep(&mut self, run: &Run) {
+        let Some(sweep) = &run.sweep else { return };
+        let highest = sweep.points.iter().map(|p| p.goodput_bits_per_second).max();
+        self.out.push('\n');
+        let names: Vec<String> = sweep
+            .axes
+            .iter()
+            .map(|a| format!("{:>14}", text::plain(&a.name)))
+            .collect();
+        let head = format!("{}{:>14}{:>8}", names.concat(), "goodput", "± 95 %");
+        let head = self.ink(Ink::Dim, &head);
+        self.line(&head);
+        for point in sweep.points.iter().take(POINTS_MAX) {
+            let mut line = String::new();
+            for (axis, &value) in sweep.axes.iter().zip(&point.settings) {
+                put!(line, "{:>14}", crate::html::sweep_setting(axis, value));
+            }
+            let error = point.error.map_or_else(|| "–".to_owned(), text::percent);
+            let share =
+                text::ratio(point.goodput_bits_per_second, highest.unwrap_or(0)).unwrap_or(0.0);
+            let room = self.width.saturating_sub(line.len() + 14 + 8 + 4).min(40);
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a share of 40"
+            )]
+            let cells = (share.clamp(0.0, 1.0) * room as f64).round() as usize;
+            put!(
+                line,
+                "{:>14}{error:>8}  {}{}",
+                text::rate(point.goodput_bits_per_second),
+                "█".repeat(cells),
+                if point.anomaly {
+                    " ← out of its neighbours"
+                } else {
+                    ""
+                }
+            );
+            self.line(&line);
+        }
+        if sweep.points.len() > POINTS_MAX {
+            let more = text::plural((sweep.points.len() - POINTS_MAX) as u64, "more point");
+            self.wrapped("", &format!("{more} in the report"), Ink::Dim);
+        }
+        if let Some(certificate) = &sweep.certificate {
+            self.out.push('\n');
+            self.certificate(certificate);
+        }
     }
 
     /// A heading, one cell for each phase, a note; nothing when no cell has content.
@@ -363,6 +415,7 @@ const GLYPHS: [char; 4] = ['░', '█', '▓', '▒'];
 const BAR_CELLS: u32 = 20;
 /// Phases that fit beside each other in 80 columns.
 const COLUMNS_MAX: usize = 3;
+const POINTS_MAX: usize = 60;
 const FINDINGS_MAX: usize = 3;
 const EVIDENCE_MAX: usize = 4;
 const REMEDIES_MAX: usize = 2;

@@ -88,6 +88,9 @@ pub(crate) fn status(run: &Run) -> Status {
     if !verdict.conclusive {
         return of("inconclusive", Tone::Unsure);
     }
+    if run.sweep.is_some() {
+        return of("swept", Tone::Good);
+    }
     if verdict.healthy {
         return of("healthy", Tone::Good);
     }
@@ -255,6 +258,16 @@ pub(crate) fn count(n: u64) -> String {
 
 pub(crate) fn rate(bits_per_second: u64) -> String {
     Rate::from_bits_per_second(bits_per_second).to_string()
+}
+
+/// A size that was chosen: in powers of two where it is one of their multiples.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b % (1 << 18) == 0 => format!("{} MiB", b as f64 / f64::from(1 << 20)),
+        b if b >= 1 << 10 && b % (1 << 8) == 0 => format!("{} KiB", b as f64 / 1024.0),
+        b if b < 1 << 10 => format!("{b} B"),
+        b => self::bytes(b),
+    }
 }
 
 pub(crate) fn bytes(bytes: u64) -> String {

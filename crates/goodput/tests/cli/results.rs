@@ -69,6 +69,33 @@ fn doctor_finds_the_buffers_fixes_them_and_keeps_all_of_it() {
 }
 
 #[test]
+fn a_sweep_measures_every_combination_and_draws_it() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("for other machines"));
+    let mut command = scratch.goodput(&[
+        "measure", &address, "-d", "100ms", "--budget", "1ms", "--json",
+    ]);
+    command.args(["--sweep", "write-size=1KiB..8KiB", "--sweep", "streams=1,2"]);
+    let run = scratch.run(command).succeeds().json();
+    let points = run["sweep"]["points"].as_array().unwrap();
+    assert_eq!(points.len(), 8);
+    for point in points {
+        // The budget is over at once, and two rounds are had all the same.
+        assert_eq!(point["each_bits_per_second"].as_array().unwrap().len(), 2);
+        assert!(point["goodput_bits_per_second"].as_u64() > Some(0));
+    }
+    assert_eq!(run["sweep"]["curves"].as_array().unwrap().len(), 2);
+    assert_eq!(run["sweep"]["out_of_time"], true);
+    assert_self_contained(&scratch.run_folder().join("report.html"));
+    let typed = ["measure", &address, "--sweep", "write-sizes"];
+    let says = ["--sweep write-sizes: no such sweep; there are write-size"];
+    scratch.run(scratch.goodput(&typed)).fails_with(2, &says);
+    serving.signal("INT");
+    serving.end().succeeds();
+}
+
+#[test]
 fn measure_and_serve_find_each_other_and_runs_compare() {
     let scratch = Scratch::new();
     for listen in ["127.0.0.1:0", "[::1]:0"] {

@@ -1,0 +1,399 @@
+//! What a sweep says: how sure each point is, where the curve's knee lies, which points fall out of
+//! their neighbours, and what is to be measured next.
+//!
+//! A curve is a list of settings in rising order, each with what was measured there, again and again
+//! in rounds of random order, so that a machine that drifts does so for all settings alike. Nothing
+//! is smoothed: a point that falls out stays in and is marked.
+//!
+//! Left out: fitting models to curves. The knee is read off the measured line.
+
+use units::Rng;
+
+/// What repeated measurements of one thing give.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Median.
+    pub median: f64,
+    /// Half of the 95 % confidence interval of the mean, as a share of the mean: Student's t. Infinite
+    /// below two measurements.
+    pub error: f64,
+    /// Measurements.
+    pub count: usize,
+}
+
+impl Estimate {
+    /// Of these measurements; `None` of none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let median = median(values)?;
+        let count = values.len();
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let error = if count < 2 {
+            f64::INFINITY
+        } else if mean == 0.0 {
+            0.0
+        } else {
+            let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+            let deviation = (squares / (count - 1) as f64).sqrt();
+            student_t(count - 1) * deviation / (count as f64).sqrt() / mean.abs()
+        };
+        Some(Self {
+            median,
+            error,
+            count,
+        })
+    }
+}
+
+/// The shape of a curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// It rises to a plateau.
+    Knee {
+        /// Where the measured line, drawn over the setting's logarithm, comes within 5 % of the plateau.
+        at: f64,
+        /// First measured setting that is.
+        first: f64,
+        /// Height of the plateau: the highest median of three neighbours.
+        plateau: f64,
+    },
+    /// All settings are within 5 % of the plateau.
+    Flat {
+        /// Its height.
+        plateau: f64,
+    },
+    /// Still rising at the largest settings: the plateau, if there is one, lies beyond.
+    Rising {
+        /// The largest setting.
+        up_to: f64,
+        /// What it gave.
+        reached: f64,
+    },
+    /// Fewer than four settings, or nothing passed at all.
+    Unknown,
+}
+
+/// How far below the plateau still counts as on it.
+pub const KNEE_SHARE: f64 = 0.95;
+
+/// The shape of the line through `points`, settings above 0 in rising order with their medians.
+pub fn shape(points: &[(f64, f64)]) -> Shape {
+    if points.len() < 4 || points.iter().any(|p| p.0 <= 0.0 || !p.1.is_finite()) {
+        return Shape::Unknown;
+    }
+    let of_three = points
+        .windows(3)
+        .filter_map(|w| median(&[w[0].1, w[1].1, w[2].1]));
+    let plateau = of_three.fold(0.0, f64::max);
+    if plateau <= 0.0 {
+        return Shape::Unknown;
+    }
+    let level = KNEE_SHARE * plateau;
+    let is_on = |n: usize| points.get(n).is_some_and(|p| p.1 >= level);
+    // A single point above the level is luck; of the next two one must be there as well.
+    let first = (0..points.len()).find(|&n| is_on(n) && (is_on(n + 1) || is_on(n + 2)));
+    let last = points[points.len() - 1];
+    match first {
+        // Three points make a plateau. The largest setting may still be above them.
+        Some(n) if n + 3 > points.len() || last.1 > plateau / KNEE_SHARE => Shape::Rising {
+            up_to: last.0,
+            reached: last.1,
+        },
+        Some(0) => Shape::Flat { plateau },
+        Some(n) => Shape::Knee {
+            at: crossing(points[n - 1], points[n], level),
+            first: points[n].0,
+            plateau,
+        },
+        None => Shape::Rising {
+            up_to: last.0,
+            reached: last.1,
+        },
+    }
+}
+
+/// Where the line from `a` to `b`, straight over the setting's logarithm, is at `level`.
+fn crossing(a: (f64, f64), b: (f64, f64), level: f64) -> f64 {
+    let share = if b.1 > a.1 {
+        ((level - a.1) / (b.1 - a.1)).clamp(0.0, 1.0)
+    } else {
+        1.0
+    };
+    (a.0.ln() + share * (b.0.ln() - a.0.ln())).exp()
+}
+
+/// The points that fall out of their neighbours: below or above both by more than a tenth, and by
+/// more than the confidence intervals explain. Next to a dip the point before it looks like a peak:
+/// of such, the one is marked without which the curve is smoothest. The ends have one neighbour and
+/// are not judged.
+pub fn anomalies(points: &[Estimate]) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..points.len()).collect();
+    let mut found = Vec::new();
+    loop {
+        let suspects: Vec<usize> = (1..left.len().saturating_sub(1))
+            .filter(|&n| falls_out([n - 1, n, n + 1].map(|n| &points[left[n]])))
+            .collect();
+        let without = |n: usize| {
+            let mut rest = left.clone();
+            rest.remove(n);
+            rest
+        };
+        let roughness = |n: &usize| {
+            let logs: Vec<f64> = without(*n).iter().map(|&p| log(points[p].median)).collect();
+            let bends = logs.windows(3).map(|w| (w[2] - 2.0 * w[1] + w[0]).abs());
+            bends.sum::<f64>()
+        };
+        let worst = suspects
+            .into_iter()
+            .min_by(|a, b| roughness(a).total_cmp(&roughness(b)));
+        let Some(n) = worst else { break };
+        found.push(left.remove(n));
+    }
+    found.sort_unstable();
+    found
+}
+
+fn falls_out([before, here, after]: [&Estimate; 3]) -> bool {
+    let low = before.median.min(after.median);
+    let high = before.median.max(after.median);
+    let off = (low - here.median).max(here.median - high);
+    let noise = here.error.min(1.0) * here.median + before.error.max(after.error).min(1.0) * high;
+    off > 0.1 * low.max(f64::MIN_POSITIVE) && off > noise
+}
+
+fn log(value: f64) -> f64 {
+    value.max(f64::MIN_POSITIVE).ln()
+}
+
+/// How far the rounds differ as a whole: the highest round's level over the lowest's, less 1. A
+/// round's level is the geometric mean of its values over their points' medians. Rounds that
+/// measured fewer than half of the points do not count.
+pub fn drift(rounds: &[Vec<(usize, f64)>], medians: &[f64]) -> f64 {
+    let level = |round: &Vec<(usize, f64)>| {
+        let logs: Vec<f64> = round
+            .iter()
+            .filter_map(|&(point, value)| {
+                let ratio = value / medians.get(point)?;
+                (ratio.is_finite() && ratio > 0.0).then(|| ratio.ln())
+            })
+            .collect();
+        (2 * logs.len() >= medians.len() && !logs.is_empty())
+            .then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    };
+    let levels: Vec<f64> = rounds.iter().filter_map(level).collect();
+    let high = levels.iter().copied().fold(f64::MIN, f64::max);
+    let low = levels.iter().copied().fold(f64::MAX, f64::min);
+    if levels.len() < 2 {
+        0.0
+    } else {
+        high / low - 1.0
+    }
+}
+
+/// The order of measuring: rounds, each in a random order of its own.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    rng: Rng,
+    points: usize,
+    rounds_min: usize,
+    rounds_max: usize,
+    precision: f64,
+    round: usize,
+    left: Vec<usize>,
+}
+
+impl Schedule {
+    /// For so many points, until each is known to within `precision`, a share of its mean; every
+    /// point at least `rounds_min` times and at most `rounds_max` times.
+    pub fn new(points: usize, rounds: (usize, usize), precision: f64, seed: u64) -> Self {
+        Self {
+            rng: Rng::new(seed),
+            points,
+            rounds_min: rounds.0,
+            rounds_max: rounds.1.max(rounds.0),
+            precision,
+            round: 0,
+            left: Vec::new(),
+        }
+    }
+
+    /// The next point; `None` when all are known. `known` is what has been measured so far.
+    pub fn next(&mut self, known: impl Fn(usize) -> Option<Estimate>) -> Option<usize> {
+        if self.left.is_empty() {
+            if self.round >= self.rounds_max {
+                return None;
+            }
+            let first_rounds = self.round < self.rounds_min;
+            let unsure = |&n: &usize| known(n).is_none_or(|e| e.error > self.precision);
+            self.left = (0..self.points)
+                .filter(|n| first_rounds || unsure(n))
+                .collect();
+            for i in (1..self.left.len()).rev() {
+                #[allow(clippy::cast_possible_truncation, reason = "below the list's length")]
+                let j = (self.rng.next_u64() % (i as u64 + 1)) as usize;
+                self.left.swap(i, j);
+            }
+            self.round += 1;
+        }
+        self.left.pop()
+    }
+
+    /// Rounds begun.
+    pub const fn round(&self) -> usize {
+        self.round
+    }
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let n = sorted.len();
+    match n {
+        0 => None,
+        _ if n % 2 == 1 => Some(sorted[n / 2]),
+        _ => Some(f64::midpoint(sorted[n / 2 - 1], sorted[n / 2])),
+    }
+}
+
+/// The 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5, table 26.10).
+fn student_t(degrees: usize) -> f64 {
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
+    ];
+    TABLE
+        .get(degrees.saturating_sub(1))
+        .copied()
+        .unwrap_or(1.96)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window-limited path: rate rises with the setting up to a plateau.
+    fn ramp(plateau_from: f64) -> Vec<(f64, f64)> {
+        let settings = (0..16).map(|n| 1024.0 * 2_f64.powi(n));
+        settings
+            .map(|s| (s, 1e9 * (s / plateau_from).min(1.0)))
+            .collect()
+    }
+
+    #[test]
+    fn the_knee_is_where_the_line_comes_within_five_percent_of_the_plateau() {
+        let Shape::Knee { at, first, plateau } = shape(&ramp(131_072.0)) else {
+            panic!()
+        };
+        assert_eq!((first, plateau), (131_072.0, 1e9));
+        // Between 65,536 (half) and 131,072 (all), nine tenths of an octave on.
+        assert!((at - 65_536.0 * 2_f64.powf(0.9)).abs() < 1.0, "{at}");
+    }
+
+    #[test]
+    fn a_knee_between_two_settings_moves_with_the_curve() {
+        let at = |from| match shape(&ramp(from)) {
+            Shape::Knee { at, .. } => at,
+            other => panic!("{other:?}"),
+        };
+        assert!(at(200_000.0) > 1.3 * at(140_000.0));
+        // Not better than the settings: between the last one below and the first one on the plateau.
+        assert!(
+            (131_072.0..262_144.0).contains(&at(200_000.0)),
+            "{}",
+            at(200_000.0)
+        );
+    }
+
+    #[test]
+    fn flat_rising_and_short_curves_have_no_knee() {
+        assert_eq!(shape(&ramp(512.0)), Shape::Flat { plateau: 1e9 });
+        let Shape::Rising { up_to, .. } = shape(&ramp(1e9)) else {
+            panic!()
+        };
+        assert_eq!(up_to, 1024.0 * 32_768.0);
+        // The last two on a level are no plateau; the last three are.
+        assert!(matches!(shape(&ramp(16.8e6)), Shape::Rising { .. }));
+        assert!(matches!(shape(&ramp(8.3e6)), Shape::Knee { .. }));
+        assert_eq!(shape(&ramp(131_072.0)[..3]), Shape::Unknown);
+        assert_eq!(
+            shape(&[(1.0, 0.0), (2.0, 0.0), (3.0, 0.0), (4.0, 0.0)]),
+            Shape::Unknown
+        );
+    }
+
+    #[test]
+    fn a_lucky_point_is_no_knee() {
+        let mut points = ramp(131_072.0);
+        points[2].1 = 1e9;
+        let Shape::Knee { first, .. } = shape(&points) else {
+            panic!()
+        };
+        assert_eq!(first, 131_072.0);
+    }
+
+    #[test]
+    fn a_point_out_of_its_neighbours_is_marked_and_noise_is_not() {
+        let sure = |median| Estimate {
+            median,
+            error: 0.01,
+            count: 3,
+        };
+        let curve = [10.0, 20.0, 15.0, 40.0, 41.0, 40.5].map(sure);
+        assert_eq!(anomalies(&curve), [2]);
+        let mut unsure = curve;
+        unsure[2].error = 0.4;
+        assert!(anomalies(&unsure).is_empty());
+        let spike = [10.0, 30.0, 11.0].map(sure);
+        assert_eq!(anomalies(&spike), [1]);
+    }
+
+    #[test]
+    fn an_estimate_is_median_and_students_interval() {
+        let e = Estimate::of(&[9.0, 10.0, 11.0]).unwrap();
+        // Deviation 1, t of two degrees 4.303, over the root of three, of 10.
+        assert!((e.error - 0.248_43).abs() < 1e-4, "{e:?}");
+        assert_eq!((e.median, e.count), (10.0, 3));
+        assert_eq!(Estimate::of(&[5.0]).unwrap().error, f64::INFINITY);
+        assert_eq!(Estimate::of(&[5.0, 5.0]).unwrap().error, 0.0);
+        assert!(Estimate::of(&[]).is_none());
+    }
+
+    #[test]
+    fn every_round_has_each_point_once_until_it_is_known() {
+        let mut schedule = Schedule::new(5, (2, 4), 0.03, 1);
+        let sure = |n: usize| {
+            Some(Estimate {
+                median: 1.0,
+                error: if n == 3 { 0.2 } else { 0.01 },
+                count: 2,
+            })
+        };
+        let mut drawn = Vec::new();
+        while let Some(n) = schedule.next(sure) {
+            drawn.push(n);
+        }
+        let mut first: Vec<usize> = drawn[..5].to_vec();
+        let second: Vec<usize> = drawn[5..10].to_vec();
+        assert_ne!(first, second, "another order");
+        first.sort_unstable();
+        assert_eq!(first, [0, 1, 2, 3, 4]);
+        assert_eq!(
+            drawn[10..],
+            [3, 3],
+            "only the unsure one, up to the most rounds"
+        );
+    }
+
+    #[test]
+    fn drift_is_what_all_points_share() {
+        let rounds = |second: f64| {
+            vec![
+                vec![(0, 10.0), (1, 100.0)],
+                vec![(1, 100.0 * second), (0, 10.0 * second)],
+            ]
+        };
+        assert!((drift(&rounds(1.1), &[10.0, 100.0]) - 0.1).abs() < 1e-9);
+        assert!(drift(&rounds(1.0), &[10.0, 100.0]).abs() < 1e-9);
+        assert_eq!(drift(&[vec![(0, 1.0)]], &[1.0, 1.0]), 0.0);
+    }
+}
