@@ -3,8 +3,9 @@
 //! The engine owns the memory of frames in flight, one pipeline for each direction of each link, and
 //! the nodes. It is given frames with the time at which they came, and it fills batches of what is to
 //! leave by the ports; sockets, clocks and threads are the forwarder's. What switches and routers do
-//! is in `nodes`, the memory in [`crate::frames`].
+//! is in `nodes`, fragmenting in `fragments`, the memory in [`crate::frames`].
 
+mod fragments;
 mod nodes;
 
 use link::record::{Code, FrameRecord, Row};
@@ -35,6 +36,8 @@ pub(crate) struct Wiring {
     pub(crate) directions: Vec<DirectionWiring>,
     /// The port whose probes go forward.
     pub(crate) near: usize,
+    /// Memory for what nodes make: answers, fragments, damaged copies.
+    pub(crate) made_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -221,7 +224,7 @@ impl Engine {
                 NodeWiring::Router(router) => Node::Router(router),
             });
         }
-        stores.push(FrameStore::new(MADE_BYTES, FRAME_BYTES_MAX));
+        stores.push(FrameStore::new(wiring.made_bytes, FRAME_BYTES_MAX));
         let ways = wiring.directions.len();
         let directions: Vec<Direction> = wiring
             .directions
@@ -602,19 +605,10 @@ impl Engine {
 
     /// Keeps a frame of the lab's own making; `None`, counted on `way`, when there is no room.
     fn make(&mut self, way: usize, frame: &[u8], at: Instant) -> Option<u64> {
-        let store = self.frames.stores().len() - 1;
-        let len = VNET_HDR_BYTES + frame.len();
-        let room = self
-            .frames
-            .reserve(store)
-            .and_then(|room| room.get_mut(..len));
-        let Some(room) = room else {
-            self.directions[way].counts.lost_memory += 1;
-            return None;
-        };
-        room[..VNET_HDR_BYTES].fill(0);
-        room[VNET_HDR_BYTES..].copy_from_slice(frame);
-        self.admit(store, len, at, false)
+        self.make_with(way, at, |room| {
+            room.get_mut(..frame.len())?.copy_from_slice(frame);
+            Some(frame.len())
+        })
     }
 
     /// The batch of a port and the memories that it points into.
@@ -812,8 +806,6 @@ const BATCH_FRAMES: usize = 32;
 const BEHIND: Duration = Duration::from_us(250);
 /// Trains set aside for at each end of the line; it grows when first filled further.
 const PORT_TRAINS: usize = 1 << 10;
-/// Memory for what routers say and for damaged copies.
-const MADE_BYTES: usize = 4 << 20;
 /// An ICMPv6 error quotes at most the minimum MTU of 1280 bytes.
 const ANSWER_BYTES_MAX: usize = 1_514;
 /// Probes of three minutes; a longer phase grows the list once in a while.

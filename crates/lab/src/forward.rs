@@ -39,6 +39,10 @@ pub struct DirectionCounts {
     pub lost_receive: u64,
     /// Frames that the kernel refused to send.
     pub lost_send: u64,
+    /// Segments that a router at its end sent on as fragments.
+    pub fragmented: u64,
+    /// What these became.
+    pub fragments: u64,
     /// What the link's stages decided.
     pub link: Counters,
 }
@@ -370,6 +374,8 @@ impl DirectionCounts {
         self.lost_memory += other.lost_memory;
         self.lost_receive += other.lost_receive;
         self.lost_send += other.lost_send;
+        self.fragmented += other.fragmented;
+        self.fragments += other.fragments;
         self.link = self.link.plus(&other.link);
         self
     }

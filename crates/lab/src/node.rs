@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use units::{Duration, Instant};
 use wire::classify::{Fields, Mac, Match, Prefix};
 use wire::icmp::{self, Answer, Original, Unreachable};
-use wire::{arp, rewrite};
+use wire::{arp, fragment, rewrite};
 
 /// A learning switch (IEEE 802.1D clause 7, without spanning tree).
 #[derive(Debug)]
@@ -124,7 +124,12 @@ pub(crate) enum Routing {
     /// Not meant for it; lost there as on any wire.
     Ignore,
     /// Goes on by an interface, with new addresses and a smaller time to live.
-    Forward { interface: usize, to_mac: Mac },
+    Forward {
+        interface: usize,
+        to_mac: Mac,
+        /// As fragments of so many bytes of IP at most.
+        fragments_of: Option<u32>,
+    },
     /// Is consumed; `len` bytes of answer go back the way it came.
     Consumed { answer: Option<usize> },
     /// Is lost for `cause`; maybe an answer goes back.
@@ -316,12 +321,14 @@ impl Router {
             return refuse(self, link::DropCause::NoRoute, kind);
         };
         let mtu = self.interfaces[route.interface].mtu_bytes;
-        if segment_l3 > mtu {
+        let is_too_big = segment_l3 > mtu;
+        if is_too_big && !fragment::is_allowed(frame) {
             return refuse(self, link::DropCause::TooBig, Refusal::TooBig(mtu));
         }
         Routing::Forward {
             interface: route.interface,
             to_mac,
+            fragments_of: is_too_big.then_some(mtu),
         }
     }
 

@@ -4,6 +4,7 @@ use units::{Duration, Instant};
 use wire::virtio;
 
 use crate::engine::{Engine, FRAME_BYTES_MAX, Poll};
+use crate::forward::DirectionCounts;
 use crate::path::PathFile;
 use crate::wiring;
 
@@ -14,6 +15,8 @@ pub struct Network {
     now: Instant,
     ports: usize,
     sent: u64,
+    /// Frames that left, with their ports; `None`: nobody asked.
+    kept: Option<Vec<(usize, Vec<u8>)>>,
 }
 
 impl Network {
@@ -27,6 +30,7 @@ impl Network {
             now: Instant::ZERO,
             ports: path.network.hosts.len(),
             sent: 0,
+            kept: None,
         }
     }
 
@@ -52,7 +56,13 @@ impl Network {
                 Poll::Flush(port) => {
                     let (batch, stores) = self.engine.batch(port);
                     let memory = |m: u16| stores[usize::from(m)].memory();
-                    self.sent += batch.drain_into(memory, |_| {}) as u64;
+                    let kept = &mut self.kept;
+                    let keep = |parts: &[&[u8]; 3]| {
+                        if let Some(kept) = kept {
+                            kept.push((port, parts.concat()));
+                        }
+                    };
+                    self.sent += batch.drain_into(memory, keep) as u64;
                     self.engine.sent(port, 0, self.now);
                 }
                 Poll::Wait(at) if at <= to => self.now = at.max(self.now),
@@ -60,6 +70,21 @@ impl Network {
             }
         }
         self.now = self.now.max(to);
+    }
+
+    /// From now on keeps the frames that leave, ten bytes of virtio header each.
+    pub fn keep(&mut self) {
+        self.kept = Some(Vec::new());
+    }
+
+    /// The frames that left since, with the ports by which they did.
+    pub fn take_kept(&mut self) -> Vec<(usize, Vec<u8>)> {
+        self.kept.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// What was counted in each direction: forward of each link, then backward.
+    pub fn counts(&self) -> Vec<DirectionCounts> {
+        self.engine.counts().copied().collect()
     }
 
     /// Lets time pass until nothing is on its way, or a day has passed: frames sent in all.

@@ -60,6 +60,7 @@ pub(crate) fn wiring(network: &Network, near: usize, rings: &[u64]) -> Wiring {
         nodes,
         directions,
         near,
+        made_bytes: made_bytes(network),
     }
 }
 
@@ -107,6 +108,26 @@ pub(crate) fn ring_bytes(network: &Network, budget: Bytes) -> Vec<u64> {
         .iter()
         .map(|&(own, beyond)| own + share(beyond))
         .collect()
+}
+
+/// Memory for the frames that nodes make. Where a router may have to fragment, as much as one host's
+/// frames need beyond its own link, within limits: fragments stay until they have left the network.
+fn made_bytes(network: &Network) -> usize {
+    let joins_mtus = |router: &RouterSpec| {
+        let mut mtus = router.interfaces.iter().map(|i| i.mtu_bytes);
+        let first = mtus.next();
+        mtus.any(|mtu| Some(mtu) != first)
+    };
+    if !network.routers.iter().any(joins_mtus) {
+        return MADE_BYTES;
+    }
+    let behind = network
+        .links
+        .iter()
+        .map(|l| l.forward_memory.max(l.backward_memory));
+    let behind = behind.fold(0, |sum: u64, bytes| sum.saturating_add(bytes.as_u64()));
+    let behind = usize::try_from(behind).unwrap_or(usize::MAX);
+    MADE_BYTES.saturating_add(behind).min(MADE_BYTES_MAX)
 }
 
 fn router_of(network: &Network, n: usize, spec: &RouterSpec, rules: Rules) -> node::Router {
@@ -251,6 +272,11 @@ pub(crate) fn legend(path: &PathFile) -> Legend {
     legend
 }
 
+/// What routers say, and damaged copies.
+const MADE_BYTES: usize = 4 << 20;
+/// Half a second of fragments at 1 Gb/s: few programs send what is to be fragmented, and all pages
+/// are touched at the start.
+const MADE_BYTES_MAX: usize = 64 << 20;
 /// Hosts on a subnet up to which all are told of all.
 const NEIGHBOURS_MAX: usize = 64;
 

@@ -31,6 +31,11 @@ fn plausible(rng: &mut Rng) -> Vec<u8> {
     let (from, to) = (pick(rng, 3), pick(rng, 5));
     let mac = |n: u64| [0x02, 0x67, 0x70, 0, 0, u8::try_from(n).unwrap()];
     frame[10..16].copy_from_slice(&mac(to));
+    if pick(rng, 2) == 0 {
+        // One of the routers, towards the hosts.
+        let n = [1, 4][usize::try_from(pick(rng, 2)).unwrap()];
+        frame[10..16].copy_from_slice(&[0x02, 0x67, 0x70, 1, 0, n]);
+    }
     frame[16..22].copy_from_slice(&mac(from));
     frame[22..24].copy_from_slice(&[8, 0]);
     let ip = &mut frame[24..];
@@ -38,7 +43,8 @@ fn plausible(rng: &mut Rng) -> Vec<u8> {
     ip[1] = u8::try_from(pick(rng, 4)).unwrap();
     let total = u16::try_from(20 + l4 + payload).unwrap();
     ip[2..4].copy_from_slice(&total.to_be_bytes());
-    ip[6] = 0x40;
+    // May be fragmented, must not be, or is a fragment.
+    ip[6] = [0, 0, 0x40, 0x20][usize::try_from(pick(rng, 4)).unwrap()];
     ip[8] = u8::try_from(pick(rng, 5)).unwrap();
     ip[9] = if tcp { 6 } else { 17 };
     ip[12..16].copy_from_slice(&[198, 18, 0, u8::try_from(from + 1).unwrap()]);
@@ -48,6 +54,8 @@ fn plausible(rng: &mut Rng) -> Vec<u8> {
         u8::try_from(pick(rng, 3)).unwrap(),
         u8::try_from(to).unwrap(),
     ]);
+    let sum = wire::checksum::checksum(&ip[..20]);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
     if tcp {
         ip[20 + 12] = 0x50;
         ip[20 + 13] = u8::try_from(pick(rng, 64)).unwrap();
@@ -66,7 +74,7 @@ fn network() -> Network {
 #[test]
 fn plausible_frames_with_flipped_bytes_leave_nothing_behind() {
     let mut rng = Rng::new(1);
-    let mut sent = 0;
+    let (mut sent, mut fragmented) = (0, 0);
     for _ in 0..20 {
         let mut network = network();
         for _ in 0..1_000 {
@@ -80,8 +88,11 @@ fn plausible_frames_with_flipped_bytes_leave_nothing_behind() {
             let port = usize::try_from(rng.next_u64() % 3).unwrap();
             network.receive(port, Duration::from_us(rng.next_u64() % 300), &frame);
         }
+        let counts = network.counts();
+        fragmented += counts.iter().map(|c| c.fragmented).sum::<u64>();
         sent += network.finish();
     }
+    assert!(fragmented > 100, "{fragmented}");
     assert!(sent > 5_000, "{sent}: most never came through");
 }
 

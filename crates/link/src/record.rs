@@ -41,6 +41,10 @@ impl Code {
     pub const MIRRORED: Self = Self(9);
     /// Headers were changed.
     pub const REWRITTEN: Self = Self(10);
+    /// A router sent it on as fragments, `detail` of them.
+    pub const FRAGMENTED: Self = Self(11);
+    /// Is a fragment of frame number `detail`, modulo 2^32.
+    pub const FRAGMENT: Self = Self(12);
     /// Lost at random, each on its own.
     pub const LOST_RANDOM: Self = Self(32);
     /// Lost in a burst.
@@ -77,7 +81,7 @@ impl Code {
     pub const BUDGET_FULL: Self = Self(48);
 
     /// All codes with the names that files and tables use.
-    pub const NAMES: [(Self, &'static str); 27] = [
+    pub const NAMES: [(Self, &'static str); 29] = [
         (Self::QUEUED, "queued"),
         (Self::SERVED, "served"),
         (Self::MARKED, "marked"),
@@ -88,6 +92,8 @@ impl Code {
         (Self::FORWARDED, "forwarded"),
         (Self::MIRRORED, "mirrored"),
         (Self::REWRITTEN, "rewritten"),
+        (Self::FRAGMENTED, "fragmented"),
+        (Self::FRAGMENT, "fragment"),
         (Self::LOST_RANDOM, "lost_random"),
         (Self::LOST_BURST, "lost_burst"),
         (Self::LOST_PERIODIC, "lost_periodic"),
@@ -979,7 +985,7 @@ mod tests {
             assert_eq!(code.name(), Some(name));
             assert_eq!(code.is_drop(), code.0 >= 32, "{name}");
         }
-        assert_eq!(Code(11).name(), None);
+        assert_eq!(Code(13).name(), None);
         assert!(!Code(31).is_drop() && Code(63).is_drop() && !Code(64).is_drop());
     }
 }

@@ -20,6 +20,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::arp::copy_link;
 use crate::bytes::{array_at, put, put_u16, u8_at, u16_at};
 use crate::classify::{Fragment, IpLayer, Mac, Upper, Version};
+use crate::ipv4::DONT_FRAGMENT;
 use crate::{checksum, ethernet, ipv4, ipv6, protocol, tcp, udp};
 
 /// Who answers, and to which station.
@@ -560,8 +561,6 @@ const HOP_LIMIT: u8 = 64;
 const NEIGHBOUR_HOP_LIMIT: u8 = 255;
 /// Precedence 6, internetwork control (RFC 1812 section 4.3.2.5).
 const DSCP_CONTROL: u8 = 48;
-/// The DF bit in the word with the fragment offset.
-const DONT_FRAGMENT: u16 = 0x4000;
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// RFC 2464 section 7.

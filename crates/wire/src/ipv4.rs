@@ -1,6 +1,7 @@
 //! IPv4 packets (RFC 791).
 //!
-//! Options are carried but not interpreted; fragments are recognised, not reassembled.
+//! Options are carried but not interpreted; fragments are recognised, not reassembled. Making them
+//! is [`crate::fragment`]'s.
 
 use crate::Error;
 use crate::bytes::{array_at, put, put_u16, u8_at, u16_at};
@@ -72,7 +73,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
 
     /// True when routers must not fragment.
     pub fn dont_fragment(&self) -> bool {
-        u16_at(self.bytes(), field::FRAGMENT) & 0x4000 != 0
+        u16_at(self.bytes(), field::FRAGMENT) & DONT_FRAGMENT != 0
     }
 
     /// True when this is a fragment, the first included.
@@ -237,6 +238,10 @@ pub(crate) fn fill_checksum(header: &mut [u8]) {
 
 /// Bytes of a header without options.
 pub const HEADER_BYTES_MIN: usize = 20;
+
+/// Bits of the field with the fragment's offset.
+pub(crate) const DONT_FRAGMENT: u16 = 0x4000;
+pub(crate) const MORE_FRAGMENTS: u16 = 0x2000;
 
 /// Where the fields stand (RFC 791 section 3.1).
 pub(crate) mod field {

@@ -16,6 +16,7 @@ mod bytes;
 pub mod checksum;
 pub mod classify;
 pub mod ethernet;
+pub mod fragment;
 pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;

@@ -128,7 +128,7 @@ impl Engine {
 
     /// Sends segments down the next link. Boxes there change a version of their own: the frame may be
     /// on its way elsewhere too.
-    fn pass_to(&mut self, next: usize, release: Release, handle: u64) {
+    pub(super) fn pass_to(&mut self, next: usize, release: Release, handle: u64) {
         if self.directions[next].middleboxes.is_empty() {
             self.enter(next, handle, Run::of(&release));
             return;
@@ -161,8 +161,15 @@ impl Engine {
         let fields = self.frames.fields(release.handle);
         if !has_rules {
             if let Some((out, version)) = self.route(way, release, release.handle, &fields) {
-                self.remember(way, tag.number, release.handle, &[out], Some(version));
-                self.pass_to(out, release, version);
+                let frame = self.frames.frame(release.handle);
+                // That a short last segment fits says nothing of the others.
+                if frame.segment_frame_bytes(release.first) == frame.segment_bytes_full() {
+                    self.remember(way, tag.number, release.handle, &[out], Some(version));
+                    self.pass_to(out, release, version);
+                } else {
+                    self.pass_to(out, release, version);
+                    self.frames.close(version);
+                }
             }
             return;
         }
@@ -231,7 +238,7 @@ impl Engine {
     }
 
     /// Routes segments: the direction by which they leave and the version that owns them then. `None`
-    /// when they end here; answers are on their way then.
+    /// when they end here; answers or fragments are on their way then.
     fn route(
         &mut self,
         way: usize,
@@ -265,7 +272,11 @@ impl Engine {
                 self.answer(way ^ 1, &answer, len, release.last_at);
                 None
             }
-            Routing::Forward { interface, to_mac } => {
+            Routing::Forward {
+                interface,
+                to_mac,
+                fragments_of,
+            } => {
                 let Node::Router(router) = &self.nodes[node] else {
                     return None;
                 };
@@ -276,6 +287,11 @@ impl Engine {
                     rewrite::set_destination_mac(header, to_mac);
                     rewrite::decrement_ttl(header, 1);
                 });
+                if let Some(mtu) = fragments_of {
+                    self.pass_in_fragments(way, out, release, version, mtu);
+                    self.frames.close(version);
+                    return None;
+                }
                 Some((out, version))
             }
         }
