@@ -10,8 +10,8 @@ mod nodes;
 
 use link::record::{Code, FrameRecord, Row};
 use link::{
-    Change, Counters, Decision, DropCause, Event, Log, Marks, Output, Pipeline, Release, Spacing,
-    Train,
+    Change, Counters, Decision, DropCause, Event, Log, Marks, Output, Pipeline, Release,
+    SharedBuffer, Spacing, Train,
 };
 use sys::packet::{SendBatch, VNET_HDR_BYTES};
 use sys::simd;
@@ -38,6 +38,8 @@ pub(crate) struct Wiring {
     pub(crate) near: usize,
     /// Memory for what nodes make: answers, fragments, damaged copies.
     pub(crate) made_bytes: usize,
+    /// Those of the switches that have one, by their numbers.
+    pub(crate) buffers: Vec<Option<SharedBuffer>>,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,8 @@ pub(crate) struct DirectionWiring {
     pub(crate) middleboxes: Middleboxes,
     /// Changes at times after the start.
     pub(crate) schedule: Vec<(Duration, Change)>,
+    /// The switch whose buffer its queue shares.
+    pub(crate) buffer: Option<usize>,
 }
 
 /// The network.
@@ -230,7 +234,11 @@ impl Engine {
             .directions
             .into_iter()
             .map(|d| {
-                let mut pipeline = d.spec.changeable_pipeline(start, PORT_TRAINS);
+                let buffer = d.buffer.and_then(|n| wiring.buffers.get(n)?.as_ref());
+                let mut pipeline = match buffer {
+                    Some(buffer) => d.spec.changeable_pipeline_in(buffer, start, PORT_TRAINS),
+                    None => d.spec.changeable_pipeline(start, PORT_TRAINS),
+                };
                 if matches!(nodes[d.to], Node::Port(_)) {
                     // What a node passes on must come to the next link at its own time.
                     pipeline = pipeline.catching_up_when(BEHIND);

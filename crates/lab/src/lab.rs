@@ -313,7 +313,9 @@ impl Lab {
             if !wanted {
                 continue;
             }
-            if let Some(problem) = wiring::refuses(spec, &change) {
+            let shares = self.network.buffer_of(number, way % 2 == 0).is_some();
+            let by_buffer = crate::path::refused_by_buffer(&change).filter(|_| shares);
+            if let Some(problem) = wiring::refuses(spec, &change).or(by_buffer) {
                 return Err(LabError::Change {
                     link: link.to_owned(),
                     problem: problem.to_owned(),

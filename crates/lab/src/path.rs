@@ -7,6 +7,7 @@
 //! [`PathFile::network`] is the whole of it. The other fields are one path through it, that of the
 //! measurement: what a packet meets between the two hosts that `[transfer]` names.
 
+mod buffers;
 mod check;
 mod hint;
 mod links;
@@ -28,9 +29,10 @@ use toml::Spanned;
 use units::{Bytes, Duration, Rate};
 use wire::classify::Mac;
 
+pub(crate) use buffers::refuses as refused_by_buffer;
 pub use network::{
-    ActionSpec, Hop, Interface, LinkSpec, Middlebox, Network, NextHop, Node, RewriteSpec, Route,
-    RouterSpec, RuleSpec, ScheduleEntry, SwitchSpec,
+    ActionSpec, BufferSpec, Hop, Interface, LinkSpec, Middlebox, Network, NextHop, Node,
+    RewriteSpec, Route, RouterSpec, RuleSpec, ScheduleEntry, SwitchSpec,
 };
 
 /// A checked path file.

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use link::Change;
 use link::spec::{DirectionSpec, ServerSpec};
+use link::{Change, SharedBuffer};
 use sys::clock::RealtimeOffset;
 use units::{Bytes, Instant};
 use wire::classify::Mac;
@@ -13,7 +13,9 @@ use crate::engine::{DirectionWiring, NodeWiring, Wiring};
 use crate::log::{Legend, LinkLegend};
 use crate::middlebox::Middleboxes;
 use crate::node::{self, Action, Nth, Rewrite, Rule, Rules};
-use crate::path::{ActionSpec, HostSpec, LinkSpec, Network, Node, PathFile, RouterSpec, RuleSpec};
+use crate::path::{
+    ActionSpec, HostSpec, LinkSpec, Network, Node, PathFile, RouterSpec, RuleSpec, SwitchSpec,
+};
 
 /// The engine's network, with `rings` bytes of memory for each host; probes of the host `near` go
 /// forward.
@@ -53,6 +55,7 @@ pub(crate) fn wiring(network: &Network, near: usize, rings: &[u64]) -> Wiring {
                 spec: link.direction(forward).clone(),
                 middleboxes: Middleboxes::new(link.middlebox(forward).to_vec()),
                 schedule: changes.map(|entry| (entry.at, entry.change)).collect(),
+                buffer: network.buffer_of(n, forward),
             });
         }
     }
@@ -61,7 +64,14 @@ pub(crate) fn wiring(network: &Network, near: usize, rings: &[u64]) -> Wiring {
         directions,
         near,
         made_bytes: made_bytes(network),
+        buffers: network.switches.iter().map(buffer_of).collect(),
     }
+}
+
+fn buffer_of(switch: &SwitchSpec) -> Option<SharedBuffer> {
+    switch
+        .buffer
+        .map(|spec| SharedBuffer::new(spec.bytes, spec.alpha))
 }
 
 /// The engine's number of a node: hosts first, then switches, then routers.

@@ -71,12 +71,31 @@ fn network() -> Network {
     )
 }
 
+/// The same with a buffer that the switch's ports share.
+fn sharing_network() -> Network {
+    let fq = "discipline = { fq-codel = { target = \"1ms\", interval = \"10ms\" } }\n";
+    assert!(EVERYTHING.contains(fq));
+    let text = EVERYTHING.replace(fq, "").replace(
+        "[switches.sw]\n",
+        "[switches.sw]\nbuffer = \"20kB\"\nbuffer_alpha = 2.0\n",
+    );
+    let text = text.replace(
+        "between = [\"b\", \"sw\"]\n",
+        "between = [\"b\", \"sw\"]\nrate = \"20Mb/s\"\n",
+    );
+    Network::new(&PathFile::parse(Path::new("test.toml"), &text).unwrap_or_else(|e| panic!("{e}")))
+}
+
 #[test]
 fn plausible_frames_with_flipped_bytes_leave_nothing_behind() {
     let mut rng = Rng::new(1);
     let (mut sent, mut fragmented) = (0, 0);
-    for _ in 0..20 {
-        let mut network = network();
+    for round in 0..30 {
+        let mut network = if round % 3 == 0 {
+            sharing_network()
+        } else {
+            network()
+        };
         for _ in 0..1_000 {
             let mut frame = plausible(&mut rng);
             if rng.next_u64().is_multiple_of(2) {

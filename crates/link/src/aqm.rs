@@ -70,6 +70,7 @@ fn log_dropped(run: Train, cause: DropCause, inside: Backlog, log: &mut dyn Log)
             cause,
             queue_bytes: inside.bytes,
             queue_packets: inside.packets,
+            limit_bytes: 0,
         },
     });
 }

@@ -15,6 +15,7 @@ use crate::outage::Outage;
 use crate::pipeline::{DelayLine, Pipeline, Stage};
 use crate::policer::{FlowCap, Policer};
 use crate::queue::{Discipline, DropTail, Queue, QueueLimits, Server};
+use crate::shared::SharedBuffer;
 use crate::spec::{DirectionSpec, DisciplineSpec, LossSpec, Outages, RateSpec, ServerSpec};
 use crate::trace::Trace;
 
@@ -30,7 +31,16 @@ impl DirectionSpec {
     /// When the spec holds what a stage refuses: a rate of zero, a probability outside 0..=1, a
     /// trace that cannot be read.
     pub fn pipeline(&self, start: Instant, trains: usize) -> Pipeline {
-        Pipeline::new(self.stages(start, false), trains)
+        Pipeline::new(self.stages(start, false, None), trains)
+    }
+
+    /// As [`Self::pipeline`], its queue one of those that share `buffer`. There must be no packet
+    /// budget: what it delays would come to the queue later than the pipeline knows.
+    ///
+    /// # Panics
+    /// As [`Self::pipeline`].
+    pub fn pipeline_in(&self, buffer: &SharedBuffer, start: Instant, trains: usize) -> Pipeline {
+        Pipeline::new(self.stages(start, false, Some(buffer)), trains)
     }
 
     /// As [`Self::pipeline`] with stages for outages, random loss and delay in any case, so that a
@@ -39,10 +49,28 @@ impl DirectionSpec {
     /// # Panics
     /// As [`Self::pipeline`].
     pub fn changeable_pipeline(&self, start: Instant, trains: usize) -> Pipeline {
-        Pipeline::new(self.stages(start, true), trains)
+        Pipeline::new(self.stages(start, true, None), trains)
     }
 
-    fn stages(&self, start: Instant, changeable: bool) -> Vec<Box<dyn Stage>> {
+    /// Both as [`Self::pipeline_in`] and [`Self::changeable_pipeline`].
+    ///
+    /// # Panics
+    /// As [`Self::pipeline`].
+    pub fn changeable_pipeline_in(
+        &self,
+        buffer: &SharedBuffer,
+        start: Instant,
+        trains: usize,
+    ) -> Pipeline {
+        Pipeline::new(self.stages(start, true, Some(buffer)), trains)
+    }
+
+    fn stages(
+        &self,
+        start: Instant,
+        changeable: bool,
+        buffer: Option<&SharedBuffer>,
+    ) -> Vec<Box<dyn Stage>> {
         let mut stages: Vec<Box<dyn Stage>> = Vec::new();
         if changeable || self.outages != Outages::default() {
             stages.push(Box::new(Outage::new(self.outages.clone(), start)));
@@ -64,7 +92,11 @@ impl DirectionSpec {
             stages.push(Box::new(budget));
         }
         if let Some(rate) = &self.rate {
-            stages.push(Box::new(rate.queue(start, mix(self.seed, SEED_OF_QUEUE))));
+            let queue = rate.queue(start, mix(self.seed, SEED_OF_QUEUE));
+            stages.push(match buffer {
+                Some(buffer) => buffer.join(queue),
+                None => Box::new(queue),
+            });
         }
         let random = |l: &LossSpec| matches!(l, LossSpec::Random(_));
         if changeable && !self.loss.iter().any(random) {

@@ -52,6 +52,8 @@ pub enum Decision {
         queue_bytes: u64,
         /// Packets likewise.
         queue_packets: u32,
+        /// What the queue might hold at that moment, bytes; 0 where that does not change.
+        limit_bytes: u64,
     },
     /// A second copy goes on its way as well.
     Duplicated,
@@ -103,6 +105,8 @@ pub enum DropCause {
     FlowCap = 47,
     /// The host or box could not handle so many packets a second.
     Budget = 48,
+    /// Beyond its queue's part of a buffer that several queues share.
+    SharedBuffer = 49,
 }
 
 impl Decision {
@@ -112,6 +116,7 @@ impl Decision {
             cause,
             queue_bytes: 0,
             queue_packets: 0,
+            limit_bytes: 0,
         }
     }
 
@@ -140,7 +145,7 @@ pub trait Log {
 pub struct Counters {
     /// Segments lost on purpose outside of queues: at random, in bursts, policed, filtered.
     pub lost: u64,
-    /// Segments dropped at a full queue.
+    /// Segments dropped at a full queue, or by a buffer that it shares.
     pub queue_full: u64,
     /// Segments dropped early by an active queue management.
     pub early: u64,
@@ -180,7 +185,7 @@ impl Log for Counters {
         let n = u64::from(event.train.count);
         match event.decision {
             Decision::Dropped { cause, .. } => match cause {
-                DropCause::QueueFull => self.queue_full += n,
+                DropCause::QueueFull | DropCause::SharedBuffer => self.queue_full += n,
                 DropCause::Early => self.early += n,
                 _ => self.lost += n,
             },

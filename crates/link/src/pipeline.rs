@@ -38,6 +38,11 @@ pub trait Stage: std::fmt::Debug + Send {
         Duration::ZERO
     }
 
+    /// Nothing counts as having come before this instant: what was decided since hangs on it.
+    fn not_before(&self) -> Instant {
+        Instant::ZERO
+    }
+
     /// Works otherwise from now on, if the change concerns it.
     fn change(&mut self, change: &Change) {
         let _ = change;
@@ -233,7 +238,8 @@ impl Pipeline {
     /// Sends a train down the line. Its time is moved up to what has been settled already, if it
     /// comes late; the time that counts is returned.
     pub fn handle_train(&mut self, train: Train, log: &mut impl Log) -> Instant {
-        let at = train.at.max(self.settled);
+        let settled = self.stages.iter().map(|s| s.not_before());
+        let at = settled.fold(train.at.max(self.settled), Instant::max);
         let train = Train { at, ..train };
         self.current.inner.clear();
         self.current.push(train);

@@ -231,6 +231,7 @@ impl Discipline for DropTail {
                     cause: DropCause::QueueFull,
                     queue_bytes: inside_after.bytes,
                     queue_packets: inside_after.packets,
+                    limit_bytes: 0,
                 },
             });
         }
@@ -386,6 +387,11 @@ impl Queue {
         let Some(run) = self.pending.pop() else {
             return;
         };
+        self.take_in(run, log);
+    }
+
+    /// Lets the discipline take or refuse segments that are all there.
+    pub(crate) fn take_in(&mut self, run: Train, log: &mut dyn Log) {
         self.drain(run.at);
         let mut log = Renamed {
             inner: log,
@@ -394,7 +400,28 @@ impl Queue {
         self.discipline.enqueue(run, run.at, self.sent, &mut log);
     }
 
-    fn serve_next(&mut self, start: Instant, out: &mut Trains, log: &mut dyn Log) {
+    /// When segments come next.
+    pub(crate) fn next_arrival(&self) -> Option<Instant> {
+        self.pending.next_at()
+    }
+
+    /// The segments that come together next.
+    pub(crate) fn pop_pending(&mut self) -> Option<Train> {
+        self.pending.pop()
+    }
+
+    /// What waits or is being sent at `now`.
+    pub(crate) fn inside(&mut self, now: Instant) -> Backlog {
+        self.drain(now);
+        self.discipline.backlog().and(self.sent)
+    }
+
+    /// True when an idle server takes what waits at `now`; the rest of a run is behind it.
+    pub(crate) fn is_idle_with_work(&self, now: Instant) -> bool {
+        now >= self.free_at && self.discipline.backlog().packets > 0
+    }
+
+    pub(crate) fn serve_next(&mut self, start: Instant, out: &mut Trains, log: &mut dyn Log) {
         let mut log = Renamed {
             inner: log,
             full: self.full,
@@ -435,7 +462,7 @@ impl Queue {
     }
 
     /// When the server takes the next segment.
-    fn next_service(&self) -> Option<Instant> {
+    pub(crate) fn next_service(&self) -> Option<Instant> {
         let waits = self.rest.is_some() || self.discipline.backlog().packets > 0;
         waits.then_some(self.free_at)
     }
@@ -467,8 +494,7 @@ impl Stage for Queue {
                 (_, Some(s)) => self.serve_next(s, out, log),
                 (Some(a), None) => {
                     self.arrive(log);
-                    // An idle server takes the first at once; the rest of the run is behind it.
-                    if a >= self.free_at && self.discipline.backlog().packets > 0 {
+                    if self.is_idle_with_work(a) {
                         self.serve_next(a, out, log);
                     }
                 }
@@ -508,11 +534,13 @@ impl Log for Renamed<'_> {
                 cause: DropCause::QueueFull,
                 queue_bytes,
                 queue_packets,
+                limit_bytes,
             } => self.inner.on_event(&Event {
                 decision: Decision::Dropped {
                     cause: self.full,
                     queue_bytes,
                     queue_packets,
+                    limit_bytes,
                 },
                 ..*event
             }),

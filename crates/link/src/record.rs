@@ -79,9 +79,11 @@ impl Code {
     pub const FLOW_CAP: Self = Self(47);
     /// A host or box could not handle so many packets a second.
     pub const BUDGET_FULL: Self = Self(48);
+    /// Beyond its queue's part of a shared buffer, which was `detail` bytes.
+    pub const SHARED_BUFFER: Self = Self(49);
 
     /// All codes with the names that files and tables use.
-    pub const NAMES: [(Self, &'static str); 29] = [
+    pub const NAMES: [(Self, &'static str); 30] = [
         (Self::QUEUED, "queued"),
         (Self::SERVED, "served"),
         (Self::MARKED, "marked"),
@@ -111,6 +113,7 @@ impl Code {
         (Self::LAB_MEMORY, "lab_memory"),
         (Self::FLOW_CAP, "flow_cap"),
         (Self::BUDGET_FULL, "budget_full"),
+        (Self::SHARED_BUFFER, "shared_buffer"),
     ];
 
     /// The name, where this version knows the code.
@@ -135,7 +138,12 @@ impl Code {
     pub const fn is_by_queue(self) -> bool {
         matches!(
             self,
-            Self::QUEUED | Self::SERVED | Self::QUEUE_FULL | Self::EARLY_DROP | Self::BUDGET_FULL
+            Self::QUEUED
+                | Self::SERVED
+                | Self::QUEUE_FULL
+                | Self::EARLY_DROP
+                | Self::BUDGET_FULL
+                | Self::SHARED_BUFFER
         )
     }
 }
@@ -214,6 +222,10 @@ impl Row {
             Decision::Scheduled { departs } => (departs, train.spacing.step_fs(), 0, 0),
             _ => (Instant::MAX, 0, 0, 0),
         };
+        let limit_bytes = match event.decision {
+            Decision::Dropped { limit_bytes, .. } => limit_bytes,
+            _ => 0,
+        };
         Self {
             time: train.at,
             time_step_fs: train.spacing.step_fs(),
@@ -229,7 +241,7 @@ impl Row {
             stage: event.stage,
             decision: Code(event.decision.code()),
             flow: train.flow,
-            detail: 0,
+            detail: u32::try_from(limit_bytes).unwrap_or(u32::MAX),
         }
     }
 
@@ -938,6 +950,7 @@ mod tests {
             cause: DropCause::QueueFull,
             queue_bytes: 10,
             queue_packets: 1,
+            limit_bytes: 0,
         });
         let expected = Row {
             time: train.at,
@@ -972,6 +985,7 @@ mod tests {
             (DropCause::Early, Code::EARLY_DROP),
             (DropCause::FlowCap, Code::FLOW_CAP),
             (DropCause::Budget, Code::BUDGET_FULL),
+            (DropCause::SharedBuffer, Code::SHARED_BUFFER),
         ];
         for (cause, code) in causes {
             assert_eq!(row(Decision::lost(cause)).decision, code);

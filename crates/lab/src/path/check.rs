@@ -18,7 +18,8 @@ use super::raw::{
 };
 use super::topology::{Flaw, Plan, Routes, Stated, Topology};
 use super::{
-    DirectionSpec, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec, hint, refuse, rules,
+    DirectionSpec, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec, buffers, hint, refuse,
+    rules,
 };
 
 /// Checks all of a file.
@@ -37,7 +38,7 @@ pub(super) fn check(
     let transfer = check_transfer(&raw.transfer, from, to)?;
     let topology = names.topology()?;
     let mut network = names.network(&topology, file, files)?;
-    network.schedule = names.schedule(&raw.schedule, &mut network.links)?;
+    network.schedule = names.schedule(&raw.schedule, &mut network)?;
     names.memory(&mut network)?;
     let walk = |from, to| match network.walk(from, to) {
         Some(hops) => Ok(hops),
@@ -326,7 +327,7 @@ impl<'a> Names<'a> {
             hosts.push(check_host(name.get_ref(), host.get_ref())?);
         }
         self.check_interfaces()?;
-        let links = self.check_links(topology, &hosts, file, files)?;
+        let mut links = self.check_links(topology, &hosts, file, files)?;
         let stated = self.stated_addresses(topology)?;
         let plan = topology
             .addresses(&stated)
@@ -340,6 +341,12 @@ impl<'a> Names<'a> {
                 name: name.get_ref().clone(),
                 links: own.iter().map(|&(_, n)| n).collect(),
                 rules: rules::check_rules(&switch.get_ref().rules, &own)?,
+                buffer: buffers::check_buffer(
+                    switch.get_ref(),
+                    Node::Switch(number),
+                    &mut links,
+                    |link| self.links[link].1,
+                )?,
             });
         }
         let mut routers = Vec::new();
@@ -567,7 +574,7 @@ impl<'a> Names<'a> {
     fn schedule(
         &self,
         raw: &[Spanned<RawSchedule>],
-        links: &mut [LinkSpec],
+        network: &mut Network,
     ) -> Result<Vec<ScheduleEntry>, Refusal> {
         let mut schedule = Vec::new();
         for entry in raw {
@@ -594,7 +601,8 @@ impl<'a> Names<'a> {
                 if own.direction.is_some_and(|d| d != way) {
                     continue;
                 }
-                let link = &mut links[number];
+                let shares = network.buffer_of(number, forward).is_some();
+                let link = &mut network.links[number];
                 let mtu = link.mtu_bytes;
                 let stages = if forward {
                     &mut link.forward
@@ -602,6 +610,10 @@ impl<'a> Names<'a> {
                     &mut link.backward
                 };
                 let changes = changes_of(entry, stages, mtu)?;
+                let refused = changes.iter().find_map(buffers::refuses);
+                if let Some(problem) = refused.filter(|_| shares) {
+                    return refuse(entry, problem);
+                }
                 schedule.extend(changes.into_iter().map(|change| ScheduleEntry {
                     at,
                     link: number,

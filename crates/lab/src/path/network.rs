@@ -45,6 +45,17 @@ pub struct SwitchSpec {
     pub links: Vec<usize>,
     /// Looked at before it forwards.
     pub rules: Vec<RuleSpec>,
+    /// What the queues of the links that leave it share.
+    pub buffer: Option<BufferSpec>,
+}
+
+/// A buffer that queues share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferSpec {
+    /// Bytes on the wire.
+    pub bytes: Bytes,
+    /// How much of what is free one queue may hold.
+    pub alpha: link::Alpha,
 }
 
 /// An IP router.
@@ -256,6 +267,17 @@ impl Network {
             Node::Host(n) => &self.hosts[n].name,
             Node::Switch(n) => &self.switches[n].name,
             Node::Router(n) => &self.routers[n].name,
+        }
+    }
+
+    /// The switch whose buffer the queue of a link's direction shares, if it shares one.
+    pub fn buffer_of(&self, link: usize, forward: bool) -> Option<usize> {
+        let own = &self.links[link];
+        match own.between[usize::from(!forward)] {
+            Node::Switch(n) if own.direction(forward).rate.is_some() => {
+                self.switches[n].buffer.map(|_| n)
+            }
+            _ => None,
         }
     }
 

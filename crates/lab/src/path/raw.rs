@@ -50,6 +50,8 @@ pub(super) struct RawHost {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSwitch {
+    pub(super) buffer: Option<Of<Bytes>>,
+    pub(super) buffer_alpha: Option<Spanned<f64>>,
     #[serde(default)]
     pub(super) rules: Vec<Spanned<RawRule>>,
 }

@@ -212,6 +212,97 @@ fn mistakes_are_refused_with_line_and_expectation() {
     }
 }
 
+/// A switch with these keys and a link from it with those.
+fn switch_of(keys: &str, link: &str) -> String {
+    format!(
+        "title = \"x\"\n[hosts.a]\n[hosts.b]\n[switches.sw]\n{keys}\n[links.a]\nbetween = [\"a\", \"sw\"]\n\
+         [links.b]\nbetween = [\"sw\", \"b\"]\n{link}\n"
+    )
+}
+
+#[test]
+fn queues_of_a_switch_share_a_buffer_where_the_links_that_leave_it_have_rates() {
+    let path = good(&switch_of("buffer = \"1MB\"", "rate = \"1Gb/s\""));
+    let network = &path.network;
+    let buffer = network.switches[0].buffer.unwrap();
+    assert_eq!(buffer.bytes, Bytes::new(1_000_000));
+    assert_eq!(Some(buffer.alpha), link::Alpha::new(1.0));
+    let limit = |forward| {
+        network.links[1]
+            .direction(forward)
+            .rate
+            .as_ref()
+            .unwrap()
+            .limits
+            .bytes
+    };
+    assert_eq!(limit(true), Some(501_538), "half and a frame");
+    assert_eq!(limit(false), Some(131_072), "towards the switch, its own");
+    let shares = |link, forward| network.buffer_of(link, forward);
+    assert_eq!(
+        (shares(0, false), shares(1, true), shares(1, false)),
+        (None, Some(0), None)
+    );
+    let own = good(&switch_of(
+        "buffer = \"1MB\"\nbuffer_alpha = 8",
+        "rate = \"1Gb/s\"\nqueue = \"50kB\"",
+    ));
+    let rate = own.network.links[1].forward.rate.as_ref().unwrap();
+    assert_eq!(rate.limits.bytes, Some(50_000), "both limits hold");
+    assert!(
+        good(&switch_of("", "rate = \"1Gb/s\"")).network.switches[0]
+            .buffer
+            .is_none()
+    );
+}
+
+#[test]
+fn a_shared_buffer_that_cannot_be_is_refused() {
+    let rated = "rate = \"1Gb/s\"";
+    for (keys, link, line, says) in [
+        ("buffer = \"1MB\"", "", 5, "no link that leaves"),
+        (
+            "buffer = \"1537B\"\nbuffer_alpha = 8.0",
+            rated,
+            5,
+            "none would fit",
+        ),
+        (
+            "buffer = \"3kB\"\nbuffer_alpha = 0.5",
+            rated,
+            5,
+            "none would fit",
+        ),
+        ("buffer = \"2GB\"", rated, 5, "at most"),
+        ("buffer_alpha = 1.0", rated, 5, "no buffer"),
+        ("buffer = \"1MB\"\nbuffer_alpha = 0.0", rated, 6, "1/1024"),
+        ("buffer = \"1MB\"\nbuffer_alpha = nan", rated, 6, "1/1024"),
+        (
+            "buffer = \"1MB\"",
+            "rate = \"1Gb/s\"\ndiscipline = \"codel\"",
+            8,
+            "drop-tail",
+        ),
+        (
+            "buffer = \"1MB\"",
+            "rate = \"1Gb/s\"\npackets_per_second = 10",
+            8,
+            "packets_per_second",
+        ),
+        (
+            "buffer = \"1MB\"",
+            "rate = \"1Gb/s\"\n[[schedule]]\nat = \"1s\"\nlink = \"b\"\nrate = \"2Gb/s\"",
+            11,
+            "shares",
+        ),
+    ] {
+        refused(&switch_of(keys, link), line, says);
+    }
+    good(&switch_of("buffer = \"1538B\"", rated));
+    let later = "rate = \"1Gb/s\"\n[[schedule]]\nat = \"1s\"\nlink = \"b\"\ndelay = \"2ms\"";
+    good(&switch_of("buffer = \"1MB\"", later));
+}
+
 #[test]
 fn a_missing_file_and_a_directory_are_unreadable() {
     for file in ["/nonexistent/x.toml", "/"] {
