@@ -11,12 +11,16 @@ use crate::copies::{Corrupt, Duplicate};
 use crate::event::DropCause;
 use crate::jitter::Jitter;
 use crate::loss::{BurstLoss, BurstModel, ListedLoss, PeriodicLoss, RandomLoss};
+use crate::medium::{AtMedium, End, Medium as SharedMedium};
 use crate::outage::Outage;
+use crate::pair::Link;
 use crate::pipeline::{DelayLine, Pipeline, Stage};
 use crate::policer::{FlowCap, Policer};
 use crate::queue::{Discipline, DropTail, Queue, QueueLimits, Server};
 use crate::shared::SharedBuffer;
-use crate::spec::{DirectionSpec, DisciplineSpec, LossSpec, Outages, RateSpec, ServerSpec};
+use crate::spec::{
+    DirectionSpec, DisciplineSpec, LossSpec, Medium, Outages, RateSpec, ServerSpec, SharedSpec,
+};
 use crate::trace::Trace;
 
 impl DirectionSpec {
@@ -29,8 +33,9 @@ impl DirectionSpec {
     ///
     /// # Panics
     /// When the spec holds what a stage refuses: a rate of zero, a probability outside 0..=1, a
-    /// trace that cannot be read.
+    /// trace that cannot be read. When its medium is shared: that takes both directions, a [`Link`].
     pub fn pipeline(&self, start: Instant, trains: usize) -> Pipeline {
+        assert!(self.shared.is_none(), "a shared medium has two directions");
         Pipeline::new(self.stages(start, false, None), trains)
     }
 
@@ -40,6 +45,7 @@ impl DirectionSpec {
     /// # Panics
     /// As [`Self::pipeline`].
     pub fn pipeline_in(&self, buffer: &SharedBuffer, start: Instant, trains: usize) -> Pipeline {
+        assert!(self.shared.is_none(), "a shared medium has two directions");
         Pipeline::new(self.stages(start, false, Some(buffer)), trains)
     }
 
@@ -49,6 +55,7 @@ impl DirectionSpec {
     /// # Panics
     /// As [`Self::pipeline`].
     pub fn changeable_pipeline(&self, start: Instant, trains: usize) -> Pipeline {
+        assert!(self.shared.is_none(), "a shared medium has two directions");
         Pipeline::new(self.stages(start, true, None), trains)
     }
 
@@ -91,7 +98,9 @@ impl DirectionSpec {
             let budget = Queue::new("budget", queue, server).dropping_as(DropCause::Budget);
             stages.push(Box::new(budget));
         }
-        if let Some(rate) = &self.rate {
+        if self.shared.is_some() {
+            stages.push(Box::new(AtMedium));
+        } else if let Some(rate) = &self.rate {
             let queue = rate.queue(start, mix(self.seed, SEED_OF_QUEUE));
             stages.push(match buffer {
                 Some(buffer) => buffer.join(queue),
@@ -123,6 +132,84 @@ impl DirectionSpec {
             stages.push(Box::new(Coalesce::new(coalesce)));
         }
         stages
+    }
+}
+
+impl Link {
+    /// The link of two directions, the first forward, with room for `trains` at each end before it
+    /// must grow. With `changeable`, as [`DirectionSpec::changeable_pipeline`].
+    ///
+    /// # Panics
+    /// As [`DirectionSpec::pipeline`]; and when one direction has a shared medium and the other has
+    /// none, or another rate or cable, or they are no constant rates of an Ethernet.
+    pub fn of(specs: [&DirectionSpec; 2], start: Instant, trains: usize, changeable: bool) -> Self {
+        Self::of_in([None, None], specs, start, trains, changeable)
+    }
+
+    /// As [`Self::of`]; the queue of a direction with a buffer is one of those that share it, as
+    /// [`DirectionSpec::pipeline_in`] has it.
+    ///
+    /// # Panics
+    /// As [`Self::of`]; and when a direction has both a shared medium and a buffer.
+    pub fn of_in(
+        buffers: [Option<&SharedBuffer>; 2],
+        specs: [&DirectionSpec; 2],
+        start: Instant,
+        trains: usize,
+        changeable: bool,
+    ) -> Self {
+        let both =
+            |(s, b): (&&DirectionSpec, &Option<&SharedBuffer>)| s.shared.is_some() && b.is_some();
+        assert!(
+            !specs.iter().zip(&buffers).any(both),
+            "a shared medium has queues of its own"
+        );
+        let mut buffers = buffers.into_iter();
+        let pipelines = specs.map(|s| {
+            let buffer = buffers.next().flatten();
+            Pipeline::new(s.stages(start, changeable, buffer), trains)
+        });
+        let [Some(forward), Some(backward)] = specs.map(|s| s.shared) else {
+            let unshared = specs.iter().all(|s| s.shared.is_none());
+            assert!(unshared, "one end alone shares nothing");
+            return Self::new(pipelines);
+        };
+        assert!(forward.cable == backward.cable, "one cable has one delay");
+        let rates = specs.map(|s| match &s.rate {
+            Some(RateSpec {
+                server: ServerSpec::Rate(rate),
+                ..
+            }) => *rate,
+            _ => panic!("a shared medium has a constant rate"),
+        });
+        assert!(rates[0] == rates[1], "a shared medium has one rate");
+        let ends = [(specs[0], forward), (specs[1], backward)].map(|(s, shared)| s.end(shared));
+        let medium = SharedMedium::new(rates[0], forward.cable, ends);
+        let gated = pipelines.map(|p| {
+            let place = p.stage_names().position(|name| name == AtMedium.name());
+            let stage = place.unwrap_or(0);
+            p.with_gate(stage)
+        });
+        Self::sharing(gated, medium)
+    }
+}
+
+impl DirectionSpec {
+    /// The end at which this direction enters a shared medium.
+    fn end(&self, shared: SharedSpec) -> End {
+        let Medium::Ethernet { gap_bytes } = self.medium else {
+            panic!("only an Ethernet is shared");
+        };
+        let Some(rate) = &self.rate else {
+            panic!("a shared medium has a rate");
+        };
+        let seed = mix(self.seed, SEED_OF_QUEUE);
+        End {
+            duplex: shared.duplex,
+            gap_bytes,
+            discipline: rate.discipline.queue(rate.limits, seed),
+            seed: mix(self.seed, SEED_OF_BACKOFF),
+        }
     }
 }
 
@@ -209,6 +296,7 @@ const SEED_OF_QUEUE: u64 = 1;
 const SEED_OF_DUPLICATE: u64 = 2;
 const SEED_OF_CORRUPT: u64 = 3;
 const SEED_OF_JITTER: u64 = 4;
+const SEED_OF_BACKOFF: u64 = 5;
 /// And what follows, for further losses.
 const SEED_OF_LOSS: u64 = 16;
 

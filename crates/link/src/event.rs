@@ -59,6 +59,11 @@ pub enum Decision {
     Duplicated,
     /// A bit will be flipped; the train carries which.
     Corrupted,
+    /// Met another frame on a shared medium; will be sent again.
+    Collided {
+        /// Which attempt it was, from 1.
+        attempt: u32,
+    },
     /// Left the pipeline; will be handed out at `departs`.
     Scheduled {
         /// When the run's first segment is due.
@@ -87,8 +92,8 @@ pub enum DropCause {
     Policed = 38,
     /// The link was down.
     Outage = 39,
-    /// Two sent at once on a shared medium.
-    Collision = 40,
+    /// Arrived damaged (check sequence) since the receiver, half duplex, was sending itself.
+    CollisionFcs = 40,
     /// A rule said so.
     Filtered = 41,
     /// Larger than the link carries, and nobody is told.
@@ -107,6 +112,10 @@ pub enum DropCause {
     Budget = 48,
     /// Beyond its queue's part of a buffer that several queues share.
     SharedBuffer = 49,
+    /// Collided after the slot time, when no other end of half duplex would have begun to send.
+    LateCollision = 50,
+    /// Collided at every attempt.
+    ExcessiveCollisions = 51,
 }
 
 impl Decision {
@@ -129,6 +138,7 @@ impl Decision {
             Self::Scheduled { .. } => 4,
             Self::Duplicated => 6,
             Self::Corrupted => 7,
+            Self::Collided { .. } => 13,
             Self::Dropped { cause, .. } => *cause as u8,
         }
     }
@@ -143,7 +153,8 @@ pub trait Log {
 /// Counts decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Segments lost on purpose outside of queues: at random, in bursts, policed, filtered.
+    /// Segments lost on purpose outside of queues: at random, in bursts, policed, filtered, to
+    /// collisions.
     pub lost: u64,
     /// Segments dropped at a full queue, or by a buffer that it shares.
     pub queue_full: u64,
@@ -159,6 +170,14 @@ pub struct Counters {
     pub duplicated: u64,
     /// Segments with a bit flipped.
     pub corrupted: u64,
+    /// Attempts to send that ended in a collision, the last of a lost segment included.
+    pub collisions: u64,
+    /// Of `lost`, those that collided after the slot time.
+    pub late_collisions: u64,
+    /// Of `lost`, those that collided at every attempt.
+    pub excessive_collisions: u64,
+    /// Of `lost`, those that arrived damaged since their receiver was sending.
+    pub collision_fcs: u64,
     /// Most bytes in a queue.
     pub queue_bytes_max: u64,
 }
@@ -175,8 +194,34 @@ impl Counters {
         self.scheduled += other.scheduled;
         self.duplicated += other.duplicated;
         self.corrupted += other.corrupted;
+        self.collisions += other.collisions;
+        self.late_collisions += other.late_collisions;
+        self.excessive_collisions += other.excessive_collisions;
+        self.collision_fcs += other.collision_fcs;
         self.queue_bytes_max = self.queue_bytes_max.max(other.queue_bytes_max);
         self
+    }
+
+    fn on_drop(&mut self, cause: DropCause, n: u64) {
+        match cause {
+            DropCause::QueueFull | DropCause::SharedBuffer => self.queue_full += n,
+            DropCause::Early => self.early += n,
+            DropCause::LateCollision => {
+                self.late_collisions += n;
+                self.collisions += n;
+                self.lost += n;
+            }
+            DropCause::ExcessiveCollisions => {
+                self.excessive_collisions += n;
+                self.collisions += n;
+                self.lost += n;
+            }
+            DropCause::CollisionFcs => {
+                self.collision_fcs += n;
+                self.lost += n;
+            }
+            _ => self.lost += n,
+        }
     }
 }
 
@@ -184,11 +229,8 @@ impl Log for Counters {
     fn on_event(&mut self, event: &Event) {
         let n = u64::from(event.train.count);
         match event.decision {
-            Decision::Dropped { cause, .. } => match cause {
-                DropCause::QueueFull | DropCause::SharedBuffer => self.queue_full += n,
-                DropCause::Early => self.early += n,
-                _ => self.lost += n,
-            },
+            Decision::Dropped { cause, .. } => self.on_drop(cause, n),
+            Decision::Collided { .. } => self.collisions += n,
             Decision::Queued { queue_bytes, .. } => {
                 self.queued += n;
                 self.queue_bytes_max = self.queue_bytes_max.max(queue_bytes);

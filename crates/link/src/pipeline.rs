@@ -1,6 +1,7 @@
 //! Stages in a row, and the end of the line where segments wait for their time.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use units::{Duration, Instant, Rate};
 
@@ -93,8 +94,17 @@ pub struct Pipeline {
     current: Trains,
     next: Trains,
     schedule: VecDeque<(Instant, Change)>,
+    /// Where a medium stands that both directions share.
+    gate: Option<Gate>,
     /// The first stage has let things happen up to here: nothing can arrive earlier any more.
     settled: Instant,
+}
+
+/// The place of a shared medium, at which somebody else takes segments over and gives them back.
+#[derive(Debug)]
+struct Gate {
+    stage: usize,
+    waiting: Trains,
 }
 
 /// What [`Pipeline::poll_output`] has to say.
@@ -211,8 +221,19 @@ impl Pipeline {
             current: Trains::default(),
             next: Trains::default(),
             schedule: VecDeque::new(),
+            gate: None,
             settled: Instant::ZERO,
         }
+    }
+
+    /// What comes to stage number `stage` waits there to be taken by [`Self::at_gate`].
+    #[must_use]
+    pub(crate) fn with_gate(mut self, stage: usize) -> Self {
+        self.gate = Some(Gate {
+            stage,
+            waiting: Trains::default(),
+        });
+        self
     }
 
     /// Lets a driver that is more than `behind` late send what is overdue of a train in one piece,
@@ -221,6 +242,10 @@ impl Pipeline {
     pub const fn catching_up_when(mut self, behind: Duration) -> Self {
         self.catch_up = behind;
         self
+    }
+
+    pub(crate) const fn set_catch_up(&mut self, behind: Duration) {
+        self.catch_up = behind;
     }
 
     /// Changes the link at `at`; what happened until then is settled by the old rules.
@@ -253,6 +278,10 @@ impl Pipeline {
             if self.current.inner.is_empty() {
                 return;
             }
+            if let Some(gate) = self.gate.as_mut().filter(|gate| gate.stage == number) {
+                gate.waiting.inner.append(&mut self.current.inner);
+                return;
+            }
             let mut log = At {
                 stage: u8::try_from(number).unwrap_or(u8::MAX),
                 log,
@@ -278,15 +307,25 @@ impl Pipeline {
 
     /// What all stages together add to every segment at least.
     pub fn delay_min(&self) -> Duration {
-        let each = self.stages.iter().map(|s| s.delay_min());
-        each.fold(Duration::ZERO, |sum, d| sum + d)
+        self.delay_of(0..self.stages.len())
     }
 
     /// Lets every stage do what bears on the port up to `now`, or, when `fully`, all up to `now`.
     fn settle(&mut self, now: Instant, fully: bool, log: &mut dyn Log) {
-        let mut ahead = self.delay_min();
+        self.settle_stages(0..self.stages.len(), now, fully, log);
+    }
+
+    /// The same for some stages and what is behind them.
+    fn settle_stages(
+        &mut self,
+        stages: Range<usize>,
+        now: Instant,
+        fully: bool,
+        log: &mut dyn Log,
+    ) {
+        let mut ahead = self.delay_of(stages.clone());
         let whole = ahead;
-        for number in 0..self.stages.len() {
+        for number in stages {
             let lead = if fully { Duration::ZERO } else { ahead };
             let before = whole - ahead;
             ahead -= self.stages[number].delay_min();
@@ -306,11 +345,11 @@ impl Pipeline {
         }
     }
 
-    /// When the next stage has to do something for the port's sake.
-    fn next_settling(&self) -> Option<Instant> {
-        let mut ahead = self.delay_min();
+    /// When the next of some stages has to do something for the sake of what is behind them.
+    fn next_settling(&self, stages: Range<usize>) -> Option<Instant> {
+        let mut ahead = self.delay_of(stages.clone());
         let mut next: Option<Instant> = None;
-        for stage in &self.stages {
+        for stage in &self.stages[stages] {
             if let Some(at) = stage.next_wakeup() {
                 let at = at + ahead;
                 next = Some(next.map_or(at, |n| n.min(at)));
@@ -320,33 +359,55 @@ impl Pipeline {
         next
     }
 
+    fn delay_of(&self, stages: Range<usize>) -> Duration {
+        let each = self.stages[stages].iter().map(|s| s.delay_min());
+        each.fold(Duration::ZERO, |sum, d| sum + d)
+    }
+
+    /// When to poll next, from what is settled.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let next = self.next_settling(0..self.stages.len());
+        let due = self.port.front().map(|f| f.at);
+        let all = next.into_iter().chain(due).chain(self.next_change());
+        all.min()
+    }
+
+    /// The time of the next change.
+    pub(crate) fn next_change(&self) -> Option<Instant> {
+        self.schedule.front().map(|&(at, _)| at)
+    }
+
+    /// Makes the next change.
+    pub(crate) fn change_next(&mut self) -> Option<Change> {
+        let (_, change) = self.schedule.pop_front()?;
+        for stage in &mut self.stages {
+            stage.change(&change);
+        }
+        Some(change)
+    }
+
+    /// Nothing can arrive before `at` any more.
+    pub(crate) fn settled_to(&mut self, at: Instant) {
+        self.settled = self.settled.max(at);
+    }
+
     /// The next segments that are due at `now`, or when to ask again.
     pub fn poll_output(&mut self, now: Instant, log: &mut impl Log) -> Output {
-        while let Some(&(at, change)) = self.schedule.front().filter(|(at, _)| *at <= now) {
+        while let Some(at) = self.next_change().filter(|at| *at <= now) {
             self.settle(at, true, log);
-            self.settled = self.settled.max(at);
-            for stage in &mut self.stages {
-                stage.change(&change);
-            }
-            self.schedule.pop_front();
+            self.settled_to(at);
+            let _ = self.change_next();
         }
         self.settle(now, false, log);
-        let front = self.port.front().copied();
-        let Some(front) = front.filter(|f| f.at <= now) else {
-            let next = self.next_settling();
-            let due = front.map(|f| f.at);
-            let next = match (next, due) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-            return match (next, self.schedule.front()) {
-                (None, None) => Output::Idle,
-                (None, Some(&(at, _))) => Output::Timeout(at),
-                (Some(next), change) => {
-                    Output::Timeout(change.map_or(next, |&(at, _)| next.min(at)))
-                }
-            };
-        };
+        match self.release(now) {
+            Some(release) => Output::Release(release),
+            None => self.next_due().map_or(Output::Idle, Output::Timeout),
+        }
+    }
+
+    /// The next segments that are settled and due at `now`.
+    pub(crate) fn release(&mut self, now: Instant) -> Option<Release> {
+        let front = self.port.front().copied().filter(|f| f.at <= now)?;
         let count = self.count_due(&front, now);
         if count == front.count {
             self.port.pop_front();
@@ -354,7 +415,7 @@ impl Pipeline {
             self.port[0] = front.part(count, front.count - count);
         }
         self.segments_at_port -= u64::from(count);
-        Output::Release(Release {
+        Some(Release {
             handle: front.handle,
             first: front.first,
             count,
@@ -384,7 +445,64 @@ impl Pipeline {
     /// Segments on their way.
     pub fn segments_waiting(&self) -> u64 {
         let held: u64 = self.stages.iter().map(|s| s.segments_held()).sum();
-        self.segments_at_port + held
+        let gate = self.gate.iter().flat_map(|g| &g.waiting.inner);
+        let at_gate: u64 = gate.map(|t| u64::from(t.count)).sum();
+        self.segments_at_port + held + at_gate
+    }
+}
+
+/// What is done on either side of a gate; without one, of the port.
+impl Pipeline {
+    fn gate(&self) -> usize {
+        self.gate.as_ref().map_or(self.stages.len(), |g| g.stage)
+    }
+
+    /// The gate's number in events.
+    pub(crate) fn gate_number(&self) -> u8 {
+        u8::try_from(self.gate()).unwrap_or(u8::MAX)
+    }
+
+    fn behind_gate(&self) -> Range<usize> {
+        let last = self.stages.len();
+        (self.gate() + 1).min(last)..last
+    }
+
+    /// What the stages behind the gate add at least.
+    pub(crate) fn delay_behind_gate(&self) -> Duration {
+        self.delay_of(self.behind_gate())
+    }
+
+    /// When something happens before the gate, for the gate's sake.
+    pub(crate) fn next_before_gate(&self) -> Option<Instant> {
+        self.next_settling(0..self.gate())
+    }
+
+    /// When something happens behind the gate, for the port's sake, or is due there.
+    pub(crate) fn next_behind_gate(&self) -> Option<Instant> {
+        let due = self.port.front().map(|f| f.at);
+        let next = self.next_settling(self.behind_gate());
+        next.into_iter().chain(due).min()
+    }
+
+    /// Lets the stages before the gate do what bears on it up to `to`.
+    pub(crate) fn settle_before_gate(&mut self, to: Instant, fully: bool, log: &mut dyn Log) {
+        self.settle_stages(0..self.gate(), to, fully, log);
+    }
+
+    /// Lets the stages behind the gate do what bears on the port up to `now`.
+    pub(crate) fn settle_behind_gate(&mut self, now: Instant, fully: bool, log: &mut dyn Log) {
+        self.settle_stages(self.behind_gate(), now, fully, log);
+    }
+
+    /// Takes what has come to the gate.
+    pub(crate) fn at_gate(&mut self) -> impl Iterator<Item = Train> + '_ {
+        self.gate.iter_mut().flat_map(|gate| gate.waiting.drain())
+    }
+
+    /// Sends on what has crossed.
+    pub(crate) fn pass_gate(&mut self, crossed: &mut Trains, log: &mut dyn Log) {
+        self.current.inner.append(&mut crossed.inner);
+        self.pass_on(self.gate() + 1, log);
     }
 }
 

@@ -45,6 +45,8 @@ impl Code {
     pub const FRAGMENTED: Self = Self(11);
     /// Is a fragment of frame number `detail`, modulo 2^32.
     pub const FRAGMENT: Self = Self(12);
+    /// Collided and will be sent again; the row's detail is the number of the attempt.
+    pub const COLLIDED: Self = Self(13);
     /// Lost at random, each on its own.
     pub const LOST_RANDOM: Self = Self(32);
     /// Lost in a burst.
@@ -61,8 +63,8 @@ impl Code {
     pub const POLICED: Self = Self(38);
     /// The link was down.
     pub const OUTAGE: Self = Self(39);
-    /// Lost to a collision on a shared medium.
-    pub const COLLISION: Self = Self(40);
+    /// Arrived damaged since the receiver, half duplex, was sending itself.
+    pub const COLLISION_FCS: Self = Self(40);
     /// A rule said so.
     pub const FILTERED: Self = Self(41);
     /// Larger than the link carries.
@@ -81,9 +83,13 @@ impl Code {
     pub const BUDGET_FULL: Self = Self(48);
     /// Beyond its queue's part of a shared buffer, which was `detail` bytes.
     pub const SHARED_BUFFER: Self = Self(49);
+    /// Collided after the slot time.
+    pub const LATE_COLLISION: Self = Self(50);
+    /// Collided at every attempt.
+    pub const EXCESSIVE_COLLISIONS: Self = Self(51);
 
     /// All codes with the names that files and tables use.
-    pub const NAMES: [(Self, &'static str); 30] = [
+    pub const NAMES: [(Self, &'static str); 33] = [
         (Self::QUEUED, "queued"),
         (Self::SERVED, "served"),
         (Self::MARKED, "marked"),
@@ -96,6 +102,7 @@ impl Code {
         (Self::REWRITTEN, "rewritten"),
         (Self::FRAGMENTED, "fragmented"),
         (Self::FRAGMENT, "fragment"),
+        (Self::COLLIDED, "collided"),
         (Self::LOST_RANDOM, "lost_random"),
         (Self::LOST_BURST, "lost_burst"),
         (Self::LOST_PERIODIC, "lost_periodic"),
@@ -104,7 +111,7 @@ impl Code {
         (Self::EARLY_DROP, "early_drop"),
         (Self::POLICED, "policed"),
         (Self::OUTAGE, "outage"),
-        (Self::COLLISION, "collision"),
+        (Self::COLLISION_FCS, "collision_fcs"),
         (Self::FILTERED, "filtered"),
         (Self::TOO_BIG, "too_big"),
         (Self::MIDDLEBOX, "middlebox"),
@@ -114,6 +121,8 @@ impl Code {
         (Self::FLOW_CAP, "flow_cap"),
         (Self::BUDGET_FULL, "budget_full"),
         (Self::SHARED_BUFFER, "shared_buffer"),
+        (Self::LATE_COLLISION, "late_collision"),
+        (Self::EXCESSIVE_COLLISIONS, "excessive_collisions"),
     ];
 
     /// The name, where this version knows the code.
@@ -134,7 +143,7 @@ impl Code {
     }
 
     /// True for what queues decide: taken in, served, turned away or thrown out. A queue that
-    /// drops what it took in before (CoDel) says both.
+    /// drops what it took in before (CoDel, and the ends of a shared medium) says both.
     pub const fn is_by_queue(self) -> bool {
         matches!(
             self,
@@ -144,6 +153,8 @@ impl Code {
                 | Self::EARLY_DROP
                 | Self::BUDGET_FULL
                 | Self::SHARED_BUFFER
+                | Self::LATE_COLLISION
+                | Self::EXCESSIVE_COLLISIONS
         )
     }
 }
@@ -222,8 +233,9 @@ impl Row {
             Decision::Scheduled { departs } => (departs, train.spacing.step_fs(), 0, 0),
             _ => (Instant::MAX, 0, 0, 0),
         };
-        let limit_bytes = match event.decision {
-            Decision::Dropped { limit_bytes, .. } => limit_bytes,
+        let detail = match event.decision {
+            Decision::Collided { attempt } => attempt,
+            Decision::Dropped { limit_bytes, .. } => u32::try_from(limit_bytes).unwrap_or(u32::MAX),
             _ => 0,
         };
         Self {
@@ -241,7 +253,7 @@ impl Row {
             stage: event.stage,
             decision: Code(event.decision.code()),
             flow: train.flow,
-            detail: u32::try_from(limit_bytes).unwrap_or(u32::MAX),
+            detail,
         }
     }
 
@@ -986,6 +998,9 @@ mod tests {
             (DropCause::FlowCap, Code::FLOW_CAP),
             (DropCause::Budget, Code::BUDGET_FULL),
             (DropCause::SharedBuffer, Code::SHARED_BUFFER),
+            (DropCause::CollisionFcs, Code::COLLISION_FCS),
+            (DropCause::LateCollision, Code::LATE_COLLISION),
+            (DropCause::ExcessiveCollisions, Code::EXCESSIVE_COLLISIONS),
         ];
         for (cause, code) in causes {
             assert_eq!(row(Decision::lost(cause)).decision, code);
@@ -999,7 +1014,7 @@ mod tests {
             assert_eq!(code.name(), Some(name));
             assert_eq!(code.is_drop(), code.0 >= 32, "{name}");
         }
-        assert_eq!(Code(13).name(), None);
+        assert_eq!(Code(14).name(), None);
         assert!(!Code(31).is_drop() && Code(63).is_drop() && !Code(64).is_drop());
     }
 }

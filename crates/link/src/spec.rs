@@ -21,6 +21,8 @@ pub struct DirectionSpec {
     pub packet_budget: Option<PacketBudget>,
     /// Queue and rate.
     pub rate: Option<RateSpec>,
+    /// The rate is that of a medium which both ends share; both directions have this or none has.
+    pub shared: Option<SharedSpec>,
     /// Losses after the rate: a lost frame has used its time on the wire.
     pub loss: Vec<LossSpec>,
     /// Share of the segments that get a second copy.
@@ -35,6 +37,25 @@ pub struct DirectionSpec {
     pub coalesce: Option<CoalesceSpec>,
     /// Seed of the random stages; each stage has its own, derived from it and its place.
     pub seed: u64,
+}
+
+/// The sending end of a direction at a medium that it shares with the other end (IEEE 802.3 clause
+/// 4): at least one of both is half duplex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedSpec {
+    /// How this end sends and receives.
+    pub duplex: Duplex,
+    /// Time that a signal takes from one end to the other, at least 1 ns; the same both ways.
+    pub cable: Duration,
+}
+
+/// How an end of a cable takes the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duplex {
+    /// Waits while it hears the other, and stops when both send.
+    Half,
+    /// Sends when it likes and receives all the while.
+    Full,
 }
 
 /// What a frame occupies on the medium beyond its own bytes.
@@ -217,6 +238,7 @@ impl Default for DirectionSpec {
             flow_cap: None,
             packet_budget: None,
             rate: None,
+            shared: None,
             loss: Vec::new(),
             duplicate: 0.0,
             corrupt: 0.0,
