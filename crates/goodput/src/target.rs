@@ -111,6 +111,8 @@ built_in!(
     "policer",
     "mtu-black-hole",
     "mss-clamped",
+    "half-duplex",
+    "duplex-mismatch",
     "asymmetric-route",
     "bursty-loss",
     "periodic-loss",

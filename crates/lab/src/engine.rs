@@ -1,6 +1,6 @@
 //! The network in motion: frames with their bytes through links, switches and routers.
 //!
-//! The engine owns the memory of frames in flight, one pipeline for each direction of each link, and
+//! The engine owns the memory of frames in flight, the pipelines of both directions of each link, and
 //! the nodes. It is given frames with the time at which they came, and it fills batches of what is to
 //! leave by the ports; sockets, clocks and threads are the forwarder's. What switches and routers do
 //! is in `nodes`, fragmenting in `fragments`, the memory in [`crate::frames`].
@@ -10,8 +10,8 @@ mod nodes;
 
 use link::record::{Code, FrameRecord, Row};
 use link::{
-    Change, Counters, Decision, DropCause, Event, Log, Marks, Output, Pipeline, Release,
-    SharedBuffer, Spacing, Train,
+    Change, Decision, DropCause, Event, Link, LinkLog, Marks, Output, Release, SharedBuffer,
+    Spacing, Train, Way,
 };
 use sys::packet::{SendBatch, VNET_HDR_BYTES};
 use sys::simd;
@@ -70,6 +70,8 @@ pub(crate) struct Engine {
     /// In a store for each port, and one for the frames that nodes make.
     frames: Frames,
     ports: Vec<Port>,
+    /// Both directions of one are at twice its place and behind.
+    links: Vec<Link>,
     directions: Vec<Direction>,
     nodes: Vec<Node>,
     cut: CutBuf,
@@ -105,7 +107,6 @@ struct Port {
 
 #[derive(Debug)]
 struct Direction {
-    pipeline: Pipeline,
     to: usize,
     spec: link::spec::DirectionSpec,
     middleboxes: Middleboxes,
@@ -177,21 +178,22 @@ struct Fates {
     copied: Vec<(u64, u16)>,
 }
 
-/// Books what a pipeline decides: counts, fates, the packet log.
+/// Books what a link decides: counts, fates, the packet log.
 struct Books<'a> {
-    counters: &'a mut Counters,
+    directions: &'a mut [Direction],
     fates: &'a mut Fates,
     log: Option<&'a mut Logger>,
     frames: &'a Frames,
-    way: usize,
+    link: usize,
 }
 
-impl Log for Books<'_> {
-    fn on_event(&mut self, event: &Event) {
-        self.counters.on_event(event);
+impl LinkLog for Books<'_> {
+    fn on_event(&mut self, way: Way, event: &Event) {
+        let way = 2 * self.link + way.place();
+        link::Log::on_event(&mut self.directions[way].counts.link, event);
         if let Some(log) = &mut self.log {
             let frame = self.frames.tag(event.train.handle).number;
-            let way = u16::try_from(self.way).unwrap_or(u16::MAX);
+            let way = u16::try_from(way).unwrap_or(u16::MAX);
             log.row(&Row::of(event, way, frame));
         }
         let run = (event.train.handle, event.train.count);
@@ -230,32 +232,24 @@ impl Engine {
         }
         stores.push(FrameStore::new(wiring.made_bytes, FRAME_BYTES_MAX));
         let ways = wiring.directions.len();
+        let is_port = |node: usize| matches!(nodes[node], Node::Port(_));
+        let links = wiring.directions.chunks_exact(2);
+        let links = links
+            .map(|both| link_of([&both[0], &both[1]], &wiring.buffers, start, is_port))
+            .collect();
         let directions: Vec<Direction> = wiring
             .directions
             .into_iter()
             .map(|d| {
-                let buffer = d.buffer.and_then(|n| wiring.buffers.get(n)?.as_ref());
-                let mut pipeline = match buffer {
-                    Some(buffer) => d.spec.changeable_pipeline_in(buffer, start, PORT_TRAINS),
-                    None => d.spec.changeable_pipeline(start, PORT_TRAINS),
-                };
-                if matches!(nodes[d.to], Node::Port(_)) {
-                    // What a node passes on must come to the next link at its own time.
-                    pipeline = pipeline.catching_up_when(BEHIND);
-                }
                 let changes_rate = d.schedule.iter().any(|(_, c)| matches!(c, Change::Rate(_)));
-                for (after, change) in d.schedule {
-                    pipeline.schedule(start + after, change);
-                }
                 let mut direction = Direction {
-                    pipeline,
                     to: d.to,
                     meter: None,
                     changes_rate,
                     spec: d.spec,
                     middleboxes: d.middleboxes,
                     counts: DirectionCounts::default(),
-                    feeds: !matches!(nodes[d.to], Node::Port(_)),
+                    feeds: !is_port(d.to),
                     seen: Seen::default(),
                 };
                 direction.reset();
@@ -265,6 +259,7 @@ impl Engine {
         Self {
             frames: Frames::new(stores),
             ports,
+            links,
             directions,
             nodes,
             cut: CutBuf::new(),
@@ -383,8 +378,13 @@ impl Engine {
                 at,
                 spacing: Spacing::TOGETHER,
             };
-            self.book(way, |pipeline, books| pipeline.handle_train(train, books));
+            self.book(way, |link, books| {
+                link.handle_train(way_of(way), train, books)
+            });
             self.next[way] = Instant::ZERO;
+            if self.links[way / 2].is_shared() {
+                self.next[way ^ 1] = Instant::ZERO;
+            }
             from = until;
         }
     }
@@ -398,17 +398,16 @@ impl Engine {
         middleboxes.pass(bytes, &frame, first, partial)
     }
 
-    /// Lets a direction's pipeline do something, and books what it decides.
-    fn book<T>(&mut self, way: usize, work: impl FnOnce(&mut Pipeline, &mut Books<'_>) -> T) -> T {
-        let direction = &mut self.directions[way];
+    /// Lets the link of a direction do something, and books what it decides.
+    fn book<T>(&mut self, way: usize, work: impl FnOnce(&mut Link, &mut Books<'_>) -> T) -> T {
         let mut books = Books {
-            counters: &mut direction.counts.link,
+            directions: &mut self.directions,
             fates: &mut self.fates,
             log: self.log.as_mut(),
             frames: &self.frames,
-            way,
+            link: way / 2,
         };
-        let done = work(&mut direction.pipeline, &mut books);
+        let done = work(&mut self.links[way / 2], &mut books);
         if !self.fates.dropped.is_empty() || !self.fates.copied.is_empty() {
             self.settle_fates();
         }
@@ -445,7 +444,7 @@ impl Engine {
             train,
             decision: Decision::lost(cause),
         };
-        self.book(way, |_, books| books.on_event(&event));
+        self.book(way, |_, books| books.on_event(way_of(way), &event));
     }
 
     fn lose_release(&mut self, way: usize, release: Release, handle: u64, cause: DropCause) {
@@ -513,7 +512,14 @@ impl Engine {
 
     /// Lets a direction go on to `now`: the next segments that leave it, if any do.
     fn poll_direction(&mut self, way: usize, now: Instant) -> Option<Release> {
-        let output = self.book(way, |pipeline, books| pipeline.poll_output(now, books));
+        let output = self.book(way, |link, books| link.poll_output(way_of(way), now, books));
+        let link = &self.links[way / 2];
+        if link.is_shared() {
+            // Both were settled: the other may be due sooner than was known.
+            let other = way ^ 1;
+            let due = link.next_due(way_of(other)).unwrap_or(Instant::MAX);
+            self.next[other] = self.next[other].min(due);
+        }
         match output {
             Output::Timeout(at) => self.next[way] = at,
             Output::Idle => self.next[way] = Instant::MAX,
@@ -693,7 +699,7 @@ impl Engine {
     /// Changes a direction from `at` on.
     pub(crate) fn change(&mut self, way: usize, at: Instant, change: Change) {
         if let Some(direction) = self.directions.get_mut(way) {
-            direction.pipeline.schedule(at, change);
+            self.links[way / 2].schedule(way_of(way), at, change);
             self.next[way] = Instant::ZERO;
             if let (Change::Rate(rate), Some(spec)) = (change, &mut direction.spec.rate) {
                 // What was due is no measure any more; counting anew begins with the new rate.
@@ -754,10 +760,7 @@ impl Engine {
 
     /// Segments on their way.
     pub(crate) fn segments_waiting(&self) -> u64 {
-        self.directions
-            .iter()
-            .map(|d| d.pipeline.segments_waiting())
-            .sum()
+        self.links.iter().map(Link::segments_waiting).sum()
     }
 
     /// True when no frame is kept any more.
@@ -777,6 +780,36 @@ impl Direction {
         self.counts = DirectionCounts::default();
         let measured = !self.changes_rate && !self.feeds;
         self.meter = meter_of(&self.spec).filter(|_| measured);
+    }
+}
+
+/// The link of two directions that are each other's way back.
+fn link_of(
+    both: [&DirectionWiring; 2],
+    buffers: &[Option<SharedBuffer>],
+    start: Instant,
+    is_port: impl Fn(usize) -> bool,
+) -> Link {
+    let shared = both.map(|d| buffers.get(d.buffer?)?.as_ref());
+    let mut link = Link::of_in(shared, both.map(|d| &d.spec), start, PORT_TRAINS, true);
+    for (way, direction) in Way::BOTH.into_iter().zip(both) {
+        if is_port(direction.to) {
+            // What a node passes on must come to the next link at its own time.
+            link = link.catching_up_when(way, BEHIND);
+        }
+        for &(after, change) in &direction.schedule {
+            link.schedule(way, start + after, change);
+        }
+    }
+    link
+}
+
+/// Which way of its link a direction is.
+const fn way_of(direction: usize) -> Way {
+    if direction.is_multiple_of(2) {
+        Way::Forward
+    } else {
+        Way::Backward
     }
 }
 

@@ -246,6 +246,9 @@ pub(crate) fn refuses(spec: &DirectionSpec, change: &Change) -> Option<&'static 
         Change::Rate(rate) if rate.as_bits_per_second() == 0 => {
             Some("a rate of zero; to cut the link, set up=false")
         }
+        Change::Rate(_) if spec.shared.is_some() => {
+            Some("both ends of half duplex would have to agree on another rate")
+        }
         Change::Rate(_) | Change::Limits(_) => has_rate,
         _ => None,
     }
@@ -259,7 +262,10 @@ pub(crate) fn legend(path: &PathFile) -> Legend {
     let mut legend = Legend::new(&path.title, zero);
     legend.ports = network.hosts.iter().map(|h| h.name.clone()).collect();
     for link in &network.links {
-        for forward in [true, false] {
+        let specs = [&link.forward, &link.backward];
+        let stages = link::Link::of(specs, Instant::ZERO, 0, true);
+        for way in link::Way::BOTH {
+            let forward = way == link::Way::Forward;
             let spec = link.direction(forward);
             let ends = link.between.map(|node| network.name(node).to_owned());
             let [from, to] = if forward {
@@ -267,12 +273,11 @@ pub(crate) fn legend(path: &PathFile) -> Legend {
             } else {
                 [ends[1].clone(), ends[0].clone()]
             };
-            let pipeline = spec.changeable_pipeline(Instant::ZERO, 0);
             legend.links.push(LinkLegend {
                 name: link.name.clone(),
                 from,
                 to,
-                stages: pipeline.stage_names().map(str::to_owned).collect(),
+                stages: stages.stage_names(way).map(str::to_owned).collect(),
             });
             let way = if forward { "forward" } else { "backward" };
             let note = format!("{} {way}: seed {}", link.name, spec.seed);

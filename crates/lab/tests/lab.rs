@@ -7,6 +7,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -411,6 +412,92 @@ fn a_lab_leaves_nothing_in_the_namespace_that_it_was_started_in() {
         names(&text.unwrap())
     });
     assert_eq!(inside.unwrap(), ["eth0", "lo"]);
+}
+
+/// TCP from near to far for `time`, then back; the rate of each, and both ways' counts.
+fn tcp_both_ways(lab: &Lab, time: Duration) -> ([f64; 2], Certificate) {
+    let phase = lab.begin_phase().unwrap();
+    let rates = [
+        (lab.near(), lab.far(), 5_001),
+        (lab.far(), lab.near(), 5_002),
+    ];
+    let rates = rates.map(|(from, to, port)| tcp_rate(from, to, port, time));
+    (rates, phase.finish().unwrap())
+}
+
+/// Bits a second that arrive while one connection is kept full.
+fn tcp_rate(from: &Host, to: &Host, port: u16, time: Duration) -> f64 {
+    let address = SocketAddr::from((to.address(), port));
+    let listener = to.run(|| TcpListener::bind(address)).unwrap().unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = from.run(|| TcpStream::connect(address)).unwrap().unwrap();
+            // Another one, BBR say, would not mind the losses.
+            sys::tcp::set_congestion(stream.as_fd(), "cubic").unwrap();
+            stream
+                .set_write_timeout(Some(Duration::from_millis(100)))
+                .unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                // A write that waits for room too long is no failure here.
+                let _ = stream.write(&[7; 65_536]);
+            }
+        });
+        let (mut stream, _) = listener.accept().unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        let (since, mut bytes) = (Instant::now(), 0);
+        let mut buffer = [0; 65_536];
+        while since.elapsed() < time {
+            bytes += stream.read(&mut buffer).unwrap_or(0);
+        }
+        stop.store(true, Ordering::Relaxed);
+        bytes as f64 * 8.0 / since.elapsed().as_secs_f64()
+    })
+}
+
+#[test]
+fn tcp_fills_half_duplex_both_ways_and_starves_on_a_mismatch_that_ping_does_not_see() {
+    let _alone = alone();
+    let half = "rate = \"100Mb/s\"\ndelay = \"10ms\"\nqueue = \"512KiB\"\nduplex = \"half\"";
+    let Some(lab) = up(&path(1500, half)) else {
+        return;
+    };
+    let (good, certificate) = tcp_both_ways(&lab, Duration::from_secs(4));
+    let (there, back) = (certificate.forward.link, certificate.backward.link);
+    assert!(
+        there.collisions > 0 && back.collisions > 0,
+        "{certificate:?}"
+    );
+    let both = there.plus(&back);
+    assert_eq!(
+        (both.late_collisions, both.collision_fcs),
+        (0, 0),
+        "{both:?}"
+    );
+    drop(lab);
+
+    let lab = up(&path(
+        1500,
+        &format!("{half}\nbackward = {{ duplex = \"full\" }}"),
+    ))
+    .unwrap();
+    // One datagram on its way at a time meets no other.
+    assert_eq!(round_trips(&lab, 20, b"ping").len(), 20);
+    let (bad, certificate) = tcp_both_ways(&lab, Duration::from_secs(4));
+    let (there, back) = (certificate.forward.link, certificate.backward.link);
+    assert!(
+        there.late_collisions > 0 && there.collision_fcs == 0,
+        "{there:?}"
+    );
+    assert!(back.collision_fcs > 0 && back.collisions == 0, "{back:?}");
+    // Most frames pass, and yet: a fourth of the good rate at most, whatever this machine's load.
+    for (good, bad) in good.into_iter().zip(bad) {
+        println!("half duplex {good:.3e} b/s, mismatch {bad:.3e} b/s");
+        assert!(bad < good / 4.0, "{good} {bad}");
+    }
+    assert!(there.scheduled > 5 * there.lost, "{there:?}");
 }
 
 /// Holds back the other tests that load the machine.

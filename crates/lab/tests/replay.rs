@@ -11,19 +11,19 @@ use std::thread;
 
 use lab::{Lab, Options, PathFile};
 use link::record::{Block, Code, FrameRecord, Reader, Row};
-use link::{Decision, Event, Log, Marks, Output, Pipeline, Spacing, Train};
+use link::{Decision, Event, Link, LinkLog, Marks, Output, Spacing, Train, Way};
 use units::Instant;
 
 use crate::support::{PATIENCE, may_run};
 
-/// Frame, segment, code, time; for what leaves, the time at which it leaves.
-type Decided = (u64, u16, u8, u64);
+/// Frame, segment, code and detail, time; for what leaves, the time at which it leaves.
+type Decided = (u64, u16, (u8, u32), u64);
 
 #[derive(Default)]
 struct Decisions(Vec<Decided>);
 
 impl Decisions {
-    fn add(&mut self, train: &Train, code: u8, at: impl Fn(u16) -> Instant) {
+    fn add(&mut self, train: &Train, code: (u8, u32), at: impl Fn(u16) -> Instant) {
         for k in 0..train.count {
             self.0
                 .push((train.handle, train.first + k, code, at(k).as_ns()));
@@ -31,15 +31,16 @@ impl Decisions {
     }
 }
 
-impl Log for Decisions {
-    fn on_event(&mut self, event: &Event) {
+impl LinkLog for Decisions {
+    fn on_event(&mut self, _: Way, event: &Event) {
         let train = &event.train;
-        match event.decision {
-            Decision::Dropped { .. } | Decision::Marked { .. } | Decision::Scheduled { .. } => {
-                self.add(train, event.decision.code(), |k| train.time_of(k));
-            }
-            _ => {}
-        }
+        let detail = match event.decision {
+            Decision::Collided { attempt } => attempt,
+            Decision::Dropped { .. } | Decision::Marked { .. } | Decision::Scheduled { .. } => 0,
+            _ => return,
+        };
+        let code = event.decision.code();
+        self.add(train, (code, detail), |k| train.time_of(k));
     }
 }
 
@@ -86,7 +87,7 @@ fn trains(frame: &FrameRecord<'_>, at: Instant) -> Vec<Train> {
     vec![rest, odd]
 }
 
-/// Transfers over the path with a log; what the log says of the way forward.
+/// Transfers over the path with a log; the log.
 fn logged_run(path: &PathFile, name: &str) -> Vec<u8> {
     let file = std::env::temp_dir().join(format!("goodput-{name}-{}.gplog", std::process::id()));
     let _ = std::fs::remove_file(&file);
@@ -119,19 +120,24 @@ fn logged_run(path: &PathFile, name: &str) -> Vec<u8> {
     bytes
 }
 
+/// Runs transfers over a link, and what became of them once more; both ways where these share a medium,
+/// else forward. How often each thing was decided.
 fn replay(name: &str, link: &str) -> BTreeMap<u8, usize> {
     let path = format!(
         "title = \"replayed\"\n[hosts.near]\n[hosts.far]\n[links.wan]\n\
          between = [\"near\", \"far\"]\nseed = 5\n{link}\n"
     );
     let path = PathFile::parse(Path::new("test.toml"), &path).unwrap();
+    let spec = &path.network.links[0];
+    let mut link = Link::of([&spec.forward, &spec.backward], Instant::ZERO, 1_000, false);
+    let ways = if link.is_shared() { 2 } else { 1 };
     let bytes = logged_run(&path, name);
     let mut frames: Vec<FrameRecord<'_>> = Vec::new();
     let mut rows: Vec<Row> = Vec::new();
     for block in Reader::new(&bytes).unwrap() {
         match block.unwrap() {
-            Block::Frame(frame) if frame.port == 0 => frames.push(frame),
-            Block::Decisions(more) => rows.extend(more.filter(|r| r.link == 0)),
+            Block::Frame(frame) if frame.port < ways => frames.push(frame),
+            Block::Decisions(more) => rows.extend(more.filter(|r| r.link < ways)),
             _ => {}
         }
     }
@@ -141,29 +147,39 @@ fn replay(name: &str, link: &str) -> BTreeMap<u8, usize> {
         let known = came.entry(row.frame).or_insert(row.time);
         *known = row.time.min(*known);
     }
-    let mut pipeline: Pipeline = path.network.links[0].forward.pipeline(Instant::ZERO, 1_000);
     let mut again = Decisions::default();
     // What came as the lab went down has no rows: nothing was decided on it.
-    let decided = frames.iter().filter(|f| came.contains_key(&f.number));
-    for frame in decided {
-        for train in trains(frame, came[&frame.number]) {
-            while let Output::Release(_) = pipeline.poll_output(train.at, &mut again) {}
-            pipeline.handle_train(train, &mut again);
+    frames.retain(|f| came.contains_key(&f.number));
+    frames.sort_by_key(|f| (came[&f.number], f.number));
+    let poll = |link: &mut Link, now, again: &mut Decisions| {
+        for way in Way::BOTH {
+            while let Output::Release(_) = link.poll_output(way, now, again) {}
+        }
+    };
+    for frame in frames {
+        let way = Way::BOTH[usize::from(frame.port)];
+        for train in trains(&frame, came[&frame.number]) {
+            poll(&mut link, train.at, &mut again);
+            link.handle_train(way, train, &mut again);
         }
     }
-    while let Output::Release(_) = pipeline.poll_output(Instant::MAX, &mut again) {}
+    poll(&mut link, Instant::MAX, &mut again);
     let mut real = Decisions::default();
     for row in &rows {
-        let decided =
-            row.decision.is_drop() || [Code::MARKED, Code::SCHEDULED].contains(&row.decision);
+        let decided = row.decision.is_drop()
+            || [Code::MARKED, Code::SCHEDULED, Code::COLLIDED].contains(&row.decision);
         if !decided {
             continue;
         }
         for segment in row.segments() {
             let segment_number = u16::try_from(segment.segment).unwrap();
             let time = segment.time.as_ns();
-            real.0
-                .push((row.frame, segment_number, row.decision.0, time));
+            real.0.push((
+                row.frame,
+                segment_number,
+                (row.decision.0, row.detail),
+                time,
+            ));
         }
     }
     again.0.sort_unstable();
@@ -178,7 +194,7 @@ fn replay(name: &str, link: &str) -> BTreeMap<u8, usize> {
         );
     }
     let mut kinds = BTreeMap::new();
-    for (_, _, code, _) in real.0 {
+    for (_, _, (code, _), _) in real.0 {
         *kinds.entry(code).or_insert(0) += 1;
     }
     kinds
@@ -211,6 +227,27 @@ fn codel_and_bursts_decide_the_same_twice() {
     );
     assert!(
         kinds[&Code::LOST_BURST.0] > 0 && kinds.contains_key(&Code::EARLY_DROP.0),
+        "{kinds:?}"
+    );
+}
+
+#[test]
+fn ends_of_a_shared_medium_collide_the_same_twice() {
+    if !may_run() {
+        return;
+    }
+    let half = "rate = \"100Mb/s\"\ndelay = \"5ms\"\nqueue = \"200kB\"\nduplex = \"half\"";
+    let kinds = replay("half", half);
+    assert!(kinds[&Code::COLLIDED.0] > 20, "{kinds:?}");
+    let never = [Code::LATE_COLLISION, Code::COLLISION_FCS];
+    assert!(
+        !never.iter().any(|code| kinds.contains_key(&code.0)),
+        "{kinds:?}"
+    );
+    let mismatch = format!("{half}\nbackward = {{ duplex = \"full\" }}");
+    let kinds = replay("mismatch", &mismatch);
+    assert!(
+        never.iter().all(|code| kinds.contains_key(&code.0)),
         "{kinds:?}"
     );
 }

@@ -98,6 +98,18 @@ pub(super) struct Counts {
     pub(super) late: u64,
     /// Lost by the lab's fault.
     pub(super) lost_by_lab: u64,
+    /// Attempts to send that collided on a shared medium.
+    #[serde(default)]
+    pub(super) collisions: u64,
+    /// Of `lost`: collided after the slot time.
+    #[serde(default)]
+    pub(super) late_collisions: u64,
+    /// Of `lost`: collided at every attempt.
+    #[serde(default)]
+    pub(super) excessive_collisions: u64,
+    /// Of `lost`: damaged since their receiver was sending.
+    #[serde(default)]
+    pub(super) collision_fcs: u64,
 }
 
 impl From<&DirectionCounts> for Counts {
@@ -108,6 +120,10 @@ impl From<&DirectionCounts> for Counts {
             lost: c.link.lost,
             late: c.segments_late,
             lost_by_lab: c.lost_memory + c.lost_receive + c.lost_send,
+            collisions: c.link.collisions,
+            late_collisions: c.link.late_collisions,
+            excessive_collisions: c.link.excessive_collisions,
+            collision_fcs: c.link.collision_fcs,
         }
     }
 }

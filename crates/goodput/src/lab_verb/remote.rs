@@ -78,6 +78,7 @@ fn shown(status: &Status) -> String {
                 lost,
                 late,
                 lost_by_lab,
+                ..
             } = *counts;
             let [frames, queue, lost, late, by_lab] =
                 [frames, dropped_queue, lost, late, lost_by_lab].map(grouped);
@@ -85,9 +86,28 @@ fn shown(status: &Status) -> String {
                 text,
                 "  {way:<36} {frames:>12} {queue:>12} {lost:>12} {late:>8} {by_lab:>12}"
             );
+            text.extend(collisions(counts));
         }
     }
     text
+}
+
+/// A line on what became of frames that collided, where any did.
+fn collisions(counts: &Counts) -> Option<String> {
+    let numbers = [
+        counts.collisions,
+        counts.late_collisions,
+        counts.excessive_collisions,
+        counts.collision_fcs,
+    ];
+    if numbers == [0; 4] {
+        return None;
+    }
+    let [all, late, excessive, fcs] = numbers.map(grouped);
+    Some(format!(
+        "    {all} collisions; lost to them: {late} late, {excessive} after 16 attempts, {fcs} on \
+         arrival (FCS)\n"
+    ))
 }
 
 /// `goodput lab exec`. Returns only when the program cannot be started.

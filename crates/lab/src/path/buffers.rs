@@ -55,12 +55,19 @@ pub(super) fn check_buffer<'a>(
                 &mut link.backward
             };
             let (medium, has_budget) = (own.medium, own.packet_budget.is_some());
+            let is_half_duplex = own.shared.is_some();
             let Some(rate) = &mut own.rate else { continue };
             let typed = raw_link(number);
             if has_budget {
                 return refuse(
                     typed,
                     "packets_per_second: not before a queue that shares a buffer",
+                );
+            }
+            if is_half_duplex {
+                return refuse(
+                    typed,
+                    "duplex: a queue that shares a buffer sends by full duplex",
                 );
             }
             if !matches!(rate.discipline, DisciplineSpec::DropTail { .. }) {

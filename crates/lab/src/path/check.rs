@@ -438,7 +438,8 @@ impl<'a> Names<'a> {
                 };
                 links::check_direction(raw, context)
             };
-            let (forward, backward) = (check(&raws[0], seed)?, check(&raws[1], seed + 1)?);
+            let (mut forward, mut backward) = (check(&raws[0], seed)?, check(&raws[1], seed + 1)?);
+            links::check_shared(raw, &raws, [&mut forward, &mut backward])?;
             trace_bytes += trace_bytes_of(&forward) + trace_bytes_of(&backward);
             if trace_bytes > TRACES_BYTES_MAX {
                 let limit = Bytes::new(TRACES_BYTES_MAX as u64);
@@ -701,6 +702,9 @@ fn changes_of(
     if let Some(rate) = &raw.rate {
         let value = links::check_rate("rate", rate)?;
         match stages.rate.as_ref().map(|r| &r.server) {
+            Some(ServerSpec::Rate(_)) if stages.shared.is_some() => {
+                return refuse(rate, "rate: both ends of half duplex keep theirs");
+            }
             Some(ServerSpec::Rate(_)) => changes.push(Change::Rate(value)),
             _ => return refuse(rate, "rate: the link has none that could change"),
         }

@@ -4,9 +4,10 @@ use std::io;
 use std::path::Path;
 
 use link::QueueLimits;
+use link::medium::cable_max;
 use link::spec::{
-    CoalesceSpec, CodelSpec, DirectionSpec, DisciplineSpec, JitterShape, JitterSpec, LossSpec,
-    Medium, Outages, PacketBudget, PolicerSpec, RateSpec, ServerSpec,
+    CoalesceSpec, CodelSpec, DirectionSpec, DisciplineSpec, Duplex, JitterShape, JitterSpec,
+    LossSpec, Medium, Outages, PacketBudget, PolicerSpec, RateSpec, ServerSpec, SharedSpec,
 };
 use link::trace::Trace;
 use toml::Spanned;
@@ -14,7 +15,7 @@ use units::{Bytes, Duration, Rate};
 
 use super::network::Middlebox;
 use super::raw::{
-    Of, RawBucket, RawCodel, RawDirection, RawDiscipline, RawFqCodel, RawLink, RawLoss,
+    Of, RawBucket, RawCodel, RawDirection, RawDiscipline, RawDuplex, RawFqCodel, RawLink, RawLoss,
     RawLossTable, RawLosses, RawMedium, RawMiddlebox, RawMiddleboxName, RawShape,
 };
 use super::{Refusal, UNLIMITED_RATE, refuse};
@@ -111,6 +112,7 @@ pub(super) fn check_direction(
         flow_cap: check_bucket("flow_cap", raw.flow_cap.as_ref(), frame)?,
         packet_budget: check_budget(raw)?,
         rate: check_queue(raw, context, frame)?,
+        shared: None,
         loss: check_losses(raw.loss.as_ref())?,
         duplicate: share("duplicate", &raw.duplicate)?,
         corrupt: share("corrupt", &raw.corrupt)?,
@@ -119,6 +121,73 @@ pub(super) fn check_direction(
         coalesce: check_coalesce(raw)?,
         seed: raw.seed.unwrap_or(context.seed),
     })
+}
+
+/// What both directions share, if the sender of either is half duplex.
+pub(super) fn check_shared(
+    link: &RawLink,
+    raws: &[RawDirection; 2],
+    specs: [&mut DirectionSpec; 2],
+) -> Result<(), Refusal> {
+    let half = |raw: &&RawDirection| is_half(raw);
+    let Some(duplex) = raws.iter().find(half).and_then(|raw| raw.duplex.as_ref()) else {
+        return match &link.cable {
+            Some(cable) => refuse(cable, "cable: expected duplex = \"half\" at an end"),
+            None => Ok(()),
+        };
+    };
+    let rate = |spec: &DirectionSpec| match spec.rate.as_ref().map(|r| &r.server) {
+        Some(ServerSpec::Rate(rate)) => Some(*rate),
+        _ => None,
+    };
+    let (Some(rate), Some(other)) = (rate(specs[0]), rate(specs[1])) else {
+        return refuse(
+            duplex,
+            "duplex: half duplex shares a medium; expected a rate, the same for both directions",
+        );
+    };
+    if rate != other || rate > HALF_RATE_MAX {
+        return refuse(
+            duplex,
+            format!(
+                "duplex: half duplex shares a medium; expected one rate of at most {HALF_RATE_MAX} \
+                 for both directions, found {rate} and {other}"
+            ),
+        );
+    }
+    let is_ethernet = |spec: &&mut DirectionSpec| matches!(spec.medium, Medium::Ethernet { .. });
+    if !specs.iter().all(is_ethernet) {
+        return refuse(
+            duplex,
+            "duplex: expected medium \"ethernet\" with half duplex",
+        );
+    }
+    let cable = link.cable.as_ref().map_or(CABLE, |c| c.get_ref().0);
+    let most = cable_max(rate);
+    if let Some(stated) = &link.cable
+        && (cable == Duration::ZERO || cable > most)
+    {
+        return refuse(
+            stated,
+            format!(
+                "cable = {cable}: expected 1 ns to {most}, so that there, back and a jam last no \
+                 longer than a slot at {rate}"
+            ),
+        );
+    }
+    for (spec, raw) in specs.into_iter().zip(raws) {
+        let duplex = if is_half(raw) {
+            Duplex::Half
+        } else {
+            Duplex::Full
+        };
+        spec.shared = Some(SharedSpec { duplex, cable });
+    }
+    Ok(())
+}
+
+fn is_half(raw: &RawDirection) -> bool {
+    raw.duplex.as_ref().map(|d| *d.get_ref()) == Some(RawDuplex::Half)
 }
 
 fn within(
@@ -666,6 +735,8 @@ fn trace_bytes_in(text: &str, time: Duration) -> Bytes {
 
 /// Largest burst, threshold or RED queue.
 const BURST_MAX: Bytes = Bytes::new(1 << 30);
+/// 100 m of copper, as long as 100BASE-TX may be, at two thirds of the speed of light.
+const CABLE: Duration = Duration::from_ns(500);
 const CODEL_INTERVAL: Duration = Duration::from_ms(100);
 /// RFC 8289, sections 4.3 and 4.4: 5 ms and 100 ms.
 const CODEL_TARGET: Duration = Duration::from_ms(5);
@@ -683,6 +754,8 @@ const FRAMES_MAX: usize = 10_000;
 const GAP_MAX: u32 = 100_000;
 /// IEEE 802.3, 4.4.2: 96 bits.
 const GAP_STANDARD: u32 = 12;
+/// Above, IEEE 802.3 knows full duplex only.
+const HALF_RATE_MAX: Rate = Rate::from_bits_per_second(1_000_000_000);
 const HOLD_MAX: Duration = Duration::from_s(1);
 const LOSSES_MAX: usize = 8;
 const MIDDLEBOXES_MAX: usize = 8;

@@ -91,6 +91,7 @@ macro_rules! direction_keys {
         pub(super) struct RawLink {
             pub(super) between: Spanned<[String; 2]>,
             pub(super) mtu: Option<Spanned<u32>>,
+            pub(super) cable: Option<Of<Duration>>,
             #[serde(default)]
             pub(super) forward: RawDirection,
             #[serde(default)]
@@ -114,6 +115,7 @@ direction_keys!(
     medium: Spanned<RawMedium>,
     gap: Spanned<u32>,
     rate: Of<Rate>,
+    duplex: Spanned<RawDuplex>,
     trace: Spanned<String>,
     queue: Of<Bytes>,
     queue_packets: Spanned<u32>,
@@ -142,6 +144,14 @@ pub(super) enum RawMedium {
     Ethernet,
     WanPhy,
     None,
+}
+
+/// Of the end that sends in the direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawDuplex {
+    Half,
+    Full,
 }
 
 #[derive(Clone, Debug)]

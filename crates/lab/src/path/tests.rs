@@ -2,7 +2,7 @@ mod network;
 
 use super::*;
 use link::Change;
-use link::spec::{DisciplineSpec, LossSpec, Medium, ServerSpec};
+use link::spec::{DisciplineSpec, Duplex, LossSpec, Medium, ServerSpec};
 
 const GOOD: &str = r#"
 title = "a path"
@@ -288,6 +288,12 @@ fn a_shared_buffer_that_cannot_be_is_refused() {
             "rate = \"1Gb/s\"\npackets_per_second = 10",
             8,
             "packets_per_second",
+        ),
+        (
+            "buffer = \"1MB\"",
+            "rate = \"1Gb/s\"\nduplex = \"half\"",
+            8,
+            "full duplex",
         ),
         (
             "buffer = \"1MB\"",
@@ -798,4 +804,83 @@ fn walk(network: &Network, from: &str, to: &str) -> String {
         .map(|h| network.links[h.link].name.as_str())
         .collect();
     names.join(" ")
+}
+
+/// A link of two hosts with these keys from line 6 on.
+fn two_way(keys: &str) -> String {
+    format!("title = \"x\"\n[hosts.a]\n[hosts.b]\n[links.l]\nbetween = [\"a\", \"b\"]\n{keys}\n")
+}
+
+#[test]
+fn half_duplex_is_told_to_both_directions_and_a_mismatch_to_each() {
+    let shared = |keys: &str| {
+        let link = good(&two_way(keys)).network.links.remove(0);
+        [link.forward, link.backward].map(|d| d.shared.map(|s| (s.duplex, s.cable)))
+    };
+    let (half, full) = (Duplex::Half, Duplex::Full);
+    let us = Duration::from_us;
+    let default = Duration::from_ns(500);
+    assert_eq!(
+        shared("rate = \"100Mb/s\"\nduplex = \"half\""),
+        [Some((half, default)); 2]
+    );
+    assert_eq!(
+        shared("rate = \"100Mb/s\"\ncable = \"2us\"\nbackward = { duplex = \"half\" }"),
+        [Some((full, us(2))), Some((half, us(2)))]
+    );
+    assert_eq!(
+        shared("rate = \"1Gb/s\"\nduplex = \"half\"\nforward = { duplex = \"full\" }"),
+        [Some((full, default)), Some((half, default))]
+    );
+    assert_eq!(shared("duplex = \"full\""), [None; 2]);
+}
+
+#[test]
+fn half_duplex_needs_one_rate_on_an_ethernet_and_a_cable_within_the_slot() {
+    let fits = "rate = \"100Mb/s\"\nduplex = \"half\"\ncable = \"2400ns\"";
+    good(&two_way(fits));
+    let schedule = "[[schedule]]\nat = \"1s\"\nlink = \"l\"\n";
+    good(&two_way(&format!("{fits}\n{schedule}delay = \"1ms\"")));
+    for (from, to, line, says) in [
+        ("2400ns", "2401ns", 8, "expected 1 ns to 2.4 us"),
+        ("2400ns", "0ns", 8, "expected 1 ns to 2.4 us"),
+        ("cable =", "cabel =", 8, "did you mean 'cable'?"),
+        (
+            "\"half\"",
+            "\"haf\"",
+            7,
+            "unknown value 'haf'; did you mean 'half'?",
+        ),
+        ("duplex =", "duplx =", 7, "did you mean 'duplex'?"),
+        ("\"half\"", "\"full\"", 8, "expected duplex = \"half\""),
+        ("100Mb/s", "1001Mb/s", 7, "one rate of at most 1 Gb/s"),
+        ("rate = \"100Mb/s\"", "", 7, "expected a rate"),
+        (
+            "rate = \"100Mb/s\"",
+            "trace = \"good.trace\"",
+            7,
+            "expected a rate",
+        ),
+        (
+            "rate = \"100Mb/s\"",
+            "backward.rate = \"10Mb/s\"\nforward.rate = \"100Mb/s\"",
+            8,
+            "for both directions, found 100 Mb/s and 10 Mb/s",
+        ),
+        (
+            "duplex = \"half\"",
+            "duplex = \"half\"\nmedium = \"none\"",
+            7,
+            "expected medium \"ethernet\"",
+        ),
+    ] {
+        let broken = fits.replace(from, to);
+        refused(&two_way(&broken), line, says);
+    }
+    let changed = format!("{fits}\n{schedule}rate = \"10Mb/s\"");
+    refused(
+        &two_way(&changed),
+        12,
+        "both ends of half duplex keep theirs",
+    );
 }
