@@ -334,4 +334,27 @@ mod tests {
         let sum: u64 = ring_bytes(&network, Bytes::new(budget)).iter().sum();
         assert!(sum <= budget, "{sum}");
     }
+
+    #[test]
+    fn both_ends_of_half_duplex_keep_their_rate_and_may_change_all_else() {
+        let one = |more: &str| {
+            let text = format!(
+                "title = \"x\"\n[hosts.a]\n[hosts.b]\n[links.l]\nbetween = [\"a\", \"b\"]\n\
+                 rate = \"100Mb/s\"\n{more}"
+            );
+            let path = PathFile::parse(Path::new("x.toml"), &text).unwrap();
+            path.network.links[0].clone()
+        };
+        let rate = Change::Rate(units::Rate::from_bits_per_second(10_000_000));
+        let mismatch = one("backward = { duplex = \"half\" }");
+        for spec in [&mismatch.forward, &mismatch.backward] {
+            assert!(refuses(spec, &rate).is_some());
+            assert_eq!(
+                refuses(spec, &Change::Limits(link::QueueLimits::default())),
+                None
+            );
+            assert_eq!(refuses(spec, &Change::Up(false)), None);
+        }
+        assert_eq!(refuses(&one("").forward, &rate), None);
+    }
 }

@@ -11,7 +11,7 @@ use crate::copies::{Corrupt, Duplicate};
 use crate::event::DropCause;
 use crate::jitter::Jitter;
 use crate::loss::{BurstLoss, BurstModel, ListedLoss, PeriodicLoss, RandomLoss};
-use crate::medium::{AtMedium, End, Medium as SharedMedium};
+use crate::medium::{AtMedium, End, SharedMedium};
 use crate::outage::Outage;
 use crate::pair::Link;
 use crate::pipeline::{DelayLine, Pipeline, Stage};

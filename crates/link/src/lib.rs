@@ -39,7 +39,7 @@ pub use copies::{Corrupt, Duplicate};
 pub use event::{Counters, Decision, DropCause, Event, Log};
 pub use jitter::Jitter;
 pub use loss::{BurstLoss, BurstModel, ListedLoss, PeriodicLoss, RandomLoss};
-pub use medium::Medium;
+pub use medium::SharedMedium;
 pub use outage::Outage;
 pub use pair::{Link, LinkLog, Way};
 pub use pipeline::{Change, DelayLine, Output, Pipeline, Release, Stage, Trains};

@@ -45,7 +45,7 @@ pub struct End {
 
 /// A medium with an end for each way.
 #[derive(Debug)]
-pub struct Medium {
+pub struct SharedMedium {
     times: Times,
     ends: [Station; 2],
 }
@@ -125,7 +125,7 @@ enum Step {
     Arrival,
 }
 
-impl Medium {
+impl SharedMedium {
     /// A cable of `rate` both ways with a delay of `cable`; the end at place n sends way n.
     ///
     /// # Panics
@@ -490,7 +490,7 @@ pub fn cable_max(rate: Rate) -> Duration {
     Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// The medium's place in the row of a direction's stages: what comes to it goes to the [`Medium`].
+/// The medium's place in the row of a direction's stages: what comes to it goes to the [`SharedMedium`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtMedium;
 

@@ -1,14 +1,14 @@
 //! A link: the pipelines of both its directions, and the medium between them where they share one.
 //!
 //! Without a shared medium the directions know nothing of each other. With one, each pipeline is cut
-//! in two at its place: what comes there waits, the [`Medium`] is settled for both directions to one
+//! in two at its place: what comes there waits, the [`SharedMedium`] is settled for both directions to one
 //! time, and what has crossed it goes on. That time is as late as the direction with the shorter delay
 //! behind the medium allows; before the medium no stage adds a delay.
 
 use units::{Duration, Instant};
 
 use crate::event::{Event, Log};
-use crate::medium::Medium;
+use crate::medium::SharedMedium;
 use crate::pipeline::{Change, Output, Pipeline, Trains};
 use crate::train::Train;
 
@@ -36,7 +36,7 @@ pub struct Link {
 
 #[derive(Debug)]
 struct Shared {
-    medium: Medium,
+    medium: SharedMedium,
     out: [Trains; 2],
 }
 
@@ -108,7 +108,7 @@ impl Link {
     }
 
     /// Two directions that share `medium`, each with a place for it in its row.
-    pub(crate) fn sharing(sides: [Pipeline; 2], medium: Medium) -> Self {
+    pub(crate) fn sharing(sides: [Pipeline; 2], medium: SharedMedium) -> Self {
         let out = <[Trains; 2]>::default();
         Self {
             sides,

@@ -303,3 +303,27 @@ fn unexpected(found: &Found) -> Failure {
 
 /// The last probes cross the path before the certificate, up to 20 s; a log is written to its end.
 const DOWN_PATIENCE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collisions_have_a_line_only_where_there_are_any() {
+        assert_eq!(collisions(&Counts::default()), None);
+        let counts = Counts {
+            collisions: 3_115,
+            late_collisions: 2_802,
+            ..Counts::default()
+        };
+        assert_eq!(
+            collisions(&counts).unwrap(),
+            "    3,115 collisions; lost to them: 2,802 late, 0 after 16 attempts, 0 on arrival (FCS)\n"
+        );
+        let damaged = Counts {
+            collision_fcs: 1,
+            ..Counts::default()
+        };
+        assert!(collisions(&damaged).unwrap().contains("1 on arrival"));
+    }
+}
