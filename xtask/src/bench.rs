@@ -5,8 +5,10 @@
 //! a row; tables hold medians. Each cell builds its own namespaces and takes them down again.
 
 mod cells;
+mod delay;
 mod iperf3;
 mod meter;
+pub(crate) mod netem;
 mod ours;
 mod record;
 mod site;
@@ -108,24 +110,10 @@ pub(crate) fn lab(options: &Options) -> anyhow::Result<ExitCode> {
         .unwrap_or(if options.quick { 1 } else { ROUNDS });
     let healthy = root.join("paths/healthy-1g-20ms.toml");
     let (cells, mut notes) = chosen(Cell::all(&healthy), options, &machine);
-    let mut rows: Vec<Row> = Vec::new();
-    let mut failed = 0_u32;
-    for round in 1..=rounds {
-        for cell in &cells {
-            eprintln!("round {round} of {rounds}: {}", cell.name());
-            let mut recorder = Recorder::new(round, cell.name(), load());
-            let done = cell.measure(round, &times, machine.has_iperf3(), &mut recorder);
-            let (new, remarks) = recorder.into_parts();
-            rows.extend(new);
-            notes.extend(remarks);
-            if let Err(error) = done {
-                failed += 1;
-                let note = format!("{}, round {round}: failed: {error:#}", cell.name());
-                eprintln!("{note}");
-                notes.push(note);
-            }
-        }
-    }
+    let (rows, remarks, failed) = run(rounds, &cells, Cell::name, |cell, recorder, round| {
+        cell.measure(round, &times, machine.has_iperf3(), recorder)
+    });
+    notes.extend(remarks);
     let record = Record {
         schema_version: SCHEMA_VERSION,
         date: jiff::Timestamp::now().to_string(),
@@ -145,6 +133,34 @@ pub(crate) fn lab(options: &Options) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measures every cell once a round; the rows, what there is to remark, and how many cells failed.
+fn run<C>(
+    rounds: u32,
+    cells: &[C],
+    name: impl Fn(&C) -> String,
+    measure: impl Fn(&C, &mut Recorder, u32) -> anyhow::Result<()>,
+) -> (Vec<Row>, Vec<String>, u32) {
+    let (mut rows, mut notes, mut failed) = (Vec::new(), Vec::new(), 0);
+    for round in 1..=rounds {
+        for cell in cells {
+            let name = name(cell);
+            eprintln!("round {round} of {rounds}: {name}");
+            let mut recorder = Recorder::new(round, name.clone(), load());
+            let done = measure(cell, &mut recorder, round);
+            let (new, remarks) = recorder.into_parts();
+            rows.extend(new);
+            notes.extend(remarks);
+            if let Err(error) = done {
+                failed += 1;
+                let note = format!("{name}, round {round}: failed: {error:#}");
+                eprintln!("{note}");
+                notes.push(note);
+            }
+        }
+    }
+    (rows, notes, failed)
 }
 
 /// The cells to run, and a note for each peer that is not there.

@@ -35,6 +35,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             }
             bench::lab(&options)
         }
+        ["bench", "netem", rest @ ..] => bench::netem::netem(&options(rest)?),
         _ => bail!("'{}' is no chore; see: cargo xtask help", args.join(" ")),
     }
 }
@@ -74,6 +75,9 @@ The project's own chores.
       --rounds N  1 to 100
       --only NAME cells whose name contains NAME, such as tcp/lab or udp
       With --quick or --only the results go to target/bench instead.
+  cargo xtask bench netem [--quick] [--rounds N] [--only NAME]
+      The lab beside netem: delay, throughput, losses. As root, on a kernel that
+      has netem; bench/netem-guest/run.sh brings one. Writes target/bench/netem.json.
   cargo xtask help
 ";
 

@@ -41,8 +41,10 @@ pub(crate) enum Cell {
 
 /// Who sends a TCP stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tool {
+pub(crate) enum Tool {
+    /// The peer.
     Iperf3,
+    /// The measure crate.
     Ours,
 }
 
@@ -199,7 +201,7 @@ fn tools(round: u32, has_iperf3: bool, with_ours: bool) -> Vec<Tool> {
 }
 
 /// Runs one stream and keeps what it did and cost; the lab's certificate where there is a lab.
-fn stream(
+pub(crate) fn stream(
     site: &Site,
     tool: Tool,
     omit_s: u64,
@@ -317,7 +319,7 @@ fn begin_phase(site: &Site) -> anyhow::Result<Option<Phase<'_>>> {
 }
 
 /// Hears how quiet the machine is by itself.
-fn listen(times: &Times, recorder: &mut Recorder) {
+pub(crate) fn listen(times: &Times, recorder: &mut Recorder) {
     let noise = Noise::listen(Duration::from_ms(times.noise_ms));
     recorder.put("noise.gaps", f64::from(noise.gaps), "gaps");
     recorder.put("noise.lost", noise.lost.as_s_f64(), "s");
@@ -327,7 +329,7 @@ fn listen(times: &Times, recorder: &mut Recorder) {
 }
 
 /// CPU of everybody; `who` had it run.
-fn keep_machine(who: &str, machine: MachineUse, recorder: &mut Recorder) {
+pub(crate) fn keep_machine(who: &str, machine: MachineUse, recorder: &mut Recorder) {
     let cpus = machine.busy_s / machine.wall_s.max(f64::MIN_POSITIVE);
     recorder.put(format!("{who}.machine_cpus"), cpus, "CPUs");
     recorder.put(format!("{who}.machine_stolen"), machine.stolen_s, "s");

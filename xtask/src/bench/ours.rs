@@ -22,25 +22,42 @@ pub(crate) fn tcp(
     seconds: u64,
 ) -> anyhow::Result<Outcome> {
     let (ramp, counted) = (Duration::from_s(omit_s), Duration::from_s(seconds));
-    transfer(near, far, ramp, ramp + counted)
+    transfer(near, far, CONGESTION_CONTROL, ramp, ramp + counted)
+}
+
+/// One stream of a congestion control of its own, all of which counts.
+pub(crate) fn tcp_by(
+    near: &End<'_>,
+    far: &End<'_>,
+    congestion: &str,
+    seconds: u64,
+) -> anyhow::Result<Outcome> {
+    transfer(
+        near,
+        far,
+        congestion,
+        Duration::ZERO,
+        Duration::from_s(seconds),
+    )
 }
 
 /// A short transfer that nobody counts: a fresh lab meets its memory for the first time, and whoever
 /// came first would pay for that.
 pub(crate) fn warm_up(near: &End<'_>, far: &End<'_>) -> anyhow::Result<()> {
-    transfer(near, far, Duration::ZERO, WARM_UP).map(drop)
+    transfer(near, far, CONGESTION_CONTROL, Duration::ZERO, WARM_UP).map(drop)
 }
 
 fn transfer(
     near: &End<'_>,
     far: &End<'_>,
+    congestion: &str,
     ramp: Duration,
     duration: Duration,
 ) -> anyhow::Result<Outcome> {
     let config = Config {
         duration,
         ramp,
-        congestion: Some(CONGESTION_CONTROL.to_owned()),
+        congestion: Some(congestion.to_owned()),
         ..Config::default()
     };
     let address = SocketAddr::from((far.address(), measure::DEFAULT_PORT));

@@ -130,12 +130,17 @@ impl Record {
 
     /// Median of the rounds' ratios: both numbers of a ratio come from the same minute.
     pub(crate) fn median_ratio(&self, over: (&str, &str), under: (&str, &str)) -> Option<f64> {
+        median(self.ratios(over, under))
+    }
+
+    /// The rounds' ratios.
+    pub(crate) fn ratios(&self, over: (&str, &str), under: (&str, &str)) -> Vec<f64> {
         let under: Vec<_> = self.values(under.0, under.1).collect();
         let ratios = self.values(over.0, over.1).filter_map(|(round, value)| {
             let (_, base) = under.iter().find(|(other, _)| *other == round)?;
             (*base > 0.0).then(|| value / base)
         });
-        median(ratios.collect())
+        ratios.collect()
     }
 
     /// Median over the rounds of a sum of metrics, over rounds that have all of them.

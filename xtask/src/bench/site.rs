@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use lab::{Host, Lab, PathFile};
+use serde_json::Value;
 use sys::ethtool::{self, Offload};
 use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
@@ -25,6 +26,8 @@ pub(crate) enum Place {
     Bridge,
     /// One veth pair from host to host.
     Veth,
+    /// A kernel bridge whose ports have netem.
+    Netem,
 }
 
 impl Place {
@@ -33,6 +36,7 @@ impl Place {
             Self::Lab => "lab",
             Self::Bridge => "bridge",
             Self::Veth => "veth",
+            Self::Netem => "netem",
         }
     }
 }
@@ -52,7 +56,7 @@ pub(crate) struct Pair {
     near: NetNs,
     far: NetNs,
     /// Holds the bridge.
-    _bridge: Option<NetNs>,
+    bridge: Option<NetNs>,
 }
 
 /// One of the two hosts.
@@ -80,11 +84,38 @@ impl Site {
             Place::Lab => Self::lab(&path_text(mtu, ""))?,
             Place::Bridge => Self::Pair(Pair::bridged(mtu)?),
             Place::Veth => Self::Pair(Pair::direct(mtu)?),
+            Place::Netem => Self::netem(mtu, "")?,
         };
         if !offloads {
             site.switch_offloads_off()?;
         }
         Ok(site)
+    }
+
+    /// A bridge with netem on the egress of both ports, so behind the sender's driver, where its
+    /// stamp is taken, and before the receiver's. `settings` are as `tc-netem(8)` has them, each way.
+    pub(crate) fn netem(mtu: u32, settings: &str) -> anyhow::Result<Self> {
+        let pair = Pair::bridged(mtu)?;
+        let bridge = pair.bridge.as_ref().context("a pair without its bridge")?;
+        for port in ["near", "far"] {
+            let base = format!("qdisc add dev {port} root netem limit {NETEM_LIMIT_PACKETS}");
+            tool(bridge, "tc", format!("{base} {settings}").trim())?;
+        }
+        Ok(Self::Pair(pair))
+    }
+
+    /// What netem towards the far host has dropped since it was made, super-frames counted once.
+    /// `None` where there is no netem.
+    pub(crate) fn netem_drops(&self) -> anyhow::Result<Option<u64>> {
+        let Self::Pair(Pair {
+            bridge: Some(bridge),
+            ..
+        }) = self
+        else {
+            return Ok(None);
+        };
+        let text = tool(bridge, "tc", "-s -j qdisc show dev far")?;
+        Ok(netem_drops(&text))
     }
 
     /// A lab of a path file's text.
@@ -185,7 +216,7 @@ impl Pair {
         let pair = Self {
             near,
             far,
-            _bridge: None,
+            bridge: None,
         };
         pair.configure(mtu)?;
         Ok(pair)
@@ -211,12 +242,12 @@ impl Pair {
             "link set far master joint",
             "link set joint up",
         ] {
-            ip(&bridge, args)?;
+            tool(&bridge, "ip", args)?;
         }
         let pair = Self {
             near,
             far,
-            _bridge: Some(bridge),
+            bridge: Some(bridge),
         };
         pair.configure(mtu)?;
         Ok(pair)
@@ -252,20 +283,27 @@ fn quieten(ns: &NetNs) -> io::Result<()> {
     })
 }
 
-/// Runs iproute2's `ip` inside a namespace.
-fn ip(ns: &NetNs, args: &str) -> anyhow::Result<()> {
-    let mut program = Command::new("ip");
+/// Runs a program of iproute2 inside a namespace; what it printed.
+fn tool(ns: &NetNs, name: &str, args: &str) -> anyhow::Result<String> {
+    let mut program = Command::new(name);
     let output = ns
         .place(&mut program)?
         .args(args.split(' '))
         .stdin(Stdio::null())
         .output()
-        .context("starting ip")?;
+        .with_context(|| format!("starting {name}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        bail!("ip {args}: {}", said.trim());
+        bail!("{name} {args}: {}", said.trim());
     }
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The drops that `tc -s -j qdisc` says of netem.
+fn netem_drops(text: &str) -> Option<u64> {
+    let queues: Value = serde_json::from_str(text).ok()?;
+    let mut queues = queues.as_array()?.iter();
+    queues.find(|q| q["kind"] == "netem")?["drops"].as_u64()
 }
 
 fn end<'a>(ns: &'a NetNs, name: &'a str, number: u8) -> VethEnd<'a> {
@@ -309,7 +347,9 @@ pub(crate) const CONGESTION_CONTROL: &str = "cubic";
 const TCP_RMEM_BYTES: [u64; 3] = [4_096, 131_072, 6_291_456];
 const TCP_WMEM_BYTES: [u64; 3] = [4_096, 16_384, 4_194_304];
 /// The lab's own name for it.
-const INTERFACE: &str = "eth0";
+pub(crate) const INTERFACE: &str = "eth0";
+/// Delay line and queue in one: 10 ms of 64-byte frames at 1 Gb/s are 15,000.
+const NETEM_LIMIT_PACKETS: u32 = 100_000;
 /// RFC 2544's block for benchmarks.
 const NEAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const FAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
@@ -330,6 +370,14 @@ mod tests {
             assert_eq!(path.forward.rate, None);
             assert_eq!(path.near.tcp_rmem_bytes, TCP_RMEM_BYTES);
         }
+    }
+
+    #[test]
+    fn drops_are_netems_and_nobody_elses() {
+        let text = r#"[{"kind":"fq","drops":9},{"kind":"netem","handle":"8001:","drops":6}]"#;
+        assert_eq!(netem_drops(text), Some(6));
+        assert_eq!(netem_drops(r#"[{"kind":"noqueue","drops":1}]"#), None);
+        assert_eq!(netem_drops(""), None);
     }
 
     #[test]
