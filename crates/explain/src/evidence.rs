@@ -8,6 +8,7 @@ use wire::tcp_info::TcpInfo;
 
 use crate::models::{self, IpVersion};
 use crate::predict::BufferModel;
+use crate::probe::Probe;
 
 /// One transfer in one direction, as measured.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,6 +42,10 @@ pub struct Evidence {
     pub sender_cpu: Option<f64>,
     /// The same of the receiving threads.
     pub receiver_cpu: Option<f64>,
+    /// What the receiving end's kernel holds of window scaling, where it tells.
+    pub receiver_scaling: Option<Scaling>,
+    /// Short transfers that were made to tell causes apart, see [`crate::next_probe`].
+    pub probes: Vec<Probe>,
     /// How buffers become windows on these kernels.
     pub buffers: BufferModel,
     /// Whether the lab that carried the path kept up; `None` on a real network.
@@ -75,6 +80,18 @@ pub struct Sample {
     pub app_bytes: Bytes,
 }
 
+/// Window scaling as one end sees it after the SYNs (RFC 7323, section 2; `tcpi_options`,
+/// `tcpi_snd_wscale`, `tcpi_rcv_wscale`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scaling {
+    /// Both SYNs, as this end saw them, carried the option.
+    pub agreed: bool,
+    /// Shift that this end announced, 0..=14.
+    pub own_shift: u64,
+    /// Shift that arrived from the peer, 0..=14.
+    pub peer_shift: u64,
+}
+
 /// What is known of the path between the hosts, from a path file or from elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PathKnowledge {
@@ -97,6 +114,8 @@ pub struct HostConfig {
     pub tcp_rmem_bytes: Option<[u64; 3]>,
     /// `net.ipv4.tcp_wmem`: min, default, max in bytes.
     pub tcp_wmem_bytes: Option<[u64; 3]>,
+    /// `net.ipv4.tcp_window_scaling`: whether its SYNs offer the option.
+    pub window_scaling: Option<bool>,
     /// Congestion control of the connections, such as `cubic`; empty when not known.
     pub congestion_control: String,
     /// Congestion controls that an application of this host may choose.
@@ -129,6 +148,17 @@ impl Evidence {
             .map(|s| s.info.min_rtt_us)
             .filter(|&us| us > 0 && us < MIN_RTT_UNSET_US);
         seen.min().map_or(Duration::ZERO, Duration::from_us)
+    }
+}
+
+impl Scaling {
+    /// What a reading of `tcp_info` tells.
+    pub const fn of(info: &TcpInfo) -> Self {
+        Self {
+            agreed: info.window_scaling(),
+            own_shift: info.own_window_shift(),
+            peer_shift: info.peer_window_shift(),
+        }
     }
 }
 

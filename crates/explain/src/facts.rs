@@ -14,7 +14,7 @@
 use units::{Bytes, Duration, Rate};
 use wire::tcp_info::TcpInfo;
 
-use crate::evidence::{Evidence, Sample};
+use crate::evidence::{Evidence, Sample, Scaling};
 use crate::models;
 use crate::shares::{self, Shares, delta_u32};
 
@@ -60,12 +60,20 @@ pub struct Facts {
     pub bunched_in_ramp: f64,
     /// Share of the retransmissions that fell into intervals with a filled queue.
     pub lost_at_full_queue: f64,
+    /// Intervals between readings in which a connection retransmitted: how often losses came,
+    /// however many at a time.
+    pub loss_intervals: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
+    /// Data segments that arrived a second, all connections together: those sent after the ramp
+    /// less those lost.
+    pub packets_per_second: f64,
     /// The peer's window, where the kernel tells it.
     pub peer_window: Option<Range>,
     /// Whether both ends agreed on window scaling.
     pub window_scaling: Option<bool>,
+    /// What the sender's kernel holds of window scaling.
+    pub sender_scaling: Option<Scaling>,
     /// Congestion windows in bytes, one connection's median.
     pub cwnd: Option<Range>,
     /// Share of readings that betray a starved sender.
@@ -195,6 +203,7 @@ impl Facts {
             .map(|s| &s.info)
             .collect();
         self.window_scaling = (!last.is_empty()).then(|| last.iter().any(|i| i.window_scaling()));
+        self.sender_scaling = last.first().map(|info| Scaling::of(info));
         self.in_slow_start = !last.is_empty()
             && last
                 .iter()
@@ -234,6 +243,8 @@ impl Facts {
         self.timeouts = grown(counted, |i| i.total_rto);
         self.loss_rate = share_of(self.lost_segments(), self.sent_segments);
         self.lost_at_full_queue = self.share_lost_at_full_queue(counted);
+        self.loss_intervals = loss_intervals(counted);
+        self.packets_per_second = steady.iter().map(|s| arrived_per_second(s)).sum();
     }
 
     fn fill_shares(&mut self, steady: &[&[Sample]], evidence: &Evidence) {
@@ -300,6 +311,33 @@ fn grown(streams: &[&[Sample]], field: fn(&TcpInfo) -> u64) -> u64 {
     let ends = streams.iter().filter_map(|s| Some((s.first()?, s.last()?)));
     ends.map(|(a, b)| delta_u32(field(&a.info), field(&b.info)))
         .fold(0, u64::saturating_add)
+}
+
+/// Intervals with a retransmission, over all connections.
+fn loss_intervals(streams: &[&[Sample]]) -> u64 {
+    let pairs = streams.iter().flat_map(|s| s.windows(2));
+    let lost = pairs.filter(|pair| {
+        let total = |at: usize| pair[at].info.total_retrans_segments;
+        delta_u32(total(0), total(1)) > 0
+    });
+    u64::try_from(lost.count()).unwrap_or(u64::MAX)
+}
+
+/// Data segments of one connection that arrived a second; 0 where its readings span no time.
+fn arrived_per_second(samples: &[Sample]) -> f64 {
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+        return 0.0;
+    };
+    let span = (last.t - first.t).as_s_f64();
+    let one = [samples];
+    let lost =
+        grown(&one, |i| i.total_retrans_segments).saturating_sub(grown(&one, |i| i.dsack_dups));
+    let arrived = grown(&one, |i| i.data_segs_out).saturating_sub(lost);
+    if span > 0.0 {
+        arrived as f64 / span
+    } else {
+        0.0
+    }
 }
 
 /// `part` of `whole` in 0..=1; nothing of nothing is 0.

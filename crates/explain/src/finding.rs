@@ -46,6 +46,10 @@ pub enum Cause {
     SendBuffer,
     /// The receiver's window is smaller than the path.
     ReceiveWindow,
+    /// Something between the hosts takes window scaling out of SYNs or rewrites windows.
+    WindowScaling,
+    /// Something between the hosts passes so many packets a second and no more.
+    PacketRate,
     /// Packets are lost though no queue is full.
     Loss,
     /// The bottleneck's queue is too short for the congestion control's recovery.
@@ -143,6 +147,8 @@ impl Cause {
         match self {
             Self::SendBuffer => "send_buffer",
             Self::ReceiveWindow => "receive_window",
+            Self::WindowScaling => "window_scaling",
+            Self::PacketRate => "packet_rate",
             Self::Loss => "loss",
             Self::ShallowQueue => "shallow_queue",
             Self::BottleneckReached => "bottleneck_reached",

@@ -1,9 +1,10 @@
 //! Evidence in, findings and remedies out: what limits a TCP transfer and what to change.
 //!
-//! Three questions, three functions:
+//! Four questions, four functions:
 //!
 //! * [`predict()`]: before the first byte, what will buffers, round trip and rate allow?
 //! * [`diagnose`]: after the last, what limited the transfer, how sure is that, what would help?
+//! * [`next_probe`]: which short transfer beside it would tell like causes apart?
 //! * [`shares`]: where did the sender's time go, by the kernel's own clocks?
 //!
 //! [`models`] holds the formulas behind them. Everything is a pure function of its arguments, so
@@ -44,6 +45,7 @@ mod facts;
 mod finding;
 pub mod models;
 mod predict;
+mod probe;
 mod remedy;
 mod rules;
 mod shares;
@@ -51,9 +53,12 @@ pub mod sweep;
 mod text;
 
 pub use diagnose::diagnose;
-pub use evidence::{Direction, Evidence, HostConfig, PathKnowledge, Sample, StreamEvidence};
+pub use evidence::{
+    Direction, Evidence, HostConfig, PathKnowledge, Sample, Scaling, StreamEvidence,
+};
 pub use facts::{Facts, Range, is_starved};
 pub use finding::{Cause, Diagnosis, Finding, Host, Remedy, RemedyHost, Setting, Verdict};
 pub use models::IpVersion;
 pub use predict::{BufferModel, Limit, Prediction, Setup, Windows, predict};
+pub use probe::{Probe, ProbeKind, ProbePlan, next_probe};
 pub use shares::{Interval, Shares, intervals, intervals_of_streams, shares, shares_of_streams};

@@ -2,14 +2,17 @@
 //!
 //! A rule knows nothing of the others; what two of them claim is settled by order alone
 //! (confidence times share). The exception is a path that gives what it can: then there is nothing
-//! to mend, and no other rule is asked.
+//! to mend, and no other rule is asked; and a device that counts packets, once it is proved: its
+//! drops are then no random loss, and no short queue, and what helps against those would not help.
 
 mod application;
 mod bottleneck;
 mod loss;
+mod packets;
 mod short;
 mod window;
 
+use crate::confidence::CONCLUSIVE;
 use crate::evidence::Evidence;
 use crate::facts::Facts;
 use crate::finding::{Cause, Finding};
@@ -39,6 +42,12 @@ pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
         short::still_growing,
     ];
     let mut findings: Vec<Finding> = rules.iter().filter_map(|rule| rule(case)).collect();
+    if let Some(device) = packets::find(case) {
+        if device.confidence >= CONCLUSIVE {
+            findings.retain(|f| !explains_network(f.cause));
+        }
+        findings.push(device);
+    }
     let explained = |f: &Finding| explains_network(f.cause) && f.weight() >= EXPLAINS;
     if !findings.iter().any(explained) {
         findings.extend(bottleneck::unknown(case));
@@ -55,7 +64,11 @@ pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
 const fn explains_network(cause: Cause) -> bool {
     matches!(
         cause,
-        Cause::Loss | Cause::ShallowQueue | Cause::BottleneckReached | Cause::ShortTransfer
+        Cause::PacketRate
+            | Cause::Loss
+            | Cause::ShallowQueue
+            | Cause::BottleneckReached
+            | Cause::ShortTransfer
     )
 }
 

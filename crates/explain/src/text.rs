@@ -20,7 +20,11 @@ pub(crate) fn loss(p: f64) -> String {
 
 /// A count in two significant digits with commas.
 pub(crate) fn count(value: f64) -> String {
-    let whole = format!("{:.0}", round_to(value, 2));
+    grouped(&format!("{:.0}", round_to(value, 2)))
+}
+
+/// Digits with commas.
+pub(crate) fn grouped(whole: &str) -> String {
     let mut text = String::with_capacity(whole.len() * 4 / 3);
     for (i, digit) in whole.chars().enumerate() {
         if i > 0 && (whole.len() - i).is_multiple_of(3) {

@@ -4,7 +4,9 @@ mod scenario;
 
 use std::fmt::Write as _;
 
-use explain::{Cause, Diagnosis, HostConfig, Setting, diagnose};
+use explain::{
+    Cause, Diagnosis, HostConfig, Probe, ProbeKind, ProbePlan, Setting, diagnose, next_probe,
+};
 use scenario::{Scenario, host};
 use units::Bytes;
 
@@ -63,13 +65,45 @@ fn small_windows() -> Vec<Scenario> {
         window_scaling: true,
         ..unscaled.clone()
     };
+    let offering = |on| HostConfig {
+        window_scaling: Some(on),
+        ..host(6 << 20, 4 << 20)
+    };
+    let removed = Scenario {
+        name: "window scaling taken out on the way",
+        sender: offering(true),
+        receiver: offering(true),
+        ..unscaled.clone()
+    };
+    let off = Scenario {
+        name: "window scaling off at one end",
+        receiver: offering(false),
+        ..removed.clone()
+    };
+    let one_side = Scenario {
+        name: "window scaling taken out of the answer",
+        snd_wnd_bytes: [1_024, 1_024],
+        goodput: "800kb/s",
+        far_shift: Some(7),
+        ..unscaled.clone()
+    };
+    let shifted = Scenario {
+        name: "window scale rewritten",
+        snd_wnd_bytes: [262_140, 262_140],
+        goodput: "205Mb/s",
+        window_scaling: true,
+        far_shift: Some(2),
+        ..unscaled.clone()
+    };
     let four = Scenario {
         name: "four streams, small receive buffer",
         streams: 4,
         goodput: "12.2Mb/s",
         ..receive.clone()
     };
-    vec![receive, four, send, both, fixed, unscaled, rewritten]
+    vec![
+        receive, four, send, both, fixed, unscaled, rewritten, removed, off, one_side, shifted,
+    ]
 }
 
 fn network() -> Vec<Scenario> {
@@ -145,6 +179,95 @@ fn network() -> Vec<Scenario> {
     ]
 }
 
+/// A probe of `streams` with segments of `bytes` that lost one in a hundred.
+fn smaller(streams: u16, bytes: u16, packets_per_second: f64) -> Probe {
+    let rate = packets_per_second * 8.0 * f64::from(bytes);
+    Probe {
+        kind: ProbeKind::Segments(bytes + 12),
+        streams,
+        segment_bytes: bytes.into(),
+        goodput: format!("{rate:.0}b/s").parse().unwrap(),
+        packets_per_second,
+        sent_segments: 80_000,
+        lost_segments: 800,
+        loss_intervals: 20,
+        cpu: Some(0.1),
+    }
+}
+
+/// A probe paced at `rate` that lost so many segments in as many intervals.
+fn paced(rate: &str, sent_segments: u64, lost: u64) -> Probe {
+    Probe {
+        kind: ProbeKind::Paced(rate.parse().unwrap()),
+        segment_bytes: 1_448,
+        goodput: rate.parse().unwrap(),
+        sent_segments,
+        lost_segments: lost,
+        loss_intervals: lost,
+        ..smaller(1, 1_448, 0.0)
+    }
+}
+
+fn told_by_probes() -> Vec<Scenario> {
+    let firewall = Scenario {
+        name: "a device that counts packets",
+        goodput: "455Mb/s",
+        idle_rtt_us: 20_000,
+        rtt_us: [20_100, 32_000],
+        loss: 1e-3,
+        probes: vec![smaller(4, 718, 44_400.0)],
+        ..Scenario::default()
+    };
+    let unstated = Scenario {
+        name: "the same, no rate stated",
+        bottleneck: None,
+        target: Some("10Gb/s"),
+        lab_trusted: None,
+        ..firewall.clone()
+    };
+    let line = Scenario {
+        name: "a line, no rate stated",
+        probes: vec![smaller(4, 718, 78_600.0)],
+        ..unstated.clone()
+    };
+    let busy = Scenario {
+        name: "a device or a busy host",
+        probes: vec![Probe {
+            cpu: Some(1.0),
+            ..smaller(4, 718, 44_400.0)
+        }],
+        ..firewall.clone()
+    };
+    let random = Scenario {
+        name: "random loss, told by probes",
+        goodput: "5.1Mb/s",
+        loss: 1e-3,
+        cwnd_segments: [38, 38],
+        ssthresh: 30,
+        seconds: 30.0,
+        probes: vec![smaller(4, 718, 1_760.0), paced("5.2Mb/s", 6_000, 6)],
+        ..Scenario::default()
+    };
+    let bursts = Scenario {
+        name: "bursts at a short queue",
+        streams: 4,
+        goodput: "86Mb/s",
+        idle_rtt_us: 300_100,
+        rtt_us: [300_200, 301_300],
+        loss: 3e-4,
+        queue_bytes: Some(524_288),
+        seconds: 30.0,
+        probes: vec![smaller(16, 718, 50_000.0), paced("470Mb/s", 200_000, 0)],
+        ..Scenario::default()
+    };
+    let still = Scenario {
+        name: "loss that a pace does not end",
+        probes: vec![smaller(16, 718, 50_000.0), paced("470Mb/s", 200_000, 60)],
+        ..bursts.clone()
+    };
+    vec![firewall, unstated, line, busy, random, bursts, still]
+}
+
 fn ends_and_time() -> Vec<Scenario> {
     let idle = Scenario {
         name: "application idle",
@@ -214,7 +337,13 @@ fn ends_and_time() -> Vec<Scenario> {
 }
 
 fn all() -> Vec<Scenario> {
-    [small_windows(), network(), ends_and_time()].concat()
+    [
+        small_windows(),
+        network(),
+        told_by_probes(),
+        ends_and_time(),
+    ]
+    .concat()
 }
 
 fn named(name: &str) -> Diagnosis {
@@ -267,8 +396,20 @@ fn each_transfer_gets_its_cause() {
         receive_window (confidence 0.99, share 0.97)
         The receive window cannot exceed 64 KiB, since no window scaling was negotiated: 51 Mb/s of 941.5 Mb/s possible; turn window scaling on at both ends and let the firewalls between them pass it; until then use 19 streams, for about 941.5 Mb/s
     window cut by a firewall
-        receive_window (confidence 0.99, share 0.97)
+        window_scaling (confidence 0.99, share 0.97)
         The receive window cannot exceed 64 KiB, since scaling was negotiated, yet the window arrives cut to 16 bits: 51 Mb/s of 941.5 Mb/s possible; turn off the firewall's TCP sequence or window checking; until then use 19 streams, for about 941.5 Mb/s
+    window scaling taken out on the way
+        window_scaling (confidence 0.99, share 0.97)
+        The receive window cannot exceed 64 KiB, since something between the hosts takes the window scale option out of their SYNs: 51 Mb/s of 941.5 Mb/s possible; let the firewall between the hosts pass the window scale option of SYNs; until then use 19 streams, for about 941.5 Mb/s
+    window scaling off at one end
+        receive_window (confidence 0.99, share 0.97)
+        The receive window cannot exceed 64 KiB, since no window scaling was negotiated: 51 Mb/s of 941.5 Mb/s possible; turn window scaling on at both ends and let the firewalls between them pass it; until then use 19 streams, for about 941.5 Mb/s
+    window scaling taken out of the answer
+        window_scaling (confidence 0.99, share 0.97)
+        The receive window cannot exceed 64 KiB, since something between the hosts takes the window scale option out of their SYNs: 800 kb/s of 941.5 Mb/s possible; let the firewall between the hosts pass the window scale option of SYNs; until then use 128 streams, for about 102.4 Mb/s
+    window scale rewritten
+        window_scaling (confidence 0.99, share 0.97)
+        Something between the hosts lowers the window scale in their SYNs, so that the receive window reads too small: 205 Mb/s of 941.5 Mb/s possible; let the firewall between the hosts pass the window scale option of SYNs; until then use 5 streams, for about 941.5 Mb/s
     random loss 1e-3, 85 ms
         loss (confidence 0.99, share 1.00)
         0.1 % (1 in 990) of the packets are lost without a full queue, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
@@ -298,6 +439,29 @@ fn each_transfer_gets_its_cause() {
     old kernel [inconclusive]
         network_unknown (confidence 0.40, share 1.00)
         The network holds this transfer to 300 Mb/s of 941.5 Mb/s possible; nothing measured says why; measure again with more streams and at another time of day
+    a device that counts packets
+        packet_rate (confidence 1.00, share 1.00)
+        A device between the hosts, such as a firewall, passes about 44,400 packets/s whatever their size: 455 Mb/s of 941.5 Mb/s possible; upgrade or bypass what counts packets between the hosts; 941.5 Mb/s takes 81,300 packets/s
+    the same, no rate stated
+        packet_rate (confidence 1.00, share 1.00)
+        A device between the hosts, such as a firewall, passes about 44,400 packets/s whatever their size: 455 Mb/s of 9.415 Gb/s aimed at; upgrade or bypass what counts packets between the hosts; 9.415 Gb/s takes 813,000 packets/s
+    a line, no rate stated [healthy]
+        bottleneck_reached (confidence 0.70, share 1.00)
+        loss (confidence 0.08, share 1.00)
+        A bottleneck of about 455 Mb/s seems to be reached, below the 9.415 Gb/s aimed at
+    a device or a busy host [inconclusive]
+        packet_rate (confidence 0.40, share 1.00)
+        loss (confidence 0.08, share 1.00)
+        Not proven: A device between the hosts, such as a firewall, passes about 44,400 packets/s whatever their size: 455 Mb/s of 941.5 Mb/s possible; upgrade or bypass what counts packets between the hosts; 941.5 Mb/s takes 81,300 packets/s
+    random loss, told by probes
+        loss (confidence 0.99, share 1.00)
+        0.1 % (1 in 990) of the packets are lost without a full queue, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
+    bursts at a short queue
+        shallow_queue (confidence 1.00, share 1.00)
+        Bursts overrun a queue that is too short for 300.1 ms of round trip, and cubic recovers slowly: 86 Mb/s of 941.5 Mb/s possible; give the bottleneck a queue of 16.13 MB, or pace the sender (bbr, or a fixed pace), for about 470 Mb/s
+    loss that a pace does not end
+        loss (confidence 0.67, share 1.00)
+        0.03 % (1 in 3,300) of the packets are lost without a full queue, which holds cubic to 86 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 44 streams, for about 847.1 Mb/s
     application idle
         application (confidence 1.00, share 0.75)
         The application on the near host had nothing to send for 75 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
@@ -530,4 +694,89 @@ fn time_that_was_moved_to_the_send_buffer_is_said_to_be() {
         predicted 941.5 Mb/s: TCP payload of 1 Gb/s on the wire = 941.5 Mb/s
         cost: up to 24 MiB of memory a connection, taken only as it is needed
     "#);
+}
+
+#[test]
+fn neither_firewall_is_blamed_on_the_hosts() {
+    for name in [
+        "a device that counts packets",
+        "the same, no rate stated",
+        "window scaling taken out on the way",
+        "window scale rewritten",
+    ] {
+        for finding in named(name).findings {
+            let remedy = finding.remedy.unwrap();
+            assert_eq!(remedy.host, explain::RemedyHost::Network, "{name}");
+            assert_eq!(remedy.sysctl, [String::new(); 0], "{name}");
+        }
+    }
+}
+
+#[test]
+fn packets_that_come_no_faster_are_a_device_and_those_that_double_a_line() {
+    let firewall = told_by_probes().remove(0);
+    // 455 Mb/s of 1448-byte segments less one in a thousand lost.
+    let before = 455e6 / 8.0 / 1_448.0 * 0.999;
+    let is = |times: f64| {
+        let scenario = Scenario {
+            probes: vec![smaller(4, 718, before * times)],
+            ..firewall.clone()
+        };
+        let verdict = diagnose(&scenario.evidence()).verdict;
+        verdict.conclusive && verdict.cause == Some(Cause::PacketRate)
+    };
+    for (times, is_device) in [
+        (0.6, false),
+        (0.9, true),
+        (1.5, true),
+        (1.7, true),
+        (1.76, false),
+        (2.0, false),
+        (4.0, false),
+    ] {
+        assert_eq!(is(times), is_device, "{times}");
+    }
+}
+
+#[test]
+fn a_pace_proves_bursts_only_where_losses_had_their_chance() {
+    let bursts = told_by_probes().remove(5);
+    let sure = |rate: &str, sent: u64, lost: u64| {
+        let scenario = Scenario {
+            probes: vec![paced(rate, sent, lost)],
+            ..bursts.clone()
+        };
+        let found = diagnose(&scenario.evidence()).findings;
+        found
+            .iter()
+            .find(|f| f.cause == Cause::ShallowQueue)
+            .map_or(0.0, |f| f.confidence)
+    };
+    assert!(sure("470Mb/s", 200_000, 0) > 0.9);
+    assert!(sure("470Mb/s", 1_000, 0) < 0.1, "too short to lose any");
+    assert!(sure("80Mb/s", 200_000, 0) < 0.1, "slower than unpaced");
+    assert!(sure("470Mb/s", 200_000, 60) < 0.1, "losses as before");
+}
+
+#[test]
+fn probes_are_made_where_packets_are_lost_and_only_there() {
+    let plan = |name: &str, made: usize| {
+        let mut scenario = all().into_iter().find(|s| s.name == name).unwrap();
+        scenario.probes.truncate(made);
+        let diagnosis = diagnose(&scenario.evidence());
+        let mut tried: Vec<ProbePlan> = Vec::new();
+        for _ in 0..made {
+            tried.extend(next_probe(&diagnosis, &tried));
+        }
+        next_probe(&diagnosis, &tried).map(|p| p.kind.name())
+    };
+    assert_eq!(plan("bursts at a short queue", 0), Some("segments"));
+    assert_eq!(plan("bursts at a short queue", 1), Some("paced"));
+    assert_eq!(plan("bursts at a short queue", 2), None);
+    assert_eq!(plan("a device that counts packets", 0), Some("segments"));
+    assert_eq!(plan("a device that counts packets", 1), None);
+    assert_eq!(plan("small receive buffer", 0), None);
+    assert_eq!(plan("healthy 1G 20 ms, queue losses", 0), None);
+    assert_eq!(plan("network, no reason seen", 0), None);
+    assert_eq!(plan("lab fell behind", 0), None);
 }

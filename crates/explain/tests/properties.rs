@@ -2,8 +2,8 @@
 
 use explain::models::{self, AckPolicy};
 use explain::{
-    Evidence, HostConfig, IpVersion, PathKnowledge, Sample, Setup, Shares, StreamEvidence,
-    diagnose, intervals, predict, shares,
+    Evidence, HostConfig, IpVersion, PathKnowledge, Probe, ProbeKind, Sample, Scaling, Setup,
+    Shares, StreamEvidence, diagnose, intervals, next_probe, predict, shares,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -60,9 +60,12 @@ fn sizes() -> impl Strategy<Value = Option<[u64; 3]>> {
 }
 
 fn host() -> impl Strategy<Value = HostConfig> {
+    let scaling = proptest::option::of(any::<bool>());
     let control = prop_oneof![Just(""), Just("cubic"), Just("reno"), Just("bbr")];
-    (sizes(), sizes(), control, maybe(number()), maybe(number())).prop_map(
-        |(tcp_rmem_bytes, tcp_wmem_bytes, control, sndbuf, rcvbuf)| HostConfig {
+    let buffers = (maybe(number()), maybe(number()));
+    (sizes(), sizes(), scaling, control, buffers).prop_map(
+        |(tcp_rmem_bytes, tcp_wmem_bytes, window_scaling, control, (sndbuf, rcvbuf))| HostConfig {
+            window_scaling,
             tcp_rmem_bytes,
             tcp_wmem_bytes,
             congestion_control: control.to_owned(),
@@ -89,12 +92,44 @@ fn path() -> impl Strategy<Value = PathKnowledge> {
         })
 }
 
+fn scaling() -> impl Strategy<Value = Option<Scaling>> {
+    let shifts = (any::<bool>(), number(), number());
+    let scaling = shifts.prop_map(|(agreed, own_shift, peer_shift)| Scaling {
+        agreed,
+        own_shift,
+        peer_shift,
+    });
+    proptest::option::of(scaling)
+}
+
+fn probe() -> impl Strategy<Value = Probe> {
+    let kind = prop_oneof![
+        any::<u16>().prop_map(ProbeKind::Segments),
+        number().prop_map(|n| ProbeKind::Paced(Rate::from_bits_per_second(n))),
+    ];
+    let counts = [number(), number(), number(), number(), number()];
+    (kind, any::<u16>(), counts, any::<f64>()).prop_map(|(kind, streams, counts, float)| Probe {
+        kind,
+        streams,
+        segment_bytes: counts[0],
+        goodput: Rate::from_bits_per_second(counts[1]),
+        packets_per_second: float,
+        sent_segments: counts[2],
+        lost_segments: counts[3],
+        loss_intervals: counts[4],
+        cpu: Some(float),
+    })
+}
+
 fn evidence() -> impl Strategy<Value = Evidence> {
     let streams = proptest::collection::vec(readings(), 0..4);
     let times = (time(), time(), time());
     let rates = (number(), number(), maybe(number()));
-    (streams, path(), (host(), host()), times, rates).prop_map(
-        |(streams, path, (sender, receiver), times, rates)| Evidence {
+    let beside = (scaling(), proptest::collection::vec(probe(), 0..3));
+    (streams, path(), (host(), host()), times, rates, beside).prop_map(
+        |(streams, path, (sender, receiver), times, rates, beside)| Evidence {
+            receiver_scaling: beside.0,
+            probes: beside.1,
             streams: streams
                 .into_iter()
                 .map(|samples| StreamEvidence { samples })
@@ -144,6 +179,12 @@ proptest! {
         prop_assert!(weights.is_sorted_by(|a, b| a >= b));
         if let Some(attributed) = diagnosis.facts.attributed {
             prop_assert!((whole_and_parts(attributed).0 - 1.0).abs() < 1e-9);
+        }
+        let mut tried = Vec::new();
+        while let Some(plan) = next_probe(&diagnosis, &tried) {
+            prop_assert!(plan.ramp < plan.duration && (1..=128).contains(&plan.streams), "{plan:?}");
+            tried.push(plan);
+            prop_assert!(tried.len() <= 2);
         }
         prop_assert_eq!(diagnose(&evidence), diagnosis);
     }

@@ -177,6 +177,8 @@ pub(crate) enum DirectionArg {
 pub(crate) enum ObserverArg {
     /// iperf3, inside the lab
     Iperf3,
+    /// tshark at both ends of one more connection: what becomes of the options of its SYNs
+    Tshark,
 }
 
 const EXIT_CODES: &str = "\

@@ -7,14 +7,14 @@
 use lab::{Lab, PathFile};
 use measure::{Config, Direction, MeasureError};
 use report::RunFolder;
-use report::model::{FindingRecord, Phase, Run, RunState, Verdict as RunVerdict};
+use report::model::{FindingRecord, Phase, Run, RunState};
 use units::Duration;
 
-use crate::cli::{DirectionArg, ObserverArg, TransferArgs};
+use crate::cli::{DirectionArg, TransferArgs};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::record;
-use crate::session::{Measured, Site};
+use crate::session::{Extras, Measured, Site};
 use crate::target::Target;
 
 /// What a verb that measures is to do.
@@ -148,12 +148,7 @@ impl Doctor<'_> {
         };
         let before = self.phase(&site, name, &[], folder)?;
         let verdict = &before.diagnosis.verdict;
-        self.run.verdict = Some(RunVerdict {
-            sentence: verdict.sentence.clone(),
-            cause: verdict.cause.map(|c| c.name().to_owned()),
-            healthy: verdict.healthy,
-            conclusive: verdict.conclusive,
-        });
+        self.run.verdict = Some(record::verdict(&before.diagnosis));
         if before.outcome.interrupted || !self.plan.fix || !verdict.conclusive {
             return Ok(());
         }
@@ -182,8 +177,12 @@ impl Doctor<'_> {
         folder: &mut RunFolder,
     ) -> Result<Measured, Failure> {
         let stop = &self.context.stop;
-        let observe = self.plan.args.observer == Some(ObserverArg::Iperf3);
-        let mut measured = self.measure(site, name, observe)?;
+        let extras = Extras {
+            observer: self.plan.args.observer,
+            // What an "after" gained is told by its goodput.
+            probes: self.plan.verb == "doctor" && name != "after",
+        };
+        let mut measured = self.measure(site, name, extras)?;
         let mut attempts = 1;
         while attempts <= LAB_RETRIES {
             let Some(certificate) = measured.certificate.as_ref().filter(|c| !c.trusted()) else {
@@ -196,7 +195,7 @@ impl Doctor<'_> {
                 "the lab fell behind ({}); measuring again",
                 certificate.problems.join("; ")
             ));
-            measured = self.measure(site, name, observe)?;
+            measured = self.measure(site, name, extras)?;
             attempts += 1;
         }
         for sample in record::samples(name, &measured.outcome) {
@@ -217,12 +216,12 @@ impl Doctor<'_> {
         Ok(measured)
     }
 
-    fn measure(&self, site: &Site, name: &str, observe: bool) -> Result<Measured, Failure> {
+    fn measure(&self, site: &Site, name: &str, extras: Extras) -> Result<Measured, Failure> {
         let stop = &self.context.stop;
         if stop.is_stopped() {
             return Err(MeasureError::Interrupted.into());
         }
-        site.measure(name, &self.config, stop, observe)
+        site.measure(name, &self.config, stop, extras)
     }
 
     /// Applies a remedy inside the lab; what was set, a line each.

@@ -1,6 +1,7 @@
 //! Other tools measuring the same lab path in the same run.
 
 use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration as StdDuration;
@@ -8,7 +9,7 @@ use std::time::Duration as StdDuration;
 use anyhow::Context as _;
 use lab::Lab;
 use measure::{Config, Direction, MeasureError, Stop};
-use report::model::Observer;
+use report::model::{Handshake, Observer};
 
 use crate::failure::Failure;
 
@@ -30,6 +31,106 @@ pub(crate) fn iperf3(lab: &Lab, config: &Config, stop: &Stop) -> Result<Observer
         args.push("-R");
     }
     run(lab, &args, stop).map_err(Failure::here)
+}
+
+/// Has tshark watch both ends of a few connections of the lab, and reads off what became of the window
+/// scale option in their SYNs and in the answers. Nothing but the handshake is sent.
+pub(crate) fn tshark(lab: &Lab, stop: &Stop) -> Result<Handshake, Failure> {
+    watch(lab, stop).map_err(Failure::here)
+}
+
+fn watch(lab: &Lab, stop: &Stop) -> anyhow::Result<Handshake> {
+    let missing = "tshark cannot be started; install it (Debian: apt-get install tshark) or leave \
+                   --observer out";
+    let version = lab
+        .near()
+        .program("tshark")?
+        .arg("--version")
+        .output()
+        .context(missing)?;
+    let address = SocketAddr::from((lab.far().address(), HANDSHAKE_PORT));
+    let filter = format!("port {HANDSHAKE_PORT}");
+    // SYNs only, told apart by their ACK flag; a field that a segment lacks is empty. The first of
+    // each at either end counts: all of one path's handshakes are treated alike.
+    let args = [
+        "-i",
+        "eth0",
+        "-n",
+        "-Q",
+        "-l",
+        "-a",
+        "duration:5",
+        "-f",
+        &filter,
+        "-Y",
+        "tcp.flags.syn == 1",
+        "-T",
+        "fields",
+        "-E",
+        "separator=,",
+        "-e",
+        "tcp.flags.ack",
+        "-e",
+        "tcp.options.wscale.shift",
+    ];
+    let (near, far) = thread::scope(|scope| {
+        let ends = [lab.near(), lab.far()].map(|host| {
+            scope.spawn(move || -> anyhow::Result<_> {
+                let mut program = host.program("tshark")?;
+                output_until(program.args(args), stop)?.context("tshark failed")
+            })
+        });
+        let connected = connect_slowly(lab, address, stop);
+        let [near, far] = ends.map(|end| {
+            end.join()
+                .map_err(|_| anyhow::anyhow!("the reader of tshark's output panicked"))?
+        });
+        connected?;
+        anyhow::Ok((near?, far?))
+    })?;
+    let option = |text: &[u8], answer: bool| shift_seen(&String::from_utf8_lossy(text), answer);
+    let tool = String::from_utf8_lossy(&version.stdout);
+    let tool = tool.lines().next().unwrap_or("TShark");
+    let tool = tool.replace("(Wireshark) ", "");
+    Ok(Handshake {
+        tool: tool
+            .split(" (")
+            .next()
+            .unwrap_or("TShark")
+            .trim_end_matches('.')
+            .to_owned(),
+        command: format!("tshark {}", args.join(" ")),
+        syn_sent_with_window_scale: option(&near, false),
+        syn_arrived_with_window_scale: option(&far, false),
+        answer_sent_with_window_scale: option(&far, true),
+        answer_arrived_with_window_scale: option(&near, true),
+    })
+}
+
+/// Whether the SYN (or its answer) in tshark's lines has a window scale; `None`: it is not there.
+fn shift_seen(text: &str, answer: bool) -> Option<bool> {
+    text.lines().find_map(|line| {
+        let (ack, shift) = line.split_once(',')?;
+        let is_answer = matches!(ack.trim(), "1" | "True");
+        (is_answer == answer).then(|| !shift.trim().is_empty())
+    })
+}
+
+/// Opens one connection after the other until the captures, which need a moment to begin, have had
+/// their chance to see one.
+fn connect_slowly(lab: &Lab, address: SocketAddr, stop: &Stop) -> anyhow::Result<()> {
+    let listener = lab.far().run(|| TcpListener::bind(address))??;
+    lab.near().run(|| -> anyhow::Result<()> {
+        for _ in 0..HANDSHAKES {
+            thread::sleep(HANDSHAKE_PAUSE);
+            if stop.is_stopped() {
+                return Err(MeasureError::Interrupted.into());
+            }
+            drop(TcpStream::connect_timeout(&address, HANDSHAKE_WAIT)?);
+            drop(listener.accept());
+        }
+        Ok(())
+    })?
 }
 
 fn run(lab: &Lab, args: &[&str], stop: &Stop) -> anyhow::Result<Observer> {
@@ -127,6 +228,12 @@ impl Drop for Ended {
     }
 }
 
+/// Beside measure's 5210 and iperf3's 5201.
+const HANDSHAKE_PORT: u16 = 5209;
+/// tshark takes a second or two until it captures, so that the first of these go unseen.
+const HANDSHAKES: u32 = 10;
+const HANDSHAKE_PAUSE: StdDuration = StdDuration::from_millis(500);
+const HANDSHAKE_WAIT: StdDuration = StdDuration::from_secs(2);
 const POLL_PAUSE: StdDuration = StdDuration::from_millis(50);
 /// A report of 128 streams over an hour is some 60 MB.
 const OUTPUT_BYTES_MAX: u64 = 256 << 20;

@@ -193,7 +193,58 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
         cpu_sender_ns: outcome.sender.cpu.as_ns(),
         cpu_receiver_ns: outcome.receiver.cpu.as_ns(),
         certificate: measured.certificate.as_ref().map(certificate),
+        segment_bytes: facts.mss_bytes,
+        packets_per_second: whole(facts.packets_per_second),
+        probes: measured.probes.iter().map(probe).collect(),
+        handshake: measured.handshake.clone(),
         observers: measured.observers.clone(),
+    }
+}
+
+fn probe(p: &explain::Probe) -> model::ProbeRecord {
+    model::ProbeRecord {
+        kind: p.kind.name().to_owned(),
+        streams: p.streams.into(),
+        segment_bytes: p.segment_bytes,
+        pace_bits_per_second: match p.kind {
+            explain::ProbeKind::Paced(rate) => Some(rate.as_bits_per_second()),
+            explain::ProbeKind::Segments(_) => None,
+        },
+        goodput_bits_per_second: p.goodput.as_bits_per_second(),
+        packets_per_second: whole(p.packets_per_second),
+        segments_sent: p.sent_segments,
+        segments_lost: p.lost_segments,
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float cast saturates, and a rate is not negative"
+)]
+fn whole(rate: f64) -> u64 {
+    rate.round() as u64
+}
+
+/// The first phase's verdict.
+pub(crate) fn verdict(diagnosis: &Diagnosis) -> model::Verdict {
+    let verdict = &diagnosis.verdict;
+    let remedies = || diagnosis.findings.iter().filter_map(|f| f.remedy.as_ref());
+    let is_setting = |line: &&String| !line.starts_with('#');
+    let settings: usize = remedies()
+        .map(|r| r.sysctl.iter().filter(is_setting).count())
+        .sum();
+    model::Verdict {
+        sentence: verdict.sentence.clone(),
+        cause: verdict.cause.map(|c| c.name().to_owned()),
+        healthy: verdict.healthy,
+        conclusive: verdict.conclusive,
+        remedy_host: diagnosis
+            .findings
+            .first()
+            .and_then(|f| f.remedy.as_ref())
+            .map(|r| r.host.name().to_owned()),
+        host_settings: u32::try_from(settings).ok(),
     }
 }
 

@@ -4,16 +4,20 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 
-use explain::{BufferModel, Diagnosis, Evidence, HostConfig, PathKnowledge, Prediction};
+use explain::{
+    BufferModel, Diagnosis, Evidence, HostConfig, PathKnowledge, Prediction, Probe, ProbeKind,
+    ProbePlan, Scaling,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::{Certificate, Lab, PathFile};
 use measure::{
     Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError, Outcome,
     Progress, SampleKind, Server, Stop,
 };
-use report::model::Observer;
+use report::model::{Handshake, Observer};
 use units::{Duration, Rate};
 
+use crate::cli::ObserverArg;
 use crate::failure::Failure;
 use crate::observer;
 
@@ -46,8 +50,21 @@ pub(crate) struct Measured {
     pub(crate) certificate: Option<Certificate>,
     /// Why it was no faster.
     pub(crate) diagnosis: Diagnosis,
+    /// Short transfers made to tell causes apart.
+    pub(crate) probes: Vec<Probe>,
     /// The same path measured by others.
     pub(crate) observers: Vec<Observer>,
+    /// A handshake seen by others.
+    pub(crate) handshake: Option<Handshake>,
+}
+
+/// What to do beside the measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extras {
+    /// Another tool to run over the same lab.
+    pub(crate) observer: Option<ObserverArg>,
+    /// Whether to make probes where they would tell causes apart.
+    pub(crate) probes: bool,
 }
 
 /// What is known before the first byte.
@@ -93,40 +110,44 @@ impl Site {
         name: &str,
         config: &Config,
         stop: &Stop,
-        observe: bool,
+        extras: Extras,
     ) -> Result<Measured, Failure> {
         let bar = progress_bar(name);
-        let mut progress = |p: Progress| show(&bar, &p);
         let before = Before {
             path: self.knowledge(config.direction),
             loss: self.known_loss(config.direction),
         };
-        let made = match self {
-            Self::Lab { lab, .. } => {
-                let phase = lab.begin_phase()?;
-                let transfer = in_lab(lab, stop, |client| {
-                    transfer(client, config, &before, stop, &mut progress)
-                });
-                judged(transfer, phase.finish(), stop)
-            }
-            Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
-                .and_then(|client| transfer(client, config, &before, stop, &mut progress))
-                .map(|t| (t, None))
-                .map_err(Failure::from),
-        };
+        let made = self.transfer(config, &before, stop, &mut |p| show(&bar, &p));
         bar.finish_and_clear();
         let (transfer, certificate) = made?;
         let trusted = certificate.as_ref().map(Certificate::trusted);
-        let observers = match self {
-            // An untrusted phase will be measured again, or stands for nothing.
-            Self::Lab { lab, .. }
-                if observe && !transfer.outcome.interrupted && trusted != Some(false) =>
-            {
-                observe_with_iperf3(lab, config, stop)
+        let mut evidence = evidence(&transfer, before.path, trusted);
+        let mut diagnosis = explain::diagnose(&evidence);
+        // An untrusted phase will be measured again, or stands for nothing.
+        let whole = !transfer.outcome.interrupted && trusted != Some(false);
+        let mut tried = Vec::new();
+        while extras.probes && whole && !stop.is_stopped() {
+            let Some(plan) = explain::next_probe(&diagnosis, &tried) else {
+                break;
+            };
+            tried.push(plan);
+            evidence
+                .probes
+                .extend(self.probe(&plan, config, &before, stop));
+            diagnosis = explain::diagnose(&evidence);
+        }
+        let (mut observers, mut handshake) = (Vec::new(), None);
+        if let (Self::Lab { lab, .. }, true) = (self, whole) {
+            match extras.observer {
+                Some(ObserverArg::Iperf3) => {
+                    observers.extend(told(observer::iperf3(lab, config, stop), stop));
+                }
+                Some(ObserverArg::Tshark) => {
+                    handshake = told(observer::tshark(lab, stop), stop);
+                }
+                None => {}
             }
-            _ => Vec::new(),
-        };
-        let diagnosis = explain::diagnose(&evidence(&transfer, before.path, trusted));
+        }
         let Transfer {
             outcome,
             near,
@@ -140,8 +161,75 @@ impl Site {
             prediction,
             certificate,
             diagnosis,
+            probes: evidence.probes,
             observers,
+            handshake,
         })
+    }
+
+    /// One transfer, in a lab with what the lab says of itself.
+    fn transfer(
+        &self,
+        config: &Config,
+        before: &Before,
+        stop: &Stop,
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<(Transfer, Option<Certificate>), Failure> {
+        match self {
+            Self::Lab { lab, .. } => {
+                let phase = lab.begin_phase()?;
+                let transfer = in_lab(lab, stop, |client| {
+                    transfer(client, config, before, stop, progress)
+                });
+                judged(transfer, phase.finish(), stop)
+            }
+            Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
+                .and_then(|client| transfer(client, config, before, stop, progress))
+                .map(|t| (t, None))
+                .map_err(Failure::from),
+        }
+    }
+
+    /// Makes a probe; `None`, with a warning, when it failed or the lab fell behind during it. It
+    /// costs the finer distinction, not the measurement.
+    fn probe(
+        &self,
+        plan: &ProbePlan,
+        config: &Config,
+        before: &Before,
+        stop: &Stop,
+    ) -> Option<Probe> {
+        let mut config = Config {
+            streams: plan.streams,
+            duration: plan.duration,
+            ramp: plan.ramp,
+            ..config.clone()
+        };
+        match plan.kind {
+            ProbeKind::Segments(bytes) => config.segment_bytes = Some(bytes),
+            ProbeKind::Paced(rate) => {
+                let each = rate.as_bits_per_second() / u64::from(plan.streams.max(1));
+                config.max_pacing = Some(Rate::from_bits_per_second(each));
+            }
+        }
+        let bar = progress_bar("probe");
+        let made = self.transfer(&config, before, stop, &mut |p| show(&bar, &p));
+        bar.finish_and_clear();
+        match made {
+            Ok((transfer, certificate)) => {
+                let trusted = certificate.as_ref().map(Certificate::trusted);
+                if transfer.outcome.interrupted || trusted == Some(false) {
+                    tracing::warn!("the lab fell behind during a probe, which tells nothing then");
+                    return None;
+                }
+                Some(Probe::of(plan, &evidence(&transfer, before.path, trusted)))
+            }
+            Err(_) if stop.is_stopped() => None,
+            Err(failure) => {
+                tracing::warn!("a probe failed: {failure}");
+                None
+            }
+        }
     }
 }
 
@@ -164,14 +252,14 @@ fn judged(
     }
 }
 
-/// The other tool's number; its failure costs a warning, not the measurement.
-fn observe_with_iperf3(lab: &Lab, config: &Config, stop: &Stop) -> Vec<Observer> {
-    match observer::iperf3(lab, config, stop) {
-        Ok(observed) => vec![observed],
-        Err(_) if stop.is_stopped() => Vec::new(),
+/// What the other tool said; its failure costs a warning, not the measurement.
+fn told<T>(said: Result<T, Failure>, stop: &Stop) -> Option<T> {
+    match said {
+        Ok(said) => Some(said),
+        Err(_) if stop.is_stopped() => None,
         Err(failure) => {
             tracing::warn!("{failure}");
-            Vec::new()
+            None
         }
     }
 }
@@ -270,6 +358,7 @@ fn hosts(config: &Config, near: &HostFacts, far: &HostFacts) -> (HostConfig, Hos
     let host = |facts: &HostFacts| HostConfig {
         tcp_rmem_bytes: facts.tcp_rmem_bytes,
         tcp_wmem_bytes: facts.tcp_wmem_bytes,
+        window_scaling: facts.tcp_window_scaling,
         congestion_control: config
             .congestion
             .clone()
@@ -323,6 +412,12 @@ fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evi
         idle_rtt: t.outcome.idle_rtt.min,
         target: target_rate(t),
         lab_trusted,
+        receiver_scaling: t
+            .outcome
+            .receiver
+            .samples
+            .last()
+            .map(|s| Scaling::of(&s.info)),
         writes_always: true,
         sender_cpu: cpu_share(&t.outcome.sender),
         receiver_cpu: cpu_share(&t.outcome.receiver),

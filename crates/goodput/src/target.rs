@@ -91,6 +91,7 @@ built_in!(
     "columbia-loss",
     "columbia-firewall-before",
     "columbia-firewall-after",
+    "columbia-firewall-jumbo",
     "healthy-1g-20ms",
     "master-1-five-ports",
     "master-1-10g",

@@ -39,6 +39,9 @@ pub struct Config {
     pub receive_buffer: Option<Bytes>,
     /// SO_MAX_PACING_RATE of each stream.
     pub max_pacing: Option<Rate>,
+    /// Largest segment of each stream (TCP_MAXSEG, options included), 88 to 32 767 bytes; what the
+    /// route allows if none is given. The client sets it for both directions, so it does not travel.
+    pub segment_bytes: Option<u16>,
     /// Time between two readings of `tcp_info`, at least 1 ms. Long runs are thinned to some 20 000
     /// samples a stream (see [`SAMPLES_PER_STREAM_MAX`]).
     pub sample_interval: Duration,
@@ -62,6 +65,7 @@ impl Default for Config {
             send_buffer: None,
             receive_buffer: None,
             max_pacing: None,
+            segment_bytes: None,
             sample_interval: Duration::from_ms(100),
             drain: DRAIN_DEFAULT,
         }
@@ -127,6 +131,9 @@ impl Config {
             .is_some_and(|rate| rate.as_bits_per_second() < 8)
         {
             return Some("pacing below 8 b/s sends nothing".to_owned());
+        }
+        if let Some(asked) = self.segment_bytes.filter(|b| !(88..=32_767).contains(b)) {
+            return Some(format!("segments of {asked} B; 88 to 32767 B work"));
         }
         let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         let name = self.congestion.as_deref();
@@ -203,6 +210,7 @@ impl From<&Spec> for Config {
             max_pacing: spec
                 .max_pacing_bits_per_second
                 .map(Rate::from_bits_per_second),
+            segment_bytes: None,
             sample_interval: Duration::from_ns(spec.sample_interval_ns),
             drain: Duration::from_ns(spec.drain_ns),
         }

@@ -43,6 +43,8 @@ pub struct HostFacts {
     pub rmem_max_bytes: Option<u64>,
     /// `net.core.wmem_max`: what SO_SNDBUF is cut at.
     pub wmem_max_bytes: Option<u64>,
+    /// `net.ipv4.tcp_window_scaling`: whether its SYNs offer the option (RFC 7323).
+    pub tcp_window_scaling: Option<bool>,
     /// Congestion control of new connections.
     pub congestion_control: Option<String>,
     /// Congestion controls that the kernel has.
@@ -84,6 +86,9 @@ impl HostFacts {
             tcp_wmem_bytes: host::tcp_mem_triplet("tcp_wmem"),
             rmem_max_bytes: size("net.core.rmem_max"),
             wmem_max_bytes: size("net.core.wmem_max"),
+            tcp_window_scaling: host::read_sysctl("net.ipv4.tcp_window_scaling")
+                .ok()
+                .map(|value| value != "0"),
             congestion_control: host::congestion_default(),
             congestion_available: host::congestion_available(),
             congestion_allowed: host::congestion_choosable(),

@@ -187,6 +187,9 @@ pub(crate) fn server_role(direction: Direction) -> Role {
 
 /// Sets a data socket's options for its role.
 pub(crate) fn set_options(fd: BorrowedFd<'_>, role: Role, config: &Config) -> io::Result<()> {
+    if let Some(bytes) = config.segment_bytes {
+        tcp::set_max_segment(fd, bytes)?;
+    }
     if role == Role::Receiver {
         return config
             .receive_buffer

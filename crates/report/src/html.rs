@@ -205,6 +205,7 @@ mod tests {
                 cause: Some(bad()),
                 conclusive: true,
                 healthy: false,
+                ..Verdict::default()
             }),
             error: Some(bad()),
             ..Run::default()

@@ -180,8 +180,69 @@ pub struct Phase {
     pub cpu_receiver_ns: u64,
     /// The lab's own accuracy, where a lab carried the path.
     pub certificate: Option<Certificate>,
+    /// Payload of a full segment.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub segment_bytes: u64,
+    /// Data segments that arrived a second after the ramp, all connections together.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub packets_per_second: u64,
+    /// Short transfers that told causes apart, in the order they were made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<ProbeRecord>,
+    /// A connection's handshake as another tool saw it at both ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<Handshake>,
     /// The same path measured by another tool in the same run.
     pub observers: Vec<Observer>,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// A short transfer beside the measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProbeRecord {
+    /// What it varied: `segments` or `paced`.
+    pub kind: String,
+    /// Parallel connections.
+    pub streams: u32,
+    /// Payload of a full segment.
+    pub segment_bytes: u64,
+    /// Pace of all connections together, where that was varied.
+    pub pace_bits_per_second: Option<u64>,
+    /// Payload received per second after the probe's ramp.
+    pub goodput_bits_per_second: u64,
+    /// Data segments that arrived a second after its ramp.
+    pub packets_per_second: u64,
+    /// Data segments sent, retransmissions included.
+    pub segments_sent: u64,
+    /// Data segments lost.
+    pub segments_lost: u64,
+}
+
+/// The window scale option (RFC 7323) in the SYN of one connection and in its answer, as a tool saw
+/// them leave and arrive; absent where it did not see the segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Handshake {
+    /// Tool with version, such as `TShark 4.0.17`.
+    pub tool: String,
+    /// Command line at either end.
+    pub command: String,
+    /// The near host's SYN left with the option.
+    pub syn_sent_with_window_scale: Option<bool>,
+    /// It had the option when it arrived at the far host.
+    pub syn_arrived_with_window_scale: Option<bool>,
+    /// The far host's answer left with the option.
+    pub answer_sent_with_window_scale: Option<bool>,
+    /// It had the option when it arrived at the near host.
+    pub answer_arrived_with_window_scale: Option<bool>,
 }
 
 /// Shares of the sender's time, each in 0..=1, summing to 1.
@@ -364,6 +425,12 @@ pub struct Verdict {
     pub healthy: bool,
     /// False when the measurement cannot carry a verdict.
     pub conclusive: bool,
+    /// Where the main finding's remedy belongs: `near`, `far`, `both` or `network`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy_host: Option<String>,
+    /// Lines of host settings that the findings of the first phase advise, all together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_settings: Option<u32>,
 }
 
 /// One entry of `findings.json`.

@@ -486,6 +486,7 @@ mod tests {
                 cause: Some("receive_window".to_owned()),
                 healthy: false,
                 conclusive: true,
+                ..Verdict::default()
             }),
             ..Run::default()
         };

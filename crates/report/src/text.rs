@@ -126,6 +126,8 @@ pub(crate) fn cause_label(cause: &str) -> String {
     match cause {
         "loss" => "packet loss".to_owned(),
         "receive_window" => "the receive window".to_owned(),
+        "window_scaling" => "lost window scaling".to_owned(),
+        "packet_rate" => "a device's packet rate".to_owned(),
         "send_buffer" => "the send buffer".to_owned(),
         "shallow_queue" => "a shallow queue".to_owned(),
         "short_transfer" => "its own shortness".to_owned(),

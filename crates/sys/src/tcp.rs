@@ -58,6 +58,22 @@ pub fn congestion(fd: BorrowedFd<'_>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
+/// Largest segment that a socket sends and asks its peer to send (TCP_MAXSEG), options included. To be
+/// set before the SYN, which states it; one end's setting holds for both directions.
+///
+/// # Errors
+///
+/// EINVAL outside of 88..=32767 (net/ipv4/tcp.c, tcp_sock_set_maxseg).
+pub fn set_max_segment(fd: BorrowedFd<'_>, bytes: u16) -> io::Result<()> {
+    let bytes = libc::c_int::from(bytes);
+    setsockopt(
+        fd,
+        libc::IPPROTO_TCP,
+        libc::TCP_MAXSEG,
+        &bytes.to_ne_bytes(),
+    )
+}
+
 /// Caps the rate at which the stack paces this socket (SO_MAX_PACING_RATE, 64 bits wide since
 /// Linux 4.20). Works without the fq qdisc: TCP then paces by its own timers.
 ///
@@ -356,6 +372,24 @@ mod tests {
         set_congestion(fd, &name).unwrap();
         assert_eq!(congestion(fd).unwrap(), name);
         assert!(path_mtu(fd).unwrap() >= 576);
+    }
+
+    #[test]
+    fn a_segment_size_of_one_end_holds_for_both() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let small = |fd: BorrowedFd<'_>| set_max_segment(fd, 736);
+        let near = connect_many(addr, 1, Duration::from_s(10), small, || false).unwrap();
+        let far = listener.accept().unwrap().0;
+        for end in [near[0].as_fd(), far.as_fd()] {
+            // Timestamps take 12 bytes of the 736 where they are on.
+            let mss = tcp_info(end).unwrap().snd_mss_bytes;
+            assert!((716..=736).contains(&mss), "{mss}");
+        }
+        let fd = near[0].as_fd();
+        for (bytes, fine) in [(87, false), (88, true), (32_767, true), (32_768, false)] {
+            assert_eq!(set_max_segment(fd, bytes).is_ok(), fine, "{bytes}");
+        }
     }
 
     #[test]

@@ -75,7 +75,7 @@ tcp_info! {
     retransmits: U8 @ 2,
     /// TCPI_OPT_*: 1 timestamps, 2 SACK, 4 window scale, 8 ECN, 16 ECN seen.
     options: U8 @ 5,
-    /// Window scales: low four bits ours to the peer (snd), high four the peer's (rcv).
+    /// Window scales: low four bits the peer's (snd), as it came in its SYN, high four our own (rcv).
     wscales: U8 @ 6,
     /// Bit 0: the last delivery rate was limited by the application.
     delivery_flags: U8 @ 7,
@@ -204,6 +204,16 @@ impl TcpInfo {
     /// True when both ends agreed on window scaling (TCPI_OPT_WSCALE).
     pub const fn window_scaling(&self) -> bool {
         self.options & 4 != 0
+    }
+
+    /// Shift of the windows that come from the peer, as its SYN told (`rx_opt.snd_wscale`).
+    pub const fn peer_window_shift(&self) -> u64 {
+        self.wscales & 0xf
+    }
+
+    /// Shift of the windows that this end sends, as its own SYN told (`rx_opt.rcv_wscale`).
+    pub const fn own_window_shift(&self) -> u64 {
+        self.wscales >> 4
     }
 }
 

@@ -7,6 +7,7 @@ use crate::confidence::{data, ramp};
 use crate::facts::ENOUGH_LOSSES;
 use crate::finding::{Cause, Finding, Remedy, RemedyHost};
 use crate::models;
+use crate::probe::{Probe, ProbeKind};
 use crate::rules::{Case, application, clock_lines};
 use crate::text;
 
@@ -52,6 +53,9 @@ pub(crate) fn reached(case: &Case<'_>) -> Option<Finding> {
 /// the congestion control's cut after each loss.
 pub(crate) fn shallow_queue(case: &Case<'_>) -> Option<Finding> {
     let facts = case.facts;
+    if let Some(found) = overrun_by_bursts(case) {
+        return Some(found);
+    }
     let utilisation = facts.utilisation().filter(|_| facts.bottleneck_known)?;
     let share = facts.attributed_or_network().network;
     if facts.lost_segments() == 0 || !(0.5..HEALTHY_UTILISATION).contains(&utilisation) {
@@ -94,6 +98,87 @@ pub(crate) fn shallow_queue(case: &Case<'_>) -> Option<Finding> {
             cost: "a longer queue delays everyone behind it while it is full".to_owned(),
         }),
     })
+}
+
+/// Losses that are gone once the sender is paced, though it then sends more: bursts overrun a queue
+/// that is short beside the path, whatever the utilisation was.
+///
+/// A policer with a bucket shorter than the bursts looks the same; the pace helps there as well.
+fn overrun_by_bursts(case: &Case<'_>) -> Option<Finding> {
+    let (facts, probe) = (case.facts, pace(case)?);
+    let share = facts.attributed_or_network().network;
+    let confidence = data(facts.intervals) * ramp(share, 0.2, 0.5) * ended_by_pace(case);
+    let bdp = facts
+        .wire_rate
+        .map(|rate| models::bdp(rate, facts.idle_rtt));
+    let longer = bdp.map_or_else(
+        || "a longer queue".to_owned(),
+        |bdp| format!("a queue of {}", units::Bytes::new(bdp.as_u64() / 100 * 43)),
+    );
+    let mut evidence = network_lines(case);
+    evidence.push(format!(
+        "paced, {} got {} and lost {} of {} segments; at the losses of before it would have lost \
+         some {} times",
+        text::plural(u64::from(probe.streams), "stream"),
+        probe.goodput,
+        probe.lost_segments,
+        probe.sent_segments,
+        text::count(expected_losses(case, probe)),
+    ));
+    if let Some((queue, bdp)) = case.evidence.path.queue.zip(bdp) {
+        evidence.push(format!("the queue holds {queue}, the path {bdp} in flight"));
+    }
+    Some(Finding {
+        cause: Cause::ShallowQueue,
+        title: format!(
+            "Bursts overrun a queue that is too short for {} of round trip, and {} recovers slowly: \
+             {}{}",
+            facts.idle_rtt,
+            case.evidence.sender.controller(),
+            facts.goodput,
+            case.of_possible(),
+        ),
+        confidence,
+        share,
+        evidence,
+        remedy: Some(Remedy {
+            summary: format!(
+                "Give the bottleneck {longer}, or pace the sender (bbr, or a fixed pace)"
+            ),
+            host: RemedyHost::Network,
+            sysctl: Vec::new(),
+            flags: vec!["--congestion bbr".to_owned()],
+            settings: Vec::new(),
+            predicted: Some(probe.goodput),
+            predicted_from: Some(format!("the paced probe got {}", probe.goodput)),
+            cost: "a longer queue delays everyone behind it while it is full".to_owned(),
+        }),
+    })
+}
+
+/// How far a pace ended the losses, in 0..=1: it had the chance to meet several, met few, and carried
+/// more than the transfer did.
+pub(crate) fn ended_by_pace(case: &Case<'_>) -> f64 {
+    let Some(probe) = pace(case) else {
+        return 0.0;
+    };
+    let expected = expected_losses(case, probe);
+    let met = probe.loss_intervals as f64 / expected.max(1.0);
+    let got = case.facts.goodput.as_bits_per_second().max(1) as f64;
+    let more = probe.goodput.as_bits_per_second() as f64 / got;
+    ramp(expected, 2.0, 5.0) * (1.0 - ramp(met, 0.1, 0.4)) * ramp(more, 1.0, 1.2)
+}
+
+fn pace<'a>(case: &Case<'a>) -> Option<&'a Probe> {
+    let is_paced = |p: &&Probe| matches!(p.kind, ProbeKind::Paced(_));
+    case.evidence.probes.iter().find(is_paced)
+}
+
+/// Losses that the probe would have met, had they been as frequent as in the transfer: counted by
+/// intervals, since losses of one burst are one.
+fn expected_losses(case: &Case<'_>, probe: &Probe) -> f64 {
+    let sent = case.facts.sent_segments.max(1) as f64;
+    case.facts.loss_intervals as f64 / sent * probe.sent_segments as f64
 }
 
 /// A bottleneck whose rate nobody stated: the network holds the sender back, the round trip shows a

@@ -13,7 +13,7 @@ use crate::finding::{Cause, Finding, Remedy, RemedyHost, Setting};
 use crate::models::{self, AckPolicy};
 use crate::predict;
 use crate::remedy::{Change, STREAMS_WITHOUT_RATE, streams_for, streams_rate};
-use crate::rules::Case;
+use crate::rules::{Case, bottleneck};
 use crate::text;
 
 /// Loss that is not the transfer's own queue.
@@ -32,6 +32,8 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
     let fit = response.map(|(_, one)| agreement(facts.goodput_per_stream, one));
     // A burst at the end of slow start is the queue's, even where no reading caught it full.
     let random = (1.0 - facts.lost_at_full_queue) * (1.0 - facts.bunched_in_ramp);
+    // Losses that a pace ends are those of bursts at a queue.
+    let random = random * (1.0 - bottleneck::ended_by_pace(case));
     let counted = 0.5 + 0.5 * ramp(facts.lost_segments() as f64, 0.0, LOSSES_ENOUGH);
     let below = facts.utilisation().map_or(0.8, |u| ramp(1.0 - u, 0.1, 0.3));
     let limited = ramp(share, 0.2, 0.5) * below;

@@ -7,8 +7,9 @@
 use units::{Bytes, Rate};
 
 use crate::confidence::{agreement, data, ramp, with_model};
+use crate::evidence::HostConfig;
 use crate::facts::Range;
-use crate::finding::{Cause, Finding, Remedy, RemedyHost, Setting};
+use crate::finding::{Cause, Finding, Host, Remedy, RemedyHost, Setting};
 use crate::remedy::{Buffer, Change, STREAMS_WITHOUT_RATE, streams_for, streams_rate};
 use crate::rules::{Case, application, clock_lines};
 use crate::shares::Shares;
@@ -40,9 +41,12 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
         Some(why) => (unscaled_title(case, why), unscaled_remedy(case, why)),
         None => (title(case, main, window), buffer_remedy(case, main)),
     };
-    let cause = match main {
-        Buffer::Send => Cause::SendBuffer,
-        Buffer::Receive => Cause::ReceiveWindow,
+    let cause = match (main, unscaled) {
+        (_, Some(Unscaled::Removed | Unscaled::Rewritten | Unscaled::Shifted)) => {
+            Cause::WindowScaling
+        }
+        (Buffer::Send, _) => Cause::SendBuffer,
+        (Buffer::Receive, _) => Cause::ReceiveWindow,
     };
     let evidence = evidence(case, main, model);
     Some(Finding {
@@ -74,19 +78,34 @@ fn main_buffer(case: &Case<'_>, shares: Shares) -> Buffer {
 /// Why a window stays within the 16 bits of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unscaled {
-    /// The SYNs did not agree on scaling.
+    /// The SYNs did not agree on scaling, and whether the hosts offer it is not known, or one is
+    /// known not to.
     NotNegotiated,
+    /// Both hosts offer it, yet it was not agreed on, or at one end only: something between them
+    /// takes the option out.
+    Removed,
     /// They did, yet the window never exceeds 64 KiB though the receiver has room for more: the
     /// signature of a firewall that rewrites windows (Penn State / VTTI, ESnet's case study).
     Rewritten,
+    /// The shift that arrived is smaller than the one that was sent.
+    Shifted,
 }
 
 fn unscaled(case: &Case<'_>) -> Option<Unscaled> {
     let window = case.facts.peer_window?;
+    let sees = case.facts.sender_scaling?;
+    let far = case.evidence.receiver_scaling;
+    // Windows shrink where a smaller shift arrives than was announced, however large they are.
+    if far.is_some_and(|f| f.agreed && sees.agreed && f.own_shift > sees.peer_shift) {
+        return Some(Unscaled::Shifted);
+    }
     if window.max.as_u64() > UNSCALED_MAX_BYTES {
         return None;
     }
-    match case.facts.window_scaling? {
+    let offered = |host: &HostConfig| host.window_scaling == Some(true);
+    let both_offer = offered(&case.evidence.sender) && offered(&case.evidence.receiver);
+    match sees.agreed {
+        false if both_offer || far.is_some_and(|f| f.agreed) => Some(Unscaled::Removed),
         false => Some(Unscaled::NotNegotiated),
         true => {
             let room = case.window(Buffer::Receive)?.as_u64();
@@ -117,6 +136,16 @@ fn title(case: &Case<'_>, main: Buffer, window: Option<Bytes>) -> String {
 fn unscaled_title(case: &Case<'_>, why: Unscaled) -> String {
     let why = match why {
         Unscaled::NotNegotiated => "no window scaling was negotiated",
+        Unscaled::Removed => {
+            "something between the hosts takes the window scale option out of their SYNs"
+        }
+        Unscaled::Shifted => {
+            let (goodput, possible) = (case.facts.goodput, case.of_possible());
+            return format!(
+                "Something between the hosts lowers the window scale in their SYNs, so that the \
+                 receive window reads too small: {goodput}{possible}"
+            );
+        }
         Unscaled::Rewritten => "scaling was negotiated, yet the window arrives cut to 16 bits",
     };
     let (goodput, possible) = (case.facts.goodput, case.of_possible());
@@ -150,10 +179,36 @@ fn evidence(case: &Case<'_>, main: Buffer, model: Option<Rate>) -> Vec<String> {
             facts.idle_rtt
         ));
     }
+    lines.extend(scaling_line(case));
     if facts.window_scaling == Some(false) {
         lines.push("window scaling is off (tcpi_options lacks TCPI_OPT_WSCALE)".to_owned());
     }
     lines
+}
+
+/// What the two ends' kernels hold of the option, where they differ or should not lack it.
+fn scaling_line(case: &Case<'_>) -> Option<String> {
+    let (sees, far) = (case.facts.sender_scaling?, case.evidence.receiver_scaling?);
+    let (here, there) = (case.host_name(Host::Sender), case.host_name(Host::Receiver));
+    let host = |config: &HostConfig| config.window_scaling == Some(true);
+    match (sees.agreed, far.agreed) {
+        (false, true) => Some(format!(
+            "{there} agreed on window scaling (shift {}), {here} did not see the option",
+            far.own_shift
+        )),
+        (true, true) if sees.peer_shift != far.own_shift => Some(format!(
+            "{there} announced a shift of {} (tcpi_rcv_wscale), {} arrived at {here} \
+             (tcpi_snd_wscale)",
+            far.own_shift, sees.peer_shift
+        )),
+        (false, false) if host(&case.evidence.sender) && host(&case.evidence.receiver) => {
+            Some(format!(
+                "net.ipv4.tcp_window_scaling is on at {here} and at {there}: both SYNs left with \
+                 the option"
+            ))
+        }
+        _ => None,
+    }
 }
 
 fn configured_line(case: &Case<'_>, buffer: Buffer) -> Option<String> {
@@ -234,6 +289,11 @@ fn unscaled_remedy(case: &Case<'_>, why: Unscaled) -> Remedy {
             "Turn window scaling on at both ends and let the firewalls between them pass it",
             RemedyHost::Both,
             vec!["net.ipv4.tcp_window_scaling = 1".to_owned()],
+        ),
+        Unscaled::Removed | Unscaled::Shifted => (
+            "Let the firewall between the hosts pass the window scale option of SYNs",
+            RemedyHost::Network,
+            Vec::new(),
         ),
         Unscaled::Rewritten => (
             "Turn off the firewall's TCP sequence or window checking",

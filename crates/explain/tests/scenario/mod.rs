@@ -1,7 +1,7 @@
 //! Synthetic transfers: a template with the interesting fields in view, and the readings that a
 //! kernel would have given.
 
-use explain::{Evidence, HostConfig, PathKnowledge, Sample, StreamEvidence};
+use explain::{Evidence, HostConfig, PathKnowledge, Probe, Sample, Scaling, StreamEvidence};
 use units::{Bytes, Duration, Rate};
 use wire::tcp_info::TcpInfo;
 
@@ -33,6 +33,9 @@ pub(crate) struct Scenario {
     pub(crate) sender: HostConfig,
     pub(crate) receiver: HostConfig,
     pub(crate) lab_trusted: Option<bool>,
+    /// Shift that the far host announced; none arrives (0) where scaling was agreed on.
+    pub(crate) far_shift: Option<u64>,
+    pub(crate) probes: Vec<Probe>,
 }
 
 impl Default for Scenario {
@@ -61,6 +64,8 @@ impl Default for Scenario {
             sender: host(64 << 20, 64 << 20),
             receiver: host(64 << 20, 64 << 20),
             lab_trusted: Some(true),
+            far_shift: None,
+            probes: Vec::new(),
         }
     }
 }
@@ -100,6 +105,12 @@ impl Scenario {
             idle_rtt: Duration::from_us(self.idle_rtt_us),
             target: self.target.map(|r| r.parse().unwrap()),
             lab_trusted: self.lab_trusted,
+            receiver_scaling: self.far_shift.map(|own_shift| Scaling {
+                agreed: true,
+                own_shift,
+                peer_shift: own_shift,
+            }),
+            probes: self.probes.clone(),
             ..Evidence::default()
         }
     }
