@@ -240,3 +240,20 @@ const OUTPUT_BYTES_MAX: u64 = 256 << 20;
 /// The server needs a moment to listen; a client that comes too early is refused at once.
 const CONNECT_TRIES: u32 = 20;
 const CONNECT_PAUSE: StdDuration = StdDuration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_syn_and_its_answer_are_read_by_their_ack_flag() {
+        // TShark 4.0 prints flags as 0 and 1, later ones as False and True.
+        for text in ["0,7\n1,\n0,\n1,9\n", "False,7\nTrue,\n"] {
+            assert_eq!(shift_seen(text, false), Some(true));
+            assert_eq!(shift_seen(text, true), Some(false));
+        }
+        assert_eq!(shift_seen("0,7\n", true), None);
+        assert_eq!(shift_seen("0,0\n", false), Some(true));
+        assert_eq!(shift_seen("Capturing on 'eth0'\n", false), None);
+    }
+}

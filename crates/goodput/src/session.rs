@@ -212,24 +212,28 @@ impl Site {
                 config.max_pacing = Some(Rate::from_bits_per_second(each));
             }
         }
-        let bar = progress_bar("probe");
-        let made = self.transfer(&config, before, stop, &mut |p| show(&bar, &p));
-        bar.finish_and_clear();
-        match made {
-            Ok((transfer, certificate)) => {
-                let trusted = certificate.as_ref().map(Certificate::trusted);
-                if transfer.outcome.interrupted || trusted == Some(false) {
-                    tracing::warn!("the lab fell behind during a probe, which tells nothing then");
+        for _ in 0..PROBE_TRIES {
+            let bar = progress_bar("probe");
+            let made = self.transfer(&config, before, stop, &mut |p| show(&bar, &p));
+            bar.finish_and_clear();
+            match made {
+                Err(_) if stop.is_stopped() => return None,
+                Ok((transfer, _)) if transfer.outcome.interrupted => return None,
+                Ok((transfer, certificate)) => {
+                    let trusted = certificate.as_ref().map(Certificate::trusted);
+                    if trusted != Some(false) {
+                        let evidence = evidence(&transfer, before.path, trusted);
+                        return Some(Probe::of(plan, &evidence));
+                    }
+                }
+                Err(failure) => {
+                    tracing::warn!("a probe failed: {failure}");
                     return None;
                 }
-                Some(Probe::of(plan, &evidence(&transfer, before.path, trusted)))
-            }
-            Err(_) if stop.is_stopped() => None,
-            Err(failure) => {
-                tracing::warn!("a probe failed: {failure}");
-                None
             }
         }
+        tracing::warn!("the lab fell behind during each try of a probe, which tells nothing then");
+        None
     }
 }
 
@@ -467,5 +471,7 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     bar.set_message(format!("{} received, {}", progress.bytes, progress.rate));
 }
 
+/// A lab that falls behind twice in a row runs on a machine that is too busy.
+const PROBE_TRIES: u32 = 2;
 /// A far host that does not answer within this is down or behind a firewall.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_s(10);

@@ -295,9 +295,24 @@ mod tests {
                 max_pacing: Some(Rate::from_bits_per_second(0)),
                 ..base.clone()
             },
+            Config {
+                segment_bytes: Some(87),
+                ..base.clone()
+            },
+            Config {
+                segment_bytes: Some(32_768),
+                ..base.clone()
+            },
         ];
         for config in bad {
             assert!(config.check().is_err(), "{config:?}");
+        }
+        for bytes in [88, 32_767] {
+            let config = Config {
+                segment_bytes: Some(bytes),
+                ..base.clone()
+            };
+            assert!(config.check().is_ok(), "{bytes}");
         }
     }
 }

@@ -69,6 +69,49 @@ pub struct InterfaceFacts {
     pub driver: Option<String>,
     /// Link speed, if the driver says it.
     pub speed_bits_per_second: Option<u64>,
+    /// What it takes off the kernel, as far as the driver says.
+    #[serde(flatten)]
+    pub work: NicWork,
+}
+
+/// Offloads and interrupt hold-off of an interface; what its driver does not tell is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NicWork {
+    /// TCP segmentation by the card.
+    pub tso: Option<bool>,
+    /// Segmentation late in software.
+    pub gso: Option<bool>,
+    /// Merging of received segments in software.
+    pub gro: Option<bool>,
+    /// Merging of received segments by the card.
+    pub lro: Option<bool>,
+    /// Checksums of what is sent.
+    pub transmit_checksum: Option<bool>,
+    /// Checksums of what is received.
+    pub receive_checksum: Option<bool>,
+    /// Longest wait from a received frame to its interrupt (`rx-usecs`).
+    pub receive_hold_off_us: Option<u32>,
+    /// Frames after which it comes at once (`rx-frames`).
+    pub receive_hold_off_frames: Option<u32>,
+    /// Whether the driver adapts the wait to the load.
+    pub receive_hold_off_adapts: Option<bool>,
+}
+
+impl From<sys::ethtool::NicWork> for NicWork {
+    fn from(read: sys::ethtool::NicWork) -> Self {
+        Self {
+            tso: read.tso,
+            gso: read.gso,
+            gro: read.gro,
+            lro: read.lro,
+            transmit_checksum: read.transmit_checksum,
+            receive_checksum: read.receive_checksum,
+            receive_hold_off_us: read.receive_hold_off_us,
+            receive_hold_off_frames: read.receive_hold_off_frames,
+            receive_hold_off_adapts: read.receive_hold_off_adapts,
+        }
+    }
 }
 
 impl HostFacts {
@@ -96,6 +139,7 @@ impl HostFacts {
             interface: local
                 .and_then(host::interface_with)
                 .map(|found| InterfaceFacts {
+                    work: sys::ethtool::nic_work(&found.name).into(),
                     name: found.name,
                     mtu_bytes: found.mtu_bytes,
                     driver: found.driver,

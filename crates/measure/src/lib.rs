@@ -65,7 +65,7 @@ mod transfer;
 pub use client::{Client, Progress};
 pub use config::{Config, Direction};
 pub use error::{End, Fault, MeasureError};
-pub use facts::{FarFacts, HostFacts, InterfaceFacts};
+pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork};
 pub use outcome::{EndResult, IdleRtt, Outcome, Sample, SampleKind};
 pub use server::{Limits, Server};
 pub use stop::Stop;

@@ -99,6 +99,33 @@ pub struct NicFacts {
     pub driver: Option<String>,
     /// Link speed, if the driver says it.
     pub speed_bits_per_second: Option<u64>,
+    /// TCP segmentation by the card; absent, as the following, where the driver does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tso: Option<bool>,
+    /// Segmentation late in software.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gso: Option<bool>,
+    /// Merging of received segments in software.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gro: Option<bool>,
+    /// Merging of received segments by the card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lro: Option<bool>,
+    /// Checksums of what is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transmit_checksum: Option<bool>,
+    /// Checksums of what is received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_checksum: Option<bool>,
+    /// Longest wait from a received frame to its interrupt (`rx-usecs`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_hold_off_us: Option<u32>,
+    /// Frames after which it comes at once (`rx-frames`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_hold_off_frames: Option<u32>,
+    /// Whether the driver adapts the wait to the load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_hold_off_adapts: Option<bool>,
 }
 
 /// The path between the hosts.

@@ -1,11 +1,13 @@
-//! Offloads of a network interface, switched through the ethtool ioctl.
+//! Offloads and interrupt moderation of a network interface, through the ethtool ioctl.
 //!
-//! Only what a comparison "as with a card that helps with nothing" needs: each of these has been one
-//! number to set since the first ethtool, and every kernel still takes them. A device may refuse one
-//! (`EOPNOTSUPP`) or hold it fixed.
+//! Switched is only what a comparison "as with a card that helps with nothing" needs: each of these
+//! has been one number to set since the first ethtool, and every kernel still takes them. A device may
+//! refuse one (`EOPNOTSUPP`) or hold it fixed. Read is what a report shows, without privileges; what a
+//! driver does not tell is absent. Moderation is never set, and of it only the receiving side is read.
 //!
-//! Sources: ethtool(8), netdevice(7), Linux include/uapi/linux/ethtool.h (struct ethtool_value),
-//! net/ethtool/ioctl.c (ethtool_set_one_feature).
+//! Sources: ethtool(8), netdevice(7), Linux include/uapi/linux/ethtool.h (struct ethtool_value, struct
+//! ethtool_coalesce), net/ethtool/ioctl.c (ethtool_set_one_feature; dev_ethtool: what needs no
+//! privilege).
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -71,14 +73,66 @@ pub fn offload(name: &str, offload: Offload) -> io::Result<bool> {
     Ok(exchange(name, offload.get_command(), 0)? != 0)
 }
 
-/// struct ethtool_value.
-#[repr(C)]
-struct Value {
-    command: u32,
-    data: u32,
+/// What an interface takes off the kernel, and how long it holds interrupts back; `None` where the
+/// driver does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NicWork {
+    /// TCP segmentation.
+    pub tso: Option<bool>,
+    /// Segmentation of anything, late in software.
+    pub gso: Option<bool>,
+    /// Merging of received segments in software.
+    pub gro: Option<bool>,
+    /// Merging of received segments by the card.
+    pub lro: Option<bool>,
+    /// Checksums of what is sent.
+    pub transmit_checksum: Option<bool>,
+    /// Checksums of what is received.
+    pub receive_checksum: Option<bool>,
+    /// Longest wait from a received frame to its interrupt, in microseconds; 0: none.
+    pub receive_hold_off_us: Option<u32>,
+    /// Frames after which the interrupt comes at once; 0: no such limit.
+    pub receive_hold_off_frames: Option<u32>,
+    /// Whether the driver adapts the wait to the load, and what stands here is its start.
+    pub receive_hold_off_adapts: Option<bool>,
+}
+
+/// Reads offloads and moderation of the interface `name` in the calling thread's network namespace.
+pub fn nic_work(name: &str) -> NicWork {
+    let value = |command| exchange(name, command, 0).ok();
+    let coalesce = coalesce(name).ok();
+    NicWork {
+        tso: offload(name, Offload::Tso).ok(),
+        gso: offload(name, Offload::Gso).ok(),
+        gro: offload(name, Offload::Gro).ok(),
+        lro: value(ETHTOOL_GFLAGS).map(|flags| flags & ETH_FLAG_LRO != 0),
+        transmit_checksum: offload(name, Offload::TransmitChecksum).ok(),
+        receive_checksum: value(ETHTOOL_GRXCSUM).map(|on| on != 0),
+        receive_hold_off_us: coalesce.map(|c| c[1]),
+        receive_hold_off_frames: coalesce.map(|c| c[2]),
+        receive_hold_off_adapts: coalesce.map(|c| c[10] != 0),
+    }
+}
+
+/// struct ethtool_coalesce: the command, `rx_coalesce_usecs`, `rx_max_coalesced_frames`, …,
+/// `use_adaptive_rx_coalesce` at 10.
+fn coalesce(name: &str) -> io::Result<[u32; COALESCE_WORDS]> {
+    let mut words = [0; COALESCE_WORDS];
+    words[0] = ETHTOOL_GCOALESCE;
+    ask(name, &mut words)?;
+    Ok(words)
 }
 
 fn exchange(name: &str, command: u32, data: u32) -> io::Result<u32> {
+    // struct ethtool_value: command and data.
+    let mut value = [command, data];
+    ask(name, &mut value)?;
+    Ok(value[1])
+}
+
+/// Hands `words` to the driver, which answers in place. The first word is the command; the array must
+/// be the whole struct that this command reads and writes, which is what the callers above see to.
+fn ask<const N: usize>(name: &str, words: &mut [u32; N]) -> io::Result<()> {
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -89,16 +143,16 @@ fn exchange(name: &str, command: u32, data: u32) -> io::Result<u32> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    let mut value = Value { command, data };
     // SAFETY: ifreq is plain old data, for which all zeroes is a value; zeroes also end the name.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *slot = libc::c_char::from_ne_bytes([byte]);
     }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: request is an ifreq whose name ends in a zero (checked above) and whose data points to
-    // `value`, a struct ethtool_value that outlives the call; these commands read and write no more
-    // than that (net/ethtool/ioctl.c). The socket is open for the length of the call.
+    // `words`, which outlives the call and is as large as the command's struct: two words of struct
+    // ethtool_value, 23 of struct ethtool_coalesce; these commands read and write no more than that
+    // (net/ethtool/ioctl.c). The socket is open for the length of the call.
     let done = unsafe {
         libc::ioctl(
             socket.as_raw_fd(),
@@ -109,9 +163,16 @@ fn exchange(name: &str, command: u32, data: u32) -> io::Result<u32> {
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
-    // `value` was written through the pointer in `request`.
-    Ok(value.data)
+    Ok(())
 }
+
+/// include/uapi/linux/ethtool.h.
+const ETHTOOL_GCOALESCE: u32 = 0x0e;
+const ETHTOOL_GRXCSUM: u32 = 0x14;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETH_FLAG_LRO: u32 = 1 << 15;
+/// struct ethtool_coalesce holds 23 words of 32 bits.
+const COALESCE_WORDS: usize = 23;
 
 #[cfg(test)]
 mod tests {
@@ -149,6 +210,32 @@ mod tests {
         let states = states.unwrap().unwrap();
         assert_eq!(states[..5], [false; 5]);
         assert!(states[9] && states[10], "{states:?}");
+    }
+
+    #[test]
+    fn what_a_veth_does_is_read_and_what_it_lacks_is_absent() {
+        let Ok(ns) = NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        let end = |name, mac| VethEnd {
+            name,
+            mac: [2, 0, 0, 0, 0, mac],
+            netns: ns.as_fd(),
+        };
+        let read = ns.run(|| -> io::Result<[NicWork; 3]> {
+            Netlink::open()?.add_veth(end("left", 1), end("right", 2))?;
+            let before = nic_work("left");
+            set_offload("left", Offload::Tso, false)?;
+            Ok([before, nic_work("left"), nic_work("no-such-if")])
+        });
+        let [before, after, none] = read.unwrap().unwrap();
+        assert_eq!((before.tso, after.tso), (Some(true), Some(false)));
+        assert_eq!((before.gso, before.lro), (Some(true), Some(false)));
+        assert!(before.transmit_checksum.is_some() && before.receive_checksum.is_some());
+        // A veth has no interrupts to hold back.
+        assert_eq!(before.receive_hold_off_us, None);
+        assert_eq!(none, NicWork::default());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the numbers rest on: the lab's certificate, other tools' numbers, machines, command line.
 
 use super::{ENTRIES_MAX, PHASES_MAX, left_out, shown, shown_block, table_row};
-use crate::model::{Certificate, HostFacts, Phase, Run};
+use crate::model::{Certificate, HostFacts, NicFacts, Phase, Run};
 use crate::text;
 
 /// Was the path what the path file says?
@@ -208,12 +208,47 @@ fn interfaces(host: &HostFacts) -> String {
             .map(|s| format!(", {}", text::rate(s)));
         let mtu = text::bytes_exact(u64::from(nic.mtu_bytes));
         format!(
-            "{} <i>{driver}MTU {mtu}{}</i>",
+            "{} <i>{driver}MTU {mtu}{}{}</i>",
             shown(&nic.name),
-            speed.unwrap_or_default()
+            speed.unwrap_or_default(),
+            work(nic)
         )
     });
     nics.collect::<Vec<_>>().join("<br>")
+}
+
+/// What the interface takes off the kernel, and how long it holds interrupts back.
+fn work(nic: &NicFacts) -> String {
+    let offloads = [
+        ("TSO", nic.tso),
+        ("GSO", nic.gso),
+        ("GRO", nic.gro),
+        ("LRO", nic.lro),
+        ("checksums sent", nic.transmit_checksum),
+        ("checksums received", nic.receive_checksum),
+    ];
+    let listed = |wanted: bool| {
+        let names = offloads.iter().filter(|(_, on)| *on == Some(wanted));
+        names.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    };
+    let mut lines = String::new();
+    for (word, names) in [("on", listed(true)), ("off", listed(false))] {
+        if !names.is_empty() {
+            put!(lines, "<br>{word}: {names}");
+        }
+    }
+    if let Some(us) = nic.receive_hold_off_us {
+        let adapts = match nic.receive_hold_off_adapts {
+            Some(true) => ", adaptive",
+            _ => "",
+        };
+        let frames = nic.receive_hold_off_frames.unwrap_or(0);
+        put!(
+            lines,
+            "<br>interrupts after {us} us or {frames} frames{adapts}"
+        );
+    }
+    lines
 }
 
 /// What it takes to make the run again.
