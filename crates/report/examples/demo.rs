@@ -90,6 +90,7 @@ fn write_lossy(parent: &Path) -> Result<PathBuf, Box<dyn Error>> {
             cause: Some("loss".to_owned()),
             healthy: false,
             conclusive: true,
+            ..Verdict::default()
         }),
         ..Run::default()
     };
@@ -143,6 +144,7 @@ fn fixed_run() -> Run {
             cause: Some("receive_window".to_owned()),
             healthy: false,
             conclusive: true,
+            ..Verdict::default()
         }),
         ..Run::default()
     }
@@ -161,6 +163,7 @@ fn host(role: &str, name: &str) -> HostFacts {
             mtu_bytes: 1500,
             driver: Some("veth".to_owned()),
             speed_bits_per_second: Some(10_000_000_000),
+            ..NicFacts::default()
         }],
         tcp_rmem_bytes: Some([4_096, 65_536, 65_536]),
         tcp_wmem_bytes: Some([4_096, 16_384, 64 << 20]),
@@ -217,6 +220,7 @@ fn phase_before() -> Phase {
         cpu_receiver_ns: 34_000_000,
         certificate: Some(certificate(6_710)),
         observers: vec![observer(3_894_000)],
+        ..Phase::default()
     }
 }
 
