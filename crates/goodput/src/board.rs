@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_row_runs_so_far() {
+    fn rows_that_run_are_known_by_name() {
         let board = board();
         let running: Vec<_> = board
             .rows()
@@ -274,7 +274,7 @@ mod tests {
             .filter(|r| !r.steps.is_empty())
             .map(|r| r.id.as_str())
             .collect();
-        assert_eq!(running, ["N1"]);
+        assert_eq!(running, ["N1", "N5"]);
         assert!(
             board
                 .rows()
@@ -334,7 +334,7 @@ mod tests {
         for (name, text) in embedded::FILES {
             let lines = text.lines().count();
             assert!(
-                (15..=45).contains(&lines) || *name == "experiments/N1.toml",
+                (15..=45).contains(&lines) || (text.contains("[[run]]") && lines <= 110),
                 "{name}: {lines}"
             );
             assert!(text.is_ascii(), "{name} holds other letters than ASCII");
