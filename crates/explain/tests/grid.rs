@@ -759,6 +759,22 @@ fn a_pace_proves_bursts_only_where_losses_had_their_chance() {
 }
 
 #[test]
+fn a_pace_that_proves_nothing_leaves_the_other_sign_of_a_short_queue() {
+    let short = network()
+        .into_iter()
+        .find(|s| s.name == "queue too short")
+        .unwrap();
+    let without = diagnose(&short.evidence());
+    let with = Scenario {
+        probes: vec![paced("750Mb/s", 1_000, 5)],
+        ..short
+    };
+    let with = diagnose(&with.evidence());
+    assert_eq!(with.verdict.cause, Some(Cause::ShallowQueue));
+    assert_eq!(with.verdict.sentence, without.verdict.sentence);
+}
+
+#[test]
 fn probes_are_made_where_packets_are_lost_and_only_there() {
     let plan = |name: &str, made: usize| {
         let mut scenario = all().into_iter().find(|s| s.name == name).unwrap();

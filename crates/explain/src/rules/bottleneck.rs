@@ -49,13 +49,17 @@ pub(crate) fn reached(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
+/// A queue that is too short, by the surer of two signs.
+pub(crate) fn shallow_queue(case: &Case<'_>) -> Option<Finding> {
+    let signs = [overrun_by_bursts(case), runs_empty(case)];
+    let surer = |a: &Finding, b: &Finding| a.confidence.total_cmp(&b.confidence);
+    signs.into_iter().flatten().max_by(surer)
+}
+
 /// Losses at the full queue of a known bottleneck that still goes idle: the queue is too short for
 /// the congestion control's cut after each loss.
-pub(crate) fn shallow_queue(case: &Case<'_>) -> Option<Finding> {
+fn runs_empty(case: &Case<'_>) -> Option<Finding> {
     let facts = case.facts;
-    if let Some(found) = overrun_by_bursts(case) {
-        return Some(found);
-    }
     let utilisation = facts.utilisation().filter(|_| facts.bottleneck_known)?;
     let share = facts.attributed_or_network().network;
     if facts.lost_segments() == 0 || !(0.5..HEALTHY_UTILISATION).contains(&utilisation) {
