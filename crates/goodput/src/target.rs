@@ -99,6 +99,7 @@ built_in!(
     "master-1-lfn-400ms",
     "switch-fifty-ports",
     "two-into-one",
+    "switch-shared-buffer",
     "tokyo-lfn-300ms",
     "wan-phy-behind-lan-phy",
     "lsr-522ms",

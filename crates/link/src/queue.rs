@@ -231,7 +231,7 @@ impl Discipline for DropTail {
                     cause: DropCause::QueueFull,
                     queue_bytes: inside_after.bytes,
                     queue_packets: inside_after.packets,
-                    limit_bytes: 0,
+                    limit_bytes: self.limits.bytes.unwrap_or(0),
                 },
             });
         }

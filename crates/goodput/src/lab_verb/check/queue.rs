@@ -17,16 +17,18 @@ pub(super) struct QueueDrops {
     pub(super) stage: String,
     /// Frames that came to it.
     pub(super) arrivals: u64,
-    /// Of these turned away since it was full.
+    /// Of these turned away since it was full, or the buffer that it shares.
     pub(super) queue_full: u64,
     /// Of these with a depth that is exactly the sum of the frames which the log has waiting then.
     pub(super) explained: u64,
+    /// Of these that would have gone beyond the limit which the log names.
+    pub(super) over_limit: u64,
     /// Least and most bytes in the queue when it turned a frame away.
     pub(super) depth_min_bytes: u64,
     pub(super) depth_max_bytes: u64,
     /// Flows that had frames in the queue when it turned a frame away, most at once.
     pub(super) competitors_max: u64,
-    /// Bursts of a flow (no gap of a millisecond within) that lost at least one frame.
+    /// Bursts of a flow (ten frames at least, no gap of 20 ms within) that lost a frame.
     pub(super) bursts_with_loss: u64,
     /// Share of these that lost their first frame, 0 to 1.
     pub(super) lost_first_share: f64,
@@ -46,7 +48,7 @@ struct Arrival {
 
 /// The queues that turned frames away, in the order of the links.
 pub(super) fn drops(reader: Reader<'_>, legend: &Legend) -> Vec<QueueDrops> {
-    let full = |row: &Row| row.decision == Code::QUEUE_FULL;
+    let full = |row: &Row| is_full(row.decision);
     let rows = || {
         let blocks = reader.clone().flatten();
         blocks.filter_map(decisions).flatten()
@@ -72,6 +74,11 @@ pub(super) fn drops(reader: Reader<'_>, legend: &Legend) -> Vec<QueueDrops> {
     queues.into_iter().map(one).collect()
 }
 
+/// Turned away for want of room, of its own or of the switch's.
+fn is_full(decision: Code) -> bool {
+    matches!(decision, Code::QUEUE_FULL | Code::SHARED_BUFFER)
+}
+
 fn decisions(block: Block<'_>) -> Option<Rows<'_>> {
     match block {
         Block::Decisions(rows) => Some(rows),
@@ -95,7 +102,7 @@ fn replay(rows: &[Row], drops: &mut QueueDrops) {
     let mut arrivals = Vec::new();
     drops.depth_min_bytes = u64::MAX;
     for row in rows {
-        if !matches!(row.decision, Code::QUEUED | Code::QUEUE_FULL) {
+        if row.decision != Code::QUEUED && !is_full(row.decision) {
             continue;
         }
         for segment in row.segments() {
@@ -112,7 +119,7 @@ fn replay(rows: &[Row], drops: &mut QueueDrops) {
                     }
                 }
             }
-            let lost = row.decision == Code::QUEUE_FULL;
+            let lost = is_full(row.decision);
             arrivals.push(Arrival {
                 time_ns: now,
                 flow: row.flow,
@@ -122,6 +129,8 @@ fn replay(rows: &[Row], drops: &mut QueueDrops) {
             if lost {
                 drops.queue_full += 1;
                 drops.explained += u64::from(bytes == row.queue_bytes);
+                let with_it = row.queue_bytes + u64::from(row.wire_bytes);
+                drops.over_limit += u64::from(row.detail > 0 && with_it > row.detail.into());
                 drops.depth_min_bytes = drops.depth_min_bytes.min(row.queue_bytes);
                 drops.depth_max_bytes = drops.depth_max_bytes.max(row.queue_bytes);
                 drops.competitors_max = drops.competitors_max.max(flows.len() as u64);
@@ -145,7 +154,8 @@ fn bursts(arrivals: &[Arrival], drops: &mut QueueDrops) {
     let mut places = Vec::new();
     for list in flows.values() {
         let gap = |a: &Arrival, b: &Arrival| b.time_ns.saturating_sub(a.time_ns) < BURST_GAP_NS;
-        for burst in list.chunk_by(gap).filter(|b| b.iter().any(|a| a.lost)) {
+        let bursts = list.chunk_by(gap).filter(|b| b.len() >= BURST_FRAMES_MIN);
+        for burst in bursts.filter(|b| b.iter().any(|a| a.lost)) {
             with_loss += 1;
             first += u64::from(burst.first().is_some_and(|a| a.lost));
             last += u64::from(burst.last().is_some_and(|a| a.lost));
@@ -161,8 +171,10 @@ fn bursts(arrivals: &[Arrival], drops: &mut QueueDrops) {
     drops.lost_place_median = places.get(places.len() / 2).copied().unwrap_or(0.0);
 }
 
-/// Frames of a flow farther apart are two bursts.
-const BURST_GAP_NS: u64 = 1_000_000;
+/// Frames of a flow farther apart are two bursts; a sender may lose its CPU for some milliseconds.
+const BURST_GAP_NS: u64 = 20_000_000;
+/// Fewer have no first and last worth the name.
+const BURST_FRAMES_MIN: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -184,6 +196,7 @@ mod tests {
                 flow: if frame == 2 { 8 } else { 7 },
                 queue_bytes: if lost { 3000 } else { 1000 * frame },
                 decision: if lost { Code::QUEUE_FULL } else { Code::QUEUED },
+                detail: if lost { 3999 } else { 0 },
                 ..Row::default()
             };
             rows.push(row);
@@ -207,7 +220,7 @@ mod tests {
         );
         assert_eq!((drops.depth_min_bytes, drops.depth_max_bytes), (3000, 3000));
         assert_eq!(drops.competitors_max, 2);
-        assert_eq!((drops.lost_first_share, drops.lost_last_share), (0.0, 1.0));
+        assert_eq!(drops.over_limit, 2);
     }
 
     #[test]
@@ -220,16 +233,25 @@ mod tests {
     }
 
     #[test]
-    fn frames_a_millisecond_apart_are_two_bursts() {
-        let at = |time_ns, lost| Arrival {
-            time_ns,
+    fn a_burst_is_ten_frames_without_a_gap_of_20_ms() {
+        let at = |n: u64, step_ns: u64, lost| Arrival {
+            time_ns: n * step_ns,
             flow: 1,
             lost,
         };
-        let mut drops = QueueDrops::default();
-        let arrivals = [at(0, true), at(999_999, false), at(1_999_999, true)];
-        bursts(&arrivals, &mut drops);
-        assert_eq!(drops.bursts_with_loss, 2);
-        assert_eq!((drops.lost_first_share, drops.lost_last_share), (1.0, 0.5));
+        let lost_last = |frames: u64, step_ns| {
+            let arrivals: Vec<Arrival> =
+                (1..=frames).map(|n| at(n, step_ns, n == frames)).collect();
+            let mut drops = QueueDrops::default();
+            bursts(&arrivals, &mut drops);
+            (
+                drops.bursts_with_loss,
+                drops.lost_first_share,
+                drops.lost_last_share,
+            )
+        };
+        assert_eq!(lost_last(10, 19_999_999), (1, 0.0, 1.0));
+        assert_eq!(lost_last(10, 20_000_000), (0, 0.0, 0.0));
+        assert_eq!(lost_last(9, 1_000), (0, 0.0, 0.0));
     }
 }
