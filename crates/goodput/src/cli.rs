@@ -112,6 +112,9 @@ pub(crate) struct ServeArgs {
     /// default; 0.0.0.0 or [::] opens it to every network
     #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) listen: String,
+    /// Listen on iperf3's port too, 5201 unless another is named. Both ports answer both protocols
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "5201", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) iperf3: Option<u16>,
     /// Clients served at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) clients: u32,
@@ -180,7 +183,8 @@ Examples:
 const SERVE_EXAMPLES: &str = "\
 Examples:
   goodput serve                               for tries on this machine
-  goodput serve --listen 0.0.0.0              for other machines: TCP port 5210, no authentication";
+  goodput serve --listen 0.0.0.0              for other machines: TCP port 5210, no authentication
+  goodput serve --listen 0.0.0.0 --iperf3     for `iperf3 -c HOST` as well; UDP port 5201 for its -u";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

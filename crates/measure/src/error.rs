@@ -101,6 +101,17 @@ pub enum MeasureError {
         /// What it did instead of greeting.
         seen: String,
     },
+    /// No iperf3 server answered.
+    #[error(
+        "{addr} is not an iperf3 server: it {seen}; start `iperf3 -s` or `goodput serve --iperf3` \
+         there, or name its port"
+    )]
+    NotIperf3 {
+        /// The far end.
+        addr: SocketAddr,
+        /// What it did instead.
+        seen: String,
+    },
     /// Both ends are goodput but speak different protocols.
     #[error(
         "the far goodput speaks measurement protocol {theirs}, this one {ours}; update the {older} \
@@ -195,6 +206,7 @@ impl MeasureError {
             Self::Refused { .. }
             | Self::Silent { .. }
             | Self::NotGoodput { .. }
+            | Self::NotIperf3 { .. }
             | Self::VersionMismatch { .. }
             | Self::Busy { .. }
             | Self::FarFailed(_)
