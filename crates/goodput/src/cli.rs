@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use units::Duration;
+use units::{Bytes, Duration, Rate};
 
 use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
 
@@ -62,14 +62,15 @@ pub(crate) enum Verb {
 /// What every verb that measures takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TransferArgs {
-    /// Far end: HOST, HOST:PORT (where `goodput serve` runs), lab:FILE or lab:NAME.
+    /// Far end: HOST, HOST:PORT (where `goodput serve` runs), iperf3://HOST (where `iperf3 -s` runs),
+    /// lab:FILE or lab:NAME.
     /// Without one: lab:columbia-untuned, a 1 Gb/s path of 85 ms with untuned hosts
     pub(crate) target: Option<String>,
     /// Parallel connections, 1 to 128 [default: the path file's, else 1]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub(crate) streams: Option<u16>,
     /// Time that data is sent [default: the path file's, else 10s]
-    #[arg(short, long, value_name = "TIME")]
+    #[arg(short, long, value_name = "TIME", visible_alias = "time")]
     pub(crate) duration: Option<Duration>,
     /// Start of it that is left out of the headline number [default: the path file's, else a fifth]
     #[arg(long, value_name = "TIME")]
@@ -78,7 +79,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_enum, default_value_t = DirectionArg::Up)]
     pub(crate) direction: DirectionArg,
     /// Congestion control of the sender [default: the path file's, else the host's]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", visible_alias = "cc")]
     pub(crate) congestion: Option<String>,
     /// Let another tool measure the same lab path in the same run
     #[arg(long, value_enum)]
@@ -104,6 +105,37 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
+    #[command(flatten)]
+    pub(crate) test: TestArgs,
+}
+
+/// What `measure` takes beside; much of it only where iperf3 is at the far end.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TestArgs {
+    /// The far side sends: --direction down
+    #[arg(short = 'R', long, conflicts_with = "direction")]
+    pub(crate) reverse: bool,
+    /// Both sides send at once (iperf3:// only)
+    #[arg(long, conflicts_with_all = ["reverse", "direction"])]
+    pub(crate) bidir: bool,
+    /// UDP at this rate of each stream; 0b/s is as fast as the host can (iperf3:// only)
+    #[arg(short, long, value_name = "RATE")]
+    pub(crate) udp: Option<Rate>,
+    /// Bytes of a write, or of a datagram
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) length: Option<Bytes>,
+    /// Socket buffers of both ends [default: tuned by the kernels]
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) window: Option<Bytes>,
+    /// End the test after so many bytes of all streams instead of a time (iperf3:// only)
+    #[arg(short = 'n', long, value_name = "SIZE", conflicts_with = "duration")]
+    pub(crate) bytes: Option<Bytes>,
+    /// Ask for the server's own report (iperf3:// only; iperf3-json shows it)
+    #[arg(long)]
+    pub(crate) get_server_output: bool,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = FormatArg::Text, conflicts_with = "json")]
+    pub(crate) format: FormatArg,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -157,6 +189,17 @@ pub(crate) enum DirectionArg {
     Down,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormatArg {
+    /// A summary
+    #[default]
+    Text,
+    /// The run as JSON, as --json
+    Json,
+    /// What `iperf3 -J` prints
+    Iperf3Json,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ObserverArg {
     /// iperf3, inside the lab
@@ -178,7 +221,9 @@ Nothing on a real host is changed; inside the lab the remedy is applied and meas
 const MEASURE_EXAMPLES: &str = "\
 Examples:
   goodput measure dtn.example.org --streams 4 --duration 30s
-  goodput measure lab:columbia-untuned --direction down --json";
+  goodput measure lab:columbia-untuned --direction down --json
+  goodput measure iperf3://far.example.org --reverse --time 10s
+  goodput measure iperf3://far.example.org --udp 50Mb/s --format iperf3-json";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:

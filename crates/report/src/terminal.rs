@@ -87,6 +87,13 @@ impl Page {
         row("sent again", "", &|p| {
             text::ratio(p.segments_retransmitted, p.segments_sent).map(text::percent)
         });
+        row("lost", "", &|p| {
+            let udp = p.udp.as_ref()?;
+            text::ratio(udp.lost, udp.packets).map(text::percent)
+        });
+        row("jitter", "", &|p| {
+            p.udp.as_ref().map(|udp| text::duration(udp.jitter_ns))
+        });
     }
 
     /// A heading, one cell for each phase, a note; nothing when no cell has content.

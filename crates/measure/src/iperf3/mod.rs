@@ -19,12 +19,14 @@ pub mod params;
 pub mod results;
 
 mod client;
+mod document;
 
 mod flow;
 mod line;
 mod server;
 
 pub use client::{Client, Half, Tested, Wish};
+pub use document::{Circumstances, document, document_of};
 
 pub(crate) use server::{Cookies, Host, deny};
 

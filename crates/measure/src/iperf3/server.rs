@@ -402,15 +402,22 @@ impl Host {
 pub(super) fn settle_all(flows: Vec<Flow>, quiet: Duration, omit: Duration) -> Vec<(Flowed, f64)> {
     let ends: Vec<Duration> = flows.iter().map(Flow::elapsed).collect();
     for flow in flows.iter().filter(|f| f.role() == Role::Sender) {
-        flow.end();
+        if !flow.is_finished() {
+            flow.end();
+        }
     }
     let end = |(flow, at): (Flow, Duration)| {
         let at = match flow.role() {
             Role::Sender => at,
             Role::Receiver => flow.settle(at, quiet),
         };
-        flow.end();
+        // A sender that stopped by itself did so at its time, not when that was noticed.
+        let itself = flow.role() == Role::Sender && flow.is_finished();
+        if !itself {
+            flow.end();
+        }
         let mut flowed = flow.finish();
+        let at = if itself { flowed.result.duration } else { at };
         flowed.result.duration = at;
         (flowed, at.as_s_f64() - omit.as_s_f64().min(at.as_s_f64()))
     };
