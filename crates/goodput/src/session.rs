@@ -223,7 +223,24 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
             }
         }
     }
-    let diagnosis = explain::diagnose(&evidence(&transfer, path, None));
+    let mut diagnosis = explain::diagnose(&evidence(&transfer, path, None));
+    let udp = udp_facts(half);
+    let goodput = half.outcome.goodput_after_ramp();
+    let unknown = match (&udp, half.outcome.config.direction) {
+        (Some(udp), _) => Some(udp_sentence(udp, goodput)),
+        (None, Direction::Down) => Some(format!(
+            "{goodput} received; what held the sender back only its own kernel knows, which iperf3 \
+             does not ask: run `goodput serve` there"
+        )),
+        (None, Direction::Up) => None,
+    };
+    if let Some(sentence) = unknown {
+        diagnosis.findings.clear();
+        diagnosis.verdict.sentence = sentence;
+        diagnosis.verdict.cause = None;
+        diagnosis.verdict.healthy = false;
+        diagnosis.verdict.conclusive = false;
+    }
     let far_sends = half.outcome.config.direction == Direction::Down;
     let again: Option<Vec<u64>> = half.far.iter().map(|s| s.retransmits).collect();
     Measured {
@@ -234,8 +251,19 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
         certificate: None,
         diagnosis,
         observers: Vec::new(),
-        udp: udp_facts(half),
+        udp,
         retransmitted: again.filter(|_| far_sends).map(|all| all.iter().sum()),
+    }
+}
+
+fn udp_sentence(udp: &UdpFacts, goodput: Rate) -> String {
+    let (lost, packets) = (udp.lost, udp.packets);
+    match lost {
+        0 => format!("{goodput} received over UDP, none of {packets} datagrams lost"),
+        _ => format!(
+            "{goodput} received over UDP; {lost} of {packets} datagrams lost, on the path or for want \
+             of room in the receiver's buffer"
+        ),
     }
 }
 

@@ -189,6 +189,12 @@ impl Engine {
         self.shared.state().live == 0
     }
 
+    /// True while a stream's socket holds bytes that its thread has not read.
+    pub(crate) fn has_unread(&self) -> bool {
+        let unread = |s: &TcpStream| rustix::io::ioctl_fionread(s).is_ok_and(|n| n > 0);
+        self.shared.sockets.iter().any(unread)
+    }
+
     /// True when no stream ever waits for the peer any more: everything was sent and acknowledged.
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.is_finished() && self.shared.is_acknowledged()

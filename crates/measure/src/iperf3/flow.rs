@@ -121,6 +121,14 @@ impl Flow {
         Flowed { role, result, udp }
     }
 
+    /// True while something has arrived that no thread has taken yet.
+    fn has_unread(&self) -> bool {
+        match self {
+            Self::Tcp(engine) => engine.has_unread(),
+            Self::Udp(_) => false,
+        }
+    }
+
     /// Waits until a receiver's streams have ended or nothing has come for `quiet`: what was on its
     /// way when the test ended is part of it. Returns the time of the last bytes, at least `from`.
     pub(super) fn settle(&self, from: Duration, quiet: Duration) -> Duration {
@@ -129,7 +137,7 @@ impl Flow {
         loop {
             let finished = self.is_finished();
             let (now, has) = (clock::monotonic(), self.bytes());
-            if has > bytes {
+            if has > bytes || self.has_unread() {
                 (bytes, last, changed) = (has, self.elapsed(), now);
             }
             if finished || now >= changed + quiet || now >= begun + SETTLE_MAX {
@@ -265,17 +273,21 @@ pub(super) fn set_options(fd: BorrowedFd<'_>, params: &Params) -> io::Result<()>
     }
 }
 
-/// A buffer smaller than a datagram sends none.
+/// A buffer smaller than a datagram sends none, and one that holds a few loses them when the reader
+/// is late. The kernel cuts the wish at `net.core.rmem_max`.
 fn grow_for_datagrams(fd: BorrowedFd<'_>, params: &Params) -> io::Result<()> {
     let need = Bytes::new(u64::from(params.block_bytes) + 1024);
     if tcp::send_buffer(fd)? < need {
         tcp::set_send_buffer(fd, need)?;
     }
-    if tcp::receive_buffer(fd)? < need {
-        tcp::set_receive_buffer(fd, need)?;
+    if params.window_bytes == 0 {
+        tcp::set_receive_buffer(fd, need.max(UDP_RECEIVE_BUFFER))?;
     }
     Ok(())
 }
+
+/// 30 ms at 1 Gb/s.
+const UDP_RECEIVE_BUFFER: Bytes = Bytes::new(4 << 20);
 
 /// How long silence must last to mean that nothing is on its way any more.
 pub(super) fn quiet(control: &TcpStream) -> Duration {
@@ -283,8 +295,8 @@ pub(super) fn quiet(control: &TcpStream) -> Duration {
     QUIET_MIN.max(Duration::from_us(rtt.saturating_mul(2)))
 }
 
-/// Longer than a scheduler's absence on a busy host, mostly.
-const QUIET_MIN: Duration = Duration::from_ms(20);
+/// Longer than a scheduler's absence on a busy host, mostly. It is in no rate.
+const QUIET_MIN: Duration = Duration::from_ms(100);
 /// A queue that drains for longer is cut; iperf3 itself waits for nothing.
 const SETTLE_MAX: Duration = Duration::from_s(5);
 const SETTLE_STEP: std::time::Duration = std::time::Duration::from_millis(1);
