@@ -435,7 +435,7 @@ fn config(args: &TransferArgs, test: &TestArgs, target: &Target) -> Result<Confi
             .congestion
             .clone()
             .or_else(|| sender.map(|host| host.congestion_control.clone())),
-        block_bytes: length.unwrap_or(Config::default().block_bytes),
+        block_bytes: length.unwrap_or_else(|| Config::default().block_bytes),
         send_buffer: test.window,
         receive_buffer: test.window,
         ..Config::default()

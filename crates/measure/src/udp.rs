@@ -486,9 +486,12 @@ impl Shared {
         result.addresses = self.sockets.iter().filter_map(address).collect();
         if let Some(socket) = self.sockets.first() {
             let bytes = |n: usize| Bytes::new(n as u64);
-            result.send_buffer = sockopt::socket_send_buffer_size(socket).map_or(bytes(0), bytes);
-            result.receive_buffer =
-                sockopt::socket_recv_buffer_size(socket).map_or(bytes(0), bytes);
+            let (send, receive) = (
+                sockopt::socket_send_buffer_size(socket),
+                sockopt::socket_recv_buffer_size(socket),
+            );
+            result.send_buffer = send.map(bytes).unwrap_or_default();
+            result.receive_buffer = receive.map(bytes).unwrap_or_default();
         }
     }
 }

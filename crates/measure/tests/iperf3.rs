@@ -649,9 +649,11 @@ fn a_server_that_talks_nonsense_is_its_own_fault_and_never_a_hang() {
             let _ = stream.read_to_end(&mut Vec::new());
         });
         let (done, wait) = channel();
-        std::thread::spawn(move || done.send(run(addr, &second())));
+        std::thread::spawn(move || {
+            let _ = done.send(run(addr, &second()).map_err(|error| error.fault()));
+        });
         let result = wait.recv_timeout(PATIENCE.to_std()).expect("it hangs");
-        let fault = result.unwrap_err().fault();
+        let fault = result.unwrap_err();
         assert!(
             matches!(fault, Fault::FarHost | Fault::Network),
             "{answer:?}"

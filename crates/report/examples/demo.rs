@@ -217,6 +217,7 @@ fn phase_before() -> Phase {
         cpu_receiver_ns: 34_000_000,
         certificate: Some(certificate(6_710)),
         observers: vec![observer(3_894_000)],
+        udp: None,
     }
 }
 

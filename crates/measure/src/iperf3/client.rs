@@ -229,7 +229,7 @@ impl Client {
         let refuse = |text: String| Err(MeasureError::Config(text));
         let config = &wish.config;
         let second = 1_000_000_000;
-        if config.ramp.as_ns() % second != 0 || config.ramp > Duration::from_s(600) {
+        if !config.ramp.as_ns().is_multiple_of(second) || config.ramp > Duration::from_s(600) {
             let ramp = config.ramp;
             return refuse(format!(
                 "a ramp of {ramp}; iperf3 omits whole seconds, up to 600"

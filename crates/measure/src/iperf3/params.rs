@@ -111,7 +111,7 @@ impl Params {
             TCP_BLOCK_BYTES
         };
         let asked = Some(count(json, "len")).filter(|&n| n > 0);
-        let block_bytes = asked.unwrap_or(default_block.into());
+        let block_bytes = asked.unwrap_or_else(|| default_block.into());
         let (low, high) = if udp { UDP_BLOCKS } else { TCP_BLOCKS };
         if !(low..=high).contains(&block_bytes) {
             return Err(refused(
