@@ -237,7 +237,7 @@ impl Doctor<'_> {
             host,
             port: peer.map_or(0, |peer| peer.port()),
             time: now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string(),
-            time_s: now.as_second(),
+            time_ms: now.as_millisecond(),
             near: measured.near.clone(),
         }
     }

@@ -82,8 +82,9 @@ pub enum MeasureError {
     },
     /// Connected, but no greeting came.
     #[error(
-        "{addr} accepted the connection but said nothing within {after}: another program (iperf3?) \
-         may have that port, or a proxy stands between; start `goodput serve` there or name its port"
+        "{addr} accepted the connection but said nothing within {after}: another program may have that \
+         port (an iperf3 server is measured as iperf3://HOST:PORT), or a proxy stands between; start \
+         `goodput serve` there or name its port"
     )]
     Silent {
         /// The far end.

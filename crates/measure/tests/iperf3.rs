@@ -154,6 +154,28 @@ fn their_client(serving: &Serving, args: &str) -> Value {
     report
 }
 
+/// What the installed iperf3 says of itself.
+fn installed() -> String {
+    let output = Command::new("iperf3").arg("--version").output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Their version's second number: 12 of 3.12.
+fn minor(report: &Value) -> u32 {
+    let version = report["start"]["version"].as_str().unwrap_or_default();
+    let minor = version.trim_start_matches("iperf 3.");
+    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
+}
+
+/// Bytes that their sender may have handed over without counting them: since 3.16 it cancels its
+/// threads, maybe between the two.
+fn uncounted(report: &Value) -> u64 {
+    let start = &report["start"]["test_start"];
+    let blocks = start["blksize"].as_u64().unwrap() * start["num_streams"].as_u64().unwrap();
+    if minor(report) >= 16 { blocks } else { 0 }
+}
+
 /// Bytes of a sum in a report.
 fn bytes(report: &Value, sum: &str) -> u64 {
     report["end"][sum]["bytes"]
@@ -207,7 +229,10 @@ fn their_client_sends_to_our_server_over_tcp() {
             let report = their_client(&serving, args);
             let (sent, received) = (bytes(&report, "sum_sent"), bytes(&report, "sum_received"));
             assert!(received > 0, "{args}");
-            assert_eq!(sent, received, "{args}");
+            assert!(
+                sent.abs_diff(received) <= uncounted(&report),
+                "{args}: {sent} {received}"
+            );
             assert!(report["end"]["sum_sent"]["retransmits"].is_u64(), "{args}");
             assert!(
                 report["end"]["receiver_tcp_congestion"].is_string(),
@@ -233,6 +258,10 @@ fn our_server_sends_to_their_client_over_tcp() {
             "-t 1 -O 1 -R",
             "-t 1 -l 4096 -w 128K -R",
         ] {
+            // 3.9's client sees the end only of what it sends itself.
+            if args.contains("-n") && installed().starts_with("iperf 3.9 ") {
+                continue;
+            }
             let report = their_client(&serving, args);
             let (sent, received) = (bytes(&report, "sum_sent"), bytes(&report, "sum_received"));
             assert!(received > 0, "{args}");
@@ -242,7 +271,15 @@ fn our_server_sends_to_their_client_over_tcp() {
             assert!(omits || received <= sent, "{args}: {received} > {sent}");
         }
         let report = their_client(&serving, "-t 1 --bidir -P 2");
-        assert_eq!(bytes(&report, "sum_sent"), bytes(&report, "sum_received"));
+        if installed().starts_with("iperf 3.9 ") {
+            // It gives the sums of both directions one name.
+            return;
+        }
+        let (sent, received) = (bytes(&report, "sum_sent"), bytes(&report, "sum_received"));
+        assert!(
+            sent.abs_diff(received) <= uncounted(&report),
+            "{sent} {received}"
+        );
         let back = bytes(&report, "sum_received_bidir_reverse");
         assert!(back > 0 && back <= bytes(&report, "sum_sent_bidir_reverse"));
     });
@@ -265,7 +302,16 @@ fn their_client_and_our_server_agree_over_udp() {
         ] {
             let report = their_client(&serving, args);
             let end = &report["end"];
-            let received = bytes(&report, "sum_received");
+            // 3.9 has one sum for both.
+            let has = |sum| end.get(sum).is_some();
+            let received = bytes(
+                &report,
+                if has("sum_received") {
+                    "sum_received"
+                } else {
+                    "sum"
+                },
+            );
             assert!(received > 0, "{args}");
             let count = |key: &str| end["sum"][key].as_u64().unwrap();
             let size = report["start"]["test_start"]["blksize"].as_u64().unwrap();
@@ -277,7 +323,8 @@ fn their_client_and_our_server_agree_over_udp() {
                     arrived + count("lost_packets") <= count("packets"),
                     "{args}: {end}"
                 );
-                assert!(received <= bytes(&report, "sum_sent"), "{args}");
+                let sent = bytes(&report, if has("sum_sent") { "sum_sent" } else { "sum" });
+                assert!(received <= sent, "{args}");
             }
         }
     });
@@ -289,7 +336,10 @@ fn a_server_gives_its_own_report_when_asked() {
         let serving = Serving::new();
         let report = their_client(&serving, "-n 1M --get-server-output");
         let text = report["server_output_text"].as_str().unwrap();
-        assert!(text.contains("received 1 MiB"), "{text}");
+        assert!(
+            text.contains("] ") && text.contains(": received 1"),
+            "{text}"
+        );
     });
 }
 
@@ -368,9 +418,17 @@ fn assert_agrees(tested: &Tested, report: &Value, wish: &Wish) {
             (false, false) => "sum_sent",
             (false, true) => "sum_sent_bidir_reverse",
         };
-        assert_eq!(bytes(report, name), far, "{wish:?}");
+        // 3.9 has no such sums over UDP, and mixes them up when both ends send.
+        if minor(report) > 9 {
+            let apart = bytes(report, name).abs_diff(far);
+            assert!(apart <= uncounted(report), "{wish:?}: {apart}");
+        }
         let (sent, received) = if up { (near, far) } else { (far, near) };
-        assert!(omits || received <= sent, "{wish:?}: {received} > {sent}");
+        let slack = if up { 0 } else { uncounted(report) };
+        assert!(
+            omits || received <= sent + slack,
+            "{wish:?}: {received} > {sent}"
+        );
         if let (Some(bytes), true, None) = (wish.bytes, up, wish.udp) {
             assert_eq!(sent, bytes, "{wish:?}");
         }

@@ -13,7 +13,7 @@ use units::{Bytes, Duration, Rate};
 use super::DEFAULT_PORT;
 use super::flow::{self, Flow, Flowed, Sockets, quiet};
 use super::line::{Line, unexpected};
-use super::message::{self, COOKIE_BYTES, Cookie, RESULTS_BYTES_MAX, State};
+use super::message::{self, COOKIE_BYTES, Cookie, REPORT_BYTES_MAX, State, results_bytes_max};
 use super::params::{Params, UDP_BLOCK_BYTES, UDP_BLOCKS, error_text};
 use super::results::{Results, StreamResult};
 use super::server::{ANSWER, HELLO, OLD_ANSWER, settle_all};
@@ -208,7 +208,11 @@ impl Client {
         let deadline = in_time(self.patience);
         let sent = message::encode(&near.to_json());
         let told = self.line.write_all(&sent, deadline, stop);
-        let told = told.and_then(|()| self.line.json(RESULTS_BYTES_MAX, deadline, stop));
+        let max = match wish.server_output {
+            true => REPORT_BYTES_MAX,
+            false => results_bytes_max(params.streams),
+        };
+        let told = told.and_then(|()| self.line.json(max, deadline, stop));
         let far = Results::parse(&told.map_err(|t| lost(t, RESULTS))?);
         let far = far.map_err(MeasureError::Protocol)?;
         self.expect(State::DisplayResults, stop)?;
@@ -467,11 +471,13 @@ impl Client {
             let sent = sent.map(Flow::is_finished).reduce(|a, b| a && b);
             let over = late.is_some_and(|d| elapsed >= d) || flows.iter().any(enough);
             if over || sent == Some(true) {
-                // A sender ends with the time; one that ends before it has failed.
-                let budget = wish.bytes.is_some();
-                let begun = elapsed + TICK >= wish.config.duration;
+                // A sender ends with the time or the bytes; one that ends before has failed.
+                let whole = match wish.bytes {
+                    Some(_) => flows.iter().any(enough),
+                    None => elapsed + TICK >= wish.config.duration,
+                };
                 self.await_senders(flows);
-                return Ok(sent == Some(true) && !budget && !begun);
+                return Ok(sent == Some(true) && !whole);
             }
             let left = |f: &&Flow| f.role() == Role::Receiver && f.is_finished();
             if flows.iter().any(|f| left(&f)) {

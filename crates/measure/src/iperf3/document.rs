@@ -23,8 +23,8 @@ pub struct Circumstances {
     pub port: u16,
     /// When it began: `Sun, 22 Nov 2026 04:25:09 GMT`.
     pub time: String,
-    /// The same in seconds since 1970.
-    pub time_s: i64,
+    /// The same in milliseconds since 1970.
+    pub time_ms: i64,
     /// This host.
     pub near: HostFacts,
 }
@@ -192,10 +192,15 @@ fn start(test: &Test, views: &[View<'_>], about: &Circumstances) -> Value {
         "connected": connected,
         "version": format!("goodput {}", env!("CARGO_PKG_VERSION")),
         "system_info": format!("Linux {} {}", about.near.hostname, about.near.kernel),
-        "timestamp": { "time": about.time, "timesecs": about.time_s },
+        "timestamp": {
+            "time": about.time,
+            "timesecs": about.time_ms.div_euclid(1000),
+            "timemillisecs": about.time_ms,
+        },
         "connecting_to": { "host": about.host, "port": about.port },
         "cookie": test.cookie,
         "target_bitrate": test.rate,
+        "fq_rate": 0,
         "sock_bufsize": test.window,
         "sndbuf_actual": near.map_or(0, |n| n.send_buffer.as_u64()),
         "rcvbuf_actual": near.map_or(0, |n| n.receive_buffer.as_u64()),
@@ -211,6 +216,10 @@ fn start(test: &Test, views: &[View<'_>], about: &Circumstances) -> Value {
             "tos": test.tos,
             "target_bitrate": test.rate,
             "bidir": i32::from(test.bidirectional),
+            "fqrate": 0,
+            "interval": 1,
+            "gso": 0,
+            "gro": 0,
         },
     });
     if !test.udp {
@@ -349,6 +358,7 @@ impl Part {
             ("rtt", info.rtt_us),
             ("rttvar", info.rttvar_us),
             ("pmtu", info.pmtu_bytes),
+            ("reorder", info.reord_seen),
         ] {
             map.insert(key.to_owned(), json!(value));
         }
@@ -560,6 +570,7 @@ fn sender_end(view: &View<'_>, stream: &StreamResult, track: &Track<'_>) -> Valu
         ("max_rtt", most(|i| i.rtt_us)),
         ("min_rtt", rtts().min().unwrap_or(0)),
         ("mean_rtt", mean),
+        ("reorder", most(|i| i.reord_seen)),
     ] {
         map.insert(key.to_owned(), json!(value));
     }

@@ -17,9 +17,14 @@ pub type Cookie = [u8; COOKIE_BYTES];
 /// Largest parameters taken. iperf3 itself takes 8 KiB.
 pub const PARAMS_BYTES_MAX: usize = 100 * 1024;
 
-/// Largest results taken: some 300 bytes for each of 256 streams, and what a server that was asked
-/// for its output adds: a row for each stream and interval.
-pub const RESULTS_BYTES_MAX: usize = 16 << 20;
+/// Largest results taken from a server that was asked for its own report, which has a row for each
+/// stream and interval.
+pub const REPORT_BYTES_MAX: usize = 16 << 20;
+
+/// Largest results taken otherwise: some 300 bytes for a stream, two for both directions.
+pub fn results_bytes_max(streams: u16) -> usize {
+    64 * 1024 + 2 * 1024 * usize::from(streams)
+}
 
 /// What a control connection says between JSON messages. `→` clients, `←` servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,7 +232,7 @@ mod tests {
         assert_eq!(decode(&bytes, 12), Ok(Some((json!({"tcp": true}), 16))));
         assert!(decode(&bytes, 11).is_err());
         assert!(decode(&[0, 0, 0, 0], 12).is_err(), "zero length");
-        assert!(decode(&[255; 4], RESULTS_BYTES_MAX).is_err());
+        assert!(decode(&[255; 4], REPORT_BYTES_MAX).is_err());
         assert!(decode(&[0, 0, 0, 1, b'{'], 12).is_err(), "no JSON");
     }
 

@@ -21,7 +21,7 @@ use units::{Bytes, Duration, Rate};
 
 use super::flow::{self, Flow, Flowed, Sockets, quiet};
 use super::line::{Line, unexpected};
-use super::message::{self, Cookie, PARAMS_BYTES_MAX, State};
+use super::message::{self, Cookie, PARAMS_BYTES_MAX, State, results_bytes_max};
 use super::params::{
     IE_CONGESTION, IE_DURATION, IE_EXPIRED, IE_NO_DATA, IE_STREAM, IE_STREAMS, Params, Refused,
 };
@@ -380,7 +380,7 @@ impl Host {
     ) -> Result<(), Leave> {
         self.tell(line, State::ExchangeResults)?;
         let deadline = in_time(self.limits.silence);
-        let max = RESULTS_BASE + 1024 * 2 * usize::from(params.streams);
+        let max = results_bytes_max(params.streams);
         let theirs = line.json(max, deadline, &self.stop)?;
         // What they counted is for their display and our log only.
         let theirs = Results::parse(&theirs).unwrap_or_default();
@@ -485,12 +485,10 @@ pub(super) const OLD_ANSWER: [u8; 4] = 987_654_321_u32.to_le_bytes();
 const HELLO_BYTES: usize = 4;
 /// While data connections come in, looked for more often than a tick.
 const GATHER_TICK: Duration = Duration::from_ms(1);
-/// Results of a client without its streams.
-const RESULTS_BASE: usize = 64 * 1024;
 /// A client that waits for acknowledgements, or whose host is busy, is late by so much at most.
 const GRACE: Duration = Duration::from_s(30);
-/// An outage shorter than this ends no test.
-const STALL: Duration = Duration::from_s(10);
+/// An outage shorter than this ends no test, nor do blocks that the rate puts far apart; as iperf3.
+const STALL: Duration = Duration::from_s(120);
 /// Beyond the longest test, so that the client's word comes first.
 const SPARE: Duration = Duration::from_s(60);
 /// Readings here serve the omitted time only, which has a reading of its own.
