@@ -6,7 +6,7 @@
 //! not keep a thread from seeing the flag; a write cut short by the timeout counts what it took.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -41,6 +41,8 @@ pub(crate) struct Engine {
 #[derive(Debug)]
 struct Shared {
     sockets: Vec<TcpStream>,
+    /// Own and peer's address of each, as they began.
+    addresses: Vec<(SocketAddr, SocketAddr)>,
     counters: Vec<Counter>,
     /// Data threads leave when it is raised: time is up, or aborted.
     done: AtomicBool,
@@ -114,7 +116,10 @@ impl Engine {
             live: sockets.len(),
             ..State::default()
         };
+        // A connection that both ends have closed has no peer any more.
+        let address = |s: &TcpStream| Some((s.local_addr().ok()?, s.peer_addr().ok()?));
         let shared = Arc::new(Shared {
+            addresses: sockets.iter().filter_map(address).collect(),
             counters: sockets.iter().map(|_| Counter::default()).collect(),
             sockets,
             done: AtomicBool::new(false),
@@ -536,8 +541,7 @@ impl Shared {
         let Some(socket) = self.sockets.first() else {
             return;
         };
-        let address = |s: &TcpStream| Some((s.local_addr().ok()?, s.peer_addr().ok()?));
-        result.addresses = self.sockets.iter().filter_map(address).collect();
+        result.addresses.clone_from(&self.addresses);
         result.congestion = tcp::congestion(socket.as_fd()).unwrap_or_default();
         result.send_buffer = tcp::send_buffer(socket.as_fd()).unwrap_or_default();
         result.receive_buffer = tcp::receive_buffer(socket.as_fd()).unwrap_or_default();
