@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use units::Duration;
+use units::{Bytes, Duration, Rate};
 
 use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
 
@@ -62,14 +62,15 @@ pub(crate) enum Verb {
 /// What every verb that measures takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TransferArgs {
-    /// Far end: HOST, HOST:PORT (where `goodput serve` runs), lab:FILE or lab:NAME.
+    /// Far end: HOST, HOST:PORT (where `goodput serve` runs), iperf3://HOST (where `iperf3 -s` runs),
+    /// lab:FILE or lab:NAME.
     /// Without one: lab:columbia-untuned, a 1 Gb/s path of 85 ms with untuned hosts
     pub(crate) target: Option<String>,
     /// Parallel connections, 1 to 128 [default: the path file's, else 1]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub(crate) streams: Option<u16>,
     /// Time that data is sent [default: the path file's, else 10s]
-    #[arg(short, long, value_name = "TIME")]
+    #[arg(short, long, value_name = "TIME", visible_alias = "time")]
     pub(crate) duration: Option<Duration>,
     /// Start of it that is left out of the headline number [default: the path file's, else a fifth]
     #[arg(long, value_name = "TIME")]
@@ -78,7 +79,7 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_enum, default_value_t = DirectionArg::Up)]
     pub(crate) direction: DirectionArg,
     /// Congestion control of the sender [default: the path file's, else the host's]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", visible_alias = "cc")]
     pub(crate) congestion: Option<String>,
     /// Let another tool measure the same lab path in the same run
     #[arg(long, value_enum)]
@@ -123,6 +124,37 @@ pub(crate) struct MeasureArgs {
     /// Seed of the order in which a sweep measures
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sweep")]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) test: TestArgs,
+}
+
+/// What `measure` takes beside; much of it only where iperf3 is at the far end.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TestArgs {
+    /// The far side sends: --direction down
+    #[arg(short = 'R', long, conflicts_with = "direction")]
+    pub(crate) reverse: bool,
+    /// Both sides send at once (iperf3:// only)
+    #[arg(long, conflicts_with_all = ["reverse", "direction"])]
+    pub(crate) bidir: bool,
+    /// UDP at this rate of each stream; 0b/s is as fast as the host can (iperf3:// only)
+    #[arg(short, long, value_name = "RATE")]
+    pub(crate) udp: Option<Rate>,
+    /// Bytes of a write, or of a datagram
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) length: Option<Bytes>,
+    /// Socket buffers of both ends [default: tuned by the kernels]
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) window: Option<Bytes>,
+    /// End the test after so many bytes of all streams instead of a time (iperf3:// only)
+    #[arg(short = 'n', long, value_name = "SIZE", conflicts_with = "duration")]
+    pub(crate) bytes: Option<Bytes>,
+    /// Ask for the server's own report (iperf3:// only; iperf3-json shows it)
+    #[arg(long)]
+    pub(crate) get_server_output: bool,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = FormatArg::Text, conflicts_with = "json")]
+    pub(crate) format: FormatArg,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -131,6 +163,9 @@ pub(crate) struct ServeArgs {
     /// default; 0.0.0.0 or [::] opens it to every network
     #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) listen: String,
+    /// Listen on iperf3's port too, 5201 unless another is named. Both ports answer both protocols
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "5201", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) iperf3: Option<u16>,
     /// Clients served at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) clients: u32,
@@ -173,6 +208,17 @@ pub(crate) enum DirectionArg {
     Down,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormatArg {
+    /// A summary
+    #[default]
+    Text,
+    /// The run as JSON, as --json
+    Json,
+    /// What `iperf3 -J` prints
+    Iperf3Json,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ObserverArg {
     /// iperf3, inside the lab
@@ -198,12 +244,15 @@ Examples:
   goodput measure dtn.example.org --streams 4 --duration 30s
   goodput measure lab:columbia-untuned --direction down --json
   goodput measure dtn.example.org --sweep write-size --sweep streams=1,4
-  goodput measure lab:healthy-1g-20ms --sweep socket-buffer=64KiB..8MiB/4 --budget 5min";
+  goodput measure lab:healthy-1g-20ms --sweep socket-buffer=64KiB..8MiB/4 --budget 5min
+  goodput measure iperf3://far.example.org --reverse --time 10s
+  goodput measure iperf3://far.example.org --udp 50Mb/s --format iperf3-json";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
   goodput serve                               for tries on this machine
-  goodput serve --listen 0.0.0.0              for other machines: TCP port 5210, no authentication";
+  goodput serve --listen 0.0.0.0              for other machines: TCP port 5210, no authentication
+  goodput serve --listen 0.0.0.0 --iperf3     for `iperf3 -c HOST` as well; UDP port 5201 for its -u";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

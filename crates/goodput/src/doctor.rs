@@ -5,12 +5,13 @@
 //! folder. Measure is its first half.
 
 use lab::{Lab, PathFile};
+use measure::iperf3::{self, Wish};
 use measure::{Config, Direction, MeasureError};
 use report::RunFolder;
 use report::model::{FindingRecord, Phase, Run, RunState};
 use units::Duration;
 
-use crate::cli::{DirectionArg, TransferArgs};
+use crate::cli::{DirectionArg, FormatArg, TestArgs, TransferArgs};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::record;
@@ -24,6 +25,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) verb: &'a str,
     /// What was typed.
     pub(crate) args: &'a TransferArgs,
+    /// What was typed beside, of `measure`.
+    pub(crate) test: &'a TestArgs,
     /// Whether to apply a remedy and measure again.
     pub(crate) fix: bool,
 }
@@ -34,12 +37,17 @@ pub(crate) struct Finished {
     pub(crate) run: Run,
     pub(crate) findings: Vec<FindingRecord>,
     pub(crate) folder: std::path::PathBuf,
+    /// What iperf3 would print, if it was asked for.
+    pub(crate) document: Option<serde_json::Value>,
 }
 
 /// Runs the verb and prints what it found.
 pub(crate) fn command(plan: Plan<'_>, context: &Context) -> Verdict {
     let finished = perform(plan, context)?;
-    if plan.args.json {
+    if let Some(document) = &finished.document {
+        let text = serde_json::to_string_pretty(document).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+    } else if plan.args.json || plan.test.format == FormatArg::Json {
         let text = serde_json::to_string_pretty(&finished.run).map_err(Failure::here)?;
         context::print(&format!("{text}\n"))?;
     } else {
@@ -77,7 +85,7 @@ fn exit_code(plan: Plan<'_>, run: &Run) -> u8 {
 /// Measures and keeps the run; the folder is left readable however it ends.
 pub(crate) fn perform(plan: Plan<'_>, context: &Context) -> Result<Finished, Failure> {
     let target = Target::parse(plan.args.target.as_deref())?;
-    let config = config(plan.args, &target)?;
+    let config = config(plan.args, plan.test, &target)?;
     let run = record::begin(plan.verb, &target, context);
     let mut folder = RunFolder::create(&plan.args.runs, plan.verb, &target.name(), run.clone())?;
     let mut doctor = Doctor {
@@ -86,10 +94,14 @@ pub(crate) fn perform(plan: Plan<'_>, context: &Context) -> Result<Finished, Fai
         config,
         run,
         findings: Vec::new(),
+        document: None,
     };
     let result = doctor.work(target, &mut folder);
     let Doctor {
-        mut run, findings, ..
+        mut run,
+        findings,
+        document,
+        ..
     } = doctor;
     // A transfer that was stopped half-way is a result, but not what was asked for.
     if let Some(code) = context.interrupted() {
@@ -117,6 +129,7 @@ pub(crate) fn perform(plan: Plan<'_>, context: &Context) -> Result<Finished, Fai
                 run,
                 findings,
                 folder: path,
+                document,
             })
         }
     }
@@ -128,12 +141,17 @@ struct Doctor<'a> {
     config: Config,
     run: Run,
     findings: Vec<FindingRecord>,
+    document: Option<serde_json::Value>,
 }
 
 impl Doctor<'_> {
     fn work(&mut self, target: Target, folder: &mut RunFolder) -> Result<(), Failure> {
         let site = match target {
             Target::Host(host) => Site::Host(host),
+            Target::Iperf3(target) => {
+                let wish = Box::new(wish(self.plan.test, &self.config)?);
+                return self.with_iperf3(&Site::Iperf3 { target, wish }, folder);
+            }
             Target::Lab(path) => {
                 tracing::info!("building the lab of {}", path.file.display());
                 Site::Lab {
@@ -147,8 +165,12 @@ impl Doctor<'_> {
             _ => "measured",
         };
         let before = self.phase(&site, name, &[], folder)?;
+        self.judge(&before);
+        if self.plan.test.format == FormatArg::Iperf3Json {
+            let about = self.circumstances(&site, &before);
+            self.document = Some(iperf3::document_of(&before.outcome, &about));
+        }
         let verdict = &before.diagnosis.verdict;
-        self.run.verdict = Some(record::verdict(&before.diagnosis));
         if before.outcome.interrupted || !self.plan.fix || !verdict.conclusive {
             return Ok(());
         }
@@ -166,6 +188,52 @@ impl Doctor<'_> {
             self.conclude(&before, &after);
         }
         Ok(())
+    }
+
+    fn judge(&mut self, measured: &Measured) {
+        self.run.verdict = Some(record::verdict(&measured.diagnosis));
+    }
+
+    /// Measures once with an iperf3 server; each direction is a phase. The verdict is the near
+    /// sender's, of whom the kernel's clocks are known, if it sends.
+    fn with_iperf3(&mut self, site: &Site, folder: &mut RunFolder) -> Result<(), Failure> {
+        let (halves, tested) = site.measure_iperf3("measured", &self.context.stop)?;
+        if let Some(first) = halves.first() {
+            self.judge(first);
+            if self.plan.test.format == FormatArg::Iperf3Json {
+                let about = self.circumstances(site, first);
+                self.document = Some(iperf3::document(&tested, &about));
+            }
+        }
+        for half in &halves {
+            let name = match (halves.len(), half.outcome.config.direction) {
+                (1, _) => "measured",
+                (_, Direction::Up) => "up",
+                (_, Direction::Down) => "down",
+            };
+            self.keep(site, name, &[], 1, half, folder)?;
+        }
+        Ok(())
+    }
+
+    fn circumstances(&self, site: &Site, measured: &Measured) -> iperf3::Circumstances {
+        let far = match &measured.outcome.config.direction {
+            Direction::Up => &measured.outcome.sender,
+            Direction::Down => &measured.outcome.receiver,
+        };
+        let peer = far.addresses.first().map(|(_, peer)| *peer);
+        let host = match site {
+            Site::Host(host) | Site::Iperf3 { target: host, .. } => host.clone(),
+            Site::Lab { lab, .. } => lab.far().address().to_string(),
+        };
+        let now = jiff::Timestamp::now();
+        iperf3::Circumstances {
+            host,
+            port: peer.map_or(0, |peer| peer.port()),
+            time: now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string(),
+            time_ms: now.as_millisecond(),
+            near: measured.near.clone(),
+        }
     }
 
     /// Measures once, or twice when the lab fell behind the first time, and keeps it.
@@ -198,22 +266,35 @@ impl Doctor<'_> {
             measured = self.measure(site, name, extras)?;
             attempts += 1;
         }
+        self.keep(site, name, settings, attempts, &measured, folder)?;
+        Ok(measured)
+    }
+
+    /// Keeps a measurement as a phase of the run.
+    fn keep(
+        &mut self,
+        site: &Site,
+        name: &str,
+        settings: &[String],
+        attempts: u32,
+        measured: &Measured,
+        folder: &mut RunFolder,
+    ) -> Result<(), Failure> {
         for sample in record::samples(name, &measured.outcome) {
             folder.append_sample(&sample)?;
         }
         // Hosts and path as they were found; what a remedy changed stands with its phase.
         if self.run.phases.is_empty() {
-            self.run.hosts = record::hosts(site, &measured);
-            self.run.path = Some(record::path(site, &measured));
+            self.run.hosts = record::hosts(site, measured);
+            self.run.path = Some(record::path(site, measured));
         }
         self.run.phases.push(Phase {
             attempts,
-            ..record::phase(name, settings, &measured)
+            ..record::phase(name, settings, measured)
         });
         self.findings
             .extend(record::findings(name, &measured.diagnosis));
-        folder.write(&self.run, &self.findings)?;
-        Ok(measured)
+        Ok(folder.write(&self.run, &self.findings)?)
     }
 
     fn measure(&self, site: &Site, name: &str, extras: Extras) -> Result<Measured, Failure> {
@@ -300,15 +381,26 @@ impl Doctor<'_> {
 }
 
 /// What to measure: what was typed, else what the path file says, else ten seconds of one stream.
-pub(crate) fn config(args: &TransferArgs, target: &Target) -> Result<Config, Failure> {
+pub(crate) fn config(
+    args: &TransferArgs,
+    test: &TestArgs,
+    target: &Target,
+) -> Result<Config, Failure> {
     let direction = match args.direction {
-        DirectionArg::Up => Direction::Up,
-        DirectionArg::Down => Direction::Down,
+        DirectionArg::Up if !test.reverse => Direction::Up,
+        _ => Direction::Down,
     };
     let path: Option<&PathFile> = match target {
         Target::Lab(path) => Some(path),
-        Target::Host(_) => None,
+        Target::Host(_) | Target::Iperf3(_) => None,
     };
+    let foreign = matches!(target, Target::Iperf3(_));
+    if !foreign && (test.bidir || test.udp.is_some() || test.bytes.is_some()) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--bidir, --udp and --bytes work with iperf3's protocol: name the far end as \
+             iperf3://HOST:PORT; `goodput serve` answers it too, on its own port"
+        )));
+    }
     let spec = path.map(|p| p.transfer);
     let duration = args
         .duration
@@ -317,6 +409,15 @@ pub(crate) fn config(args: &TransferArgs, target: &Target) -> Result<Config, Fai
     let default_ramp = spec
         .filter(|_| args.duration.is_none())
         .map_or_else(|| Duration::from_ns(duration.as_ns() / 5), |s| s.ramp);
+    // What iperf3 leaves out its server leaves out too, and iperf3 leaves out nothing unasked.
+    let default_ramp = if foreign {
+        Duration::ZERO
+    } else {
+        default_ramp
+    };
+    let length = test
+        .length
+        .map(|n| u32::try_from(n.as_u64()).unwrap_or(u32::MAX));
     let sender = path.map(|p| {
         if direction == Direction::Up {
             &p.near
@@ -336,6 +437,9 @@ pub(crate) fn config(args: &TransferArgs, target: &Target) -> Result<Config, Fai
             .congestion
             .clone()
             .or_else(|| sender.map(|host| host.congestion_control.clone())),
+        block_bytes: length.unwrap_or_else(|| Config::default().block_bytes),
+        send_buffer: test.window,
+        receive_buffer: test.window,
         ..Config::default()
     };
     config.check()?;
@@ -345,6 +449,23 @@ pub(crate) fn config(args: &TransferArgs, target: &Target) -> Result<Config, Fai
         )));
     }
     Ok(config)
+}
+
+/// What is asked of an iperf3 server.
+fn wish(test: &TestArgs, config: &Config) -> Result<Wish, Failure> {
+    if test.bytes.is_some_and(|bytes| bytes.as_u64() == 0) {
+        return Err(Failure::usage(anyhow::anyhow!("--bytes 0 sends nothing")));
+    }
+    let length = test.length.map(|_| config.block_bytes);
+    Ok(Wish {
+        config: config.clone(),
+        bidirectional: test.bidir,
+        udp: test.udp,
+        length,
+        window: test.window,
+        bytes: test.bytes.map(units::Bytes::as_u64),
+        server_output: test.get_server_output,
+    })
 }
 
 const DURATION: Duration = Duration::from_s(10);

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::cli::{Cli, Verb};
+use crate::cli::{Cli, TestArgs, Verb};
 use crate::context::Context;
 use crate::doctor::Plan;
 use crate::failure::{Failure, Verdict};
@@ -44,6 +44,7 @@ fn run(cli: &Cli) -> Verdict {
             let plan = Plan {
                 verb: "doctor",
                 args: &args.transfer,
+                test: &TestArgs::default(),
                 fix: !args.no_fix,
             };
             doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
@@ -55,6 +56,7 @@ fn run(cli: &Cli) -> Verdict {
             let plan = Plan {
                 verb: "measure",
                 args: &args.transfer,
+                test: &args.test,
                 fix: false,
             };
             doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)

@@ -22,7 +22,7 @@ pub(crate) fn begin(verb: &str, target: &Target, context: &Context) -> Run {
         started_utc: now_utc(),
         seed: match target {
             Target::Lab(path) => Some(path.forward.seed),
-            Target::Host(_) => None,
+            Target::Host(_) | Target::Iperf3(_) => None,
         },
         ..Run::default()
     }
@@ -62,7 +62,7 @@ pub(crate) fn samples<'a>(
 pub(crate) fn hosts(site: &Site, measured: &Measured) -> Vec<model::HostFacts> {
     let names = match site {
         Site::Lab { lab, .. } => Some((lab.near().name().to_owned(), lab.far().name().to_owned())),
-        Site::Host(_) => None,
+        Site::Host(_) | Site::Iperf3 { .. } => None,
     };
     let near = names.as_ref().map(|n| n.0.clone());
     let far = names.map(|n| n.1);
@@ -197,7 +197,9 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
         goodput_whole_bits_per_second: outcome.goodput_whole().as_bits_per_second(),
         bytes_received: outcome.receiver.bytes,
         segments_sent: facts.sent_segments,
-        segments_retransmitted: facts.retransmitted_segments,
+        segments_retransmitted: measured
+            .retransmitted
+            .unwrap_or(facts.retransmitted_segments),
         shares,
         cpu_sender_ns: outcome.sender.cpu.as_ns(),
         cpu_receiver_ns: outcome.receiver.cpu.as_ns(),
@@ -207,6 +209,7 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
         probes: measured.probes.iter().map(probe).collect(),
         handshake: measured.handshake.clone(),
         observers: measured.observers.clone(),
+        udp: measured.udp.clone(),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::board::{self, Board, Made, Runner, State};
-use crate::cli::{DoctorArgs, MeasureArgs, ReproduceArgs};
+use crate::cli::{DoctorArgs, MeasureArgs, ReproduceArgs, TestArgs};
 use crate::context::{self, Context};
 use crate::doctor::{self, Plan};
 use crate::failure::{self, Failure, Verdict};
@@ -104,18 +104,22 @@ impl Runner for Steps<'_> {
             self.folders.push(folder.display().to_string());
             return Ok(found);
         }
-        let (fix, mut transfer) = match step.verb.as_str() {
+        let (fix, mut transfer, test) = match step.verb.as_str() {
             "doctor" => {
                 let args: DoctorArgs = parse(&step.args)?;
-                (!args.no_fix, args.transfer)
+                (!args.no_fix, args.transfer, TestArgs::default())
             }
-            "measure" => (false, parse::<MeasureArgs>(&step.args)?.transfer),
+            "measure" => {
+                let args: MeasureArgs = parse(&step.args)?;
+                (false, args.transfer, args.test)
+            }
             verb => return Err(format!("the verb {verb} cannot be run by reproduce yet")),
         };
         transfer.runs.clone_from(&self.args.runs);
         let plan = Plan {
             verb: &step.verb,
             args: &transfer,
+            test: &test,
             fix,
         };
         let finished = doctor::perform(plan, self.context).map_err(|f| f.to_string())?;

@@ -22,11 +22,15 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
         silence: args.silence,
         ..Limits::default()
     };
-    let server = Server::bind(address, limits)?;
+    let mut server = Server::bind(address, limits)?;
     let local = server.local_addr();
     context::note(format_args!(
         "serving on {local}; Ctrl-C or SIGTERM ends it"
     ));
+    if let Some(port) = args.iperf3 {
+        let also = server.listen_also(SocketAddr::new(local.ip(), port))?;
+        context::note(format_args!("serving iperf3's clients on {also} too"));
+    }
     if local.ip().is_loopback() {
         context::note("only this machine can reach it: say --listen 0.0.0.0 for other machines");
     } else {

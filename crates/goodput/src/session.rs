@@ -10,11 +10,13 @@ use explain::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::{Certificate, Lab, PathFile};
+use measure::iperf3::results::StreamResult;
+use measure::iperf3::{self, Half, Tested, Wish};
 use measure::{
     Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError, Outcome,
     Progress, SampleKind, Server, Stop,
 };
-use report::model::{Handshake, Observer};
+use report::model::{Handshake, Observer, UdpFacts};
 use units::{Duration, Rate};
 
 use crate::cli::ObserverArg;
@@ -33,6 +35,13 @@ pub(crate) enum Site {
     },
     /// A far host.
     Host(String),
+    /// A far host with an iperf3 server.
+    Iperf3 {
+        /// The host, maybe with a port.
+        target: String,
+        /// What is asked of it.
+        wish: Box<Wish>,
+    },
 }
 
 /// A measurement and what it means.
@@ -56,6 +65,10 @@ pub(crate) struct Measured {
     pub(crate) observers: Vec<Observer>,
     /// A handshake seen by others.
     pub(crate) handshake: Option<Handshake>,
+    /// What became of the datagrams.
+    pub(crate) udp: Option<UdpFacts>,
+    /// Segments that the far end told it sent again.
+    pub(crate) retransmitted: Option<u64>,
 }
 
 /// What to do beside the measurement.
@@ -164,6 +177,8 @@ impl Site {
             probes: evidence.probes,
             observers,
             handshake,
+            udp: None,
+            retransmitted: None,
         })
     }
 
@@ -183,6 +198,9 @@ impl Site {
                 });
                 judged(transfer, phase.finish(), stop)
             }
+            Self::Iperf3 { .. } => Err(Failure::here(anyhow::anyhow!(
+                "an iperf3 server is measured by Site::measure_iperf3"
+            ))),
             Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
                 .and_then(|client| transfer(client, config, before, stop, progress))
                 .map(|t| (t, None))
@@ -235,6 +253,145 @@ impl Site {
         tracing::warn!("the lab fell behind during each try of a probe, which tells nothing then");
         None
     }
+
+    /// Measures once with an iperf3 server: one measurement for each direction, and the test in
+    /// iperf3's own terms.
+    pub(crate) fn measure_iperf3(
+        &self,
+        name: &str,
+        stop: &Stop,
+    ) -> Result<(Vec<Measured>, Tested), Failure> {
+        let Self::Iperf3 { target, wish } = self else {
+            return Err(Failure::here(anyhow::anyhow!("no iperf3 server")));
+        };
+        let bar = progress_bar(name);
+        let tested = iperf3::Client::connect(target, CONNECT_TIMEOUT, stop).and_then(|client| {
+            let near = client.near().clone();
+            let tested = client.run(wish, stop, &mut |p| show(&bar, &p))?;
+            Ok((near, tested))
+        });
+        bar.finish_and_clear();
+        let (near, tested) = tested?;
+        let halves = tested.halves.iter();
+        let measured = halves.map(|half| of_half(half, &tested, &near)).collect();
+        Ok((measured, tested))
+    }
+}
+
+/// One direction of an iperf3 test as a measurement. Of the far end only totals are known, so where
+/// it sends nothing says what held it back.
+fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
+    let outcome = half.outcome.clone();
+    let far = FarFacts {
+        version: "iperf3".to_owned(),
+        ..FarFacts::default()
+    };
+    let path = PathKnowledge::default();
+    let (sender, receiver) = hosts(&outcome.config, near, &far.host);
+    let mut prediction = explain::predict(&explain::Setup {
+        sender: &sender,
+        receiver: &receiver,
+        path: &path,
+        idle_rtt: outcome.idle_rtt.min,
+        streams: u32::from(outcome.config.streams),
+        buffers: BufferModel::default(),
+        loss_rate: None,
+    });
+    let mut transfer = Transfer {
+        outcome,
+        near: near.clone(),
+        far,
+        prediction: prediction.clone(),
+    };
+    if half.udp.is_some() {
+        let all = tested
+            .params
+            .rate
+            .saturating_mul(tested.params.streams.into());
+        prediction.rate = Some(Rate::from_bits_per_second(all)).filter(|_| all > 0);
+        prediction.formula = "the rate that was asked for".to_owned();
+        // There is no tcp_info of datagrams.
+        for end in [&mut transfer.outcome.sender, &mut transfer.outcome.receiver] {
+            for sample in &mut end.samples {
+                sample.kind = SampleKind::Drained;
+            }
+        }
+    }
+    let mut diagnosis = explain::diagnose(&evidence(&transfer, path, None));
+    let udp = udp_facts(half);
+    let goodput = half.outcome.goodput_after_ramp();
+    let unknown = match (&udp, half.outcome.config.direction) {
+        (Some(udp), _) => Some(udp_sentence(udp, goodput)),
+        (None, Direction::Down) => Some(format!(
+            "{goodput} received; what held the sender back only its own kernel knows, which iperf3 \
+             does not ask: run `goodput serve` there"
+        )),
+        (None, Direction::Up) => None,
+    };
+    if let Some(sentence) = unknown {
+        diagnosis.findings.clear();
+        diagnosis.verdict.sentence = sentence;
+        diagnosis.verdict.cause = None;
+        diagnosis.verdict.healthy = false;
+        diagnosis.verdict.conclusive = false;
+    }
+    let far_sends = half.outcome.config.direction == Direction::Down;
+    let again: Option<Vec<u64>> = half.far.iter().map(|s| s.retransmits).collect();
+    Measured {
+        outcome: half.outcome.clone(),
+        near: near.clone(),
+        far: transfer.far,
+        prediction,
+        certificate: None,
+        diagnosis,
+        probes: Vec::new(),
+        observers: Vec::new(),
+        handshake: None,
+        udp,
+        retransmitted: again.filter(|_| far_sends).map(|all| all.iter().sum()),
+    }
+}
+
+fn udp_sentence(udp: &UdpFacts, goodput: Rate) -> String {
+    let (lost, packets) = (udp.lost, udp.packets);
+    match lost {
+        0 => format!("{goodput} received over UDP, none of {packets} datagrams lost"),
+        _ => format!(
+            "{goodput} received over UDP; {lost} of {packets} datagrams lost, on the path or for want \
+             of room in the receiver's buffer"
+        ),
+    }
+}
+
+fn udp_facts(half: &Half) -> Option<UdpFacts> {
+    let samples = half.udp.as_ref()?;
+    let near_receives = half.outcome.config.direction == Direction::Down;
+    let received = if near_receives { &half.near } else { &half.far };
+    let packets = |streams: &[StreamResult]| -> u64 {
+        let counted = |s: &StreamResult| s.packets.saturating_sub(s.packets_omitted);
+        streams.iter().map(counted).sum()
+    };
+    let lost = |s: &StreamResult| u64::try_from(s.lost.saturating_sub(s.lost_omitted)).unwrap_or(0);
+    // The last round of readings holds each stream's totals.
+    let last = samples.len().saturating_sub(received.len());
+    let sum = |value: fn(&measure::UdpSample) -> u64| {
+        near_receives.then(|| samples[last..].iter().map(value).sum())
+    };
+    let jitter: f64 = received.iter().map(|s| s.jitter_s).sum();
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate of some microseconds; a float cast saturates"
+    )]
+    let jitter_ns = (jitter / received.len().max(1) as f64 * 1e9) as u64;
+    Some(UdpFacts {
+        packets: packets(&half.near).max(packets(&half.far)),
+        lost: received.iter().map(lost).sum(),
+        late: sum(|s| s.late),
+        duplicates: sum(|s| s.duplicates),
+        jitter_ns,
+    })
 }
 
 /// Puts transfer and certificate together; a transfer that failed since the lab did is the lab's

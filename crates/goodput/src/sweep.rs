@@ -236,7 +236,12 @@ pub(crate) fn perform(
         return Err(usage("--observer does not go with --sweep".to_owned()));
     }
     let target = Target::parse(args.transfer.target.as_deref())?;
-    let base = doctor::config(&args.transfer, &target)?;
+    if let Target::Iperf3(host) = &target {
+        return Err(usage(format!(
+            "--sweep wants `goodput serve` at {host}: an iperf3 server takes one test at a time"
+        )));
+    }
+    let base = doctor::config(&args.transfer, &args.test, &target)?;
     let mut run = record::begin("measure", &target, context);
     let mut folder = RunFolder::create(&args.transfer.runs, "sweep", &target.name(), run.clone())?;
     let path = folder.path().to_owned();
@@ -352,7 +357,7 @@ impl Work<'_> {
     fn run(&mut self, target: Target) -> Result<(), Failure> {
         let stop = self.context.stop.clone();
         match target {
-            Target::Host(host) => {
+            Target::Host(host) | Target::Iperf3(host) => {
                 let client = Client::connect_until(&host, session::CONNECT_TIMEOUT, &stop)?;
                 self.measure(client, &stop).map_err(Failure::from)
             }

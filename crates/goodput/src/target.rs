@@ -14,6 +14,8 @@ pub(crate) enum Target {
     Lab(Box<PathFile>),
     /// `host` or `host:port`, where `goodput serve` runs.
     Host(String),
+    /// The same, where an iperf3 server runs.
+    Iperf3(String),
 }
 
 impl Target {
@@ -24,6 +26,9 @@ impl Target {
         };
         if let Some(name) = typed.strip_prefix("lab:") {
             return Self::lab(name);
+        }
+        if let Some(host) = typed.strip_prefix("iperf3://") {
+            return Ok(Self::Iperf3(host.trim_end_matches('/').to_owned()));
         }
         if typed.contains('@') {
             return Err(Failure::usage(anyhow::anyhow!(
@@ -43,7 +48,7 @@ impl Target {
     /// A name for run folders.
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::Host(host) => host.clone(),
+            Self::Host(host) | Self::Iperf3(host) => host.clone(),
             Self::Lab(path) => path
                 .file
                 .file_stem()
@@ -182,6 +187,10 @@ mod tests {
             Target::parse(Some("far.example:5210")),
             Ok(Target::Host(_))
         ));
+        for typed in ["iperf3://far.example:99", "iperf3://far.example:99/"] {
+            let target = Target::parse(Some(typed)).unwrap();
+            assert!(matches!(target, Target::Iperf3(host) if host == "far.example:99"));
+        }
         let refused = |typed| Target::parse(Some(typed)).unwrap_err().to_string();
         assert!(refused("lab:no-such").contains("built in are: columbia-untuned"));
         assert!(refused("columbia-untuned").contains("say lab:columbia-untuned"));

@@ -73,7 +73,7 @@ impl Client {
     ) -> Result<Self, MeasureError> {
         let deadline = in_time(timeout);
         let mut failure = None;
-        for addr in resolve(target)? {
+        for addr in resolve(target, DEFAULT_PORT)? {
             let left = deadline.saturating_since(clock::monotonic());
             if failure.is_some() && left == Duration::ZERO {
                 break;
@@ -434,7 +434,10 @@ fn assemble(
 }
 
 /// Turns time and bytes into progress with a rate.
-fn reporter(duration: Duration, progress: &mut dyn FnMut(Progress)) -> impl FnMut(Duration, u64) {
+pub(crate) fn reporter(
+    duration: Duration,
+    progress: &mut dyn FnMut(Progress),
+) -> impl FnMut(Duration, u64) {
     let (mut last_elapsed, mut last_bytes) = (Duration::ZERO, 0_u64);
     move |elapsed, bytes| {
         let fresh = Bytes::new(bytes.saturating_sub(last_bytes));
@@ -552,7 +555,7 @@ fn expect(message: Message, wanted: &Message) -> Result<(), MeasureError> {
 }
 
 /// What trouble on the control connection means to the user.
-fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
+pub(crate) fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
     match trouble {
         Trouble::Stopped => MeasureError::Interrupted,
         Trouble::Failed(text) => MeasureError::FarFailed(clean(&text)),
@@ -566,7 +569,7 @@ fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
 }
 
 /// What a failed connect means to the user.
-fn connect_error(addr: SocketAddr, after: Duration, error: io::Error) -> MeasureError {
+pub(crate) fn connect_error(addr: SocketAddr, after: Duration, error: io::Error) -> MeasureError {
     match error.kind() {
         ErrorKind::ConnectionRefused => MeasureError::Refused { addr },
         ErrorKind::TimedOut => MeasureError::ConnectTimeout { addr, after },
@@ -589,8 +592,8 @@ fn connect_error(addr: SocketAddr, after: Duration, error: io::Error) -> Measure
 }
 
 /// Addresses of a target; only names ask the resolver.
-fn resolve(target: &str) -> Result<Vec<SocketAddr>, MeasureError> {
-    let (host, port) = split_target(target)?;
+pub(crate) fn resolve(target: &str, port: u16) -> Result<Vec<SocketAddr>, MeasureError> {
+    let (host, port) = split_target(target, port)?;
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
@@ -601,13 +604,13 @@ fn resolve(target: &str) -> Result<Vec<SocketAddr>, MeasureError> {
 }
 
 /// Host and port of `host`, `host:port`, `::1`, `[::1]` or `[::1]:port`.
-fn split_target(target: &str) -> Result<(String, u16), MeasureError> {
+fn split_target(target: &str, default: u16) -> Result<(String, u16), MeasureError> {
     let fail = |problem: &str| MeasureError::Target {
         target: target.to_owned(),
         problem: problem.to_owned(),
     };
     if target.parse::<IpAddr>().is_ok() {
-        return Ok((target.to_owned(), DEFAULT_PORT));
+        return Ok((target.to_owned(), default));
     }
     let (host, port) = match target.strip_prefix('[') {
         Some(rest) => {
@@ -636,7 +639,7 @@ fn split_target(target: &str) -> Result<(String, u16), MeasureError> {
         return Err(fail("there is no host name in it"));
     }
     let port = match port {
-        None => DEFAULT_PORT,
+        None => default,
         Some(text) => match text.parse() {
             Ok(port) if port > 0 => port,
             _ => return Err(fail("its port is not a number from 1 to 65535")),
@@ -661,7 +664,7 @@ mod tests {
 
     #[test]
     fn targets_split_into_host_and_port() {
-        let ok = |target: &str| split_target(target).unwrap();
+        let ok = |target: &str| split_target(target, DEFAULT_PORT).unwrap();
         assert_eq!(
             ok("dtn.example.org"),
             ("dtn.example.org".to_owned(), DEFAULT_PORT)
@@ -678,7 +681,7 @@ mod tests {
         for target in [
             "", ":99", "h:0", "h:70000", "h:x", "[::1", "[::1]99", "[x]:1", "u@h", "a b",
         ] {
-            let error = split_target(target).unwrap_err();
+            let error = split_target(target, DEFAULT_PORT).unwrap_err();
             assert_eq!(error.fault(), crate::Fault::Usage, "{target}");
         }
     }

@@ -98,6 +98,7 @@ impl Decoder {
             receive_buffer: Bytes::new(head.receive_buffer_bytes),
             error: head.error.as_deref().map(clean),
             samples: Vec::new(),
+            ..EndResult::default()
         };
         let last = vec![TcpInfo::default(); streams.into()];
         Ok(Self {

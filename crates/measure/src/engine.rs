@@ -6,14 +6,14 @@
 //! not keep a thread from seeing the flag; a write cut short by the timeout counts what it took.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use sys::{clock, tcp};
-use units::{Duration, Instant, Rng};
+use units::{Duration, Instant, Rate, Rng};
 
 use crate::Config;
 use crate::config::{SAMPLES_MAX, SAMPLES_PER_STREAM_MAX};
@@ -41,11 +41,23 @@ pub(crate) struct Engine {
 #[derive(Debug)]
 struct Shared {
     sockets: Vec<TcpStream>,
+    /// Own and peer's address of each, as they began.
+    addresses: Vec<(SocketAddr, SocketAddr)>,
     counters: Vec<Counter>,
     /// Data threads leave when it is raised: time is up, or aborted.
     done: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
+    shape: Shape,
+}
+
+/// What a sender may send.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shape {
+    /// Bytes left to all its streams; `None` for no limit but the time.
+    pub(crate) budget: Option<Arc<AtomicU64>>,
+    /// Rate of each stream as the application keeps it.
+    pub(crate) rate: Option<Rate>,
 }
 
 /// Payload bytes of one stream; alone on its cache line (two, for the adjacent-line prefetcher).
@@ -58,12 +70,15 @@ struct State {
     started: Option<Instant>,
     live: usize,
     aborted: bool,
+    /// The peer ended it and reads no more: nothing to wait for.
+    ended: bool,
 }
 
 /// How a data thread ended.
 #[derive(Debug)]
 struct Ended {
     cpu: Duration,
+    cpu_user: Duration,
     at: Instant,
     error: Option<io::Error>,
 }
@@ -75,6 +90,19 @@ impl Engine {
         role: Role,
         config: &Config,
         sockets: Vec<TcpStream>,
+    ) -> io::Result<Self> {
+        Self::prepare_shaped(role, config, sockets, Shape::default())
+    }
+
+    /// The same for senders that may send only so much, or only so fast.
+    ///
+    /// # Errors
+    /// As [`Engine::prepare`].
+    pub(crate) fn prepare_shaped(
+        role: Role,
+        config: &Config,
+        sockets: Vec<TcpStream>,
+        shape: Shape,
     ) -> io::Result<Self> {
         for socket in &sockets {
             socket.set_nonblocking(false)?;
@@ -88,12 +116,16 @@ impl Engine {
             live: sockets.len(),
             ..State::default()
         };
+        // A connection that both ends have closed has no peer any more.
+        let address = |s: &TcpStream| Some((s.local_addr().ok()?, s.peer_addr().ok()?));
         let shared = Arc::new(Shared {
+            addresses: sockets.iter().filter_map(address).collect(),
             counters: sockets.iter().map(|_| Counter::default()).collect(),
             sockets,
             done: AtomicBool::new(false),
             state: Mutex::new(state),
             changed: Condvar::new(),
+            shape,
         });
         let start = shared.round(SampleKind::Start, Instant::ZERO, &[]);
         let mut engine = Self {
@@ -119,6 +151,17 @@ impl Engine {
         self.shared.state().aborted = true;
         self.shared.changed.notify_all();
         self.shared.wake_writers();
+    }
+
+    /// Ends all streams since the peer said so. Senders hand over what is queued and then an end of
+    /// file; receivers leave within a tick.
+    pub(crate) fn end(&self) {
+        self.shared.state().ended = true;
+        self.shared.done.store(true, Ordering::Relaxed);
+        self.shared.changed.notify_all();
+        if self.role == Role::Sender {
+            self.shared.wake_writers();
+        }
     }
 
     /// Ends all streams by resetting their connections now, so that the peer learns it; their
@@ -151,13 +194,29 @@ impl Engine {
         self.shared.state().live == 0
     }
 
+    /// True while a stream's socket holds bytes that its thread has not read.
+    pub(crate) fn has_unread(&self) -> bool {
+        let unread = |s: &TcpStream| rustix::io::ioctl_fionread(s).is_ok_and(|n| n > 0);
+        self.shared.sockets.iter().any(unread)
+    }
+
+    /// True when no stream ever waits for the peer any more: everything was sent and acknowledged.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.is_finished() && self.shared.is_acknowledged()
+    }
+
+    /// Which end this is.
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
     /// Collects what the threads found. Waits for them: call it when finished or aborted.
     pub(crate) fn finish(mut self) -> EndResult {
-        let (started, aborted) = {
+        let (started, cut) = {
             let state = self.shared.state();
             (
                 state.started.unwrap_or_else(clock::monotonic),
-                state.aborted,
+                state.aborted || state.ended,
             )
         };
         let mut result = EndResult {
@@ -170,13 +229,14 @@ impl Engine {
                 continue;
             };
             result.cpu = result.cpu + ended.cpu;
+            result.cpu_user = result.cpu_user + ended.cpu_user;
             result.duration = result.duration.max(ended.at.saturating_since(started));
             result.error = result.error.or_else(|| Some(ended.error?.to_string()));
         }
         let sampled = self.sampler.take().and_then(|thread| thread.join().ok());
         result.samples = std::mem::take(&mut self.start);
         result.samples.extend(sampled.unwrap_or_default());
-        if self.role == Role::Sender && !aborted {
+        if self.role == Role::Sender && !cut {
             self.shared.await_acks();
             let last = self
                 .shared
@@ -184,6 +244,8 @@ impl Engine {
             result.samples.extend(last);
         }
         result.bytes = self.bytes();
+        let counters = self.shared.counters.iter();
+        result.stream_bytes = counters.map(|c| c.0.load(Ordering::Relaxed)).collect();
         self.shared.describe(&mut result);
         result
     }
@@ -267,15 +329,25 @@ impl Shared {
         let (mut socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
         let mut error = None;
         let mut total = 0_u64;
-        self.await_start();
-        let cpu = clock::thread_cpu();
+        let started = self.await_start().unwrap_or_else(clock::monotonic);
+        let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
+        let plain = self.shape.budget.is_none() && self.shape.rate.is_none();
         while !self.done.load(Ordering::Relaxed) {
+            let block = match plain {
+                true => block,
+                false => match self.grant(started, total, block.len()) {
+                    Some(0) => continue,
+                    Some(n) => &block[..n],
+                    None => break,
+                },
+            };
             match socket.write(block) {
                 Ok(n) => {
                     total += n as u64;
                     counter.store(total, Ordering::Relaxed);
+                    self.give_back(block.len() - n);
                 }
-                Err(e) if is_timeout(&e) => {}
+                Err(e) if is_timeout(&e) => self.give_back(block.len()),
                 // Woken by our own shutdown at the end of the time.
                 Err(_) if self.done.load(Ordering::Relaxed) => break,
                 Err(e) => {
@@ -289,8 +361,39 @@ impl Shared {
         drop(socket.shutdown(Shutdown::Write));
         Ended {
             cpu: clock::thread_cpu() - cpu,
+            cpu_user: clock::thread_cpu_user() - user,
             at,
             error,
+        }
+    }
+
+    /// Bytes of the next write, up to `block`: none while the rate has to be waited for, which this
+    /// does for a tick at most; `None` when the budget is spent.
+    fn grant(&self, started: Instant, sent: u64, block: usize) -> Option<usize> {
+        if let Some(rate) = self.shape.rate {
+            let due = started + time_of(sent, rate);
+            let wait = due.saturating_since(clock::monotonic());
+            if wait > Duration::ZERO {
+                std::thread::sleep(wait.min(TICK).to_std());
+                return Some(0);
+            }
+        }
+        let Some(budget) = &self.shape.budget else {
+            return Some(block);
+        };
+        let want = block as u64;
+        let take = |left: u64| (left > 0).then(|| left - left.min(want));
+        let left = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        left.ok()
+            .map(|left| usize::try_from(left.min(want)).unwrap_or(block))
+    }
+
+    /// What was granted and not written is another write's.
+    fn give_back(&self, bytes: usize) {
+        if bytes > 0
+            && let Some(budget) = &self.shape.budget
+        {
+            budget.fetch_add(bytes as u64, Ordering::Relaxed);
         }
     }
 
@@ -300,7 +403,7 @@ impl Shared {
         let mut block = vec![0_u8; block_bytes];
         let mut error = None;
         let mut total = 0_u64;
-        let cpu = clock::thread_cpu();
+        let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
         while !self.done.load(Ordering::Relaxed) {
             match socket.read(&mut block) {
                 Ok(0) => break,
@@ -322,6 +425,7 @@ impl Shared {
         }
         Ended {
             cpu: clock::thread_cpu() - cpu,
+            cpu_user: clock::thread_cpu_user() - user,
             at: clock::monotonic(),
             error,
         }
@@ -393,13 +497,17 @@ impl Shared {
     /// everything may overtake the last ACK.
     fn await_acks(&self) {
         let give_up = clock::monotonic() + ACK_PATIENCE;
+        while !self.is_acknowledged() && clock::monotonic() < give_up {
+            std::thread::sleep(ACK_STEP);
+        }
+    }
+
+    fn is_acknowledged(&self) -> bool {
         let is_open = |socket: &TcpStream| {
             let info = tcp::tcp_info(socket.as_fd()).unwrap_or_default();
             info.unacked_segments > 0 || info.notsent_bytes > 0
         };
-        while self.sockets.iter().any(is_open) && clock::monotonic() < give_up {
-            std::thread::sleep(ACK_STEP);
-        }
+        !self.sockets.iter().any(is_open)
     }
 
     /// One sample of every stream. Where the kernel refuses a reading, the stream's last one in
@@ -437,6 +545,7 @@ impl Shared {
         let Some(socket) = self.sockets.first() else {
             return;
         };
+        result.addresses.clone_from(&self.addresses);
         result.congestion = tcp::congestion(socket.as_fd()).unwrap_or_default();
         result.send_buffer = tcp::send_buffer(socket.as_fd()).unwrap_or_default();
         result.receive_buffer = tcp::receive_buffer(socket.as_fd()).unwrap_or_default();
@@ -456,15 +565,15 @@ impl Drop for Leave<'_> {
 /// Samples in rounds, thinned by halves when there are too many: every second round is dropped and
 /// the interval doubled, so that a run of any length keeps an even picture.
 #[derive(Debug)]
-struct Rounds {
-    samples: Vec<Sample>,
+pub(crate) struct Rounds<T> {
+    pub(crate) samples: Vec<T>,
     streams: usize,
     rounds_max: usize,
     interval: Duration,
 }
 
-impl Rounds {
-    fn new(streams: usize, interval: Duration) -> Self {
+impl<T: Clone> Rounds<T> {
+    pub(crate) fn new(streams: usize, interval: Duration) -> Self {
         let streams = streams.max(1);
         let rounds_max = SAMPLES_PER_STREAM_MAX.min(SAMPLES_MAX / streams);
         Self {
@@ -475,7 +584,7 @@ impl Rounds {
         }
     }
 
-    fn push(&mut self, round: &[Sample]) {
+    pub(crate) fn push(&mut self, round: &[T]) {
         self.samples.extend_from_slice(round);
         if self.samples.len() >= self.rounds_max * self.streams {
             let mut index = 0;
@@ -489,7 +598,7 @@ impl Rounds {
     }
 
     /// The first multiple of the interval after `now`; a late round is not made up for.
-    fn next_tick(&self, started: Instant, now: Instant) -> Instant {
+    pub(crate) fn next_tick(&self, started: Instant, now: Instant) -> Instant {
         let interval = self.interval.as_ns();
         let passed = now.saturating_since(started).as_ns() / interval;
         started + self.interval.saturating_mul(passed + 1)
@@ -500,8 +609,14 @@ impl Rounds {
 const ACK_PATIENCE: Duration = Duration::from_s(1);
 const ACK_STEP: std::time::Duration = std::time::Duration::from_millis(1);
 
+/// When `bytes` at `rate` are due.
+pub(crate) fn time_of(bytes: u64, rate: Rate) -> Duration {
+    let ns = u128::from(bytes) * 8_000_000_000 / u128::from(rate.as_bits_per_second().max(1));
+    Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX / 4))
+}
+
 /// Bytes that no link can compress.
-fn payload(len: usize) -> Vec<u8> {
+pub(crate) fn payload(len: usize) -> Vec<u8> {
     let mut rng = Rng::new(0x676f_6f64_7075_7421);
     let mut bytes = vec![0; len];
     for chunk in bytes.chunks_mut(8) {
@@ -511,6 +626,6 @@ fn payload(len: usize) -> Vec<u8> {
 }
 
 /// The kernel's answer when a tick passed (SO_SNDTIMEO, SO_RCVTIMEO) or a signal came.
-fn is_timeout(error: &io::Error) -> bool {
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

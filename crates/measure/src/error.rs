@@ -82,8 +82,9 @@ pub enum MeasureError {
     },
     /// Connected, but no greeting came.
     #[error(
-        "{addr} accepted the connection but said nothing within {after}: another program (iperf3?) \
-         may have that port, or a proxy stands between; start `goodput serve` there or name its port"
+        "{addr} accepted the connection but said nothing within {after}: another program may have that \
+         port (an iperf3 server is measured as iperf3://HOST:PORT), or a proxy stands between; start \
+         `goodput serve` there or name its port"
     )]
     Silent {
         /// The far end.
@@ -99,6 +100,17 @@ pub enum MeasureError {
         /// The far end.
         addr: SocketAddr,
         /// What it did instead of greeting.
+        seen: String,
+    },
+    /// No iperf3 server answered.
+    #[error(
+        "{addr} is not an iperf3 server: it {seen}; start `iperf3 -s` or `goodput serve --iperf3` \
+         there, or name its port"
+    )]
+    NotIperf3 {
+        /// The far end.
+        addr: SocketAddr,
+        /// What it did instead.
         seen: String,
     },
     /// Both ends are goodput but speak different protocols.
@@ -195,6 +207,7 @@ impl MeasureError {
             Self::Refused { .. }
             | Self::Silent { .. }
             | Self::NotGoodput { .. }
+            | Self::NotIperf3 { .. }
             | Self::VersionMismatch { .. }
             | Self::Busy { .. }
             | Self::FarFailed(_)

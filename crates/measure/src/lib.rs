@@ -45,7 +45,8 @@
 //! # What is left out
 //!
 //! No encryption and no authentication: a session token keeps strangers out of a running transfer,
-//! but whoever reaches the port can measure. Payload is not checked. UDP is not measured.
+//! but whoever reaches the port can measure. Payload is not checked. UDP is measured in iperf3's
+//! protocol ([`iperf3`]) only.
 
 #![forbid(unsafe_code)]
 
@@ -53,14 +54,17 @@ mod client;
 mod codec;
 mod config;
 mod control;
+pub mod datagram;
 mod engine;
 mod error;
 mod facts;
+pub mod iperf3;
 pub mod message;
 mod outcome;
 mod server;
 mod stop;
 mod transfer;
+mod udp;
 
 pub use client::{Client, Progress};
 pub use config::{Config, Direction};
@@ -69,6 +73,7 @@ pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork};
 pub use outcome::{EndResult, IdleRtt, Outcome, Sample, SampleKind};
 pub use server::{Limits, Server};
 pub use stop::Stop;
+pub use udp::UdpSample;
 
 /// The port that `goodput serve` listens on unless told otherwise: near iperf3's 5201, beside it.
 pub const DEFAULT_PORT: u16 = 5210;

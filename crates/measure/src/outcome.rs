@@ -1,5 +1,7 @@
 //! What a transfer gave: bytes, CPU and samples of both ends, and the rates computed from them.
 
+use std::net::SocketAddr;
+
 use units::{Bytes, Duration, Instant, Rate};
 use wire::tcp_info::TcpInfo;
 
@@ -42,6 +44,8 @@ pub struct EndResult {
     /// CPU time of the data threads, user and kernel. What the kernel does in interrupts is not in
     /// it.
     pub cpu: Duration,
+    /// Of it, in user space, as the kernel books it. This end only.
+    pub cpu_user: Duration,
     /// Payload bytes written or read by the application.
     pub bytes: u64,
     /// From the start to the end of the last stream: its last write, or the end of file.
@@ -57,6 +61,10 @@ pub struct EndResult {
     pub receive_buffer: Bytes,
     /// What broke a stream, if anything did.
     pub error: Option<String>,
+    /// Payload bytes of each stream. This end only.
+    pub stream_bytes: Vec<u64>,
+    /// Own and peer's address of each stream, while it was open. This end only.
+    pub addresses: Vec<(SocketAddr, SocketAddr)>,
     /// Readings in the order of time; within one round in the order of streams.
     pub samples: Vec<Sample>,
 }

@@ -24,6 +24,8 @@ use crate::config::Spec;
 use crate::control::{Control, TICK, Trouble, farewell, timespec};
 use crate::engine::{Engine, Role};
 use crate::facts::FarFacts;
+use crate::iperf3::message::{COOKIE_BYTES, Cookie, HeardCookie, hear_cookie};
+use crate::iperf3::{self, Cookies};
 use crate::message::{
     self, DATA_OPENING_BYTES, GREETING_BYTES, Heard, Kind, MESSAGE_BYTES_MAX, Message, PROTOCOL,
     Refusal, TOKEN_BYTES,
@@ -64,7 +66,7 @@ impl Default for Limits {
 /// A bound server, not yet serving.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     addr: SocketAddr,
     limits: Limits,
 }
@@ -80,6 +82,8 @@ struct Registry(Mutex<HashMap<Token, Sender<(u16, TcpStream)>>>);
 struct Newcomer {
     stream: TcpStream,
     peer: SocketAddr,
+    /// Its place in the order of arrival.
+    number: u64,
     bytes: [u8; DATA_OPENING_BYTES],
     len: usize,
     deadline: Instant,
@@ -92,6 +96,8 @@ enum Verdict {
     Control,
     Data(Token, u16),
     OtherVersion(u16),
+    /// A connection of iperf3's.
+    Iperf3(Cookie),
     Foreign,
     /// Closed or broken.
     Gone,
@@ -104,19 +110,24 @@ impl Server {
     ///
     /// [`MeasureError::Bind`] when the address cannot be had.
     pub fn bind(addr: SocketAddr, limits: Limits) -> Result<Self, MeasureError> {
-        let bound = || -> io::Result<_> {
-            let listener = TcpListener::bind(addr)?;
-            listener.set_nonblocking(true)?;
-            let addr = listener.local_addr()?;
-            Ok((listener, addr))
-        };
-        let (listener, addr) = bound().map_err(|source| MeasureError::Bind { addr, source })?;
+        let (listener, addr) = listen(addr)?;
         let streams = limits.streams.clamp(1, STREAMS_MAX);
         Ok(Self {
-            listener,
+            listeners: vec![listener],
             addr,
             limits: Limits { streams, ..limits },
         })
+    }
+
+    /// Listens on one more address. Both protocols are spoken on each.
+    ///
+    /// # Errors
+    ///
+    /// [`MeasureError::Bind`] when the address cannot be had.
+    pub fn listen_also(&mut self, addr: SocketAddr) -> Result<SocketAddr, MeasureError> {
+        let (listener, addr) = listen(addr)?;
+        self.listeners.push(listener);
+        Ok(addr)
     }
 
     /// Where it listens.
@@ -131,6 +142,8 @@ impl Server {
     /// [`MeasureError::Local`] when the listening socket itself breaks.
     pub fn serve(&self, stop: &Stop) -> Result<(), MeasureError> {
         let registry = Arc::new(Registry::default());
+        let cookies = Arc::new(Cookies::default());
+        let mut arrived = 0;
         let mut newcomers: Vec<Newcomer> = Vec::new();
         let mut sessions: Vec<JoinHandle<()>> = Vec::new();
         let mut broken = None;
@@ -142,7 +155,7 @@ impl Server {
                 });
                 break;
             }
-            self.accept(&mut newcomers);
+            self.accept(&mut newcomers, &mut arrived);
             sessions.retain(|session| !session.is_finished());
             let now = clock::monotonic();
             for mut newcomer in std::mem::take(&mut newcomers) {
@@ -153,6 +166,20 @@ impl Server {
                     }
                     Verdict::Control => {
                         sessions.extend(self.open(newcomer, sessions.len(), &registry, stop));
+                    }
+                    Verdict::Iperf3(cookie) => {
+                        let (number, peer) = (newcomer.number, newcomer.peer);
+                        let arrival = (number, newcomer.stream);
+                        if let Some((_, stream)) = cookies.hand_over(&cookie, arrival) {
+                            let host = iperf3::Host {
+                                peer,
+                                limits: self.limits.clone(),
+                                cookies: Arc::clone(&cookies),
+                                stop: stop.clone(),
+                            };
+                            let open = sessions.len();
+                            sessions.extend(self.open_iperf3(host, stream, cookie, open));
+                        }
                     }
                     Verdict::Data(token, stream) => registry.hand_over(token, stream, newcomer),
                     verdict => newcomer.dismiss(&verdict),
@@ -171,7 +198,8 @@ impl Server {
 
     /// Waits up to a tick for a new connection or for more of a newcomer's bytes.
     fn wait(&self, newcomers: &[Newcomer]) -> io::Result<()> {
-        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        let listeners = self.listeners.iter();
+        let mut fds: Vec<PollFd<'_>> = listeners.map(|l| PollFd::new(l, PollFlags::IN)).collect();
         fds.extend(
             newcomers
                 .iter()
@@ -183,9 +211,20 @@ impl Server {
         }
     }
 
-    fn accept(&self, newcomers: &mut Vec<Newcomer>) {
+    fn accept(&self, newcomers: &mut Vec<Newcomer>, arrived: &mut u64) {
+        for listener in &self.listeners {
+            self.accept_from(listener, newcomers, arrived);
+        }
+    }
+
+    fn accept_from(
+        &self,
+        listener: &TcpListener,
+        newcomers: &mut Vec<Newcomer>,
+        arrived: &mut u64,
+    ) {
         for _ in 0..NEWCOMERS_MAX {
-            let (stream, peer) = match self.listener.accept() {
+            let (stream, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
@@ -206,9 +245,11 @@ impl Server {
             }
             let deadline = in_time(self.limits.silence);
             let bytes = [0; DATA_OPENING_BYTES];
+            *arrived += 1;
             newcomers.push(Newcomer {
                 stream,
                 peer,
+                number: *arrived,
                 bytes,
                 len: 0,
                 deadline,
@@ -264,6 +305,40 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Makes an iperf3 control connection a session, or turns it away.
+    fn open_iperf3(
+        &self,
+        host: iperf3::Host,
+        stream: TcpStream,
+        cookie: Cookie,
+        open: usize,
+    ) -> Option<JoinHandle<()>> {
+        let peer = host.peer;
+        if self.is_full(open) {
+            info!(%peer, "turned away: all {} sessions are taken", self.limits.sessions);
+            iperf3::deny(&stream);
+            return None;
+        }
+        let thread = Builder::new().name("gp-iperf3".to_owned());
+        let spawned = thread.spawn(move || host.run(stream, cookie));
+        spawned
+            .map_err(|error| warn!(%peer, %error, "no thread for a session"))
+            .ok()
+    }
+}
+
+/// A listening socket that does not block, and its address.
+fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), MeasureError> {
+    let bound = || -> io::Result<_> {
+        let listener = TcpListener::bind(addr)?;
+        listener.set_nonblocking(true)?;
+        let addr = listener.local_addr()?;
+        Ok((listener, addr))
+    };
+    bound().map_err(|source| MeasureError::Bind { addr, source })
+}
+
 impl Newcomer {
     /// Reads what has come, never beyond the opening: what follows belongs to others.
     fn judge(&mut self) -> Verdict {
@@ -277,7 +352,12 @@ impl Newcomer {
                     return Verdict::Data(token, stream);
                 }
                 Heard::Greeting(Kind::Data) => DATA_OPENING_BYTES,
-                Heard::Greeting(Kind::Server) | Heard::Foreign => return Verdict::Foreign,
+                Heard::Greeting(Kind::Server) => return Verdict::Foreign,
+                Heard::Foreign => match hear_cookie(seen) {
+                    HeardCookie::More => COOKIE_BYTES,
+                    HeardCookie::Whole(cookie) => return Verdict::Iperf3(cookie),
+                    HeardCookie::Foreign => return Verdict::Foreign,
+                },
                 Heard::OtherVersion(number) => return Verdict::OtherVersion(number),
             };
             match self.stream.read(&mut self.bytes[self.len..want]) {

@@ -221,6 +221,26 @@ pub struct Phase {
     pub handshake: Option<Handshake>,
     /// The same path measured by another tool in the same run.
     pub observers: Vec<Observer>,
+    /// What became of the datagrams, of a phase over UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp: Option<UdpFacts>,
+}
+
+/// Datagrams of a phase over UDP, all streams together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UdpFacts {
+    /// Datagrams sent, as far as the receiver could know: the highest number that came, or what the
+    /// sender told.
+    pub packets: u64,
+    /// Of these, not received.
+    pub lost: u64,
+    /// Received after a later one; known where the near end receives.
+    pub late: Option<u64>,
+    /// Received once more; known where the near end receives.
+    pub duplicates: Option<u64>,
+    /// RFC 3550 jitter, the streams' mean.
+    pub jitter_ns: u64,
 }
 
 #[allow(

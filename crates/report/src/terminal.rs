@@ -88,6 +88,13 @@ impl Page {
         row("sent again", "", &|p| {
             text::ratio(p.segments_retransmitted, p.segments_sent).map(text::percent)
         });
+        row("lost", "", &|p| {
+            let udp = p.udp.as_ref()?;
+            text::ratio(udp.lost, udp.packets).map(text::percent)
+        });
+        row("jitter", "", &|p| {
+            p.udp.as_ref().map(|udp| text::duration(udp.jitter_ns))
+        });
     }
 
     /// A sweep's curves in words, and its points: a line each, with a bar of the highest.

@@ -6,6 +6,8 @@
 //!
 //! Source: clock_gettime(2), time_namespaces(7).
 
+use std::mem;
+
 use rustix::time::{ClockId, clock_gettime};
 use units::{Duration, Instant};
 
@@ -22,6 +24,17 @@ pub fn realtime_ns() -> u64 {
 /// CPU time of the calling thread.
 pub fn thread_cpu() -> Duration {
     Duration::from_ns(read(ClockId::ThreadCPUTime))
+}
+
+/// CPU time of the calling thread in user space, as the kernel books it (getrusage(2)).
+pub fn thread_cpu_user() -> Duration {
+    // SAFETY: an all-zero rusage is valid.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: `usage` is writable and of the type that the kernel fills in.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    let time = usage.ru_utime;
+    let ns = timespec_ns(time.tv_sec, time.tv_usec.saturating_mul(1000)).unwrap_or(0);
+    Duration::from_ns(if result == 0 { ns } else { 0 })
 }
 
 /// Seconds and nanoseconds as one number; `None` for a time before 1970 or out of range.

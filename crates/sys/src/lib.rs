@@ -25,4 +25,5 @@ pub mod simd;
 pub mod stamp;
 pub mod tcp;
 pub mod terminal;
+pub mod udp;
 pub mod userns;

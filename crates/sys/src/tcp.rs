@@ -174,6 +174,44 @@ pub fn set_reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
     )?)
 }
 
+/// Cuts the segments that a connection sends (TCP_MAXSEG); set it before connecting.
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_segment_size(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    setsockopt(
+        fd,
+        libc::IPPROTO_TCP,
+        libc::TCP_MAXSEG,
+        &bytes.to_ne_bytes(),
+    )
+}
+
+/// The largest segment that a connection sends now (TCP_MAXSEG).
+///
+/// # Errors
+///
+/// Whatever getsockopt(2) says.
+pub fn segment_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut buffer = [0_u8; 4];
+    getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, &mut buffer)?;
+    Ok(u32::from_ne_bytes(buffer))
+}
+
+/// Sets the TOS byte or traffic class of what a socket sends (ip(7), ipv6(7)).
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_tos(fd: BorrowedFd<'_>, tos: u8) -> io::Result<()> {
+    let value = u32::from(tos).to_ne_bytes();
+    match sockopt::socket_domain(fd)? {
+        AddressFamily::INET6 => setsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value),
+        _ => setsockopt(fd, libc::IPPROTO_IP, libc::IP_TOS, &value),
+    }
+}
+
 /// Gives a connection up when sent data stays unacknowledged for `limit` (TCP_USER_TIMEOUT).
 ///
 /// # Errors

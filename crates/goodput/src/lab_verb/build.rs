@@ -16,7 +16,9 @@ pub(super) fn named(name: &str) -> Result<PathFile, Failure> {
     let name = name.strip_prefix("lab:").unwrap_or(name);
     match Target::parse(Some(&format!("lab:{name}")))? {
         Target::Lab(path) => Ok(*path),
-        Target::Host(_) => Err(Failure::usage(anyhow::anyhow!("'{name}' is not a path"))),
+        Target::Host(_) | Target::Iperf3(_) => {
+            Err(Failure::usage(anyhow::anyhow!("'{name}' is not a path")))
+        }
     }
 }
 

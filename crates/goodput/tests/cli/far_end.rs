@@ -51,6 +51,16 @@ fn a_closed_port_is_refused_and_serve_is_recommended() {
 }
 
 #[test]
+fn a_far_end_without_iperf3_is_named() {
+    let http = far_end(|mut stream| {
+        let _ = stream.read(&mut [0; 64]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    let says = ["is not an iperf3 server", "serve --iperf3"];
+    fails_at_the_far_end(&format!("iperf3://{http}"), &says);
+}
+
+#[test]
 fn a_host_without_a_route_cannot_be_reached() {
     let Some(wrapper) = with_own_network() else {
         return;

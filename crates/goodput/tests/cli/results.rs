@@ -292,6 +292,83 @@ fn a_row_that_cannot_be_run_yet_says_what_is_missing() {
 }
 
 #[test]
+fn measure_speaks_iperf3_to_serve_in_every_direction() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("for other machines"));
+    let target = format!("iperf3://{address}");
+    let measure = |scratch: &Scratch, options: &[&str]| {
+        let mut command = scratch.goodput(&["measure", &target, "--time", "1s"]);
+        command.args(options);
+        scratch.run(command)
+    };
+    for (options, phases) in [
+        (&["--json"][..], &["up"][..]),
+        (&["--json", "--reverse"], &["down"]),
+        (&["--json", "--bidir", "--streams", "2"], &["up", "down"]),
+        (
+            &["--json", "--bidir", "--udp", "20Mb/s", "--length", "1200B"],
+            &["up", "down"],
+        ),
+    ] {
+        let scratch = Scratch::new();
+        let ended = measure(&scratch, options);
+        ended.succeeds();
+        let run = ended.json();
+        assert_eq!(run["state"], "done");
+        for (index, direction) in phases.iter().enumerate() {
+            let phase = &run["phases"][index];
+            assert_eq!(phase["direction"], *direction, "{options:?}");
+            assert!(phase["goodput_bits_per_second"].as_u64().unwrap() > 0);
+            let udp = options.contains(&"--udp");
+            assert_eq!(phase["udp"]["packets"].is_u64(), udp, "{options:?}");
+        }
+        assert_eq!(run["phases"].as_array().unwrap().len(), phases.len());
+        let folder = scratch.run_folder();
+        let report = scratch.run(scratch.goodput(&["report", folder.to_str().unwrap()]));
+        report.succeeds();
+    }
+    let ended = measure(&scratch, &["--format", "iperf3-json"]);
+    ended.succeeds();
+    let json = ended.json();
+    assert!(json["end"]["sum_received"]["bytes"].as_u64().unwrap() > 0);
+    assert_eq!(json["start"]["connecting_to"]["host"], address);
+    serving.signal("INT");
+    serving.end().succeeds();
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn what_iperf3_prints_is_printed_of_our_own_protocol_too() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("for other machines"));
+    let options = [
+        "-d",
+        "600ms",
+        "--ramp",
+        "0s",
+        "--format",
+        "iperf3-json",
+        "--reverse",
+    ];
+    let mut command = scratch.goodput(&["measure", &address]);
+    command.args(options);
+    let json = scratch.run(command).json();
+    assert_eq!(json["start"]["test_start"]["reverse"], 1);
+    let sent = json["end"]["sum_sent"]["bytes"].as_u64().unwrap();
+    assert_eq!(json["end"]["sum_received"]["bytes"].as_u64().unwrap(), sent);
+    assert!(
+        json["intervals"][0]["sum"]["bits_per_second"]
+            .as_f64()
+            .unwrap()
+            > 0.0
+    );
+    serving.signal("INT");
+    serving.end().succeeds();
+}
+
+#[test]
 fn completions_and_the_manual_name_every_verb() {
     let scratch = Scratch::new();
     let verbs = ["doctor", "measure", "serve", "report", "reproduce"];

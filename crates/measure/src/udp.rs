@@ -1,0 +1,589 @@
+//! The data path of UDP at one end: a thread a stream that sends at a set rate or receives and
+//! counts, and one sampler thread. Built like [`crate::engine`], with datagrams for blocks.
+//!
+//! A sender keeps its rate by the clock: what is due is sent at once, up to 64 datagrams in a call,
+//! as one piece that the kernel cuts where the path's MTU allows it. So at rates above some 100 Mb/s
+//! datagrams leave in bursts of a fraction of a millisecond. A receiver takes the kernel's stamps
+//! for arrival times, so that its own scheduling is no jitter.
+//!
+//! Left out: a search for the rate that a path carries; one-way delay.
+
+use std::io::{self, ErrorKind};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use rustix::net::sockopt;
+use sys::{clock, tcp, udp};
+use units::{Bytes, Duration, Instant};
+
+use crate::Config;
+use crate::control::TICK;
+use crate::datagram::{HEADER_BYTES_MAX, Header, Tally};
+use crate::engine::{Role, Rounds, Shape, is_timeout, payload, time_of};
+use crate::outcome::{EndResult, Sample, SampleKind};
+
+/// One reading of one UDP stream at one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct UdpSample {
+    /// Stream number from 0.
+    pub stream: u16,
+    /// Time since the start at that end.
+    pub t: Duration,
+    /// Payload bytes sent or received, headers included.
+    pub bytes: u64,
+    /// Highest datagram number sent or received.
+    pub packets: u64,
+    /// Numbers below it that did not come.
+    pub lost: u64,
+    /// Datagrams that came after a higher number.
+    pub late: u64,
+    /// Datagrams that came once more.
+    pub duplicates: u64,
+    /// RFC 3550 jitter, nanoseconds.
+    pub jitter_ns: f64,
+}
+
+/// All streams of one end. Dropping it ends them and waits for their threads.
+#[derive(Debug)]
+pub(crate) struct UdpEngine {
+    shared: Arc<Shared>,
+    data: Vec<JoinHandle<Ended>>,
+    sampler: Option<JoinHandle<Vec<UdpSample>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    role: Role,
+    sockets: Vec<UdpSocket>,
+    counts: Vec<Mutex<UdpSample>>,
+    done: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+    shape: Shape,
+    wide: bool,
+    size: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    started: Option<Instant>,
+    live: usize,
+}
+
+#[derive(Debug)]
+struct Ended {
+    cpu: Duration,
+    cpu_user: Duration,
+    at: Instant,
+    error: Option<io::Error>,
+}
+
+impl UdpEngine {
+    /// Takes over connected sockets and starts the threads; datagrams have `config.block_bytes`.
+    /// `wide` counters have 64 bits. `config.ramp` is a reading's time, as in TCP.
+    pub(crate) fn prepare(
+        role: Role,
+        config: &Config,
+        sockets: Vec<UdpSocket>,
+        shape: Shape,
+        wide: bool,
+    ) -> io::Result<Self> {
+        for socket in &sockets {
+            socket.set_nonblocking(false)?;
+            socket.set_read_timeout(Some(TICK.to_std()))?;
+            socket.set_write_timeout(Some(TICK.to_std()))?;
+            udp::set_stamps(socket.as_fd())?;
+            let fast = shape
+                .rate
+                .is_none_or(|r| r.as_bits_per_second() >= JOIN_FROM);
+            if role == Role::Receiver && fast {
+                // Without it every datagram comes by itself.
+                drop(udp::set_join(socket.as_fd()));
+            }
+        }
+        let size = usize::try_from(config.block_bytes).unwrap_or(usize::MAX);
+        let state = State {
+            live: sockets.len(),
+            ..State::default()
+        };
+        let shared = Arc::new(Shared {
+            role,
+            counts: sockets.iter().map(|_| Mutex::default()).collect(),
+            sockets,
+            done: AtomicBool::new(false),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            shape,
+            wide,
+            size: size.clamp(HEADER_BYTES_MAX, udp::SEGMENTED_BYTES_MAX),
+        });
+        let mut engine = Self {
+            shared,
+            data: Vec::new(),
+            sampler: None,
+        };
+        engine.spawn(config)?;
+        Ok(engine)
+    }
+
+    /// The start mark.
+    pub(crate) fn go(&self) {
+        self.shared.start();
+    }
+
+    /// Ends all streams within a tick.
+    pub(crate) fn end(&self) {
+        self.shared.done.store(true, Ordering::Relaxed);
+        self.shared.changed.notify_all();
+    }
+
+    /// Which end this is.
+    pub(crate) fn role(&self) -> Role {
+        self.shared.role
+    }
+
+    /// Payload bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        (0..self.shared.counts.len())
+            .map(|stream| self.shared.count(stream).bytes)
+            .sum()
+    }
+
+    /// Time since the start mark.
+    pub(crate) fn elapsed(&self) -> Duration {
+        let started = self.shared.state().started;
+        started.map_or(Duration::ZERO, |at| clock::monotonic().saturating_since(at))
+    }
+
+    /// True when no data thread is left.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.shared.state().live == 0
+    }
+
+    /// Collects what the threads found, ending them if they run: readings of both kinds, the last
+    /// for each stream being its totals.
+    pub(crate) fn finish(mut self) -> (EndResult, Vec<UdpSample>) {
+        self.end();
+        let started = self.shared.state().started;
+        let started = started.unwrap_or_else(clock::monotonic);
+        let mut result = EndResult {
+            start: started,
+            ..EndResult::default()
+        };
+        for thread in self.data.drain(..) {
+            let Ok(ended) = thread.join() else {
+                result.error = Some("a data thread panicked".to_owned());
+                continue;
+            };
+            result.cpu = result.cpu + ended.cpu;
+            result.cpu_user = result.cpu_user + ended.cpu_user;
+            result.duration = result.duration.max(ended.at.saturating_since(started));
+            result.error = result.error.or_else(|| Some(ended.error?.to_string()));
+        }
+        let sampled = self.sampler.take().and_then(|thread| thread.join().ok());
+        let mut samples = sampled.unwrap_or_default();
+        samples.extend(self.shared.round(started));
+        result.bytes = self.bytes();
+        let streams = 0..self.shared.counts.len();
+        result.stream_bytes = streams.map(|s| self.shared.count(s).bytes).collect();
+        result.samples = samples.iter().map(plain).collect();
+        self.shared.describe(&mut result);
+        (result, samples)
+    }
+
+    fn spawn(&mut self, config: &Config) -> io::Result<()> {
+        for stream in 0..self.shared.sockets.len() {
+            let shared = Arc::clone(&self.shared);
+            let body = move || {
+                let _leave = Leave(&shared);
+                match shared.role {
+                    Role::Sender => shared.send(stream),
+                    Role::Receiver => shared.receive(stream),
+                }
+            };
+            let thread = Builder::new().name(format!("gp-data-{stream}"));
+            self.data.push(thread.spawn(body)?);
+        }
+        let (shared, config) = (Arc::clone(&self.shared), config.clone());
+        let body = move || shared.sample_until_end(&config);
+        self.sampler = Some(Builder::new().name("gp-sampler".to_owned()).spawn(body)?);
+        Ok(())
+    }
+}
+
+impl Drop for UdpEngine {
+    fn drop(&mut self) {
+        self.end();
+        for thread in self.data.drain(..) {
+            drop(thread.join());
+        }
+        if let Some(sampler) = self.sampler.take() {
+            drop(sampler.join());
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, stream: usize) -> MutexGuard<'_, UdpSample> {
+        let count = self.counts[stream].lock();
+        count.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_done(&self) -> bool {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    fn start(&self) {
+        let now = clock::monotonic();
+        self.state().started.get_or_insert(now);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the start mark; the present when ended before.
+    fn await_start(&self) -> Instant {
+        let mut state = self.state();
+        loop {
+            if let Some(started) = state.started {
+                return started;
+            }
+            if self.is_done() {
+                return clock::monotonic();
+            }
+            let waited = self.changed.wait_timeout(state, TICK.to_std());
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn send(&self, stream: usize) -> Ended {
+        let socket = &self.sockets[stream];
+        let batch = (udp::SEGMENTED_BYTES_MAX / self.size).clamp(1, udp::BATCH_MAX);
+        let mut bytes = payload(batch * self.size);
+        let mut cut = self.may_segment(socket);
+        let (mut sent, mut failures, mut error) = (0_u64, 0, None);
+        let started = self.await_start();
+        let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
+        while !self.is_done() {
+            let due = self.due(started, sent, batch as u64);
+            let granted = self.grant(due);
+            if due > 0 && granted == 0 {
+                break;
+            }
+            if granted == 0 {
+                self.await_next(started, sent);
+                continue;
+            }
+            let count = usize::try_from(granted).unwrap_or(batch);
+            self.stamp(&mut bytes, sent, count);
+            let ready = &bytes[..count * self.size];
+            match self.hand_over(socket, ready, &mut cut) {
+                Ok(n) => {
+                    self.give_back(granted - n as u64);
+                    sent += n as u64;
+                    failures = 0;
+                    let mut counts = self.count(stream);
+                    counts.packets = sent;
+                    counts.bytes = sent * self.size as u64;
+                }
+                Err(e) => {
+                    self.give_back(granted);
+                    failures += 1;
+                    // ENOBUFS and refusals by ICMP come and go; nothing else goes away so soon.
+                    if !is_timeout(&e) && failures > FAILURES_MAX {
+                        error = Some(e);
+                        break;
+                    }
+                    std::thread::sleep(FAILURE_PAUSE);
+                }
+            }
+        }
+        Ended {
+            cpu: clock::thread_cpu() - cpu,
+            cpu_user: clock::thread_cpu_user() - user,
+            at: clock::monotonic(),
+            error,
+        }
+    }
+
+    /// Datagrams that the rate allows now, at most `most`.
+    fn due(&self, started: Instant, sent: u64, most: u64) -> u64 {
+        let Some(rate) = self.shape.rate else {
+            return most;
+        };
+        let elapsed = clock::monotonic().saturating_since(started);
+        let bytes = rate.bytes_in(elapsed).as_u64();
+        // The first is due at once.
+        (bytes / self.size as u64 + 1)
+            .saturating_sub(sent)
+            .min(most)
+    }
+
+    /// Of `wanted` datagrams, those that the budget allows; the last may exceed it by a part.
+    fn grant(&self, wanted: u64) -> u64 {
+        let Some(budget) = &self.shape.budget else {
+            return wanted;
+        };
+        let size = self.size as u64;
+        let take = |left: u64| Some(left.saturating_sub(wanted * size));
+        let left = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        left.unwrap_or(0).div_ceil(size).min(wanted)
+    }
+
+    fn give_back(&self, datagrams: u64) {
+        if datagrams > 0
+            && let Some(budget) = &self.shape.budget
+        {
+            budget.fetch_add(datagrams * self.size as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn await_next(&self, started: Instant, sent: u64) {
+        let Some(rate) = self.shape.rate else { return };
+        let next = started + time_of(sent * self.size as u64, rate);
+        let wait = next.saturating_since(clock::monotonic());
+        // A rounding below the clock's step would spin.
+        std::thread::sleep(wait.clamp(Duration::from_us(1), TICK).to_std());
+    }
+
+    fn stamp(&self, bytes: &mut [u8], sent: u64, count: usize) {
+        let sent_ns = clock::monotonic().as_ns();
+        let datagrams = bytes.chunks_exact_mut(self.size).take(count);
+        for (datagram, number) in datagrams.zip(sent + 1..) {
+            Header { sent_ns, number }.write(self.wide, datagram);
+        }
+    }
+
+    /// True where the kernel may cut pieces: not where single datagrams exceed the MTU already.
+    fn may_segment(&self, socket: &UdpSocket) -> bool {
+        let mtu = tcp::path_mtu(socket.as_fd()).unwrap_or(0);
+        let headers = 48;
+        self.size + headers <= usize::try_from(mtu).unwrap_or(0)
+    }
+
+    fn hand_over(&self, socket: &UdpSocket, ready: &[u8], cut: &mut bool) -> io::Result<usize> {
+        let count = ready.len() / self.size;
+        if *cut && count > 1 {
+            let size = u16::try_from(self.size).unwrap_or(u16::MAX);
+            match udp::send_segmented(socket.as_fd(), ready, size) {
+                Ok(()) => return Ok(count),
+                Err(e) if is_timeout(&e) || e.kind() == ErrorKind::ConnectionRefused => {
+                    return Err(e);
+                }
+                // This device or path cannot; several messages in a call do as well.
+                Err(_) => *cut = false,
+            }
+        }
+        udp::send(socket.as_fd(), ready, self.size)
+    }
+
+    fn receive(&self, stream: usize) -> Ended {
+        let socket = &self.sockets[stream];
+        let joined = udp::joins(socket.as_fd());
+        let room = if joined { ROOM_JOINED } else { self.size };
+        let mut inbox = udp::Inbox::new((INBOX_BYTES / room).clamp(1, INBOX_MAX), room);
+        let mut tally = Tally::default();
+        let (mut bytes, mut at, mut error) = (0_u64, None, None);
+        let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
+        while !self.is_done() {
+            match inbox.receive(socket.as_fd()) {
+                Ok(()) => {}
+                Err(e) if is_timeout(&e) || e.kind() == ErrorKind::ConnectionRefused => continue,
+                Err(e) => {
+                    error = Some(e);
+                    break;
+                }
+            }
+            if bytes == 0 {
+                self.start();
+            }
+            for (stamp, datagram) in inbox.datagrams() {
+                // Shorter ones are no payload, such as a handshake that was repeated.
+                if let Some(header) = Header::read(self.wide, datagram) {
+                    bytes += datagram.len() as u64;
+                    tally.on_datagram(header, stamp);
+                }
+            }
+            at = Some(clock::monotonic());
+            let mut counts = self.count(stream);
+            *counts = UdpSample {
+                bytes,
+                packets: tally.highest,
+                lost: tally.lost,
+                late: tally.late,
+                duplicates: tally.duplicates,
+                jitter_ns: tally.jitter_ns,
+                ..*counts
+            };
+        }
+        Ended {
+            cpu: clock::thread_cpu() - cpu,
+            cpu_user: clock::thread_cpu_user() - user,
+            at: at.unwrap_or_else(clock::monotonic),
+            error,
+        }
+    }
+
+    /// The sampler thread; tells senders to stop at the nominal end.
+    fn sample_until_end(&self, config: &Config) -> Vec<UdpSample> {
+        let started = self.await_start();
+        let mut rounds = Rounds::new(self.sockets.len(), config.sample_interval);
+        let end = started + config.duration;
+        let mut now = started;
+        loop {
+            let mut next = rounds.next_tick(started, now);
+            for mark in [started + config.ramp, end] {
+                if mark > now {
+                    next = next.min(mark);
+                }
+            }
+            let over = self.wait_until(next);
+            now = clock::monotonic();
+            if over || (self.role == Role::Sender && now >= end) {
+                break;
+            }
+            rounds.push(&self.round(started));
+        }
+        if self.role == Role::Sender {
+            self.done.store(true, Ordering::Relaxed);
+        }
+        rounds.samples
+    }
+
+    /// Sleeps until `wake`; true when the streams ended before.
+    fn wait_until(&self, wake: Instant) -> bool {
+        let mut state = self.state();
+        loop {
+            if state.live == 0 || self.is_done() {
+                return true;
+            }
+            let left = wake.saturating_since(clock::monotonic());
+            if left == Duration::ZERO {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(state, left.to_std());
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn round(&self, started: Instant) -> Vec<UdpSample> {
+        let read = |stream: u16| UdpSample {
+            stream,
+            t: clock::monotonic().saturating_since(started),
+            ..*self.count(stream.into())
+        };
+        let streams = u16::try_from(self.counts.len()).unwrap_or(u16::MAX);
+        (0..streams).map(read).collect()
+    }
+
+    fn describe(&self, result: &mut EndResult) {
+        let address = |s: &UdpSocket| Some((s.local_addr().ok()?, s.peer_addr().ok()?));
+        result.addresses = self.sockets.iter().filter_map(address).collect();
+        if let Some(socket) = self.sockets.first() {
+            let bytes = |n: usize| Bytes::new(n as u64);
+            let (send, receive) = (
+                sockopt::socket_send_buffer_size(socket),
+                sockopt::socket_recv_buffer_size(socket),
+            );
+            result.send_buffer = send.map(bytes).unwrap_or_default();
+            result.receive_buffer = receive.map(bytes).unwrap_or_default();
+        }
+    }
+}
+
+/// A reading as the rates are computed from it.
+fn plain(sample: &UdpSample) -> Sample {
+    Sample {
+        stream: sample.stream,
+        kind: SampleKind::Periodic,
+        t: sample.t,
+        app_bytes: sample.bytes,
+        ..Sample::default()
+    }
+}
+
+/// Counts a data thread out, even when it panics.
+struct Leave<'a>(&'a Shared);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.state().live -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Joined datagrams share one arrival stamp, which blurs the jitter; below this rate a datagram at
+/// a time is no burden.
+const JOIN_FROM: u64 = 1_000_000_000;
+/// Largest message that the kernel joins.
+const ROOM_JOINED: usize = 65_536;
+/// Room of one stream's inbox.
+const INBOX_BYTES: usize = 256 * 1024;
+const INBOX_MAX: usize = 64;
+/// Failed calls in a row, a tenth of a second of them.
+const FAILURES_MAX: u32 = 100;
+const FAILURE_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use units::Rate;
+
+    use super::*;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let (a, b) = (
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        );
+        a.connect(b.local_addr().unwrap()).unwrap();
+        b.connect(a.local_addr().unwrap()).unwrap();
+        (a, b)
+    }
+
+    fn config(block_bytes: u32) -> Config {
+        Config {
+            block_bytes,
+            ramp: Duration::ZERO,
+            duration: Duration::from_s(60),
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn a_budget_is_sent_and_counted_to_the_last_datagram() {
+        for (size, budget, packets) in [(100, 2_000, 20), (1_000, 10_001, 11), (32_768, 65_536, 2)]
+        {
+            let (a, b) = pair();
+            let config = config(size);
+            let shape = Shape {
+                budget: Some(Arc::new(AtomicU64::new(budget))),
+                rate: Some(Rate::from_bits_per_second(100_000_000)),
+            };
+            let slow = Shape {
+                rate: shape.rate,
+                ..Shape::default()
+            };
+            let receiver =
+                UdpEngine::prepare(Role::Receiver, &config, vec![b], slow, false).unwrap();
+            let sender = UdpEngine::prepare(Role::Sender, &config, vec![a], shape, false).unwrap();
+            sender.go();
+            receiver.go();
+            let all = packets * u64::from(size);
+            while receiver.bytes() < all {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let (sent, _) = sender.finish();
+            let (got, samples) = receiver.finish();
+            assert_eq!((sent.bytes, got.bytes), (all, all));
+            let last = samples.last().unwrap();
+            assert_eq!((last.packets, last.lost, last.late), (packets, 0, 0));
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Many datagrams in one call: segmentation offload, sendmmsg and recvmmsg, receive stamps.
+//!
+//! Sockets are connected. A datagram larger than the path's MTU cannot be segmented by the kernel
+//! (udp(7), UDP_SEGMENT); [`send`] then hands over several messages in one call instead.
+//!
+//! Sources: udp(7), sendmmsg(2), recvmmsg(2), socket(7) SO_TIMESTAMPNS, Linux net/ipv4/udp.c.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use crate::clock;
+
+/// Datagrams that one call may hand over (UDP_MAX_SEGMENTS of older kernels).
+pub const BATCH_MAX: usize = 64;
+
+/// Bytes of segments that one call may hand over: the largest UDP payload over IPv4.
+pub const SEGMENTED_BYTES_MAX: usize = 65_507;
+
+/// Sends `bytes`, datagrams of `size` each, as one piece that the kernel cuts (UDP_SEGMENT).
+/// At most [`BATCH_MAX`] of them and [`SEGMENTED_BYTES_MAX`] bytes.
+///
+/// # Errors
+/// `EINVAL` or `EMSGSIZE` where `size` exceeds the path's MTU, `EIO` where the device cannot
+/// checksum; otherwise as sendmsg(2).
+pub fn send_segmented(fd: BorrowedFd<'_>, bytes: &[u8], size: u16) -> io::Result<()> {
+    let mut iovec = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // 64-bit words, so that the header is aligned.
+    let mut control = [0_u64; 4];
+    // SAFETY: an all-zero msghdr is valid.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut iovec;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: CMSG_SPACE and CMSG_LEN only compute.
+    let (space, len) = unsafe { (libc::CMSG_SPACE(2), libc::CMSG_LEN(2)) };
+    message.msg_controllen = space as usize;
+    // SAFETY: the control buffer is larger than CMSG_SPACE(2), so there is a first header with room
+    // for two bytes of data; `bytes` is only read by the kernel.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_UDP;
+        (*header).cmsg_type = libc::UDP_SEGMENT;
+        (*header).cmsg_len = len as usize;
+        ptr::write_unaligned(libc::CMSG_DATA(header).cast::<u16>(), size);
+        check(libc::sendmsg(fd.as_raw_fd(), &raw const message, 0))?;
+    }
+    Ok(())
+}
+
+/// Sends `bytes` as datagrams of `size` each in one call, at most [`BATCH_MAX`]; returns how many
+/// the kernel took.
+///
+/// # Errors
+/// As sendmmsg(2), when it took none.
+pub fn send(fd: BorrowedFd<'_>, bytes: &[u8], size: usize) -> io::Result<usize> {
+    let mut iovecs: Vec<libc::iovec> = bytes
+        .chunks(size.max(1))
+        .take(BATCH_MAX)
+        .map(|chunk| libc::iovec {
+            iov_base: chunk.as_ptr().cast_mut().cast(),
+            iov_len: chunk.len(),
+        })
+        .collect();
+    let mut messages: Vec<libc::mmsghdr> = iovecs.iter_mut().map(message_of).collect();
+    let count = libc::c_uint::try_from(messages.len()).unwrap_or(0);
+    // SAFETY: `count` headers, each with one iovec over live bytes that the kernel only reads.
+    let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
+    check(sent as isize)
+}
+
+/// Lets the kernel join datagrams of one flow (UDP_GRO).
+///
+/// # Errors
+/// As setsockopt(2); `ENOPROTOOPT` before Linux 5.0.
+pub fn set_join(fd: BorrowedFd<'_>) -> io::Result<()> {
+    crate::packet::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
+}
+
+/// Whether [`set_join`] took effect.
+pub fn joins(fd: BorrowedFd<'_>) -> bool {
+    let mut value: libc::c_int = 0;
+    let mut len: libc::socklen_t = 4;
+    // SAFETY: `value` is writable for the four bytes that `len` says.
+    let result = unsafe {
+        let to = (&raw mut value).cast();
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            to,
+            &raw mut len,
+        )
+    };
+    result == 0 && value != 0
+}
+
+/// Turns on receive stamps (SO_TIMESTAMPNS).
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_stamps(fd: BorrowedFd<'_>) -> io::Result<()> {
+    crate::packet::set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+}
+
+/// Room for what one call brings.
+#[derive(Debug)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+    size: usize,
+    control: Vec<[u64; CONTROL_WORDS]>,
+    pieces: Vec<Piece>,
+}
+
+/// What one message was: a datagram, or several that were joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    at: usize,
+    len: usize,
+    /// Bytes of each datagram; the last may be shorter.
+    segment: usize,
+    /// CLOCK_REALTIME at which it arrived, nanoseconds; the present where the kernel did not say.
+    pub stamp_realtime_ns: u64,
+}
+
+impl Inbox {
+    /// Room for `count` messages of `size` bytes each, both at least 1.
+    pub fn new(count: usize, size: usize) -> Self {
+        let (count, size) = (count.max(1), size.max(1));
+        Self {
+            bytes: vec![0; count * size],
+            size,
+            control: vec![[0; CONTROL_WORDS]; count],
+            pieces: Vec::with_capacity(count),
+        }
+    }
+
+    /// Waits for a message as long as the socket's receive timeout says, and takes what else is
+    /// there.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing came; otherwise as recvmmsg(2).
+    pub fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.pieces.clear();
+        let mut iovecs: Vec<libc::iovec> = self
+            .bytes
+            .chunks_mut(self.size)
+            .map(|chunk| libc::iovec {
+                iov_base: chunk.as_mut_ptr().cast(),
+                iov_len: chunk.len(),
+            })
+            .collect();
+        let mut messages: Vec<libc::mmsghdr> = iovecs.iter_mut().map(message_of).collect();
+        for (message, control) in messages.iter_mut().zip(&mut self.control) {
+            message.msg_hdr.msg_control = control.as_mut_ptr().cast();
+            message.msg_hdr.msg_controllen = size_of_val(control);
+        }
+        let count = libc::c_uint::try_from(messages.len()).unwrap_or(0);
+        // SAFETY: `count` headers, each with one iovec and one control buffer of their own that are
+        // writable, of the stated lengths, and outlive the call.
+        let got = unsafe {
+            let flags = libc::MSG_WAITFORONE;
+            let (fd, to) = (fd.as_raw_fd(), messages.as_mut_ptr());
+            libc::recvmmsg(fd, to, count, flags, ptr::null_mut())
+        };
+        let got = check(got as isize)?;
+        let size = self.size;
+        for (index, message) in messages.iter().take(got).enumerate() {
+            let len = usize::try_from(message.msg_len).unwrap_or(0).min(size);
+            let mut piece = Piece {
+                at: index * size,
+                len,
+                segment: len,
+                stamp_realtime_ns: 0,
+            };
+            piece.read_control(&message.msg_hdr);
+            self.pieces.push(piece);
+        }
+        Ok(())
+    }
+
+    /// Number of messages that the last call brought.
+    pub fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// True when it brought none.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// The datagrams of the last call with their stamps, in the order of arrival.
+    pub fn datagrams(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.pieces.iter().flat_map(|piece| {
+            let bytes = &self.bytes[piece.at..piece.at + piece.len];
+            let datagrams = bytes.chunks(piece.segment.max(1));
+            datagrams.map(|datagram| (piece.stamp_realtime_ns, datagram))
+        })
+    }
+}
+
+impl Piece {
+    fn read_control(&mut self, message: &libc::msghdr) {
+        // SAFETY: the kernel filled in msg_control and msg_controllen; CMSG_* stay inside them.
+        let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+        while !header.is_null() {
+            // SAFETY: `header` is non-null and inside the control buffer; the payload of each kind
+            // is the type that udp(7) and socket(7) name, read without alignment.
+            unsafe {
+                match ((*header).cmsg_level, (*header).cmsg_type) {
+                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                        let time: libc::timespec =
+                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+                        let ns = clock::timespec_ns(time.tv_sec, time.tv_nsec);
+                        self.stamp_realtime_ns = ns.unwrap_or(0);
+                    }
+                    (libc::SOL_UDP, libc::UDP_GRO) => {
+                        let size: libc::c_int = ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+                        self.segment = usize::try_from(size).unwrap_or(self.len).max(1);
+                    }
+                    _ => {}
+                }
+                header = libc::CMSG_NXTHDR(message, header);
+            }
+        }
+        if self.stamp_realtime_ns == 0 {
+            self.stamp_realtime_ns = clock::realtime_ns();
+        }
+    }
+}
+
+/// A header around one iovec, which must outlive it.
+fn message_of(iovec: &mut libc::iovec) -> libc::mmsghdr {
+    // SAFETY: an all-zero mmsghdr is valid.
+    let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+    message.msg_hdr.msg_iov = &raw mut *iovec;
+    message.msg_hdr.msg_iovlen = 1;
+    message
+}
+
+fn check(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Room for a stamp (32 bytes) and a segment size (24 bytes).
+const CONTROL_WORDS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let (a, b) = (
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        );
+        a.connect(b.local_addr().unwrap()).unwrap();
+        b.connect(a.local_addr().unwrap()).unwrap();
+        b.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        (a, b)
+    }
+
+    fn collect(inbox: &mut Inbox, socket: &UdpSocket, count: usize) -> Vec<Vec<u8>> {
+        let mut got = Vec::new();
+        while got.len() < count {
+            inbox.receive(socket.as_fd()).unwrap();
+            assert!(inbox.datagrams().all(|(stamp, _)| stamp > 0));
+            got.extend(inbox.datagrams().map(|(_, bytes)| bytes.to_vec()));
+        }
+        got
+    }
+
+    #[test]
+    fn datagrams_arrive_whole_however_they_were_handed_over() {
+        let bytes: Vec<u8> = (0..250_u8).collect();
+        let wanted: Vec<Vec<u8>> = bytes.chunks(100).map(<[u8]>::to_vec).collect();
+        for joined in [false, true] {
+            let (a, b) = pair();
+            set_stamps(b.as_fd()).unwrap();
+            if joined {
+                set_join(b.as_fd()).unwrap();
+            }
+            let mut inbox = Inbox::new(4, 65_535);
+            send_segmented(a.as_fd(), &bytes, 100).unwrap();
+            assert_eq!(collect(&mut inbox, &b, 3), wanted, "joined {joined}");
+            assert_eq!(send(a.as_fd(), &bytes, 100).unwrap(), 3);
+            assert_eq!(collect(&mut inbox, &b, 3), wanted, "joined {joined}");
+        }
+    }
+
+    #[test]
+    fn silence_is_would_block() {
+        let (_a, b) = pair();
+        b.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut inbox = Inbox::new(1, 100);
+        let error = inbox.receive(b.as_fd()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(inbox.is_empty());
+    }
+}
