@@ -278,7 +278,7 @@ fn judge(
         if let Some(why) = read.comment.strip_prefix("dropped: ") {
             let cause = why.split_whitespace().next().unwrap_or(why);
             *causes.entry(cause.to_owned()).or_insert(0) += 1;
-            dropped.push(read.seen.key.clone());
+            dropped.push(read.seen.clone());
         }
         logged.push(read.seen.key);
     })?;
@@ -293,13 +293,17 @@ fn judge(
         "account": account,
         "drops_by_cause": causes,
         "queues": queues,
-        "one_way": one_way(path, &sent, &received),
+        "one_way": one_way(path, &sent, (&received, &dropped)),
     }))
 }
 
 /// How long frames took from the sender's to the receiver's stamp, beyond delays and one
 /// serialisation at each link of their way: waiting in queues, and the lab's error.
-fn one_way(path: &PathFile, sent: &[(usize, usize, Seen)], received: &[Seen]) -> Value {
+fn one_way(
+    path: &PathFile,
+    sent: &[(usize, usize, Seen)],
+    (received, dropped): (&[Seen], &[Seen]),
+) -> Value {
     let mut beyond: Vec<i64> = Vec::new();
     let mut total: Vec<i64> = Vec::new();
     let mut pairs: BTreeMap<Pair, Vec<Seen>> = BTreeMap::new();
@@ -311,7 +315,7 @@ fn one_way(path: &PathFile, sent: &[(usize, usize, Seen)], received: &[Seen]) ->
         let Some(way) = way(&path.network, *from, *to) else {
             continue;
         };
-        let took = account::delays(list, received);
+        let took = account::delays(list, received, dropped);
         for (seen, ns) in took {
             let length = seen.key.split('|').nth(3).and_then(|l| l.parse().ok());
             let due = due_ns(&path.network, &way, length.unwrap_or(0));

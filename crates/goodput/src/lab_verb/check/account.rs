@@ -46,14 +46,19 @@ pub(super) struct Account {
 }
 
 /// Holds the captures against the log.
-pub(super) fn settle(sent: &[Seen], received: &[Seen], logged: &[Key], dropped: &[Key]) -> Account {
+pub(super) fn settle(
+    sent: &[Seen],
+    received: &[Seen],
+    logged: &[Key],
+    dropped: &[Seen],
+) -> Account {
     let (left, came) = (
         count(sent.iter().map(|s| s.key.as_str())),
         count(received.iter().map(|s| s.key.as_str())),
     );
     let (logged_keys, dropped_keys) = (
         count(logged.iter().map(String::as_str)),
-        count(dropped.iter().map(String::as_str)),
+        count(dropped.iter().map(|s| s.key.as_str())),
     );
     let missing = minus(&left, &came);
     let surplus = minus(&came, &left);
@@ -78,17 +83,38 @@ pub(super) fn settle(sent: &[Seen], received: &[Seen], logged: &[Key], dropped: 
 }
 
 /// One-way times of the frames that came, nanoseconds, in the order in which they left. Of frames
-/// that are alike the first to leave is the first to come.
-pub(super) fn delays<'s>(sent: &'s [Seen], received: &[Seen]) -> Vec<(&'s Seen, i64)> {
-    let mut came: HashMap<&str, Vec<u64>> = HashMap::new();
-    for seen in received.iter().rev() {
-        came.entry(&seen.key).or_default().push(seen.time_ns);
+/// that are alike the first to leave is the first to come, once those that the log has dropped are
+/// taken away: identifications of IP repeat after 65,536 packets.
+pub(super) fn delays<'s>(
+    sent: &'s [Seen],
+    received: &[Seen],
+    dropped: &[Seen],
+) -> Vec<(&'s Seen, i64)> {
+    let mut left: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (n, seen) in sent.iter().enumerate() {
+        left.entry(&seen.key).or_default().push(n);
     }
-    let one_way = |seen: &'s Seen| {
-        let at = came.get_mut(seen.key.as_str())?.pop()?;
-        Some((seen, at.cast_signed() - seen.time_ns.cast_signed()))
+    for lost in dropped {
+        if let Some(alike) = left.get_mut(lost.key.as_str()) {
+            let apart = |n: &usize| sent[*n].time_ns.abs_diff(lost.time_ns);
+            let nearest = (0..alike.len()).min_by_key(|&place| apart(&alike[place]));
+            nearest.map(|place| alike.remove(place));
+        }
+    }
+    let mut next: HashMap<&str, usize> = HashMap::new();
+    let mut came: Vec<Option<u64>> = vec![None; sent.len()];
+    for seen in received {
+        let place = next.entry(&seen.key).or_default();
+        let alike = left.get(seen.key.as_str());
+        if let Some(&n) = alike.and_then(|alike| alike.get(*place)) {
+            came[n] = Some(seen.time_ns);
+        }
+        *place += 1;
+    }
+    let one_way = |(seen, at): (&'s Seen, Option<u64>)| {
+        Some((seen, at?.cast_signed() - seen.time_ns.cast_signed()))
     };
-    sent.iter().filter_map(one_way).collect()
+    sent.iter().zip(came).filter_map(one_way).collect()
 }
 
 fn count<'k>(keys: impl Iterator<Item = &'k str>) -> HashMap<&'k str, u64> {
@@ -132,7 +158,7 @@ mod tests {
             &sent,
             &received,
             &keys(&["a", "b", "b", "c"]),
-            &keys(&["b"]),
+            &seen(&[(3, "b")]),
         );
         assert!(account.agree, "{account:?}");
         assert_eq!((account.captured_sent, account.captured_received), (4, 3));
@@ -143,11 +169,11 @@ mod tests {
     fn each_kind_of_disagreement_is_counted_by_itself() {
         let sent = seen(&[(1, "a"), (2, "b")]);
         let all = keys(&["a", "b"]);
-        let none = keys(&[]);
+        let none = seen(&[]);
         let came = seen(&[(11, "a")]);
         let account = settle(&sent, &came, &all, &none);
         assert_eq!((account.agree, account.missing_but_not_dropped), (false, 1));
-        let account = settle(&sent, &sent, &all, &keys(&["b"]));
+        let account = settle(&sent, &sent, &all, &seen(&[(2, "b")]));
         assert_eq!((account.agree, account.dropped_but_came), (false, 1));
         let account = settle(&sent, &sent, &keys(&["a"]), &none);
         assert_eq!((account.agree, account.not_in_both), (false, 1));
@@ -155,14 +181,20 @@ mod tests {
         let account = settle(&sent, &twice, &all, &none);
         assert_eq!((account.agree, account.captured_surplus), (false, 1));
         // Two accounts of nothing prove nothing.
-        assert!(!settle(&[], &[], &none, &none).agree);
+        assert!(!settle(&[], &[], &[], &none).agree);
     }
 
     #[test]
     fn of_frames_alike_the_first_to_leave_is_the_first_to_come() {
         let sent = seen(&[(100, "a"), (110, "b"), (120, "a"), (130, "lost")]);
         let received = seen(&[(305, "b"), (300, "a"), (321, "a")]);
-        let took: Vec<i64> = delays(&sent, &received).iter().map(|d| d.1).collect();
-        assert_eq!(took, [200, 195, 201]);
+        let took = |dropped: &[Seen]| -> Vec<i64> {
+            let delays = delays(&sent, &received, dropped);
+            delays.iter().map(|d| d.1).collect()
+        };
+        assert_eq!(took(&[]), [200, 195, 201]);
+        // The second of those alike was dropped: only the first can have come.
+        assert_eq!(took(&seen(&[(121, "a")])), [200, 195]);
+        assert_eq!(took(&seen(&[(101, "a")])), [195, 180]);
     }
 }
