@@ -44,7 +44,7 @@ pub struct Client {
     near: HostFacts,
     local: Option<SocketAddr>,
     /// None after a failure that left the connection in an unknown state.
-    control: Option<Control>,
+    pub(crate) control: Option<Control>,
     /// Measured since the last transfer.
     idle: Option<IdleRtt>,
 }
@@ -220,14 +220,14 @@ impl Client {
         Ok(rtt)
     }
 
-    fn take_control(&mut self) -> Result<Control, MeasureError> {
+    pub(crate) fn take_control(&mut self) -> Result<Control, MeasureError> {
         match self.control.take() {
             Some(control) => Ok(control),
             None => Ok(open(self.addr, self.timeout, &Stop::new())?.0),
         }
     }
 
-    fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         self.timeout.max(SILENCE)
     }
 
@@ -450,7 +450,7 @@ fn reporter(duration: Duration, progress: &mut dyn FnMut(Progress)) -> impl FnMu
 }
 
 /// Opens a control connection and exchanges greetings.
-fn open(
+pub(crate) fn open(
     addr: SocketAddr,
     timeout: Duration,
     stop: &Stop,
@@ -544,7 +544,7 @@ fn ping(control: &mut Control, stop: &Stop, patience: Duration) -> Result<IdleRt
     })
 }
 
-fn expect(message: Message, wanted: &Message) -> Result<(), MeasureError> {
+pub(crate) fn expect(message: Message, wanted: &Message) -> Result<(), MeasureError> {
     match message {
         message if message == *wanted => Ok(()),
         other => Err(lost(unexpected(&other), "before the first byte")),
@@ -552,7 +552,7 @@ fn expect(message: Message, wanted: &Message) -> Result<(), MeasureError> {
 }
 
 /// What trouble on the control connection means to the user.
-fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
+pub(crate) fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
     match trouble {
         Trouble::Stopped => MeasureError::Interrupted,
         Trouble::Failed(text) => MeasureError::FarFailed(clean(&text)),
@@ -566,7 +566,7 @@ fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
 }
 
 /// What a failed connect means to the user.
-fn connect_error(addr: SocketAddr, after: Duration, error: io::Error) -> MeasureError {
+pub(crate) fn connect_error(addr: SocketAddr, after: Duration, error: io::Error) -> MeasureError {
     match error.kind() {
         ErrorKind::ConnectionRefused => MeasureError::Refused { addr },
         ErrorKind::TimedOut => MeasureError::ConnectTimeout { addr, after },
@@ -589,7 +589,7 @@ fn connect_error(addr: SocketAddr, after: Duration, error: io::Error) -> Measure
 }
 
 /// Addresses of a target; only names ask the resolver.
-fn resolve(target: &str) -> Result<Vec<SocketAddr>, MeasureError> {
+pub(crate) fn resolve(target: &str) -> Result<Vec<SocketAddr>, MeasureError> {
     let (host, port) = split_target(target)?;
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
