@@ -43,6 +43,7 @@ mod evidence;
 mod facts;
 mod finding;
 pub mod models;
+pub mod one_way;
 mod predict;
 mod remedy;
 mod rules;

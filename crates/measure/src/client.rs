@@ -73,7 +73,7 @@ impl Client {
     ) -> Result<Self, MeasureError> {
         let deadline = in_time(timeout);
         let mut failure = None;
-        for addr in resolve(target)? {
+        for addr in resolve(target, DEFAULT_PORT)? {
             let left = deadline.saturating_since(clock::monotonic());
             if failure.is_some() && left == Duration::ZERO {
                 break;
@@ -589,8 +589,8 @@ pub(crate) fn connect_error(addr: SocketAddr, after: Duration, error: io::Error)
 }
 
 /// Addresses of a target; only names ask the resolver.
-pub(crate) fn resolve(target: &str) -> Result<Vec<SocketAddr>, MeasureError> {
-    let (host, port) = split_target(target)?;
+pub(crate) fn resolve(target: &str, default_port: u16) -> Result<Vec<SocketAddr>, MeasureError> {
+    let (host, port) = split_target(target, default_port)?;
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
@@ -601,13 +601,13 @@ pub(crate) fn resolve(target: &str) -> Result<Vec<SocketAddr>, MeasureError> {
 }
 
 /// Host and port of `host`, `host:port`, `::1`, `[::1]` or `[::1]:port`.
-fn split_target(target: &str) -> Result<(String, u16), MeasureError> {
+fn split_target(target: &str, default_port: u16) -> Result<(String, u16), MeasureError> {
     let fail = |problem: &str| MeasureError::Target {
         target: target.to_owned(),
         problem: problem.to_owned(),
     };
     if target.parse::<IpAddr>().is_ok() {
-        return Ok((target.to_owned(), DEFAULT_PORT));
+        return Ok((target.to_owned(), default_port));
     }
     let (host, port) = match target.strip_prefix('[') {
         Some(rest) => {
@@ -636,7 +636,7 @@ fn split_target(target: &str) -> Result<(String, u16), MeasureError> {
         return Err(fail("there is no host name in it"));
     }
     let port = match port {
-        None => DEFAULT_PORT,
+        None => default_port,
         Some(text) => match text.parse() {
             Ok(port) if port > 0 => port,
             _ => return Err(fail("its port is not a number from 1 to 65535")),
@@ -661,7 +661,7 @@ mod tests {
 
     #[test]
     fn targets_split_into_host_and_port() {
-        let ok = |target: &str| split_target(target).unwrap();
+        let ok = |target: &str| split_target(target, DEFAULT_PORT).unwrap();
         assert_eq!(
             ok("dtn.example.org"),
             ("dtn.example.org".to_owned(), DEFAULT_PORT)
@@ -678,7 +678,7 @@ mod tests {
         for target in [
             "", ":99", "h:0", "h:70000", "h:x", "[::1", "[::1]99", "[x]:1", "u@h", "a b",
         ] {
-            let error = split_target(target).unwrap_err();
+            let error = split_target(target, DEFAULT_PORT).unwrap_err();
             assert_eq!(error.fault(), crate::Fault::Usage, "{target}");
         }
     }

@@ -61,6 +61,7 @@ pub mod message;
 mod messages;
 mod outcome;
 mod server;
+pub mod stamp;
 mod stop;
 mod transfer;
 
