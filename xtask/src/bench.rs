@@ -6,6 +6,7 @@
 
 mod cells;
 mod iperf3;
+pub(crate) mod measure;
 mod meter;
 mod ours;
 mod record;

@@ -47,15 +47,20 @@ pub(crate) fn render(record: &Record) -> String {
 
 /// `text` with `body` between the markers; `None` when it lacks them.
 pub(crate) fn put_between_markers(text: &str, body: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
+    put_between(text, body, (BEGIN, END))
+}
+
+/// The same between markers of another table.
+pub(crate) fn put_between(text: &str, body: &str, (begin, end): (&str, &str)) -> Option<String> {
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
     Some(format!(
-        "{before}{BEGIN}\n{}\n{END}{after}",
+        "{before}{begin}\n{}\n{end}{after}",
         body.trim_end()
     ))
 }
 
-fn head(record: &Record) -> String {
+pub(crate) fn head(record: &Record) -> String {
     let machine = &record.machine;
     let loads: Vec<f64> = record.rows.iter().map(|r| r.load).collect();
     let range = match (
@@ -276,18 +281,18 @@ fn healthy(record: &Record) -> String {
 
 /// A table in Markdown, columns as wide as what is in them.
 #[derive(Debug)]
-struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(header: &[&str]) -> Self {
+    pub(crate) fn new(header: &[&str]) -> Self {
         Self {
             rows: vec![header.iter().map(|&h| h.to_owned()).collect()],
         }
     }
 
-    fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         assert_eq!(
             cells.len(),
             self.rows[0].len(),
@@ -296,7 +301,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    fn finish(&self) -> String {
+    pub(crate) fn finish(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
             cells.max().unwrap_or(0).max(3)
@@ -320,7 +325,7 @@ impl Table {
 }
 
 /// A value in a unit `scale` times its own.
-fn number(value: Option<f64>, scale: f64, decimals: usize) -> String {
+pub(crate) fn number(value: Option<f64>, scale: f64, decimals: usize) -> String {
     value.map_or_else(|| NONE.to_owned(), |v| format!("{:.decimals$}", v / scale))
 }
 
