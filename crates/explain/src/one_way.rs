@@ -277,7 +277,7 @@ impl Line {
         let end_ns = probes.iter().map(|p| p.t1_ns).max()?;
         let base_ns = probes.first()?.ahead_ns();
         let points = points(probes, start_ns, end_ns, base_ns);
-        let points = better_half(points);
+        let points = better_half(&points);
         let (first, last) = (points.first()?, points.last()?);
         let span_s = last.t_s - first.t_s;
         let with_drift = points.len() >= POINTS_MIN && span_s >= SPAN_S_MIN;
@@ -369,16 +369,23 @@ fn points(probes: &[Probe], start_ns: u64, end_ns: u64, base_ns: i128) -> Vec<Po
     found.map(point).collect()
 }
 
-/// Those whose round trip is not above the median of all, but three at least where there are three.
-fn better_half(points: Vec<Point>) -> Vec<Point> {
+/// The better half by round trips of the first half of the time, and that of the second: all from one
+/// end would tell little of the drift.
+fn better_half(points: &[Point]) -> Vec<Point> {
+    let (early, late) = points.split_at(points.len() / 2);
+    let mut kept = not_above_the_median(early);
+    kept.extend(not_above_the_median(late));
+    kept
+}
+
+fn not_above_the_median(points: &[Point]) -> Vec<Point> {
     let mut round_trips: Vec<f64> = points.iter().map(|p| p.rtt_ns).collect();
     round_trips.sort_by(f64::total_cmp);
-    let last = round_trips.len().saturating_sub(1);
-    let keep = (last / 2).max(POINTS_MIN - 1).min(last);
-    let Some(&limit) = round_trips.get(keep) else {
-        return points;
+    let Some(&limit) = round_trips.get(round_trips.len() / 2) else {
+        return Vec::new();
     };
-    points.into_iter().filter(|p| p.rtt_ns <= limit).collect()
+    let better = points.iter().filter(|p| p.rtt_ns <= limit);
+    better.copied().collect()
 }
 
 fn median_slope(points: &[Point]) -> f64 {

@@ -26,6 +26,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) args: &'a TransferArgs,
     /// Whether to apply a remedy and measure again.
     pub(crate) fix: bool,
+    /// Whether to measure round trips beside the transfer.
+    pub(crate) latency: bool,
 }
 
 /// A finished run.
@@ -132,16 +134,7 @@ struct Doctor<'a> {
 
 impl Doctor<'_> {
     fn work(&mut self, target: Target, folder: &mut RunFolder) -> Result<(), Failure> {
-        let site = match target {
-            Target::Host(host) => Site::Host(host),
-            Target::Lab(path) => {
-                tracing::info!("building the lab of {}", path.file.display());
-                Site::Lab {
-                    lab: Box::new(Lab::up(&path)?),
-                    path,
-                }
-            }
-        };
+        let site = Site::open(target)?;
         let name = match &site {
             Site::Lab { .. } if self.plan.fix => "before",
             _ => "measured",
@@ -222,7 +215,7 @@ impl Doctor<'_> {
         if stop.is_stopped() {
             return Err(MeasureError::Interrupted.into());
         }
-        site.measure(name, &self.config, stop, observe)
+        site.measure(name, &self.config, stop, observe, self.plan.latency)
     }
 
     /// Applies a remedy inside the lab; what was set, a line each.

@@ -117,6 +117,7 @@ impl Runner for Steps<'_> {
             verb: &step.verb,
             args: &transfer,
             fix,
+            latency: false,
         };
         let finished = doctor::perform(plan, self.context).map_err(|f| f.to_string())?;
         self.folders.push(finished.folder.display().to_string());

@@ -1,7 +1,7 @@
 //! One measurement over a lab path or to a far host, with everything that explains it.
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use explain::{BufferModel, Diagnosis, Evidence, HostConfig, PathKnowledge, Prediction};
@@ -11,11 +11,12 @@ use measure::{
     Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError, Outcome,
     Progress, SampleKind, Server, Stop,
 };
-use report::model::Observer;
+use report::model::{LoadLatency, Observer};
 use units::{Duration, Rate};
 
 use crate::failure::Failure;
-use crate::observer;
+use crate::target::Target;
+use crate::{latency, observer};
 
 /// Where measurements are made.
 #[derive(Debug)]
@@ -48,12 +49,15 @@ pub(crate) struct Measured {
     pub(crate) diagnosis: Diagnosis,
     /// The same path measured by others.
     pub(crate) observers: Vec<Observer>,
+    /// Round trips idle and beside it.
+    pub(crate) latency: Option<LoadLatency>,
 }
 
 /// What is known before the first byte.
 struct Before {
     path: PathKnowledge,
     loss: Option<f64>,
+    latency: bool,
 }
 
 /// What the client's thread brings back.
@@ -62,9 +66,38 @@ struct Transfer {
     near: HostFacts,
     far: FarFacts,
     prediction: Prediction,
+    latency: Option<LoadLatency>,
 }
 
 impl Site {
+    /// Builds the lab, if the target is one.
+    pub(crate) fn open(target: Target) -> Result<Self, Failure> {
+        Ok(match target {
+            Target::Host(host) => Self::Host(host),
+            Target::Lab(path) => {
+                tracing::info!("building the lab of {}", path.file.display());
+                Self::Lab {
+                    lab: Box::new(Lab::up(&path)?),
+                    path,
+                }
+            }
+        })
+    }
+
+    /// Runs `work` with a client of the far end, which in a lab is started for it.
+    pub(crate) fn with_client<T: Send>(
+        &self,
+        stop: &Stop,
+        work: impl FnOnce(Client) -> Result<T, MeasureError> + Send,
+    ) -> Result<T, Failure> {
+        match self {
+            Self::Lab { lab, .. } => in_lab(lab, stop, work),
+            Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
+                .and_then(work)
+                .map_err(Failure::from),
+        }
+    }
+
     /// What is known of the path from near to far (or back) before measuring.
     pub(crate) fn knowledge(&self, direction: Direction) -> PathKnowledge {
         let Self::Lab { path, .. } = self else {
@@ -94,23 +127,25 @@ impl Site {
         config: &Config,
         stop: &Stop,
         observe: bool,
+        latency: bool,
     ) -> Result<Measured, Failure> {
         let bar = progress_bar(name);
         let mut progress = |p: Progress| show(&bar, &p);
         let before = Before {
             path: self.knowledge(config.direction),
             loss: self.known_loss(config.direction),
+            latency,
         };
-        let made = match self {
-            Self::Lab { lab, .. } => {
-                let phase = lab.begin_phase()?;
-                let transfer = in_lab(lab, config, &before, stop, &mut progress);
-                judged(transfer, phase.finish(), stop)
-            }
-            Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
-                .and_then(|client| transfer(client, config, &before, stop, &mut progress))
-                .map(|t| (t, None))
-                .map_err(Failure::from),
+        let phase = match self {
+            Self::Lab { lab, .. } => Some(lab.begin_phase()?),
+            Self::Host(_) => None,
+        };
+        let transfer = self.with_client(stop, |client| {
+            transfer(client, config, &before, stop, &mut progress)
+        });
+        let made = match phase {
+            Some(phase) => judged(transfer, phase.finish(), stop),
+            None => transfer.map(|t| (t, None)),
         };
         bar.finish_and_clear();
         let (transfer, certificate) = made?;
@@ -130,6 +165,7 @@ impl Site {
             near,
             far,
             prediction,
+            latency,
         } = transfer;
         Ok(Measured {
             outcome,
@@ -139,6 +175,7 @@ impl Site {
             certificate,
             diagnosis,
             observers,
+            latency,
         })
     }
 }
@@ -184,51 +221,60 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Runs both ends inside the lab, each on threads of its own host.
-fn in_lab(
+/// Starts a server on the lab's far host and runs `work` with a client of it on the near one.
+fn in_lab<T: Send>(
     lab: &Lab,
-    config: &Config,
-    before: &Before,
     stop: &Stop,
-    progress: &mut (dyn FnMut(Progress) + Send),
-) -> Result<Transfer, Failure> {
+    work: impl FnOnce(Client) -> Result<T, MeasureError> + Send,
+) -> Result<T, Failure> {
     let address = SocketAddr::from((lab.far().address(), measure::DEFAULT_PORT));
+    beside(
+        lab,
+        |ready, stop| match Server::bind(address, Limits::default()) {
+            Ok(server) => {
+                let _ = ready.send(Ok(()));
+                server.serve(stop)
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+                Ok(())
+            }
+        },
+        || Client::connect_addr_until(address, CONNECT_TIMEOUT, stop).and_then(work),
+    )
+}
+
+/// Runs `work` on the lab's near host while `serve` runs on its far one, each on threads of their own
+/// host. `serve` says when it is ready, or why it never will be, and ends when told to.
+pub(crate) fn beside<T: Send>(
+    lab: &Lab,
+    serve: impl FnOnce(Sender<Result<(), MeasureError>>, &Stop) -> Result<(), MeasureError> + Send,
+    work: impl FnOnce() -> Result<T, MeasureError> + Send,
+) -> Result<T, Failure> {
     let serving = Stop::new();
     thread::scope(|scope| {
         let (ready, bound) = mpsc::channel();
         let server_stop = serving.clone();
         let _ends = StopOnDrop(serving);
         let server = scope.spawn(move || {
-            lab.far()
-                .run(|| match Server::bind(address, Limits::default()) {
-                    Ok(server) => {
-                        let _ = ready.send(Ok(()));
-                        if let Err(e) = server.serve(&server_stop) {
-                            tracing::warn!("the far end of the lab failed: {e}");
-                        }
-                    }
-                    Err(e) => {
-                        let _ = ready.send(Err(e));
-                    }
-                })
+            lab.far().run(|| {
+                if let Err(e) = serve(ready, &server_stop) {
+                    tracing::warn!("the far end of the lab failed: {e}");
+                }
+            })
         });
         match bound.recv() {
             Ok(Ok(())) => lab
                 .near()
-                .run(|| {
-                    let client = Client::connect_addr_until(address, CONNECT_TIMEOUT, stop)?;
-                    transfer(client, config, before, stop, progress)
-                })
+                .run(work)
                 .map_err(Failure::from)
-                .and_then(|r: Result<Transfer, MeasureError>| r.map_err(Failure::from)),
+                .and_then(|r: Result<T, MeasureError>| r.map_err(Failure::from)),
             Ok(Err(e)) => Err(e.into()),
             // The thread is gone without a word: it could not enter the host.
-            Err(_) => {
-                return match server.join() {
-                    Ok(Err(e)) => Err(e.into()),
-                    _ => Err(lab::LabError::ForwarderGone.into()),
-                };
-            }
+            Err(_) => match server.join() {
+                Ok(Err(e)) => Err(e.into()),
+                _ => Err(lab::LabError::ForwarderGone.into()),
+            },
         }
     })
 }
@@ -244,6 +290,10 @@ fn transfer(
     let near = client.near().clone();
     let far = client.far().clone();
     let idle = client.idle_rtt_until(stop)?;
+    let pinger = match before.latency {
+        true => Some(latency::start(&client, stop)?),
+        false => None,
+    };
     let (sender, receiver) = hosts(config, &near, &far.host);
     let prediction = explain::predict(&explain::Setup {
         sender: &sender,
@@ -260,7 +310,12 @@ fn transfer(
         prediction.formula
     );
     let outcome = client.run(config, stop, &mut |p| progress(p))?;
+    let latency = match pinger {
+        Some(pinger) => latency::finish(pinger, &outcome)?,
+        None => None,
+    };
     Ok(Transfer {
+        latency,
         outcome,
         near,
         far,
@@ -376,4 +431,4 @@ fn show(bar: &ProgressBar, progress: &Progress) {
 }
 
 /// A far host that does not answer within this is down or behind a firewall.
-const CONNECT_TIMEOUT: Duration = Duration::from_s(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_s(10);

@@ -60,6 +60,7 @@ mod histogram;
 pub mod message;
 mod messages;
 mod outcome;
+mod pinger;
 mod server;
 pub mod stamp;
 mod stop;
@@ -72,6 +73,7 @@ pub use facts::{FarFacts, HostFacts, InterfaceFacts};
 pub use histogram::Histogram;
 pub use messages::{MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern};
 pub use outcome::{EndResult, IdleRtt, Outcome, Sample, SampleKind};
+pub use pinger::{Pinger, RoundTrip};
 pub use server::{Limits, Server};
 pub use stop::Stop;
 

@@ -16,6 +16,7 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     page.verdict(run);
     page.table(run);
     page.time_spent(run);
+    page.latency(run);
     page.findings(run, findings);
     page.remedies(run, findings);
     page.grounds(run);
@@ -84,6 +85,9 @@ impl Page {
         row("idle RTT", "", &|p| {
             (p.rtt_idle_ns > 0).then(|| text::duration(p.rtt_idle_ns))
         });
+        row("RTT under load", "", &|p| {
+            p.latency.as_ref().map(|l| text::duration(l.load_median_ns))
+        });
         row("sent again", "", &|p| {
             text::ratio(p.segments_retransmitted, p.segments_sent).map(text::percent)
         });
@@ -130,6 +134,26 @@ impl Page {
                 }
             }
             self.line(&line);
+        }
+    }
+
+    /// What the transfer does to everybody else's round trip.
+    fn latency(&mut self, run: &Run) {
+        for phase in run.phases.iter().take(COLUMNS_MAX) {
+            let Some(l) = &phase.latency else { continue };
+            let sentence = format!(
+                "Round trip {} idle, {} under load (99 %: {}): {} more, which is a queue of {} at {}.",
+                text::duration(l.idle_median_ns),
+                text::duration(l.load_median_ns),
+                text::duration(l.load_p99_ns),
+                text::duration(l.extra_ns),
+                text::bytes(l.queue_bytes),
+                text::rate(phase.goodput_bits_per_second),
+            );
+            self.out.push('\n');
+            for line in wrap(&sentence, self.width) {
+                put!(self.out, "  {line}\n");
+            }
         }
     }
 
