@@ -403,7 +403,9 @@ fn median(mut values: Vec<f64>) -> f64 {
     let middle = values.len() / 2;
     match (values.get(middle), middle.checked_sub(1)) {
         (None, _) => 0.0,
-        (Some(&upper), Some(lower)) if values.len() % 2 == 0 => f64::midpoint(values[lower], upper),
+        (Some(&upper), Some(lower)) if values.len().is_multiple_of(2) => {
+            f64::midpoint(values[lower], upper)
+        }
         (Some(&upper), _) => upper,
     }
 }
@@ -470,10 +472,12 @@ mod tests {
 
         fn replies(&self) -> Vec<Reply> {
             let mut rng = Rng::new(self.seed);
-            let mut queue = || {
-                let unit = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-                (-(1.0 - unit).ln() * self.jitter_ns as f64) as u64
-            };
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a float cast saturates, and the logarithm is of 0..=1"
+            )]
+            let mut queue = || (-(1.0 - rng.next_f64()).ln() * self.jitter_ns as f64) as u64;
             let mut count = 0;
             let mut replies = Vec::new();
             let mut dice = Rng::new(!self.seed);

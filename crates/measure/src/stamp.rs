@@ -95,7 +95,7 @@ impl Default for Probing {
             count: 1_000,
             interval: Duration::from_ms(10),
             wait: Duration::from_s(1),
-            bytes: PACKET_BYTES as u16,
+            bytes: PROBE_BYTES_MIN,
             format: Format::Ntp,
         }
     }
@@ -111,7 +111,7 @@ impl Probing {
             let asked = self.interval;
             return Some(format!("a probe every {asked}; 100 us to 1 h work"));
         }
-        if usize::from(self.bytes) < PACKET_BYTES || self.bytes > PROBE_BYTES_MAX {
+        if self.bytes < PROBE_BYTES_MIN || self.bytes > PROBE_BYTES_MAX {
             return Some(format!("probes of {} bytes; 44 to 8192 work", self.bytes));
         }
         None
@@ -180,7 +180,7 @@ impl Sender {
         let synchronised = clock::is_synchronised();
         Ok(Self {
             // A new port is a new session anyway; the number tells answers of an earlier one apart.
-            session: (clock::realtime_ns() >> 10) as u16 | 1,
+            session: u16::try_from((clock::realtime_ns() >> 10) & 0xffff).unwrap_or(1) | 1,
             socket: StampedSocket::new(socket)?,
             written: Vec::new(),
             departed: Vec::new(),
@@ -520,6 +520,8 @@ fn is_lost(error: &io::Error) -> bool {
 const COUNT_MAX: u32 = 1_000_000;
 const INTERVAL_MIN: Duration = Duration::from_us(100);
 const INTERVAL_MAX: Duration = Duration::from_s(3600);
+const PROBE_BYTES_MIN: u16 = 44;
+const _: () = assert!(PROBE_BYTES_MIN as usize == PACKET_BYTES);
 const PROBE_BYTES_MAX: u16 = 8192;
 /// A kernel stamp of either direction, against the moment on the wire: well below this on the idle
 /// paths whose probes count.
