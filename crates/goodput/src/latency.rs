@@ -39,35 +39,62 @@ fn sum_up(round_trips: &[RoundTrip], outcome: &Outcome) -> Option<LoadLatency> {
         Direction::Down => &outcome.receiver,
     };
     let (from, to) = (near.start + config.ramp, near.start + config.duration);
-    let within = |from: Instant, to: Instant| {
-        let mut times = Histogram::new();
-        let those = round_trips.iter().filter(|r| r.sent >= from && r.sent < to);
-        those.for_each(|r| times.record(r.took));
-        times
-    };
-    let (idle, load) = (within(Instant::ZERO, near.start), within(from, to));
+    let (idle_probes, idle) = within(round_trips, Instant::ZERO, near.start);
+    let (load_probes, load) = within(round_trips, from, to);
     let idle_median = idle.quantile(500)?;
     let load_median = load.quantile(500)?;
     let extra_ns = load_median.as_ns().saturating_sub(idle_median.as_ns());
     let rate = outcome.goodput_after_ramp().as_bits_per_second();
     let queue = u128::from(rate) * u128::from(extra_ns) / 8 / 1_000_000_000;
     Some(LoadLatency {
-        idle_probes: idle.count(),
+        idle_probes,
         idle_min_ns: idle.min()?.as_ns(),
         idle_median_ns: idle_median.as_ns(),
-        load_probes: load.count(),
+        load_probes,
         load_median_ns: load_median.as_ns(),
         load_p99_ns: load.quantile(990)?.as_ns(),
         load_max_ns: load.max()?.as_ns(),
         extra_ns,
         queue_bytes: u64::try_from(queue).unwrap_or(u64::MAX),
+        round_trips_ns: thinned(round_trips, near.start),
     })
+}
+
+/// How many round trips began between two moments, and how long they took, each counted for as long as
+/// it was the latest: long ones are asked for more rarely, and would count for less than their time.
+fn within(round_trips: &[RoundTrip], from: Instant, to: Instant) -> (u64, Histogram) {
+    let (mut count, mut times) = (0, Histogram::new());
+    for (i, trip) in round_trips.iter().enumerate() {
+        if trip.sent < from || trip.sent >= to {
+            continue;
+        }
+        let next = round_trips.get(i + 1).map_or(to, |next| next.sent.min(to));
+        let span = next.saturating_since(trip.sent).as_ns();
+        for _ in 0..(span / INTERVAL.as_ns()).max(1) {
+            times.record(trip.took);
+        }
+        count += 1;
+    }
+    (count, times)
+}
+
+/// Round trips from the start on; of more than can be kept, the longest of each few.
+fn thinned(round_trips: &[RoundTrip], start: Instant) -> Vec<[u64; 2]> {
+    let first = round_trips.partition_point(|r| r.sent < start);
+    let those = round_trips.get(first..).unwrap_or_default();
+    let each = those.len().div_ceil(KEPT_MAX).max(1);
+    let longest = those
+        .chunks(each)
+        .filter_map(|few| few.iter().max_by_key(|r| r.took));
+    let kept = longest.map(|r| [r.sent.saturating_since(start).as_ns(), r.took.as_ns()]);
+    kept.collect()
 }
 
 /// Fine enough to see a sawtooth; 100 small segments a second are 0.1 Mb/s.
 const INTERVAL: Duration = Duration::from_ms(10);
 /// A hundred pings on a short path.
 const IDLE: Duration = Duration::from_s(1);
+const KEPT_MAX: usize = 2_000;
 const STEP: Duration = Duration::from_ms(20);
 
 #[cfg(test)]
@@ -118,6 +145,27 @@ mod tests {
         );
         let extra_ms = told.extra_ns as f64 / 1e6;
         assert!((extra_ms - 100.0).abs() < 1.0, "{extra_ms}");
+        assert_eq!(told.round_trips_ns.len(), 5);
+        assert_eq!(told.round_trips_ns[0], [0, 500_000_000]);
         assert_eq!(sum_up(&trips[..3], &outcome), None);
+    }
+
+    #[test]
+    fn a_round_trip_counts_for_the_time_until_the_next() {
+        // 900 ms of 300 ms each, asked for three times, and 100 ms of 10 ms, asked for ten times.
+        let mut trips: Vec<RoundTrip> = (0..3).map(|n| trip(n * 300, 300)).collect();
+        trips.extend((0..10).map(|n| trip(900 + n * 10, 10)));
+        let (count, times) = within(&trips, Instant::ZERO, Instant::from_ns(1_000_000_000));
+        assert_eq!((count, times.count()), (13, 100));
+        assert!(times.quantile(500) > Some(Duration::from_ms(298)));
+    }
+
+    #[test]
+    fn a_long_run_keeps_the_longest_of_each_few() {
+        let trips: Vec<RoundTrip> = (0..4_001).map(|n| trip(n, 10 + n % 3)).collect();
+        let kept = thinned(&trips, Instant::ZERO);
+        assert_eq!(kept.len(), 1_334);
+        assert!(kept[..1_333].iter().all(|&[_, took]| took == 12_000_000));
+        assert_eq!(thinned(&trips[..2_000], Instant::ZERO).len(), 2_000);
     }
 }

@@ -11,7 +11,7 @@ use sys::clock;
 use units::{Duration, Instant};
 
 use crate::client::{lost, open};
-use crate::control::{Control, Trouble};
+use crate::control::{Control, TICK, Trouble};
 use crate::message::Message;
 use crate::transfer::{in_time, unexpected};
 use crate::{MeasureError, Stop};
@@ -33,7 +33,7 @@ pub struct RoundTrip {
 }
 
 impl Pinger {
-    /// Connects and pings every `interval`, or as fast as answers come where they take longer; at
+    /// Connects and pings every `interval`, more rarely where a round trip takes four times as long; at
     /// most a million times.
     ///
     /// # Errors
@@ -75,40 +75,81 @@ fn ping(
     timeout: Duration,
     stop: &Stop,
 ) -> Result<Vec<RoundTrip>, MeasureError> {
-    let (mut control, _) = open(addr, timeout, stop)?;
-    let mut answered = Vec::new();
-    let mut due = clock::monotonic();
-    for n in 0..PINGS_MAX {
-        let sent = clock::monotonic();
-        match ask(&mut control, n, timeout, stop) {
-            Ok(()) => answered.push(RoundTrip {
-                sent,
-                took: clock::monotonic().saturating_since(sent),
-            }),
-            Err(Trouble::Stopped) => break,
-            Err(trouble) => return Err(lost(trouble, "while it was pinged")),
-        }
-        due = (due + interval).max(clock::monotonic());
-        while clock::monotonic() < due && !stop.is_stopped() {
-            let left = due.saturating_since(clock::monotonic());
-            std::thread::sleep(left.min(STEP).to_std());
-        }
-        if stop.is_stopped() {
-            break;
-        }
-    }
-    Ok(answered)
-}
-
-fn ask(control: &mut Control, n: u32, patience: Duration, stop: &Stop) -> Result<(), Trouble> {
-    let deadline = in_time(patience);
-    control.send(&Message::Ping { n }, deadline, stop)?;
-    match control.receive(deadline, stop)? {
-        Message::Pong { n: got } if got == n => Ok(()),
-        other => Err(unexpected(&other)),
+    let (control, _) = open(addr, timeout, stop)?;
+    let mut pings = Pings {
+        control,
+        sent: Vec::new(),
+        answered: Vec::new(),
+        timeout,
+    };
+    match pings.run(interval, stop) {
+        Ok(()) | Err(Trouble::Stopped) => Ok(pings.answered),
+        Err(trouble) => Err(lost(trouble, "while it was pinged")),
     }
 }
 
-const PINGS_MAX: u32 = 1_000_000;
-/// How often a sleeper looks whether it is to stop.
-const STEP: Duration = Duration::from_ms(50);
+/// Pings on their schedule, but few on their way at once: more than a connection's first window (ten
+/// segments, RFC 6928) would wait in this host and be counted as the path's.
+struct Pings {
+    control: Control,
+    sent: Vec<Instant>,
+    answered: Vec<RoundTrip>,
+    timeout: Duration,
+}
+
+impl Pings {
+    fn run(&mut self, interval: Duration, stop: &Stop) -> Result<(), Trouble> {
+        let mut due = clock::monotonic();
+        while !stop.is_stopped() && self.sent.len() < PINGS_MAX {
+            let now = clock::monotonic();
+            if now >= due && self.open() < OPEN_MAX {
+                let n = u32::try_from(self.sent.len()).unwrap_or(u32::MAX);
+                let deadline = in_time(self.timeout);
+                self.control.send(&Message::Ping { n }, deadline, stop)?;
+                self.sent.push(now);
+                // Evenly over a long round trip, and one that is late makes no burst of the next.
+                let last = self.answered.last().map_or(Duration::ZERO, |r| r.took);
+                let share = Duration::from_ns(last.as_ns() / OPEN_MAX as u64);
+                due = now.max(due + interval.max(share));
+            }
+            let wait = due.saturating_since(clock::monotonic());
+            self.receive(wait.min(TICK).max(WAIT_MIN))?;
+        }
+        // The last answers are on their way: leaving them out would leave out the slow ones.
+        let end = in_time(DRAIN_MAX);
+        while self.open() > 0 && clock::monotonic() < end {
+            self.receive(TICK)?;
+        }
+        Ok(())
+    }
+
+    /// Pings without an answer.
+    fn open(&self) -> usize {
+        self.sent.len() - self.answered.len()
+    }
+
+    /// Takes an answer that is there or comes within `wait`. They come in order.
+    fn receive(&mut self, wait: Duration) -> Result<(), Trouble> {
+        let oldest = self.sent.get(self.answered.len()).copied();
+        match (self.control.try_receive(wait)?, oldest) {
+            (None, Some(sent)) if clock::monotonic() >= sent + self.timeout => Err(Trouble::Silent),
+            (None, _) => Ok(()),
+            (Some(Message::Pong { n }), Some(sent))
+                if usize::try_from(n) == Ok(self.answered.len()) =>
+            {
+                let took = clock::monotonic().saturating_since(sent);
+                self.answered.push(RoundTrip { sent, took });
+                Ok(())
+            }
+            (Some(other), _) => Err(unexpected(&other)),
+        }
+    }
+}
+
+const PINGS_MAX: usize = 1_000_000;
+/// Well below the first window, which a loss may halve.
+const OPEN_MAX: usize = 4;
+/// Short of nothing, so that a full window of pings does not spin.
+const WAIT_MIN: Duration = Duration::from_us(100);
+/// A queue of seconds is drained by the transfer's own end before this begins.
+const DRAIN_MAX: Duration = Duration::from_s(1);

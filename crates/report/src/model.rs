@@ -206,6 +206,9 @@ pub struct LoadLatency {
     pub extra_ns: u64,
     /// The queue that explains it: goodput times the extra delay.
     pub queue_bytes: u64,
+    /// Requests sent during the transfer, in order: time since its start, round trip. At most 2000;
+    /// of more, the longest of each few.
+    pub round_trips_ns: Vec<[u64; 2]>,
 }
 
 /// Messages of several sizes (`goodput measure --messages`).
