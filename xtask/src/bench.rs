@@ -7,6 +7,7 @@
 mod cells;
 mod delay;
 mod iperf3;
+pub(crate) mod measure;
 mod meter;
 pub(crate) mod netem;
 mod ours;

@@ -36,6 +36,14 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             bench::lab(&options)
         }
         ["bench", "netem", rest @ ..] => bench::netem::netem(&options(rest)?),
+        ["bench", "measure", rest @ ..] => {
+            let options = options(rest)?;
+            if !sys::netns::can_create_namespaces() {
+                sys::netns::become_root_in_user_namespace().map_err(lab::LabError::NoNamespaces)?;
+            }
+            bench::measure::measure(&options)
+        }
+        ["end", rest @ ..] => bench::measure::end(rest),
         _ => bail!("'{}' is no chore; see: cargo xtask help", args.join(" ")),
     }
 }
@@ -55,7 +63,7 @@ fn options(args: &[&str]) -> anyhow::Result<bench::Options> {
                 options.rounds = Some(rounds);
             }
             "--only" => options.only = Some((*value()?).to_owned()),
-            _ => bail!("'{arg}' is no option of bench lab; see: cargo xtask help"),
+            _ => bail!("'{arg}' is no option of a bench; see: cargo xtask help"),
         }
     }
     Ok(options)
@@ -78,6 +86,9 @@ The project's own chores.
   cargo xtask bench netem [--quick] [--rounds N] [--only NAME]
       The lab beside netem: delay, throughput, losses. As root, on a kernel that
       has netem; bench/netem-guest/run.sh brings one. Writes target/bench/netem.json.
+  cargo xtask bench measure [--quick] [--rounds N] [--only NAME]
+      Latency of messages beside a bare ping-pong in C over veth. Writes
+      bench/measure.json and its table in bench/README.md; two minutes.
   cargo xtask help
 ";
 

@@ -44,6 +44,7 @@ mod evidence;
 mod facts;
 mod finding;
 pub mod models;
+pub mod one_way;
 mod predict;
 mod probe;
 mod remedy;

@@ -124,6 +124,25 @@ pub(crate) struct MeasureArgs {
     /// Seed of the order in which a sweep measures
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sweep")]
     pub(crate) seed: u64,
+    /// Measure the round trip while idle and during the transfer, and the queue between them
+    #[arg(long, conflicts_with = "messages")]
+    pub(crate) latency: bool,
+    /// Latency and rates of messages instead of a transfer: a size, several with commas, or FROM..TO
+    /// for powers of two; --duration is the time of each measurement [default: 500ms]
+    #[arg(long, value_name = "SIZES")]
+    pub(crate) messages: Option<String>,
+    /// With --messages: both ends ask their sockets again and again instead of sleeping; a CPU each
+    #[arg(long, requires = "messages")]
+    pub(crate) spin: bool,
+    /// With --messages: how many may be unconfirmed where rates are measured
+    #[arg(long = "outstanding", value_name = "N", requires = "messages", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) outstanding: u32,
+    /// With a target stamp://HOST[:PORT] (UDP 862): probes to send
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) count: u32,
+    /// With such a target: time between two probes
+    #[arg(long, value_name = "TIME", default_value_t = crate::stamp::INTERVAL)]
+    pub(crate) interval: Duration,
     #[command(flatten)]
     pub(crate) test: TestArgs,
 }
@@ -172,6 +191,9 @@ pub(crate) struct ServeArgs {
     /// A client that says nothing for this long is dropped
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) silence: Duration,
+    /// Also reflect STAMP probes (RFC 8762) on this UDP port; below 1024 takes a privilege
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "862")]
+    pub(crate) stamp: Option<u16>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -246,13 +268,17 @@ Examples:
   goodput measure dtn.example.org --sweep write-size --sweep streams=1,4
   goodput measure lab:healthy-1g-20ms --sweep socket-buffer=64KiB..8MiB/4 --budget 5min
   goodput measure iperf3://far.example.org --reverse --time 10s
-  goodput measure iperf3://far.example.org --udp 50Mb/s --format iperf3-json";
+  goodput measure iperf3://far.example.org --udp 50Mb/s --format iperf3-json
+  goodput measure lab:bufferbloat --latency   the round trip idle and under load
+  goodput measure dtn.example.org --messages 1..8MiB
+  goodput measure stamp://router.example.org --count 1000 --interval 10ms";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
   goodput serve                               for tries on this machine
   goodput serve --listen 0.0.0.0              for other machines: TCP port 5210, no authentication
-  goodput serve --listen 0.0.0.0 --iperf3     for `iperf3 -c HOST` as well; UDP port 5201 for its -u";
+  goodput serve --listen 0.0.0.0 --iperf3     for `iperf3 -c HOST` as well; UDP port 5201 for its -u
+  goodput serve --listen 0.0.0.0 --stamp      answers STAMP probes on UDP port 862 as well";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

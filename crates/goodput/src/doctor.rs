@@ -29,6 +29,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) test: &'a TestArgs,
     /// Whether to apply a remedy and measure again.
     pub(crate) fix: bool,
+    /// Whether to measure round trips beside the transfer.
+    pub(crate) latency: bool,
 }
 
 /// A finished run.
@@ -147,18 +149,11 @@ struct Doctor<'a> {
 impl Doctor<'_> {
     fn work(&mut self, target: Target, folder: &mut RunFolder) -> Result<(), Failure> {
         let site = match target {
-            Target::Host(host) => Site::Host(host),
             Target::Iperf3(target) => {
                 let wish = Box::new(wish(self.plan.test, &self.config)?);
                 return self.with_iperf3(&Site::Iperf3 { target, wish }, folder);
             }
-            Target::Lab(path) => {
-                tracing::info!("building the lab of {}", path.file.display());
-                Site::Lab {
-                    lab: Box::new(Lab::up(&path)?),
-                    path,
-                }
-            }
+            other => Site::open(other)?,
         };
         let name = match &site {
             Site::Lab { .. } if self.plan.fix => "before",
@@ -249,6 +244,7 @@ impl Doctor<'_> {
             observer: self.plan.args.observer,
             // What an "after" gained is told by its goodput.
             probes: self.plan.verb == "doctor" && name != "after",
+            latency: self.plan.latency,
         };
         let mut measured = self.measure(site, name, extras)?;
         let mut attempts = 1;

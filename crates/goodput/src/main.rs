@@ -6,12 +6,15 @@ mod context;
 mod doctor;
 mod failure;
 mod lab_verb;
+mod latency;
+mod messages;
 mod observer;
 mod record;
 mod report_cmd;
 mod reproduce;
 mod serve;
 mod session;
+mod stamp;
 mod sweep;
 mod target;
 
@@ -46,6 +49,7 @@ fn run(cli: &Cli) -> Verdict {
                 args: &args.transfer,
                 test: &TestArgs::default(),
                 fix: !args.no_fix,
+                latency: false,
             };
             doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
         }
@@ -53,13 +57,23 @@ fn run(cli: &Cli) -> Verdict {
             sweep::command(args, &start(needs_lab(args.transfer.target.as_deref()))?)
         }
         Verb::Measure(args) => {
+            let target = args.transfer.target.as_deref();
+            let probed = target.and_then(|t| t.strip_prefix("stamp://"));
+            let context = start(needs_lab(probed.or(target)))?;
+            if let Some(reflector) = probed {
+                return stamp::command(args, reflector, &context);
+            }
+            if let Some(sizes) = &args.messages {
+                return messages::command(args, sizes, &context);
+            }
             let plan = Plan {
                 verb: "measure",
                 args: &args.transfer,
                 test: &args.test,
                 fix: false,
+                latency: args.latency,
             };
-            doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
+            doctor::command(plan, &context)
         }
         Verb::Serve(args) => serve::command(args, &start(false)?),
         Verb::Lab(args) => lab_verb::command(args),

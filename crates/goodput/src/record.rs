@@ -203,6 +203,7 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
         shares,
         cpu_sender_ns: outcome.sender.cpu.as_ns(),
         cpu_receiver_ns: outcome.receiver.cpu.as_ns(),
+        latency: measured.latency.clone(),
         certificate: measured.certificate.as_ref().map(certificate),
         segment_bytes: facts.mss_bytes,
         packets_per_second: whole(facts.packets_per_second),

@@ -121,6 +121,7 @@ impl Runner for Steps<'_> {
             args: &transfer,
             test: &test,
             fix,
+            latency: false,
         };
         let finished = doctor::perform(plan, self.context).map_err(|f| f.to_string())?;
         self.folders.push(finished.folder.display().to_string());

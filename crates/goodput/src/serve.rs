@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use measure::{Limits, Server};
+use measure::stamp::Reflector;
+use measure::{Limits, Server, Stop};
 
 use crate::cli::ServeArgs;
 use crate::context::{self, Context};
@@ -39,9 +40,34 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
             local.port()
         ));
     }
-    server.serve(&context.stop)?;
+    match args.stamp {
+        Some(port) => with_reflector(&server, SocketAddr::new(local.ip(), port), &context.stop)?,
+        None => server.serve(&context.stop)?,
+    }
     // Being told to stop is how serving ends.
     Ok(failure::DONE)
+}
+
+/// Serves and reflects STAMP probes until asked to stop; a reflector that breaks ends both.
+fn with_reflector(server: &Server, address: SocketAddr, stop: &Stop) -> Result<(), Failure> {
+    let reflector = Reflector::bind(address)?;
+    let local = reflector.local_addr();
+    context::note(format_args!("reflecting STAMP probes on UDP {local}"));
+    std::thread::scope(|scope| {
+        let reflecting = scope.spawn(|| {
+            let ended = reflector.serve(stop);
+            if ended.is_err() {
+                stop.stop();
+            }
+            ended
+        });
+        let served = server.serve(stop);
+        stop.stop();
+        match reflecting.join() {
+            Ok(ended) => Ok(ended.and(served)?),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 /// Above the round trip of any path.

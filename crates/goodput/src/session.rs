@@ -1,7 +1,7 @@
 //! One measurement over a lab path or to a far host, with everything that explains it.
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use explain::{
@@ -16,12 +16,13 @@ use measure::{
     Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError, Outcome,
     Progress, SampleKind, Server, Stop,
 };
-use report::model::{Handshake, Observer, UdpFacts};
+use report::model::{Handshake, LoadLatency, Observer, UdpFacts};
 use units::{Duration, Rate};
 
 use crate::cli::ObserverArg;
 use crate::failure::Failure;
-use crate::observer;
+use crate::target::Target;
+use crate::{latency, observer};
 
 /// Where measurements are made.
 #[derive(Debug)]
@@ -69,6 +70,8 @@ pub(crate) struct Measured {
     pub(crate) udp: Option<UdpFacts>,
     /// Segments that the far end told it sent again.
     pub(crate) retransmitted: Option<u64>,
+    /// Round trips idle and beside it.
+    pub(crate) latency: Option<LoadLatency>,
 }
 
 /// What to do beside the measurement.
@@ -78,12 +81,15 @@ pub(crate) struct Extras {
     pub(crate) observer: Option<ObserverArg>,
     /// Whether to make probes where they would tell causes apart.
     pub(crate) probes: bool,
+    /// Whether to measure round trips beside the transfer.
+    pub(crate) latency: bool,
 }
 
 /// What is known before the first byte.
 struct Before {
     path: PathKnowledge,
     loss: Option<f64>,
+    latency: bool,
 }
 
 /// What the client's thread brings back.
@@ -92,9 +98,44 @@ struct Transfer {
     near: HostFacts,
     far: FarFacts,
     prediction: Prediction,
+    latency: Option<LoadLatency>,
 }
 
 impl Site {
+    /// Builds the lab, if the target is one.
+    pub(crate) fn open(target: Target) -> Result<Self, Failure> {
+        Ok(match target {
+            Target::Host(host) => Self::Host(host),
+            Target::Lab(path) => {
+                tracing::info!("building the lab of {}", path.file.display());
+                Self::Lab {
+                    lab: Box::new(Lab::up(&path)?),
+                    path,
+                }
+            }
+            Target::Iperf3(host) => {
+                return Err(Failure::usage(anyhow::anyhow!(
+                    "this wants `goodput serve` at {host}: an iperf3 server takes one transfer at a time"
+                )));
+            }
+        })
+    }
+
+    /// Runs `work` with a client of the far end, which in a lab is started for it.
+    pub(crate) fn with_client<T: Send>(
+        &self,
+        stop: &Stop,
+        work: impl FnOnce(Client) -> Result<T, MeasureError> + Send,
+    ) -> Result<T, Failure> {
+        match self {
+            Self::Lab { lab, .. } => in_lab(lab, stop, work),
+            Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
+                .and_then(work)
+                .map_err(Failure::from),
+            Self::Iperf3 { .. } => Err(no_client()),
+        }
+    }
+
     /// What is known of the path from near to far (or back) before measuring.
     pub(crate) fn knowledge(&self, direction: Direction) -> PathKnowledge {
         let Self::Lab { path, .. } = self else {
@@ -129,6 +170,7 @@ impl Site {
         let before = Before {
             path: self.knowledge(config.direction),
             loss: self.known_loss(config.direction),
+            latency: extras.latency,
         };
         let made = self.transfer(config, &before, stop, &mut |p| show(&bar, &p));
         bar.finish_and_clear();
@@ -166,6 +208,7 @@ impl Site {
             near,
             far,
             prediction,
+            latency,
         } = transfer;
         Ok(Measured {
             outcome,
@@ -179,6 +222,7 @@ impl Site {
             handshake,
             udp: None,
             retransmitted: None,
+            latency,
         })
     }
 
@@ -190,21 +234,16 @@ impl Site {
         stop: &Stop,
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<(Transfer, Option<Certificate>), Failure> {
-        match self {
-            Self::Lab { lab, .. } => {
-                let phase = lab.begin_phase()?;
-                let transfer = in_lab(lab, stop, |client| {
-                    transfer(client, config, before, stop, progress)
-                });
-                judged(transfer, phase.finish(), stop)
-            }
-            Self::Iperf3 { .. } => Err(Failure::here(anyhow::anyhow!(
-                "an iperf3 server is measured by Site::measure_iperf3"
-            ))),
-            Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
-                .and_then(|client| transfer(client, config, before, stop, progress))
-                .map(|t| (t, None))
-                .map_err(Failure::from),
+        let phase = match self {
+            Self::Lab { lab, .. } => Some(lab.begin_phase()?),
+            _ => None,
+        };
+        let transfer = self.with_client(stop, |client| {
+            transfer(client, config, before, stop, progress)
+        });
+        match phase {
+            Some(phase) => judged(transfer, phase.finish(), stop),
+            None => transfer.map(|t| (t, None)),
         }
     }
 
@@ -302,6 +341,7 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
         near: near.clone(),
         far,
         prediction: prediction.clone(),
+        latency: None,
     };
     if half.udp.is_some() {
         let all = tested
@@ -348,6 +388,7 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
         observers: Vec::new(),
         handshake: None,
         udp,
+        latency: None,
         retransmitted: again.filter(|_| far_sends).map(|all| all.iter().sum()),
     }
 }
@@ -394,6 +435,11 @@ fn udp_facts(half: &Half) -> Option<UdpFacts> {
     })
 }
 
+/// An iperf3 server is measured by [`Site::measure_iperf3`].
+fn no_client() -> Failure {
+    Failure::here(anyhow::anyhow!("an iperf3 server has no session of ours"))
+}
+
 /// Puts transfer and certificate together; a transfer that failed since the lab did is the lab's
 /// failure, not the network's.
 fn judged(
@@ -435,46 +481,60 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Runs both ends inside the lab, each on threads of its own host: `work` at the near one.
-pub(crate) fn in_lab<T: Send>(
+/// Starts a server on the lab's far host and runs `work` with a client of it on the near one.
+fn in_lab<T: Send>(
     lab: &Lab,
     stop: &Stop,
     work: impl FnOnce(Client) -> Result<T, MeasureError> + Send,
 ) -> Result<T, Failure> {
     let address = SocketAddr::from((lab.far().address(), measure::DEFAULT_PORT));
+    beside(
+        lab,
+        |ready, stop| match Server::bind(address, Limits::default()) {
+            Ok(server) => {
+                let _ = ready.send(Ok(()));
+                server.serve(stop)
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+                Ok(())
+            }
+        },
+        || Client::connect_addr_until(address, CONNECT_TIMEOUT, stop).and_then(work),
+    )
+}
+
+/// Runs `work` on the lab's near host while `serve` runs on its far one, each on threads of their own
+/// host. `serve` says when it is ready, or why it never will be, and ends when told to.
+pub(crate) fn beside<T: Send>(
+    lab: &Lab,
+    serve: impl FnOnce(Sender<Result<(), MeasureError>>, &Stop) -> Result<(), MeasureError> + Send,
+    work: impl FnOnce() -> Result<T, MeasureError> + Send,
+) -> Result<T, Failure> {
     let serving = Stop::new();
     thread::scope(|scope| {
         let (ready, bound) = mpsc::channel();
         let server_stop = serving.clone();
         let _ends = StopOnDrop(serving);
         let server = scope.spawn(move || {
-            lab.far()
-                .run(|| match Server::bind(address, Limits::default()) {
-                    Ok(server) => {
-                        let _ = ready.send(Ok(()));
-                        if let Err(e) = server.serve(&server_stop) {
-                            tracing::warn!("the far end of the lab failed: {e}");
-                        }
-                    }
-                    Err(e) => {
-                        let _ = ready.send(Err(e));
-                    }
-                })
+            lab.far().run(|| {
+                if let Err(e) = serve(ready, &server_stop) {
+                    tracing::warn!("the far end of the lab failed: {e}");
+                }
+            })
         });
         match bound.recv() {
             Ok(Ok(())) => lab
                 .near()
-                .run(|| work(Client::connect_addr_until(address, CONNECT_TIMEOUT, stop)?))
+                .run(work)
                 .map_err(Failure::from)
                 .and_then(|r: Result<T, MeasureError>| r.map_err(Failure::from)),
             Ok(Err(e)) => Err(e.into()),
             // The thread is gone without a word: it could not enter the host.
-            Err(_) => {
-                return match server.join() {
-                    Ok(Err(e)) => Err(e.into()),
-                    _ => Err(lab::LabError::ForwarderGone.into()),
-                };
-            }
+            Err(_) => match server.join() {
+                Ok(Err(e)) => Err(e.into()),
+                _ => Err(lab::LabError::ForwarderGone.into()),
+            },
         }
     })
 }
@@ -490,6 +550,10 @@ fn transfer(
     let near = client.near().clone();
     let far = client.far().clone();
     let idle = client.idle_rtt_until(stop)?;
+    let pinger = match before.latency {
+        true => Some(latency::start(&client, stop)?),
+        false => None,
+    };
     let (sender, receiver) = hosts(config, &near, &far.host);
     let prediction = explain::predict(&explain::Setup {
         sender: &sender,
@@ -506,7 +570,12 @@ fn transfer(
         prediction.formula
     );
     let outcome = client.run(config, stop, &mut |p| progress(p))?;
+    let latency = match pinger {
+        Some(pinger) => latency::finish(pinger, &outcome)?,
+        None => None,
+    };
     Ok(Transfer {
+        latency,
         outcome,
         near,
         far,

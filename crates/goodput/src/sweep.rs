@@ -4,7 +4,6 @@
 use std::fs;
 
 use explain::sweep::{self as curve, Estimate, Schedule, Shape};
-use lab::Lab;
 use measure::{Client, Config, Direction, MeasureError, Outcome, Stop};
 use report::RunFolder;
 use report::model::{
@@ -236,11 +235,6 @@ pub(crate) fn perform(
         return Err(usage("--observer does not go with --sweep".to_owned()));
     }
     let target = Target::parse(args.transfer.target.as_deref())?;
-    if let Target::Iperf3(host) = &target {
-        return Err(usage(format!(
-            "--sweep wants `goodput serve` at {host}: an iperf3 server takes one test at a time"
-        )));
-    }
     let base = doctor::config(&args.transfer, &args.test, &target)?;
     let mut run = record::begin("measure", &target, context);
     let mut folder = RunFolder::create(&args.transfer.runs, "sweep", &target.name(), run.clone())?;
@@ -356,26 +350,16 @@ struct Work<'a> {
 impl Work<'_> {
     fn run(&mut self, target: Target) -> Result<(), Failure> {
         let stop = self.context.stop.clone();
-        match target {
-            Target::Host(host) | Target::Iperf3(host) => {
-                let client = Client::connect_until(&host, session::CONNECT_TIMEOUT, &stop)?;
-                self.measure(client, &stop).map_err(Failure::from)
-            }
-            Target::Lab(path) => {
-                let site = Site::Lab {
-                    lab: Box::new(Lab::up(&path)?),
-                    path,
-                };
-                let Site::Lab { lab, .. } = &site else {
-                    return Ok(());
-                };
-                let phase = lab.begin_phase()?;
-                let done = session::in_lab(lab, &stop, |client| self.measure(client, &stop));
-                let certificate = phase.finish()?;
-                self.sweep.certificate = Some(record::certificate(&certificate));
-                done
-            }
+        let site = Site::open(target)?;
+        let phase = match &site {
+            Site::Lab { lab, .. } => Some(lab.begin_phase()?),
+            _ => None,
+        };
+        let done = site.with_client(&stop, |client| self.measure(client, &stop));
+        if let Some(phase) = phase {
+            self.sweep.certificate = Some(record::certificate(&phase.finish()?));
         }
+        done
     }
 
     fn measure(&mut self, mut client: Client, stop: &Stop) -> Result<(), MeasureError> {

@@ -44,7 +44,7 @@ pub struct Client {
     near: HostFacts,
     local: Option<SocketAddr>,
     /// None after a failure that left the connection in an unknown state.
-    control: Option<Control>,
+    pub(crate) control: Option<Control>,
     /// Measured since the last transfer.
     idle: Option<IdleRtt>,
 }
@@ -220,14 +220,14 @@ impl Client {
         Ok(rtt)
     }
 
-    fn take_control(&mut self) -> Result<Control, MeasureError> {
+    pub(crate) fn take_control(&mut self) -> Result<Control, MeasureError> {
         match self.control.take() {
             Some(control) => Ok(control),
             None => Ok(open(self.addr, self.timeout, &Stop::new())?.0),
         }
     }
 
-    fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         self.timeout.max(SILENCE)
     }
 
@@ -453,7 +453,7 @@ pub(crate) fn reporter(
 }
 
 /// Opens a control connection and exchanges greetings.
-fn open(
+pub(crate) fn open(
     addr: SocketAddr,
     timeout: Duration,
     stop: &Stop,
@@ -547,7 +547,7 @@ fn ping(control: &mut Control, stop: &Stop, patience: Duration) -> Result<IdleRt
     })
 }
 
-fn expect(message: Message, wanted: &Message) -> Result<(), MeasureError> {
+pub(crate) fn expect(message: Message, wanted: &Message) -> Result<(), MeasureError> {
     match message {
         message if message == *wanted => Ok(()),
         other => Err(lost(unexpected(&other), "before the first byte")),
@@ -592,8 +592,8 @@ pub(crate) fn connect_error(addr: SocketAddr, after: Duration, error: io::Error)
 }
 
 /// Addresses of a target; only names ask the resolver.
-pub(crate) fn resolve(target: &str, port: u16) -> Result<Vec<SocketAddr>, MeasureError> {
-    let (host, port) = split_target(target, port)?;
+pub(crate) fn resolve(target: &str, default_port: u16) -> Result<Vec<SocketAddr>, MeasureError> {
+    let (host, port) = split_target(target, default_port)?;
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
@@ -604,13 +604,13 @@ pub(crate) fn resolve(target: &str, port: u16) -> Result<Vec<SocketAddr>, Measur
 }
 
 /// Host and port of `host`, `host:port`, `::1`, `[::1]` or `[::1]:port`.
-fn split_target(target: &str, default: u16) -> Result<(String, u16), MeasureError> {
+fn split_target(target: &str, default_port: u16) -> Result<(String, u16), MeasureError> {
     let fail = |problem: &str| MeasureError::Target {
         target: target.to_owned(),
         problem: problem.to_owned(),
     };
     if target.parse::<IpAddr>().is_ok() {
-        return Ok((target.to_owned(), default));
+        return Ok((target.to_owned(), default_port));
     }
     let (host, port) = match target.strip_prefix('[') {
         Some(rest) => {
@@ -639,7 +639,7 @@ fn split_target(target: &str, default: u16) -> Result<(String, u16), MeasureErro
         return Err(fail("there is no host name in it"));
     }
     let port = match port {
-        None => default,
+        None => default_port,
         Some(text) => match text.parse() {
             Ok(port) if port > 0 => port,
             _ => return Err(fail("its port is not a number from 1 to 65535")),

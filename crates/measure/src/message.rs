@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Spec;
 use crate::facts::FarFacts;
+use crate::messages::{MessageCount, MessageSpec};
 
 /// The protocol that this code speaks. Raised whenever two ends could misunderstand each other.
 pub const PROTOCOL: u16 = 1;
@@ -71,6 +72,10 @@ pub enum Message {
     },
     /// → Prepare this transfer.
     Start(Spec),
+    /// → Prepare to exchange messages; answered like `Start`.
+    StartMessages(MessageSpec),
+    /// ← The messages are over: what the server received.
+    MessagesDone(MessageCount),
     /// ← Open the data connections with this token.
     Accept {
         /// 32 hexadecimal digits.
@@ -370,6 +375,8 @@ mod tests {
             }),
             Message::Welcome(Box::default()),
             Message::Result(ResultHead::default()),
+            Message::StartMessages(MessageSpec::default()),
+            Message::MessagesDone(MessageCount::default()),
         ];
         let mut bytes = Vec::new();
         for message in &messages {

@@ -409,18 +409,18 @@ impl Registry {
 
 /// One client's session, in its own thread.
 #[derive(Debug)]
-struct Session {
-    peer: SocketAddr,
-    limits: Limits,
+pub(crate) struct Session {
+    pub(crate) peer: SocketAddr,
+    pub(crate) limits: Limits,
     registry: Arc<Registry>,
-    stop: Stop,
+    pub(crate) stop: Stop,
 }
 
 /// A transfer's place in the registry; gives it back when dropped.
 #[derive(Debug)]
-struct Place<'a> {
+pub(crate) struct Place<'a> {
     registry: &'a Registry,
-    token: Token,
+    pub(crate) token: Token,
     arrivals: Receiver<(u16, TcpStream)>,
 }
 
@@ -432,7 +432,7 @@ impl Drop for Place<'_> {
 
 /// Why a session ends early.
 #[derive(Debug)]
-enum Leave {
+pub(crate) enum Leave {
     /// The control connection's trouble.
     Trouble(Trouble),
     /// This host cannot go on.
@@ -490,6 +490,7 @@ impl Session {
             match control.receive(in_time(self.limits.silence), &self.stop)? {
                 Message::Ping { n } => self.send(control, &Message::Pong { n })?,
                 Message::Start(spec) => self.transfer(control, &spec)?,
+                Message::StartMessages(spec) => self.messages(control, &spec)?,
                 // Left over from a transfer whose end crossed the wish to stop it.
                 Message::Stop | Message::Progress { .. } | Message::Received { .. } => {}
                 other => return Err(unexpected(&other).into()),
@@ -497,7 +498,7 @@ impl Session {
         }
     }
 
-    fn send(&self, control: &mut Control, message: &Message) -> Result<(), Leave> {
+    pub(crate) fn send(&self, control: &mut Control, message: &Message) -> Result<(), Leave> {
         Ok(control.send(message, in_time(self.limits.silence), &self.stop)?)
     }
 
@@ -572,10 +573,17 @@ impl Session {
                 available: no.available,
             });
         }
+        self.reserve()
+    }
+
+    /// A token that data connections may name from now on.
+    pub(crate) fn reserve(&self) -> Result<Place<'_>, Refusal> {
         let mut token = [0; TOKEN_BYTES];
         File::open("/dev/urandom")
             .and_then(|mut f| f.read_exact(&mut token))
-            .map_err(host)?;
+            .map_err(|error| Refusal::Host {
+                text: error.to_string(),
+            })?;
         let (sender, arrivals) = channel();
         self.registry.map().insert(token, sender);
         Ok(Place {
@@ -586,7 +594,7 @@ impl Session {
     }
 
     /// Waits until every stream's connection has come.
-    fn gather(
+    pub(crate) fn gather(
         &self,
         control: &mut Control,
         place: &Place<'_>,

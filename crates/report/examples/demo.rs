@@ -219,6 +219,7 @@ fn phase_before() -> Phase {
         cpu_sender_ns: 21_000_000,
         cpu_receiver_ns: 34_000_000,
         certificate: Some(certificate(6_710)),
+        latency: None,
         observers: vec![observer(3_894_000)],
         ..Phase::default()
     }

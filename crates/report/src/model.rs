@@ -205,6 +205,9 @@ pub struct Phase {
     pub cpu_sender_ns: u64,
     /// CPU time of the receiving process' threads.
     pub cpu_receiver_ns: u64,
+    /// Round trips while idle and during the transfer, where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LoadLatency>,
     /// The lab's own accuracy, where a lab carried the path.
     pub certificate: Option<Certificate>,
     /// Payload of a full segment.
@@ -290,6 +293,161 @@ pub struct Handshake {
     pub answer_sent_with_window_scale: Option<bool>,
     /// It had the option when it arrived at the near host.
     pub answer_arrived_with_window_scale: Option<bool>,
+}
+
+/// Round trips of small requests on a connection of their own, idle and beside a transfer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadLatency {
+    /// Requests answered before the transfer.
+    pub idle_probes: u64,
+    /// Shortest of them.
+    pub idle_min_ns: u64,
+    /// Median of them.
+    pub idle_median_ns: u64,
+    /// Requests sent between the ramp and the end of the transfer.
+    pub load_probes: u64,
+    /// Median of them.
+    pub load_median_ns: u64,
+    /// 99th percentile.
+    pub load_p99_ns: u64,
+    /// Longest.
+    pub load_max_ns: u64,
+    /// Median under load less the idle median.
+    pub extra_ns: u64,
+    /// The queue that explains it: goodput times the extra delay.
+    pub queue_bytes: u64,
+    /// Requests sent during the transfer, in order: time since its start, round trip. At most 2000;
+    /// of more, the longest of each few.
+    pub round_trips_ns: Vec<[u64; 2]>,
+}
+
+/// Messages of several sizes (`goodput measure --messages`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MessageSweep {
+    /// Both ends ask their sockets again and again instead of sleeping.
+    pub spin: bool,
+    /// Messages that may be unconfirmed where rates are measured.
+    pub window: u32,
+    /// One reading of the clock.
+    pub clock_ns: f64,
+    /// What the tool adds to a round trip, clock included.
+    pub tool_ns: f64,
+    /// A point for each size.
+    pub points: Vec<MessagePoint>,
+}
+
+/// Messages of one size. Latency is half a round trip.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MessagePoint {
+    /// Size of a message.
+    pub message_bytes: u32,
+    /// Round trips measured.
+    pub round_trips: u64,
+    /// Shortest.
+    pub latency_min_ns: Option<u64>,
+    /// Median.
+    pub latency_median_ns: Option<u64>,
+    /// 99th percentile.
+    pub latency_p99_ns: Option<u64>,
+    /// 99.9th percentile.
+    pub latency_p999_ns: Option<u64>,
+    /// Longest.
+    pub latency_max_ns: Option<u64>,
+    /// Payload a second from this side.
+    pub up_bits_per_second: u64,
+    /// Payload a second to this side.
+    pub down_bits_per_second: u64,
+    /// Both ways at once, added up.
+    pub both_bits_per_second: u64,
+    /// Messages that the far side took in `up`.
+    pub up_messages: u64,
+    /// Messages that this side took in `down`.
+    pub down_messages: u64,
+}
+
+/// What STAMP probes told (`goodput measure stamp://HOST`). Forward is towards the reflector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StampRecord {
+    /// Address of the reflector.
+    pub reflector: String,
+    /// Probes sent.
+    pub sent: u64,
+    /// Probes answered, each once.
+    pub answered: u64,
+    /// Lost on the way there; absent where the reflector's numbers do not tell.
+    pub forward_lost: Option<u64>,
+    /// Answers lost on the way back.
+    pub backward_lost: Option<u64>,
+    /// Lost where nothing tells which way.
+    pub lost_somewhere: u64,
+    /// Probes that arrived more than once.
+    pub forward_duplicates: u64,
+    /// Answers that arrived more than once.
+    pub backward_duplicates: u64,
+    /// Probes that were overtaken.
+    pub forward_reordered: u64,
+    /// Answers that were overtaken.
+    pub backward_reordered: u64,
+    /// Answers whose stamps contradict each other.
+    pub implausible: u64,
+    /// Datagrams that answered nothing.
+    pub strangers: u64,
+    /// Answers whose departure and arrival here the kernel stamped.
+    pub kernel_stamped: u64,
+    /// Hops that the last answered probe had left.
+    pub hops_left: Option<u8>,
+    /// This clock follows an outer source.
+    pub near_synchronised: bool,
+    /// The reflector says that its clock does.
+    pub far_synchronised: bool,
+    /// Both ways, without the time in the reflector.
+    pub round_trip: Option<DelayRecord>,
+    /// There, within `clocks.offset_uncertainty_ns`.
+    pub forward: Option<DelayRecord>,
+    /// Back, within the same.
+    pub backward: Option<DelayRecord>,
+    /// The reflector's clock against this one.
+    pub clocks: Option<ClockRecord>,
+}
+
+/// Delays, and how much longer than the shortest they were.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DelayRecord {
+    /// Shortest.
+    pub min_ns: i64,
+    /// Median.
+    pub median_ns: i64,
+    /// 99th percentile.
+    pub p99_ns: i64,
+    /// Longest.
+    pub max_ns: i64,
+    /// Median less shortest.
+    pub variation_median_ns: i64,
+    /// 99th percentile less shortest.
+    pub variation_p99_ns: i64,
+}
+
+/// How two clocks compare.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClockRecord {
+    /// How far the reflector's is ahead at `at_ns`.
+    pub offset_ns: f64,
+    /// The true offset is within this of it.
+    pub offset_uncertainty_ns: f64,
+    /// How much faster it runs; absent of less than a second or too few probes.
+    pub drift_ppm: Option<f64>,
+    /// The true drift is within this of it, if the two ways differ by the same throughout.
+    pub drift_uncertainty_ppm: Option<f64>,
+    /// Since the first probe.
+    pub at_ns: u64,
+    /// Windows whose best probe was used.
+    pub points: u32,
 }
 
 /// Shares of the sender's time, each in 0..=1, summing to 1.

@@ -3,7 +3,7 @@
 //! Bars use block characters of four densities, so the picture is the same without colour. Lines
 //! wrap at the given width; what is to be copied (settings) is never wrapped.
 
-use crate::model::{Certificate, FindingRecord, Phase, RemedyRecord, Run};
+use crate::model::{Certificate, FindingRecord, LoadLatency, Phase, RemedyRecord, Run};
 use crate::text::{self, PARTS, Tone};
 
 /// The run's summary, lines ended by `\n`; at most about thirty. Escape sequences only if `color`.
@@ -17,10 +17,31 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     page.sweep(run);
     page.table(run);
     page.time_spent(run);
+    page.latency(run);
     page.findings(run, findings);
     page.remedies(run, findings);
     page.grounds(run);
     page.out
+}
+
+/// Round trips idle and under load, and the queue that makes the difference.
+fn latency_sentence(l: &LoadLatency, goodput_bits_per_second: u64) -> String {
+    let both = format!(
+        "Round trip {} idle, {} under load (99 %: {})",
+        text::duration(l.idle_median_ns),
+        text::duration(l.load_median_ns),
+        text::duration(l.load_p99_ns),
+    );
+    // An idle host is slower to wake up than a busy one: on a short path load may look quicker.
+    if l.extra_ns == 0 {
+        return format!("{both}: no queue to be seen.");
+    }
+    format!(
+        "{both}: {} more, which is a queue of {} at {}.",
+        text::duration(l.extra_ns),
+        text::bytes(l.queue_bytes),
+        text::rate(goodput_bits_per_second),
+    )
 }
 
 /// Text under construction, with what is known of the terminal.
@@ -84,6 +105,9 @@ impl Page {
         });
         row("idle RTT", "", &|p| {
             (p.rtt_idle_ns > 0).then(|| text::duration(p.rtt_idle_ns))
+        });
+        row("RTT under load", "", &|p| {
+            p.latency.as_ref().map(|l| text::duration(l.load_median_ns))
         });
         row("sent again", "", &|p| {
             text::ratio(p.segments_retransmitted, p.segments_sent).map(text::percent)
@@ -189,6 +213,18 @@ impl Page {
                 }
             }
             self.line(&line);
+        }
+    }
+
+    /// What the transfer does to everybody else's round trip.
+    fn latency(&mut self, run: &Run) {
+        for phase in run.phases.iter().take(COLUMNS_MAX) {
+            let Some(l) = &phase.latency else { continue };
+            let sentence = latency_sentence(l, phase.goodput_bits_per_second);
+            self.out.push('\n');
+            for line in wrap(&sentence, self.width) {
+                put!(self.out, "  {line}\n");
+            }
         }
     }
 
@@ -519,6 +555,28 @@ mod tests {
             remedy: Some(remedy),
         };
         (run, vec![finding])
+    }
+
+    #[test]
+    fn a_queue_is_named_only_where_load_takes_longer() {
+        let longer = LoadLatency {
+            idle_median_ns: 20_000_000,
+            load_median_ns: 120_000_000,
+            load_p99_ns: 150_000_000,
+            extra_ns: 100_000_000,
+            queue_bytes: 250_000,
+            ..LoadLatency::default()
+        };
+        assert_eq!(
+            latency_sentence(&longer, 20_000_000),
+            "Round trip 20 ms idle, 120 ms under load (99 %: 150 ms): 100 ms more, which is a queue of \
+             250 kB at 20 Mb/s."
+        );
+        let same = LoadLatency {
+            extra_ns: 0,
+            ..longer
+        };
+        assert!(latency_sentence(&same, 20_000_000).ends_with("no queue to be seen."));
     }
 
     #[test]

@@ -37,6 +37,16 @@ pub fn thread_cpu_user() -> Duration {
     Duration::from_ns(if result == 0 { ns } else { 0 })
 }
 
+/// Whether CLOCK_REALTIME follows an outer source, such as NTP, by the kernel's word: adjtimex(2)
+/// says TIME_ERROR where nobody disciplines it.
+pub fn is_synchronised() -> bool {
+    // SAFETY: an all-zero timex is valid and, with no mode set, asks without changing anything.
+    let mut question: libc::timex = unsafe { mem::zeroed() };
+    // SAFETY: `question` is live and writable for the call.
+    let state = unsafe { libc::adjtimex(&raw mut question) };
+    state >= 0 && state != libc::TIME_ERROR
+}
+
 /// Seconds and nanoseconds as one number; `None` for a time before 1970 or out of range.
 pub fn timespec_ns(seconds: i64, nanoseconds: i64) -> Option<u64> {
     let seconds = u64::try_from(seconds).ok()?;

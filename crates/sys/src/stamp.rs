@@ -8,7 +8,7 @@
 
 use std::io;
 use std::mem;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
@@ -28,6 +28,10 @@ pub struct Stamped {
     pub len: usize,
     /// Kernel stamp, CLOCK_REALTIME nanoseconds.
     pub stamp_realtime_ns: Option<u64>,
+    /// Hops that it had left (TTL, hop limit), where [`StampedSocket::tell_hops`] asked for them.
+    pub hops_left: Option<u8>,
+    /// Who sent it.
+    pub from: Option<SocketAddr>,
 }
 
 /// The departure of one datagram.
@@ -40,17 +44,29 @@ pub struct Departure {
 }
 
 impl StampedSocket {
-    /// Turns stamps on. From here on the kernel numbers the datagrams sent from 0.
+    /// Turns stamps on. From here on the kernel numbers the datagrams sent from 0, and keeps their
+    /// departures until [`Self::departure`] takes them.
     ///
     /// # Errors
     /// As setsockopt(2).
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE
-            | libc::SOF_TIMESTAMPING_RX_SOFTWARE
-            | libc::SOF_TIMESTAMPING_SOFTWARE
             | libc::SOF_TIMESTAMPING_OPT_ID
             | libc::SOF_TIMESTAMPING_OPT_TSONLY
             | libc::SOF_TIMESTAMPING_OPT_CMSG;
+        Self::with(socket, flags)
+    }
+
+    /// Turns stamps of arrivals on, and no others.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn arrivals_only(socket: UdpSocket) -> io::Result<Self> {
+        Self::with(socket, 0)
+    }
+
+    fn with(socket: UdpSocket, flags: libc::c_uint) -> io::Result<Self> {
+        let flags = flags | libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
         let flags = libc::c_int::try_from(flags).unwrap_or(0);
         set_option(
             socket.as_fd(),
@@ -59,6 +75,19 @@ impl StampedSocket {
             flags,
         )?;
         Ok(Self { socket })
+    }
+
+    /// Lets datagrams that come in tell how many hops they had left.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn tell_hops(&self) -> io::Result<()> {
+        let socket = self.socket.as_fd();
+        set_option(socket, libc::IPPROTO_IP, libc::IP_RECVTTL, 1)?;
+        if self.socket.local_addr()?.is_ipv6() {
+            set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
+        }
+        Ok(())
     }
 
     /// The socket.
@@ -75,6 +104,8 @@ impl StampedSocket {
         Ok(Stamped {
             len,
             stamp_realtime_ns: control.stamp,
+            hops_left: control.hops_left,
+            from: control.from,
         })
     }
 
@@ -104,20 +135,28 @@ impl StampedSocket {
         flags: libc::c_int,
     ) -> io::Result<(usize, Control)> {
         let mut control = [0_u64; 64];
+        // SAFETY: an all-zero sockaddr_storage is valid: no family.
+        let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
         let mut iovec = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),
         };
         // SAFETY: an all-zero msghdr is valid.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_name = (&raw mut name).cast();
+        message.msg_namelen = libc::socklen_t::try_from(size_of_val(&name)).unwrap_or(0);
         message.msg_iov = &raw mut iovec;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control);
-        // SAFETY: iovec and control are live, writable and of the stated lengths.
+        // SAFETY: name, iovec and control are live, writable and of the stated lengths.
         let n = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
         match usize::try_from(n) {
-            Ok(n) => Ok((n, Control::read(&message))),
+            Ok(n) => {
+                let mut control = Control::read(&message);
+                control.from = address_of(&name);
+                Ok((n, control))
+            }
             Err(_) => Err(io::Error::last_os_error()),
         }
     }
@@ -127,6 +166,8 @@ impl StampedSocket {
 struct Control {
     stamp: Option<u64>,
     id: Option<u32>,
+    hops_left: Option<u8>,
+    from: Option<SocketAddr>,
 }
 
 impl Control {
@@ -145,7 +186,11 @@ impl Control {
                         out.stamp = clock::timespec_ns(times[0].tv_sec, times[0].tv_nsec)
                             .filter(|&ns| ns > 0);
                     }
-                    (libc::SOL_IP, libc::IP_RECVERR) => {
+                    (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT) => {
+                        let hops: libc::c_int = ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+                        out.hops_left = u8::try_from(hops).ok();
+                    }
+                    (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR) => {
                         let error: libc::sock_extended_err =
                             ptr::read_unaligned(libc::CMSG_DATA(header).cast());
                         out.id =
@@ -160,6 +205,28 @@ impl Control {
     }
 }
 
+/// What the kernel wrote there; `None` of a family that is neither IPv4 nor IPv6.
+fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match i32::from(name.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: sockaddr_storage is at least as large and as aligned as every address, and
+            // its family says which one it holds (sockaddr(3type)).
+            let v4 = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+            Some(SocketAddr::from((ip, u16::from_be(v4.sin_port))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let v6 = unsafe { &*ptr::from_ref(name).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            let port = u16::from_be(v6.sin6_port);
+            let (flow, scope) = (v6.sin6_flowinfo, v6.sin6_scope_id);
+            Some(SocketAddrV6::new(ip, port, flow, scope).into())
+        }
+        _ => None,
+    }
+}
+
 /// Linux include/uapi/linux/errqueue.h.
 const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 
@@ -167,6 +234,30 @@ const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn a_datagram_tells_its_sender_and_the_hops_it_had_left() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(socket) = UdpSocket::bind(any) else {
+                eprintln!("skipped: this machine has no {any}");
+                continue;
+            };
+            let receiver = StampedSocket::new(socket).unwrap();
+            receiver.tell_hops().unwrap();
+            let limit = Some(Duration::from_secs(10));
+            receiver.socket().set_read_timeout(limit).unwrap();
+            let sender = UdpSocket::bind(any).unwrap();
+            if any.starts_with('1') {
+                sender.set_ttl(77).unwrap();
+            }
+            let to = receiver.socket().local_addr().unwrap();
+            sender.send_to(b"x", to).unwrap();
+            let datagram = receiver.receive(&mut [0; 8]).unwrap();
+            assert_eq!(datagram.from, sender.local_addr().ok());
+            let hops = datagram.hops_left.unwrap();
+            assert!(hops == 77 || !any.starts_with('1'), "{hops}");
+        }
+    }
 
     #[test]
     fn a_datagram_over_loopback_is_stamped_on_both_sides_in_order() {

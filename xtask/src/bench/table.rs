@@ -47,10 +47,15 @@ pub(crate) fn render(record: &Record) -> String {
 
 /// `text` with `body` between the markers; `None` when it lacks them.
 pub(crate) fn put_between_markers(text: &str, body: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
+    put_between(text, body, (BEGIN, END))
+}
+
+/// The same between markers of another table.
+pub(crate) fn put_between(text: &str, body: &str, (begin, end): (&str, &str)) -> Option<String> {
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
     Some(format!(
-        "{before}{BEGIN}\n{}\n{END}{after}",
+        "{before}{begin}\n{}\n{end}{after}",
         body.trim_end()
     ))
 }

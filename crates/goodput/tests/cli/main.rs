@@ -9,6 +9,7 @@
 mod far_end;
 mod interrupt;
 mod lab;
+mod latency;
 mod results;
 mod support;
 mod this_host;

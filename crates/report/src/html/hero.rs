@@ -195,6 +195,15 @@ fn details(out: &mut String, run: &Run) {
     row("Idle round trip", &|p| {
         (p.rtt_idle_ns > 0).then(|| text::duration(p.rtt_idle_ns))
     });
+    row("Round trip under load", &|p| {
+        let l = p.latency.as_ref()?;
+        Some(format!(
+            "{} <i>{} at 99 %, a queue of {}</i>",
+            text::duration(l.load_median_ns),
+            text::duration(l.load_p99_ns),
+            text::bytes(l.queue_bytes)
+        ))
+    });
     row("Segments sent again", &|p| {
         (p.segments_sent > 0).then(|| text::part_of(p.segments_retransmitted, p.segments_sent))
     });

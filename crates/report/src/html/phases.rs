@@ -50,6 +50,7 @@ fn column(out: &mut String, run: &Run, phase: &Phase, series: &PhaseSeries) {
     put!(out, "<div class=\"{class}\">\n<div>\n");
     goodput(out, run, phase, series);
     shares(out, phase, series);
+    beside(out, phase, series);
     out.push_str("</div>\n<div>\n");
     round_trip(out, series);
     windows(out, series);
@@ -187,6 +188,27 @@ fn round_trip(out: &mut String, series: &PhaseSeries) {
     streams_left_out(out, series);
 }
 
+/// What small requests beside the transfer met.
+fn beside(out: &mut String, phase: &Phase, series: &PhaseSeries) {
+    let Some(latency) = &phase.latency else {
+        return;
+    };
+    let trips = latency.round_trips_ns.iter().take(ROUND_TRIPS_MAX);
+    let points: Vec<(f64, f64)> = trips
+        .map(|&[t, took]| (t as f64 / 1e9, took as f64))
+        .collect();
+    let largest = max_of(points.iter());
+    if largest <= 0.0 {
+        return;
+    }
+    let axis = Axis::round_trip(largest);
+    let legend = [("line rtt", "requests beside the transfer".to_owned())];
+    heading(out, "Round trip, seen by others", axis.unit, &legend);
+    let title = "round trips of requests beside the transfer over time";
+    let chart = Chart::new(title, 110, Axis::time(series.end_ns as f64 / 1e9), axis);
+    figure(out, &chart.line("rtt", "round trip of a request", &points));
+}
+
 fn windows(out: &mut String, series: &PhaseSeries) {
     let shown: Vec<&Stream> = series.streams.iter().take(STREAMS_MAX).collect();
     let flight = max_of(shown.iter().flat_map(|s| &s.flight_bytes));
@@ -297,5 +319,7 @@ fn mean(shares: &[[f64; 4]]) -> [f64; 4] {
 const STREAMS_MAX: usize = 16;
 /// A reference stays in the picture while it is below this many times the data.
 const IN_VIEW: f64 = 3.0;
+/// Requests drawn beside a transfer; as many as a run keeps.
+const ROUND_TRIPS_MAX: usize = 2_000;
 /// Settings shown above a phase.
 const SETTINGS_MAX: usize = 12;

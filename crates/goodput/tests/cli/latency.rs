@@ -1,0 +1,175 @@
+//! Latency as a user asks for it: messages, STAMP probes, round trips beside a transfer.
+//!
+//! The hosts of a lab share one clock, so the true offset is zero and the true delays are the path
+//! file's: what is stated has to hold them within its own uncertainty, however busy the machine is.
+
+use serde_json::Value;
+
+use crate::far_end::address_of;
+use crate::support::{Scratch, lab_alone};
+
+/// 10 ms there and 60 ms back, and a tenth lost on the way there only.
+const ONE_WAY_LOSS: &str = r#"
+title = "A tenth is lost there, nothing on the way back"
+[hosts.near]
+[hosts.far]
+[links.wan]
+between = ["near", "far"]
+[links.wan.forward]
+delay = "10ms"
+loss = 0.1
+[links.wan.backward]
+delay = "60ms"
+"#;
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+/// Asserts that clocks and delays hold the truth of a lab: no offset, no drift, these delays.
+fn assert_true(told: &Value, forward_ms: f64, backward_ms: f64) {
+    let clocks = &told["clocks"];
+    let uncertainty = number(clocks, "offset_uncertainty_ns");
+    let offset = number(clocks, "offset_ns");
+    assert!(offset.abs() <= uncertainty, "{told:#}");
+    let half = (forward_ms + backward_ms) / 2.0 * 1e6;
+    assert!(uncertainty >= half, "better than can be known: {told:#}");
+    let drift = number(clocks, "drift_ppm");
+    assert!(
+        drift.abs() <= number(clocks, "drift_uncertainty_ppm"),
+        "{told:#}"
+    );
+    for (way, truth_ms) in [("forward", forward_ms), ("backward", backward_ms)] {
+        let told_ns = number(&told[way], "min_ns");
+        // A probe is never earlier than the path; how much later is the machine's affair.
+        assert!(told_ns >= truth_ms * 1e6 - uncertainty, "{way}: {told:#}");
+    }
+    // The sum needs no agreement of clocks: never below the path's but for the stamps' errors.
+    assert!(
+        number(&told["round_trip"], "min_ns") >= 2.0 * half - 50_000.0,
+        "{told:#}"
+    );
+}
+
+#[test]
+fn delays_of_an_asymmetric_route_are_within_the_stated_uncertainty() {
+    let _alone = lab_alone();
+    let scratch = Scratch::new();
+    let args = ["measure", "stamp://lab:asymmetric-route", "--json"];
+    let mut command = scratch.goodput(&args);
+    command.args(["--count", "400", "--interval", "10ms"]);
+    let told = scratch.run(command).succeeds().json();
+    assert_eq!(number(&told, "sent"), 400.0);
+    assert_true(&told, 10.0, 60.0);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn loss_is_booked_on_the_way_that_lost() {
+    let _alone = lab_alone();
+    let scratch = Scratch::new();
+    let file = scratch.write("loss.toml", ONE_WAY_LOSS);
+    let target = format!("stamp://lab:{}", file.display());
+    let mut command = scratch.goodput(&["measure", &target, "--json"]);
+    command.args(["--count", "500", "--interval", "8ms"]);
+    let told = scratch.run(command).succeeds().json();
+    assert_true(&told, 10.0, 60.0);
+    // The seed is fixed: some 50 of 500 are lost, and none of the answers is.
+    let lost = number(&told, "forward_lost");
+    assert!((10.0..200.0).contains(&lost), "{told:#}");
+    assert_eq!(number(&told, "backward_lost"), 0.0, "{told:#}");
+    let somewhere = number(&told, "lost_somewhere");
+    assert_eq!(
+        lost + somewhere + number(&told, "answered"),
+        500.0,
+        "{told:#}"
+    );
+}
+
+#[test]
+fn serve_reflects_stamp_beside_measurements() {
+    let scratch = Scratch::new();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--stamp", "0"];
+    let serving = scratch.start(scratch.goodput(&args));
+    let said = serving.stderr_when("STAMP probes on UDP ");
+    let (_, rest) = said.split_once("STAMP probes on UDP ").unwrap();
+    let reflector = rest.lines().next().unwrap();
+    let target = format!("stamp://{reflector}");
+    let args = ["measure", &target, "--count", "20", "--interval", "1ms"];
+    let told = scratch.run(scratch.goodput(&args));
+    assert!(
+        told.succeeds().stdout.contains("20 of 20 probes answered"),
+        "{told:#?}"
+    );
+    let address = address_of(&said);
+    let args = [
+        "measure",
+        &address,
+        "--messages",
+        "1,1KiB",
+        "-d",
+        "20ms",
+        "--json",
+    ];
+    let told = scratch.run(scratch.goodput(&args)).succeeds().json();
+    let points = told["points"].as_array().unwrap();
+    let sizes: Vec<f64> = points.iter().map(|p| number(p, "message_bytes")).collect();
+    assert_eq!(sizes, [1.0, 1024.0]);
+    for point in points {
+        let ns = |key: &str| number(point, key);
+        assert!(ns("latency_min_ns") <= ns("latency_median_ns"), "{point}");
+        assert!(ns("latency_median_ns") <= ns("latency_max_ns"), "{point}");
+        assert!(ns("both_bits_per_second") > 0.0, "{point}");
+    }
+    assert!(number(&told, "tool_ns") > 0.0);
+    serving.signal("TERM");
+    serving.end().succeeds();
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_host_that_answers_no_probe_is_the_far_ends_fault() {
+    let scratch = Scratch::new();
+    // Bound and mute, so that nobody else can have the port.
+    let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = format!("stamp://{}", mute.local_addr().unwrap());
+    let command = scratch.goodput(&["measure", &target, "--count", "2"]);
+    let says = ["none of 2 probes was answered", "goodput serve --stamp"];
+    scratch.run(command).fails_with(4, &says);
+}
+
+#[test]
+fn wrong_sizes_and_intervals_are_usage() {
+    let scratch = Scratch::new();
+    let wrong: [&[&str]; 4] = [
+        &["measure", "127.0.0.1:1", "--messages", "9MiB"],
+        &["measure", "127.0.0.1:1", "--messages", "x"],
+        &["measure", "stamp://127.0.0.1:1", "--interval", "1us"],
+        &["measure", "127.0.0.1:1", "--spin"],
+    ];
+    for args in wrong {
+        scratch.run(scratch.goodput(args)).fails_with(2, &[]);
+    }
+}
+
+#[test]
+fn a_full_queue_shows_in_the_round_trip_under_load() {
+    let _alone = lab_alone();
+    let scratch = Scratch::new();
+    let args = ["measure", "lab:bufferbloat", "--latency", "-d", "4s"];
+    let ended = scratch.run(scratch.goodput(&args));
+    // 1: the lab fell behind; the queue is full all the same.
+    assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+    assert!(ended.stdout.contains("which is a queue of"), "{ended:#?}");
+    let run = scratch.run_json();
+    let latency = &run["phases"][0]["latency"];
+    // 20 ms without a queue; one of half a second that CUBIC fills beyond half.
+    assert!(number(latency, "idle_min_ns") >= 20e6, "{latency:#}");
+    assert!(
+        number(latency, "load_median_ns") > number(latency, "idle_median_ns"),
+        "{latency:#}"
+    );
+    assert!(number(latency, "queue_bytes") > 0.0, "{latency:#}");
+}

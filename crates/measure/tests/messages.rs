@@ -1,0 +1,235 @@
+//! Messages over the loopback interface: to and fro, one way, both ways; limits, stops, old ends.
+//!
+//! No assertion rests on how long something takes; waits have generous limits so that a hang fails.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+
+use measure::message::{Kind, Message, encode, greeting};
+use measure::{
+    Client, FarFacts, Limits, MeasureError, MessageOutcome, MessageSpec, Pattern, Server, Stop,
+};
+use units::Duration;
+
+/// Far above anything that a test needs on the slowest machine.
+const PATIENCE: Duration = Duration::from_s(30);
+
+struct Serving {
+    addr: SocketAddr,
+    stop: Stop,
+    thread: Option<JoinHandle<Result<(), MeasureError>>>,
+}
+
+impl Serving {
+    fn with(limits: Limits) -> Self {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), limits).unwrap();
+        let (addr, stop) = (server.local_addr(), Stop::new());
+        let thread = std::thread::spawn({
+            let stop = stop.clone();
+            move || server.serve(&stop)
+        });
+        Self {
+            addr,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect_addr(self.addr, PATIENCE).unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop.stop();
+        let result = self.thread.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            result.unwrap().unwrap().unwrap();
+        }
+    }
+}
+
+fn spec(pattern: Pattern, bytes: u32) -> MessageSpec {
+    MessageSpec {
+        pattern,
+        bytes,
+        duration_ns: 50_000_000,
+        ..MessageSpec::default()
+    }
+}
+
+fn run(client: &mut Client, spec: &MessageSpec) -> MessageOutcome {
+    client.messages(spec, &Stop::new()).unwrap()
+}
+
+/// Fails instead of hanging when `work` does not end.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = channel();
+    std::thread::spawn(move || done.send(work()));
+    wait.recv_timeout(PATIENCE.to_std()).expect("it hangs")
+}
+
+#[test]
+fn every_message_of_a_ping_pong_comes_back() {
+    let serving = Serving::with(Limits::default());
+    let mut client = serving.client();
+    for spin in [false, true] {
+        for bytes in [1, 7, 65_537, 1 << 23] {
+            let spec = MessageSpec {
+                spin,
+                ..spec(Pattern::PingPong, bytes)
+            };
+            let outcome = run(&mut client, &spec);
+            let times = &outcome.round_trips;
+            assert!(times.count() > 0, "{bytes} B, spin {spin}");
+            // What the far end sent back is what counted, and the warm-up before it.
+            assert!(outcome.far.messages > times.count(), "{bytes} B");
+            assert!(times.min() <= times.quantile(500) && times.quantile(500) <= times.max());
+            let sum_ns = u128::from(times.count()) * u128::from(times.mean().unwrap().as_ns());
+            assert!(sum_ns <= u128::from(outcome.elapsed.as_ns()), "{bytes} B");
+        }
+    }
+}
+
+#[test]
+fn a_number_of_round_trips_is_kept() {
+    let serving = Serving::with(Limits::default());
+    let spec = MessageSpec {
+        count: 3,
+        duration_ns: 20_000_000_000,
+        ..spec(Pattern::PingPong, 1)
+    };
+    // The warm-up is a tenth of the time, so this ends after it or not before 20 s.
+    let short = MessageSpec {
+        duration_ns: 10_000_000,
+        ..spec
+    };
+    assert_eq!(run(&mut serving.client(), &short).round_trips.count(), 3);
+}
+
+#[test]
+fn each_direction_counts_whole_messages() {
+    let serving = Serving::with(Limits::default());
+    let mut client = serving.client();
+    for (window, bytes) in [(1, 2), (64, 1000), (4096, 1), (2, 1 << 20)] {
+        for pattern in [Pattern::Up, Pattern::Down, Pattern::Both] {
+            let spec = MessageSpec {
+                window,
+                ..spec(pattern, bytes)
+            };
+            let outcome = run(&mut client, &spec);
+            let (near, far) = (outcome.near.messages, outcome.far.messages);
+            assert_eq!(near > 0, pattern != Pattern::Up, "{spec:?}: {near}");
+            assert_eq!(far > 0, pattern != Pattern::Down, "{spec:?}: {far}");
+        }
+    }
+}
+
+#[test]
+fn wishes_beyond_the_far_ends_limits_are_refused_and_the_session_goes_on() {
+    let serving = Serving::with(Limits {
+        duration: Duration::from_ms(100),
+        ..Limits::default()
+    });
+    let mut client = serving.client();
+    let long = MessageSpec {
+        duration_ns: 101_000_000,
+        ..spec(Pattern::PingPong, 1)
+    };
+    let refused = client.messages(&long, &Stop::new()).unwrap_err();
+    assert!(matches!(refused, MeasureError::FarLimit(_)), "{refused}");
+    let at_limit = MessageSpec {
+        duration_ns: 100_000_000,
+        ..long
+    };
+    assert!(run(&mut client, &at_limit).round_trips.count() > 0);
+    let none = MessageSpec {
+        bytes: 0,
+        ..at_limit
+    };
+    let refused = client.messages(&none, &Stop::new()).unwrap_err();
+    assert!(matches!(refused, MeasureError::Config(_)), "{refused}");
+}
+
+#[test]
+fn a_hostile_wish_is_refused_by_the_server_itself() {
+    let serving = Serving::with(Limits::default());
+    let mut stream = TcpStream::connect(serving.addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE.to_std())).unwrap();
+    let mut words = greeting(Kind::Control).to_vec();
+    let huge = MessageSpec {
+        bytes: u32::MAX,
+        window: u32::MAX,
+        ..MessageSpec::default()
+    };
+    encode(&Message::StartMessages(huge), &mut words);
+    stream.write_all(&words).unwrap();
+    let mut seen = Vec::new();
+    let mut chunk = [0; 4096];
+    while !String::from_utf8_lossy(&seen).contains("1 B to 8 MiB work") {
+        let n = stream.read(&mut chunk).unwrap();
+        assert!(n > 0, "hung up after {}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&chunk[..n]);
+    }
+}
+
+#[test]
+fn a_stop_brings_back_what_there_is() {
+    let serving = Serving::with(Limits::default());
+    let mut client = serving.client();
+    for pattern in [Pattern::PingPong, Pattern::Both] {
+        let stop = Stop::new();
+        let spec = MessageSpec {
+            duration_ns: 1_000_000_000_000,
+            ..spec(pattern, 100)
+        };
+        let raised = stop.clone();
+        let (outcome, back) = in_time(move || {
+            let waits = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                raised.stop();
+            });
+            let outcome = client.messages(&spec, &stop);
+            waits.join().unwrap();
+            (outcome, client)
+        });
+        client = back;
+        assert!(outcome.unwrap().interrupted);
+    }
+    assert!(run(&mut client, &spec(Pattern::Up, 10)).far.messages > 0);
+}
+
+#[test]
+fn an_end_of_before_messages_is_to_be_updated() {
+    // What such an end does: it refuses to read the wish, says so, and hangs up.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let old = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut words = greeting(Kind::Server).to_vec();
+        encode(&Message::Welcome(Box::<FarFacts>::default()), &mut words);
+        stream.write_all(&words).unwrap();
+        let mut wish = [0; 28];
+        stream.read_exact(&mut wish).unwrap();
+        let len = u32::from_be_bytes(wish[24..].try_into().unwrap());
+        let mut body = vec![0; len.try_into().unwrap()];
+        stream.read_exact(&mut body).unwrap();
+        let unknown = br#"{"no_such_message":1}"#;
+        let mut framed = u32::try_from(unknown.len()).unwrap().to_be_bytes().to_vec();
+        framed.extend_from_slice(unknown);
+        let text = measure::message::decode(&framed, 1 << 20)
+            .unwrap_err()
+            .to_string();
+        let mut words = Vec::new();
+        encode(&Message::Failed { text }, &mut words);
+        stream.write_all(&words).unwrap();
+    });
+    let mut client = Client::connect_addr(addr, PATIENCE).unwrap();
+    let error = client.messages(&spec(Pattern::PingPong, 1), &Stop::new());
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("update the far goodput"), "{text}");
+    old.join().unwrap();
+}
