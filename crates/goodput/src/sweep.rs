@@ -208,7 +208,8 @@ pub(crate) fn command(args: &MeasureArgs, context: &Context) -> Verdict {
         .as_ref()
         .and_then(|s| s.certificate.as_ref())
         .is_none_or(|c| c.trusted);
-    Ok(if trusted {
+    let conclusive = run.verdict.as_ref().is_some_and(|v| v.conclusive);
+    Ok(if trusted && conclusive {
         failure::DONE
     } else {
         failure::CHECK_FAILED
@@ -259,7 +260,11 @@ pub(crate) fn perform(
     finish(&mut sweep, &axes, points);
     run.verdict = Some(RunVerdict {
         sentence: sentence(&sweep),
-        conclusive: !sweep.curves.is_empty() && result.is_ok(),
+        conclusive: sweep
+            .curves
+            .iter()
+            .any(|c| c.shape != "noisy" && c.shape != "unknown")
+            && result.is_ok(),
         ..RunVerdict::default()
     });
     run.sweep = Some(sweep);
@@ -482,7 +487,11 @@ fn finish(sweep: &mut Sweep, axes: &[Axis], points: Vec<Point>) {
             .zip(&estimates)
             .map(|(&n, e)| (points[n].settings[0] as f64, e.median))
             .collect();
-        sweep.curves.extend(curve_record(axes, second, &line));
+        let unsure = estimates.iter().filter(|e| e.error > NOISE_MAX).count();
+        let is_noisy = 3 * unsure > estimates.len();
+        sweep
+            .curves
+            .extend(curve_record(axes, second, &line, is_noisy));
     }
 }
 
@@ -504,7 +513,13 @@ fn point_record(point: &Point) -> SweepPoint {
     }
 }
 
-fn curve_record(axes: &[Axis], second: Option<u64>, line: &[(f64, f64)]) -> Option<SweepCurve> {
+/// A curve of which more than a third of the points is not known to [`NOISE_MAX`] has no shape.
+fn curve_record(
+    axes: &[Axis],
+    second: Option<u64>,
+    line: &[(f64, f64)],
+    is_noisy: bool,
+) -> Option<SweepCurve> {
     let axis = axis_record(axes.first()?);
     let spoken = axes[0].kind.row().2;
     let say = |value: f64| report::setting(&axis, whole(value));
@@ -513,17 +528,22 @@ fn curve_record(axes: &[Axis], second: Option<u64>, line: &[(f64, f64)]) -> Opti
         let setting = report::setting(&axis_record(other), value);
         match other.kind {
             Kind::WriteSize => format!("{setting} writes"),
+            Kind::Streams if value == 1 => "1 stream".to_owned(),
             Kind::Streams => format!("{setting} streams"),
             kind => format!("{} {setting}", kind.row().2),
         }
     });
     let with = lead.map_or_else(String::new, |l| format!("{l}: "));
-    let shape = curve::shape(line);
+    let shape = if is_noisy {
+        Shape::Unknown
+    } else {
+        curve::shape(line)
+    };
     let (name, sentence) = match shape {
         Shape::Knee { at, first, plateau } => (
             "knee",
             format!(
-                "{with}the knee is at a {spoken} of {} (first measured: {}); beyond it {} throughout",
+                "{with}the knee is at a {spoken} of {} (first measured: {}); the plateau is {}",
                 say(two_digits(at)),
                 say(first),
                 rate(plateau)
@@ -544,6 +564,14 @@ fn curve_record(axes: &[Axis], second: Option<u64>, line: &[(f64, f64)]) -> Opti
                 "{with}no plateau up to {}, where it reaches {}: try larger ones",
                 say(up_to),
                 rate(reached)
+            ),
+        ),
+        Shape::Unknown if is_noisy => (
+            "noisy",
+            format!(
+                "{with}more than a third of the points is not known to {:.0} %: no knee can be told; \
+                 give it more --budget or a quieter machine",
+                100.0 * NOISE_MAX
             ),
         ),
         Shape::Unknown => ("unknown", format!("{with}too few points for a curve")),
@@ -572,20 +600,19 @@ fn sentence(sweep: &Sweep) -> String {
         [] => "Nothing was measured to its end.".to_owned(),
         [only] => capitalised(&only.sentence),
         several => {
+            let [first, second] = [0, 1].map(|n| sweep.axes.get(n).map_or("", |a| a.name.as_str()));
             let knees: Vec<String> = several
                 .iter()
                 .filter_map(|c| {
-                    let second = report::setting(sweep.axes.get(1)?, c.second?);
-                    let at = report::setting(&sweep.axes[0], whole(two_digits(c.knee? as f64)));
-                    Some(format!("{second} need {at}"))
+                    let with = report::setting(sweep.axes.get(1)?, c.second?);
+                    let at = match c.knee {
+                        Some(at) => report::setting(&sweep.axes[0], whole(two_digits(at as f64))),
+                        None => format!("none ({})", c.shape),
+                    };
+                    Some(format!("{at} with {second} {with}"))
                 })
                 .collect();
-            let [first, second] = [0, 1].map(|n| sweep.axes.get(n).map_or("", |a| a.name.as_str()));
-            if knees.is_empty() {
-                format!("No curve of {first} has a knee; each says why below.")
-            } else {
-                format!("Knees of {first} by {second}: {}.", knees.join(", "))
-            }
+            format!("Knee of {first}: {}.", knees.join(", "))
         }
     }
 }
@@ -615,6 +642,8 @@ fn whole(value: f64) -> u64 {
 const VALUES_MAX: usize = 256;
 const ROUNDS_MIN: usize = 3;
 const ROUNDS_MAX: usize = 20;
+/// Half an interval, as a share of the mean, above which a point says little of a curve's shape.
+const NOISE_MAX: f64 = 0.2;
 /// Reads of a receiver whose sender's writes are varied.
 const READ_BYTES_MIN: u32 = 128 << 10;
 
@@ -659,6 +688,27 @@ mod tests {
             .map(|p| p.settings)
             .collect();
         assert_eq!(all, [[1, 64], [2, 64], [1, 128], [2, 128]]);
+    }
+
+    #[test]
+    fn a_curve_of_guesses_has_no_knee() {
+        let axes = [Axis::parse("write-size=1KiB..64KiB").unwrap()];
+        let line: Vec<(f64, f64)> = (0..7)
+            .map(|n| {
+                (
+                    1024.0 * 2_f64.powi(n),
+                    1e9 * (0.25 * f64::from(n + 1)).min(1.0),
+                )
+            })
+            .collect();
+        let curve = |is_noisy| curve_record(&axes, None, &line, is_noisy).unwrap();
+        assert_eq!(
+            (curve(false).shape.as_str(), curve(false).knee_measured),
+            ("knee", Some(8192))
+        );
+        let noisy = curve(true);
+        assert_eq!((noisy.shape.as_str(), noisy.knee), ("noisy", None));
+        assert!(noisy.sentence.contains("--budget"), "{}", noisy.sentence);
     }
 
     #[test]

@@ -606,7 +606,7 @@ pub struct SweepPoint {
 pub struct SweepCurve {
     /// Setting of the second axis.
     pub second: Option<u64>,
-    /// `knee`, `flat`, `rising` or `unknown`.
+    /// `knee`, `flat`, `rising`, `noisy` (the points are not known well enough) or `unknown`.
     pub shape: String,
     /// Where the measured line comes within 5 % of the plateau, in the first axis' unit.
     pub knee: Option<u64>,

@@ -247,6 +247,19 @@ impl Chart {
         self
     }
 
+    /// A thin line from `low` to `high` at `x`: how sure a dot is.
+    #[must_use]
+    pub fn whisker(mut self, class: &str, x: f64, (low, high): (f64, f64)) -> Self {
+        let at = self.percent_at(x);
+        put!(
+            self.labels,
+            "<line class=\"whisker {class}\" x1=\"{at}%\" x2=\"{at}%\" y1=\"{}\" y2=\"{}\"/>\n",
+            num(self.y_at(low).max(0.0)),
+            num(self.y_at(high).max(0.0)),
+        );
+        self
+    }
+
     /// A dashed line from top to bottom at `x`, its label at the foot.
     #[must_use]
     pub fn vertical(mut self, class: &str, label: &str, x: f64) -> Self {

@@ -77,7 +77,10 @@ fn a_sweep_measures_every_combination_and_draws_it() {
         "measure", &address, "-d", "100ms", "--budget", "1ms", "--json",
     ]);
     command.args(["--sweep", "write-size=1KiB..8KiB", "--sweep", "streams=1,2"]);
-    let run = scratch.run(command).succeeds().json();
+    let ended = scratch.run(command);
+    // Whether two rounds are enough for a knee is the machine's to say.
+    assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+    let run = ended.json();
     let points = run["sweep"]["points"].as_array().unwrap();
     assert_eq!(points.len(), 8);
     for point in points {

@@ -61,7 +61,7 @@ fn chart(out: &mut String, sweep: &Sweep, axis: &SweepAxis) {
         .collect();
     put!(
         out,
-        "<h4>Goodput <span>{}, median of each point; a ring falls out of its neighbours</span></h4>\n\
+        "<h4>Goodput <span>{}, median and 95 % interval of each point; a ring falls out of its neighbours</span></h4>\n\
          <div class=\"keys\">{}</div>\n<div class=\"plot\">\n",
         y.unit,
         keys.concat()
@@ -84,6 +84,10 @@ fn chart(out: &mut String, sweep: &Sweep, axis: &SweepAxis) {
                     .error
                     .map_or_else(String::new, |e| format!(" ± {}", text::percent(e)))
             );
+            if let Some(error) = point.error.filter(|e| e.is_finite()) {
+                let sure = (y * (1.0 - error).max(0.0), y * (1.0 + error.min(2.0)));
+                chart = chart.whisker(&class, x, sure);
+            }
             let mark = if point.anomaly { "anomaly" } else { "" };
             chart = chart.dot(&format!("{class} {mark}"), &title, x, y);
         }
