@@ -171,7 +171,7 @@ fn two_into_one_port_the_log_knows_every_lost_frame_and_its_queue() {
     let path = parse(
         "[hosts.a]\n[hosts.b]\n[hosts.c]\n[switches.sw]\n\
          [links.a]\nbetween = [\"a\", \"sw\"]\n[links.b]\nbetween = [\"b\", \"sw\"]\n\
-         [links.c]\nbetween = [\"sw\", \"c\"]\nrate = \"100Mb/s\"\nqueue = \"64KiB\"\n",
+         [links.c]\nbetween = [\"sw\", \"c\"]\nrate = \"1Mb/s\"\nqueue = \"64KiB\"\n",
     );
     let folder = std::env::temp_dir().join(format!("goodput-log-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -207,7 +207,7 @@ fn a_short_queue_and_a_bad_line_decide_the_same_twice() {
     }
     let kinds = replay(
         "queue",
-        "rate = \"200Mb/s\"\ndelay = \"5ms\"\nqueue = \"60kB\"\nforward = { loss = 0.01 }",
+        "rate = \"50Mb/s\"\ndelay = \"5ms\"\nqueue = \"30kB\"\nforward = { loss = 0.01 }",
     );
     assert!(
         kinds[&Code::QUEUE_FULL.0] > 0 && kinds[&Code::LOST_RANDOM.0] > 20,
