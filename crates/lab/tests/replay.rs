@@ -36,7 +36,8 @@ impl LinkLog for Decisions {
         let train = &event.train;
         let detail = match event.decision {
             Decision::Collided { attempt } => attempt,
-            Decision::Dropped { .. } | Decision::Marked { .. } | Decision::Scheduled { .. } => 0,
+            Decision::Dropped { limit_bytes, .. } => u32::try_from(limit_bytes).unwrap(),
+            Decision::Marked { .. } | Decision::Scheduled { .. } => 0,
             _ => return,
         };
         let code = event.decision.code();
@@ -113,6 +114,16 @@ fn logged_run(path: &PathFile, name: &str) -> Vec<u8> {
         let stream = lab.near().run(|| TcpStream::connect(address)).unwrap();
         stream.unwrap().write_all(&bytes).unwrap();
     });
+    // The last acknowledgements and the connection's end are to be decided on as well.
+    let mut before = None;
+    for _ in 0..50 {
+        thread::sleep(std::time::Duration::from_millis(200));
+        let now = lab.link_counts().unwrap();
+        if before.as_ref() == Some(&now) {
+            break;
+        }
+        before = Some(now);
+    }
     let end = lab.down().unwrap().unwrap();
     assert_eq!((end.lost_rows, end.lost_frames), (0, 0));
     let bytes = std::fs::read(&file).unwrap();
