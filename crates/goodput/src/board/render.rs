@@ -737,8 +737,8 @@ mod tests {
 
         observer  formula, tshark
 
-        missing   There is no sim yet, and neither gap pacing nor the stretched gap of the WAN PHY is
-                  modelled.
+        missing   Gap and stretch of the WAN PHY are modelled to the octet in the lab; gap pacing, and steps
+                  for the board, are missing.
         "#);
     }
 
