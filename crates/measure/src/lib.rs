@@ -44,12 +44,14 @@
 //!
 //! # What is left out
 //!
-//! No encryption and no authentication: a session token keeps strangers out of a running transfer,
-//! but whoever reaches the port can measure. Payload is not checked. UDP is measured in iperf3's
+//! No encryption. A server may demand a shared token ([`Secret`]); without one, whoever reaches the
+//! port can measure, and a session token keeps strangers out of a running transfer only. Payload is
+//! not checked. UDP is measured in iperf3's
 //! protocol ([`iperf3`]) only.
 
 #![forbid(unsafe_code)]
 
+mod approach;
 mod client;
 mod codec;
 mod config;
@@ -59,18 +61,24 @@ mod engine;
 mod error;
 mod facts;
 pub mod iperf3;
+mod lobby;
 pub mod message;
+mod metrics;
 mod outcome;
+mod secret;
 mod server;
 mod stop;
+mod tally;
 mod transfer;
 mod udp;
 
+pub use approach::{Approach, Dscp};
 pub use client::{Client, Progress};
 pub use config::{Config, Direction};
 pub use error::{End, Fault, MeasureError};
 pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork};
 pub use outcome::{EndResult, IdleRtt, Outcome, Sample, SampleKind};
+pub use secret::Secret;
 pub use server::{Limits, Server};
 pub use stop::Stop;
 pub use udp::UdpSample;
