@@ -13,8 +13,8 @@ use lab::{Certificate, Lab, PathFile};
 use measure::iperf3::results::StreamResult;
 use measure::iperf3::{self, Half, Tested, Wish};
 use measure::{
-    Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError, Outcome,
-    Progress, SampleKind, Server, Stop,
+    Approach, Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError,
+    Outcome, Progress, SampleKind, Server, Stop,
 };
 use report::model::{Handshake, Observer, UdpFacts};
 use units::{Duration, Rate};
@@ -34,13 +34,20 @@ pub(crate) enum Site {
         path: Box<PathFile>,
     },
     /// A far host.
-    Host(String),
+    Host {
+        /// The host, maybe with a port.
+        target: String,
+        /// How to come to it.
+        approach: Box<Approach>,
+    },
     /// A far host with an iperf3 server.
     Iperf3 {
         /// The host, maybe with a port.
         target: String,
         /// What is asked of it.
         wish: Box<Wish>,
+        /// How to come to it.
+        approach: Box<Approach>,
     },
 }
 
@@ -201,10 +208,12 @@ impl Site {
             Self::Iperf3 { .. } => Err(Failure::here(anyhow::anyhow!(
                 "an iperf3 server is measured by Site::measure_iperf3"
             ))),
-            Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
-                .and_then(|client| transfer(client, config, before, stop, progress))
-                .map(|t| (t, None))
-                .map_err(Failure::from),
+            Self::Host { target, approach } => {
+                Client::connect_by(approach, target, CONNECT_TIMEOUT, stop)
+                    .and_then(|client| transfer(client, config, before, stop, progress))
+                    .map(|t| (t, None))
+                    .map_err(Failure::from)
+            }
         }
     }
 
@@ -261,11 +270,17 @@ impl Site {
         name: &str,
         stop: &Stop,
     ) -> Result<(Vec<Measured>, Tested), Failure> {
-        let Self::Iperf3 { target, wish } = self else {
+        let Self::Iperf3 {
+            target,
+            wish,
+            approach,
+        } = self
+        else {
             return Err(Failure::here(anyhow::anyhow!("no iperf3 server")));
         };
         let bar = progress_bar(name);
-        let tested = iperf3::Client::connect(target, CONNECT_TIMEOUT, stop).and_then(|client| {
+        let connected = iperf3::Client::connect_by(approach, target, CONNECT_TIMEOUT, stop);
+        let tested = connected.and_then(|client| {
             let near = client.near().clone();
             let tested = client.run(wish, stop, &mut |p| show(&bar, &p))?;
             Ok((near, tested))

@@ -5,7 +5,7 @@ use std::fs;
 
 use explain::sweep::{self as curve, Estimate, Schedule, Shape};
 use lab::Lab;
-use measure::{Client, Config, Direction, MeasureError, Outcome, Stop};
+use measure::{Approach, Client, Config, Direction, MeasureError, Outcome, Stop};
 use report::RunFolder;
 use report::model::{
     Run, RunState, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict,
@@ -242,6 +242,7 @@ pub(crate) fn perform(
         )));
     }
     let base = doctor::config(&args.transfer, &args.test, &target)?;
+    let approach = doctor::approach(&args.transfer.approach, &target)?;
     let mut run = record::begin("measure", &target, context);
     let mut folder = RunFolder::create(&args.transfer.runs, "sweep", &target.name(), run.clone())?;
     let path = folder.path().to_owned();
@@ -258,7 +259,7 @@ pub(crate) fn perform(
             ..Sweep::default()
         },
     };
-    let result = work.run(target);
+    let result = work.run(target, &approach);
     let Work {
         mut sweep, points, ..
     } = work;
@@ -354,11 +355,12 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn run(&mut self, target: Target) -> Result<(), Failure> {
+    fn run(&mut self, target: Target, approach: &Approach) -> Result<(), Failure> {
         let stop = self.context.stop.clone();
         match target {
             Target::Host(host) | Target::Iperf3(host) => {
-                let client = Client::connect_until(&host, session::CONNECT_TIMEOUT, &stop)?;
+                let timeout = session::CONNECT_TIMEOUT;
+                let client = Client::connect_by(approach, &host, timeout, &stop)?;
                 self.measure(client, &stop).map_err(Failure::from)
             }
             Target::Lab(path) => {
