@@ -1,6 +1,6 @@
 //! Connections that have not said yet what they are: one loop for all of them, no thread for any.
 //!
-//! There is room for [`NEWCOMERS_MAX`]. When it is full, whoever has the most connections in it loses
+//! There is room for [`NEWCOMERS_MAX`], or for a quarter of the descriptors where those are few. When it is full, whoever has the most connections in it loses
 //! the oldest of them: a flood from one address drops its own, and an honest client elsewhere stays.
 //! Only connections that said something are looked at again, so that many silent ones cost nothing.
 
@@ -62,6 +62,7 @@ pub(crate) struct Lobby {
     /// Those that said all at once.
     told: Vec<(Newcomer, Verdict)>,
     arrived: u64,
+    room: usize,
     silence: Duration,
     dropped: Dropped,
     tally: Arc<Tally>,
@@ -77,10 +78,12 @@ struct Dropped {
 impl Lobby {
     /// An empty one, which drops who has not said its opening within `silence`.
     pub(crate) fn new(silence: Duration, tally: Arc<Tally>) -> Self {
+        let quarter = usize::try_from(sys::host::descriptor_limit() / 4).unwrap_or(usize::MAX);
         Self {
             waiting: Vec::new(),
             told: Vec::new(),
             arrived: 0,
+            room: quarter.clamp(1, NEWCOMERS_MAX),
             silence,
             dropped: Dropped::default(),
             tally,
@@ -114,7 +117,7 @@ impl Lobby {
 
     /// Lets in who stands at the door, as many as there is room for in one go.
     pub(crate) fn accept(&mut self, listener: &TcpListener) {
-        for _ in 0..NEWCOMERS_MAX {
+        for _ in 0..self.room {
             let (stream, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -149,7 +152,7 @@ impl Lobby {
         };
         match newcomer.judge() {
             Verdict::Wait => {
-                if self.waiting.len() >= NEWCOMERS_MAX {
+                if self.waiting.len() >= self.room {
                     self.make_room();
                 }
                 self.waiting.push(newcomer);
@@ -196,7 +199,7 @@ impl Lobby {
 
     /// Lets one that is known wait for its turn.
     pub(crate) fn keep(&mut self, newcomer: Newcomer) {
-        if self.waiting.len() >= NEWCOMERS_MAX {
+        if self.waiting.len() >= self.room {
             self.make_room();
         }
         self.waiting.push(Newcomer {

@@ -41,7 +41,13 @@ pub fn raise_descriptor_limit() -> u64 {
         maximum,
     };
     let _ = setrlimit(Resource::Nofile, raised);
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    descriptor_limit()
+}
+
+/// How many descriptors this process may have open (the soft RLIMIT_NOFILE).
+pub fn descriptor_limit() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
 }
 
 /// Kernel release, such as `6.18.44`.

@@ -197,6 +197,24 @@ fn a_token_lets_its_holders_measure_and_is_nowhere_to_be_read() {
     scratch.assert_nothing_left();
 }
 
+#[test]
+fn a_server_with_few_descriptors_keeps_some_for_those_who_speak() {
+    let scratch = Scratch::new();
+    let script = "ulimit -n 64 && exec $GOODPUT serve --listen 127.0.0.1:0 --silence 10min";
+    let serving = scratch.start(scratch.script(&[], script));
+    let address = address_of(&serving.stderr_when("serving on"));
+    let connect = |_| TcpStream::connect(&address).unwrap();
+    let silent: Vec<TcpStream> = (0..200).map(connect).collect();
+    for streams in ["1", "8"] {
+        let args = ["measure", &address, "-d", "200ms", "-s", streams];
+        scratch.run(scratch.goodput(&args)).succeeds();
+    }
+    drop(silent);
+    serving.signal("TERM");
+    serving.end().succeeds();
+    scratch.assert_nothing_left();
+}
+
 const TOKEN: &str = "a-token-of-more-than-16-bytes";
 
 /// True when two connections to the address are established: control and data.
