@@ -1,8 +1,10 @@
 //! What can be typed. Meaning is given to it elsewhere; nothing here touches the world.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use measure::Dscp;
 use units::{Bytes, Duration, Rate};
 
 use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
@@ -90,6 +92,25 @@ pub(crate) struct TransferArgs {
     /// Print the run as JSON (run.json's layout) instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) approach: ApproachArgs,
+}
+
+/// How to come to a far host.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ApproachArgs {
+    /// Source address of all connections
+    #[arg(long, help_heading = FAR_HOST, value_name = "ADDRESS")]
+    pub(crate) bind: Option<IpAddr>,
+    /// Interface that all connections leave and come by
+    #[arg(long, help_heading = FAR_HOST, value_name = "IFACE")]
+    pub(crate) device: Option<String>,
+    /// Mark of the packets of both ends: 0 to 63, or a name such as ef, cs1, af41, le
+    #[arg(long, help_heading = FAR_HOST, value_name = "DSCP")]
+    pub(crate) dscp: Option<Dscp>,
+    /// File with the token that the far end's `serve --token-file` has; only its owner may read it
+    #[arg(long, help_heading = FAR_HOST, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -188,6 +209,21 @@ pub(crate) struct ServeArgs {
     /// Clients served at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) clients: u32,
+    /// Of these, clients from one address (of IPv6, one /64) [default: all but one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) clients_per_address: Option<u32>,
+    /// Log a line for what each client asks for and gets, on stderr
+    #[arg(long)]
+    pub(crate) log_clients: bool,
+    /// Serve only who has the token in this file, which only its owner may read. Nothing is encrypted
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Serve iperf3's clients without the token, which they cannot have
+    #[arg(long, requires = "token_file")]
+    pub(crate) iperf3_open: bool,
+    /// Answer GET /metrics (OpenMetrics) on this port of 127.0.0.1, or on ADDRESS:PORT
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    pub(crate) metrics: Option<String>,
     /// A client that says nothing for this long is dropped
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) silence: Duration,
@@ -249,6 +285,8 @@ pub(crate) enum ObserverArg {
     Tshark,
 }
 
+const FAR_HOST: &str = "To a far host";
+
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 the check or comparison failed, or nothing could be concluded; 2 usage;
 3 cannot run here (privilege, kernel, disk); 4 far end or network failed; 128+n ended by signal n.";
@@ -276,9 +314,11 @@ Examples:
 const SERVE_EXAMPLES: &str = "\
 Examples:
   goodput serve                               for tries on this machine
-  goodput serve --listen 0.0.0.0              for other machines: TCP port 5210, no authentication
+  goodput serve --listen 0.0.0.0              for other machines: TCP port 5210, open to all
   goodput serve --listen 0.0.0.0 --iperf3     for `iperf3 -c HOST` as well; UDP port 5201 for its -u
-  goodput serve --listen 0.0.0.0 --stamp      answers STAMP probes on UDP port 862 as well";
+  goodput serve --listen 0.0.0.0 --stamp      answers STAMP probes on UDP port 862 as well
+  goodput serve --listen [::] --token-file token --metrics 9555 --log-clients
+                                              who has the token only; counters on 127.0.0.1:9555";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

@@ -6,12 +6,12 @@
 
 use lab::{Lab, PathFile};
 use measure::iperf3::{self, Wish};
-use measure::{Config, Direction, MeasureError};
+use measure::{Approach, Config, Direction, MeasureError, Secret};
 use report::RunFolder;
 use report::model::{FindingRecord, Phase, Run, RunState};
 use units::Duration;
 
-use crate::cli::{DirectionArg, FormatArg, TestArgs, TransferArgs};
+use crate::cli::{ApproachArgs, DirectionArg, FormatArg, TestArgs, TransferArgs};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::record;
@@ -88,12 +88,14 @@ fn exit_code(plan: Plan<'_>, run: &Run) -> u8 {
 pub(crate) fn perform(plan: Plan<'_>, context: &Context) -> Result<Finished, Failure> {
     let target = Target::parse(plan.args.target.as_deref())?;
     let config = config(plan.args, plan.test, &target)?;
+    let approach = approach(&plan.args.approach, &target)?;
     let run = record::begin(plan.verb, &target, context);
     let mut folder = RunFolder::create(&plan.args.runs, plan.verb, &target.name(), run.clone())?;
     let mut doctor = Doctor {
         plan,
         context,
         config,
+        approach,
         run,
         findings: Vec::new(),
         document: None,
@@ -141,6 +143,7 @@ struct Doctor<'a> {
     plan: Plan<'a>,
     context: &'a Context,
     config: Config,
+    approach: Approach,
     run: Run,
     findings: Vec<FindingRecord>,
     document: Option<serde_json::Value>,
@@ -148,12 +151,18 @@ struct Doctor<'a> {
 
 impl Doctor<'_> {
     fn work(&mut self, target: Target, folder: &mut RunFolder) -> Result<(), Failure> {
+        let approach = Box::new(self.approach.clone());
         let site = match target {
             Target::Iperf3(target) => {
                 let wish = Box::new(wish(self.plan.test, &self.config)?);
-                return self.with_iperf3(&Site::Iperf3 { target, wish }, folder);
+                let site = Site::Iperf3 {
+                    target,
+                    wish,
+                    approach,
+                };
+                return self.with_iperf3(&site, folder);
             }
-            other => Site::open(other)?,
+            other => Site::open(other, &self.approach)?,
         };
         let name = match &site {
             Site::Lab { .. } if self.plan.fix => "before",
@@ -218,7 +227,7 @@ impl Doctor<'_> {
         };
         let peer = far.addresses.first().map(|(_, peer)| *peer);
         let host = match site {
-            Site::Host(host) | Site::Iperf3 { target: host, .. } => host.clone(),
+            Site::Host { target, .. } | Site::Iperf3 { target, .. } => target.clone(),
             Site::Lab { lab, .. } => lab.far().address().to_string(),
         };
         let now = jiff::Timestamp::now();
@@ -376,6 +385,32 @@ impl Doctor<'_> {
     }
 }
 
+/// How to come to a far host; the token is read here. A lab has one way only.
+pub(crate) fn approach(args: &ApproachArgs, target: &Target) -> Result<Approach, Failure> {
+    let refuse = |text: &str| Err(Failure::usage(anyhow::anyhow!("{text}")));
+    let secret = args.token_file.as_deref();
+    match target {
+        Target::Lab(_) if args.bind.is_some() || args.device.is_some() || secret.is_some() => {
+            return refuse("--bind, --device and --token-file are for far hosts, not for labs");
+        }
+        Target::Iperf3(_) if secret.is_some() => {
+            return refuse(
+                "iperf3's protocol has no token: name the far end without iperf3://, or let its `serve \
+                 --iperf3-open` do without",
+            );
+        }
+        _ => {}
+    }
+    let approach = Approach {
+        bind: args.bind,
+        device: args.device.clone(),
+        dscp: args.dscp,
+        secret: secret.map(Secret::read).transpose()?,
+    };
+    approach.check()?;
+    Ok(approach)
+}
+
 /// What to measure: what was typed, else what the path file says, else ten seconds of one stream.
 pub(crate) fn config(
     args: &TransferArgs,
@@ -436,6 +471,7 @@ pub(crate) fn config(
         block_bytes: length.unwrap_or_else(|| Config::default().block_bytes),
         send_buffer: test.window,
         receive_buffer: test.window,
+        dscp: args.approach.dscp,
         ..Config::default()
     };
     config.check()?;

@@ -8,7 +8,7 @@ use crate::session::CONNECT_TIMEOUT;
 
 /// Starts to ping beside a client and waits until the idle path is known.
 pub(crate) fn start(client: &Client, stop: &Stop) -> Result<Pinger, MeasureError> {
-    let pinger = Pinger::start(client.addr(), INTERVAL, CONNECT_TIMEOUT)?;
+    let pinger = Pinger::start(client, INTERVAL, CONNECT_TIMEOUT)?;
     let until = sys::clock::monotonic() + IDLE;
     while sys::clock::monotonic() < until && !stop.is_stopped() {
         std::thread::sleep(STEP.to_std());

@@ -31,7 +31,10 @@ use crate::failure::{Failure, Verdict};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log_to_stderr(cli.verbose);
+    log_to_stderr(match &cli.verb {
+        Verb::Serve(args) if args.log_clients => cli.verbose.max(1),
+        _ => cli.verbose,
+    });
     match run(&cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

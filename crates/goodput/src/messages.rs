@@ -8,6 +8,7 @@ use units::{Bytes, Duration, Rate};
 
 use crate::cli::MeasureArgs;
 use crate::context::{self, Context};
+use crate::doctor;
 use crate::failure::{self, Failure, Verdict};
 use crate::session::Site;
 use crate::target::Target;
@@ -15,7 +16,9 @@ use crate::target::Target;
 /// Measures every size and prints a table, or the table as JSON.
 pub(crate) fn command(args: &MeasureArgs, sizes: &str, context: &Context) -> Verdict {
     let sizes = sizes_of(sizes)?;
-    let site = Site::open(Target::parse(args.transfer.target.as_deref())?)?;
+    let target = Target::parse(args.transfer.target.as_deref())?;
+    let approach = doctor::approach(&args.transfer.approach, &target)?;
+    let site = Site::open(target, &approach)?;
     let each = args.transfer.duration.unwrap_or(EACH);
     let base = MessageSpec {
         window: args.outstanding,

@@ -62,7 +62,7 @@ pub(crate) fn samples<'a>(
 pub(crate) fn hosts(site: &Site, measured: &Measured) -> Vec<model::HostFacts> {
     let names = match site {
         Site::Lab { lab, .. } => Some((lab.near().name().to_owned(), lab.far().name().to_owned())),
-        Site::Host(_) | Site::Iperf3 { .. } => None,
+        Site::Host { .. } | Site::Iperf3 { .. } => None,
     };
     let near = names.as_ref().map(|n| n.0.clone());
     let far = names.map(|n| n.1);

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use measure::stamp::Reflector;
-use measure::{Limits, Server, Stop};
+use measure::{Limits, Secret, Server, Stop};
 
 use crate::cli::ServeArgs;
 use crate::context::{self, Context};
@@ -18,11 +18,19 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
             args.silence
         )));
     }
+    let metrics = args.metrics.as_deref().map(metrics_address).transpose()?;
+    let secret = args.token_file.as_deref().map(Secret::read).transpose()?;
     let limits = Limits {
         sessions: args.clients,
+        // One address alone cannot lock all others out.
+        sessions_per_address: args
+            .clients_per_address
+            .unwrap_or_else(|| args.clients.saturating_sub(1).max(1)),
         silence: args.silence,
         ..Limits::default()
     };
+    // A stream is a descriptor, and 8 clients may have 128 each where 1,024 is the usual limit.
+    tracing::debug!("up to {} descriptors", sys::host::raise_descriptor_limit());
     let mut server = Server::bind(address, limits)?;
     let local = server.local_addr();
     context::note(format_args!(
@@ -32,13 +40,23 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
         let also = server.listen_also(SocketAddr::new(local.ip(), port))?;
         context::note(format_args!("serving iperf3's clients on {also} too"));
     }
+    if let Some(address) = metrics {
+        let address = server.publish(address)?;
+        context::note(format_args!("metrics on http://{address}/metrics"));
+    }
+    let open = secret.is_none();
+    if let Some(secret) = secret {
+        server.demand(secret, args.iperf3_open);
+    }
     if local.ip().is_loopback() {
         context::note("only this machine can reach it: say --listen 0.0.0.0 for other machines");
-    } else {
+    } else if open {
         context::note(format_args!(
-            "anyone who reaches TCP port {} may measure: there is no authentication",
+            "anyone who reaches TCP port {} may measure: --token-file shuts strangers out",
             local.port()
         ));
+    } else {
+        context::note("only who has the token may measure; what travels is not encrypted");
     }
     match args.stamp {
         Some(port) => with_reflector(&server, SocketAddr::new(local.ip(), port), &context.stop)?,
@@ -85,6 +103,19 @@ fn address(typed: &str) -> Result<SocketAddr, Failure> {
     })
 }
 
+fn metrics_address(typed: &str) -> Result<SocketAddr, Failure> {
+    let port = |text: &str| text.parse().ok().filter(|&port: &u16| port > 0);
+    if let Some(port) = port(typed) {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    typed.parse::<SocketAddr>().map_err(|_| {
+        Failure::usage(anyhow::anyhow!(
+            "--metrics '{typed}': expected a port, which is then 127.0.0.1's, or an address with one \
+             such as 10.0.0.1:9555 or [::1]:9555"
+        ))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,5 +129,16 @@ mod tests {
         assert_eq!(read("[::]:9"), "[::]:9");
         assert!(address("far.example.org").is_err());
         assert!(address("1.2.3.4:99999").is_err());
+    }
+
+    #[test]
+    fn metrics_stay_on_this_machine_unless_an_address_is_named() {
+        let read = |typed| metrics_address(typed).unwrap().to_string();
+        assert_eq!(read("9555"), "127.0.0.1:9555");
+        assert_eq!(read("0.0.0.0:1"), "0.0.0.0:1");
+        assert_eq!(read("[::1]:9555"), "[::1]:9555");
+        for wrong in ["0", "65536", "10.0.0.1", ":9555", "host:9555"] {
+            assert!(metrics_address(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -13,8 +13,8 @@ use lab::{Certificate, Lab, PathFile};
 use measure::iperf3::results::StreamResult;
 use measure::iperf3::{self, Half, Tested, Wish};
 use measure::{
-    Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError, Outcome,
-    Progress, SampleKind, Server, Stop,
+    Approach, Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError,
+    Outcome, Progress, SampleKind, Server, Stop,
 };
 use report::model::{Handshake, LoadLatency, Observer, UdpFacts};
 use units::{Duration, Rate};
@@ -35,13 +35,20 @@ pub(crate) enum Site {
         path: Box<PathFile>,
     },
     /// A far host.
-    Host(String),
+    Host {
+        /// The host, maybe with a port.
+        target: String,
+        /// How to come to it.
+        approach: Box<Approach>,
+    },
     /// A far host with an iperf3 server.
     Iperf3 {
         /// The host, maybe with a port.
         target: String,
         /// What is asked of it.
         wish: Box<Wish>,
+        /// How to come to it.
+        approach: Box<Approach>,
     },
 }
 
@@ -103,9 +110,12 @@ struct Transfer {
 
 impl Site {
     /// Builds the lab, if the target is one.
-    pub(crate) fn open(target: Target) -> Result<Self, Failure> {
+    pub(crate) fn open(target: Target, approach: &Approach) -> Result<Self, Failure> {
         Ok(match target {
-            Target::Host(host) => Self::Host(host),
+            Target::Host(target) => Self::Host {
+                target,
+                approach: Box::new(approach.clone()),
+            },
             Target::Lab(path) => {
                 tracing::info!("building the lab of {}", path.file.display());
                 Self::Lab {
@@ -129,9 +139,11 @@ impl Site {
     ) -> Result<T, Failure> {
         match self {
             Self::Lab { lab, .. } => in_lab(lab, stop, work),
-            Self::Host(target) => Client::connect_until(target, CONNECT_TIMEOUT, stop)
-                .and_then(work)
-                .map_err(Failure::from),
+            Self::Host { target, approach } => {
+                Client::connect_by(approach, target, CONNECT_TIMEOUT, stop)
+                    .and_then(work)
+                    .map_err(Failure::from)
+            }
             Self::Iperf3 { .. } => Err(no_client()),
         }
     }
@@ -300,11 +312,17 @@ impl Site {
         name: &str,
         stop: &Stop,
     ) -> Result<(Vec<Measured>, Tested), Failure> {
-        let Self::Iperf3 { target, wish } = self else {
+        let Self::Iperf3 {
+            target,
+            wish,
+            approach,
+        } = self
+        else {
             return Err(Failure::here(anyhow::anyhow!("no iperf3 server")));
         };
         let bar = progress_bar(name);
-        let tested = iperf3::Client::connect(target, CONNECT_TIMEOUT, stop).and_then(|client| {
+        let connected = iperf3::Client::connect_by(approach, target, CONNECT_TIMEOUT, stop);
+        let tested = connected.and_then(|client| {
             let near = client.near().clone();
             let tested = client.run(wish, stop, &mut |p| show(&bar, &p))?;
             Ok((near, tested))

@@ -50,7 +50,9 @@ pub(crate) fn command(args: &MeasureArgs, target: &str, context: &Context) -> Ve
 
 /// A reflector on the lab's far host, and the probes from its near one.
 fn in_lab(target: &str, probing: &Probing, context: &Context) -> Result<Probed, Failure> {
-    let Site::Lab { lab, .. } = Site::open(Target::parse(Some(target))?)? else {
+    let Site::Lab { lab, .. } =
+        Site::open(Target::parse(Some(target))?, &measure::Approach::default())?
+    else {
         return Err(Failure::usage(anyhow::anyhow!("'{target}' is no lab")));
     };
     let address = SocketAddr::from((lab.far().address(), STAMP_PORT));

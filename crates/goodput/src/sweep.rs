@@ -4,7 +4,7 @@
 use std::fs;
 
 use explain::sweep::{self as curve, Estimate, Schedule, Shape};
-use measure::{Client, Config, Direction, MeasureError, Outcome, Stop};
+use measure::{Approach, Client, Config, Direction, MeasureError, Outcome, Stop};
 use report::RunFolder;
 use report::model::{
     Run, RunState, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict,
@@ -237,6 +237,7 @@ pub(crate) fn perform(
     }
     let target = Target::parse(args.transfer.target.as_deref())?;
     let base = doctor::config(&args.transfer, &args.test, &target)?;
+    let approach = doctor::approach(&args.transfer.approach, &target)?;
     let mut run = record::begin("measure", &target, context);
     let mut folder = RunFolder::create(&args.transfer.runs, "sweep", &target.name(), run.clone())?;
     let path = folder.path().to_owned();
@@ -253,7 +254,7 @@ pub(crate) fn perform(
             ..Sweep::default()
         },
     };
-    let result = work.run(target);
+    let result = work.run(target, &approach);
     let Work {
         mut sweep, points, ..
     } = work;
@@ -353,9 +354,9 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn run(&mut self, target: Target) -> Result<(), Failure> {
+    fn run(&mut self, target: Target, approach: &Approach) -> Result<(), Failure> {
         let stop = self.context.stop.clone();
-        let site = Site::open(target)?;
+        let site = Site::open(target, approach)?;
         let phase = match &site {
             Site::Lab { lab, .. } => Some(lab.begin_phase()?),
             _ => None,

@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 
 use sys::{clock, tcp};
-use units::{Bytes, Duration, Rate};
+use units::{Bytes, Duration, Instant, Rate};
 
+use crate::approach::Approach;
 use crate::codec::Decoder;
 use crate::config::Spec;
 use crate::control::{Control, Trouble};
@@ -16,6 +17,7 @@ use crate::message::{
     self, Heard, Kind, MESSAGE_BYTES_MAX, Message, MessageError, PROTOCOL, Refusal, TOKEN_BYTES,
 };
 use crate::outcome::{EndResult, IdleRtt, Outcome};
+use crate::secret::{self, Nonce, Prover, Secret};
 use crate::transfer::{
     Ending, Patience, accompany, client_role, in_time, probe_congestion, set_options, unexpected,
 };
@@ -47,6 +49,7 @@ pub struct Client {
     pub(crate) control: Option<Control>,
     /// Measured since the last transfer.
     idle: Option<IdleRtt>,
+    approach: Approach,
 }
 
 impl Client {
@@ -71,14 +74,31 @@ impl Client {
         timeout: Duration,
         stop: &Stop,
     ) -> Result<Self, MeasureError> {
+        Self::connect_by(&Approach::default(), target, timeout, stop)
+    }
+
+    /// The same from a given source address or device, with a mark or a token.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect_until`]; [`MeasureError::Config`] or [`MeasureError::Local`] when this host
+    /// does not have the address or device; what the token meets.
+    pub fn connect_by(
+        approach: &Approach,
+        target: &str,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<Self, MeasureError> {
+        approach.check()?;
         let deadline = in_time(timeout);
         let mut failure = None;
-        for addr in resolve(target, DEFAULT_PORT)? {
+        for addr in approach.reachable(resolve(target, DEFAULT_PORT)?)? {
             let left = deadline.saturating_since(clock::monotonic());
             if failure.is_some() && left == Duration::ZERO {
                 break;
             }
-            match Self::connect_addr_until(addr, left.max(Duration::from_ms(1)), stop) {
+            let left = left.max(Duration::from_ms(1));
+            match Self::connect_addr_by(approach, addr, left, stop) {
                 Ok(client) => return Ok(Self { timeout, ..client }),
                 Err(MeasureError::Interrupted) => return Err(MeasureError::Interrupted),
                 Err(error) => failure = Some(error),
@@ -109,7 +129,22 @@ impl Client {
         timeout: Duration,
         stop: &Stop,
     ) -> Result<Self, MeasureError> {
-        let (control, far) = open(addr, timeout, stop)?;
+        Self::connect_addr_by(&Approach::default(), addr, timeout, stop)
+    }
+
+    /// The same from a given source address or device, with a mark or a token.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect_by`].
+    pub fn connect_addr_by(
+        approach: &Approach,
+        addr: SocketAddr,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<Self, MeasureError> {
+        approach.check()?;
+        let (control, far) = open(approach, addr, timeout, stop)?;
         let local = control.stream().local_addr().ok();
         let near = HostFacts {
             path_mtu_bytes: tcp::path_mtu(control.stream().as_fd()).ok(),
@@ -123,7 +158,13 @@ impl Client {
             local,
             control: Some(control),
             idle: None,
+            approach: approach.clone(),
         })
+    }
+
+    /// How it came to the far end.
+    pub(crate) const fn approach(&self) -> &Approach {
+        &self.approach
     }
 
     /// The far end as it described itself.
@@ -213,7 +254,7 @@ impl Client {
             }
         }
         // The far end has dropped the idle session, or this is the first call after a failure.
-        let (mut control, far) = open(self.addr, self.timeout, &Stop::new())?;
+        let (mut control, far) = self.open_again()?;
         self.far = far;
         let rtt = ping(&mut control, stop, self.patience()).map_err(|t| lost(t, "at the pings"))?;
         self.control = Some(control);
@@ -223,8 +264,12 @@ impl Client {
     pub(crate) fn take_control(&mut self) -> Result<Control, MeasureError> {
         match self.control.take() {
             Some(control) => Ok(control),
-            None => Ok(open(self.addr, self.timeout, &Stop::new())?.0),
+            None => Ok(self.open_again()?.0),
         }
+    }
+
+    fn open_again(&self) -> Result<(Control, FarFacts), MeasureError> {
+        open(&self.approach, self.addr, self.timeout, &Stop::new())
     }
 
     pub(crate) fn patience(&self) -> Duration {
@@ -326,8 +371,8 @@ impl Client {
         let set = |fd: std::os::fd::BorrowedFd<'_>| set_options(fd, role, config);
         let count = usize::from(config.streams);
         let timeout = self.patience();
-        let opened = tcp::connect_many(self.addr, count, timeout, set, || stop.is_stopped());
-        let mut sockets = opened.map_err(|error| connect_error(self.addr, timeout, error))?;
+        let approach = &self.approach;
+        let mut sockets = approach.connect(self.addr, count, timeout, set, stop)?;
         for (socket, stream) in sockets.iter_mut().zip(0..) {
             // Some 40 bytes into an empty buffer: this does not block.
             let written = socket.write_all(&message::data_opening(token, stream));
@@ -452,19 +497,16 @@ pub(crate) fn reporter(
     }
 }
 
-/// Opens a control connection and exchanges greetings.
+/// Opens a control connection and exchanges greetings, and proofs where there is a token.
 pub(crate) fn open(
+    approach: &Approach,
     addr: SocketAddr,
     timeout: Duration,
     stop: &Stop,
 ) -> Result<(Control, FarFacts), MeasureError> {
     let deadline = in_time(timeout);
-    let opened = tcp::connect_many(addr, 1, timeout, |_| Ok(()), || stop.is_stopped());
-    let stream = opened
-        .map_err(|error| match error.kind() {
-            ErrorKind::Interrupted => MeasureError::Interrupted,
-            _ => connect_error(addr, timeout, error),
-        })?
+    let stream = approach
+        .connect(addr, 1, timeout, |_| Ok(()), stop)?
         .remove(0);
     let silence = timeout.max(SILENCE);
     let mut control =
@@ -481,7 +523,7 @@ pub(crate) fn open(
             addr,
             seen: message::describe_foreign(&[]),
         },
-        other => lost(other, "at the greeting"),
+        other => lost(other, GREETING),
     };
     control
         .write_all(&message::greeting(Kind::Control), deadline, stop)
@@ -501,14 +543,65 @@ pub(crate) fn open(
             });
         }
     }
-    match control
+    let mut first = control
         .receive(deadline, stop)
-        .map_err(|t| lost(t, "at the greeting"))?
-    {
-        Message::Welcome(facts) => Ok((control, facts.cleaned())),
-        Message::Busy { sessions } => Err(MeasureError::Busy { addr, sessions }),
-        other => Err(lost(unexpected(&other), "at the greeting")),
+        .map_err(|t| lost(t, GREETING))?;
+    let mut proven = false;
+    if let Message::Challenge { nonce } = &first {
+        let Some(secret) = &approach.secret else {
+            return Err(MeasureError::TokenWanted { addr });
+        };
+        let nonce = secret::from_hex(nonce)
+            .ok_or_else(|| MeasureError::Protocol("a broken challenge".to_owned()))?;
+        first = answer(&mut control, secret, &nonce, addr, deadline, stop)?;
+        proven = true;
     }
+    match first {
+        // Who wants a proof is not to measure with somebody else unawares.
+        Message::Welcome(_) if approach.secret.is_some() && !proven => {
+            Err(MeasureError::TokenUnproven { addr })
+        }
+        Message::Welcome(facts) => Ok((control, facts.cleaned())),
+        Message::Busy {
+            sessions,
+            per_address,
+        } => Err(MeasureError::Busy {
+            addr,
+            sessions,
+            per_address,
+        }),
+        other => Err(lost(unexpected(&other), GREETING)),
+    }
+}
+
+/// Answers a challenge and checks the far end's proof; what it says after that.
+fn answer(
+    control: &mut Control,
+    secret: &Secret,
+    server: &Nonce,
+    addr: SocketAddr,
+    deadline: Instant,
+    stop: &Stop,
+) -> Result<Message, MeasureError> {
+    let trouble = |t| lost(t, GREETING);
+    let client = secret::nonce().map_err(|source| MeasureError::Local {
+        what: "read random bytes",
+        source,
+    })?;
+    let answer = Message::Answer {
+        nonce: secret::to_hex(&client),
+        proof: secret::to_hex(&secret.proof(Prover::Client, server, &client)),
+    };
+    control.send(&answer, deadline, stop).map_err(trouble)?;
+    let proof = match control.receive(deadline, stop).map_err(trouble)? {
+        Message::Proof { proof } => secret::from_hex(&proof),
+        Message::Denied => return Err(MeasureError::TokenRefused { addr }),
+        other => return Err(lost(unexpected(&other), GREETING)),
+    };
+    if !proof.is_some_and(|proof| secret.proves(&proof, Prover::Server, server, &client)) {
+        return Err(MeasureError::TokenUnproven { addr });
+    }
+    control.receive(deadline, stop).map_err(trouble)
 }
 
 fn ping(control: &mut Control, stop: &Stop, patience: Duration) -> Result<IdleRtt, Trouble> {
@@ -649,6 +742,7 @@ fn split_target(target: &str, default_port: u16) -> Result<(String, u16), Measur
 }
 
 const DURING: &str = "during the transfer";
+const GREETING: &str = "at the greeting";
 /// How long a far end that owes a message may be silent; as its own limit.
 const SILENCE: Duration = Duration::from_s(10);
 /// How long a stopped client waits for the far end's half of the result.

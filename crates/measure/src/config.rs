@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Duration, Rate};
 
+use crate::approach::Dscp;
 use crate::{MeasureError, STREAMS_MAX};
 
 /// Which way the payload flows, seen from the client.
@@ -42,6 +43,8 @@ pub struct Config {
     /// Largest segment of each stream (TCP_MAXSEG, options included), 88 to 32 767 bytes; what the
     /// route allows if none is given. The client sets it for both directions, so it does not travel.
     pub segment_bytes: Option<u16>,
+    /// Mark of what both ends send on the streams; the hosts' default if none is given.
+    pub dscp: Option<Dscp>,
     /// Time between two readings of `tcp_info`, at least 1 ms. Long runs are thinned to some 20 000
     /// samples a stream (see [`SAMPLES_PER_STREAM_MAX`]).
     pub sample_interval: Duration,
@@ -66,6 +69,7 @@ impl Default for Config {
             receive_buffer: None,
             max_pacing: None,
             segment_bytes: None,
+            dscp: None,
             sample_interval: Duration::from_ms(100),
             drain: DRAIN_DEFAULT,
         }
@@ -170,6 +174,9 @@ pub struct Spec {
     pub receive_buffer_bytes: Option<u64>,
     /// [`Config::max_pacing`].
     pub max_pacing_bits_per_second: Option<u64>,
+    /// [`Config::dscp`]; ends before it was there mark nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
     /// [`Config::sample_interval`].
     pub sample_interval_ns: u64,
     /// [`Config::drain`].
@@ -189,6 +196,7 @@ impl From<&Config> for Spec {
             send_buffer_bytes: config.send_buffer.map(Bytes::as_u64),
             receive_buffer_bytes: config.receive_buffer.map(Bytes::as_u64),
             max_pacing_bits_per_second: config.max_pacing.map(Rate::as_bits_per_second),
+            dscp: config.dscp.map(Dscp::number),
             sample_interval_ns: config.sample_interval.as_ns(),
             drain_ns: config.drain.as_ns(),
         }
@@ -211,6 +219,8 @@ impl From<&Spec> for Config {
                 .max_pacing_bits_per_second
                 .map(Rate::from_bits_per_second),
             segment_bytes: None,
+            // A number that is no code point marks nothing; honest clients send none.
+            dscp: spec.dscp.and_then(Dscp::new),
             sample_interval: Duration::from_ns(spec.sample_interval_ns),
             drain: Duration::from_ns(spec.drain_ns),
         }
@@ -242,12 +252,29 @@ mod tests {
     fn the_default_configuration_is_legal_and_survives_the_wire() {
         let config = Config {
             congestion: Some("bbr".to_owned()),
+            dscp: Dscp::new(46),
             ..Config::default()
         };
         config.check().unwrap();
         let text = serde_json::to_string(&Spec::from(&config)).unwrap();
         let spec: Spec = serde_json::from_str(&text).unwrap();
         assert_eq!(Config::from(&spec), config);
+    }
+
+    #[test]
+    fn a_spec_without_a_mark_or_with_one_that_is_none_marks_nothing() {
+        let text = serde_json::to_string(&Spec::from(&Config::default())).unwrap();
+        assert!(!text.contains("dscp"), "{text}");
+        let spec: Spec = serde_json::from_str(&text).unwrap();
+        assert_eq!(Config::from(&spec).dscp, None);
+        for (number, marks) in [(63, true), (64, false), (255, false)] {
+            let dscp = Some(number);
+            let spec = Spec {
+                dscp,
+                ..spec.clone()
+            };
+            assert_eq!(Config::from(&spec).dscp.is_some(), marks, "{number}");
+        }
     }
 
     #[test]

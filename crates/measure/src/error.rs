@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use units::Duration;
 
@@ -124,13 +125,44 @@ pub enum MeasureError {
         /// The far end's.
         theirs: u16,
     },
-    /// All sessions of the far end are taken.
-    #[error("{addr} is busy: all {sessions} of its sessions are taken; try again later")]
+    /// All sessions of the far end are taken, or all that this address may have.
+    #[error("{}", busy_text(*addr, *sessions, *per_address))]
     Busy {
         /// The far end.
         addr: SocketAddr,
         /// How many it serves at once.
         sessions: u32,
+        /// How many one address may have, if that is what stands in the way.
+        per_address: Option<u32>,
+    },
+    /// The token cannot be had from its file.
+    #[error("the token file {}: {problem}", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The far end wants a token and none was given.
+    #[error("{addr} wants a token: name the file that holds it with --token-file")]
+    TokenWanted {
+        /// The far end.
+        addr: SocketAddr,
+    },
+    /// The far end did not accept the token.
+    #[error("{addr} refuses the token: the two ends do not have the same one")]
+    TokenRefused {
+        /// The far end.
+        addr: SocketAddr,
+    },
+    /// The far end did not prove that it has the token.
+    #[error(
+        "{addr} did not prove that it has the token; start it with --token-file, or leave the option \
+         out here if it is to have none"
+    )]
+    TokenUnproven {
+        /// The far end.
+        addr: SocketAddr,
     },
     /// The far end allows less than was asked for.
     #[error("the far end refuses: {0}")]
@@ -192,9 +224,13 @@ impl MeasureError {
     /// Whose fault this is.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Config(_) | Self::Target { .. } | Self::FarLimit(_) | Self::Interrupted => {
-                Fault::Usage
-            }
+            Self::Config(_)
+            | Self::Target { .. }
+            | Self::FarLimit(_)
+            | Self::TokenFile { .. }
+            | Self::TokenWanted { .. }
+            | Self::TokenRefused { .. }
+            | Self::Interrupted => Fault::Usage,
             Self::Bind { .. } | Self::Local { .. } | Self::Congestion { end: End::Near, .. } => {
                 Fault::ThisHost
             }
@@ -210,10 +246,23 @@ impl MeasureError {
             | Self::NotIperf3 { .. }
             | Self::VersionMismatch { .. }
             | Self::Busy { .. }
+            | Self::TokenUnproven { .. }
             | Self::FarFailed(_)
             | Self::Congestion { end: End::Far, .. }
             | Self::Protocol(_) => Fault::FarHost,
         }
+    }
+}
+
+fn busy_text(addr: SocketAddr, sessions: u32, per_address: Option<u32>) -> String {
+    match per_address {
+        None => {
+            format!("{addr} is busy: all {sessions} of its sessions are taken; try again later")
+        }
+        Some(most) => format!(
+            "{addr} is busy: this address has all {most} sessions that one may have there; try again \
+             later"
+        ),
     }
 }
 

@@ -44,12 +44,14 @@
 //!
 //! # What is left out
 //!
-//! No encryption and no authentication: a session token keeps strangers out of a running transfer,
-//! but whoever reaches the port can measure. Payload is not checked. UDP is measured in iperf3's
+//! No encryption. A server may demand a shared token ([`Secret`]); without one, whoever reaches the
+//! port can measure, and a session token keeps strangers out of a running transfer only. Payload is
+//! not checked. UDP is measured in iperf3's
 //! protocol ([`iperf3`]) only.
 
 #![forbid(unsafe_code)]
 
+mod approach;
 mod client;
 mod codec;
 mod config;
@@ -60,16 +62,21 @@ mod error;
 mod facts;
 mod histogram;
 pub mod iperf3;
+mod lobby;
 pub mod message;
 mod messages;
+mod metrics;
 mod outcome;
 mod pinger;
+mod secret;
 mod server;
 pub mod stamp;
 mod stop;
+mod tally;
 mod transfer;
 mod udp;
 
+pub use approach::{Approach, Dscp};
 pub use client::{Client, Progress};
 pub use config::{Config, Direction};
 pub use error::{End, Fault, MeasureError};
@@ -78,6 +85,7 @@ pub use histogram::Histogram;
 pub use messages::{MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern};
 pub use outcome::{EndResult, IdleRtt, Outcome, Sample, SampleKind};
 pub use pinger::{Pinger, RoundTrip};
+pub use secret::Secret;
 pub use server::{Limits, Server};
 pub use stop::Stop;
 pub use udp::UdpSample;

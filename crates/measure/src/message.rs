@@ -59,7 +59,30 @@ pub enum Message {
     Busy {
         /// How many there are.
         sessions: u32,
+        /// How many one address may have, where that is what stands in the way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        per_address: Option<u32>,
     },
+    /// ← After the greeting, of a server with a token: prove that you have it. Then `Proof` and
+    /// `Welcome`, or `Denied`.
+    Challenge {
+        /// 64 hexadecimal digits, random.
+        nonce: String,
+    },
+    /// → The client's proof.
+    Answer {
+        /// 64 hexadecimal digits, random.
+        nonce: String,
+        /// 64 hexadecimal digits.
+        proof: String,
+    },
+    /// ← The server's proof.
+    Proof {
+        /// 64 hexadecimal digits.
+        proof: String,
+    },
+    /// ← That was no proof; the connection ends.
+    Denied,
     /// → Answer at once.
     Ping {
         /// Comes back in the answer.

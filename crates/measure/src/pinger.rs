@@ -10,11 +10,12 @@ use std::thread::{Builder, JoinHandle};
 use sys::clock;
 use units::{Duration, Instant};
 
+use crate::approach::Approach;
 use crate::client::{lost, open};
 use crate::control::{Control, TICK, Trouble};
 use crate::message::Message;
 use crate::transfer::{in_time, unexpected};
-use crate::{MeasureError, Stop};
+use crate::{Client, MeasureError, Stop};
 
 /// Pings under way.
 #[derive(Debug)]
@@ -33,22 +34,23 @@ pub struct RoundTrip {
 }
 
 impl Pinger {
-    /// Connects and pings every `interval`, more rarely where a round trip takes four times as long; at
+    /// Connects as `client` did and pings every `interval`, more rarely where a round trip takes four times as long; at
     /// most a million times.
     ///
     /// # Errors
     ///
     /// [`MeasureError::Local`] when there is no thread to be had.
     pub fn start(
-        addr: SocketAddr,
+        client: &Client,
         interval: Duration,
         timeout: Duration,
     ) -> Result<Self, MeasureError> {
         let stop = Stop::new();
+        let (addr, approach) = (client.addr(), client.approach().clone());
         let thread = Builder::new().name("gp-pinger".to_owned());
         let spawned = thread.spawn({
             let stop = stop.clone();
-            move || ping(addr, interval, timeout, &stop)
+            move || ping(&approach, addr, interval, timeout, &stop)
         });
         let thread = spawned.map_err(|source| MeasureError::Local {
             what: "start the pings",
@@ -70,12 +72,13 @@ impl Pinger {
 }
 
 fn ping(
+    approach: &Approach,
     addr: SocketAddr,
     interval: Duration,
     timeout: Duration,
     stop: &Stop,
 ) -> Result<Vec<RoundTrip>, MeasureError> {
-    let (control, _) = open(addr, timeout, stop)?;
+    let (control, _) = open(approach, addr, timeout, stop)?;
     let mut pings = Pings {
         control,
         sent: Vec::new(),

@@ -1,46 +1,48 @@
 //! The far end: waits on one port, greets, and serves sessions in threads of its own.
 //!
 //! One loop accepts connections and reads their first bytes, however slowly these come, without a
-//! thread for each; only a complete greeting gets one. A control connection becomes a session (one
-//! thread, and one a stream during a transfer), a data connection is handed to the session whose
-//! token it names. Everything that a peer can make grow has a limit in [`Limits`].
+//! thread for each ([`crate::lobby`]); only a complete greeting gets one. A control connection becomes
+//! a session (one thread, and one a stream during a transfer), a data connection is handed to the
+//! session whose token it names. Everything that a peer can make grow has a limit in [`Limits`].
+//! Where a shared token is demanded, a client learns nothing and gets nothing before its proof.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use sys::clock;
 use tracing::{debug, info, warn};
 use units::{Bytes, Duration, Instant};
 
-use crate::codec;
 use crate::config::Spec;
-use crate::control::{Control, TICK, Trouble, farewell, timespec};
+use crate::control::{Control, Trouble, farewell};
 use crate::engine::{Engine, Role};
 use crate::facts::FarFacts;
-use crate::iperf3::message::{COOKIE_BYTES, Cookie, HeardCookie, hear_cookie};
+use crate::iperf3::message::Cookie;
 use crate::iperf3::{self, Cookies};
-use crate::message::{
-    self, DATA_OPENING_BYTES, GREETING_BYTES, Heard, Kind, MESSAGE_BYTES_MAX, Message, PROTOCOL,
-    Refusal, TOKEN_BYTES,
-};
+use crate::lobby::{Lobby, Newcomer, Token, Verdict, source_of};
+use crate::message::{self, Kind, Message, Refusal, TOKEN_BYTES};
 use crate::outcome::EndResult;
+use crate::secret::{self, Nonce, Prover, Secret};
+use crate::tally::{Protocol, Reason, Tally};
 use crate::transfer::{
-    Ending, Patience, accompany, in_time, probe_congestion, server_role, set_options, unexpected,
+    Patience, accompany, in_time, probe_congestion, server_role, set_options, unexpected,
 };
-use crate::{Config, MeasureError, STREAMS_MAX, Stop};
+use crate::{Config, Direction, MeasureError, STREAMS_MAX, Stop, approach, codec, metrics};
 
 /// What a server lets its clients do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Sessions at once; a client beyond them is told that the server is busy.
     pub sessions: u32,
+    /// Of these, how many one address may have; of IPv6, one network of 64 bits.
+    pub sessions_per_address: u32,
     /// Streams of one transfer, at most 128.
     pub streams: u16,
     /// Duration of one transfer.
@@ -55,10 +57,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             sessions: 8,
+            sessions_per_address: u32::MAX,
             streams: STREAMS_MAX,
             duration: Duration::from_s(3600),
             silence: Duration::from_s(10),
-            message_bytes: MESSAGE_BYTES_MAX,
+            // What clients say has a few hundred bytes.
+            message_bytes: 64 << 10,
         }
     }
 }
@@ -69,39 +73,32 @@ pub struct Server {
     listeners: Vec<TcpListener>,
     addr: SocketAddr,
     limits: Limits,
+    secret: Option<Secret>,
+    iperf3_open: bool,
+    metrics: Option<TcpListener>,
 }
 
-type Token = [u8; TOKEN_BYTES];
+/// What all sessions of a server share.
+#[derive(Clone, Debug)]
+pub(crate) struct House {
+    pub(crate) limits: Limits,
+    secret: Option<Secret>,
+    registry: Arc<Registry>,
+    cookies: Arc<Cookies>,
+    tally: Arc<Tally>,
+    pub(crate) stop: Stop,
+}
+
+/// A running session and whom it counts for.
+#[derive(Debug)]
+struct Running {
+    source: IpAddr,
+    thread: JoinHandle<()>,
+}
 
 /// Transfers that wait for their data connections.
 #[derive(Debug, Default)]
-struct Registry(Mutex<HashMap<Token, Sender<(u16, TcpStream)>>>);
-
-/// A connection that has not said yet what it is.
-#[derive(Debug)]
-struct Newcomer {
-    stream: TcpStream,
-    peer: SocketAddr,
-    /// Its place in the order of arrival.
-    number: u64,
-    bytes: [u8; DATA_OPENING_BYTES],
-    len: usize,
-    deadline: Instant,
-}
-
-/// What a newcomer turned out to be.
-enum Verdict {
-    /// Not all of its opening has come.
-    Wait,
-    Control,
-    Data(Token, u16),
-    OtherVersion(u16),
-    /// A connection of iperf3's.
-    Iperf3(Cookie),
-    Foreign,
-    /// Closed or broken.
-    Gone,
-}
+struct Registry(Mutex<HashMap<Token, SyncSender<(u16, TcpStream)>>>);
 
 impl Server {
     /// Listens on an address; port 0 lets the kernel choose.
@@ -116,6 +113,9 @@ impl Server {
             listeners: vec![listener],
             addr,
             limits: Limits { streams, ..limits },
+            secret: None,
+            iperf3_open: false,
+            metrics: None,
         })
     }
 
@@ -130,6 +130,25 @@ impl Server {
         Ok(addr)
     }
 
+    /// Serves only who proves that it has the token. iperf3's clients cannot: they are refused unless
+    /// `iperf3_open`.
+    pub fn demand(&mut self, secret: Secret, iperf3_open: bool) {
+        self.secret = Some(secret);
+        self.iperf3_open = iperf3_open;
+    }
+
+    /// Answers `GET /metrics` on an address while serving, in OpenMetrics 1.0. Whoever reaches it may
+    /// read; there are no names or addresses of clients in it.
+    ///
+    /// # Errors
+    ///
+    /// [`MeasureError::Bind`] when the address cannot be had.
+    pub fn publish(&mut self, addr: SocketAddr) -> Result<SocketAddr, MeasureError> {
+        let (listener, addr) = listen(addr)?;
+        self.metrics = Some(listener);
+        Ok(addr)
+    }
+
     /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
@@ -139,160 +158,120 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`MeasureError::Local`] when the listening socket itself breaks.
+    /// [`MeasureError::Local`] when the listening socket itself breaks, or there is no thread for the
+    /// metrics.
     pub fn serve(&self, stop: &Stop) -> Result<(), MeasureError> {
-        let registry = Arc::new(Registry::default());
-        let cookies = Arc::new(Cookies::default());
-        let mut arrived = 0;
-        let mut newcomers: Vec<Newcomer> = Vec::new();
-        let mut sessions: Vec<JoinHandle<()>> = Vec::new();
+        let house = House {
+            limits: self.limits.clone(),
+            secret: self.secret.clone(),
+            registry: Arc::default(),
+            cookies: Arc::default(),
+            tally: Arc::default(),
+            stop: stop.clone(),
+        };
+        let publisher = self.publisher(&house)?;
+        let mut lobby = Lobby::new(self.limits.silence, Arc::clone(&house.tally));
+        let mut sessions: Vec<Running> = Vec::new();
         let mut broken = None;
         while !stop.is_stopped() {
-            if let Err(source) = self.wait(&newcomers) {
+            if let Err(source) = lobby.wait(&self.listeners) {
                 broken = Some(MeasureError::Local {
                     what: "wait for connections",
                     source,
                 });
                 break;
             }
-            self.accept(&mut newcomers, &mut arrived);
-            sessions.retain(|session| !session.is_finished());
-            let now = clock::monotonic();
-            for mut newcomer in std::mem::take(&mut newcomers) {
-                match newcomer.judge() {
-                    Verdict::Wait if now < newcomer.deadline => newcomers.push(newcomer),
-                    Verdict::Control if self.may_wait(&newcomer, sessions.len()) => {
-                        newcomers.push(newcomer);
+            for listener in &self.listeners {
+                lobby.accept(listener);
+            }
+            sessions.retain(|session| !session.thread.is_finished());
+            for (newcomer, verdict) in lobby.judge() {
+                match verdict {
+                    Verdict::Control if self.may_wait(&newcomer, &sessions) => {
+                        lobby.keep(newcomer);
                     }
-                    Verdict::Control => {
-                        sessions.extend(self.open(newcomer, sessions.len(), &registry, stop));
-                    }
+                    Verdict::Control => sessions.extend(self.open(newcomer, &sessions, &house)),
                     Verdict::Iperf3(cookie) => {
-                        let (number, peer) = (newcomer.number, newcomer.peer);
-                        let arrival = (number, newcomer.stream);
-                        if let Some((_, stream)) = cookies.hand_over(&cookie, arrival) {
-                            let host = iperf3::Host {
-                                peer,
-                                limits: self.limits.clone(),
-                                cookies: Arc::clone(&cookies),
-                                stop: stop.clone(),
-                            };
-                            let open = sessions.len();
-                            sessions.extend(self.open_iperf3(host, stream, cookie, open));
-                        }
+                        sessions.extend(self.open_iperf3(newcomer, cookie, &sessions, &house));
                     }
-                    Verdict::Data(token, stream) => registry.hand_over(token, stream, newcomer),
-                    verdict => newcomer.dismiss(&verdict),
+                    Verdict::Data(token, stream) => house.hand_over(token, stream, newcomer),
+                    verdict => lobby.dismiss(&newcomer, &verdict),
                 }
             }
         }
         if broken.is_some() {
             stop.stop();
         }
-        for session in sessions {
+        for thread in sessions.into_iter().map(|s| s.thread).chain(publisher) {
             // A session that panicked has told so on stderr; the others are not to suffer.
-            drop(session.join());
+            drop(thread.join());
         }
         broken.map_or(Ok(()), Err)
     }
 
-    /// Waits up to a tick for a new connection or for more of a newcomer's bytes.
-    fn wait(&self, newcomers: &[Newcomer]) -> io::Result<()> {
-        let listeners = self.listeners.iter();
-        let mut fds: Vec<PollFd<'_>> = listeners.map(|l| PollFd::new(l, PollFlags::IN)).collect();
-        fds.extend(
-            newcomers
-                .iter()
-                .map(|n| PollFd::new(&n.stream, PollFlags::IN)),
-        );
-        match poll(&mut fds, Some(&timespec(TICK))) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+    fn publisher(&self, house: &House) -> Result<Option<JoinHandle<()>>, MeasureError> {
+        let local = |what| move |source| MeasureError::Local { what, source };
+        let Some(listener) = &self.metrics else {
+            return Ok(None);
+        };
+        let listener = listener.try_clone();
+        let listener = listener.map_err(local("set up the metrics"))?;
+        let (tally, stop) = (Arc::clone(&house.tally), house.stop.clone());
+        let thread = Builder::new().name("gp-metrics".to_owned());
+        let spawned = thread.spawn(move || metrics::serve(&listener, &tally, &stop));
+        spawned
+            .map(Some)
+            .map_err(local("start a thread for the metrics"))
+    }
+
+    /// True while no session is free but one of them may be about to end: a client that hangs up and
+    /// connects again is not to find its own old session in the way.
+    fn may_wait(&self, newcomer: &Newcomer, sessions: &[Running]) -> bool {
+        let waited = clock::monotonic().saturating_since(newcomer.since);
+        waited < FULL_PATIENCE && self.full(newcomer.peer, sessions).is_some()
+    }
+
+    /// Why there is no session for a peer, if so.
+    fn full(&self, peer: SocketAddr, sessions: &[Running]) -> Option<Reason> {
+        let (source, limits) = (source_of(peer), &self.limits);
+        let own = sessions.iter().filter(|s| s.source == source).count();
+        if is_reached(limits.sessions, sessions.len()) {
+            return Some(Reason::Busy);
         }
-    }
-
-    fn accept(&self, newcomers: &mut Vec<Newcomer>, arrived: &mut u64) {
-        for listener in &self.listeners {
-            self.accept_from(listener, newcomers, arrived);
-        }
-    }
-
-    fn accept_from(
-        &self,
-        listener: &TcpListener,
-        newcomers: &mut Vec<Newcomer>,
-        arrived: &mut u64,
-    ) {
-        for _ in 0..NEWCOMERS_MAX {
-            let (stream, peer) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    // Mostly EMFILE, or a connection that was reset in the queue: later is better.
-                    debug!(%error, "accept failed");
-                    std::thread::sleep(ACCEPT_PAUSE);
-                    return;
-                }
-            };
-            if stream.set_nonblocking(true).is_err() {
-                continue;
-            }
-            if newcomers.len() >= NEWCOMERS_MAX {
-                // An honest client's opening is here within a round trip: the oldest is the least
-                // likely to be one.
-                let oldest = newcomers.remove(0);
-                warn!(peer = %oldest.peer, "dropped: too many connections say nothing");
-            }
-            let deadline = in_time(self.limits.silence);
-            let bytes = [0; DATA_OPENING_BYTES];
-            *arrived += 1;
-            newcomers.push(Newcomer {
-                stream,
-                peer,
-                number: *arrived,
-                bytes,
-                len: 0,
-                deadline,
-            });
-        }
-    }
-
-    /// True while all sessions are taken but one of them may be about to end: a client that hangs
-    /// up and connects again is not to find its own old session in the way.
-    fn may_wait(&self, newcomer: &Newcomer, open: usize) -> bool {
-        let since = newcomer.deadline - self.limits.silence;
-        self.is_full(open) && clock::monotonic().saturating_since(since) < FULL_PATIENCE
-    }
-
-    fn is_full(&self, open: usize) -> bool {
-        open >= usize::try_from(self.limits.sessions).unwrap_or(usize::MAX)
+        is_reached(limits.sessions_per_address, own).then_some(Reason::Address)
     }
 
     /// Makes a control connection a session, or turns it away.
-    fn open(
-        &self,
-        newcomer: Newcomer,
-        open: usize,
-        registry: &Arc<Registry>,
-        stop: &Stop,
-    ) -> Option<JoinHandle<()>> {
+    fn open(&self, newcomer: Newcomer, sessions: &[Running], house: &House) -> Option<Running> {
         let Newcomer { stream, peer, .. } = newcomer;
-        let sessions = self.limits.sessions;
-        if self.is_full(open) {
-            info!(%peer, "turned away: all {sessions} sessions are taken");
-            turn_away(&stream, &Message::Busy { sessions });
+        if let Some(reason) = self.full(peer, sessions) {
+            let limits = &self.limits;
+            house.tally.refused(reason);
+            info!(%peer, "turned away: {}", limits.words(reason));
+            let per_address = Some(limits.sessions_per_address);
+            turn_away(
+                &stream,
+                &Message::Busy {
+                    sessions: limits.sessions,
+                    per_address: per_address.filter(|_| reason == Reason::Address),
+                },
+            );
             return None;
         }
         let spare = stream.try_clone();
         let session = Session {
             peer,
-            limits: self.limits.clone(),
-            registry: Arc::clone(registry),
-            stop: stop.clone(),
+            house: house.clone(),
+            begun: clock::monotonic(),
+            transfers: Cell::new(0),
+            bytes: Cell::new(0),
         };
         let thread = Builder::new().name("gp-session".to_owned());
         match thread.spawn(move || session.run(stream)) {
-            Ok(handle) => Some(handle),
+            Ok(thread) => Some(Running {
+                source: source_of(peer),
+                thread,
+            }),
             Err(error) => {
                 warn!(%peer, %error, "no thread for a session");
                 let text = format!("no thread for a session: {error}");
@@ -303,35 +282,74 @@ impl Server {
             }
         }
     }
-}
 
-impl Server {
-    /// Makes an iperf3 control connection a session, or turns it away.
+    /// Hands an iperf3 connection to the test that waits for it, makes it a session, or turns it away.
     fn open_iperf3(
         &self,
-        host: iperf3::Host,
-        stream: TcpStream,
+        newcomer: Newcomer,
         cookie: Cookie,
-        open: usize,
-    ) -> Option<JoinHandle<()>> {
-        let peer = host.peer;
-        if self.is_full(open) {
-            info!(%peer, "turned away: all {} sessions are taken", self.limits.sessions);
+        sessions: &[Running],
+        house: &House,
+    ) -> Option<Running> {
+        let Newcomer {
+            stream,
+            peer,
+            number,
+            ..
+        } = newcomer;
+        let (_, stream) = house.cookies.hand_over(&cookie, (number, stream))?;
+        if self.secret.is_some() && !self.iperf3_open {
+            house.tally.refused(Reason::Token);
+            info!(%peer, "turned away: iperf3 has no token");
+            iperf3::deny_without_token(&stream);
+            return None;
+        }
+        if let Some(reason) = self.full(peer, sessions) {
+            house.tally.refused(reason);
+            info!(%peer, "turned away: {}", self.limits.words(reason));
             iperf3::deny(&stream);
             return None;
         }
+        let host = iperf3::Host {
+            peer,
+            limits: house.limits.clone(),
+            cookies: Arc::clone(&house.cookies),
+            tally: Arc::clone(&house.tally),
+            stop: house.stop.clone(),
+        };
         let thread = Builder::new().name("gp-iperf3".to_owned());
         let spawned = thread.spawn(move || host.run(stream, cookie));
-        spawned
-            .map_err(|error| warn!(%peer, %error, "no thread for a session"))
-            .ok()
+        let thread = spawned.map_err(|error| warn!(%peer, %error, "no thread for a session"));
+        Some(Running {
+            source: source_of(peer),
+            thread: thread.ok()?,
+        })
     }
+}
+
+impl Limits {
+    fn words(&self, reason: Reason) -> String {
+        match reason {
+            Reason::Address => format!(
+                "all {} sessions of one address are taken",
+                self.sessions_per_address
+            ),
+            _ => format!("all {} sessions are taken", self.sessions),
+        }
+    }
+}
+
+fn is_reached(limit: u32, count: usize) -> bool {
+    count >= usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 /// A listening socket that does not block, and its address.
 fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), MeasureError> {
     let bound = || -> io::Result<_> {
         let listener = TcpListener::bind(addr)?;
+        // The standard library's 128 overflow while this thread waits for a CPU, and who is dropped
+        // there comes back after a second. A second call changes the length (listen(2)).
+        rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
         Ok((listener, addr))
@@ -339,71 +357,23 @@ fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), MeasureError> {
     bound().map_err(|source| MeasureError::Bind { addr, source })
 }
 
-impl Newcomer {
-    /// Reads what has come, never beyond the opening: what follows belongs to others.
-    fn judge(&mut self) -> Verdict {
-        loop {
-            let seen = &self.bytes[..self.len];
-            let want = match message::hear(seen) {
-                Heard::More => GREETING_BYTES,
-                Heard::Greeting(Kind::Control) => return Verdict::Control,
-                Heard::Greeting(Kind::Data) if self.len == DATA_OPENING_BYTES => {
-                    let (token, stream) = message::parse_data_opening(&self.bytes);
-                    return Verdict::Data(token, stream);
-                }
-                Heard::Greeting(Kind::Data) => DATA_OPENING_BYTES,
-                Heard::Greeting(Kind::Server) => return Verdict::Foreign,
-                Heard::Foreign => match hear_cookie(seen) {
-                    HeardCookie::More => COOKIE_BYTES,
-                    HeardCookie::Whole(cookie) => return Verdict::Iperf3(cookie),
-                    HeardCookie::Foreign => return Verdict::Foreign,
-                },
-                Heard::OtherVersion(number) => return Verdict::OtherVersion(number),
-            };
-            match self.stream.read(&mut self.bytes[self.len..want]) {
-                Ok(0) => return Verdict::Gone,
-                Ok(n) => self.len += n,
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Verdict::Wait,
-                    ErrorKind::Interrupted => {}
-                    _ => return Verdict::Gone,
-                },
-            }
-        }
-    }
-
-    fn dismiss(self, verdict: &Verdict) {
-        let peer = self.peer;
-        match verdict {
-            Verdict::OtherVersion(theirs) => {
-                info!(%peer, "speaks protocol {theirs}, we speak {PROTOCOL}: turned away");
-                farewell(&self.stream, &message::greeting(Kind::Server));
-            }
-            Verdict::Foreign => {
-                let seen = &self.bytes[..self.len];
-                let what = message::describe_foreign(seen);
-                info!(%peer, "is not goodput, it {what}: turned away");
-                let http = what.starts_with("speaks HTTP");
-                let line = message::greeting(Kind::Server);
-                farewell(&self.stream, if http { HTTP_ANSWER } else { &line });
-            }
-            _ => debug!(%peer, "dropped: silent, slow or gone"),
-        }
+impl Registry {
+    fn map(&self) -> MutexGuard<'_, HashMap<Token, SyncSender<(u16, TcpStream)>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Registry {
-    fn map(&self) -> MutexGuard<'_, HashMap<Token, Sender<(u16, TcpStream)>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl House {
     fn hand_over(&self, token: Token, stream: u16, newcomer: Newcomer) {
-        let Some(session) = self.map().get(&token).cloned() else {
-            info!(peer = %newcomer.peer, "dropped: a data connection with a wrong token");
+        let peer = newcomer.peer;
+        let Some(session) = self.registry.map().get(&token).cloned() else {
+            self.tally.refused(Reason::Stray);
+            info!(%peer, "dropped: a data connection with a wrong token");
             return;
         };
-        // Fails when the session has just given up: then the connection closes with it.
-        drop(session.send((stream, newcomer.stream)));
+        // Fails when the session has just given up, or has more connections than it asked for: then
+        // this one closes with it.
+        drop(session.try_send((stream, newcomer.stream)));
     }
 }
 
@@ -411,9 +381,11 @@ impl Registry {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
-    pub(crate) limits: Limits,
-    registry: Arc<Registry>,
-    pub(crate) stop: Stop,
+    pub(crate) house: House,
+    begun: Instant,
+    /// Ended transfers and their payload, for the log.
+    transfers: Cell<u64>,
+    bytes: Cell<u64>,
 }
 
 /// A transfer's place in the registry; gives it back when dropped.
@@ -437,6 +409,8 @@ pub(crate) enum Leave {
     Trouble(Trouble),
     /// This host cannot go on.
     Host(String),
+    /// It did not prove that it has the token, and was told so.
+    Denied,
 }
 
 impl From<Trouble> for Leave {
@@ -450,44 +424,86 @@ impl Session {
         let peer = self.peer;
         let local = stream.local_addr().ok().map(|addr| addr.ip());
         let path_mtu = sys::tcp::path_mtu(stream.as_fd()).ok();
-        let opened = Control::new(stream, self.limits.message_bytes, self.limits.silence);
+        let opened = Control::new(
+            stream,
+            self.house.limits.message_bytes,
+            self.house.limits.silence,
+        );
         let mut control = match opened {
             Ok(control) => control,
             Err(error) => return debug!(%peer, %error, "gone before the session began"),
         };
         info!(%peer, "session opened");
         let welcome = Message::Welcome(Box::new(FarFacts::to_tell(local, path_mtu)));
+        let _open = self.house.tally.opened(Protocol::Goodput);
         let ended = self
             .greet(&mut control, &welcome)
             .and_then(|()| self.talk(&mut control));
+        let (transfers, bytes) = (self.transfers.get(), Bytes::new(self.bytes.get()));
+        let took = clock::monotonic().saturating_since(self.begun);
+        let done = format!("after {took}, {transfers} transfers, {bytes}");
         match ended {
-            Ok(()) | Err(Leave::Trouble(Trouble::Closed)) => info!(%peer, "session closed"),
+            Ok(()) | Err(Leave::Trouble(Trouble::Closed)) => info!(%peer, "session closed {done}"),
+            Err(Leave::Denied) => {
+                self.house.tally.refused(Reason::Token);
+                info!(%peer, "turned away: no proof of the token");
+            }
             Err(Leave::Trouble(Trouble::Stopped)) => {
                 let text = "goodput serve is being stopped there".to_owned();
                 control.send_last(&Message::Failed { text });
             }
             Err(Leave::Trouble(trouble)) => {
                 let text = trouble.text();
-                info!(%peer, "session dropped: {text}");
+                info!(%peer, "session dropped {done}: {text}");
                 control.send_last(&Message::Failed { text });
             }
             Err(Leave::Host(text)) => {
-                warn!(%peer, "session failed: {text}");
+                warn!(%peer, "session failed {done}: {text}");
                 control.send_last(&Message::Failed { text });
             }
         }
     }
 
     fn greet(&self, control: &mut Control, welcome: &Message) -> Result<(), Leave> {
-        let deadline = in_time(self.limits.silence);
-        control.write_all(&message::greeting(Kind::Server), deadline, &self.stop)?;
-        Ok(control.send(welcome, deadline, &self.stop)?)
+        let deadline = in_time(self.house.limits.silence);
+        control.write_all(&message::greeting(Kind::Server), deadline, &self.house.stop)?;
+        if let Some(secret) = &self.house.secret {
+            self.challenge(control, secret)?;
+        }
+        self.send(control, welcome)
+    }
+
+    /// Has the client prove that it has the token, and then proves the same to it.
+    fn challenge(&self, control: &mut Control, secret: &Secret) -> Result<(), Leave> {
+        let random = |error: io::Error| Leave::Host(format!("no random bytes: {error}"));
+        let server = secret::nonce().map_err(random)?;
+        let nonce = secret::to_hex(&server);
+        self.send(control, &Message::Challenge { nonce })?;
+        let deadline = in_time(self.house.limits.silence.min(PROOF_PATIENCE));
+        let answered = match control.receive(deadline, &self.house.stop) {
+            Ok(Message::Answer { nonce, proof }) => {
+                secret::from_hex(&nonce).zip(secret::from_hex(&proof))
+            }
+            Ok(other) => return Err(unexpected(&other).into()),
+            // A client without a token leaves here.
+            Err(Trouble::Closed | Trouble::Silent) => None,
+            Err(trouble) => return Err(trouble.into()),
+        };
+        let right = |(client, proof): &(Nonce, [u8; 32])| {
+            secret.proves(proof, Prover::Client, &server, client)
+        };
+        let Some((client, _)) = answered.filter(right) else {
+            control.send_last(&Message::Denied);
+            return Err(Leave::Denied);
+        };
+        let proof = secret::to_hex(&secret.proof(Prover::Server, &server, &client));
+        self.send(control, &Message::Proof { proof })
     }
 
     /// Answers until the client leaves.
     fn talk(&self, control: &mut Control) -> Result<(), Leave> {
         loop {
-            match control.receive(in_time(self.limits.silence), &self.stop)? {
+            match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
                 Message::Ping { n } => self.send(control, &Message::Pong { n })?,
                 Message::Start(spec) => self.transfer(control, &spec)?,
                 Message::StartMessages(spec) => self.messages(control, &spec)?,
@@ -499,7 +515,11 @@ impl Session {
     }
 
     pub(crate) fn send(&self, control: &mut Control, message: &Message) -> Result<(), Leave> {
-        Ok(control.send(message, in_time(self.limits.silence), &self.stop)?)
+        Ok(control.send(
+            message,
+            in_time(self.house.limits.silence),
+            &self.house.stop,
+        )?)
     }
 
     fn transfer(&self, control: &mut Control, spec: &Spec) -> Result<(), Leave> {
@@ -508,10 +528,15 @@ impl Session {
         let place = match self.admit(control, &config, role) {
             Ok(place) => place,
             Err(refusal) => {
-                info!(peer = %self.peer, ?refusal, "refused a transfer");
+                self.house.tally.refused(Reason::Transfer);
+                info!(peer = %self.peer, ?refusal, "refused {}", asked(&config));
                 return self.send(control, &Message::Refused(refusal));
             }
         };
+        if let Some(dscp) = config.dscp {
+            // Data and control are to meet the same queues; without it the numbers still hold.
+            drop(approach::mark(control.stream(), dscp));
+        }
         let token = message::token_to_hex(place.token);
         self.send(control, &Message::Accept { token })?;
         let sockets = self.gather(control, &place, config.streams)?;
@@ -522,7 +547,7 @@ impl Session {
         }
         let engine = Engine::prepare(role, &config, sockets).map_err(host)?;
         self.send(control, &Message::Ready)?;
-        match control.receive(in_time(self.limits.silence), &self.stop)? {
+        match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
             Message::Go => {}
             Message::Stop => return self.tell(control, &abort(engine)),
             other => return Err(unexpected(&other).into()),
@@ -532,16 +557,23 @@ impl Session {
         }
         engine.go();
         let patience = Patience {
-            silence: self.limits.silence,
+            silence: self.house.limits.silence,
             duration: config.duration,
             drain: config.drain,
         };
-        let ending = accompany(control, &engine, role, patience, &self.stop, &mut |_, _| {})?;
-        if self.stop.is_stopped() {
-            return Err(Trouble::Stopped.into());
-        }
+        let stop = &self.house.stop;
+        let ending = match accompany(control, &engine, role, patience, stop, &mut |_, _| {}) {
+            Ok(ending) if !stop.is_stopped() => ending,
+            ended => {
+                let trouble = ended.err().unwrap_or(Trouble::Stopped);
+                let why = format!("broken off, {}", trouble.text());
+                self.account(&config, role, engine.bytes(), engine.elapsed(), &why);
+                return Err(trouble.into());
+            }
+        };
         let result = engine.finish();
-        self.log(&config, &result, ending);
+        let how = format!("{ending:?}").to_lowercase();
+        self.account(&config, role, result.bytes, result.duration, &how);
         self.tell(control, &result)
     }
 
@@ -550,7 +582,7 @@ impl Session {
         config.check().map_err(|error| Refusal::Limit {
             text: error.to_string(),
         })?;
-        let limits = &self.limits;
+        let limits = &self.house.limits;
         if config.streams > limits.streams {
             let text = format!(
                 "it allows {} streams, not {}",
@@ -584,10 +616,11 @@ impl Session {
             .map_err(|error| Refusal::Host {
                 text: error.to_string(),
             })?;
-        let (sender, arrivals) = channel();
-        self.registry.map().insert(token, sender);
+        // Those that come beyond it are dropped: nobody needs twice as many streams.
+        let (sender, arrivals) = sync_channel(2 * usize::from(STREAMS_MAX));
+        self.house.registry.map().insert(token, sender);
         Ok(Place {
-            registry: &self.registry,
+            registry: &self.house.registry,
             token,
             arrivals,
         })
@@ -600,7 +633,7 @@ impl Session {
         place: &Place<'_>,
         streams: u16,
     ) -> Result<Vec<TcpStream>, Leave> {
-        let deadline = in_time(self.limits.silence);
+        let deadline = in_time(self.house.limits.silence);
         let mut sockets: Vec<Option<TcpStream>> = (0..streams).map(|_| None).collect();
         let mut missing = sockets.len();
         while missing > 0 {
@@ -620,7 +653,7 @@ impl Session {
                 let text = format!("{missing} of {streams} data connections did not come");
                 return Err(Leave::Host(text));
             }
-            if self.stop.is_stopped() {
+            if self.house.stop.is_stopped() {
                 return Err(Trouble::Stopped.into());
             }
             if let Some(other) = control.try_receive(GATHER_TICK)? {
@@ -635,11 +668,33 @@ impl Session {
         codec::messages_of(result).try_for_each(|message| self.send(control, &message))
     }
 
-    fn log(&self, config: &Config, result: &EndResult, ending: Ending) {
-        let (peer, streams) = (self.peer, config.streams);
-        let (bytes, took) = (Bytes::new(result.bytes), result.duration);
-        info!(%peer, "{:?}, {streams} streams: {bytes} in {took}, {ending:?}", config.direction);
+    /// Counts and logs an ended transfer.
+    fn account(&self, config: &Config, role: Role, bytes: u64, took: Duration, how: &str) {
+        let tally = &self.house.tally;
+        tally.transferred(Protocol::Goodput, role, bytes);
+        self.transfers.set(self.transfers.get() + 1);
+        self.bytes.set(self.bytes.get().saturating_add(bytes));
+        let (peer, bytes, asked) = (self.peer, Bytes::new(bytes), asked(config));
+        info!(%peer, "{asked}: {bytes} in {took}, {how}");
     }
+}
+
+/// What a client asked for, for the log. Checked values only: a name that was not could hold
+/// anything.
+fn asked(config: &Config) -> String {
+    let way = match config.direction {
+        Direction::Up => "up",
+        Direction::Down => "down",
+    };
+    let (streams, duration) = (config.streams, config.duration);
+    let mut text = format!("{way}, {streams} streams, {duration}");
+    if let (Some(name), true) = (&config.congestion, config.check().is_ok()) {
+        text += &format!(", {name}");
+    }
+    if let Some(dscp) = config.dscp {
+        text += &format!(", DSCP {}", dscp.number());
+    }
+    text
 }
 
 /// Ends an engine that has not started.
@@ -657,11 +712,9 @@ fn turn_away(stream: &TcpStream, why: &Message) {
 
 /// A session notices within a tick that its client has gone.
 const FULL_PATIENCE: Duration = Duration::from_ms(300);
-/// Connections at once that have not said what they are: two clients' worth of streams.
-const NEWCOMERS_MAX: usize = 256;
-/// Short enough not to delay a stop, long enough not to spin when file descriptors run out.
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+/// What Linux allows by default (net.core.somaxconn) and cuts more at.
+const BACKLOG: i32 = 4096;
+/// Enough for the round trip of any path: an answer takes no thought.
+const PROOF_PATIENCE: Duration = Duration::from_s(5);
 /// While data connections come in, looked for more often than a tick.
 const GATHER_TICK: Duration = Duration::from_ms(1);
-const HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
-    Connection: close\r\n\r\nThis port speaks the goodput measurement protocol, not HTTP.\n";

@@ -190,6 +190,9 @@ pub(crate) fn set_options(fd: BorrowedFd<'_>, role: Role, config: &Config) -> io
     if let Some(bytes) = config.segment_bytes {
         tcp::set_max_segment(fd, bytes)?;
     }
+    if let Some(dscp) = config.dscp {
+        tcp::set_tos(fd, dscp.class())?;
+    }
     if role == Role::Receiver {
         return config
             .receive_buffer

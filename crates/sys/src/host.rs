@@ -31,6 +31,25 @@ pub struct Interface {
     pub speed_bits_per_second: Option<u64>,
 }
 
+/// Raises the limit of open descriptors to what this process may have (RLIMIT_NOFILE); the limit
+/// then. Best effort: where it cannot be raised it stays.
+pub fn raise_descriptor_limit() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    let _ = setrlimit(Resource::Nofile, raised);
+    descriptor_limit()
+}
+
+/// How many descriptors this process may have open (the soft RLIMIT_NOFILE).
+pub fn descriptor_limit() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(u64::MAX)
+}
+
 /// Kernel release, such as `6.18.44`.
 pub fn kernel_release() -> String {
     rustix::system::uname()

@@ -199,7 +199,8 @@ pub fn segment_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(u32::from_ne_bytes(buffer))
 }
 
-/// Sets the TOS byte or traffic class of what a socket sends (ip(7), ipv6(7)).
+/// Sets the TOS byte or traffic class of what a socket sends (ip(7), ipv6(7)). Of TCP the kernel
+/// keeps the two bits of ECN to itself.
 ///
 /// # Errors
 ///
@@ -207,9 +208,26 @@ pub fn segment_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
 pub fn set_tos(fd: BorrowedFd<'_>, tos: u8) -> io::Result<()> {
     let value = u32::from(tos).to_ne_bytes();
     match sockopt::socket_domain(fd)? {
-        AddressFamily::INET6 => setsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value),
+        AddressFamily::INET6 => {
+            // A dual-stack socket that carries IPv4 marks by IP_TOS; one for IPv6 only refuses it.
+            drop(setsockopt(fd, libc::IPPROTO_IP, libc::IP_TOS, &value));
+            setsockopt(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value)
+        }
         _ => setsockopt(fd, libc::IPPROTO_IP, libc::IP_TOS, &value),
     }
+}
+
+/// Binds a socket to an interface (SO_BINDTODEVICE): it sends and receives by no other.
+///
+/// # Errors
+///
+/// ENODEV when there is none of that name, EPERM below Linux 5.7 without CAP_NET_RAW.
+pub fn set_device(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    // An empty name would unbind; IFNAMSIZ is 16 with the zero byte.
+    if name.is_empty() || name.len() > 15 {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    setsockopt(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name.as_bytes())
 }
 
 /// Gives a connection up when sent data stays unacknowledged for `limit` (TCP_USER_TIMEOUT).
@@ -410,6 +428,16 @@ mod tests {
         set_congestion(fd, &name).unwrap();
         assert_eq!(congestion(fd).unwrap(), name);
         assert!(path_mtu(fd).unwrap() >= 576);
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_cannot_be_bound_to() {
+        let socket = unconnected("127.0.0.1:0".parse().unwrap()).unwrap();
+        for name in ["no-such-device", "", "a-name-of-sixteen"] {
+            let error = set_device(socket.as_fd(), name).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name}");
+        }
+        set_device(socket.as_fd(), "lo").unwrap();
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Exit code 4: the far end or the network failed. Each far end here is a thread of the test.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Ended, Scratch, wait_until, with_own_network};
+use crate::support::{Ended, Scratch, run_folders, wait_until, with_own_network};
 
 /// A far end that does `work` with each connection; it ends with the test's process.
 fn far_end(work: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
@@ -152,11 +154,74 @@ fn a_far_end_that_dies_in_the_middle_is_noticed() {
     scratch.assert_nothing_left();
 }
 
+#[test]
+fn a_token_lets_its_holders_measure_and_is_nowhere_to_be_read() {
+    let scratch = Scratch::new();
+    let file = scratch.write("token", &format!("{TOKEN}\n"));
+    let measure = |more: &[&str], address: &str| {
+        let args = [&["measure", address, "-d", "200ms"], more].concat();
+        scratch.run(scratch.goodput(&args))
+    };
+    let name = file.to_str().unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--log-clients"];
+    let guarded = [&listen[..], &["--token-file", name]].concat();
+    let refused = scratch.run(scratch.goodput(&guarded));
+    refused.fails_with(2, &["mode 644", "chmod 600"]);
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let serving = scratch.start(scratch.goodput(&guarded));
+    let address = address_of(&serving.stderr_when("serving on"));
+    let with = measure(&["--token-file", name], &address);
+    with.succeeds();
+    let without = measure(&[], &address);
+    without.fails_with(2, &["wants a token", "--token-file"]);
+    serving.signal("TERM");
+    let served = serving.end();
+    for text in [
+        "session opened",
+        "up, 1 streams, 200 ms",
+        "1 transfers",
+        "no proof",
+    ] {
+        assert!(served.stderr.contains(text), "lacks '{text}': {served:#?}");
+    }
+    for ended in [&refused, &with, &without, &served] {
+        assert!(!format!("{ended:?}").contains(TOKEN), "{ended:#?}");
+    }
+    for folder in run_folders(&scratch.runs()) {
+        for file in fs::read_dir(folder).unwrap() {
+            let bytes = fs::read(file.unwrap().path()).unwrap();
+            assert!(!String::from_utf8_lossy(&bytes).contains(TOKEN));
+        }
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_server_with_few_descriptors_keeps_some_for_those_who_speak() {
+    let scratch = Scratch::new();
+    let script = "ulimit -n 64 && exec $GOODPUT serve --listen 127.0.0.1:0 --silence 10min";
+    let serving = scratch.start(scratch.script(&[], script));
+    let address = address_of(&serving.stderr_when("serving on"));
+    let connect = |_| TcpStream::connect(&address).unwrap();
+    let silent: Vec<TcpStream> = (0..200).map(connect).collect();
+    for streams in ["1", "8"] {
+        let args = ["measure", &address, "-d", "200ms", "-s", streams];
+        scratch.run(scratch.goodput(&args)).succeeds();
+    }
+    drop(silent);
+    serving.signal("TERM");
+    serving.end().succeeds();
+    scratch.assert_nothing_left();
+}
+
+const TOKEN: &str = "a-token-of-more-than-16-bytes";
+
 /// True when two connections to the address are established: control and data.
 fn transfers(address: &str) -> bool {
     let port: u16 = address.rsplit(':').next().unwrap().parse().unwrap();
     let remote = format!(":{port:04X} 01 ");
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
     table.matches(&remote).count() >= 2
 }
 

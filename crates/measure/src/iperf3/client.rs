@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
 use rustix::event::PollFlags;
@@ -17,7 +17,8 @@ use super::message::{self, COOKIE_BYTES, Cookie, REPORT_BYTES_MAX, State, result
 use super::params::{Params, UDP_BLOCK_BYTES, UDP_BLOCKS, error_text};
 use super::results::{Results, StreamResult};
 use super::server::{ANSWER, HELLO, OLD_ANSWER, settle_all};
-use crate::client::{connect_error, lost, reporter, resolve};
+use crate::approach::{Approach, Dscp};
+use crate::client::{lost, reporter, resolve};
 use crate::control::{TICK, Trouble, wait_for};
 use crate::engine::Role;
 use crate::facts::HostFacts;
@@ -84,6 +85,7 @@ pub struct Client {
     near: HostFacts,
     idle: IdleRtt,
     patience: Duration,
+    approach: Approach,
 }
 
 impl Client {
@@ -93,9 +95,26 @@ impl Client {
     ///
     /// Says whether the name, the route, a firewall, the far host or its program is at fault.
     pub fn connect(target: &str, timeout: Duration, stop: &Stop) -> Result<Self, MeasureError> {
+        Self::connect_by(&Approach::default(), target, timeout, stop)
+    }
+
+    /// The same from a given source address or device. The mark is that of the control connection;
+    /// the streams' is [`Config::dscp`]. There is no token in iperf3's protocol.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::connect`], and [`MeasureError::Config`] or [`MeasureError::Local`] when this host
+    /// does not have the address or device.
+    pub fn connect_by(
+        approach: &Approach,
+        target: &str,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<Self, MeasureError> {
+        approach.check()?;
         let mut failure = None;
-        for addr in resolve(target, DEFAULT_PORT)? {
-            match Self::connect_addr(addr, timeout, stop) {
+        for addr in approach.reachable(resolve(target, DEFAULT_PORT)?)? {
+            match Self::connect_addr_by(approach, addr, timeout, stop) {
                 Ok(client) => return Ok(client),
                 Err(MeasureError::Interrupted) => return Err(MeasureError::Interrupted),
                 Err(error) => failure = Some(error),
@@ -117,11 +136,19 @@ impl Client {
         timeout: Duration,
         stop: &Stop,
     ) -> Result<Self, MeasureError> {
+        Self::connect_addr_by(&Approach::default(), addr, timeout, stop)
+    }
+
+    fn connect_addr_by(
+        approach: &Approach,
+        addr: SocketAddr,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<Self, MeasureError> {
         let local = |what| move |source| MeasureError::Local { what, source };
         let deadline = in_time(timeout);
-        let opened = tcp::connect_many(addr, 1, timeout, |_| Ok(()), || stop.is_stopped());
-        let stream = opened
-            .map_err(|e| connect_error(addr, timeout, e))?
+        let stream = approach
+            .connect(addr, 1, timeout, |_| Ok(()), stop)?
             .remove(0);
         let mut random = [0; COOKIE_BYTES - 1];
         File::open("/dev/urandom")
@@ -138,7 +165,21 @@ impl Client {
         let asked = asked.and_then(|()| line.state(deadline, stop));
         match asked {
             Ok(State::ParamExchange) => {}
-            Ok(State::AccessDenied) => return Err(MeasureError::Busy { addr, sessions: 1 }),
+            Ok(State::AccessDenied) => {
+                return Err(MeasureError::Busy {
+                    addr,
+                    sessions: 1,
+                    per_address: None,
+                });
+            }
+            Ok(State::ServerError) => {
+                let told = line.error_numbers(deadline, stop);
+                let (number, _) = told.map_err(|t| lost(t, BEFORE))?;
+                let text = error_text(number);
+                return Err(MeasureError::FarFailed(format!(
+                    "iperf3's error {number}, {text}"
+                )));
+            }
             Ok(_) | Err(Trouble::Closed | Trouble::Malformed(_) | Trouble::Io(_)) => {
                 return Err(foreign(&[]));
             }
@@ -161,6 +202,7 @@ impl Client {
             near,
             idle,
             patience,
+            approach: approach.clone(),
         })
     }
 
@@ -256,6 +298,7 @@ impl Client {
         }
         let params = Params {
             udp,
+            tos: config.dscp.map_or(0, Dscp::class),
             omit_s: u32::try_from(config.ramp.as_ns() / second).unwrap_or(0),
             time_s: match wish.bytes {
                 Some(_) => 0,
@@ -320,6 +363,7 @@ impl Client {
             State::AccessDenied => MeasureError::Busy {
                 addr: self.addr,
                 sessions: 1,
+                per_address: None,
             },
             other => lost(unexpected(other), DURING),
         }
@@ -385,8 +429,8 @@ impl Client {
 
     fn open_tcp(&self, params: &Params, stop: &Stop) -> Result<TcpStream, MeasureError> {
         let set = |fd: std::os::fd::BorrowedFd<'_>| flow::set_options(fd, params);
-        let opened = tcp::connect_many(self.addr, 1, self.patience, set, || stop.is_stopped());
-        let stream = opened.map_err(|e| connect_error(self.addr, self.patience, e))?;
+        let approach = &self.approach;
+        let stream = approach.connect(self.addr, 1, self.patience, set, stop)?;
         let mut stream = stream
             .into_iter()
             .next()
@@ -403,11 +447,15 @@ impl Client {
             what: "open a UDP socket",
             source,
         };
-        let any: SocketAddr = match self.addr {
-            SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
-            SocketAddr::V6(_) => SocketAddr::from(([0_u16; 8], 0)),
+        let any: IpAddr = match self.addr {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let socket = UdpSocket::bind(any).map_err(local)?;
+        let from = SocketAddr::new(self.approach.bind.unwrap_or(any), 0);
+        let socket = UdpSocket::bind(from).map_err(local)?;
+        if let Some(device) = &self.approach.device {
+            tcp::set_device(socket.as_fd(), device).map_err(local)?;
+        }
         socket.connect(self.addr).map_err(local)?;
         socket.set_nonblocking(true).map_err(local)?;
         flow::set_options(socket.as_fd(), params).map_err(local)?;

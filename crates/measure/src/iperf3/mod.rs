@@ -28,7 +28,7 @@ mod server;
 pub use client::{Client, Half, Tested, Wish};
 pub use document::{Circumstances, document, document_of};
 
-pub(crate) use server::{Cookies, Host, deny};
+pub(crate) use server::{Cookies, Host, deny, deny_without_token};
 
 /// The port of iperf3's servers.
 pub const DEFAULT_PORT: u16 = 5201;

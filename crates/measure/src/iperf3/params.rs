@@ -220,7 +220,9 @@ pub(super) fn error_text(number: i32) -> &'static str {
         37 => "it limits the time, and this is more",
         IE_RECV_PARAMS => "it did not understand the parameters",
         IE_CONGESTION => "it does not have that congestion control",
-        142 => "it wants a user and a password, which goodput cannot give",
+        IE_AUTHORIZATION => {
+            "it wants a user and a password, or a token, which iperf3's protocol cannot give"
+        }
         144 => "it received no data",
         IE_EXPIRED => "it gave up since the test lasted longer than asked for",
         200..=208 => "it could not open or use a data stream",
@@ -239,6 +241,7 @@ const IE_UNIMPLEMENTED: i32 = 13;
 const IE_TOS: i32 = 21;
 const IE_RECV_PARAMS: i32 = 114;
 pub(super) const IE_CONGESTION: i32 = 134;
+pub(super) const IE_AUTHORIZATION: i32 = 142;
 pub(super) const IE_NO_DATA: i32 = 144;
 pub(super) const IE_EXPIRED: i32 = 160;
 pub(super) const IE_STREAM: i32 = 204;

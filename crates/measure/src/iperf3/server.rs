@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustix::event::PollFlags;
@@ -23,18 +23,20 @@ use super::flow::{self, Flow, Flowed, Sockets, quiet};
 use super::line::{Line, unexpected};
 use super::message::{self, Cookie, PARAMS_BYTES_MAX, State, results_bytes_max};
 use super::params::{
-    IE_CONGESTION, IE_DURATION, IE_EXPIRED, IE_NO_DATA, IE_STREAM, IE_STREAMS, Params, Refused,
+    IE_AUTHORIZATION, IE_CONGESTION, IE_DURATION, IE_EXPIRED, IE_NO_DATA, IE_STREAM, IE_STREAMS,
+    Params, Refused,
 };
 use super::results::Results;
 use crate::control::{TICK, Trouble, farewell, wait_for};
 use crate::engine::Role;
+use crate::tally::{Protocol, Reason, Tally};
 use crate::transfer::{in_time, probe_congestion};
-use crate::{Config, Limits, Stop};
+use crate::{Config, Limits, STREAMS_MAX, Stop};
 
 /// Tests that wait for their data connections.
 #[derive(Debug, Default)]
 pub(crate) struct Cookies {
-    waiting: Mutex<HashMap<Cookie, Sender<Arrival>>>,
+    waiting: Mutex<HashMap<Cookie, SyncSender<Arrival>>>,
     /// Held while UDP streams are opened.
     udp: Mutex<()>,
 }
@@ -48,6 +50,7 @@ pub(crate) struct Host {
     pub(crate) peer: SocketAddr,
     pub(crate) limits: Limits,
     pub(crate) cookies: Arc<Cookies>,
+    pub(crate) tally: Arc<Tally>,
     pub(crate) stop: Stop,
 }
 
@@ -66,7 +69,7 @@ impl From<Trouble> for Leave {
 }
 
 impl Cookies {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Cookie, Sender<Arrival>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Cookie, SyncSender<Arrival>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,8 +78,9 @@ impl Cookies {
         let Some(test) = self.waiting().get(cookie).cloned() else {
             return Some(arrival);
         };
-        // Fails when the test has just given up: then the connection closes with it.
-        drop(test.send(arrival));
+        // Fails when the test has just given up, or has more connections than it asked for: then
+        // this one closes with it.
+        drop(test.try_send(arrival));
         None
     }
 }
@@ -99,6 +103,19 @@ pub(crate) fn deny(stream: &TcpStream) {
     farewell(stream, &[State::AccessDenied.byte()]);
 }
 
+/// Tells a client that only who has a token is served.
+pub(crate) fn deny_without_token(stream: &TcpStream) {
+    farewell(stream, &server_error(IE_AUTHORIZATION));
+}
+
+/// The words that end a test with one of iperf3's error numbers.
+fn server_error(number: i32) -> Vec<u8> {
+    let mut words = vec![State::ServerError.byte()];
+    words.extend(number.to_be_bytes());
+    words.extend(0_i32.to_be_bytes());
+    words
+}
+
 impl Host {
     /// Runs the test of a control connection whose cookie has been read.
     pub(crate) fn run(self, stream: TcpStream, cookie: Cookie) {
@@ -107,20 +124,24 @@ impl Host {
             Ok(line) => line,
             Err(error) => return debug!(%peer, %error, "gone before its test began"),
         };
-        match self.test(&mut line, &cookie) {
-            Ok(()) | Err(Leave::Trouble(Trouble::Closed)) => info!(%peer, "iperf3 test ended"),
+        let _open = self.tally.opened(Protocol::Iperf3);
+        let begun = clock::monotonic();
+        let ended = self.test(&mut line, &cookie);
+        let took = clock::monotonic().saturating_since(begun);
+        match ended {
+            Ok(()) | Err(Leave::Trouble(Trouble::Closed)) => {
+                info!(%peer, "iperf3 test ended after {took}");
+            }
             Err(Leave::Trouble(Trouble::Stopped)) => {
                 farewell(line.stream(), &[State::ServerTerminate.byte()]);
             }
             Err(Leave::Trouble(trouble)) => {
-                info!(%peer, "iperf3 test dropped: {}", trouble.text());
+                info!(%peer, "iperf3 test dropped after {took}: {}", trouble.text());
             }
             Err(Leave::Refused(refused)) => {
                 info!(%peer, "iperf3 test refused: {}", refused.text);
-                let mut words = vec![State::ServerError.byte()];
-                words.extend(refused.number.to_be_bytes());
-                words.extend(0_i32.to_be_bytes());
-                farewell(line.stream(), &words);
+                self.tally.refused(Reason::Transfer);
+                farewell(line.stream(), &server_error(refused.number));
             }
         }
     }
@@ -139,6 +160,10 @@ impl Host {
         }
         self.accompany(line, &params, &flows)?;
         let ended = settle_all(flows, quiet(line.stream()), params.omit());
+        for (flowed, _) in &ended {
+            let bytes = flowed.result.bytes;
+            self.tally.transferred(Protocol::Iperf3, flowed.role, bytes);
+        }
         self.exchange(line, &params, &ended)?;
         self.tell(line, State::DisplayResults)?;
         // Its goodbye, or the end of the connection: both will do.
@@ -225,7 +250,8 @@ impl Host {
         params: &Params,
         count: usize,
     ) -> Result<Vec<TcpStream>, Leave> {
-        let (sender, arrivals) = channel();
+        // Both directions of the largest test; those that come beyond it are dropped.
+        let (sender, arrivals) = sync_channel(2 * usize::from(STREAMS_MAX));
         self.cookies.waiting().insert(*cookie, sender);
         let place = Place {
             cookies: &self.cookies,

@@ -15,7 +15,7 @@ impl Session {
     /// Serves one wish for messages. The session goes on afterwards, but for a broken control
     /// connection.
     pub(crate) fn messages(&self, control: &mut Control, spec: &MessageSpec) -> Result<(), Leave> {
-        let limit = self.limits.duration;
+        let limit = self.house.limits.duration;
         let problem = spec.problem().or_else(|| {
             let asked = Duration::from_ns(spec.duration_ns);
             (asked > limit).then(|| format!("it allows {limit}, not {asked}"))
@@ -33,15 +33,15 @@ impl Session {
         let sockets = self.gather(control, &place, spec.connections())?;
         drop(place);
         self.send(control, &Message::Ready)?;
-        match control.receive(in_time(self.limits.silence), &self.stop)? {
+        match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
             Message::Go => {}
-            Message::Stop => return self.account(control, spec, Vec::new()),
+            Message::Stop => return self.messages_done(control, spec, Vec::new()),
             other => return Err(unexpected(&other).into()),
         }
         let workers = start(spec, sockets, End::Far)
             .map_err(|error| Leave::Host(format!("cannot start the messages: {error}")))?;
         self.accompany_messages(control, spec, &workers)?;
-        self.account(control, spec, workers)
+        self.messages_done(control, spec, workers)
     }
 
     /// Until all workers have ended, the client stops, or its time is over.
@@ -54,14 +54,14 @@ impl Session {
         let duration = Duration::from_ns(spec.duration_ns);
         let over = in_time(duration);
         // Above the client's own limit, so that the client decides first.
-        let gone = in_time(duration + self.limits.silence.saturating_mul(2));
+        let gone = in_time(duration + self.house.limits.silence.saturating_mul(2));
         while !workers.iter().all(Worker::is_finished) {
             match control.try_receive(TICK)? {
                 Some(Message::Stop) => return Ok(()),
                 Some(other) => return Err(unexpected(&other).into()),
                 None => {}
             }
-            if self.stop.is_stopped() {
+            if self.house.stop.is_stopped() {
                 return Err(Trouble::Stopped.into());
             }
             let now = clock::monotonic();
@@ -75,7 +75,7 @@ impl Session {
         Ok(())
     }
 
-    fn account(
+    fn messages_done(
         &self,
         control: &mut Control,
         spec: &MessageSpec,

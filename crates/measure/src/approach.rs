@@ -1,0 +1,219 @@
+//! How a client comes to the far end: from which address, by which device, marked how, with which
+//! token.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::str::FromStr;
+
+use sys::tcp;
+use units::Duration;
+
+use crate::client::connect_error;
+use crate::{MeasureError, Secret, Stop};
+
+/// How a client comes to the far end. The default leaves all to the kernel.
+#[derive(Clone, Debug, Default)]
+pub struct Approach {
+    /// Source address of control and data connections.
+    pub bind: Option<IpAddr>,
+    /// Interface that they leave and come by (SO_BINDTODEVICE), up to 15 bytes.
+    pub device: Option<String>,
+    /// Mark of the control connection; the streams' is [`crate::Config::dscp`].
+    pub dscp: Option<Dscp>,
+    /// What to prove to the far end, and to demand from it.
+    pub secret: Option<Secret>,
+}
+
+/// A differentiated services code point, 0 to 63 (RFC 2474).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dscp(u8);
+
+impl Dscp {
+    /// A code point by its number; `None` above 63.
+    pub fn new(number: u8) -> Option<Self> {
+        (number < 64).then_some(Self(number))
+    }
+
+    /// The number, 0 to 63.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The TOS byte or traffic class: the code point above two bits of ECN (RFC 3168).
+    pub(crate) fn class(self) -> u8 {
+        self.0 << 2
+    }
+}
+
+impl FromStr for Dscp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.to_ascii_lowercase();
+        let named = NAMES.iter().find(|(known, _)| *known == name);
+        let number = named
+            .map(|(_, number)| *number)
+            .or_else(|| name.parse().ok());
+        number.and_then(Self::new).ok_or_else(|| {
+            format!("'{text}' is no code point; expected 0 to 63, or ef, cs0 to cs7, af11 to af43, le, va")
+        })
+    }
+}
+
+impl Approach {
+    /// Says what is impossible about it, if anything.
+    ///
+    /// # Errors
+    ///
+    /// [`MeasureError::Config`] with what to change.
+    pub fn check(&self) -> Result<(), MeasureError> {
+        let legal = |c: char| c.is_ascii_graphic() && c != '/';
+        let name = self.device.as_deref();
+        // IFNAMSIZ is 16 with the zero byte.
+        if name.is_some_and(|n| n.is_empty() || n.len() > 15 || !n.chars().all(legal)) {
+            let text = "a device is named by up to 15 characters, such as eth0 (see ip link)";
+            return Err(MeasureError::Config(text.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Those of a target's addresses that can be reached from the source address.
+    pub(crate) fn reachable(
+        &self,
+        addrs: Vec<SocketAddr>,
+    ) -> Result<Vec<SocketAddr>, MeasureError> {
+        let Some(bind) = self.bind else {
+            return Ok(addrs);
+        };
+        let none = addrs.is_empty();
+        let fit = |addr: &SocketAddr| addr.is_ipv4() == bind.is_ipv4();
+        let fitting: Vec<SocketAddr> = addrs.into_iter().filter(fit).collect();
+        if fitting.is_empty() && !none {
+            let family = if bind.is_ipv4() { "IPv4" } else { "IPv6" };
+            return Err(MeasureError::Config(format!(
+                "the target has no {family} address, which the source address {bind} asks for"
+            )));
+        }
+        Ok(fitting)
+    }
+
+    /// Opens connections this way; `set` sets further options before the SYN.
+    pub(crate) fn connect(
+        &self,
+        addr: SocketAddr,
+        count: usize,
+        timeout: Duration,
+        set: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
+        stop: &Stop,
+    ) -> Result<Vec<TcpStream>, MeasureError> {
+        // Told apart from what the connect itself meets, which is the network's.
+        let mut ours = None;
+        let prepare = |fd: BorrowedFd<'_>| {
+            if let Err((what, error)) = self.prepare(fd) {
+                ours = Some((what, error));
+                return Err(ErrorKind::Other.into());
+            }
+            set(fd)
+        };
+        let opened = tcp::connect_many(addr, count, timeout, prepare, || stop.is_stopped());
+        match (opened, ours) {
+            (Ok(sockets), _) => Ok(sockets),
+            (Err(_), Some((what, source))) => Err(MeasureError::Local { what, source }),
+            (Err(error), None) => Err(connect_error(addr, timeout, error)),
+        }
+    }
+
+    fn prepare(&self, fd: BorrowedFd<'_>) -> Result<(), (&'static str, io::Error)> {
+        if let Some(device) = &self.device {
+            tcp::set_device(fd, device).map_err(|e| ("use that device (see ip link)", e))?;
+        }
+        if let Some(bind) = self.bind {
+            let bound = rustix::net::bind(fd, &SocketAddr::new(bind, 0));
+            bound.map_err(|e| ("use that source address (see ip addr)", e.into()))?;
+        }
+        if let Some(dscp) = self.dscp {
+            tcp::set_tos(fd, dscp.class()).map_err(|e| ("mark packets with that DSCP", e))?;
+        }
+        Ok(())
+    }
+}
+
+/// Marks what an open connection sends from now on.
+pub(crate) fn mark(stream: &TcpStream, dscp: Dscp) -> io::Result<()> {
+    tcp::set_tos(stream.as_fd(), dscp.class())
+}
+
+/// RFC 2474 (cs), 2597 (af), 3246 (ef), 5865 (va), 8622 (le).
+const NAMES: [(&str, u8); 25] = [
+    ("be", 0),
+    ("default", 0),
+    ("le", 1),
+    ("cs0", 0),
+    ("cs1", 8),
+    ("cs2", 16),
+    ("cs3", 24),
+    ("cs4", 32),
+    ("cs5", 40),
+    ("cs6", 48),
+    ("cs7", 56),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+    ("va", 44),
+    ("ef", 46),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_points_have_names_and_numbers_up_to_63() {
+        let number = |text: &str| text.parse::<Dscp>().map(Dscp::number);
+        assert_eq!(number("EF"), Ok(46));
+        assert_eq!(number("cs6"), Ok(48));
+        assert_eq!(number("af43"), Ok(38));
+        assert_eq!((number("0"), number("63")), (Ok(0), Ok(63)));
+        for wrong in ["64", "-1", "256", "af44", "cs8", ""] {
+            assert!(number(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!("ef".parse::<Dscp>().unwrap().class(), 184);
+    }
+
+    #[test]
+    fn a_source_address_leaves_out_the_other_family() {
+        let approach = Approach {
+            bind: Some("::1".parse().unwrap()),
+            ..Approach::default()
+        };
+        let addrs: Vec<SocketAddr> = ["192.0.2.1:1", "[2001:db8::1]:1"]
+            .map(|a| a.parse().unwrap())
+            .to_vec();
+        assert_eq!(approach.reachable(addrs.clone()).unwrap(), addrs[1..]);
+        assert!(approach.reachable(addrs[..1].to_vec()).is_err());
+        assert_eq!(Approach::default().reachable(addrs.clone()).unwrap(), addrs);
+    }
+
+    #[test]
+    fn a_device_has_a_name_of_up_to_15_characters() {
+        let named = |name: &str| Approach {
+            device: Some(name.to_owned()),
+            ..Approach::default()
+        };
+        assert!(named("eth0").check().is_ok());
+        assert!(named("a234567890bcdef").check().is_ok());
+        for wrong in ["", "a234567890bcdefg", "a/b", "a b", "a\0"] {
+            assert!(named(wrong).check().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A server in a thread of the test, and clients that are not honest.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use measure::message::{Message, decode, encode};
+use measure::{Approach, Client, Config, Direction, Limits, MeasureError, Outcome, Server, Stop};
+use units::Duration;
+
+/// Far above anything that a test needs on the slowest machine.
+pub(crate) const PATIENCE: Duration = Duration::from_s(30);
+
+/// A server until it is dropped.
+pub(crate) struct Serving {
+    pub(crate) addr: SocketAddr,
+    stop: Stop,
+    thread: Option<JoinHandle<Result<(), MeasureError>>>,
+}
+
+impl Serving {
+    pub(crate) fn with(limits: Limits) -> Self {
+        Self::start(Server::bind("127.0.0.1:0".parse().unwrap(), limits).unwrap())
+    }
+
+    pub(crate) fn start(server: Server) -> Self {
+        let (addr, stop) = (server.local_addr(), Stop::new());
+        let thread = std::thread::spawn({
+            let stop = stop.clone();
+            move || server.serve(&stop)
+        });
+        Self {
+            addr,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn client(&self, approach: &Approach) -> Result<Client, MeasureError> {
+        Client::connect_addr_by(approach, self.addr, PATIENCE, &Stop::new())
+    }
+
+    /// A plain TCP connection, for what no honest client does.
+    pub(crate) fn stranger(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE.to_std())).unwrap();
+        stream
+    }
+
+    /// An honest transfer from `source` still works.
+    #[track_caller]
+    pub(crate) fn assert_serves(&self, source: &str) {
+        let deadline = std::time::Instant::now() + PATIENCE.to_std();
+        loop {
+            match self.client(&from(source)) {
+                Ok(mut client) => {
+                    for direction in [Direction::Up, Direction::Down] {
+                        assert!(run(&mut client, direction).complete, "{direction:?}");
+                    }
+                    return;
+                }
+                // Sessions of those that vanished may still be on their way out.
+                Err(MeasureError::Busy { .. }) if std::time::Instant::now() < deadline => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop.stop();
+        let result = self.thread.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            result.unwrap().unwrap().unwrap();
+        }
+    }
+}
+
+/// From one of the loopback network's addresses.
+pub(crate) fn from(source: &str) -> Approach {
+    Approach {
+        bind: Some(source.parse::<IpAddr>().unwrap()),
+        ..Approach::default()
+    }
+}
+
+/// A transfer of a tenth of a second.
+pub(crate) fn run(client: &mut Client, direction: Direction) -> Outcome {
+    let config = Config {
+        direction,
+        streams: 2,
+        duration: Duration::from_ms(100),
+        ramp: Duration::from_ms(20),
+        sample_interval: Duration::from_ms(20),
+        ..Config::default()
+    };
+    client.run(&config, &Stop::new(), &mut |_| {}).unwrap()
+}
+
+/// Says a message.
+pub(crate) fn say(mut stream: &TcpStream, message: &Message) {
+    let mut bytes = Vec::new();
+    encode(message, &mut bytes);
+    stream.write_all(&bytes).unwrap();
+}
+
+/// Hears a message, byte by byte so that none of the next is taken.
+pub(crate) fn hear(mut stream: &TcpStream) -> Message {
+    let mut bytes = Vec::new();
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        bytes.push(byte[0]);
+        if let Some((message, _)) = decode(&bytes, 1 << 20).unwrap() {
+            return message;
+        }
+    }
+}
+
+/// Reads until the peer closes or resets; fails when it does neither.
+#[track_caller]
+pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("still open"),
+        _ => bytes,
+    }
+}
+
+/// Tests that count what the process has run one at a time.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

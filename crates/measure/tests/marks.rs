@@ -1,0 +1,210 @@
+//! Source address, device and DSCP, read off the packets: in a namespace of its own, whose loopback
+//! interface a packet socket listens to.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use measure::{Approach, Client, Config, Direction, Dscp, Limits, MeasureError, Server, Stop};
+use sys::netlink::Netlink;
+use sys::netns::NetNs;
+use sys::packet::PacketSocket;
+use units::Duration;
+
+use common::{PATIENCE, Serving, alone, run};
+
+/// A TCP packet as far as these tests care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    from: SocketAddr,
+    to: SocketAddr,
+    dscp: u8,
+    payload: bool,
+}
+
+/// Runs `work` in an empty namespace whose loopback interface is up; says so where that is not to be
+/// had, and does nothing.
+fn in_namespace(work: impl FnOnce() + Send) {
+    let Ok(namespace) = NetNs::create() else {
+        return println!("skipped: no network namespace without CAP_SYS_ADMIN");
+    };
+    namespace
+        .run(|| {
+            let mut netlink = Netlink::open().unwrap();
+            netlink.set_up("lo", None).unwrap();
+            work();
+        })
+        .unwrap();
+}
+
+/// Every TCP packet that the loopback interface took in.
+fn drain(socket: &PacketSocket) -> Vec<Seen> {
+    let mut buffer = vec![0; 1 << 17];
+    let mut seen = Vec::new();
+    while let Some(received) = socket.receive(&mut buffer).unwrap() {
+        seen.extend(read(&buffer[sys::packet::VNET_HDR_BYTES..received.len]));
+    }
+    seen
+}
+
+/// An Ethernet frame with TCP in IPv4 without options or in IPv6 without extensions.
+fn read(frame: &[u8]) -> Option<Seen> {
+    let packet = frame.get(14..)?;
+    let (dscp, from, to, segment, len): (u8, IpAddr, IpAddr, &[u8], usize) = match frame[12..14] {
+        [0x08, 0x00] if packet[0] == 0x45 && packet[9] == 6 => (
+            packet[1] >> 2,
+            <[u8; 4]>::try_from(&packet[12..16]).ok()?.into(),
+            <[u8; 4]>::try_from(&packet[16..20]).ok()?.into(),
+            &packet[20..],
+            usize::from(u16::from_be_bytes([packet[2], packet[3]])).wrapping_sub(20),
+        ),
+        [0x86, 0xdd] if packet[6] == 6 => (
+            (packet[0] << 4 | packet[1] >> 4) >> 2,
+            <[u8; 16]>::try_from(&packet[8..24]).ok()?.into(),
+            <[u8; 16]>::try_from(&packet[24..40]).ok()?.into(),
+            &packet[40..],
+            usize::from(u16::from_be_bytes([packet[4], packet[5]])),
+        ),
+        _ => return None,
+    };
+    let port = |at: usize| u16::from_be_bytes([segment[at], segment[at + 1]]);
+    let header = usize::from(segment[12] >> 4) * 4;
+    Some(Seen {
+        from: SocketAddr::new(from, port(0)),
+        to: SocketAddr::new(to, port(2)),
+        dscp,
+        payload: len > header,
+    })
+}
+
+fn listen() -> PacketSocket {
+    let index = Netlink::open().unwrap().index_of("lo").unwrap();
+    PacketSocket::open(index, 64 << 20).unwrap()
+}
+
+fn measure_with(approach: &Approach, addr: SocketAddr, direction: Direction) {
+    let mut client = Client::connect_addr_by(approach, addr, PATIENCE, &Stop::new()).unwrap();
+    let config = Config {
+        direction,
+        duration: Duration::from_ms(20),
+        ramp: Duration::ZERO,
+        dscp: approach.dscp,
+        ..Config::default()
+    };
+    client.run(&config, &Stop::new(), &mut |_| {}).unwrap();
+}
+
+fn serve(addr: &str) -> Serving {
+    Serving::start(Server::bind(addr.parse().unwrap(), Limits::default()).unwrap())
+}
+
+#[test]
+fn both_ends_mark_control_and_data_over_ipv4_and_ipv6() {
+    let _alone = alone();
+    in_namespace(|| {
+        let dual = serve("[::]:0");
+        let port = dual.addr.port();
+        for (addr, direction) in [
+            (SocketAddr::from(([127, 0, 0, 1], port)), Direction::Up),
+            (SocketAddr::from(([127, 0, 0, 1], port)), Direction::Down),
+            (
+                SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port)),
+                Direction::Up,
+            ),
+            (
+                SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port)),
+                Direction::Down,
+            ),
+        ] {
+            let socket = listen();
+            let approach = Approach {
+                dscp: Dscp::new(46),
+                ..Approach::default()
+            };
+            measure_with(&approach, addr, direction);
+            let seen = drain(&socket);
+            let near = seen.iter().filter(|p| p.to.port() == port);
+            let unmarked: Vec<_> = near.clone().filter(|p| p.dscp != 46).collect();
+            assert!(near.count() > 20, "{addr} {direction:?}: {seen:?}");
+            assert!(unmarked.is_empty(), "{addr} {direction:?}: {unmarked:?}");
+            // The far end learns of it with the wish: what it sends after that is marked.
+            let mut far: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
+            for packet in seen.iter().filter(|p| p.from.port() == port) {
+                far.entry(packet.to.port()).or_default().push(packet.dscp);
+            }
+            assert_eq!(far.len(), 2, "control and one stream: {far:?}");
+            for marks in far.values() {
+                let first = marks.iter().position(|&m| m == 46).unwrap();
+                assert!(marks[first..].iter().all(|&m| m == 46), "{addr}: {marks:?}");
+                assert!(marks[..first].iter().all(|&m| m == 0), "{addr}: {marks:?}");
+            }
+            let payload = |p: &&Seen| p.from.port() == port && p.payload && p.dscp == 46;
+            assert!(seen.iter().any(|p| payload(&p)), "{addr} {direction:?}");
+        }
+    });
+}
+
+#[test]
+fn without_a_mark_nothing_is_marked() {
+    let _alone = alone();
+    in_namespace(|| {
+        let serving = serve("127.0.0.1:0");
+        let socket = listen();
+        measure_with(&Approach::default(), serving.addr, Direction::Down);
+        let seen = drain(&socket);
+        assert!(seen.len() > 20);
+        assert!(seen.iter().all(|p| p.dscp == 0), "{seen:?}");
+    });
+}
+
+#[test]
+fn control_and_data_come_from_the_source_address() {
+    let _alone = alone();
+    in_namespace(|| {
+        let serving = serve("127.0.0.1:0");
+        let socket = listen();
+        let source: IpAddr = "127.9.8.7".parse().unwrap();
+        let approach = Approach {
+            bind: Some(source),
+            device: Some("lo".to_owned()),
+            ..Approach::default()
+        };
+        measure_with(&approach, serving.addr, Direction::Up);
+        let seen = drain(&socket);
+        let mut near = seen.iter().filter(|p| p.to == serving.addr).peekable();
+        assert!(near.peek().is_some());
+        assert!(near.all(|p| p.from.ip() == source), "{seen:?}");
+    });
+}
+
+#[test]
+fn an_address_or_device_that_is_not_here_is_this_hosts_fault() {
+    let serving = serve("127.0.0.1:0");
+    for (approach, says) in [
+        (common::from("192.0.2.1"), "ip addr"),
+        (
+            Approach {
+                device: Some("no-such-if".to_owned()),
+                ..Approach::default()
+            },
+            "ip link",
+        ),
+    ] {
+        let error = serving.client(&approach).unwrap_err();
+        assert!(matches!(error, MeasureError::Local { .. }), "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let six = common::from("::1");
+    let stop = Stop::new();
+    let target = serving.addr.to_string();
+    let error = Client::connect_by(&six, &target, PATIENCE, &stop).unwrap_err();
+    assert!(matches!(error, MeasureError::Config(_)), "{error}");
+    assert!(
+        run(
+            &mut serving.client(&Approach::default()).unwrap(),
+            Direction::Up
+        )
+        .complete
+    );
+}
