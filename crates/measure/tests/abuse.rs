@@ -192,6 +192,7 @@ fn huge_parameters_are_refused_and_cost_nothing() {
 
 #[test]
 fn buffers_of_any_size_are_cut_by_the_kernel() {
+    let _alone = alone();
     let serving = Serving::with(Limits::default());
     let mut spec: serde_json::Value = serde_json::from_str(START).unwrap();
     for key in [

@@ -184,6 +184,24 @@ fn iperf3_is_refused_where_there_is_a_token_unless_it_is_open_to_it() {
     assert!(open.client(&Approach::default()).is_err());
 }
 
+#[test]
+fn stock_iperf3_is_told_that_it_is_not_authorised() {
+    let closed = guarded(false);
+    let run = |addr: SocketAddr| {
+        let port = addr.port().to_string();
+        let args = ["-c", "127.0.0.1", "-n", "100000", "-p", &port];
+        std::process::Command::new("iperf3").args(args).output()
+    };
+    let Ok(refused) = run(closed.addr) else {
+        return println!("skipped: iperf3 is not installed");
+    };
+    assert!(!refused.status.success());
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(words.contains("authorization failed"), "{words}");
+    let served = run(guarded(true).addr).unwrap();
+    assert!(served.status.success(), "{served:?}");
+}
+
 /// Answers the first connection with a greeting and what `work` says.
 fn impostor(work: impl FnOnce(&TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -6,7 +6,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use measure::{Approach, Client, Config, Direction, Dscp, Limits, MeasureError, Server, Stop};
+use measure::{
+    Approach, Client, Config, Direction, Dscp, Limits, MeasureError, Server, Stop, iperf3,
+};
 use sys::netlink::Netlink;
 use sys::netns::NetNs;
 use sys::packet::PacketSocket;
@@ -175,6 +177,40 @@ fn control_and_data_come_from_the_source_address() {
         let mut near = seen.iter().filter(|p| p.to == serving.addr).peekable();
         assert!(near.peek().is_some());
         assert!(near.all(|p| p.from.ip() == source), "{seen:?}");
+    });
+}
+
+#[test]
+fn an_iperf3_server_is_come_to_the_same_way() {
+    let _alone = alone();
+    in_namespace(|| {
+        let serving = serve("127.0.0.1:0");
+        let socket = listen();
+        let approach = Approach {
+            device: Some("lo".to_owned()),
+            dscp: Dscp::new(10),
+            ..common::from("127.9.8.7")
+        };
+        let wish = iperf3::Wish {
+            config: Config {
+                ramp: Duration::ZERO,
+                dscp: approach.dscp,
+                ..Config::default()
+            },
+            bytes: Some(100_000),
+            ..iperf3::Wish::default()
+        };
+        let (stop, target) = (Stop::new(), serving.addr.to_string());
+        let client = iperf3::Client::connect_by(&approach, &target, PATIENCE, &stop).unwrap();
+        client.run(&wish, &stop, &mut |_| {}).unwrap();
+        let seen = drain(&socket);
+        let near: Vec<&Seen> = seen.iter().filter(|p| p.to == serving.addr).collect();
+        assert!(near.len() > 10, "{seen:?}");
+        let same = |p: &&&Seen| p.from.ip() == approach.bind.unwrap() && p.dscp == 10;
+        assert_eq!(near.iter().filter(same).count(), near.len(), "{near:?}");
+        // The server marks its streams as the parameters tell it.
+        let far = |p: &&Seen| p.from == serving.addr && p.dscp == 10;
+        assert!(seen.iter().any(|p| far(&p)), "{seen:?}");
     });
 }
 
