@@ -3,9 +3,12 @@
 mod board;
 mod cli;
 mod context;
+mod cost;
 mod doctor;
 mod failure;
 mod lab_verb;
+mod legs;
+mod live;
 mod observer;
 mod record;
 mod report_cmd;
@@ -48,6 +51,10 @@ fn run(cli: &Cli) -> Verdict {
                 fix: !args.no_fix,
             };
             doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
+        }
+        Verb::Measure(args) if args.explain_columns => {
+            context::print(&report::columns::text(context::width()))?;
+            Ok(failure::DONE)
         }
         Verb::Measure(args) if !args.sweep.is_empty() => {
             sweep::command(args, &start(needs_lab(args.transfer.target.as_deref()))?)

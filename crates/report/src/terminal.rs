@@ -3,7 +3,7 @@
 //! Bars use block characters of four densities, so the picture is the same without colour. Lines
 //! wrap at the given width; what is to be copied (settings) is never wrapped.
 
-use crate::model::{Certificate, FindingRecord, Phase, RemedyRecord, Run};
+use crate::model::{Certificate, FindingRecord, HostCost, Phase, RemedyRecord, Run};
 use crate::text::{self, PARTS, Tone};
 
 /// The run's summary, lines ended by `\n`; at most about thirty. Escape sequences only if `color`.
@@ -15,8 +15,10 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     };
     page.verdict(run);
     page.sweep(run);
+    page.legs(run);
     page.table(run);
     page.time_spent(run);
+    page.host_cost(run);
     page.findings(run, findings);
     page.remedies(run, findings);
     page.grounds(run);
@@ -33,6 +35,7 @@ struct Page {
 /// Colours by meaning, as SGR parameters of the terminal's own palette.
 #[derive(Clone, Copy)]
 enum Ink {
+    Plain,
     Bold,
     Dim,
     Tone(Tone),
@@ -52,6 +55,9 @@ impl Page {
     }
 
     fn table(&mut self, run: &Run) {
+        if !run.legs.is_empty() {
+            return;
+        }
         let phases: Vec<&Phase> = text::measured(run).take(COLUMNS_MAX).collect();
         if phases.is_empty() {
             return;
@@ -148,6 +154,34 @@ impl Page {
         }
     }
 
+    /// A line for each leg of the path.
+    fn legs(&mut self, run: &Run) {
+        if run.legs.is_empty() {
+            return;
+        }
+        let head = format!(
+            "  {:<26}{:>13}{:>13}{:>13}{:>9}",
+            "leg", "goodput", "explained", "RTT added", "lost"
+        );
+        let head = self.ink(Ink::Dim, &head);
+        put!(self.out, "\n{head}\n");
+        for leg in run.legs.iter().take(LEGS_MAX) {
+            let name: String = text::leg_name(leg).chars().take(25).collect();
+            let explained = leg.explained_bits_per_second.map(text::rate);
+            let line = format!(
+                "  {name:<26}{:>13}{:>13}{:>13}{:>9}",
+                text::rate(leg.goodput_bits_per_second),
+                explained.as_deref().unwrap_or("–"),
+                text::duration(leg.rtt_added_ns),
+                text::percent(leg.loss),
+            );
+            let mark = text::leg_mark(leg);
+            let ink = if leg.bad { Ink::Bold } else { Ink::Plain };
+            let line = self.ink(ink, &format!("{line}  {mark}"));
+            self.line(&line);
+        }
+    }
+
     /// A heading, one cell for each phase, a note; nothing when no cell has content.
     fn row(&mut self, heading: &str, cells: &[Option<String>], note: &str) {
         if cells.iter().all(Option::is_none) {
@@ -189,6 +223,31 @@ impl Page {
                 }
             }
             self.line(&line);
+        }
+    }
+
+    /// What the transfer cost the hosts: two lines for each phase that tells.
+    fn host_cost(&mut self, run: &Run) {
+        let phases = run.phases.iter().take(COLUMNS_MAX);
+        let told: Vec<(&Phase, &HostCost)> = phases
+            .filter_map(|p| Some((p, p.host_cost.as_ref()?)))
+            .collect();
+        if told.is_empty() {
+            return;
+        }
+        let heading = self.ink(Ink::Dim, "  what it cost the hosts");
+        put!(self.out, "\n{heading}\n");
+        for (phase, cost) in told {
+            let name: String = text::plain(&phase.name).chars().take(14).collect();
+            self.wrapped(
+                &format!("  {name:<15}"),
+                &text::cost_of_ends(cost),
+                Ink::Plain,
+            );
+            for machine in cost.machines.iter().take(2) {
+                let line = text::cost_of_machine(machine);
+                self.wrapped(&format!("  {:<15}", ""), &line, Ink::Plain);
+            }
         }
     }
 
@@ -361,10 +420,11 @@ impl Page {
     }
 
     fn ink(&self, ink: Ink, text: &str) -> String {
-        if !self.color || text.is_empty() {
+        if !self.color || text.is_empty() || matches!(ink, Ink::Plain) {
             return text.to_owned();
         }
         let sgr = match ink {
+            Ink::Plain => "0",
             Ink::Bold => "1",
             Ink::Dim => "2",
             Ink::Tone(Tone::Good) => "1;32",
@@ -423,6 +483,7 @@ const BAR_CELLS: u32 = 20;
 /// Phases that fit beside each other in 80 columns.
 const COLUMNS_MAX: usize = 3;
 const POINTS_MAX: usize = 60;
+const LEGS_MAX: usize = 17;
 const FINDINGS_MAX: usize = 3;
 const EVIDENCE_MAX: usize = 4;
 const REMEDIES_MAX: usize = 2;
