@@ -36,8 +36,12 @@ pub struct Leg {
     pub idle_rtt_median: Duration,
     /// Data segments sent.
     pub sent_segments: u64,
-    /// Of these, lost while no queue was full.
+    /// Of these, lost.
     pub lost_segments: u64,
+    /// Of these, while no queue was full.
+    pub lost_beside_queue: u64,
+    /// Whether the sender slows down for each loss, as CUBIC does and BBR does not.
+    pub slows_for_loss: bool,
     /// Payload of a segment in bytes.
     pub mss_bytes: u64,
     /// Connections.
@@ -142,8 +146,8 @@ fn explained(before: &Leg, best: Rate, leg: &Leg) -> Rate {
     if before.cause.is_some_and(falls_with_distance) && near > 0.0 && far > near {
         rate *= near / far;
     }
-    if before.lost_segments >= ENOUGH_LOSSES && before.sent_segments > 0 {
-        let loss = before.lost_segments as f64 / before.sent_segments as f64;
+    if leg.slows_for_loss && before.lost_beside_queue >= ENOUGH_LOSSES {
+        let loss = before.lost_beside_queue as f64 / before.sent_segments.max(1) as f64;
         let one = models::cubic(leg.mss_bytes, leg.idle_rtt, loss);
         let all = one.map(|r| r.as_bits_per_second() as f64 * f64::from(leg.streams.max(1)));
         rate = rate.min(all.unwrap_or(rate));
@@ -180,13 +184,22 @@ const fn is_hosts(cause: Cause) -> bool {
 }
 
 /// Losses beyond what the leg before makes likely, and not refuted by a transfer that went farther.
+///
+/// A queue that is full in one transfer may be half empty in the next, so what is held against this
+/// leg are losses beside a full queue only, and what speaks for it are all losses of others.
 fn loses(legs: &[Leg], k: usize) -> bool {
     let leg = &legs[k];
-    // Of what fills a path some is lost.
-    if leg.cause == Some(Cause::BottleneckReached) || leg.lost_segments < ENOUGH_LOSSES {
+    let (lost, sent) = (
+        leg.lost_beside_queue as f64,
+        leg.sent_segments.max(1) as f64,
+    );
+    // Of what fills a path some is lost, and not every reading catches the queue full.
+    let fills = leg.cause == Some(Cause::BottleneckReached);
+    if leg.lost_beside_queue < ENOUGH_LOSSES
+        || fills && lost < leg.lost_segments as f64 * BESIDE_QUEUE_MIN
+    {
         return false;
     }
-    let (lost, sent) = (leg.lost_segments as f64, leg.sent_segments.max(1) as f64);
     let likely = match k.checked_sub(1).map(|j| &legs[j]) {
         None => 0.0,
         Some(b) => {
@@ -222,17 +235,14 @@ fn bad_sentence(legs: &[Leg], found: &LegFinding, k: usize) -> String {
         ));
     }
     if found.loses {
-        let rate = leg.lost_segments as f64 / leg.sent_segments.max(1) as f64;
-        let before = k.checked_sub(1).map_or(0.0, |j| {
-            legs[j].lost_segments as f64 / legs[j].sent_segments.max(1) as f64
+        let rate = |lost: u64, of: &Leg| lost as f64 / of.sent_segments.max(1) as f64;
+        let before = k.checked_sub(1).map_or_else(String::new, |j| {
+            let before = text::loss(rate(legs[j].lost_segments, &legs[j]));
+            format!(", {before} before it")
         });
-        let before = match k {
-            0 => String::new(),
-            _ => format!(", {} before it", text::loss(before)),
-        };
+        let lost = text::loss(rate(leg.lost_beside_queue, leg));
         signs.push(format!(
-            "{} of the packets are lost{before}",
-            text::loss(rate)
+            "{lost} of the packets are lost with no queue full{before}"
         ));
     }
     if found.delays {
@@ -270,6 +280,8 @@ fn good_sentence(legs: &[Leg], found: &[LegFinding]) -> String {
 const FALL: f64 = 0.8;
 /// Scheduling of both ends moves a median of ten by less; chosen.
 const WAIT_MIN: Duration = Duration::from_ms(5);
+/// Of a transfer that fills the path so much of its losses must be beside a full queue; chosen.
+const BESIDE_QUEUE_MIN: f64 = 0.25;
 /// Losses that a farther transfer must have had the chance to meet.
 const REFUTE_LOSSES: f64 = 8.0;
 
@@ -286,6 +298,7 @@ mod tests {
             idle_rtt_median: Duration::from_ms(rtt_ms),
             sent_segments: 100_000,
             mss_bytes: 1_448,
+            slows_for_loss: true,
             streams: 1,
             ..Leg::default()
         }
@@ -294,6 +307,7 @@ mod tests {
     fn losing(lost_segments: u64, leg: Leg) -> Leg {
         Leg {
             lost_segments,
+            lost_beside_queue: lost_segments,
             ..leg
         }
     }
@@ -395,12 +409,47 @@ mod tests {
     fn a_few_losses_and_those_of_a_full_path_prove_nothing() {
         assert_eq!(bad(&[losing(3, leg("far", 90, 9))]), None);
         assert_eq!(bad(&[losing(4, leg("far", 90, 9))]), Some(0));
-        let full = held(Cause::BottleneckReached, losing(400, leg("far", 90, 9)));
-        assert_eq!(bad(&[full]), None);
+        let full = |beside| {
+            let queue = Leg {
+                lost_beside_queue: beside,
+                ..losing(400, leg("far", 90, 9))
+            };
+            bad(&[held(Cause::BottleneckReached, queue)])
+        };
+        assert_eq!((full(99), full(100)), (None, Some(0)));
         assert_eq!(
             bad(&[losing(20, leg("a", 90, 9)), losing(35, leg("far", 90, 9))]),
             Some(0)
         );
+    }
+
+    #[test]
+    fn losses_before_count_whether_their_queue_was_full_or_not() {
+        let queue = Leg {
+            lost_beside_queue: 20,
+            ..losing(200, leg("a", 90, 1))
+        };
+        assert_eq!(
+            bad(&[queue.clone(), losing(150, leg("far", 90, 9))]),
+            Some(0)
+        );
+        let quiet = Leg {
+            lost_beside_queue: 0,
+            ..queue
+        };
+        assert_eq!(bad(&[quiet, losing(150, leg("far", 90, 9))]), None);
+    }
+
+    #[test]
+    fn losses_slow_only_a_sender_that_minds_them() {
+        let path = |slows_for_loss| {
+            let far = Leg {
+                slows_for_loss,
+                ..losing(300, leg("far", 9, 100))
+            };
+            compare_legs(&[losing(300, leg("a", 90, 1)), far]).legs[1].slows
+        };
+        assert!(path(false) && !path(true));
     }
 
     #[test]
