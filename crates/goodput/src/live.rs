@@ -129,11 +129,7 @@ impl View {
         let width = sys::terminal::columns(io::stderr())
             .unwrap_or(80)
             .saturating_sub(1);
-        let parts = [
-            rates(&interval, Some(self.duration)),
-            connections(&interval),
-            held_back(&interval),
-        ];
+        let parts = parts_of(&interval, Some(self.duration));
         let message = packed(&parts, width.saturating_sub(BAR_COLUMNS), width);
         self.bar.set_length(self.duration.as_ns());
         self.bar
@@ -152,11 +148,7 @@ impl View {
         let line = match self.live {
             Live::Json => serde_json::to_string(&interval).unwrap_or_default(),
             _ => {
-                let parts = [
-                    rates(&interval, None),
-                    connections(&interval),
-                    held_back(&interval),
-                ];
+                let parts = parts_of(&interval, None);
                 let said = parts.iter().filter(|p| !p.is_empty());
                 let said: Vec<&str> = said.map(String::as_str).collect();
                 format!("{:<10} {}", self.phase, said.join("  "))
@@ -250,6 +242,14 @@ fn shares(from: &Reading, to: &Reading) -> Option<model::Shares> {
     })
 }
 
+/// All that is said of an interval.
+fn parts_of(interval: &IntervalRecord, whole: Option<Duration>) -> Vec<String> {
+    let mut parts = vec![rates(interval, whole)];
+    parts.extend(connections(interval));
+    parts.extend(Some(held_back(interval)).filter(|text| !text.is_empty()));
+    parts
+}
+
 /// `3.0 s of 10 s  now 941.2 Mb/s  average 938 Mb/s`.
 fn rates(interval: &IntervalRecord, whole: Option<Duration>) -> String {
     let tenths = interval.t_ns / 100_000_000;
@@ -265,7 +265,7 @@ fn rates(interval: &IntervalRecord, whole: Option<Duration>) -> String {
 }
 
 /// What the near end's kernel says: `RTT 20.3 ms  window 2.1 MB of 6.3 MB  ...`.
-fn connections(i: &IntervalRecord) -> String {
+fn connections(i: &IntervalRecord) -> Vec<String> {
     let time = |us: u64| Duration::from_us(us).to_string();
     let bytes = |b: u64| Bytes::new(b).to_string();
     let mut parts = Vec::new();
@@ -283,7 +283,7 @@ fn connections(i: &IntervalRecord) -> String {
         parts.push(format!("RTT {}", time(rtt)));
         parts.push(format!("read a round trip {}", bytes(space)));
     }
-    parts.join("  ")
+    parts
 }
 
 /// Where the sender's time went: `network 96 %, receive window 4 %`.
@@ -375,11 +375,7 @@ mod tests {
         assert_eq!(i.segments_retransmitted, Some(2));
         assert_eq!(i.shares.unwrap().receive_window, 0.25);
         assert_eq!(i.receive_rtt_us, None);
-        let said = [
-            rates(&i, Some(Duration::from_s(10))),
-            connections(&i),
-            held_back(&i),
-        ];
+        let said = parts_of(&i, Some(Duration::from_s(10)));
         assert_eq!(
             packed(&said, 50, 80),
             "  2.0 s of 10 s  now 16 Mb/s     average 12 Mb/s   \n         RTT 20.3 ms  window 2.1 MB \
@@ -412,7 +408,7 @@ mod tests {
         });
         let i = interval("x", &Point::default(), &point(1_000, 9, near));
         assert_eq!((i.rtt_us, i.receive_rtt_us), (None, Some(500)));
-        assert_eq!(connections(&i), "RTT 500 us  read a round trip 64 kB");
+        assert_eq!(connections(&i), ["RTT 500 us", "read a round trip 64 kB"]);
     }
 
     #[test]

@@ -226,7 +226,7 @@ impl Page {
         }
     }
 
-    /// What the transfer cost the hosts: two lines for each phase that tells.
+    /// What the transfer cost the hosts: a line or two for each phase that tells.
     fn host_cost(&mut self, run: &Run) {
         let phases = run.phases.iter().take(COLUMNS_MAX);
         let told: Vec<(&Phase, &HostCost)> = phases
@@ -239,15 +239,7 @@ impl Page {
         put!(self.out, "\n{heading}\n");
         for (phase, cost) in told {
             let name: String = text::plain(&phase.name).chars().take(14).collect();
-            self.wrapped(
-                &format!("  {name:<15}"),
-                &text::cost_of_ends(cost),
-                Ink::Plain,
-            );
-            for machine in cost.machines.iter().take(2) {
-                let line = text::cost_of_machine(machine);
-                self.wrapped(&format!("  {:<15}", ""), &line, Ink::Plain);
-            }
+            self.wrapped(&format!("  {name:<15}"), &text::host_cost(cost), Ink::Plain);
         }
     }
 
@@ -495,7 +487,10 @@ const WIDTH_MAX: usize = 100;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostFacts, Observer, PathFacts, RunState, Shares, Verdict};
+    use crate::model::{
+        CpuShares, EndCost, HostFacts, LegRecord, MachineCost, Observer, PathFacts, RunState,
+        Shares, Verdict,
+    };
 
     fn fixed_run() -> (Run, Vec<FindingRecord>) {
         let phase = |name: &str, goodput: u64, predicted: u64, shares: Shares| Phase {
@@ -589,6 +584,77 @@ mod tests {
         assert!(text.lines().count() <= 30);
         assert!(text.lines().all(|l| l.chars().count() <= 80));
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn one_machine_is_accounted_once_and_a_full_core_is_named() {
+        let (mut run, _) = fixed_run();
+        run.phases.truncate(1);
+        let end = |end: &str, busiest_thread_share| EndCost {
+            end: end.to_owned(),
+            cpu_ns_per_gigabyte: 310_000_000,
+            busiest_thread_share,
+            ..EndCost::default()
+        };
+        let cpu = |cpu, softirq_share, idle_share| CpuShares {
+            cpu,
+            softirq_share,
+            idle_share,
+            ..CpuShares::default()
+        };
+        run.phases[0].host_cost = Some(HostCost {
+            ends: vec![end("sender", 0.98), end("receiver", 0.2)],
+            machines: vec![MachineCost {
+                ends: vec!["sender".to_owned(), "receiver".to_owned()],
+                cpus: vec![cpu(0, 0.05, 0.5), cpu(1, 0.45, 0.03)],
+                ..MachineCost::default()
+            }],
+        });
+        let text = summary(&run, &[], false, 100);
+        let (_, cost) = text.split_once("what it cost the hosts\n").unwrap();
+        let cost: Vec<&str> = cost
+            .split("\n\n")
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            cost.join(" "),
+            "before sender 0.310 CPU s/GB (busiest thread 98 %); receiver 0.310 CPU s/GB; both ends on \
+             one machine of 2 CPUs: 74 % busy, softirq 25 %, core 1 full: 97 %"
+        );
+    }
+
+    #[test]
+    fn legs_stand_in_lines_and_the_bad_one_is_marked() {
+        let leg = |from: &str, to: &str, goodput, slows: bool| LegRecord {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            goodput_bits_per_second: goodput,
+            explained_bits_per_second: slows.then_some(940_000_000),
+            rtt_added_ns: 4_000_000,
+            slows,
+            bad: slows,
+            ..LegRecord::default()
+        };
+        let run = Run {
+            state: RunState::Done,
+            legs: vec![
+                leg("here", "a", 940_000_000, false),
+                leg("a", "far", 94_000_000, true),
+            ],
+            ..Run::default()
+        };
+        let text = summary(&run, &[], false, 100);
+        let lines: Vec<&str> = text.lines().filter(|l| l.contains('→')).collect();
+        assert!(
+            lines[0].ends_with("0 %") && lines[1].ends_with("← slower"),
+            "{text}"
+        );
+        assert!(
+            lines[1].contains("94 Mb/s") && lines[1].contains("940 Mb/s"),
+            "{text}"
+        );
     }
 
     #[test]

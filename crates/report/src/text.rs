@@ -165,23 +165,20 @@ pub(crate) fn leg_mark(leg: &LegRecord) -> String {
     }
 }
 
-/// CPU time of the ends' threads: `sender 0.31 CPU s/GB (user 4 %), busiest thread 98 %; receiver ...`.
-pub(crate) fn cost_of_ends(cost: &HostCost) -> String {
+/// What a transfer cost in a sentence: CPU time of the ends' threads, then the machines' CPUs.
+pub(crate) fn host_cost(cost: &HostCost) -> String {
     let of = |end: &EndCost| {
-        let user = ratio(
-            end.cpu_user_ns,
-            end.cpu_user_ns.saturating_add(end.cpu_system_ns),
-        );
-        format!(
-            "{} {} CPU s/GB ({} of it in user space), busiest thread {} of a CPU",
-            plain(&end.end),
-            seconds_per_gigabyte(end),
-            user.map_or_else(|| "–".to_owned(), percent),
-            percent(end.busiest_thread_share),
-        )
+        let busy = end.busiest_thread_share;
+        let thread = match busy >= THREAD_WORTH_SAYING {
+            true => format!(" (busiest thread {})", percent(busy)),
+            false => String::new(),
+        };
+        let name = plain(&end.end);
+        format!("{name} {} CPU s/GB{thread}", seconds_per_gigabyte(end))
     };
-    let ends: Vec<String> = cost.ends.iter().take(2).map(of).collect();
-    ends.join("; ")
+    let ends = cost.ends.iter().take(2).map(of);
+    let machines = cost.machines.iter().take(2).map(cost_of_machine);
+    ends.chain(machines).collect::<Vec<_>>().join("; ")
 }
 
 /// CPU seconds for each 10^9 bytes, in three decimals.
@@ -200,10 +197,10 @@ pub(crate) fn cost_of_machine(machine: &MachineCost) -> String {
     );
     if let Some(cpu) = machine.fullest() {
         let full = if cpu.busy() >= FULL { " full" } else { "" };
-        line += &format!("; core {}{full}: {}", cpu.cpu, percent(cpu.busy()));
+        line += &format!(", core {}{full}: {}", cpu.cpu, percent(cpu.busy()));
     }
     if mean.steal_share >= STEAL_WORTH_SAYING {
-        line += &format!("; stolen {}", percent(mean.steal_share));
+        line += &format!(", stolen {}", percent(mean.steal_share));
     }
     line
 }
@@ -213,10 +210,12 @@ pub(crate) fn machine_name(machine: &MachineCost) -> String {
     let cpus = plural(machine.cpus.len() as u64, "CPU");
     match machine.ends.as_slice() {
         [one] => format!("{}'s {cpus}", plain(one)),
-        _ => format!("both ends on one machine, {cpus}"),
+        _ => format!("both ends on one machine of {cpus}"),
     }
 }
 
+/// A thread that used less has nothing to do with a limit.
+const THREAD_WORTH_SAYING: f64 = 0.5;
 /// From here on a CPU is called full.
 const FULL: f64 = 0.95;
 /// Less stolen time is not worth a word.
