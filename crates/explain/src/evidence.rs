@@ -42,6 +42,12 @@ pub struct Evidence {
     pub sender_cpu: Option<f64>,
     /// The same of the receiving threads.
     pub receiver_cpu: Option<f64>,
+    /// What the sending host's CPUs did meanwhile, where it tells.
+    pub sender_load: Option<HostLoad>,
+    /// The same of the receiving host.
+    pub receiver_load: Option<HostLoad>,
+    /// Both ends are on one machine, whose CPUs both loads count.
+    pub one_machine: bool,
     /// What the receiving end's kernel holds of window scaling, where it tells.
     pub receiver_scaling: Option<Scaling>,
     /// Short transfers that were made to tell causes apart, see [`crate::next_probe`].
@@ -90,6 +96,39 @@ pub struct Scaling {
     pub own_shift: u64,
     /// Shift that arrived from the peer, 0..=14.
     pub peer_shift: u64,
+}
+
+/// What one end's CPUs did over the transfer. Shares are of the time, 0..=1; those of the machine are
+/// everybody's, in ticks of 10 ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostLoad {
+    /// Share of one CPU that the busiest data thread used.
+    pub busiest_thread: Option<f64>,
+    /// CPUs that all data threads used: 2 is two throughout.
+    pub threads: f64,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Share of all CPUs' time that was not idle.
+    pub busy: f64,
+    /// Share of it in interrupts and softirqs.
+    pub softirq: f64,
+    /// Share of it that the hypervisor took.
+    pub steal: f64,
+    /// The CPU with the least idle time.
+    pub fullest_cpu: Option<CpuLoad>,
+    /// The CPU with the most softirq time.
+    pub softirq_cpu: Option<CpuLoad>,
+}
+
+/// One CPU's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuLoad {
+    /// Its number.
+    pub number: u32,
+    /// Share that was not idle.
+    pub busy: f64,
+    /// Share in interrupts and softirqs.
+    pub softirq: f64,
 }
 
 /// What is known of the path between the hosts, from a path file or from elsewhere.

@@ -56,6 +56,8 @@ pub enum Cause {
     ShallowQueue,
     /// The path carries what it can.
     BottleneckReached,
+    /// A host's CPUs had no time left.
+    HostCpu,
     /// An application had nothing to send, paced itself, or did not read.
     Application,
     /// The transfer ended before it could reach the path's rate.
@@ -152,6 +154,7 @@ impl Cause {
             Self::Loss => "loss",
             Self::ShallowQueue => "shallow_queue",
             Self::BottleneckReached => "bottleneck_reached",
+            Self::HostCpu => "host_cpu",
             Self::Application => "application",
             Self::ShortTransfer => "short_transfer",
             Self::NetworkUnknown => "network_unknown",

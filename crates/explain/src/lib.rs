@@ -43,6 +43,7 @@ mod diagnose;
 mod evidence;
 mod facts;
 mod finding;
+mod legs;
 pub mod models;
 pub mod one_way;
 mod predict;
@@ -55,10 +56,12 @@ mod text;
 
 pub use diagnose::diagnose;
 pub use evidence::{
-    Direction, Evidence, HostConfig, PathKnowledge, Sample, Scaling, StreamEvidence,
+    CpuLoad, Direction, Evidence, HostConfig, HostLoad, PathKnowledge, Sample, Scaling,
+    StreamEvidence,
 };
 pub use facts::{Facts, Range, is_starved};
 pub use finding::{Cause, Diagnosis, Finding, Host, Remedy, RemedyHost, Setting, Verdict};
+pub use legs::{Comparison, Leg, LegFinding, compare_legs};
 pub use models::IpVersion;
 pub use predict::{BufferModel, Limit, Prediction, Setup, Windows, predict};
 pub use probe::{Probe, ProbeKind, ProbePlan, next_probe};

@@ -1,12 +1,14 @@
 //! The rules: each looks at the facts and stays silent or speaks for one cause.
 //!
 //! A rule knows nothing of the others; what two of them claim is settled by order alone
-//! (confidence times share). The exception is a path that gives what it can: then there is nothing
-//! to mend, and no other rule is asked; and a device that counts packets, once it is proved: its
-//! drops are then no random loss, and no short queue, and what helps against those would not help.
+//! (confidence times share). The exceptions are a path that gives what it can: then there is nothing
+//! to mend, and no other rule is asked; a device that counts packets, once it is proved: its drops are
+//! then no random loss, and no short queue, and what helps against those would not help; and a host
+//! without CPU time, which makes its windows and its application look small.
 
 mod application;
 mod bottleneck;
+mod host;
 mod loss;
 mod packets;
 mod short;
@@ -47,6 +49,12 @@ pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
             findings.retain(|f| !explains_network(f.cause));
         }
         findings.push(device);
+    }
+    if let Some(limit) = host::find(case) {
+        if limit.confidence >= CONCLUSIVE {
+            findings.retain(|f| !host::is_symptom(f.cause) || f.weight() > limit.weight());
+        }
+        findings.push(limit);
     }
     let explained = |f: &Finding| explains_network(f.cause) && f.weight() >= EXPLAINS;
     if !findings.iter().any(explained) {

@@ -5,9 +5,10 @@ mod scenario;
 use std::fmt::Write as _;
 
 use explain::{
-    Cause, Diagnosis, HostConfig, Probe, ProbeKind, ProbePlan, Setting, diagnose, next_probe,
+    Cause, Diagnosis, HostConfig, HostLoad, Probe, ProbeKind, ProbePlan, Setting, diagnose,
+    next_probe,
 };
-use scenario::{Scenario, host};
+use scenario::{Scenario, host, load};
 use units::Bytes;
 
 /// 2^31 - 1: no threshold yet.
@@ -336,12 +337,57 @@ fn ends_and_time() -> Vec<Scenario> {
     ]
 }
 
+fn hosts_without_time() -> Vec<Scenario> {
+    let sender = Scenario {
+        name: "sending thread full",
+        goodput: "21Gb/s",
+        bottleneck: None,
+        target: Some("100Gb/s"),
+        lab_trusted: None,
+        idle_rtt_us: 100,
+        rtt_us: [105, 130],
+        shares: [0.1, 0.0, 0.0, 0.9],
+        app_limited: true,
+        writes_always: true,
+        sender_cpu: Some(0.99),
+        sender_load: Some(load(0.99, 0.99, 0.1)),
+        receiver_load: Some(load(0.6, 0.7, 0.3)),
+        ..Scenario::default()
+    };
+    let reader = Scenario {
+        name: "receiving thread full",
+        shares: [0.0, 0.9, 0.0, 0.1],
+        snd_wnd_bytes: [16_384, 3 << 20],
+        app_limited: false,
+        sender_cpu: Some(0.5),
+        sender_load: Some(load(0.5, 0.5, 0.1)),
+        receiver_load: Some(load(0.98, 0.98, 0.2)),
+        ..sender.clone()
+    };
+    let softirq = Scenario {
+        name: "softirqs fill a CPU",
+        receiver_load: Some(load(0.5, 0.99, 0.95)),
+        ..reader.clone()
+    };
+    let all_cpus = Scenario {
+        name: "all CPUs full",
+        receiver_load: Some(HostLoad {
+            threads: 2.4,
+            busy: 0.99,
+            ..load(0.4, 0.99, 0.2)
+        }),
+        ..reader.clone()
+    };
+    vec![sender, reader, softirq, all_cpus]
+}
+
 fn all() -> Vec<Scenario> {
     [
         small_windows(),
         network(),
         told_by_probes(),
         ends_and_time(),
+        hosts_without_time(),
     ]
     .concat()
 }
@@ -484,6 +530,18 @@ fn each_transfer_gets_its_cause() {
         The lab fell behind, so this run says nothing about the path: lower the path's rate or free the CPU, and run again
     nothing arrived [inconclusive]
         No payload arrived, so there is nothing to explain
+    sending thread full
+        host_cpu (confidence 1.00, share 1.00)
+        The near host is the limit, not the network, at 21 Gb/s of 94.15 Gb/s aimed at; a sending thread used 99 % of one CPU; let more CPUs work, with more streams, or make each byte cheaper: larger packets, off-loads of the interface, no copy
+    receiving thread full
+        host_cpu (confidence 1.00, share 0.90)
+        The far host is the limit, not the network, at 21 Gb/s of 94.15 Gb/s aimed at; a receiving thread used 98 % of one CPU; let more CPUs work, with more streams, or make each byte cheaper: larger packets, off-loads of the interface, no copy
+    softirqs fill a CPU
+        host_cpu (confidence 1.00, share 0.90)
+        The far host is the limit, not the network, at 21 Gb/s of 94.15 Gb/s aimed at; CPU 1 is full: 99 %, 96 % of it in softirqs; spread arriving packets over more CPUs (receive queues, RPS), or make them fewer: larger packets, GRO
+    all CPUs full
+        host_cpu (confidence 1.00, share 0.90)
+        The far host is the limit, not the network, at 21 Gb/s of 94.15 Gb/s aimed at; all its CPUs are full: 99 %; free the CPUs of other work, or use a host with more of them
     ");
 }
 
@@ -795,4 +853,114 @@ fn probes_are_made_where_packets_are_lost_and_only_there() {
     assert_eq!(plan("healthy 1G 20 ms, queue losses", 0), None);
     assert_eq!(plan("network, no reason seen", 0), None);
     assert_eq!(plan("lab fell behind", 0), None);
+}
+
+/// How sure the rule is that a host is the limit.
+fn host_is_limit(scenario: &Scenario) -> f64 {
+    let found = diagnose(&scenario.evidence()).findings;
+    let cpu = found.iter().find(|f| f.cause == Cause::HostCpu);
+    cpu.map_or(0.0, |f| f.confidence)
+}
+
+#[test]
+fn a_host_with_time_left_is_never_the_limit() {
+    for scenario in all() {
+        for (thread, cpu, softirq) in [(0.84, 0.9, 0.9), (0.5, 0.9, 0.2), (0.0, 1.0, 0.4)] {
+            let idle = Scenario {
+                sender_load: Some(load(thread, cpu, softirq)),
+                receiver_load: Some(load(thread, cpu, softirq)),
+                ..scenario.clone()
+            };
+            assert_eq!(host_is_limit(&idle), 0.0, "{} {thread} {cpu}", idle.name);
+        }
+    }
+}
+
+#[test]
+fn a_full_host_is_not_blamed_where_the_network_holds_the_sender_back() {
+    for scenario in network().into_iter().chain(told_by_probes()) {
+        let full = Scenario {
+            sender_load: Some(load(1.0, 1.0, 1.0)),
+            receiver_load: Some(load(1.0, 1.0, 1.0)),
+            ..scenario
+        };
+        assert_eq!(host_is_limit(&full), 0.0, "{}", full.name);
+    }
+}
+
+#[test]
+fn a_thread_fills_its_cpu_from_nine_tenths_on() {
+    let sender = hosts_without_time().remove(0);
+    let sure = |thread: f64| {
+        let scenario = Scenario {
+            sender_load: Some(load(thread, thread, 0.1)),
+            ..sender.clone()
+        };
+        host_is_limit(&scenario)
+    };
+    assert_eq!((sure(0.85), sure(0.97)), (0.0, 1.0));
+    assert!(sure(0.9) < 0.5 && sure(0.92) > 0.5);
+    assert!((80..=120).map(|n| sure(f64::from(n) / 100.0)).is_sorted());
+}
+
+#[test]
+fn in_a_lab_only_a_thread_tells_since_the_labs_own_is_never_idle() {
+    let softirq = hosts_without_time().remove(2);
+    assert!(host_is_limit(&softirq) > 0.9);
+    let lab = Scenario {
+        lab_trusted: Some(true),
+        ..softirq
+    };
+    assert_eq!(host_is_limit(&lab), 0.0);
+}
+
+#[test]
+fn a_full_machine_counts_only_where_the_transfer_uses_it() {
+    let all_cpus = hosts_without_time().remove(3);
+    assert!(host_is_limit(&all_cpus) > 0.9);
+    let others = Scenario {
+        receiver_load: Some(HostLoad {
+            threads: 0.4,
+            softirq: 0.1,
+            busy: 1.0,
+            ..load(0.4, 0.99, 0.2)
+        }),
+        ..all_cpus
+    };
+    assert_eq!(host_is_limit(&others), 0.0);
+}
+
+#[test]
+fn one_machine_works_for_both_ends() {
+    let half = HostLoad {
+        threads: 0.9,
+        softirq: 0.1,
+        busy: 1.0,
+        ..load(0.5, 0.99, 0.2)
+    };
+    let scenario = Scenario {
+        sender_load: Some(half),
+        receiver_load: Some(half),
+        ..hosts_without_time().remove(3)
+    };
+    let mut evidence = scenario.evidence();
+    let sure = |evidence: &explain::Evidence| {
+        let found = diagnose(evidence).findings;
+        let cpu = found.iter().find(|f| f.cause == Cause::HostCpu);
+        cpu.map_or(0.0, |f| f.confidence)
+    };
+    assert!(sure(&evidence) < 0.1);
+    evidence.one_machine = true;
+    assert!(sure(&evidence) > 0.7);
+}
+
+#[test]
+fn one_machine_is_called_both_ends() {
+    let mut evidence = hosts_without_time()[0].evidence();
+    evidence.one_machine = true;
+    let title = diagnose(&evidence).findings.remove(0).title;
+    assert!(
+        title.starts_with("This machine, which is both ends, is the limit"),
+        "{title}"
+    );
 }

@@ -2,8 +2,8 @@
 
 use explain::models::{self, AckPolicy};
 use explain::{
-    Evidence, HostConfig, IpVersion, PathKnowledge, Probe, ProbeKind, Sample, Scaling, Setup,
-    Shares, StreamEvidence, diagnose, intervals, next_probe, predict, shares,
+    CpuLoad, Evidence, HostConfig, HostLoad, IpVersion, PathKnowledge, Probe, ProbeKind, Sample,
+    Scaling, Setup, Shares, StreamEvidence, diagnose, intervals, next_probe, predict, shares,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -121,15 +121,45 @@ fn probe() -> impl Strategy<Value = Probe> {
     })
 }
 
+/// A load as only a hostile far end would tell it.
+fn load() -> impl Strategy<Value = HostLoad> {
+    let share = || prop_oneof![0.0..=1.0_f64, any::<f64>()];
+    (share(), share(), share(), share(), any::<u32>()).prop_map(|(a, b, c, d, cpus)| {
+        let cpu = CpuLoad {
+            number: cpus,
+            busy: b,
+            softirq: c,
+        };
+        HostLoad {
+            busiest_thread: Some(a),
+            threads: d,
+            cpus,
+            busy: b,
+            softirq: c,
+            steal: d,
+            fullest_cpu: Some(cpu),
+            softirq_cpu: Some(cpu),
+        }
+    })
+}
+
 fn evidence() -> impl Strategy<Value = Evidence> {
     let streams = proptest::collection::vec(readings(), 0..4);
     let times = (time(), time(), time());
     let rates = (number(), number(), maybe(number()));
-    let beside = (scaling(), proptest::collection::vec(probe(), 0..3));
+    let loads = (
+        proptest::option::of(load()),
+        proptest::option::of(load()),
+        any::<bool>(),
+    );
+    let beside = (scaling(), proptest::collection::vec(probe(), 0..3), loads);
     (streams, path(), (host(), host()), times, rates, beside).prop_map(
         |(streams, path, (sender, receiver), times, rates, beside)| Evidence {
             receiver_scaling: beside.0,
             probes: beside.1,
+            sender_load: beside.2.0,
+            receiver_load: beside.2.1,
+            one_machine: beside.2.2,
             streams: streams
                 .into_iter()
                 .map(|samples| StreamEvidence { samples })

@@ -129,7 +129,7 @@ pub(crate) struct MeasureArgs {
     /// Vary a setting over many short transfers: write-size, socket-buffer, send-buffer,
     /// receive-buffer, streams or pacing, alone, as =FROM..TO, =FROM..TO/STEPS an octave or
     /// =VALUE,VALUE. Twice for two at once
-    #[arg(long, value_name = "SETTING")]
+    #[arg(long, value_name = "SETTING", conflicts_with_all = ["via", "live", "format"])]
     pub(crate) sweep: Vec<String>,
     /// Time that a sweep may take
     #[arg(long, value_name = "TIME", default_value = "3min", requires = "sweep")]
@@ -166,6 +166,9 @@ pub(crate) struct MeasureArgs {
     pub(crate) interval: Duration,
     #[command(flatten)]
     pub(crate) test: TestArgs,
+    /// Say what each line of the summary and each key of the files means, and measure nothing
+    #[arg(long)]
+    pub(crate) explain_columns: bool,
 }
 
 /// What `measure` takes beside; much of it only where iperf3 is at the far end.
@@ -192,6 +195,13 @@ pub(crate) struct TestArgs {
     /// Ask for the server's own report (iperf3:// only; iperf3-json shows it)
     #[arg(long)]
     pub(crate) get_server_output: bool,
+    /// Say every second how it goes, also where the output is no terminal
+    #[arg(long)]
+    pub(crate) live: bool,
+    /// Hosts along the path where `goodput serve` runs, the nearest first: each is measured before the
+    /// far end, and the leg named that is bad
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    pub(crate) via: Vec<String>,
     /// What to print
     #[arg(long, value_enum, default_value_t = FormatArg::Text, conflicts_with = "json")]
     pub(crate) format: FormatArg,
@@ -273,6 +283,8 @@ pub(crate) enum FormatArg {
     Text,
     /// The run as JSON, as --json
     Json,
+    /// A JSON object a line: one a second while it runs, and a last one with the run
+    Jsonl,
     /// What `iperf3 -J` prints
     Iperf3Json,
 }
@@ -305,6 +317,8 @@ Examples:
   goodput measure lab:columbia-untuned --direction down --json
   goodput measure dtn.example.org --sweep write-size --sweep streams=1,4
   goodput measure lab:healthy-1g-20ms --sweep socket-buffer=64KiB..8MiB/4 --budget 5min
+  goodput measure dtn.example.org --via campus.example.org,exchange.example.org
+  goodput measure dtn.example.org --live | tee log
   goodput measure iperf3://far.example.org --reverse --time 10s
   goodput measure iperf3://far.example.org --udp 50Mb/s --format iperf3-json
   goodput measure lab:bufferbloat --latency   the round trip idle and under load

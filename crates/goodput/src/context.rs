@@ -33,6 +33,7 @@ impl Context {
                 while let Ok(interrupt) = signal::wait_for_interrupt() {
                     if seen {
                         // Asked twice: the user does not want to wait. The kernel cleans the lab up.
+                        crate::live::leave_screen();
                         std::process::exit(i32::from(interrupt.exit_code()));
                     }
                     seen = true;

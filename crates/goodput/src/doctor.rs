@@ -8,12 +8,14 @@ use lab::{Lab, PathFile};
 use measure::iperf3::{self, Wish};
 use measure::{Approach, Config, Direction, MeasureError, Secret};
 use report::RunFolder;
-use report::model::{FindingRecord, Phase, Run, RunState};
+use report::model::{FindingRecord, Phase, ResultRecord, Run, RunState};
 use units::Duration;
 
 use crate::cli::{ApproachArgs, DirectionArg, FormatArg, TestArgs, TransferArgs};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
+use crate::legs;
+use crate::live::Live;
 use crate::record;
 use crate::session::{Extras, Measured, Site};
 use crate::target::Target;
@@ -48,6 +50,14 @@ pub(crate) fn command(plan: Plan<'_>, context: &Context) -> Verdict {
     let finished = perform(plan, context)?;
     if let Some(document) = &finished.document {
         let text = serde_json::to_string_pretty(document).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+    } else if plan.test.format == FormatArg::Jsonl {
+        let last = ResultRecord {
+            event: "result".to_owned(),
+            folder: finished.folder.display().to_string(),
+            run: finished.run.clone(),
+        };
+        let text = serde_json::to_string(&last).map_err(Failure::here)?;
         context::print(&format!("{text}\n"))?;
     } else if plan.args.json || plan.test.format == FormatArg::Json {
         let text = serde_json::to_string_pretty(&finished.run).map_err(Failure::here)?;
@@ -151,6 +161,9 @@ struct Doctor<'a> {
 
 impl Doctor<'_> {
     fn work(&mut self, target: Target, folder: &mut RunFolder) -> Result<(), Failure> {
+        if !self.plan.test.via.is_empty() {
+            return self.along(target, folder);
+        }
         let approach = Box::new(self.approach.clone());
         let site = match target {
             Target::Iperf3(target) => {
@@ -194,6 +207,36 @@ impl Doctor<'_> {
         Ok(())
     }
 
+    /// Measures to each tester along the path, then to the far end, and names the bad leg.
+    fn along(&mut self, target: Target, folder: &mut RunFolder) -> Result<(), Failure> {
+        if self.plan.test.format == FormatArg::Iperf3Json {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "--via and --format iperf3-json: iperf3's layout holds one test; --format json holds all"
+            )));
+        }
+        let stops = legs::stops(&self.plan.test.via, target)?;
+        let mut legs = Vec::new();
+        for stop in stops {
+            let site = Site::open(Target::Host(stop.clone()), &self.approach)?;
+            let name = legs::phase_name(&stop);
+            let measured = self.phase(&site, &name, &[], folder)?;
+            // The run's far end and path are those of the last.
+            self.run.hosts = record::hosts(&site, &measured);
+            self.run.path = Some(record::path(&site, &measured));
+            self.judge(&measured);
+            legs.push(legs::leg(&stop, &measured));
+            if measured.outcome.interrupted {
+                break;
+            }
+        }
+        let compared = explain::compare_legs(&legs);
+        self.run.legs = legs::records(&legs, &compared);
+        if let Some(verdict) = &mut self.run.verdict {
+            legs::conclude(verdict, &compared);
+        }
+        Ok(())
+    }
+
     fn judge(&mut self, measured: &Measured) {
         self.run.verdict = Some(record::verdict(&measured.diagnosis));
     }
@@ -201,7 +244,11 @@ impl Doctor<'_> {
     /// Measures once with an iperf3 server; each direction is a phase. The verdict is the near
     /// sender's, of whom the kernel's clocks are known, if it sends.
     fn with_iperf3(&mut self, site: &Site, folder: &mut RunFolder) -> Result<(), Failure> {
-        let (halves, tested) = site.measure_iperf3("measured", &self.context.stop)?;
+        let (halves, tested) = site.measure_iperf3(
+            "measured",
+            &self.context.stop,
+            Live::of(self.plan.args, self.plan.test),
+        )?;
         if let Some(first) = halves.first() {
             self.judge(first);
             if self.plan.test.format == FormatArg::Iperf3Json {
@@ -254,6 +301,7 @@ impl Doctor<'_> {
             // What an "after" gained is told by its goodput.
             probes: self.plan.verb == "doctor" && name != "after",
             latency: self.plan.latency,
+            live: Live::of(self.plan.args, self.plan.test),
         };
         let mut measured = self.measure(site, name, extras)?;
         let mut attempts = 1;

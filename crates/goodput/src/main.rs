@@ -3,10 +3,13 @@
 mod board;
 mod cli;
 mod context;
+mod cost;
 mod doctor;
 mod failure;
 mod lab_verb;
 mod latency;
+mod legs;
+mod live;
 mod messages;
 mod observer;
 mod record;
@@ -55,6 +58,10 @@ fn run(cli: &Cli) -> Verdict {
                 latency: false,
             };
             doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
+        }
+        Verb::Measure(args) if args.explain_columns => {
+            context::print(&report::columns::text(context::width()))?;
+            Ok(failure::DONE)
         }
         Verb::Measure(args) if !args.sweep.is_empty() => {
             sweep::command(args, &start(needs_lab(args.transfer.target.as_deref()))?)

@@ -210,6 +210,7 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
         probes: measured.probes.iter().map(probe).collect(),
         handshake: measured.handshake.clone(),
         observers: measured.observers.clone(),
+        host_cost: crate::cost::record(outcome),
         udp: measured.udp.clone(),
     }
 }

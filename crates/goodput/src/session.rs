@@ -8,7 +8,6 @@ use explain::{
     BufferModel, Diagnosis, Evidence, HostConfig, PathKnowledge, Prediction, Probe, ProbeKind,
     ProbePlan, Scaling,
 };
-use indicatif::{ProgressBar, ProgressStyle};
 use lab::{Certificate, Lab, PathFile};
 use measure::iperf3::results::StreamResult;
 use measure::iperf3::{self, Half, Tested, Wish};
@@ -20,7 +19,9 @@ use report::model::{Handshake, LoadLatency, Observer, UdpFacts};
 use units::{Duration, Rate};
 
 use crate::cli::ObserverArg;
+use crate::cost;
 use crate::failure::Failure;
+use crate::live::{Live, View};
 use crate::target::Target;
 use crate::{latency, observer};
 
@@ -90,6 +91,8 @@ pub(crate) struct Extras {
     pub(crate) probes: bool,
     /// Whether to measure round trips beside the transfer.
     pub(crate) latency: bool,
+    /// How to show what happens meanwhile.
+    pub(crate) live: Live,
 }
 
 /// What is known before the first byte.
@@ -178,14 +181,14 @@ impl Site {
         stop: &Stop,
         extras: Extras,
     ) -> Result<Measured, Failure> {
-        let bar = progress_bar(name);
+        let mut view = View::new(extras.live, name);
         let before = Before {
             path: self.knowledge(config.direction),
             loss: self.known_loss(config.direction),
             latency: extras.latency,
         };
-        let made = self.transfer(config, &before, stop, &mut |p| show(&bar, &p));
-        bar.finish_and_clear();
+        let made = self.transfer(config, &before, stop, &mut |p| view.show(&p));
+        drop(view);
         let (transfer, certificate) = made?;
         let trusted = certificate.as_ref().map(Certificate::trusted);
         let mut evidence = evidence(&transfer, before.path, trusted);
@@ -282,9 +285,9 @@ impl Site {
             }
         }
         for _ in 0..PROBE_TRIES {
-            let bar = progress_bar("probe");
-            let made = self.transfer(&config, before, stop, &mut |p| show(&bar, &p));
-            bar.finish_and_clear();
+            let mut view = View::new(Live::Screen, "probe");
+            let made = self.transfer(&config, before, stop, &mut |p| view.show(&p));
+            drop(view);
             match made {
                 Err(_) if stop.is_stopped() => return None,
                 Ok((transfer, _)) if transfer.outcome.interrupted => return None,
@@ -311,6 +314,7 @@ impl Site {
         &self,
         name: &str,
         stop: &Stop,
+        live: Live,
     ) -> Result<(Vec<Measured>, Tested), Failure> {
         let Self::Iperf3 {
             target,
@@ -320,14 +324,14 @@ impl Site {
         else {
             return Err(Failure::here(anyhow::anyhow!("no iperf3 server")));
         };
-        let bar = progress_bar(name);
+        let mut view = View::new(live, name);
         let connected = iperf3::Client::connect_by(approach, target, CONNECT_TIMEOUT, stop);
         let tested = connected.and_then(|client| {
             let near = client.near().clone();
-            let tested = client.run(wish, stop, &mut |p| show(&bar, &p))?;
+            let tested = client.run(wish, stop, &mut |p| view.show(&p))?;
             Ok((near, tested))
         });
-        bar.finish_and_clear();
+        drop(view);
         let (near, tested) = tested?;
         let halves = tested.halves.iter();
         let measured = halves.map(|half| of_half(half, &tested, &near)).collect();
@@ -669,6 +673,9 @@ fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evi
         writes_always: true,
         sender_cpu: cpu_share(&t.outcome.sender),
         receiver_cpu: cpu_share(&t.outcome.receiver),
+        sender_load: cost::load(&t.outcome.sender),
+        receiver_load: cost::load(&t.outcome.receiver),
+        one_machine: t.outcome.on_one_machine(),
         ..Evidence::default()
     }
 }
@@ -696,23 +703,6 @@ fn target_rate(t: &Transfer) -> Option<Rate> {
         .flatten()
         .min()
         .map(Rate::from_bits_per_second)
-}
-
-fn progress_bar(name: &str) -> ProgressBar {
-    // Hidden by indicatif itself when stderr is not a terminal.
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{prefix:8} [{bar:30}] {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.set_style(style.progress_chars("=> "));
-    bar.set_prefix(name.to_owned());
-    bar.set_message("connecting");
-    bar
-}
-
-fn show(bar: &ProgressBar, progress: &Progress) {
-    bar.set_length(progress.duration.as_ns());
-    bar.set_position(progress.elapsed.as_ns().min(progress.duration.as_ns()));
-    bar.set_message(format!("{} received, {}", progress.bytes, progress.rate));
 }
 
 /// A lab that falls behind twice in a row runs on a machine that is too busy.

@@ -21,7 +21,7 @@ use crate::secret::{self, Nonce, Prover, Secret};
 use crate::transfer::{
     Ending, Patience, accompany, client_role, in_time, probe_congestion, set_options, unexpected,
 };
-use crate::{Config, DEFAULT_PORT, Direction, End, MeasureError, Stop};
+use crate::{Config, DEFAULT_PORT, Direction, End, MeasureError, Reading, Stop};
 
 /// How far a transfer is, by what the receiving end acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Progress {
     pub rate: Rate,
     /// How long the transfer is to last.
     pub duration: Duration,
+    /// This end's connections, as they were read last; over iperf3's protocol absent.
+    pub near: Option<Reading>,
 }
 
 /// A session with a far end. The far end drops a client that is silent for some seconds between
@@ -208,7 +210,8 @@ impl Client {
         Ok(idle)
     }
 
-    /// Runs one transfer. `progress` is called every 200 ms or so. When `stop` is raised, the
+    /// Runs one transfer. `progress` is called every 200 ms or so, and
+    /// every 500 ms while the far end is silent. When `stop` is raised, the
     /// transfer ends and what was measured so far comes back as an interrupted outcome.
     ///
     /// # Errors
@@ -293,9 +296,11 @@ impl Client {
             duration: config.duration,
             drain: config.drain,
         };
-        let mut report = reporter(config.duration, progress);
-        let ending = accompany(control, &engine, role, patience, stop, &mut report)
-            .map_err(|t| lost(t, DURING))?;
+        let ending = {
+            let mut report = reporter(config.duration, || engine.reading(), progress);
+            accompany(control, &engine, role, patience, stop, &mut report)
+                .map_err(|t| lost(t, DURING))?
+        };
         let mut waited = Waited {
             control,
             stop,
@@ -481,6 +486,7 @@ fn assemble(
 /// Turns time and bytes into progress with a rate.
 pub(crate) fn reporter(
     duration: Duration,
+    near: impl Fn() -> Option<Reading>,
     progress: &mut dyn FnMut(Progress),
 ) -> impl FnMut(Duration, u64) {
     let (mut last_elapsed, mut last_bytes) = (Duration::ZERO, 0_u64);
@@ -493,6 +499,7 @@ pub(crate) fn reporter(
             bytes: Bytes::new(bytes),
             rate,
             duration,
+            near: near(),
         });
     }
 }

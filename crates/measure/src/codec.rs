@@ -8,6 +8,7 @@
 use units::{Bytes, Duration, Instant};
 use wire::tcp_info::TcpInfo;
 
+use crate::HostCost;
 use crate::config::SAMPLES_MAX;
 use crate::facts::clean;
 use crate::message::{Message, ResultHead};
@@ -39,6 +40,7 @@ pub(crate) fn messages_of(result: &EndResult) -> impl Iterator<Item = Message> {
         send_buffer_bytes: result.send_buffer.as_u64(),
         receive_buffer_bytes: result.receive_buffer.as_u64(),
         error: result.error.clone(),
+        cost: result.cost.clone(),
         fields,
     };
     let streams = result
@@ -97,6 +99,7 @@ impl Decoder {
             send_buffer: Bytes::new(head.send_buffer_bytes),
             receive_buffer: Bytes::new(head.receive_buffer_bytes),
             error: head.error.as_deref().map(clean),
+            cost: head.cost.map(HostCost::cleaned),
             samples: Vec::new(),
             ..EndResult::default()
         };
@@ -173,6 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::CpuUse;
 
     fn decode_all(
         messages: impl Iterator<Item = Message>,
@@ -214,6 +218,12 @@ mod tests {
             start: Instant::from_ns(77),
             congestion: "cubic".to_owned(),
             error: Some("x".to_owned()),
+            cost: Some(HostCost {
+                boot: "ab-1".to_owned(),
+                user_ns: 7,
+                cpus: vec![CpuUse::default(); 3],
+                ..HostCost::default()
+            }),
             samples,
             ..EndResult::default()
         };
@@ -228,6 +238,15 @@ mod tests {
     fn an_empty_result_survives() {
         let result = EndResult::default();
         assert_eq!(decode_all(messages_of(&result), 1).unwrap(), result);
+    }
+
+    #[test]
+    fn an_end_that_does_not_tell_its_cost_reads_without() {
+        let head: ResultHead = serde_json::from_str(r#"{"cpu_ns":5,"bytes":9}"#).unwrap();
+        let result = Decoder::new(head, 1).unwrap().finish();
+        assert_eq!((result.cpu, result.cost), (Duration::from_ns(5), None));
+        let silent = serde_json::to_string(&ResultHead::default()).unwrap();
+        assert!(!silent.contains("cost"), "{silent}");
     }
 
     #[test]

@@ -15,10 +15,11 @@ use std::thread::{Builder, JoinHandle};
 use sys::{clock, tcp};
 use units::{Duration, Instant, Rate, Rng};
 
-use crate::Config;
 use crate::config::{SAMPLES_MAX, SAMPLES_PER_STREAM_MAX};
 use crate::control::TICK;
+use crate::cost::Meter;
 use crate::outcome::{EndResult, Sample, SampleKind};
+use crate::{Config, HostCost, Reading};
 
 /// Which end of the payload this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
     start: Vec<Sample>,
     data: Vec<JoinHandle<Ended>>,
-    sampler: Option<JoinHandle<Vec<Sample>>>,
+    sampler: Option<JoinHandle<Sampled>>,
 }
 
 /// What the threads of an engine share.
@@ -72,6 +73,15 @@ struct State {
     aborted: bool,
     /// The peer ended it and reads no more: nothing to wait for.
     ended: bool,
+    /// What the sampler read last.
+    latest: Option<Reading>,
+}
+
+/// What the sampler thread found.
+#[derive(Debug, Default)]
+struct Sampled {
+    samples: Vec<Sample>,
+    cost: Option<HostCost>,
 }
 
 /// How a data thread ended.
@@ -189,6 +199,11 @@ impl Engine {
         started.map_or(Duration::ZERO, |at| clock::monotonic().saturating_since(at))
     }
 
+    /// The latest round of samples, once there is one.
+    pub(crate) fn reading(&self) -> Option<Reading> {
+        self.shared.state().latest
+    }
+
     /// True when no data thread is left.
     pub(crate) fn is_finished(&self) -> bool {
         self.shared.state().live == 0
@@ -223,6 +238,7 @@ impl Engine {
             start: started,
             ..EndResult::default()
         };
+        let mut busiest = Duration::ZERO;
         for thread in self.data.drain(..) {
             let Ok(ended) = thread.join() else {
                 result.error = Some("a data thread panicked".to_owned());
@@ -230,12 +246,20 @@ impl Engine {
             };
             result.cpu = result.cpu + ended.cpu;
             result.cpu_user = result.cpu_user + ended.cpu_user;
+            busiest = busiest.max(ended.cpu);
             result.duration = result.duration.max(ended.at.saturating_since(started));
             result.error = result.error.or_else(|| Some(ended.error?.to_string()));
         }
         let sampled = self.sampler.take().and_then(|thread| thread.join().ok());
         result.samples = std::mem::take(&mut self.start);
-        result.samples.extend(sampled.unwrap_or_default());
+        let sampled = sampled.unwrap_or_default();
+        result.samples.extend(sampled.samples);
+        result.cost = sampled.cost.map(|machine| HostCost {
+            user_ns: result.cpu_user.as_ns(),
+            system_ns: (result.cpu - result.cpu_user).as_ns(),
+            busiest_thread_ns: busiest.as_ns(),
+            ..machine
+        });
         if self.role == Role::Sender && !cut {
             self.shared.await_acks();
             let last = self
@@ -433,10 +457,11 @@ impl Shared {
 
     /// The sampler thread: a round of samples each interval, at the end of the ramp and at the
     /// nominal end, where a sender is told to stop.
-    fn sample_until_end(&self, role: Role, config: &Config, first: Vec<Sample>) -> Vec<Sample> {
+    fn sample_until_end(&self, role: Role, config: &Config, first: Vec<Sample>) -> Sampled {
         let Some(started) = self.await_start() else {
-            return Vec::new();
+            return Sampled::default();
         };
+        let meter = Meter::start();
         let mut rounds = Rounds::new(self.sockets.len(), config.sample_interval);
         let mut last = first;
         let end = started + config.duration;
@@ -454,6 +479,7 @@ impl Shared {
                 break;
             }
             last = self.round(SampleKind::Periodic, started, &last);
+            self.state().latest = Reading::of(role == Role::Sender, &last);
             rounds.push(&last);
         }
         if role == Role::Sender {
@@ -465,7 +491,10 @@ impl Shared {
         if role == Role::Sender {
             self.wake_writers();
         }
-        rounds.samples
+        Sampled {
+            samples: rounds.samples,
+            cost: Some(meter.stop()),
+        }
     }
 
     /// Ends the sending side of every stream: a thread blocked in a write returns with what it had

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::HostCost;
 use crate::config::Spec;
 use crate::facts::FarFacts;
 use crate::messages::{MessageCount, MessageSpec};
@@ -183,6 +184,9 @@ pub struct ResultHead {
     pub receive_buffer_bytes: u64,
     /// What broke a stream, if anything did.
     pub error: Option<String>,
+    /// What the transfer cost that host; ends before it was told leave it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<HostCost>,
     /// Names of the `tcp_info` fields that the samples' numbers refer to by position.
     pub fields: Vec<String>,
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use units::{Bytes, Duration, Instant, Rate};
 use wire::tcp_info::TcpInfo;
 
-use crate::Config;
+use crate::{Config, HostCost};
 
 /// One transfer, as both ends saw it.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ pub struct EndResult {
     pub stream_bytes: Vec<u64>,
     /// Own and peer's address of each stream, while it was open. This end only.
     pub addresses: Vec<(SocketAddr, SocketAddr)>,
+    /// What it cost the host; absent where an older end did not tell.
+    pub cost: Option<HostCost>,
     /// Readings in the order of time; within one round in the order of streams.
     pub samples: Vec<Sample>,
 }
@@ -107,6 +109,12 @@ impl Outcome {
     pub fn goodput_after_ramp(&self) -> Rate {
         self.receiver
             .rate_between(self.config.ramp, self.config.duration)
+    }
+
+    /// True when both ends were on one machine, so that its account is one and not two.
+    pub fn on_one_machine(&self) -> bool {
+        let costs = self.sender.cost.as_ref().zip(self.receiver.cost.as_ref());
+        costs.is_some_and(|(a, b)| a.same_machine(b))
     }
 
     /// Payload received per second from the start until the last byte.

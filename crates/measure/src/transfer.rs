@@ -64,15 +64,19 @@ fn accompany_sender(
     report: &mut dyn FnMut(Duration, u64),
 ) -> Result<Ending, Trouble> {
     let mut heard = clock::monotonic();
+    // When, at what time of the receiver's, and of how many bytes was told last.
+    let (mut told, mut elapsed, mut arrived) = (heard, Duration::ZERO, 0);
     let mut ending = Ending::Complete;
     loop {
         match control.try_receive(TICK)? {
             Some(Message::Progress { bytes, t_ns }) => {
                 heard = clock::monotonic();
-                report(Duration::from_ns(t_ns), bytes);
+                elapsed = elapsed.max(Duration::from_ns(t_ns));
+                (told, arrived) = (heard, bytes);
+                report(elapsed, bytes);
             }
             Some(Message::Received { bytes }) => {
-                report(engine.elapsed(), bytes);
+                report(elapsed.max(engine.elapsed()), bytes);
                 break;
             }
             Some(Message::Stop) => {
@@ -80,6 +84,13 @@ fn accompany_sender(
                 break;
             }
             Some(other) => return Err(unexpected(&other)),
+            // A stalled path is worth seeing: nothing more is known to have arrived.
+            None if clock::monotonic() >= told + STALL_INTERVAL => {
+                let now = clock::monotonic();
+                elapsed = elapsed + now.saturating_since(told);
+                told = now;
+                report(elapsed, arrived);
+            }
             None => {}
         }
         if stop.is_stopped() {
@@ -244,3 +255,5 @@ const LEAVE_MAX: Duration = Duration::from_ms(500);
 const LEAVE_STEP: std::time::Duration = std::time::Duration::from_millis(1);
 /// Fine enough for a progress line, too rare to be seen on a 1 Mb/s path.
 const PROGRESS_INTERVAL: Duration = Duration::from_ms(200);
+/// Beyond a progress message and the round trip of a long path.
+const STALL_INTERVAL: Duration = Duration::from_ms(500);

@@ -206,6 +206,38 @@ fn progress_counts_what_the_receiver_took() {
 }
 
 #[test]
+fn both_ends_tell_what_it_cost_and_that_they_are_one_machine() {
+    let serving = Serving::new();
+    for direction in [Direction::Up, Direction::Down] {
+        let outcome = run(&mut serving.client(), &short(direction, 2));
+        assert!(outcome.on_one_machine());
+        for end in [&outcome.sender, &outcome.receiver] {
+            let cost = end.cost.as_ref().unwrap();
+            assert_eq!(cost.user_ns + cost.system_ns, end.cpu.as_ns());
+            assert!(cost.busiest_thread_ns <= end.cpu.as_ns() && cost.busiest_thread_ns > 0);
+            assert!(cost.over_ns > 0 && !cost.cpus.is_empty());
+        }
+    }
+}
+
+#[test]
+fn the_near_ends_connections_can_be_watched() {
+    let serving = Serving::new();
+    for direction in [Direction::Up, Direction::Down] {
+        let config = Config {
+            sample_interval: Duration::from_ms(10),
+            ..short(direction, 2)
+        };
+        let mut seen = None;
+        let watch = &mut |p: measure::Progress| seen = p.near.or(seen);
+        serving.client().run(&config, &Stop::new(), watch).unwrap();
+        let near = seen.unwrap();
+        assert_eq!(near.sends, direction == Direction::Up);
+        assert!(near.t > Duration::ZERO && near.congestion_window > Bytes::new(0));
+    }
+}
+
+#[test]
 fn options_reach_the_sockets() {
     let serving = Serving::new();
     for direction in [Direction::Up, Direction::Down] {

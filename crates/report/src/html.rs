@@ -32,12 +32,14 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     let mut out = open_page(&title);
     hero::verdict(&mut out, run);
     hero::numbers(&mut out, run);
+    facts::legs(&mut out, run);
     sweep::section(&mut out, run);
     path::section(&mut out, run);
     findings::remedies(&mut out, run, findings);
     phases::section(&mut out, run, samples);
     findings::section(&mut out, run, findings);
     facts::certificate(&mut out, run);
+    facts::host_cost(&mut out, run);
     facts::observers(&mut out, run);
     facts::machines(&mut out, run);
     facts::how_made(&mut out, run);
@@ -135,8 +137,8 @@ const ENTRIES_MAX: usize = 40;
 mod tests {
     use super::*;
     use crate::model::{
-        Certificate, HostFacts, NicFacts, Observer, PathFacts, Phase, RemedyRecord, RunState,
-        Verdict,
+        Certificate, CpuShares, EndCost, HostCost, HostFacts, LegRecord, MachineCost, NicFacts,
+        Observer, PathFacts, Phase, RemedyRecord, RunState, Verdict,
     };
 
     const HOSTILE: &str =
@@ -174,6 +176,21 @@ mod tests {
                 delay_error_p50_ns: i64::MIN,
                 ..Certificate::default()
             }),
+            host_cost: Some(HostCost {
+                ends: vec![EndCost {
+                    end: bad(),
+                    busiest_thread_share: f64::NAN,
+                    ..EndCost::default()
+                }],
+                machines: vec![MachineCost {
+                    ends: vec![bad()],
+                    cpus: vec![CpuShares {
+                        idle_share: f64::INFINITY,
+                        ..CpuShares::default()
+                    }],
+                    ..MachineCost::default()
+                }],
+            }),
             observers: vec![Observer {
                 tool: bad(),
                 command: bad(),
@@ -200,6 +217,14 @@ mod tests {
                 ..PathFacts::default()
             }),
             phases: vec![phase],
+            legs: vec![LegRecord {
+                from: bad(),
+                to: bad(),
+                phase: bad(),
+                loss: f64::NAN,
+                slows: true,
+                ..LegRecord::default()
+            }],
             verdict: Some(Verdict {
                 sentence: bad(),
                 cause: Some(bad()),

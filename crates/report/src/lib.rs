@@ -13,6 +13,7 @@ macro_rules! put {
     }};
 }
 
+pub mod columns;
 pub mod folder;
 pub mod html;
 pub mod model;

@@ -37,6 +37,9 @@ pub struct Run {
     pub path: Option<PathFacts>,
     /// Measurements in the order they were made: before, after.
     pub phases: Vec<Phase>,
+    /// What each leg of the path adds, where testers along it were measured too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub legs: Vec<LegRecord>,
     /// A sweep's points and curves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
@@ -224,9 +227,137 @@ pub struct Phase {
     pub handshake: Option<Handshake>,
     /// The same path measured by another tool in the same run.
     pub observers: Vec<Observer>,
+    /// What the transfer cost the hosts, as far as they told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_cost: Option<HostCost>,
     /// What became of the datagrams, of a phase over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<UdpFacts>,
+}
+
+/// What one leg adds to the path before it, from transfers to both of its ends.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LegRecord {
+    /// Where it begins; `here` for the first.
+    pub from: String,
+    /// Tester where it ends.
+    pub to: String,
+    /// Phase that measured from here to its end.
+    pub phase: String,
+    /// Goodput from here to its end.
+    pub goodput_bits_per_second: u64,
+    /// What the legs before explain.
+    pub explained_bits_per_second: Option<u64>,
+    /// Idle round trip that it adds.
+    pub rtt_added_ns: u64,
+    /// Share of the segments from here to its end that were lost while no queue was full.
+    pub loss: f64,
+    /// Goodput falls on it.
+    pub slows: bool,
+    /// Packets are lost on it.
+    pub loses: bool,
+    /// Packets wait on it though we send nothing.
+    pub delays: bool,
+    /// A host holds the transfer to its end, not the leg.
+    pub held_by_host: bool,
+    /// It is the one that the verdict names.
+    pub bad: bool,
+}
+
+/// What a transfer cost its hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostCost {
+    /// CPU time of the data threads, the sender's first.
+    pub ends: Vec<EndCost>,
+    /// What the machines' CPUs did meanwhile: one where both ends are on one machine, else the
+    /// sender's first.
+    pub machines: Vec<MachineCost>,
+}
+
+/// CPU time of one end's data threads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EndCost {
+    /// `sender` or `receiver`.
+    pub end: String,
+    /// In user space, as the kernel books it.
+    pub cpu_user_ns: u64,
+    /// In the kernel.
+    pub cpu_system_ns: u64,
+    /// Both for each 10^9 bytes of payload.
+    pub cpu_ns_per_gigabyte: u64,
+    /// Share of one CPU that the busiest thread used.
+    pub busiest_thread_share: f64,
+}
+
+/// Where a machine's CPU time went during the transfer, all programs together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineCost {
+    /// Ends that were on it.
+    pub ends: Vec<String>,
+    /// Time that was accounted.
+    pub over_ns: u64,
+    /// Its CPUs, shares of their time; all of them together are their mean.
+    pub cpus: Vec<CpuShares>,
+}
+
+/// Shares of one CPU's time, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CpuShares {
+    /// Its number.
+    pub cpu: u32,
+    /// Programs.
+    pub user_share: f64,
+    /// The kernel on behalf of programs.
+    pub system_share: f64,
+    /// Interrupts.
+    pub irq_share: f64,
+    /// Work put off from interrupts, such as what the network stack does with packets.
+    pub softirq_share: f64,
+    /// Taken by the hypervisor.
+    pub steal_share: f64,
+    /// Nothing to do.
+    pub idle_share: f64,
+}
+
+impl CpuShares {
+    /// Share that was not idle.
+    pub fn busy(&self) -> f64 {
+        (1.0 - self.idle_share).clamp(0.0, 1.0)
+    }
+}
+
+impl MachineCost {
+    /// All CPUs together: the mean of each share.
+    pub fn mean(&self) -> CpuShares {
+        let count = self.cpus.len().max(1) as f64;
+        let mean = |part: fn(&CpuShares) -> f64| self.cpus.iter().map(part).sum::<f64>() / count;
+        CpuShares {
+            cpu: 0,
+            user_share: mean(|c| c.user_share),
+            system_share: mean(|c| c.system_share),
+            irq_share: mean(|c| c.irq_share),
+            softirq_share: mean(|c| c.softirq_share),
+            steal_share: mean(|c| c.steal_share),
+            idle_share: mean(|c| c.idle_share),
+        }
+    }
+
+    /// The CPU with the least idle time.
+    pub fn fullest(&self) -> Option<&CpuShares> {
+        let by_idle = |a: &&CpuShares, b: &&CpuShares| a.idle_share.total_cmp(&b.idle_share);
+        self.cpus.iter().min_by(by_idle)
+    }
+
+    /// The CPU with the most time in interrupts and softirqs.
+    pub fn most_softirq(&self) -> Option<&CpuShares> {
+        let work = |c: &CpuShares| c.irq_share + c.softirq_share;
+        self.cpus.iter().max_by(|a, b| work(a).total_cmp(&work(b)))
+    }
 }
 
 /// Datagrams of a phase over UDP, all streams together.
@@ -676,6 +807,60 @@ pub struct RemedyRecord {
     pub predicted_from: Option<String>,
     /// What it costs.
     pub cost: String,
+}
+
+/// One line of `measure --format jsonl` while a transfer runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IntervalRecord {
+    /// `interval`.
+    pub event: String,
+    /// Phase that is being measured.
+    pub phase: String,
+    /// Time since the start, at the receiving end.
+    pub t_ns: u64,
+    /// Time that this line is about: it ends at `t_ns`.
+    pub interval_ns: u64,
+    /// Payload received since the start.
+    pub bytes_received: u64,
+    /// Payload received per second in the interval.
+    pub goodput_bits_per_second: u64,
+    /// The same since the start, ramp included.
+    pub goodput_average_bits_per_second: u64,
+    /// Smoothed round trip at the end of the interval; this and the next four where the near end
+    /// sends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_us: Option<u64>,
+    /// Congestion windows of all connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_window_bytes: Option<u64>,
+    /// Windows that the peer allows all connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_window_bytes: Option<u64>,
+    /// Segments retransmitted in the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segments_retransmitted: Option<u64>,
+    /// Where the sender's time went in the interval, by the kernel's clocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
+    /// The receiver's estimate of the round trip; this and the next where the near end receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_rtt_us: Option<u64>,
+    /// Bytes that the application took in a round trip, all connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_space_bytes: Option<u64>,
+}
+
+/// The last line of `measure --format jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResultRecord {
+    /// `result`.
+    pub event: String,
+    /// The run folder.
+    pub folder: String,
+    /// The run, as in `run.json`.
+    pub run: Run,
 }
 
 /// One line of `samples.jsonl`: a reading of one connection at one end. The fields of

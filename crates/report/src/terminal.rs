@@ -3,7 +3,7 @@
 //! Bars use block characters of four densities, so the picture is the same without colour. Lines
 //! wrap at the given width; what is to be copied (settings) is never wrapped.
 
-use crate::model::{Certificate, FindingRecord, LoadLatency, Phase, RemedyRecord, Run};
+use crate::model::{Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run};
 use crate::text::{self, PARTS, Tone};
 
 /// The run's summary, lines ended by `\n`; at most about thirty. Escape sequences only if `color`.
@@ -15,9 +15,11 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     };
     page.verdict(run);
     page.sweep(run);
+    page.legs(run);
     page.table(run);
     page.time_spent(run);
     page.latency(run);
+    page.host_cost(run);
     page.findings(run, findings);
     page.remedies(run, findings);
     page.grounds(run);
@@ -54,6 +56,7 @@ struct Page {
 /// Colours by meaning, as SGR parameters of the terminal's own palette.
 #[derive(Clone, Copy)]
 enum Ink {
+    Plain,
     Bold,
     Dim,
     Tone(Tone),
@@ -73,6 +76,9 @@ impl Page {
     }
 
     fn table(&mut self, run: &Run) {
+        if !run.legs.is_empty() {
+            return;
+        }
         let phases: Vec<&Phase> = text::measured(run).take(COLUMNS_MAX).collect();
         if phases.is_empty() {
             return;
@@ -172,6 +178,34 @@ impl Page {
         }
     }
 
+    /// A line for each leg of the path.
+    fn legs(&mut self, run: &Run) {
+        if run.legs.is_empty() {
+            return;
+        }
+        let head = format!(
+            "  {:<26}{:>13}{:>13}{:>13}{:>9}",
+            "leg", "goodput", "explained", "RTT added", "lost"
+        );
+        let head = self.ink(Ink::Dim, &head);
+        put!(self.out, "\n{head}\n");
+        for leg in run.legs.iter().take(LEGS_MAX) {
+            let name: String = text::leg_name(leg).chars().take(25).collect();
+            let explained = leg.explained_bits_per_second.map(text::rate);
+            let line = format!(
+                "  {name:<26}{:>13}{:>13}{:>13}{:>9}",
+                text::rate(leg.goodput_bits_per_second),
+                explained.as_deref().unwrap_or("–"),
+                text::duration(leg.rtt_added_ns),
+                text::percent(leg.loss),
+            );
+            let mark = text::leg_mark(leg);
+            let ink = if leg.bad { Ink::Bold } else { Ink::Plain };
+            let line = self.ink(ink, &format!("{line}  {mark}"));
+            self.line(&line);
+        }
+    }
+
     /// A heading, one cell for each phase, a note; nothing when no cell has content.
     fn row(&mut self, heading: &str, cells: &[Option<String>], note: &str) {
         if cells.iter().all(Option::is_none) {
@@ -225,6 +259,23 @@ impl Page {
             for line in wrap(&sentence, self.width) {
                 put!(self.out, "  {line}\n");
             }
+        }
+    }
+
+    /// What the transfer cost the hosts: a line or two for each phase that tells.
+    fn host_cost(&mut self, run: &Run) {
+        let phases = run.phases.iter().take(COLUMNS_MAX);
+        let told: Vec<(&Phase, &HostCost)> = phases
+            .filter_map(|p| Some((p, p.host_cost.as_ref()?)))
+            .collect();
+        if told.is_empty() {
+            return;
+        }
+        let heading = self.ink(Ink::Dim, "  what it cost the hosts");
+        put!(self.out, "\n{heading}\n");
+        for (phase, cost) in told {
+            let name: String = text::plain(&phase.name).chars().take(14).collect();
+            self.wrapped(&format!("  {name:<15}"), &text::host_cost(cost), Ink::Plain);
         }
     }
 
@@ -397,10 +448,11 @@ impl Page {
     }
 
     fn ink(&self, ink: Ink, text: &str) -> String {
-        if !self.color || text.is_empty() {
+        if !self.color || text.is_empty() || matches!(ink, Ink::Plain) {
             return text.to_owned();
         }
         let sgr = match ink {
+            Ink::Plain => "0",
             Ink::Bold => "1",
             Ink::Dim => "2",
             Ink::Tone(Tone::Good) => "1;32",
@@ -459,6 +511,7 @@ const BAR_CELLS: u32 = 20;
 /// Phases that fit beside each other in 80 columns.
 const COLUMNS_MAX: usize = 3;
 const POINTS_MAX: usize = 60;
+const LEGS_MAX: usize = 17;
 const FINDINGS_MAX: usize = 3;
 const EVIDENCE_MAX: usize = 4;
 const REMEDIES_MAX: usize = 2;
@@ -470,7 +523,10 @@ const WIDTH_MAX: usize = 100;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{HostFacts, Observer, PathFacts, RunState, Shares, Verdict};
+    use crate::model::{
+        CpuShares, EndCost, HostFacts, LegRecord, MachineCost, Observer, PathFacts, RunState,
+        Shares, Verdict,
+    };
 
     fn fixed_run() -> (Run, Vec<FindingRecord>) {
         let phase = |name: &str, goodput: u64, predicted: u64, shares: Shares| Phase {
@@ -586,6 +642,77 @@ mod tests {
         assert!(text.lines().count() <= 30);
         assert!(text.lines().all(|l| l.chars().count() <= 80));
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn one_machine_is_accounted_once_and_a_full_core_is_named() {
+        let (mut run, _) = fixed_run();
+        run.phases.truncate(1);
+        let end = |end: &str, busiest_thread_share| EndCost {
+            end: end.to_owned(),
+            cpu_ns_per_gigabyte: 310_000_000,
+            busiest_thread_share,
+            ..EndCost::default()
+        };
+        let cpu = |cpu, softirq_share, idle_share| CpuShares {
+            cpu,
+            softirq_share,
+            idle_share,
+            ..CpuShares::default()
+        };
+        run.phases[0].host_cost = Some(HostCost {
+            ends: vec![end("sender", 0.98), end("receiver", 0.2)],
+            machines: vec![MachineCost {
+                ends: vec!["sender".to_owned(), "receiver".to_owned()],
+                cpus: vec![cpu(0, 0.05, 0.5), cpu(1, 0.45, 0.03)],
+                ..MachineCost::default()
+            }],
+        });
+        let text = summary(&run, &[], false, 100);
+        let (_, cost) = text.split_once("what it cost the hosts\n").unwrap();
+        let cost: Vec<&str> = cost
+            .split("\n\n")
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            cost.join(" "),
+            "before sender 0.310 CPU s/GB (busiest thread 98 %); receiver 0.310 CPU s/GB; both ends on \
+             one machine of 2 CPUs: 74 % busy, softirq 25 %, core 1 full: 97 %"
+        );
+    }
+
+    #[test]
+    fn legs_stand_in_lines_and_the_bad_one_is_marked() {
+        let leg = |from: &str, to: &str, goodput, slows: bool| LegRecord {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            goodput_bits_per_second: goodput,
+            explained_bits_per_second: slows.then_some(940_000_000),
+            rtt_added_ns: 4_000_000,
+            slows,
+            bad: slows,
+            ..LegRecord::default()
+        };
+        let run = Run {
+            state: RunState::Done,
+            legs: vec![
+                leg("here", "a", 940_000_000, false),
+                leg("a", "far", 94_000_000, true),
+            ],
+            ..Run::default()
+        };
+        let text = summary(&run, &[], false, 100);
+        let lines: Vec<&str> = text.lines().filter(|l| l.contains('→')).collect();
+        assert!(
+            lines[0].ends_with("0 %") && lines[1].ends_with("← slower"),
+            "{text}"
+        );
+        assert!(
+            lines[1].contains("94 Mb/s") && lines[1].contains("940 Mb/s"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use units::{Bytes, Duration, Rate};
 
-use crate::model::{Phase, Run, RunState, Shares};
+use crate::model::{EndCost, HostCost, LegRecord, MachineCost, Phase, Run, RunState, Shares};
 
 /// How a run's outcome is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,9 @@ pub(crate) fn status(run: &Run) -> Status {
     if run.sweep.is_some() {
         return of("swept", Tone::Good);
     }
+    if run.legs.iter().any(|leg| leg.bad) {
+        return of("limited on one leg", Tone::Limited);
+    }
     if verdict.healthy {
         return of("healthy", Tone::Good);
     }
@@ -135,10 +138,88 @@ pub(crate) fn cause_label(cause: &str) -> String {
         "bottleneck_reached" => "the bottleneck's rate".to_owned(),
         "application" => "the application".to_owned(),
         "cpu" => "CPU".to_owned(),
+        "host_cpu" => "a host's CPU".to_owned(),
         "mtu" => "MTU".to_owned(),
         other => plain(other).replace('_', " "),
     }
 }
+
+/// Both ends of a leg.
+pub(crate) fn leg_name(leg: &LegRecord) -> String {
+    format!("{} → {}", plain(&leg.from), plain(&leg.to))
+}
+
+/// What changes on a leg, in words; nothing where nothing does.
+pub(crate) fn leg_mark(leg: &LegRecord) -> String {
+    let marks = [
+        (leg.slows, "slower"),
+        (leg.loses, "loses packets"),
+        (leg.delays, "a queue"),
+        (leg.held_by_host, "held by a host"),
+    ];
+    let words: Vec<&str> = marks.into_iter().filter(|m| m.0).map(|m| m.1).collect();
+    match (leg.bad, words.is_empty()) {
+        (true, _) => format!("← {}", words.join(", ")),
+        (false, true) => String::new(),
+        (false, false) => format!("({})", words.join(", ")),
+    }
+}
+
+/// What a transfer cost in a sentence: CPU time of the ends' threads, then the machines' CPUs.
+pub(crate) fn host_cost(cost: &HostCost) -> String {
+    let of = |end: &EndCost| {
+        let busy = end.busiest_thread_share;
+        let thread = match busy >= THREAD_WORTH_SAYING {
+            true => format!(" (busiest thread {})", percent(busy)),
+            false => String::new(),
+        };
+        let name = plain(&end.end);
+        format!("{name} {} CPU s/GB{thread}", seconds_per_gigabyte(end))
+    };
+    let ends = cost.ends.iter().take(2).map(of);
+    let machines = cost.machines.iter().take(2).map(cost_of_machine);
+    ends.chain(machines).collect::<Vec<_>>().join("; ")
+}
+
+/// CPU seconds for each 10^9 bytes, in three decimals.
+pub(crate) fn seconds_per_gigabyte(end: &EndCost) -> String {
+    format!("{:.3}", end.cpu_ns_per_gigabyte as f64 / 1e9)
+}
+
+/// A machine's CPUs in a line: how full, what of it for packets, which is full, what was stolen.
+pub(crate) fn cost_of_machine(machine: &MachineCost) -> String {
+    let mean = machine.mean();
+    let mut line = format!(
+        "{}: {} busy, softirq {}",
+        machine_name(machine),
+        percent(mean.busy()),
+        percent(mean.softirq_share + mean.irq_share),
+    );
+    if let Some(cpu) = machine.fullest() {
+        let full = if cpu.busy() >= FULL { " full" } else { "" };
+        line += &format!(", core {}{full}: {}", cpu.cpu, percent(cpu.busy()));
+    }
+    if mean.steal_share >= STEAL_WORTH_SAYING {
+        line += &format!(", stolen {}", percent(mean.steal_share));
+    }
+    line
+}
+
+/// Whose machine, and how many CPUs it has.
+pub(crate) fn machine_name(machine: &MachineCost) -> String {
+    let cpus = plural(machine.cpus.len() as u64, "CPU");
+    match machine.ends.as_slice() {
+        [one] => format!("{}'s {cpus}", plain(one)),
+        _ => format!("both ends on one machine of {cpus}"),
+    }
+}
+
+/// A thread that used less has nothing to do with a limit.
+const THREAD_WORTH_SAYING: f64 = 0.5;
+/// From here on a CPU is called full.
+const FULL: f64 = 0.95;
+/// Less stolen time is not worth a word.
+const STEAL_WORTH_SAYING: f64 = 0.005;
 
 /// The phases that were measured to their end.
 pub(crate) fn measured(run: &Run) -> impl Iterator<Item = &Phase> {

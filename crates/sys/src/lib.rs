@@ -11,6 +11,7 @@
 pub mod child;
 pub mod clock;
 pub mod control;
+pub mod cpu;
 pub mod directory;
 pub mod ethtool;
 pub mod host;

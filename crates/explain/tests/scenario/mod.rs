@@ -1,7 +1,9 @@
 //! Synthetic transfers: a template with the interesting fields in view, and the readings that a
 //! kernel would have given.
 
-use explain::{Evidence, HostConfig, PathKnowledge, Probe, Sample, Scaling, StreamEvidence};
+use explain::{
+    CpuLoad, Evidence, HostConfig, HostLoad, PathKnowledge, Probe, Sample, Scaling, StreamEvidence,
+};
 use units::{Bytes, Duration, Rate};
 use wire::tcp_info::TcpInfo;
 
@@ -36,6 +38,10 @@ pub(crate) struct Scenario {
     /// Shift that the far host announced; none arrives (0) where scaling was agreed on.
     pub(crate) far_shift: Option<u64>,
     pub(crate) probes: Vec<Probe>,
+    pub(crate) writes_always: bool,
+    pub(crate) sender_cpu: Option<f64>,
+    pub(crate) sender_load: Option<HostLoad>,
+    pub(crate) receiver_load: Option<HostLoad>,
 }
 
 impl Default for Scenario {
@@ -66,6 +72,10 @@ impl Default for Scenario {
             lab_trusted: Some(true),
             far_shift: None,
             probes: Vec::new(),
+            writes_always: false,
+            sender_cpu: None,
+            sender_load: None,
+            receiver_load: None,
         }
     }
 }
@@ -78,6 +88,26 @@ pub(crate) fn host(rmem_max: u64, wmem_max: u64) -> HostConfig {
         congestion_control: "cubic".to_owned(),
         congestion_controls_available: vec!["cubic".to_owned(), "bbr".to_owned()],
         ..HostConfig::default()
+    }
+}
+
+/// A host of four CPUs whose data thread and fullest CPU are that busy; the second is the one that
+/// handles packets, for a share of its time.
+pub(crate) fn load(thread: f64, cpu: f64, softirq: f64) -> HostLoad {
+    let packets = CpuLoad {
+        number: 1,
+        busy: cpu,
+        softirq,
+    };
+    HostLoad {
+        busiest_thread: Some(thread),
+        threads: thread,
+        cpus: 4,
+        busy: (thread + cpu) / 4.0,
+        softirq: softirq / 4.0,
+        steal: 0.0,
+        fullest_cpu: Some(packets),
+        softirq_cpu: Some(packets),
     }
 }
 
@@ -111,6 +141,10 @@ impl Scenario {
                 peer_shift: own_shift,
             }),
             probes: self.probes.clone(),
+            writes_always: self.writes_always,
+            sender_cpu: self.sender_cpu,
+            sender_load: self.sender_load,
+            receiver_load: self.receiver_load,
             ..Evidence::default()
         }
     }

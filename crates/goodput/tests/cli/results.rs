@@ -385,3 +385,105 @@ fn completions_and_the_manual_name_every_verb() {
     assert!(text.contains(".TH goodput 1"), "{text}");
     assert!(verbs.iter().all(|verb| text.contains(verb)), "{text}");
 }
+
+#[test]
+fn a_pipe_stays_quiet_unless_it_is_asked_to_be_live() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("for other machines"));
+    let measure = |more: &[&str]| {
+        let mut command = scratch.goodput(&["measure", &address, "-d", "1200ms"]);
+        command.args(more);
+        let ended = scratch.run(command);
+        assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+        ended
+    };
+    let quiet = measure(&[]);
+    assert!(!quiet.stdout.contains("average"), "{}", quiet.stdout);
+    assert_eq!(quiet.stderr, "");
+    let live = measure(&["--live"]);
+    let line = live.stdout.lines().next().unwrap();
+    assert!(line.contains("now ") && line.contains("window "), "{line}");
+    assert!(
+        live.stdout.contains("what it cost the hosts"),
+        "{}",
+        live.stdout
+    );
+    assert!(
+        live.stdout.contains("both ends on one machine"),
+        "{}",
+        live.stdout
+    );
+    let aside = measure(&["--live", "--json"]);
+    assert_eq!(aside.json()["state"], "done");
+    assert!(aside.stderr.contains("now "), "{}", aside.stderr);
+    for direction in ["up", "down"] {
+        let objects = measure(&["--format", "jsonl", "--direction", direction]).stdout;
+        let objects: Vec<Value> = objects
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let (last, intervals) = objects.split_last().unwrap();
+        assert_eq!(last["event"], "result");
+        assert_eq!(last["run"]["phases"][0]["direction"], direction);
+        assert!(!intervals.is_empty());
+        for interval in intervals {
+            assert_eq!(interval["event"], "interval");
+            assert_eq!(interval["rtt_us"].is_u64(), direction == "up");
+            assert_eq!(interval["receive_rtt_us"].is_u64(), direction == "down");
+        }
+        let ends = last["run"]["phases"][0]["host_cost"]["ends"].as_array();
+        assert_eq!(ends.unwrap().len(), 2);
+    }
+    serving.signal("INT");
+    serving.end().succeeds();
+}
+
+#[test]
+fn testers_along_a_path_are_a_phase_each_and_compared() {
+    let scratch = Scratch::new();
+    let start = || scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let (a, far) = (start(), start());
+    let address = |s: &crate::support::Running| address_of(&s.stderr_when("for other machines"));
+    let (first, last) = (address(&a), address(&far));
+    let typed = ["measure", &last, "--via", &first, "-d", "400ms", "--json"];
+    let run = scratch.run(scratch.goodput(&typed)).json();
+    let names: Vec<&Value> = run["phases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| &p["name"])
+        .collect();
+    assert_eq!(names, [&format!("to {first}"), &format!("to {last}")]);
+    let legs = run["legs"].as_array().unwrap();
+    assert_eq!(
+        (legs[0]["from"].as_str(), legs[1]["to"].as_str()),
+        (Some("here"), Some(&*last))
+    );
+    assert!(run["verdict"]["sentence"].as_str().unwrap().contains("leg"));
+    assert_self_contained(&scratch.run_folder().join("report.html"));
+    let twice = ["measure", &first, "--via", &first];
+    scratch
+        .run(scratch.goodput(&twice))
+        .fails_with(2, &["twice"]);
+    for serving in [a, far] {
+        serving.signal("INT");
+        serving.end().succeeds();
+    }
+}
+
+#[test]
+fn the_keys_of_all_files_are_explained_without_measuring() {
+    let scratch = Scratch::new();
+    let ended = scratch.run(scratch.goodput(&["measure", "--explain-columns"]));
+    let text = ended.succeeds().stdout.clone();
+    for key in [
+        "run.json\n",
+        "phases[].goodput_bits_per_second",
+        "idle RTT",
+        "interval.t_ns",
+    ] {
+        assert!(text.contains(key), "{key}");
+    }
+    assert!(!scratch.runs().exists());
+}

@@ -494,7 +494,7 @@ impl Client {
         stop: &Stop,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<bool, MeasureError> {
-        let mut report = reporter(wish.config.duration, progress);
+        let mut report = reporter(wish.config.duration, || None, progress);
         let mut due = PROGRESS_INTERVAL;
         let enough = |flow: &Flow| wish.bytes.is_some_and(|bytes| flow.bytes() >= bytes);
         let late = wish.bytes.is_none().then_some(wish.config.duration);

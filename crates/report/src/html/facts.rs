@@ -1,7 +1,7 @@
 //! What the numbers rest on: the lab's certificate, other tools' numbers, machines, command line.
 
 use super::{ENTRIES_MAX, PHASES_MAX, left_out, shown, shown_block, table_row};
-use crate::model::{Certificate, HostFacts, NicFacts, Phase, Run};
+use crate::model::{Certificate, CpuShares, HostCost, HostFacts, NicFacts, Phase, Run};
 use crate::text;
 
 /// Was the path what the path file says?
@@ -102,6 +102,127 @@ pub(super) fn certificate(out: &mut String, run: &Run) {
     });
     out.push_str("</tbody>\n</table></div>\n</section>\n");
 }
+
+/// The legs of the path, a line each.
+pub(super) fn legs(out: &mut String, run: &Run) {
+    if run.legs.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<section>\n<h2>Legs <span>what each adds to the path before it</span></h2>\n\
+         <div class=\"scroll\"><table class=\"list\">\n<thead><tr><th>leg</th>\
+         <th class=\"n\">goodput to its end</th><th class=\"n\">explained by the legs before</th>\
+         <th class=\"n\">round trip added</th><th class=\"n\">lost to its end</th><th></th></tr></thead>\n\
+         <tbody>\n",
+    );
+    for leg in run.legs.iter().take(ENTRIES_MAX) {
+        let explained = leg.explained_bits_per_second.map(text::rate);
+        let class = if leg.bad { "word bad" } else { "word" };
+        put!(
+            out,
+            "<tr><td><b>{}</b></td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td><span class=\"{class}\">{}</span></td></tr>\n",
+            shown(&text::leg_name(leg)),
+            text::rate(leg.goodput_bits_per_second),
+            explained.as_deref().unwrap_or("–"),
+            text::duration(leg.rtt_added_ns),
+            text::percent(leg.loss),
+            shown(&text::leg_mark(leg)),
+        );
+    }
+    out.push_str("</tbody>\n</table></div>\n</section>\n");
+}
+
+/// What the transfers cost the hosts, and what their CPUs did meanwhile.
+pub(super) fn host_cost(out: &mut String, run: &Run) {
+    let told: Vec<(&Phase, &HostCost)> = run
+        .phases
+        .iter()
+        .filter_map(|p| Some((p, p.host_cost.as_ref()?)))
+        .take(PHASES_MAX)
+        .collect();
+    if told.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<section>\n<h2>Host cost <span>CPU time of the transfer's threads, and of the machines \
+         meanwhile</span></h2>\n<div class=\"scroll\"><table class=\"list\">\n<thead><tr><th>phase</th>\
+         <th>end</th><th class=\"n\">CPU s/GB</th><th class=\"n\">user</th><th class=\"n\">system</th>\
+         <th class=\"n\">busiest thread</th></tr></thead>\n<tbody>\n",
+    );
+    for (phase, end) in told
+        .iter()
+        .flat_map(|(p, c)| c.ends.iter().take(2).map(move |e| (p, e)))
+    {
+        put!(
+            out,
+            "<tr><td><b>{}</b></td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{} of a CPU</td></tr>\n",
+            shown(&phase.name),
+            shown(&end.end),
+            text::seconds_per_gigabyte(end),
+            text::duration(end.cpu_user_ns),
+            text::duration(end.cpu_system_ns),
+            text::percent(end.busiest_thread_share),
+        );
+    }
+    out.push_str(
+        "</tbody>\n</table></div>\n<div class=\"scroll\"><table class=\"list\">\n<thead><tr>\
+         <th>phase</th><th>machine</th><th>CPU</th><th class=\"n\">busy</th><th class=\"n\">user</th>\
+         <th class=\"n\">system</th><th class=\"n\">softirq</th><th class=\"n\">irq</th>\
+         <th class=\"n\">stolen</th></tr></thead>\n<tbody>\n",
+    );
+    let machines = told
+        .iter()
+        .flat_map(|(p, c)| c.machines.iter().take(2).map(move |m| (p, m)));
+    for (phase, machine) in machines {
+        cpu_row(
+            out,
+            phase,
+            &text::machine_name(machine),
+            "all",
+            &machine.mean(),
+        );
+        // The fullest tell; a machine of hundreds of idle CPUs would bury them.
+        let mut cpus: Vec<&CpuShares> = machine.cpus.iter().collect();
+        cpus.sort_by(|a, b| {
+            a.idle_share
+                .total_cmp(&b.idle_share)
+                .then(a.cpu.cmp(&b.cpu))
+        });
+        for cpu in cpus.iter().take(CPUS_SHOWN) {
+            cpu_row(out, phase, "", &cpu.cpu.to_string(), cpu);
+        }
+    }
+    out.push_str("</tbody>\n</table></div>\n</section>\n");
+}
+
+fn cpu_row(out: &mut String, phase: &Phase, machine: &str, cpu: &str, shares: &CpuShares) {
+    let phase = if machine.is_empty() {
+        String::new()
+    } else {
+        shown(&phase.name)
+    };
+    put!(
+        out,
+        "<tr><td><b>{phase}</b></td><td>{}</td><td>{cpu}</td>",
+        shown(machine)
+    );
+    for share in [
+        shares.busy(),
+        shares.user_share,
+        shares.system_share,
+        shares.softirq_share,
+        shares.irq_share,
+        shares.steal_share,
+    ] {
+        put!(out, "<td class=\"n\">{}</td>", text::percent(share));
+    }
+    out.push_str("</tr>\n");
+}
+
+/// CPUs of a machine that are shown, the fullest first.
+const CPUS_SHOWN: usize = 8;
 
 /// Other tools' numbers beside ours.
 pub(super) fn observers(out: &mut String, run: &Run) {
