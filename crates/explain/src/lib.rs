@@ -48,6 +48,7 @@ mod predict;
 mod probe;
 mod remedy;
 mod rules;
+mod search;
 mod shares;
 pub mod sweep;
 mod text;
@@ -61,4 +62,5 @@ pub use finding::{Cause, Diagnosis, Finding, Host, Remedy, RemedyHost, Setting, 
 pub use models::IpVersion;
 pub use predict::{BufferModel, Limit, Prediction, Setup, Windows, predict};
 pub use probe::{Probe, ProbeKind, ProbePlan, next_probe};
+pub use search::RateSearch;
 pub use shares::{Interval, Shares, intervals, intervals_of_streams, shares, shares_of_streams};
