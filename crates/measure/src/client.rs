@@ -1,5 +1,7 @@
 //! The near end: connects, learns who the far end is, measures.
 
+mod datagrams;
+
 use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
@@ -19,7 +21,8 @@ use crate::outcome::{EndResult, IdleRtt, Outcome};
 use crate::transfer::{
     Ending, Patience, accompany, client_role, in_time, probe_congestion, set_options, unexpected,
 };
-use crate::{Config, DEFAULT_PORT, Direction, End, MeasureError, Stop};
+use crate::transport::check_far;
+use crate::{Config, DEFAULT_PORT, Direction, End, MeasureError, Stop, Transport};
 
 /// How far a transfer is, by what the receiving end acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +184,7 @@ impl Client {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Outcome, MeasureError> {
         config.check()?;
+        check_far(&self.far, config)?;
         let idle_rtt = match self.idle.take() {
             Some(measured) => measured,
             None => self.ping_until(stop)?,
@@ -190,7 +194,10 @@ impl Client {
         // Only after these is the connection between two messages for certain.
         let refused = matches!(
             outcome,
-            Err(MeasureError::FarLimit(_) | MeasureError::Congestion { .. })
+            Err(MeasureError::FarLimit(_)
+                | MeasureError::Congestion { .. }
+                | MeasureError::NoDatagrams { .. }
+                | MeasureError::FarLacks { .. })
         );
         if refused || outcome.is_ok() {
             self.control = Some(control);
@@ -240,7 +247,19 @@ impl Client {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Outcome, MeasureError> {
         let role = client_role(config.direction);
-        let engine = self.prepare(control, config, role, stop)?;
+        if config.transport == Transport::Udp {
+            let config = &self.fitted(config);
+            let token = self.ask(control, config, role, stop)?;
+            let about = (idle_rtt, stop, progress);
+            return self.transfer_datagrams(control, config, role, token, about);
+        }
+        let token = self.ask(control, config, role, stop)?;
+        let sockets = self.open_streams(config, role, token, stop)?;
+        let engine =
+            Engine::prepare(role, config, sockets).map_err(|source| MeasureError::Local {
+                what: "start the data threads",
+                source,
+            })?;
         self.begin(control, config.direction, stop)?;
         engine.go();
         let patience = Patience {
@@ -269,14 +288,14 @@ impl Client {
         assemble(config, idle_rtt, role, ours, theirs, ending)
     }
 
-    /// From the wish for a transfer to streams that stand ready at this end.
-    fn prepare(
+    /// From the wish for a transfer to the token that its streams open with.
+    fn ask(
         &self,
         control: &mut Control,
         config: &Config,
         role: Role,
         stop: &Stop,
-    ) -> Result<Engine, MeasureError> {
+    ) -> Result<[u8; TOKEN_BYTES], MeasureError> {
         let local = |what| move |source| MeasureError::Local { what, source };
         let refuse = |end, permitted, available| MeasureError::Congestion {
             end,
@@ -310,9 +329,7 @@ impl Client {
             }
             other => return Err(lost(unexpected(&other), "before the transfer")),
         };
-        let token = token.ok_or_else(|| MeasureError::Protocol("a broken token".to_owned()))?;
-        let sockets = self.open_streams(config, role, token, stop)?;
-        Engine::prepare(role, config, sockets).map_err(local("start the data threads"))
+        token.ok_or_else(|| MeasureError::Protocol("a broken token".to_owned()))
     }
 
     /// Opens the data connections, all at once.
@@ -326,7 +343,15 @@ impl Client {
         let set = |fd: std::os::fd::BorrowedFd<'_>| set_options(fd, role, config);
         let count = usize::from(config.streams);
         let timeout = self.patience();
-        let opened = tcp::connect_many(self.addr, count, timeout, set, || stop.is_stopped());
+        let make = match config.transport {
+            // Without MPTCP here, as without it there, the streams are plain TCP.
+            Transport::Mptcp => {
+                |addr| sys::mptcp::unconnected(addr).or_else(|_| tcp::unconnected(addr))
+            }
+            _ => tcp::unconnected,
+        };
+        let cancelled = || stop.is_stopped();
+        let opened = tcp::connect_many_of(make, self.addr, count, timeout, set, cancelled);
         let mut sockets = opened.map_err(|error| connect_error(self.addr, timeout, error))?;
         for (socket, stream) in sockets.iter_mut().zip(0..) {
             // Some 40 bytes into an empty buffer: this does not block.

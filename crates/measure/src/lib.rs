@@ -1,4 +1,4 @@
-//! TCP memory-to-memory measurement between a client and a serve process, with tcp_info from both
+//! Memory-to-memory measurement over TCP and UDP between a client and a serve process, with tcp_info from both
 //! ends.
 //!
 //! A [`Server`] waits on one TCP port for control and data. A [`Client`] connects, learns the far
@@ -45,8 +45,7 @@
 //! # What is left out
 //!
 //! No encryption and no authentication: a session token keeps strangers out of a running transfer,
-//! but whoever reaches the port can measure. Payload is not checked. UDP is measured in iperf3's
-//! protocol ([`iperf3`]) only.
+//! but whoever reaches the port can measure. Payload is not checked.
 
 #![forbid(unsafe_code)]
 
@@ -61,18 +60,25 @@ mod facts;
 pub mod iperf3;
 pub mod message;
 mod outcome;
+mod outlet;
 mod server;
 mod stop;
 mod transfer;
+mod transfer_udp;
+mod transport;
 mod udp;
 
 pub use client::{Client, Progress};
 pub use config::{Config, Direction};
 pub use error::{End, Fault, MeasureError};
 pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork};
-pub use outcome::{EndResult, IdleRtt, Outcome, Sample, SampleKind};
+pub use outcome::{
+    Datagrams, EndResult, IdleRtt, MptcpCounts, Outcome, Sample, SampleKind, UdpCounts,
+};
+pub use outlet::ZeroCopyCounts;
 pub use server::{Limits, Server};
 pub use stop::Stop;
+pub use transport::{Sending, Transport};
 pub use udp::UdpSample;
 
 /// The port that `goodput serve` listens on unless told otherwise: near iperf3's 5201, beside it.

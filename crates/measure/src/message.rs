@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Spec;
 use crate::facts::FarFacts;
+use crate::outcome::UdpCounts;
+use crate::outlet::ZeroCopyCounts;
 
 /// The protocol that this code speaks. Raised whenever two ends could misunderstand each other.
 pub const PROTOCOL: u16 = 1;
@@ -91,6 +93,11 @@ pub enum Message {
         /// Time since the start at that end.
         t_ns: u64,
     },
+    /// From the sending end over UDP, where nothing else marks the end: all datagrams are handed over.
+    Sent {
+        /// How many, of each stream.
+        packets: Vec<u64>,
+    },
     /// From the receiving end: all data connections have ended.
     Received {
         /// Payload that its application has taken.
@@ -155,6 +162,12 @@ pub struct ResultHead {
     pub receive_buffer_bytes: u64,
     /// What broke a stream, if anything did.
     pub error: Option<String>,
+    /// What became of sends without copying.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zero_copy: Option<ZeroCopyCounts>,
+    /// Datagrams of each stream, over UDP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub udp: Vec<UdpCounts>,
     /// Names of the `tcp_info` fields that the samples' numbers refer to by position.
     pub fields: Vec<String>,
 }
@@ -369,6 +382,9 @@ mod tests {
                 text: "too \u{fc}".to_owned(),
             }),
             Message::Welcome(Box::default()),
+            Message::Sent {
+                packets: vec![1, u64::MAX],
+            },
             Message::Result(ResultHead::default()),
         ];
         let mut bytes = Vec::new();

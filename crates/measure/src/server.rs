@@ -5,6 +5,8 @@
 //! thread, and one a stream during a transfer), a data connection is handed to the session whose
 //! token it names. Everything that a peer can make grow has a limit in [`Limits`].
 
+mod datagrams;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -34,7 +36,7 @@ use crate::outcome::EndResult;
 use crate::transfer::{
     Ending, Patience, accompany, in_time, probe_congestion, server_role, set_options, unexpected,
 };
-use crate::{Config, MeasureError, STREAMS_MAX, Stop};
+use crate::{Config, MeasureError, STREAMS_MAX, Stop, Transport};
 
 /// What a server lets its clients do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +167,8 @@ impl Server {
                         newcomers.push(newcomer);
                     }
                     Verdict::Control => {
-                        sessions.extend(self.open(newcomer, sessions.len(), &registry, stop));
+                        let open = sessions.len();
+                        sessions.extend(self.open(newcomer, open, &registry, &cookies, stop));
                     }
                     Verdict::Iperf3(cookie) => {
                         let (number, peer) = (newcomer.number, newcomer.peer);
@@ -274,6 +277,7 @@ impl Server {
         newcomer: Newcomer,
         open: usize,
         registry: &Arc<Registry>,
+        cookies: &Arc<Cookies>,
         stop: &Stop,
     ) -> Option<JoinHandle<()>> {
         let Newcomer { stream, peer, .. } = newcomer;
@@ -288,6 +292,7 @@ impl Server {
             peer,
             limits: self.limits.clone(),
             registry: Arc::clone(registry),
+            cookies: Arc::clone(cookies),
             stop: stop.clone(),
         };
         let thread = Builder::new().name("gp-session".to_owned());
@@ -331,7 +336,8 @@ impl Server {
 /// A listening socket that does not block, and its address.
 fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), MeasureError> {
     let bound = || -> io::Result<_> {
-        let listener = TcpListener::bind(addr)?;
+        // Answers plain TCP all the same, where the kernel has it.
+        let listener = sys::mptcp::listen(addr).or_else(|_| TcpListener::bind(addr))?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
         Ok((listener, addr))
@@ -413,6 +419,8 @@ struct Session {
     peer: SocketAddr,
     limits: Limits,
     registry: Arc<Registry>,
+    /// Whose turn it is to open UDP streams.
+    cookies: Arc<Cookies>,
     stop: Stop,
 }
 
@@ -511,6 +519,9 @@ impl Session {
                 return self.send(control, &Message::Refused(refusal));
             }
         };
+        if config.transport == Transport::Udp {
+            return self.transfer_datagrams(control, &config, role, &place);
+        }
         let token = message::token_to_hex(place.token);
         self.send(control, &Message::Accept { token })?;
         let sockets = self.gather(control, &place, config.streams)?;

@@ -81,7 +81,7 @@ fn read_info(bytes: &[u8]) -> Option<MptcpInfo> {
     // Older kernels count only those beyond the first in byte 0 and have no total.
     let total = bytes.get(TOTAL_AT).copied().filter(|&n| n > 0);
     Some(MptcpInfo {
-        subflows: total.unwrap_or(bytes[0].saturating_add(1)),
+        subflows: total.unwrap_or_else(|| bytes[0].saturating_add(1)),
         retransmitted_bytes: again.map_or(0, |b| u64::from_ne_bytes(*b)),
     })
 }
