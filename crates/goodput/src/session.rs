@@ -1,5 +1,7 @@
 //! One measurement over a lab path or to a far host, with everything that explains it.
 
+mod udp;
+
 use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
@@ -14,7 +16,7 @@ use measure::iperf3::results::StreamResult;
 use measure::iperf3::{self, Half, Tested, Wish};
 use measure::{
     Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError, Outcome,
-    Progress, SampleKind, Server, Stop,
+    Progress, SampleKind, Server, Stop, Transport,
 };
 use report::model::{Handshake, Observer, UdpFacts};
 use units::{Duration, Rate};
@@ -78,6 +80,8 @@ pub(crate) struct Extras {
     pub(crate) observer: Option<ObserverArg>,
     /// Whether to make probes where they would tell causes apart.
     pub(crate) probes: bool,
+    /// Over UDP: search for the highest rate with at most this share lost.
+    pub(crate) search: Option<f64>,
 }
 
 /// What is known before the first byte.
@@ -125,6 +129,9 @@ impl Site {
         stop: &Stop,
         extras: Extras,
     ) -> Result<Measured, Failure> {
+        if config.transport == Transport::Udp {
+            return self.measure_udp(name, config, stop, extras.search);
+        }
         let bar = progress_bar(name);
         let before = Before {
             path: self.knowledge(config.direction),
@@ -148,6 +155,20 @@ impl Site {
                 .probes
                 .extend(self.probe(&plan, config, &before, stop));
             diagnosis = explain::diagnose(&evidence);
+        }
+        let near_end = match config.direction {
+            Direction::Up => &transfer.outcome.sender,
+            Direction::Down => &transfer.outcome.receiver,
+        };
+        if near_end.mptcp.is_some_and(|mptcp| mptcp.streams > 0) {
+            let goodput = transfer.outcome.goodput_after_ramp();
+            // tcp_info is the first subflow's: idle there means that another carries, or that the
+            // multipath layer above holds the data.
+            let sentence = format!(
+                "{goodput} received over multipath TCP; what held the sender back the kernel tells \
+                 of single subflows only"
+            );
+            udp::say_only(&mut diagnosis, sentence);
         }
         let (mut observers, mut handshake) = (Vec::new(), None);
         if let (Self::Lab { lab, .. }, true) = (self, whole) {
@@ -308,20 +329,14 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
             .params
             .rate
             .saturating_mul(tested.params.streams.into());
-        prediction.rate = Some(Rate::from_bits_per_second(all)).filter(|_| all > 0);
-        prediction.formula = "the rate that was asked for".to_owned();
-        // There is no tcp_info of datagrams.
-        for end in [&mut transfer.outcome.sender, &mut transfer.outcome.receiver] {
-            for sample in &mut end.samples {
-                sample.kind = SampleKind::Drained;
-            }
-        }
+        udp::expect_rate(&mut prediction, all);
+        udp::forget_tcp(&mut transfer.outcome);
     }
     let mut diagnosis = explain::diagnose(&evidence(&transfer, path, None));
     let udp = udp_facts(half);
     let goodput = half.outcome.goodput_after_ramp();
     let unknown = match (&udp, half.outcome.config.direction) {
-        (Some(udp), _) => Some(udp_sentence(udp, goodput)),
+        (Some(udp), _) => Some(udp::sentence(udp, goodput)),
         (None, Direction::Down) => Some(format!(
             "{goodput} received; what held the sender back only its own kernel knows, which iperf3 \
              does not ask: run `goodput serve` there"
@@ -329,11 +344,7 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
         (None, Direction::Up) => None,
     };
     if let Some(sentence) = unknown {
-        diagnosis.findings.clear();
-        diagnosis.verdict.sentence = sentence;
-        diagnosis.verdict.cause = None;
-        diagnosis.verdict.healthy = false;
-        diagnosis.verdict.conclusive = false;
+        udp::say_only(&mut diagnosis, sentence);
     }
     let far_sends = half.outcome.config.direction == Direction::Down;
     let again: Option<Vec<u64>> = half.far.iter().map(|s| s.retransmits).collect();
@@ -349,17 +360,6 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
         handshake: None,
         udp,
         retransmitted: again.filter(|_| far_sends).map(|all| all.iter().sum()),
-    }
-}
-
-fn udp_sentence(udp: &UdpFacts, goodput: Rate) -> String {
-    let (lost, packets) = (udp.lost, udp.packets);
-    match lost {
-        0 => format!("{goodput} received over UDP, none of {packets} datagrams lost"),
-        _ => format!(
-            "{goodput} received over UDP; {lost} of {packets} datagrams lost, on the path or for want \
-             of room in the receiver's buffer"
-        ),
     }
 }
 
@@ -391,6 +391,7 @@ fn udp_facts(half: &Half) -> Option<UdpFacts> {
         late: sum(|s| s.late),
         duplicates: sum(|s| s.duplicates),
         jitter_ns,
+        ..UdpFacts::default()
     })
 }
 
