@@ -147,6 +147,9 @@ pub(crate) struct TestArgs {
     /// Lost datagrams that --udp search puts up with [default: 0.1%]
     #[arg(long, value_name = "PERCENT", value_parser = share_arg, requires = "udp")]
     pub(crate) loss_limit: Option<f64>,
+    /// What --transport tls encrypts with [default: aes-128-gcm]
+    #[arg(long, value_enum, requires = "transport")]
+    pub(crate) cipher: Option<CipherArg>,
     /// Send without copying (MSG_ZEROCOPY)
     #[arg(long, conflicts_with = "sendfile")]
     pub(crate) zero_copy: bool,
@@ -229,6 +232,21 @@ pub(crate) enum TransportArg {
     Mptcp,
     /// Datagrams at the rate of --udp
     Udp,
+    /// TLS 1.3 over TCP, to measure its cipher; nobody is authenticated
+    Tls,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CipherArg {
+    /// AES, 128 bits, in Galois/counter mode
+    #[value(name = "aes-128-gcm")]
+    Aes128Gcm,
+    /// AES, 256 bits, in Galois/counter mode
+    #[value(name = "aes-256-gcm")]
+    Aes256Gcm,
+    /// ChaCha20 with Poly1305
+    #[value(name = "chacha20-poly1305")]
+    Chacha20Poly1305,
 }
 
 /// What follows --udp.

@@ -6,12 +6,14 @@
 
 use lab::{Lab, PathFile};
 use measure::iperf3::{self, Wish};
-use measure::{Config, Direction, MeasureError, Sending, Transport};
+use measure::{Cipher, Config, Direction, MeasureError, Sending, Transport};
 use report::RunFolder;
 use report::model::{FindingRecord, Phase, Run, RunState};
 use units::Duration;
 
-use crate::cli::{DirectionArg, FormatArg, TestArgs, TransferArgs, TransportArg, UdpArg};
+use crate::cli::{
+    CipherArg, DirectionArg, FormatArg, TestArgs, TransferArgs, TransportArg, UdpArg,
+};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::record;
@@ -430,6 +432,11 @@ pub(crate) fn config(
         default_ramp
     };
     let transport = transport(test)?;
+    if test.cipher.is_some() && transport != Transport::Tls {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--cipher goes with --transport tls only"
+        )));
+    }
     let length = test
         .length
         .map(|n| u32::try_from(n.as_u64()).unwrap_or(u32::MAX));
@@ -459,6 +466,11 @@ pub(crate) fn config(
         rate: match test.udp {
             Some(UdpArg::Rate(rate)) if !foreign && rate.as_bits_per_second() > 0 => Some(rate),
             _ => None,
+        },
+        cipher: match test.cipher {
+            Some(CipherArg::Aes256Gcm) => Cipher::Aes256Gcm,
+            Some(CipherArg::Chacha20Poly1305) => Cipher::Chacha20Poly1305,
+            Some(CipherArg::Aes128Gcm) | None => Cipher::Aes128Gcm,
         },
         sending: match &test.sendfile {
             Some(_) => Sending::Sendfile,
@@ -491,6 +503,7 @@ fn transport(test: &TestArgs) -> Result<Transport, Failure> {
         (None | Some(TransportArg::Udp), Some(_)) => Ok(Transport::Udp),
         (None | Some(TransportArg::Tcp), None) => Ok(Transport::Tcp),
         (Some(TransportArg::Mptcp), None) => Ok(Transport::Mptcp),
+        (Some(TransportArg::Tls), None) => Ok(Transport::Tls),
         (Some(TransportArg::Udp), None) => Err(Failure::usage(anyhow::anyhow!(
             "--transport udp needs a rate: say --udp 50Mb/s, or --udp search"
         ))),

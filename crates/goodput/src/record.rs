@@ -254,6 +254,10 @@ fn notes(outcome: &Outcome) -> Vec<String> {
             ),
         });
     }
+    if outcome.config.transport == Transport::Tls {
+        let cipher = outcome.config.cipher.name();
+        notes.push(format!("TLS 1.3 with {cipher}; nobody was authenticated"));
+    }
     if let Some(lent) = outcome.sender.zero_copy {
         let share = |n: u64| 100.0 * as_f64(n) / as_f64(lent.sends).max(1.0);
         let mut text = match lent.copied {

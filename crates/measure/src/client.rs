@@ -12,12 +12,13 @@ use units::{Bytes, Duration, Rate};
 use crate::codec::Decoder;
 use crate::config::Spec;
 use crate::control::{Control, Trouble};
-use crate::engine::{Engine, Role};
+use crate::engine::Role;
 use crate::facts::{FarFacts, HostFacts, clean};
 use crate::message::{
     self, Heard, Kind, MESSAGE_BYTES_MAX, Message, MessageError, PROTOCOL, Refusal, TOKEN_BYTES,
 };
 use crate::outcome::{EndResult, IdleRtt, Outcome};
+use crate::tls::{self, Side};
 use crate::transfer::{
     Ending, Patience, accompany, client_role, in_time, probe_congestion, set_options, unexpected,
 };
@@ -255,11 +256,17 @@ impl Client {
         }
         let token = self.ask(control, config, role, stop)?;
         let sockets = self.open_streams(config, role, token, stop)?;
-        let engine =
-            Engine::prepare(role, config, sockets).map_err(|source| MeasureError::Local {
+        let engine = tls::prepare(role, config, sockets, Side::Client, self.patience(), stop);
+        let engine = engine.map_err(|source| match source.kind() {
+            ErrorKind::Interrupted => MeasureError::Interrupted,
+            ErrorKind::TimedOut | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+                MeasureError::StreamBroken(format!("the TLS handshake: {source}"))
+            }
+            _ => MeasureError::Local {
                 what: "start the data threads",
                 source,
-            })?;
+            },
+        })?;
         self.begin(control, config.direction, stop)?;
         engine.go();
         let patience = Patience {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, Duration, Rate};
 
 use crate::datagram::KEYED_BYTES;
+use crate::tls::Cipher;
 use crate::transport::{Sending, Transport};
 use crate::{MeasureError, STREAMS_MAX};
 
@@ -48,7 +49,9 @@ pub struct Config {
     pub max_pacing: Option<Rate>,
     /// UDP: payload that each stream sends a second; as much as the host can if none is given.
     pub rate: Option<Rate>,
-    /// How the sender hands its payload to the kernel; not over UDP.
+    /// TLS: what it encrypts with.
+    pub cipher: Cipher,
+    /// How the sender hands its payload to the kernel; not over UDP or TLS.
     pub sending: Sending,
     /// What [`Sending::Sendfile`] sends, over and over; a file in memory if none is given. A file of
     /// the client's, so it does not travel, and only for [`Direction::Up`].
@@ -81,6 +84,7 @@ impl Default for Config {
             receive_buffer: None,
             max_pacing: None,
             rate: None,
+            cipher: Cipher::default(),
             sending: Sending::Write,
             file: None,
             segment_bytes: None,
@@ -181,9 +185,10 @@ impl Config {
                 "datagrams of {asked} B; {KEYED_BYTES} B are the least, since each has a header"
             ));
         }
-        if udp && self.sending != Sending::Write {
-            let name = self.sending.name();
-            return Some(format!("{name} does not go with UDP here"));
+        let sealed = self.transport == Transport::Tls;
+        if (udp || sealed) && self.sending != Sending::Write {
+            let (name, by) = (self.sending.name(), self.transport.name());
+            return Some(format!("{name} does not go with {by} here"));
         }
         if self.file.is_some() && self.sending != Sending::Sendfile {
             return Some("a file is sent by sendfile only".to_owned());
@@ -216,6 +221,9 @@ pub struct Spec {
     /// [`Config::rate`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub rate_bits_per_second: Option<u64>,
+    /// [`Config::cipher`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cipher: Cipher,
     /// [`Config::sending`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub sending: Sending,
@@ -246,6 +254,7 @@ impl From<&Config> for Spec {
             congestion: config.congestion.clone(),
             transport: config.transport,
             rate_bits_per_second: config.rate.map(Rate::as_bits_per_second),
+            cipher: config.cipher,
             sending: config.sending,
             block_bytes: config.block_bytes,
             read_bytes: config.read_bytes,
@@ -268,6 +277,7 @@ impl From<&Spec> for Config {
             congestion: spec.congestion.clone(),
             transport: spec.transport,
             rate: spec.rate_bits_per_second.map(Rate::from_bits_per_second),
+            cipher: spec.cipher,
             sending: spec.sending,
             file: None,
             block_bytes: spec.block_bytes,

@@ -20,6 +20,7 @@ use crate::config::{SAMPLES_MAX, SAMPLES_PER_STREAM_MAX};
 use crate::control::TICK;
 use crate::outcome::{EndResult, MptcpCounts, Sample, SampleKind};
 use crate::outlet::{Outlet, Supply, ZeroCopyCounts};
+use crate::tls::Sealed;
 use crate::transport::{Sending, Transport};
 
 /// Which end of the payload this is.
@@ -53,6 +54,8 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     shape: Shape,
+    /// Streams are encrypted.
+    is_sealed: bool,
     /// Of each stream, where multipath was asked for.
     multipath: Option<Mutex<Vec<Option<u8>>>>,
 }
@@ -111,12 +114,28 @@ impl Engine {
         sockets: Vec<TcpStream>,
         shape: Shape,
     ) -> io::Result<Self> {
+        Self::prepare_sealed(role, config, sockets, shape, Vec::new())
+    }
+
+    /// The same over TLS: `sealed` has each stream's encryption, or nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::prepare`].
+    pub(crate) fn prepare_sealed(
+        role: Role,
+        config: &Config,
+        sockets: Vec<TcpStream>,
+        shape: Shape,
+        sealed: Vec<Sealed>,
+    ) -> io::Result<Self> {
         for socket in &sockets {
             socket.set_nonblocking(false)?;
             // No timeout for writers: shutting the socket down wakes them at the end, so a write is
             // an ordinary program's. (Linux 6.18 lets a blocked writer past a 64 KiB send buffer
             // now and then, with and without a timeout; see docs/guide/limits.md, send buffer.)
-            socket.set_write_timeout(None)?;
+            // An encrypted stream has to send its end, so nobody shuts it down: it looks up.
+            let write_timeout = (!sealed.is_empty()).then(|| TICK.to_std());
+            socket.set_write_timeout(write_timeout)?;
             socket.set_read_timeout(Some(TICK.to_std()))?;
         }
         let state = State {
@@ -133,6 +152,7 @@ impl Engine {
             state: Mutex::new(state),
             changed: Condvar::new(),
             shape,
+            is_sealed: !sealed.is_empty(),
             multipath: (config.transport == Transport::Mptcp).then(Mutex::default),
         });
         let start = shared.round(SampleKind::Start, Instant::ZERO, &[]);
@@ -144,7 +164,7 @@ impl Engine {
             data: Vec::new(),
             sampler: None,
         };
-        engine.spawn(config)?;
+        engine.spawn(config, sealed)?;
         Ok(engine)
     }
 
@@ -262,7 +282,7 @@ impl Engine {
         result
     }
 
-    fn spawn(&mut self, config: &Config) -> io::Result<()> {
+    fn spawn(&mut self, config: &Config, sealed: Vec<Sealed>) -> io::Result<()> {
         let bytes = match self.role {
             Role::Sender => config.block_bytes,
             Role::Receiver => config.read_bytes.unwrap_or(config.block_bytes),
@@ -276,15 +296,19 @@ impl Engine {
             Role::Sender => Supply::new(config, &block)?,
             Role::Receiver => Supply::Write,
         };
+        let mut sealed = sealed.into_iter();
         for (stream, socket) in self.shared.sockets.iter().enumerate() {
-            let outlet = supply.outlet(socket, &block)?;
+            let outlet = match sealed.next() {
+                Some(sealed) => Outlet::Sealed(Box::new(sealed)),
+                None => supply.outlet(socket, &block)?,
+            };
             let (shared, block) = (Arc::clone(&self.shared), Arc::clone(&block));
             let role = self.role;
             let body = move || {
                 let _leave = Leave(&shared);
                 match role {
                     Role::Sender => shared.send(stream, &block, outlet),
-                    Role::Receiver => shared.receive(stream, block_bytes),
+                    Role::Receiver => shared.receive(stream, block_bytes, outlet),
                 }
             };
             self.data.push(
@@ -373,6 +397,7 @@ impl Shared {
                 }
             }
         }
+        outlet.close(socket, || self.state().aborted);
         let at = clock::monotonic();
         // Fails only when the peer is gone already, which the receiving end tells.
         drop(socket.shutdown(Shutdown::Write));
@@ -418,14 +443,18 @@ impl Shared {
     }
 
     /// The receiver's data thread: reads until the end of file.
-    fn receive(&self, stream: usize, block_bytes: usize) -> Ended {
+    fn receive(&self, stream: usize, block_bytes: usize, mut inlet: Outlet) -> Ended {
         let (mut socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
         let mut block = vec![0_u8; block_bytes];
         let mut error = None;
         let mut total = 0_u64;
         let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
         while !self.done.load(Ordering::Relaxed) {
-            match socket.read(&mut block) {
+            let read = match &mut inlet {
+                Outlet::Sealed(sealed) => sealed.read(socket, &mut block),
+                _ => socket.read(&mut block),
+            };
+            match read {
                 Ok(0) => break,
                 Ok(n) => {
                     if total == 0 {
@@ -483,7 +512,7 @@ impl Shared {
         rounds
             .samples
             .extend(self.round(SampleKind::End, started, &last));
-        if role == Role::Sender {
+        if role == Role::Sender && !self.is_sealed {
             self.wake_writers();
         }
         rounds.samples

@@ -1,4 +1,4 @@
-//! Memory-to-memory measurement over TCP and UDP between a client and a serve process, with tcp_info from both
+//! Memory-to-memory measurement over TCP, MPTCP, UDP and TLS between a client and a serve process, with tcp_info from both
 //! ends.
 //!
 //! A [`Server`] waits on one TCP port for control and data. A [`Client`] connects, learns the far
@@ -44,7 +44,7 @@
 //!
 //! # What is left out
 //!
-//! No encryption and no authentication: a session token keeps strangers out of a running transfer,
+//! No authentication, and no encryption but to measure it ([`Cipher`]): a session token keeps strangers out of a running transfer,
 //! but whoever reaches the port can measure. Payload is not checked.
 
 #![forbid(unsafe_code)]
@@ -63,6 +63,7 @@ mod outcome;
 mod outlet;
 mod server;
 mod stop;
+mod tls;
 mod transfer;
 mod transfer_udp;
 mod transport;
@@ -78,6 +79,7 @@ pub use outcome::{
 pub use outlet::ZeroCopyCounts;
 pub use server::{Limits, Server};
 pub use stop::Stop;
+pub use tls::Cipher;
 pub use transport::{Sending, Transport};
 pub use udp::UdpSample;
 

@@ -19,6 +19,7 @@ use sys::zerocopy;
 
 use crate::Config;
 use crate::control::{TICK, wait_for};
+use crate::tls::Sealed;
 use crate::transport::Sending;
 
 /// What became of blocks that were lent to the kernel, all streams of an end together.
@@ -69,6 +70,7 @@ pub(crate) struct Source {
 pub(crate) enum Outlet {
     Write,
     ZeroCopy(Lent),
+    Sealed(Box<Sealed>),
     Sendfile { source: Arc<Source>, at: u64 },
 }
 
@@ -146,7 +148,15 @@ impl Outlet {
         match self {
             Self::Write => socket.write(block),
             Self::ZeroCopy(lent) => lent.hand_over(socket, block),
+            Self::Sealed(sealed) => sealed.write(socket, block),
             Self::Sendfile { source, at } => source.send(socket, at, block.len()),
+        }
+    }
+
+    /// Sends what an encrypted stream still holds, and its end.
+    pub(crate) fn close(&mut self, socket: &TcpStream, give_up: impl Fn() -> bool) {
+        if let Self::Sealed(sealed) = self {
+            sealed.close(socket, give_up);
         }
     }
 

@@ -33,6 +33,7 @@ use crate::message::{
     Refusal, TOKEN_BYTES,
 };
 use crate::outcome::EndResult;
+use crate::tls::{self, Side};
 use crate::transfer::{
     Ending, Patience, accompany, in_time, probe_congestion, server_role, set_options, unexpected,
 };
@@ -530,7 +531,9 @@ impl Session {
         for socket in &sockets {
             set_options(socket.as_fd(), role, &config).map_err(host)?;
         }
-        let engine = Engine::prepare(role, &config, sockets).map_err(host)?;
+        let patience = self.limits.silence;
+        let engine = tls::prepare(role, &config, sockets, Side::Server, patience, &self.stop);
+        let engine = engine.map_err(host)?;
         self.send(control, &Message::Ready)?;
         match control.receive(in_time(self.limits.silence), &self.stop)? {
             Message::Go => {}

@@ -16,6 +16,8 @@ pub enum Transport {
     Mptcp,
     /// Datagrams at a set rate.
     Udp,
+    /// TLS 1.3 over TCP, without authentication.
+    Tls,
 }
 
 /// How a sender hands its payload to the kernel.
@@ -33,7 +35,7 @@ pub enum Sending {
 
 impl Transport {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Tcp, Self::Mptcp, Self::Udp];
+    pub const ALL: [Self; 4] = [Self::Tcp, Self::Mptcp, Self::Udp, Self::Tls];
 
     /// Its name in flags and messages.
     pub const fn name(self) -> &'static str {
@@ -41,6 +43,7 @@ impl Transport {
             Self::Tcp => "tcp",
             Self::Mptcp => "mptcp",
             Self::Udp => "udp",
+            Self::Tls => "tls",
         }
     }
 }

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 
 use measure::message::{Kind, Message, encode, greeting};
 use measure::{
-    Client, Config, Direction, FarFacts, Limits, MeasureError, Outcome, Sending, Server, Stop,
-    Transport,
+    Cipher, Client, Config, Direction, FarFacts, Limits, MeasureError, Outcome, Sending, Server,
+    Stop, Transport,
 };
 use sys::netlink::Netlink;
 use sys::netns::NetNs;
@@ -179,7 +179,7 @@ fn datagrams_fit_the_path_unless_their_size_is_named() {
     assert_eq!(client.datagram_bytes(), 65_507);
     let sent = outcome.datagrams().unwrap().sent;
     assert_eq!(outcome.sender.bytes, sent * 65_507);
-    assert_eq!(client.far().transports, ["tcp", "mptcp", "udp"]);
+    assert_eq!(client.far().transports, ["tcp", "mptcp", "udp", "tls"]);
 }
 
 #[test]
@@ -386,4 +386,35 @@ fn multipath_connections_stay_so_where_the_kernel_allows_it() {
             assert_eq!(plain.sender.mptcp, None);
         });
     }
+}
+
+#[test]
+fn every_cipher_carries_the_same_bytes_to_the_end() {
+    let serving = Serving::new();
+    let mut client = serving.client();
+    let ciphers = [
+        Cipher::Aes128Gcm,
+        Cipher::Aes256Gcm,
+        Cipher::Chacha20Poly1305,
+    ];
+    for cipher in ciphers {
+        for direction in [Direction::Up, Direction::Down] {
+            let config = Config {
+                transport: Transport::Tls,
+                cipher,
+                ..base(direction, 2)
+            };
+            let outcome = run(&mut client, &config);
+            assert!(outcome.complete && outcome.receiver.bytes > 0, "{cipher:?}");
+            assert_eq!(outcome.sender.bytes, outcome.receiver.bytes);
+        }
+    }
+    let stop = Stop::new();
+    let config = Config {
+        transport: Transport::Tls,
+        duration: Duration::from_s(600),
+        ..base(Direction::Down, 2)
+    };
+    let outcome = client.run(&config, &stop, &mut |_| stop.stop()).unwrap();
+    assert!(outcome.interrupted);
 }

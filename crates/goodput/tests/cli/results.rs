@@ -394,6 +394,14 @@ fn transports_and_ways_of_sending_are_measured_and_kept() {
     let (phase, _) = measured(&["--transport", "mptcp", "--streams", "2"]);
     assert_eq!(phase["transport"], "mptcp");
     assert!(phase["notes"][0].as_str().unwrap().starts_with("MPTCP: "));
+    let (phase, _) = measured(&["--transport", "tls", "--cipher", "chacha20-poly1305"]);
+    assert_eq!(phase["transport"], "tls");
+    assert!(
+        phase["notes"][0]
+            .as_str()
+            .unwrap()
+            .contains("chacha20-poly1305")
+    );
     serving.signal("INT");
     serving.end().succeeds();
 }

@@ -23,6 +23,17 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
             &["measure", "x", "--transport", "mptcp", "--udp", "1Mb/s"],
             &["udp only"],
         ),
+        (
+            &[
+                "measure",
+                "x",
+                "--transport",
+                "tcp",
+                "--cipher",
+                "aes-128-gcm",
+            ],
+            &["tls only"],
+        ),
         (&["measure", "x", "--udp", "fast"], &["'search'"]),
         (
             &["measure", "x", "--udp", "search", "--loss-limit", "100%"],
