@@ -170,6 +170,9 @@ impl Site {
             );
             udp::say_only(&mut diagnosis, sentence);
         }
+        if let Some(sentence) = cipher_sentence(&transfer.outcome) {
+            udp::say_only(&mut diagnosis, sentence);
+        }
         let (mut observers, mut handshake) = (Vec::new(), None);
         if let (Self::Lab { lab, .. }, true) = (self, whole) {
             match extras.observer {
@@ -595,6 +598,31 @@ pub(crate) fn path_mtu(near: &HostFacts, far: &HostFacts) -> Option<u32> {
         .min()
 }
 
+/// What to say over TLS when the threads that encrypt or decrypt were busy throughout: windows and
+/// buffers only show it then.
+fn cipher_sentence(outcome: &Outcome) -> Option<String> {
+    if outcome.config.transport != Transport::Tls {
+        return None;
+    }
+    let each = |end: &EndResult| cpu_share(end).unwrap_or(0.0) / f64::from(outcome.config.streams);
+    let (sender, receiver) = (each(&outcome.sender), each(&outcome.receiver));
+    let busiest = sender.max(receiver);
+    if busiest < CIPHER_BUSY {
+        return None;
+    }
+    let end = if sender >= receiver {
+        "sender"
+    } else {
+        "receiver"
+    };
+    let (goodput, cipher) = (outcome.goodput_after_ramp(), outcome.config.cipher.name());
+    Some(format!(
+        "The {end}'s threads, which encrypt with {cipher} or decrypt, were busy {:.0} % of the time: that \
+         holds this transfer to {goodput}. Plain TCP beside it tells how much of it is the cipher",
+        100.0 * busiest
+    ))
+}
+
 /// CPUs that an end's data threads used, 1 being one CPU throughout.
 pub(crate) fn cpu_share(end: &EndResult) -> Option<f64> {
     let wall = end.duration.as_s_f64();
@@ -629,7 +657,45 @@ fn show(bar: &ProgressBar, progress: &Progress) {
     bar.set_message(format!("{} received, {}", progress.bytes, progress.rate));
 }
 
+/// Above this a thread that also waits for the kernel now and then is the limit.
+const CIPHER_BUSY: f64 = 0.85;
 /// A lab that falls behind twice in a row runs on a machine that is too busy.
 const PROBE_TRIES: u32 = 2;
 /// A far host that does not answer within this is down or behind a firewall.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_s(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_end_is_named_over_tls_only() {
+        let outcome = |transport, sender_ms: u64, receiver_ms: u64| {
+            let end = |ms| EndResult {
+                cpu: Duration::from_ms(ms),
+                duration: Duration::from_s(1),
+                ..EndResult::default()
+            };
+            Outcome {
+                config: Config {
+                    transport,
+                    streams: 2,
+                    ..Config::default()
+                },
+                idle_rtt: measure::IdleRtt::default(),
+                sender: end(sender_ms),
+                receiver: end(receiver_ms),
+                interrupted: false,
+                complete: true,
+            }
+        };
+        let said =
+            |transport, sender, receiver| cipher_sentence(&outcome(transport, sender, receiver));
+        // Two threads: 85 % of each.
+        assert_eq!(said(Transport::Tls, 1_699, 100), None);
+        assert!(said(Transport::Tls, 1_700, 100).unwrap().contains("sender"));
+        let text = said(Transport::Tls, 100, 1_800).unwrap();
+        assert!(text.contains("receiver") && text.contains("90 %"), "{text}");
+        assert_eq!(said(Transport::Tcp, 2_000, 2_000), None);
+    }
+}
