@@ -180,9 +180,25 @@ pub(crate) struct TestArgs {
     /// Both sides send at once (iperf3:// only)
     #[arg(long, conflicts_with_all = ["reverse", "direction"])]
     pub(crate) bidir: bool,
-    /// UDP at this rate of each stream; 0b/s is as fast as the host can (iperf3:// only)
-    #[arg(short, long, value_name = "RATE")]
-    pub(crate) udp: Option<Rate>,
+    /// What the payload travels by [default: tcp, or udp with --udp]
+    #[arg(long, value_enum)]
+    pub(crate) transport: Option<TransportArg>,
+    /// UDP at this rate of each stream; 0b/s is as fast as the host can. `search` finds the highest
+    /// rate whose loss stays within --loss-limit
+    #[arg(short, long, value_name = "RATE", value_parser = udp_arg)]
+    pub(crate) udp: Option<UdpArg>,
+    /// Lost datagrams that --udp search puts up with [default: 0.1%]
+    #[arg(long, value_name = "PERCENT", value_parser = share_arg, requires = "udp")]
+    pub(crate) loss_limit: Option<f64>,
+    /// What --transport tls encrypts with [default: aes-128-gcm]
+    #[arg(long, value_enum, requires = "transport")]
+    pub(crate) cipher: Option<CipherArg>,
+    /// Send without copying (MSG_ZEROCOPY)
+    #[arg(long, conflicts_with = "sendfile")]
+    pub(crate) zero_copy: bool,
+    /// Send a file by sendfile(2), over and over; `generated` is one in memory
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sendfile: Option<PathBuf>,
     /// Bytes of a write, or of a datagram
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) length: Option<Bytes>,
@@ -276,6 +292,58 @@ pub(crate) enum DirectionArg {
     Down,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TransportArg {
+    /// TCP
+    Tcp,
+    /// Multipath TCP where both kernels have it, else TCP
+    Mptcp,
+    /// Datagrams at the rate of --udp
+    Udp,
+    /// TLS 1.3 over TCP, to measure its cipher; nobody is authenticated
+    Tls,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CipherArg {
+    /// AES, 128 bits, in Galois/counter mode
+    #[value(name = "aes-128-gcm")]
+    Aes128Gcm,
+    /// AES, 256 bits, in Galois/counter mode
+    #[value(name = "aes-256-gcm")]
+    Aes256Gcm,
+    /// ChaCha20 with Poly1305
+    #[value(name = "chacha20-poly1305")]
+    Chacha20Poly1305,
+}
+
+/// What follows --udp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UdpArg {
+    /// A rate of each stream.
+    Rate(Rate),
+    /// The highest that comes through.
+    Search,
+}
+
+fn udp_arg(typed: &str) -> Result<UdpArg, String> {
+    match typed {
+        "search" => Ok(UdpArg::Search),
+        _ => typed
+            .parse()
+            .map(UdpArg::Rate)
+            .map_err(|e: units::ParseError| format!("{e}, or 'search'")),
+    }
+}
+
+/// A share from a percentage, with or without its sign.
+fn share_arg(typed: &str) -> Result<f64, String> {
+    let number = typed.trim().trim_end_matches('%').trim_end().parse::<f64>();
+    let share = number.map(|percent| percent / 100.0).ok();
+    let share = share.filter(|share| (0.0..1.0).contains(share));
+    share.ok_or_else(|| "a percentage from 0% to below 100% works, such as 0.1%".to_owned())
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FormatArg {
     /// A summary
@@ -319,6 +387,9 @@ Examples:
   goodput measure lab:healthy-1g-20ms --sweep socket-buffer=64KiB..8MiB/4 --budget 5min
   goodput measure dtn.example.org --via campus.example.org,exchange.example.org
   goodput measure dtn.example.org --live | tee log
+  goodput measure dtn.example.org --udp search --loss-limit 0.1%
+  goodput measure dtn.example.org --transport mptcp --streams 4
+  goodput measure dtn.example.org --zero-copy --length 1MiB
   goodput measure iperf3://far.example.org --reverse --time 10s
   goodput measure iperf3://far.example.org --udp 50Mb/s --format iperf3-json
   goodput measure lab:bufferbloat --latency   the round trip idle and under load
@@ -328,7 +399,7 @@ Examples:
 const SERVE_EXAMPLES: &str = "\
 Examples:
   goodput serve                               for tries on this machine
-  goodput serve --listen 0.0.0.0              for other machines: TCP port 5210, open to all
+  goodput serve --listen 0.0.0.0              for other machines: TCP and UDP port 5210, open to all
   goodput serve --listen 0.0.0.0 --iperf3     for `iperf3 -c HOST` as well; UDP port 5201 for its -u
   goodput serve --listen 0.0.0.0 --stamp      answers STAMP probes on UDP port 862 as well
   goodput serve --listen [::] --token-file token --metrics 9555 --log-clients
@@ -359,6 +430,19 @@ Examples:
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn rates_and_shares_are_read() {
+        let rate = |bits| Ok(UdpArg::Rate(Rate::from_bits_per_second(bits)));
+        assert_eq!(udp_arg("50Mb/s"), rate(50_000_000));
+        assert_eq!(udp_arg("search"), Ok(UdpArg::Search));
+        assert!(udp_arg("fast").unwrap_err().contains("'search'"));
+        assert_eq!(share_arg("0.1%"), Ok(0.001));
+        assert_eq!(share_arg("0"), Ok(0.0));
+        for bad in ["100%", "-1%", "nan", "", "%"] {
+            assert!(share_arg(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -6,12 +6,14 @@
 
 use lab::{Lab, PathFile};
 use measure::iperf3::{self, Wish};
-use measure::{Approach, Config, Direction, MeasureError, Secret};
+use measure::{Approach, Cipher, Config, Direction, MeasureError, Secret, Sending, Transport};
 use report::RunFolder;
 use report::model::{FindingRecord, Phase, ResultRecord, Run, RunState};
 use units::Duration;
 
-use crate::cli::{ApproachArgs, DirectionArg, FormatArg, TestArgs, TransferArgs};
+use crate::cli::{
+    ApproachArgs, CipherArg, DirectionArg, FormatArg, TestArgs, TransferArgs, TransportArg, UdpArg,
+};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::legs;
@@ -184,6 +186,9 @@ impl Doctor<'_> {
         let before = self.phase(&site, name, &[], folder)?;
         self.judge(&before);
         if self.plan.test.format == FormatArg::Iperf3Json {
+            if before.udp.is_some() {
+                tracing::warn!("iperf3-json of our own protocol over UDP has bytes and no losses");
+            }
             let about = self.circumstances(&site, &before);
             self.document = Some(iperf3::document_of(&before.outcome, &about));
         }
@@ -302,6 +307,8 @@ impl Doctor<'_> {
             probes: self.plan.verb == "doctor" && name != "after",
             latency: self.plan.latency,
             live: Live::of(self.plan.args, self.plan.test),
+            search: (self.plan.test.udp == Some(UdpArg::Search))
+                .then(|| self.plan.test.loss_limit.unwrap_or(LOSS_LIMIT)),
         };
         let mut measured = self.measure(site, name, extras)?;
         let mut attempts = 1;
@@ -474,9 +481,18 @@ pub(crate) fn config(
         Target::Host(_) | Target::Iperf3(_) => None,
     };
     let foreign = matches!(target, Target::Iperf3(_));
-    if !foreign && (test.bidir || test.udp.is_some() || test.bytes.is_some()) {
+    let new = test.transport.is_some_and(|t| t != TransportArg::Udp)
+        || test.zero_copy
+        || test.sendfile.is_some()
+        || test.udp == Some(UdpArg::Search);
+    if foreign && new {
         return Err(Failure::usage(anyhow::anyhow!(
-            "--bidir, --udp and --bytes work with iperf3's protocol: name the far end as \
+            "--transport, --udp search, --zero-copy and --sendfile want `goodput serve` at the far end"
+        )));
+    }
+    if !foreign && (test.bidir || test.bytes.is_some()) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--bidir and --bytes work with iperf3's protocol: name the far end as \
              iperf3://HOST:PORT; `goodput serve` answers it too, on its own port"
         )));
     }
@@ -494,6 +510,12 @@ pub(crate) fn config(
     } else {
         default_ramp
     };
+    let transport = transport(test)?;
+    if test.cipher.is_some() && transport != Transport::Tls {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--cipher goes with --transport tls only"
+        )));
+    }
     let length = test
         .length
         .map(|n| u32::try_from(n.as_u64()).unwrap_or(u32::MAX));
@@ -520,15 +542,55 @@ pub(crate) fn config(
         send_buffer: test.window,
         receive_buffer: test.window,
         dscp: args.approach.dscp,
+        transport: if foreign { Transport::Tcp } else { transport },
+        rate: match test.udp {
+            Some(UdpArg::Rate(rate)) if !foreign && rate.as_bits_per_second() > 0 => Some(rate),
+            _ => None,
+        },
+        cipher: match test.cipher {
+            Some(CipherArg::Aes256Gcm) => Cipher::Aes256Gcm,
+            Some(CipherArg::Chacha20Poly1305) => Cipher::Chacha20Poly1305,
+            Some(CipherArg::Aes128Gcm) | None => Cipher::Aes128Gcm,
+        },
+        sending: match &test.sendfile {
+            Some(_) => Sending::Sendfile,
+            None if test.zero_copy => Sending::ZeroCopy,
+            None => Sending::Write,
+        },
+        file: test
+            .sendfile
+            .clone()
+            .filter(|file| file.as_os_str() != GENERATED),
         ..Config::default()
     };
     config.check()?;
+    if config.file.as_ref().is_some_and(|file| !file.is_file()) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--sendfile wants a file with bytes in it, or the word {GENERATED}"
+        )));
+    }
     if args.observer.is_some() && path.is_none() {
         return Err(Failure::usage(anyhow::anyhow!(
             "--observer runs the other tool inside a lab: name a lab path, or run the tool yourself"
         )));
     }
     Ok(config)
+}
+
+/// What the payload is to travel by: what was named, else what goes with --udp.
+fn transport(test: &TestArgs) -> Result<Transport, Failure> {
+    match (test.transport, test.udp) {
+        (None | Some(TransportArg::Udp), Some(_)) => Ok(Transport::Udp),
+        (None | Some(TransportArg::Tcp), None) => Ok(Transport::Tcp),
+        (Some(TransportArg::Mptcp), None) => Ok(Transport::Mptcp),
+        (Some(TransportArg::Tls), None) => Ok(Transport::Tls),
+        (Some(TransportArg::Udp), None) => Err(Failure::usage(anyhow::anyhow!(
+            "--transport udp needs a rate: say --udp 50Mb/s, or --udp search"
+        ))),
+        (Some(_), Some(_)) => Err(Failure::usage(anyhow::anyhow!(
+            "--udp goes with --transport udp only"
+        ))),
+    }
 }
 
 /// What is asked of an iperf3 server.
@@ -540,7 +602,10 @@ fn wish(test: &TestArgs, config: &Config) -> Result<Wish, Failure> {
     Ok(Wish {
         config: config.clone(),
         bidirectional: test.bidir,
-        udp: test.udp,
+        udp: match test.udp {
+            Some(UdpArg::Rate(rate)) => Some(rate),
+            _ => None,
+        },
         length,
         window: test.window,
         bytes: test.bytes.map(units::Bytes::as_u64),
@@ -549,5 +614,9 @@ fn wish(test: &TestArgs, config: &Config) -> Result<Wish, Failure> {
 }
 
 const DURATION: Duration = Duration::from_s(10);
+/// What voice and video shrug off, and what a sender that fills a path at a set rate may cost others.
+const LOSS_LIMIT: f64 = 0.001;
+/// In place of a file's name.
+const GENERATED: &str = "generated";
 /// A lab that falls behind twice in a row runs on a machine that is too busy.
 const LAB_RETRIES: u32 = 1;

@@ -2,7 +2,7 @@
 
 use explain::{Diagnosis, models};
 use lab::{Certificate, DirectionCounts};
-use measure::{Direction, HostFacts, Outcome};
+use measure::{Direction, EndResult, HostFacts, Outcome, Sending, Transport};
 use report::model::{self, FindingRecord, PathFacts, Phase, RemedyRecord, Run, RunState};
 use units::Rate;
 
@@ -211,8 +211,95 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
         handshake: measured.handshake.clone(),
         observers: measured.observers.clone(),
         host_cost: crate::cost::record(outcome),
+        transport: match config.transport {
+            Transport::Tcp => String::new(),
+            other => other.name().to_owned(),
+        },
+        sending: match config.sending {
+            Sending::Write => String::new(),
+            other => other.name().to_owned(),
+        },
+        notes: notes(outcome),
+        zero_copy: outcome.sender.zero_copy.map(|c| model::ZeroCopyFacts {
+            sends: c.sends,
+            notified: c.notified,
+            copied: c.copied,
+            written: c.written,
+        }),
+        mptcp: near_end(outcome).mptcp.map(|m| model::MptcpFacts {
+            streams: m.streams.into(),
+            subflows: m.subflows,
+        }),
         udp: measured.udp.clone(),
     }
+}
+
+fn near_end(outcome: &Outcome) -> &EndResult {
+    match outcome.config.direction {
+        Direction::Up => &outcome.sender,
+        Direction::Down => &outcome.receiver,
+    }
+}
+
+/// What became of the transport and the way of sending that were asked for.
+fn notes(outcome: &Outcome) -> Vec<String> {
+    let mut notes = Vec::new();
+    let streams = outcome.config.streams;
+    if let Some(mptcp) = near_end(outcome).mptcp {
+        notes.push(match mptcp.streams {
+            0 => "MPTCP: fell back to plain TCP; one of the kernels has none (net.mptcp.enabled), or a \
+                  middlebox took the option out"
+                .to_owned(),
+            n => format!(
+                "MPTCP: {n} of {streams} connections stayed multipath, with {} subflows at most",
+                mptcp.subflows
+            ),
+        });
+    }
+    if outcome.config.transport == Transport::Tls {
+        let cipher = outcome.config.cipher.name();
+        notes.push(format!("TLS 1.3 with {cipher}; nobody was authenticated"));
+    }
+    if let Some(lent) = outcome.sender.zero_copy {
+        let share = |n: u64| 100.0 * as_f64(n) / as_f64(lent.sends).max(1.0);
+        let mut text = match lent.copied {
+            0 => format!("zero copy: {} sends, none copied", lent.sends),
+            n => format!(
+                "zero copy: the kernel copied {:.0} % of {} sends after all, as it does where the \
+                 receiver is on this machine or the interface cannot gather",
+                share(n),
+                lent.sends
+            ),
+        };
+        if lent.written > 0 {
+            text += &format!(
+                "; {} more were written, for want of memory to lock",
+                lent.written
+            );
+        }
+        if lent.notified < lent.sends {
+            let open = lent.sends - lent.notified;
+            text += &format!("; of {open} the kernel had not said at the end that they were done");
+        }
+        notes.push(text);
+    }
+    if outcome.config.sending != Sending::Write || outcome.config.transport != Transport::Tcp {
+        let gigabytes = as_f64(outcome.receiver.bytes) / 1e9;
+        let per = |cpu: units::Duration| cpu.as_s_f64() / gigabytes;
+        if gigabytes > 0.0 {
+            notes.push(format!(
+                "CPU of the data threads: sender {:.2}, receiver {:.2} seconds per GB",
+                per(outcome.sender.cpu),
+                per(outcome.receiver.cpu)
+            ));
+        }
+    }
+    notes
+}
+
+#[allow(clippy::cast_precision_loss, reason = "printed in few digits")]
+fn as_f64(n: u64) -> f64 {
+    n as f64
 }
 
 fn probe(p: &explain::Probe) -> model::ProbeRecord {

@@ -1,5 +1,7 @@
 //! One measurement over a lab path or to a far host, with everything that explains it.
 
+mod udp;
+
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
@@ -13,7 +15,7 @@ use measure::iperf3::results::StreamResult;
 use measure::iperf3::{self, Half, Tested, Wish};
 use measure::{
     Approach, Client, Config, Direction, EndResult, FarFacts, HostFacts, Limits, MeasureError,
-    Outcome, Progress, SampleKind, Server, Stop,
+    Outcome, Progress, SampleKind, Server, Stop, Transport,
 };
 use report::model::{Handshake, LoadLatency, Observer, UdpFacts};
 use units::{Duration, Rate};
@@ -93,6 +95,8 @@ pub(crate) struct Extras {
     pub(crate) latency: bool,
     /// How to show what happens meanwhile.
     pub(crate) live: Live,
+    /// Over UDP: search for the highest rate with at most this share lost.
+    pub(crate) search: Option<f64>,
 }
 
 /// What is known before the first byte.
@@ -181,6 +185,9 @@ impl Site {
         stop: &Stop,
         extras: Extras,
     ) -> Result<Measured, Failure> {
+        if config.transport == Transport::Udp {
+            return self.measure_udp(name, config, stop, extras);
+        }
         let mut view = View::new(extras.live, name);
         let before = Before {
             path: self.knowledge(config.direction),
@@ -205,6 +212,23 @@ impl Site {
                 .probes
                 .extend(self.probe(&plan, config, &before, stop));
             diagnosis = explain::diagnose(&evidence);
+        }
+        let near_end = match config.direction {
+            Direction::Up => &transfer.outcome.sender,
+            Direction::Down => &transfer.outcome.receiver,
+        };
+        if near_end.mptcp.is_some_and(|mptcp| mptcp.streams > 0) {
+            let goodput = transfer.outcome.goodput_after_ramp();
+            // tcp_info is the first subflow's: idle there means that another carries, or that the
+            // multipath layer above holds the data.
+            let sentence = format!(
+                "{goodput} received over multipath TCP; what held the sender back the kernel tells \
+                 of single subflows only"
+            );
+            udp::say_only(&mut diagnosis, sentence);
+        }
+        if let Some(sentence) = cipher_sentence(&transfer.outcome) {
+            udp::say_only(&mut diagnosis, sentence);
         }
         let (mut observers, mut handshake) = (Vec::new(), None);
         if let (Self::Lab { lab, .. }, true) = (self, whole) {
@@ -370,20 +394,14 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
             .params
             .rate
             .saturating_mul(tested.params.streams.into());
-        prediction.rate = Some(Rate::from_bits_per_second(all)).filter(|_| all > 0);
-        prediction.formula = "the rate that was asked for".to_owned();
-        // There is no tcp_info of datagrams.
-        for end in [&mut transfer.outcome.sender, &mut transfer.outcome.receiver] {
-            for sample in &mut end.samples {
-                sample.kind = SampleKind::Drained;
-            }
-        }
+        udp::expect_rate(&mut prediction, all);
+        udp::forget_tcp(&mut transfer.outcome);
     }
     let mut diagnosis = explain::diagnose(&evidence(&transfer, path, None));
     let udp = udp_facts(half);
     let goodput = half.outcome.goodput_after_ramp();
     let unknown = match (&udp, half.outcome.config.direction) {
-        (Some(udp), _) => Some(udp_sentence(udp, goodput)),
+        (Some(udp), _) => Some(udp::sentence(udp, goodput)),
         (None, Direction::Down) => Some(format!(
             "{goodput} received; what held the sender back only its own kernel knows, which iperf3 \
              does not ask: run `goodput serve` there"
@@ -391,11 +409,7 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
         (None, Direction::Up) => None,
     };
     if let Some(sentence) = unknown {
-        diagnosis.findings.clear();
-        diagnosis.verdict.sentence = sentence;
-        diagnosis.verdict.cause = None;
-        diagnosis.verdict.healthy = false;
-        diagnosis.verdict.conclusive = false;
+        udp::say_only(&mut diagnosis, sentence);
     }
     let far_sends = half.outcome.config.direction == Direction::Down;
     let again: Option<Vec<u64>> = half.far.iter().map(|s| s.retransmits).collect();
@@ -412,17 +426,6 @@ fn of_half(half: &Half, tested: &Tested, near: &HostFacts) -> Measured {
         udp,
         latency: None,
         retransmitted: again.filter(|_| far_sends).map(|all| all.iter().sum()),
-    }
-}
-
-fn udp_sentence(udp: &UdpFacts, goodput: Rate) -> String {
-    let (lost, packets) = (udp.lost, udp.packets);
-    match lost {
-        0 => format!("{goodput} received over UDP, none of {packets} datagrams lost"),
-        _ => format!(
-            "{goodput} received over UDP; {lost} of {packets} datagrams lost, on the path or for want \
-             of room in the receiver's buffer"
-        ),
     }
 }
 
@@ -454,6 +457,7 @@ fn udp_facts(half: &Half) -> Option<UdpFacts> {
         late: sum(|s| s.late),
         duplicates: sum(|s| s.duplicates),
         jitter_ns,
+        ..UdpFacts::default()
     })
 }
 
@@ -688,6 +692,31 @@ pub(crate) fn path_mtu(near: &HostFacts, far: &HostFacts) -> Option<u32> {
         .min()
 }
 
+/// What to say over TLS when the threads that encrypt or decrypt were busy throughout: windows and
+/// buffers only show it then.
+fn cipher_sentence(outcome: &Outcome) -> Option<String> {
+    if outcome.config.transport != Transport::Tls {
+        return None;
+    }
+    let each = |end: &EndResult| cpu_share(end).unwrap_or(0.0) / f64::from(outcome.config.streams);
+    let (sender, receiver) = (each(&outcome.sender), each(&outcome.receiver));
+    let busiest = sender.max(receiver);
+    if busiest < CIPHER_BUSY {
+        return None;
+    }
+    let end = if sender >= receiver {
+        "sender"
+    } else {
+        "receiver"
+    };
+    let (goodput, cipher) = (outcome.goodput_after_ramp(), outcome.config.cipher.name());
+    Some(format!(
+        "The {end}'s threads, which encrypt with {cipher} or decrypt, were busy {:.0} % of the time: that \
+         holds this transfer to {goodput}. Plain TCP beside it tells how much of it is the cipher",
+        100.0 * busiest
+    ))
+}
+
 /// CPUs that an end's data threads used, 1 being one CPU throughout.
 pub(crate) fn cpu_share(end: &EndResult) -> Option<f64> {
     let wall = end.duration.as_s_f64();
@@ -705,7 +734,45 @@ fn target_rate(t: &Transfer) -> Option<Rate> {
         .map(Rate::from_bits_per_second)
 }
 
+/// Above this a thread that also waits for the kernel now and then is the limit.
+const CIPHER_BUSY: f64 = 0.85;
 /// A lab that falls behind twice in a row runs on a machine that is too busy.
 const PROBE_TRIES: u32 = 2;
 /// A far host that does not answer within this is down or behind a firewall.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_s(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_end_is_named_over_tls_only() {
+        let outcome = |transport, sender_ms: u64, receiver_ms: u64| {
+            let end = |ms| EndResult {
+                cpu: Duration::from_ms(ms),
+                duration: Duration::from_s(1),
+                ..EndResult::default()
+            };
+            Outcome {
+                config: Config {
+                    transport,
+                    streams: 2,
+                    ..Config::default()
+                },
+                idle_rtt: measure::IdleRtt::default(),
+                sender: end(sender_ms),
+                receiver: end(receiver_ms),
+                interrupted: false,
+                complete: true,
+            }
+        };
+        let said =
+            |transport, sender, receiver| cipher_sentence(&outcome(transport, sender, receiver));
+        // Two threads: 85 % of each.
+        assert_eq!(said(Transport::Tls, 1_699, 100), None);
+        assert!(said(Transport::Tls, 1_700, 100).unwrap().contains("sender"));
+        let text = said(Transport::Tls, 100, 1_800).unwrap();
+        assert!(text.contains("receiver") && text.contains("90 %"), "{text}");
+        assert_eq!(said(Transport::Tcp, 2_000, 2_000), None);
+    }
+}

@@ -11,7 +11,7 @@ use report::model::{
 };
 use units::{Bytes, Duration, Rate};
 
-use crate::cli::MeasureArgs;
+use crate::cli::{MeasureArgs, UdpArg};
 use crate::context::{self, Context};
 use crate::doctor;
 use crate::failure::{self, Failure, Verdict};
@@ -231,6 +231,9 @@ pub(crate) fn perform(
         return Err(usage(
             "--sweep: one or two different settings can be varied".to_owned(),
         ));
+    }
+    if args.test.udp == Some(UdpArg::Search) {
+        return Err(usage("--udp search does not go with --sweep".to_owned()));
     }
     if args.transfer.observer.is_some() {
         return Err(usage("--observer does not go with --sweep".to_owned()));

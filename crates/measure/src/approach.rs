@@ -107,6 +107,19 @@ impl Approach {
         set: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
         stop: &Stop,
     ) -> Result<Vec<TcpStream>, MeasureError> {
+        self.connect_of(tcp::unconnected, addr, count, timeout, set, stop)
+    }
+
+    /// As [`Self::connect`], with sockets that `make` makes.
+    pub(crate) fn connect_of(
+        &self,
+        make: fn(SocketAddr) -> io::Result<TcpStream>,
+        addr: SocketAddr,
+        count: usize,
+        timeout: Duration,
+        set: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
+        stop: &Stop,
+    ) -> Result<Vec<TcpStream>, MeasureError> {
         // Told apart from what the connect itself meets, which is the network's.
         let mut ours = None;
         let prepare = |fd: BorrowedFd<'_>| {
@@ -116,7 +129,8 @@ impl Approach {
             }
             set(fd)
         };
-        let opened = tcp::connect_many(addr, count, timeout, prepare, || stop.is_stopped());
+        let opened =
+            tcp::connect_many_of(make, addr, count, timeout, prepare, || stop.is_stopped());
         match (opened, ours) {
             (Ok(sockets), _) => Ok(sockets),
             (Err(_), Some((what, source))) => Err(MeasureError::Local { what, source }),

@@ -1,5 +1,7 @@
 //! The near end: connects, learns who the far end is, measures.
 
+mod datagrams;
+
 use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
@@ -11,17 +13,19 @@ use crate::approach::Approach;
 use crate::codec::Decoder;
 use crate::config::Spec;
 use crate::control::{Control, Trouble};
-use crate::engine::{Engine, Role};
+use crate::engine::Role;
 use crate::facts::{FarFacts, HostFacts, clean};
 use crate::message::{
     self, Heard, Kind, MESSAGE_BYTES_MAX, Message, MessageError, PROTOCOL, Refusal, TOKEN_BYTES,
 };
 use crate::outcome::{EndResult, IdleRtt, Outcome};
 use crate::secret::{self, Nonce, Prover, Secret};
+use crate::tls::{self, Side};
 use crate::transfer::{
     Ending, Patience, accompany, client_role, in_time, probe_congestion, set_options, unexpected,
 };
-use crate::{Config, DEFAULT_PORT, Direction, End, MeasureError, Reading, Stop};
+use crate::transport::check_far;
+use crate::{Config, DEFAULT_PORT, Direction, End, MeasureError, Reading, Stop, Transport};
 
 /// How far a transfer is, by what the receiving end acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +229,7 @@ impl Client {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Outcome, MeasureError> {
         config.check()?;
+        check_far(&self.far, config)?;
         let idle_rtt = match self.idle.take() {
             Some(measured) => measured,
             None => self.ping_until(stop)?,
@@ -234,7 +239,10 @@ impl Client {
         // Only after these is the connection between two messages for certain.
         let refused = matches!(
             outcome,
-            Err(MeasureError::FarLimit(_) | MeasureError::Congestion { .. })
+            Err(MeasureError::FarLimit(_)
+                | MeasureError::Congestion { .. }
+                | MeasureError::NoDatagrams { .. }
+                | MeasureError::FarLacks { .. })
         );
         if refused || outcome.is_ok() {
             self.control = Some(control);
@@ -288,7 +296,25 @@ impl Client {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Outcome, MeasureError> {
         let role = client_role(config.direction);
-        let engine = self.prepare(control, config, role, stop)?;
+        if config.transport == Transport::Udp {
+            let config = &self.fitted(config);
+            let token = self.ask(control, config, role, stop)?;
+            let about = (idle_rtt, stop, progress);
+            return self.transfer_datagrams(control, config, role, token, about);
+        }
+        let token = self.ask(control, config, role, stop)?;
+        let sockets = self.open_streams(config, role, token, stop)?;
+        let engine = tls::prepare(role, config, sockets, Side::Client, self.patience(), stop);
+        let engine = engine.map_err(|source| match source.kind() {
+            ErrorKind::Interrupted => MeasureError::Interrupted,
+            ErrorKind::TimedOut | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+                MeasureError::StreamBroken(format!("the TLS handshake: {source}"))
+            }
+            _ => MeasureError::Local {
+                what: "start the data threads",
+                source,
+            },
+        })?;
         self.begin(control, config.direction, stop)?;
         engine.go();
         let patience = Patience {
@@ -319,14 +345,14 @@ impl Client {
         assemble(config, idle_rtt, role, ours, theirs, ending)
     }
 
-    /// From the wish for a transfer to streams that stand ready at this end.
-    fn prepare(
+    /// From the wish for a transfer to the token that its streams open with.
+    fn ask(
         &self,
         control: &mut Control,
         config: &Config,
         role: Role,
         stop: &Stop,
-    ) -> Result<Engine, MeasureError> {
+    ) -> Result<[u8; TOKEN_BYTES], MeasureError> {
         let local = |what| move |source| MeasureError::Local { what, source };
         let refuse = |end, permitted, available| MeasureError::Congestion {
             end,
@@ -360,9 +386,7 @@ impl Client {
             }
             other => return Err(lost(unexpected(&other), "before the transfer")),
         };
-        let token = token.ok_or_else(|| MeasureError::Protocol("a broken token".to_owned()))?;
-        let sockets = self.open_streams(config, role, token, stop)?;
-        Engine::prepare(role, config, sockets).map_err(local("start the data threads"))
+        token.ok_or_else(|| MeasureError::Protocol("a broken token".to_owned()))
     }
 
     /// Opens the data connections, all at once.
@@ -376,8 +400,15 @@ impl Client {
         let set = |fd: std::os::fd::BorrowedFd<'_>| set_options(fd, role, config);
         let count = usize::from(config.streams);
         let timeout = self.patience();
+        let make = match config.transport {
+            // Without MPTCP here, as without it there, the streams are plain TCP.
+            Transport::Mptcp => {
+                |addr| sys::mptcp::unconnected(addr).or_else(|_| tcp::unconnected(addr))
+            }
+            _ => tcp::unconnected,
+        };
         let approach = &self.approach;
-        let mut sockets = approach.connect(self.addr, count, timeout, set, stop)?;
+        let mut sockets = approach.connect_of(make, self.addr, count, timeout, set, stop)?;
         for (socket, stream) in sockets.iter_mut().zip(0..) {
             // Some 40 bytes into an empty buffer: this does not block.
             let written = socket.write_all(&message::data_opening(token, stream));

@@ -41,6 +41,8 @@ pub(crate) fn messages_of(result: &EndResult) -> impl Iterator<Item = Message> {
         receive_buffer_bytes: result.receive_buffer.as_u64(),
         error: result.error.clone(),
         cost: result.cost.clone(),
+        zero_copy: result.zero_copy,
+        udp: result.udp.clone(),
         fields,
     };
     let streams = result
@@ -90,6 +92,9 @@ impl Decoder {
         if head.fields.len() > FIELDS_MAX {
             return Err(format!("{} tcp_info fields", head.fields.len()));
         }
+        if head.udp.len() > usize::from(streams) {
+            return Err(format!("datagrams of {} streams", head.udp.len()));
+        }
         let result = EndResult {
             cpu: Duration::from_ns(head.cpu_ns),
             bytes: head.bytes,
@@ -100,6 +105,8 @@ impl Decoder {
             receive_buffer: Bytes::new(head.receive_buffer_bytes),
             error: head.error.as_deref().map(clean),
             cost: head.cost.map(HostCost::cleaned),
+            zero_copy: head.zero_copy,
+            udp: head.udp,
             samples: Vec::new(),
             ..EndResult::default()
         };

@@ -18,6 +18,25 @@ pub struct Header {
 /// Bytes of a header with a counter of 64 bits; one of 32 bits takes four fewer.
 pub const HEADER_BYTES_MAX: usize = 16;
 
+/// Bytes of a secret that both ends of our own protocol know, behind the header: who has not heard it
+/// cannot add datagrams to a stream.
+pub const KEY_BYTES: usize = 8;
+
+/// Bytes of a header with a wide counter and a key.
+pub const KEYED_BYTES: usize = HEADER_BYTES_MAX + KEY_BYTES;
+
+/// Writes the key behind the header's place; a shorter datagram stays as it is.
+pub fn write_key(key: [u8; KEY_BYTES], datagram: &mut [u8]) {
+    if let Some(place) = datagram.get_mut(HEADER_BYTES_MAX..KEYED_BYTES) {
+        place.copy_from_slice(&key);
+    }
+}
+
+/// True when a datagram has the key in its place.
+pub fn has_key(key: [u8; KEY_BYTES], datagram: &[u8]) -> bool {
+    datagram.get(HEADER_BYTES_MAX..KEYED_BYTES) == Some(&key[..])
+}
+
 impl Header {
     /// Writes the header at the front of `datagram`, which has [`HEADER_BYTES_MAX`] bytes at least;
     /// a shorter one stays as it is.
@@ -173,6 +192,21 @@ mod tests {
         assert!(Header::read(false, &[0; 12]).is_some());
         assert_eq!(Header::read(true, &[0; 15]), None);
         assert!(Header::read(true, &[0; 16]).is_some());
+    }
+
+    #[test]
+    fn only_a_datagram_with_the_key_in_its_place_has_it() {
+        let key = [1, 2, 3, 4, 5, 6, 7, 8];
+        let mut datagram = [0; KEYED_BYTES + 1];
+        assert!(!has_key(key, &datagram));
+        write_key(key, &mut datagram);
+        Header::default().write(true, &mut datagram);
+        assert!(has_key(key, &datagram));
+        assert!(has_key(key, &datagram[..KEYED_BYTES]));
+        assert!(!has_key(key, &datagram[..KEYED_BYTES - 1]));
+        assert!(!has_key([1; 8], &datagram));
+        assert!(!has_key(key, &datagram[1..]));
+        write_key(key, &mut datagram[..KEYED_BYTES - 1]);
     }
 
     #[test]

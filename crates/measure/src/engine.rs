@@ -5,7 +5,7 @@
 //! counter per block. Sockets block, with a kernel timeout of one tick, so that a stalled path does
 //! not keep a thread from seeing the flag; a write cut short by the timeout counts what it took.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,10 @@ use units::{Duration, Instant, Rate, Rng};
 use crate::config::{SAMPLES_MAX, SAMPLES_PER_STREAM_MAX};
 use crate::control::TICK;
 use crate::cost::Meter;
-use crate::outcome::{EndResult, Sample, SampleKind};
+use crate::outcome::{EndResult, MptcpCounts, Sample, SampleKind};
+use crate::outlet::{Outlet, Supply, ZeroCopyCounts};
+use crate::tls::Sealed;
+use crate::transport::{Sending, Transport};
 use crate::{Config, HostCost, Reading};
 
 /// Which end of the payload this is.
@@ -32,6 +35,8 @@ pub(crate) enum Role {
 #[derive(Debug)]
 pub(crate) struct Engine {
     role: Role,
+    /// Sends without copying.
+    lends: bool,
     shared: Arc<Shared>,
     start: Vec<Sample>,
     data: Vec<JoinHandle<Ended>>,
@@ -50,6 +55,10 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     shape: Shape,
+    /// Streams are encrypted.
+    is_sealed: bool,
+    /// Of each stream, where multipath was asked for.
+    multipath: Option<Mutex<Vec<Option<u8>>>>,
 }
 
 /// What a sender may send.
@@ -91,6 +100,7 @@ struct Ended {
     cpu_user: Duration,
     at: Instant,
     error: Option<io::Error>,
+    zero_copy: ZeroCopyCounts,
 }
 
 impl Engine {
@@ -114,12 +124,28 @@ impl Engine {
         sockets: Vec<TcpStream>,
         shape: Shape,
     ) -> io::Result<Self> {
+        Self::prepare_sealed(role, config, sockets, shape, Vec::new())
+    }
+
+    /// The same over TLS: `sealed` has each stream's encryption, or nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::prepare`].
+    pub(crate) fn prepare_sealed(
+        role: Role,
+        config: &Config,
+        sockets: Vec<TcpStream>,
+        shape: Shape,
+        sealed: Vec<Sealed>,
+    ) -> io::Result<Self> {
         for socket in &sockets {
             socket.set_nonblocking(false)?;
             // No timeout for writers: shutting the socket down wakes them at the end, so a write is
             // an ordinary program's. (Linux 6.18 lets a blocked writer past a 64 KiB send buffer
             // now and then, with and without a timeout; see docs/guide/limits.md, send buffer.)
-            socket.set_write_timeout(None)?;
+            // An encrypted stream has to send its end, so nobody shuts it down: it looks up.
+            let write_timeout = (!sealed.is_empty()).then(|| TICK.to_std());
+            socket.set_write_timeout(write_timeout)?;
             socket.set_read_timeout(Some(TICK.to_std()))?;
         }
         let state = State {
@@ -136,16 +162,19 @@ impl Engine {
             state: Mutex::new(state),
             changed: Condvar::new(),
             shape,
+            is_sealed: !sealed.is_empty(),
+            multipath: (config.transport == Transport::Mptcp).then(Mutex::default),
         });
         let start = shared.round(SampleKind::Start, Instant::ZERO, &[]);
         let mut engine = Self {
             role,
+            lends: role == Role::Sender && config.sending == Sending::ZeroCopy,
             shared,
             start,
             data: Vec::new(),
             sampler: None,
         };
-        engine.spawn(config)?;
+        engine.spawn(config, sealed)?;
         Ok(engine)
     }
 
@@ -239,6 +268,7 @@ impl Engine {
             ..EndResult::default()
         };
         let mut busiest = Duration::ZERO;
+        let mut zero_copy = ZeroCopyCounts::default();
         for thread in self.data.drain(..) {
             let Ok(ended) = thread.join() else {
                 result.error = Some("a data thread panicked".to_owned());
@@ -249,7 +279,9 @@ impl Engine {
             busiest = busiest.max(ended.cpu);
             result.duration = result.duration.max(ended.at.saturating_since(started));
             result.error = result.error.or_else(|| Some(ended.error?.to_string()));
+            zero_copy.add(ended.zero_copy);
         }
+        result.zero_copy = Some(zero_copy).filter(|_| self.lends);
         let sampled = self.sampler.take().and_then(|thread| thread.join().ok());
         result.samples = std::mem::take(&mut self.start);
         let sampled = sampled.unwrap_or_default();
@@ -274,7 +306,7 @@ impl Engine {
         result
     }
 
-    fn spawn(&mut self, config: &Config) -> io::Result<()> {
+    fn spawn(&mut self, config: &Config, sealed: Vec<Sealed>) -> io::Result<()> {
         let bytes = match self.role {
             Role::Sender => config.block_bytes,
             Role::Receiver => config.read_bytes.unwrap_or(config.block_bytes),
@@ -284,14 +316,23 @@ impl Engine {
             Role::Sender => payload(block_bytes).into(),
             Role::Receiver => Arc::default(),
         };
-        for stream in 0..self.shared.sockets.len() {
+        let supply = match self.role {
+            Role::Sender => Supply::new(config, &block)?,
+            Role::Receiver => Supply::Write,
+        };
+        let mut sealed = sealed.into_iter();
+        for (stream, socket) in self.shared.sockets.iter().enumerate() {
+            let outlet = match sealed.next() {
+                Some(sealed) => Outlet::Sealed(Box::new(sealed)),
+                None => supply.outlet(socket, &block)?,
+            };
             let (shared, block) = (Arc::clone(&self.shared), Arc::clone(&block));
             let role = self.role;
             let body = move || {
                 let _leave = Leave(&shared);
                 match role {
-                    Role::Sender => shared.send(stream, &block),
-                    Role::Receiver => shared.receive(stream, block_bytes),
+                    Role::Sender => shared.send(stream, &block, outlet),
+                    Role::Receiver => shared.receive(stream, block_bytes, outlet),
                 }
             };
             self.data.push(
@@ -349,8 +390,8 @@ impl Shared {
     }
 
     /// The sender's data thread: writes the block until the flag is raised, then ends the stream.
-    fn send(&self, stream: usize, block: &[u8]) -> Ended {
-        let (mut socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
+    fn send(&self, stream: usize, block: &[u8], mut outlet: Outlet) -> Ended {
+        let (socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
         let mut error = None;
         let mut total = 0_u64;
         let started = self.await_start().unwrap_or_else(clock::monotonic);
@@ -365,7 +406,7 @@ impl Shared {
                     None => break,
                 },
             };
-            match socket.write(block) {
+            match outlet.hand_over(socket, block) {
                 Ok(n) => {
                     total += n as u64;
                     counter.store(total, Ordering::Relaxed);
@@ -380,14 +421,18 @@ impl Shared {
                 }
             }
         }
+        outlet.close(socket, || self.state().aborted);
         let at = clock::monotonic();
         // Fails only when the peer is gone already, which the receiving end tells.
         drop(socket.shutdown(Shutdown::Write));
+        let (cpu, cpu_user) = (clock::thread_cpu() - cpu, clock::thread_cpu_user() - user);
+        let zero_copy = outlet.settle(socket, || self.state().aborted);
         Ended {
-            cpu: clock::thread_cpu() - cpu,
-            cpu_user: clock::thread_cpu_user() - user,
+            cpu,
+            cpu_user,
             at,
             error,
+            zero_copy,
         }
     }
 
@@ -422,14 +467,18 @@ impl Shared {
     }
 
     /// The receiver's data thread: reads until the end of file.
-    fn receive(&self, stream: usize, block_bytes: usize) -> Ended {
+    fn receive(&self, stream: usize, block_bytes: usize, mut inlet: Outlet) -> Ended {
         let (mut socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
         let mut block = vec![0_u8; block_bytes];
         let mut error = None;
         let mut total = 0_u64;
         let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
         while !self.done.load(Ordering::Relaxed) {
-            match socket.read(&mut block) {
+            let read = match &mut inlet {
+                Outlet::Sealed(sealed) => sealed.read(socket, &mut block),
+                _ => socket.read(&mut block),
+            };
+            match read {
                 Ok(0) => break,
                 Ok(n) => {
                     if total == 0 {
@@ -452,6 +501,7 @@ impl Shared {
             cpu_user: clock::thread_cpu_user() - user,
             at: clock::monotonic(),
             error,
+            zero_copy: ZeroCopyCounts::default(),
         }
     }
 
@@ -488,7 +538,7 @@ impl Shared {
         rounds
             .samples
             .extend(self.round(SampleKind::End, started, &last));
-        if role == Role::Sender {
+        if role == Role::Sender && !self.is_sealed {
             self.wake_writers();
         }
         Sampled {
@@ -542,6 +592,7 @@ impl Shared {
     /// One sample of every stream. Where the kernel refuses a reading, the stream's last one in
     /// `before` stands in, so that differences stay meaningful.
     fn round(&self, kind: SampleKind, started: Instant, before: &[Sample]) -> Vec<Sample> {
+        self.look_for_subflows();
         let streams = self.sockets.iter().zip(&self.counters).zip(0_u16..);
         let read = |((socket, counter), stream): ((&TcpStream, &Counter), u16)| {
             let info = tcp::tcp_info(socket.as_fd()).ok();
@@ -569,12 +620,40 @@ impl Shared {
         streams.map(read).collect()
     }
 
+    /// Keeps the most subflows that each stream had: they go one by one when it ends. A connection
+    /// that fell back to plain TCP does not become multipath again.
+    fn look_for_subflows(&self) {
+        let Some(multipath) = &self.multipath else {
+            return;
+        };
+        let mut seen = multipath.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.resize(self.sockets.len(), Some(0));
+        for (most, socket) in seen.iter_mut().zip(&self.sockets) {
+            let info = sys::mptcp::info(socket.as_fd()).unwrap_or_default();
+            *most = match (*most, info) {
+                (Some(most), Some(info)) => Some(most.max(info.subflows)),
+                _ => None,
+            };
+        }
+    }
+
+    fn multipath(&self) -> Option<MptcpCounts> {
+        let seen = self.multipath.as_ref()?.lock();
+        let seen = seen.unwrap_or_else(PoisonError::into_inner);
+        let stayed = || seen.iter().flatten();
+        Some(MptcpCounts {
+            streams: u16::try_from(stayed().count()).unwrap_or(u16::MAX),
+            subflows: stayed().map(|&n| u32::from(n)).sum(),
+        })
+    }
+
     /// What the sockets were, of the first stream, since all are set alike.
     fn describe(&self, result: &mut EndResult) {
         let Some(socket) = self.sockets.first() else {
             return;
         };
         result.addresses.clone_from(&self.addresses);
+        result.mptcp = self.multipath();
         result.congestion = tcp::congestion(socket.as_fd()).unwrap_or_default();
         result.send_buffer = tcp::send_buffer(socket.as_fd()).unwrap_or_default();
         result.receive_buffer = tcp::receive_buffer(socket.as_fd()).unwrap_or_default();

@@ -167,6 +167,24 @@ pub enum MeasureError {
     /// The far end allows less than was asked for.
     #[error("the far end refuses: {0}")]
     FarLimit(String),
+    /// The far end is too old for what was asked for.
+    #[error(
+        "the far goodput (version {version}) does not know '{what}'; update it, or measure without"
+    )]
+    FarLacks {
+        /// The transport or way of sending.
+        what: String,
+        /// Its version.
+        version: String,
+    },
+    /// Datagrams did not come through.
+    #[error("the far end failed: {detail}; open UDP port {port} there beside TCP port {port}")]
+    NoDatagrams {
+        /// What it missed.
+        detail: String,
+        /// The port.
+        port: u16,
+    },
     /// The far end failed and said why.
     #[error("the far end failed: {0}")]
     FarFailed(String),
@@ -238,6 +256,7 @@ impl MeasureError {
             Self::Resolve { .. }
             | Self::Unreachable { .. }
             | Self::ConnectTimeout { .. }
+            | Self::NoDatagrams { .. }
             | Self::PeerVanished { .. }
             | Self::StreamBroken(_) => Fault::Network,
             Self::Refused { .. }
@@ -248,6 +267,7 @@ impl MeasureError {
             | Self::Busy { .. }
             | Self::TokenUnproven { .. }
             | Self::FarFailed(_)
+            | Self::FarLacks { .. }
             | Self::Congestion { end: End::Far, .. }
             | Self::Protocol(_) => Fault::FarHost,
         }

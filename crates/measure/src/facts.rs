@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sys::host;
 
 use crate::message::PROTOCOL;
+use crate::transport::{Sending, Transport};
 
 /// The far end, as it described itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +16,10 @@ pub struct FarFacts {
     pub version: String,
     /// Its protocol number.
     pub protocol: u16,
+    /// [`Transport`](crate::Transport)s that it knows, by name; none told means TCP.
+    pub transports: Vec<String>,
+    /// Ways of [`Sending`](crate::Sending) that it knows, by name; none told means write.
+    pub sendings: Vec<String>,
     /// Its host.
     #[serde(flatten)]
     pub host: HostFacts,
@@ -182,6 +187,12 @@ impl FarFacts {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: PROTOCOL,
+            transports: Transport::ALL
+                .into_iter()
+                .filter(|&t| t != Transport::Tls || crate::tls::is_possible())
+                .map(|t| t.name().to_owned())
+                .collect(),
+            sendings: Sending::ALL.map(|s| s.name().to_owned()).to_vec(),
             host: HostFacts {
                 path_mtu_bytes,
                 ..HostFacts::of_this_host(local)
@@ -192,6 +203,12 @@ impl FarFacts {
     /// Makes what a stranger sent safe to print and small.
     pub(crate) fn cleaned(mut self) -> Self {
         self.version = clean(&self.version);
+        for names in [&mut self.transports, &mut self.sendings] {
+            names.truncate(32);
+            for text in names {
+                *text = clean(text);
+            }
+        }
         self.host.clean();
         self
     }

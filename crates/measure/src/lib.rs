@@ -1,4 +1,4 @@
-//! TCP memory-to-memory measurement between a client and a serve process, with tcp_info from both
+//! Memory-to-memory measurement over TCP, MPTCP, UDP and TLS between a client and a serve process, with tcp_info from both
 //! ends.
 //!
 //! A [`Server`] waits on one TCP port for control and data. A [`Client`] connects, learns the far
@@ -44,10 +44,9 @@
 //!
 //! # What is left out
 //!
-//! No encryption. A server may demand a shared token ([`Secret`]); without one, whoever reaches the
+//! No encryption but to measure it ([`Cipher`]). A server may demand a shared token ([`Secret`]); without one, whoever reaches the
 //! port can measure, and a session token keeps strangers out of a running transfer only. Payload is
-//! not checked. UDP is measured in iperf3's
-//! protocol ([`iperf3`]) only.
+//! not checked.
 
 #![forbid(unsafe_code)]
 
@@ -68,6 +67,7 @@ pub mod message;
 mod messages;
 mod metrics;
 mod outcome;
+mod outlet;
 mod pinger;
 mod reading;
 mod secret;
@@ -75,7 +75,10 @@ mod server;
 pub mod stamp;
 mod stop;
 mod tally;
+mod tls;
 mod transfer;
+mod transfer_udp;
+mod transport;
 mod udp;
 
 pub use approach::{Approach, Dscp};
@@ -86,12 +89,17 @@ pub use error::{End, Fault, MeasureError};
 pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork};
 pub use histogram::Histogram;
 pub use messages::{MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern};
-pub use outcome::{EndResult, IdleRtt, Outcome, Sample, SampleKind};
+pub use outcome::{
+    Datagrams, EndResult, IdleRtt, MptcpCounts, Outcome, Sample, SampleKind, UdpCounts,
+};
+pub use outlet::ZeroCopyCounts;
 pub use pinger::{Pinger, RoundTrip};
 pub use reading::{Clocks, Reading};
 pub use secret::Secret;
 pub use server::{Limits, Server};
 pub use stop::Stop;
+pub use tls::Cipher;
+pub use transport::{Sending, Transport};
 pub use udp::UdpSample;
 
 /// The port that `goodput serve` listens on unless told otherwise: near iperf3's 5201, beside it.

@@ -12,6 +12,8 @@ use crate::HostCost;
 use crate::config::Spec;
 use crate::facts::FarFacts;
 use crate::messages::{MessageCount, MessageSpec};
+use crate::outcome::UdpCounts;
+use crate::outlet::ZeroCopyCounts;
 
 /// The protocol that this code speaks. Raised whenever two ends could misunderstand each other.
 pub const PROTOCOL: u16 = 1;
@@ -120,6 +122,11 @@ pub enum Message {
         /// Time since the start at that end.
         t_ns: u64,
     },
+    /// From the sending end over UDP, where nothing else marks the end: all datagrams are handed over.
+    Sent {
+        /// How many, of each stream.
+        packets: Vec<u64>,
+    },
     /// From the receiving end: all data connections have ended.
     Received {
         /// Payload that its application has taken.
@@ -187,6 +194,12 @@ pub struct ResultHead {
     /// What the transfer cost that host; ends before it was told leave it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<HostCost>,
+    /// What became of sends without copying.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zero_copy: Option<ZeroCopyCounts>,
+    /// Datagrams of each stream, over UDP.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub udp: Vec<UdpCounts>,
     /// Names of the `tcp_info` fields that the samples' numbers refer to by position.
     pub fields: Vec<String>,
 }
@@ -401,6 +414,9 @@ mod tests {
                 text: "too \u{fc}".to_owned(),
             }),
             Message::Welcome(Box::default()),
+            Message::Sent {
+                packets: vec![1, u64::MAX],
+            },
             Message::Result(ResultHead::default()),
             Message::StartMessages(MessageSpec::default()),
             Message::MessagesDone(MessageCount::default()),

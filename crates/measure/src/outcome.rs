@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Duration, Instant, Rate};
 use wire::tcp_info::TcpInfo;
 
+use crate::outlet::ZeroCopyCounts;
 use crate::{Config, HostCost};
 
 /// One transfer, as both ends saw it.
@@ -61,6 +63,12 @@ pub struct EndResult {
     pub receive_buffer: Bytes,
     /// What broke a stream, if anything did.
     pub error: Option<String>,
+    /// What became of sends without copying, at a sender that was asked for them.
+    pub zero_copy: Option<ZeroCopyCounts>,
+    /// What became of multipath connections, where they were asked for. This end only.
+    pub mptcp: Option<MptcpCounts>,
+    /// Datagrams of each stream; empty over TCP.
+    pub udp: Vec<UdpCounts>,
     /// Payload bytes of each stream. This end only.
     pub stream_bytes: Vec<u64>,
     /// Own and peer's address of each stream, while it was open. This end only.
@@ -69,6 +77,56 @@ pub struct EndResult {
     pub cost: Option<HostCost>,
     /// Readings in the order of time; within one round in the order of streams.
     pub samples: Vec<Sample>,
+}
+
+/// Multipath connections of one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MptcpCounts {
+    /// Streams that were multipath from the first to the last reading; the others are plain TCP.
+    pub streams: u16,
+    /// The most subflows that these had, added up.
+    pub subflows: u32,
+}
+
+/// Datagrams of one stream at one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UdpCounts {
+    /// Sender: datagrams sent. Receiver: the highest number that came.
+    pub packets: u64,
+    /// Receiver: numbers below it that did not come.
+    pub lost: u64,
+    /// Receiver: datagrams that came after a higher number.
+    pub late: u64,
+    /// Receiver: datagrams that came once more.
+    pub duplicates: u64,
+    /// Receiver: RFC 3550 jitter.
+    pub jitter_ns: u64,
+    /// Receiver: thrown away by its own kernel for want of room in the socket's buffer.
+    pub dropped: u64,
+    /// Receiver: without the transfer's key, so not of this stream; not in the other counts.
+    pub foreign: u64,
+}
+
+/// Datagrams of a transfer, all streams together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Sent.
+    pub sent: u64,
+    /// Received, each counted once.
+    pub received: u64,
+    /// Sent and not received.
+    pub lost: u64,
+    /// Received after a higher number.
+    pub late: u64,
+    /// Received once more.
+    pub duplicates: u64,
+    /// RFC 3550 jitter, the streams' mean.
+    pub jitter: Duration,
+    /// Of those lost, thrown away by the receiver's kernel for want of room in the socket's buffer.
+    pub dropped: u64,
+    /// Received without the transfer's key.
+    pub foreign: u64,
 }
 
 /// One reading of one stream at one end.
@@ -120,6 +178,32 @@ impl Outcome {
     /// Payload received per second from the start until the last byte.
     pub fn goodput_whole(&self) -> Rate {
         Rate::average(Bytes::new(self.receiver.bytes), self.receiver.duration)
+    }
+}
+
+impl Outcome {
+    /// What became of the datagrams; `None` over TCP.
+    pub fn datagrams(&self) -> Option<Datagrams> {
+        let (sent, got) = (&self.sender.udp, &self.receiver.udp);
+        if sent.is_empty() && got.is_empty() {
+            return None;
+        }
+        let sum = |counts: &[UdpCounts], of: fn(&UdpCounts) -> u64| -> u64 {
+            counts.iter().map(of).fold(0, u64::saturating_add)
+        };
+        let received = sum(got, |c| c.packets.saturating_sub(c.lost));
+        let sent = sum(sent, |c| c.packets);
+        let streams = u64::try_from(got.len()).unwrap_or(1).max(1);
+        Some(Datagrams {
+            sent,
+            received,
+            lost: sent.saturating_sub(received),
+            late: sum(got, |c| c.late),
+            duplicates: sum(got, |c| c.duplicates),
+            jitter: Duration::from_ns(sum(got, |c| c.jitter_ns) / streams),
+            dropped: sum(got, |c| c.dropped),
+            foreign: sum(got, |c| c.foreign),
+        })
     }
 }
 
@@ -241,6 +325,22 @@ mod tests {
         );
         cut.config.ramp = Duration::from_s(5);
         assert_eq!(cut.goodput_after_ramp(), cut.goodput_whole());
+    }
+
+    #[test]
+    fn what_was_sent_and_did_not_come_is_lost_even_at_the_end() {
+        let mut run = outcome();
+        assert_eq!(run.datagrams(), None);
+        let count = |packets, lost| UdpCounts {
+            packets,
+            lost,
+            ..UdpCounts::default()
+        };
+        run.sender.udp = vec![count(100, 0), count(50, 0)];
+        // Of the first stream two are missing between, and the last three.
+        run.receiver.udp = vec![count(97, 2), count(50, 0)];
+        let got = run.datagrams().unwrap();
+        assert_eq!((got.sent, got.received, got.lost), (150, 145, 5));
     }
 
     #[test]

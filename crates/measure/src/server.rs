@@ -6,6 +6,8 @@
 //! session whose token it names. Everything that a peer can make grow has a limit in [`Limits`].
 //! Where a shared token is demanded, a client learns nothing and gets nothing before its proof.
 
+mod datagrams;
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -31,10 +33,13 @@ use crate::message::{self, Kind, Message, Refusal, TOKEN_BYTES};
 use crate::outcome::EndResult;
 use crate::secret::{self, Nonce, Prover, Secret};
 use crate::tally::{Protocol, Reason, Tally};
+use crate::tls::{self, Side};
 use crate::transfer::{
     Patience, accompany, in_time, probe_congestion, server_role, set_options, unexpected,
 };
-use crate::{Config, Direction, MeasureError, STREAMS_MAX, Stop, approach, codec, metrics};
+use crate::{
+    Config, Direction, MeasureError, STREAMS_MAX, Stop, Transport, approach, codec, metrics,
+};
 
 /// What a server lets its clients do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -346,7 +351,8 @@ fn is_reached(limit: u32, count: usize) -> bool {
 /// A listening socket that does not block, and its address.
 fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), MeasureError> {
     let bound = || -> io::Result<_> {
-        let listener = TcpListener::bind(addr)?;
+        // Answers plain TCP all the same, where the kernel has it.
+        let listener = sys::mptcp::listen(addr).or_else(|_| TcpListener::bind(addr))?;
         // The standard library's 128 overflow while this thread waits for a CPU, and who is dropped
         // there comes back after a second. A second call changes the length (listen(2)).
         rustix::net::listen(&listener, BACKLOG)?;
@@ -537,6 +543,9 @@ impl Session {
             // Data and control are to meet the same queues; without it the numbers still hold.
             drop(approach::mark(control.stream(), dscp));
         }
+        if config.transport == Transport::Udp {
+            return self.transfer_datagrams(control, &config, role, &place);
+        }
         let token = message::token_to_hex(place.token);
         self.send(control, &Message::Accept { token })?;
         let sockets = self.gather(control, &place, config.streams)?;
@@ -545,7 +554,16 @@ impl Session {
         for socket in &sockets {
             set_options(socket.as_fd(), role, &config).map_err(host)?;
         }
-        let engine = Engine::prepare(role, &config, sockets).map_err(host)?;
+        let patience = self.house.limits.silence;
+        let engine = tls::prepare(
+            role,
+            &config,
+            sockets,
+            Side::Server,
+            patience,
+            &self.house.stop,
+        );
+        let engine = engine.map_err(host)?;
         self.send(control, &Message::Ready)?;
         match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
             Message::Go => {}

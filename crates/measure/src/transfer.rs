@@ -254,6 +254,6 @@ pub(crate) fn in_time(limit: Duration) -> Instant {
 const LEAVE_MAX: Duration = Duration::from_ms(500);
 const LEAVE_STEP: std::time::Duration = std::time::Duration::from_millis(1);
 /// Fine enough for a progress line, too rare to be seen on a 1 Mb/s path.
-const PROGRESS_INTERVAL: Duration = Duration::from_ms(200);
+pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_ms(200);
 /// Beyond a progress message and the round trip of a long path.
 const STALL_INTERVAL: Duration = Duration::from_ms(500);

@@ -6,24 +6,26 @@
 //! datagrams leave in bursts of a fraction of a millisecond. A receiver takes the kernel's stamps
 //! for arrival times, so that its own scheduling is no jitter.
 //!
-//! Left out: a search for the rate that a path carries; one-way delay.
+//! Left out: one-way delay.
 
 use std::io::{self, ErrorKind};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use sys::{clock, tcp, udp};
 use units::{Bytes, Duration, Instant};
 
 use crate::Config;
 use crate::control::TICK;
-use crate::datagram::{HEADER_BYTES_MAX, Header, Tally};
+use crate::datagram::{
+    HEADER_BYTES_MAX, Header, KEY_BYTES, KEYED_BYTES, Tally, has_key, write_key,
+};
 use crate::engine::{Role, Rounds, Shape, is_timeout, payload, time_of};
-use crate::outcome::{EndResult, Sample, SampleKind};
+use crate::outcome::{EndResult, Sample, SampleKind, UdpCounts};
 
 /// One reading of one UDP stream at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -44,6 +46,17 @@ pub struct UdpSample {
     pub duplicates: u64,
     /// RFC 3550 jitter, nanoseconds.
     pub jitter_ns: f64,
+    /// Datagrams without the key; in none of the other counts.
+    pub foreign: u64,
+}
+
+/// How datagrams begin.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Framing {
+    /// Their counter has 64 bits.
+    pub(crate) wide: bool,
+    /// What stands behind the header, in our own protocol.
+    pub(crate) key: Option<[u8; KEY_BYTES]>,
 }
 
 /// All streams of one end. Dropping it ends them and waits for their threads.
@@ -63,7 +76,7 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     shape: Shape,
-    wide: bool,
+    framing: Framing,
     size: usize,
 }
 
@@ -83,13 +96,13 @@ struct Ended {
 
 impl UdpEngine {
     /// Takes over connected sockets and starts the threads; datagrams have `config.block_bytes`.
-    /// `wide` counters have 64 bits. `config.ramp` is a reading's time, as in TCP.
+    /// `config.ramp` is a reading's time, as in TCP.
     pub(crate) fn prepare(
         role: Role,
         config: &Config,
         sockets: Vec<UdpSocket>,
         shape: Shape,
-        wide: bool,
+        framing: Framing,
     ) -> io::Result<Self> {
         for socket in &sockets {
             socket.set_nonblocking(false)?;
@@ -105,6 +118,7 @@ impl UdpEngine {
             }
         }
         let size = usize::try_from(config.block_bytes).unwrap_or(usize::MAX);
+        let header = framing.key.map_or(HEADER_BYTES_MAX, |_| KEYED_BYTES);
         let state = State {
             live: sockets.len(),
             ..State::default()
@@ -117,8 +131,8 @@ impl UdpEngine {
             state: Mutex::new(state),
             changed: Condvar::new(),
             shape,
-            wide,
-            size: size.clamp(HEADER_BYTES_MAX, udp::SEGMENTED_BYTES_MAX),
+            framing,
+            size: size.clamp(header, udp::SEGMENTED_BYTES_MAX),
         });
         let mut engine = Self {
             shared,
@@ -150,6 +164,15 @@ impl UdpEngine {
         (0..self.shared.counts.len())
             .map(|stream| self.shared.count(stream).bytes)
             .sum()
+    }
+
+    /// Datagrams of each stream: sent, or received, each counted once.
+    pub(crate) fn packets(&self) -> Vec<u64> {
+        let counted = |stream| {
+            let count = self.shared.count(stream);
+            count.packets.saturating_sub(count.lost)
+        };
+        (0..self.shared.counts.len()).map(counted).collect()
     }
 
     /// Time since the start mark.
@@ -190,6 +213,7 @@ impl UdpEngine {
         let streams = 0..self.shared.counts.len();
         result.stream_bytes = streams.map(|s| self.shared.count(s).bytes).collect();
         result.samples = samples.iter().map(plain).collect();
+        result.udp = self.shared.totals();
         self.shared.describe(&mut result);
         (result, samples)
     }
@@ -265,6 +289,10 @@ impl Shared {
         let socket = &self.sockets[stream];
         let batch = (udp::SEGMENTED_BYTES_MAX / self.size).clamp(1, udp::BATCH_MAX);
         let mut bytes = payload(batch * self.size);
+        if let Some(key) = self.framing.key {
+            let datagrams = bytes.chunks_exact_mut(self.size);
+            datagrams.for_each(|datagram| write_key(key, datagram));
+        }
         let mut cut = self.may_segment(socket);
         let (mut sent, mut failures, mut error) = (0_u64, 0, None);
         let started = self.await_start();
@@ -355,7 +383,7 @@ impl Shared {
         let sent_ns = clock::monotonic().as_ns();
         let datagrams = bytes.chunks_exact_mut(self.size).take(count);
         for (datagram, number) in datagrams.zip(sent + 1..) {
-            Header { sent_ns, number }.write(self.wide, datagram);
+            Header { sent_ns, number }.write(self.framing.wide, datagram);
         }
     }
 
@@ -388,7 +416,7 @@ impl Shared {
         let room = if joined { ROOM_JOINED } else { self.size };
         let mut inbox = udp::Inbox::new((INBOX_BYTES / room).clamp(1, INBOX_MAX), room);
         let mut tally = Tally::default();
-        let (mut bytes, mut at, mut error) = (0_u64, None, None);
+        let (mut bytes, mut foreign, mut at, mut error) = (0_u64, 0_u64, None, None);
         let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
         while !self.is_done() {
             match inbox.receive(socket.as_fd()) {
@@ -403,8 +431,13 @@ impl Shared {
                 self.start();
             }
             for (stamp, datagram) in inbox.datagrams() {
-                // Shorter ones are no payload, such as a handshake that was repeated.
-                if let Some(header) = Header::read(self.wide, datagram) {
+                // A handshake that was repeated has no key either.
+                if self.framing.key.is_some_and(|key| !has_key(key, datagram)) {
+                    foreign += 1;
+                    continue;
+                }
+                // Shorter ones are no payload, such as iperf3's handshake.
+                if let Some(header) = Header::read(self.framing.wide, datagram) {
                     bytes += datagram.len() as u64;
                     tally.on_datagram(header, stamp);
                 }
@@ -418,6 +451,7 @@ impl Shared {
                 late: tally.late,
                 duplicates: tally.duplicates,
                 jitter_ns: tally.jitter_ns,
+                foreign,
                 ..*counts
             };
         }
@@ -481,6 +515,32 @@ impl Shared {
         (0..streams).map(read).collect()
     }
 
+    fn totals(&self) -> Vec<UdpCounts> {
+        let total = |(socket, stream): (&UdpSocket, usize)| {
+            let count = *self.count(stream);
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "an estimate of some microseconds; a float cast saturates"
+            )]
+            let jitter_ns = count.jitter_ns as u64;
+            let dropped = match self.role {
+                Role::Sender => 0,
+                Role::Receiver => udp::drops(socket.as_fd()).unwrap_or(0).into(),
+            };
+            UdpCounts {
+                packets: count.packets,
+                lost: count.lost,
+                late: count.late,
+                duplicates: count.duplicates,
+                jitter_ns,
+                dropped,
+                foreign: count.foreign,
+            }
+        };
+        self.sockets.iter().zip(0..).map(total).collect()
+    }
+
     fn describe(&self, result: &mut EndResult) {
         let address = |s: &UdpSocket| Some((s.local_addr().ok()?, s.peer_addr().ok()?));
         result.addresses = self.sockets.iter().filter_map(address).collect();
@@ -494,6 +554,19 @@ impl Shared {
             result.receive_buffer = receive.map(bytes).unwrap_or_default();
         }
     }
+}
+
+/// A UDP socket beside others on the same port, which does not block.
+pub(crate) fn beside(addr: SocketAddr) -> io::Result<UdpSocket> {
+    let family = match addr {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    rustix::net::bind(&fd, &addr)?;
+    Ok(UdpSocket::from(fd))
 }
 
 /// A reading as the rates are computed from it.
@@ -570,9 +643,11 @@ mod tests {
                 rate: shape.rate,
                 ..Shape::default()
             };
+            let framing = Framing::default();
             let receiver =
-                UdpEngine::prepare(Role::Receiver, &config, vec![b], slow, false).unwrap();
-            let sender = UdpEngine::prepare(Role::Sender, &config, vec![a], shape, false).unwrap();
+                UdpEngine::prepare(Role::Receiver, &config, vec![b], slow, framing).unwrap();
+            let sender =
+                UdpEngine::prepare(Role::Sender, &config, vec![a], shape, framing).unwrap();
             sender.go();
             receiver.go();
             let all = packets * u64::from(size);
@@ -585,5 +660,44 @@ mod tests {
             let last = samples.last().unwrap();
             assert_eq!((last.packets, last.lost, last.late), (packets, 0, 0));
         }
+    }
+
+    #[test]
+    fn datagrams_without_the_key_are_counted_apart() {
+        let (a, b) = pair();
+        let config = config(100);
+        let key = [9; KEY_BYTES];
+        let framing = Framing {
+            wide: true,
+            key: Some(key),
+        };
+        let slow = Shape {
+            rate: Some(Rate::from_bits_per_second(1_000_000)),
+            ..Shape::default()
+        };
+        let receiver = UdpEngine::prepare(Role::Receiver, &config, vec![b], slow, framing).unwrap();
+        receiver.go();
+        let mut datagram = [0; 100];
+        for number in [1, 2, 4] {
+            Header { sent_ns: 0, number }.write(true, &mut datagram);
+            write_key(key, &mut datagram);
+            a.send(&datagram).unwrap();
+            // Forged: its number would be a loss.
+            Header {
+                sent_ns: 0,
+                number: number + 1_000,
+            }
+            .write(true, &mut datagram);
+            write_key([8; KEY_BYTES], &mut datagram);
+            a.send(&datagram).unwrap();
+            a.send(&datagram[..10]).unwrap();
+        }
+        while receiver.bytes() < 300 || receiver.shared.count(0).foreign < 6 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(receiver.packets(), [3]);
+        let (result, _) = receiver.finish();
+        let counts = result.udp[0];
+        assert_eq!((counts.packets, counts.lost, counts.foreign), (4, 1, 6));
     }
 }

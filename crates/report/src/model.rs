@@ -230,6 +230,21 @@ pub struct Phase {
     /// What the transfer cost the hosts, as far as they told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_cost: Option<HostCost>,
+    /// What the payload travelled by; empty where that was TCP.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub transport: String,
+    /// How the sender handed its payload over; empty where it wrote it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sending: String,
+    /// What else there is to say of transport and sending, a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// What became of sends without copying.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zero_copy: Option<ZeroCopyFacts>,
+    /// What became of multipath connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mptcp: Option<MptcpFacts>,
     /// What became of the datagrams, of a phase over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<UdpFacts>,
@@ -375,6 +390,71 @@ pub struct UdpFacts {
     pub duplicates: Option<u64>,
     /// RFC 3550 jitter, the streams' mean.
     pub jitter_ns: u64,
+    /// Of those lost, thrown away by the receiver's kernel for want of room in the socket's buffer, at
+    /// least: of datagrams that it joined it counts one. Not known of iperf3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receiver_dropped: Option<u64>,
+    /// Bytes of a datagram, header included; not known of iperf3.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub datagram_bytes: u64,
+    /// Payload sent per second by all streams; not known of iperf3.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sent_bits_per_second: u64,
+    /// How the rate was found, where it was searched for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<RateSearch>,
+}
+
+/// A search for the highest rate that comes through.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RateSearch {
+    /// Highest share of lost datagrams with which a trial passes.
+    pub loss_limit: f64,
+    /// The highest rate of each stream that passed.
+    pub found_bits_per_second: Option<u64>,
+    /// In the order in which they were made.
+    pub trials: Vec<RateTrial>,
+}
+
+/// A short transfer at one rate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RateTrial {
+    /// Rate of each stream that was asked for.
+    pub rate_bits_per_second: u64,
+    /// Payload sent per second by all streams.
+    pub sent_bits_per_second: u64,
+    /// Datagrams sent.
+    pub packets: u64,
+    /// Of these, not received.
+    pub lost: u64,
+    /// The loss was within the limit and the sender kept the rate.
+    pub passed: bool,
+}
+
+/// Sends without copying (MSG_ZEROCOPY), all streams together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ZeroCopyFacts {
+    /// Sends.
+    pub sends: u64,
+    /// Of these, done with by the kernel's word.
+    pub notified: u64,
+    /// Of these, copied by the kernel after all.
+    pub copied: u64,
+    /// Sends that the kernel would not take without copying.
+    pub written: u64,
+}
+
+/// Multipath TCP, as the near end saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MptcpFacts {
+    /// Streams that stayed multipath; the others were plain TCP.
+    pub streams: u32,
+    /// Most subflows of these at one time, added up.
+    pub subflows: u32,
 }
 
 #[allow(

@@ -125,6 +125,10 @@ impl Page {
         row("jitter", "", &|p| {
             p.udp.as_ref().map(|udp| text::duration(udp.jitter_ns))
         });
+        let notes = phases.iter().flat_map(|p| &p.notes).take(NOTES_MAX);
+        for note in notes {
+            self.wrapped("  ", &text::plain(note), Ink::Dim);
+        }
     }
 
     /// A sweep's curves in words, and its points: a line each, with a bar of the highest.
@@ -512,6 +516,7 @@ const BAR_CELLS: u32 = 20;
 const COLUMNS_MAX: usize = 3;
 const POINTS_MAX: usize = 60;
 const LEGS_MAX: usize = 17;
+const NOTES_MAX: usize = 6;
 const FINDINGS_MAX: usize = 3;
 const EVIDENCE_MAX: usize = 4;
 const REMEDIES_MAX: usize = 2;

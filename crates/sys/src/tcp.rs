@@ -265,13 +265,30 @@ pub fn connect_many(
     addr: SocketAddr,
     count: usize,
     timeout: Duration,
+    prepare: impl FnMut(BorrowedFd<'_>) -> io::Result<()>,
+    cancelled: impl Fn() -> bool,
+) -> io::Result<Vec<TcpStream>> {
+    connect_many_of(unconnected, addr, count, timeout, prepare, cancelled)
+}
+
+/// The same over sockets that `make` makes, such as [`crate::mptcp::unconnected`]; they must not
+/// block.
+///
+/// # Errors
+///
+/// As [`connect_many`], and those of `make`.
+pub fn connect_many_of(
+    make: impl Fn(SocketAddr) -> io::Result<TcpStream>,
+    addr: SocketAddr,
+    count: usize,
+    timeout: Duration,
     mut prepare: impl FnMut(BorrowedFd<'_>) -> io::Result<()>,
     cancelled: impl Fn() -> bool,
 ) -> io::Result<Vec<TcpStream>> {
     let deadline = clock::monotonic() + timeout;
     let mut sockets = Vec::with_capacity(count);
     for _ in 0..count {
-        let socket = unconnected(addr)?;
+        let socket = make(addr)?;
         prepare(socket.as_fd())?;
         match rustix::net::connect(&socket, &addr) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => sockets.push(socket),
@@ -309,7 +326,7 @@ fn await_connected(
     }
 }
 
-fn family(addr: SocketAddr) -> AddressFamily {
+pub(crate) fn family(addr: SocketAddr) -> AddressFamily {
     match addr {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -333,7 +350,7 @@ fn timespec(time: Duration) -> Timespec {
 }
 
 /// Reads an option into `buffer`; returns how many bytes of it the kernel filled in.
-fn getsockopt(
+pub(crate) fn getsockopt(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

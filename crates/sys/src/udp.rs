@@ -107,6 +107,20 @@ pub fn set_stamps(fd: BorrowedFd<'_>) -> io::Result<()> {
     crate::packet::set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
 }
 
+/// Datagrams that a socket threw away since it was made, mostly since its buffer was full
+/// (SO_MEMINFO, SK_MEMINFO_DROPS); wraps at 2^32.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let at = 4 * usize::try_from(libc::SK_MEMINFO_DROPS).unwrap_or(0);
+    let mut buffer = [0_u8; 64];
+    let len = crate::tcp::getsockopt(fd, libc::SOL_SOCKET, SO_MEMINFO, &mut buffer)?;
+    let word = buffer[..len].get(at..).and_then(<[u8]>::first_chunk);
+    let absent = || io::Error::new(io::ErrorKind::InvalidData, "SO_MEMINFO is too short");
+    word.map(|w| u32::from_ne_bytes(*w)).ok_or_else(absent)
+}
+
 /// Room for what one call brings.
 #[derive(Debug)]
 pub struct Inbox {
@@ -246,6 +260,8 @@ fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
+/// include/uapi/asm-generic/socket.h.
+const SO_MEMINFO: libc::c_int = 55;
 /// Room for a stamp (32 bytes) and a segment size (24 bytes).
 const CONTROL_WORDS: usize = 16;
 
@@ -294,6 +310,22 @@ mod tests {
             assert_eq!(send(a.as_fd(), &bytes, 100).unwrap(), 3);
             assert_eq!(collect(&mut inbox, &b, 3), wanted, "joined {joined}");
         }
+    }
+
+    #[test]
+    fn what_a_full_buffer_drops_is_counted() {
+        let (a, b) = pair();
+        assert_eq!(drops(b.as_fd()).unwrap(), 0);
+        // The least that the kernel grants holds one of these or two.
+        crate::tcp::set_receive_buffer(b.as_fd(), units::Bytes::new(1)).unwrap();
+        for _ in 0..50 {
+            a.send(&[0; 1_000]).unwrap();
+        }
+        b.set_nonblocking(true).unwrap();
+        let received = std::iter::from_fn(|| b.recv(&mut [0; 2_000]).ok()).count();
+        assert!((1..50).contains(&received), "{received}");
+        let dropped = usize::try_from(drops(b.as_fd()).unwrap()).unwrap();
+        assert_eq!(received + dropped, 50);
     }
 
     #[test]

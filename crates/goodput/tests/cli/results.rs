@@ -342,6 +342,74 @@ fn measure_speaks_iperf3_to_serve_in_every_direction() {
 }
 
 #[test]
+fn transports_and_ways_of_sending_are_measured_and_kept() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("for other machines"));
+    let measured = |options: &[&str]| {
+        let scratch = Scratch::new();
+        let mut command = scratch.goodput(&["measure", &address, "--time", "500ms", "--json"]);
+        command.args(options);
+        let ended = scratch.run(command);
+        ended.succeeds();
+        let folder = scratch.run_folder();
+        let report = scratch.run(scratch.goodput(&["report", folder.to_str().unwrap()]));
+        report.succeeds();
+        (ended.json()["phases"][0].clone(), ended.stderr)
+    };
+    let (phase, _) = measured(&["--udp", "8Mb/s", "--length", "1000B", "--reverse"]);
+    assert_eq!(phase["transport"], "udp");
+    let sent = phase["udp"]["packets"].as_u64().unwrap();
+    assert!(sent > 0 && sent <= 500 + 64, "{sent}");
+    assert_eq!(phase["udp"]["datagram_bytes"], 1_000);
+    // No loss is too much, so that the search ends where this machine does.
+    let options = [
+        "--udp",
+        "search",
+        "--loss-limit",
+        "99%",
+        "--length",
+        "1000B",
+    ];
+    let (phase, told) = measured(&options);
+    let search = &phase["udp"]["search"];
+    let trials = search["trials"].as_array().unwrap();
+    assert!(trials.len() > 5, "{search}");
+    assert_eq!(told.matches("trial ").count(), trials.len(), "{told}");
+    let found = search["found_bits_per_second"].as_u64().unwrap();
+    let passed = |t: &&Value| t["passed"] == true;
+    let best = trials
+        .iter()
+        .filter(passed)
+        .filter_map(|t| t["rate_bits_per_second"].as_u64());
+    assert_eq!(best.max(), Some(found));
+    let (phase, _) = measured(&["--zero-copy", "--length", "64KiB"]);
+    assert_eq!(phase["sending"], "zero-copy");
+    assert_eq!(phase["zero_copy"]["sends"], phase["zero_copy"]["notified"]);
+    assert!(
+        phase["notes"][0]
+            .as_str()
+            .unwrap()
+            .contains("kernel copied")
+    );
+    let (phase, _) = measured(&["--sendfile", "generated", "--reverse"]);
+    assert_eq!(phase["sending"], "sendfile");
+    let (phase, _) = measured(&["--transport", "mptcp", "--streams", "2"]);
+    assert_eq!(phase["transport"], "mptcp");
+    assert!(phase["notes"][0].as_str().unwrap().starts_with("MPTCP: "));
+    let (phase, _) = measured(&["--transport", "tls", "--cipher", "chacha20-poly1305"]);
+    assert_eq!(phase["transport"], "tls");
+    assert!(
+        phase["notes"][0]
+            .as_str()
+            .unwrap()
+            .contains("chacha20-poly1305")
+    );
+    serving.signal("INT");
+    serving.end().succeeds();
+}
+
+#[test]
 fn what_iperf3_prints_is_printed_of_our_own_protocol_too() {
     let scratch = Scratch::new();
     let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
@@ -404,16 +472,11 @@ fn a_pipe_stays_quiet_unless_it_is_asked_to_be_live() {
     let live = measure(&["--live"]);
     let line = live.stdout.lines().next().unwrap();
     assert!(line.contains("now ") && line.contains("window "), "{line}");
-    assert!(
-        live.stdout.contains("what it cost the hosts"),
-        "{}",
-        live.stdout
-    );
-    assert!(
-        live.stdout.contains("both ends on one machine"),
-        "{}",
-        live.stdout
-    );
+    // Lines wrap where they must.
+    let words: Vec<&str> = live.stdout.split_whitespace().collect();
+    let said = words.join(" ");
+    assert!(said.contains("what it cost the hosts"), "{said}");
+    assert!(said.contains("both ends on one machine"), "{said}");
     let aside = measure(&["--live", "--json"]);
     assert_eq!(aside.json()["state"], "done");
     assert!(aside.stderr.contains("now "), "{}", aside.stderr);

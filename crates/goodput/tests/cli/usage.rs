@@ -18,6 +18,39 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
         (&["measure", "x", "-d", "2s", "--ramp", "2s"], &["ramp"]),
         (&["measure", "x", "--direction", "left"], &["up", "down"]),
         (&["measure", "x", "--observer", "ping"], &["iperf3"]),
+        (&["measure", "x", "--transport", "udp"], &["--udp search"]),
+        (
+            &["measure", "x", "--transport", "mptcp", "--udp", "1Mb/s"],
+            &["udp only"],
+        ),
+        (
+            &[
+                "measure",
+                "x",
+                "--transport",
+                "tcp",
+                "--cipher",
+                "aes-128-gcm",
+            ],
+            &["tls only"],
+        ),
+        (&["measure", "x", "--udp", "fast"], &["'search'"]),
+        (
+            &["measure", "x", "--udp", "search", "--loss-limit", "100%"],
+            &["0.1%"],
+        ),
+        (
+            &["measure", "x", "--udp", "1Mb/s", "--length", "23B"],
+            &["24 B"],
+        ),
+        (
+            &["measure", "x", "--sendfile", "/no/such/file"],
+            &["generated"],
+        ),
+        (
+            &["measure", "iperf3://x", "--zero-copy"],
+            &["goodput serve"],
+        ),
         (
             &["doctor", "columbia-untuned"],
             &["say lab:columbia-untuned"],

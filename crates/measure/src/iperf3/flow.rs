@@ -15,7 +15,7 @@ use super::results::{Results, StreamResult, stream_id};
 use crate::Config;
 use crate::engine::{Engine, Role, Shape};
 use crate::outcome::EndResult;
-use crate::udp::{UdpEngine, UdpSample};
+use crate::udp::{Framing, UdpEngine, UdpSample};
 
 /// Streams that run.
 #[derive(Debug)]
@@ -60,7 +60,8 @@ impl Flow {
             }
             Sockets::Udp(sockets) => {
                 let wide = params.counters_64bit;
-                Self::Udp(UdpEngine::prepare(role, config, sockets, shape, wide)?)
+                let framing = Framing { wide, key: None };
+                Self::Udp(UdpEngine::prepare(role, config, sockets, shape, framing)?)
             }
         })
     }

@@ -13,7 +13,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustix::event::PollFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use serde_json::json;
 use sys::clock;
 use tracing::{debug, info, warn};
@@ -31,7 +30,7 @@ use crate::control::{TICK, Trouble, farewell, wait_for};
 use crate::engine::Role;
 use crate::tally::{Protocol, Reason, Tally};
 use crate::transfer::{in_time, probe_congestion};
-use crate::{Config, Limits, STREAMS_MAX, Stop};
+use crate::{Config, Limits, STREAMS_MAX, Stop, udp};
 
 /// Tests that wait for their data connections.
 #[derive(Debug, Default)]
@@ -43,6 +42,18 @@ pub(crate) struct Cookies {
 
 /// A data connection and its place in the order of arrival, which is the order of the streams.
 type Arrival = (u64, TcpStream);
+
+impl Cookies {
+    /// The turn to open UDP streams, of either protocol, unless somebody has it: the last socket bound
+    /// to the port hears all that is new there.
+    pub(crate) fn try_udp(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.udp.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
 
 /// One client's session.
 #[derive(Debug)]
@@ -293,7 +304,7 @@ impl Host {
     ) -> Result<Vec<UdpSocket>, Leave> {
         let _turn = self.udp_turn(line)?;
         let here = line.stream().local_addr().map_err(Trouble::Io)?;
-        let mut listener = udp_listener(here).map_err(|e| stream_failure(&e))?;
+        let mut listener = udp::beside(here).map_err(|e| stream_failure(&e))?;
         self.tell(line, State::CreateStreams)?;
         let deadline = in_time(self.limits.silence);
         let mut sockets = Vec::new();
@@ -321,7 +332,7 @@ impl Host {
             let mut opened = || -> io::Result<UdpSocket> {
                 listener.connect(from)?;
                 flow::set_options(listener.as_fd(), params)?;
-                let next = udp_listener(here)?;
+                let next = udp::beside(here)?;
                 listener.send(&answer)?;
                 Ok(std::mem::replace(&mut listener, next))
             };
@@ -334,10 +345,8 @@ impl Host {
     fn udp_turn(&self, line: &mut Line) -> Result<MutexGuard<'_, ()>, Leave> {
         let deadline = in_time(self.limits.silence);
         loop {
-            match self.cookies.udp.try_lock() {
-                Ok(turn) => return Ok(turn),
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => {}
+            if let Some(turn) = self.cookies.try_udp() {
+                return Ok(turn);
             }
             if clock::monotonic() >= deadline {
                 return Err(Trouble::Silent.into());
@@ -473,19 +482,6 @@ fn summary(ended: &[(Flowed, f64)], ours: &Results, theirs: &Results) -> String 
         }
     }
     text
-}
-
-/// A UDP socket beside others on the same port.
-fn udp_listener(addr: SocketAddr) -> io::Result<UdpSocket> {
-    let family = match addr {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&fd, true)?;
-    rustix::net::bind(&fd, &addr)?;
-    Ok(UdpSocket::from(fd))
 }
 
 fn stream_failure(error: &io::Error) -> Leave {

@@ -1,0 +1,354 @@
+//! TLS 1.3 on data connections, to measure what a cipher costs.
+//!
+//! No authentication is claimed: the certificate and its key are in the source for all to see, and the
+//! client takes any. What it measures is a cipher's work at both ends, in the threads that write
+//! and read. Early data, resumption and tickets are off.
+//!
+//! The cryptography is Graviola's, which is Rust and assembly in Rust and compiles no C. It wants AES,
+//! AVX2, ADX and the like; a host without them does not offer TLS.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
+    ServerConnection, SignatureScheme, SupportedCipherSuite, version,
+};
+use rustls_graviola::suites;
+use serde::{Deserialize, Serialize};
+use sys::clock;
+use units::{Duration, Instant};
+
+use crate::control::TICK;
+use crate::engine::{Engine, Role, Shape, is_timeout};
+use crate::{Config, Stop, Transport};
+
+/// What TLS encrypts with (RFC 8446, section B.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cipher {
+    /// AES with a key of 128 bits in Galois/counter mode.
+    #[default]
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    /// AES with a key of 256 bits in Galois/counter mode.
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+    /// ChaCha20 with Poly1305.
+    #[serde(rename = "chacha20-poly1305")]
+    Chacha20Poly1305,
+}
+
+impl Cipher {
+    /// Its name in flags and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Aes128Gcm => "aes-128-gcm",
+            Self::Aes256Gcm => "aes-256-gcm",
+            Self::Chacha20Poly1305 => "chacha20-poly1305",
+        }
+    }
+
+    fn suite(self) -> SupportedCipherSuite {
+        match self {
+            Self::Aes128Gcm => suites::TLS13_AES_128_GCM_SHA256,
+            Self::Aes256Gcm => suites::TLS13_AES_256_GCM_SHA384,
+            Self::Chacha20Poly1305 => suites::TLS13_CHACHA20_POLY1305_SHA256,
+        }
+    }
+}
+
+/// Which side of the handshake this is; either may send the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+/// One stream's encryption.
+pub(crate) struct Sealed(Connection);
+
+impl fmt::Debug for Sealed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sealed")
+    }
+}
+
+/// True where this host's CPU can.
+pub(crate) fn is_possible() -> bool {
+    graviola::util::is_cpu_supported()
+}
+
+/// The engine of a transfer over connected sockets, after the handshakes where it is over TLS.
+///
+/// # Errors
+/// As [`Engine::prepare`]; `TimedOut` and `Interrupted` when handshakes take longer than `patience` or
+/// are stopped; `InvalidData` when they fail.
+pub(crate) fn prepare(
+    role: Role,
+    config: &Config,
+    sockets: Vec<TcpStream>,
+    side: Side,
+    patience: Duration,
+    stop: &Stop,
+) -> io::Result<Engine> {
+    if config.transport != Transport::Tls {
+        return Engine::prepare(role, config, sockets);
+    }
+    if !is_possible() {
+        let text = "this CPU has not what TLS needs here: AES, PCLMULQDQ, AVX2, BMI, ADX";
+        return Err(io::Error::new(ErrorKind::Unsupported, text));
+    }
+    let until = clock::monotonic() + patience;
+    // All at once, so that many streams cost no more round trips than one.
+    let sealed = thread::scope(|scope| {
+        let begun: Vec<_> = sockets
+            .iter()
+            .map(|socket| {
+                scope.spawn(move || shake_hands(socket, side, config.cipher, until, stop))
+            })
+            .collect();
+        let joined = begun.into_iter().map(|thread| {
+            let panicked = |_| Err(io::Error::other("a handshake panicked"));
+            thread.join().unwrap_or_else(panicked)
+        });
+        joined.collect::<io::Result<Vec<_>>>()
+    })?;
+    Engine::prepare_sealed(role, config, sockets, Shape::default(), sealed)
+}
+
+fn shake_hands(
+    mut socket: &TcpStream,
+    side: Side,
+    cipher: Cipher,
+    until: Instant,
+    stop: &Stop,
+) -> io::Result<Sealed> {
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(TICK.to_std()))?;
+    socket.set_write_timeout(Some(TICK.to_std()))?;
+    let mut connection = connection(side, cipher).map_err(invalid)?;
+    while connection.is_handshaking() || connection.wants_write() {
+        match connection.complete_io(&mut socket) {
+            Ok(_) => {}
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error),
+        }
+        if stop.is_stopped() {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        if clock::monotonic() >= until {
+            return Err(ErrorKind::TimedOut.into());
+        }
+    }
+    connection.set_buffer_limit(Some(BUFFER_BYTES));
+    Ok(Sealed(connection))
+}
+
+fn connection(side: Side, cipher: Cipher) -> Result<Connection, rustls::Error> {
+    let provider = Arc::new(CryptoProvider {
+        cipher_suites: vec![cipher.suite()],
+        ..rustls_graviola::default_provider()
+    });
+    let versions = &[&version::TLS13];
+    match side {
+        Side::Client => {
+            let config = ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(versions)?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Anybody))
+                .with_no_client_auth();
+            let name = ServerName::try_from("goodput")
+                .map_err(|_| rustls::Error::General("a name that is none".to_owned()))?;
+            Ok(ClientConnection::new(Arc::new(config), name)?.into())
+        }
+        Side::Server => {
+            let chain = vec![CertificateDer::from(CERTIFICATE)];
+            let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(KEY));
+            let mut config = ServerConfig::builder_with_provider(provider)
+                .with_protocol_versions(versions)?
+                .with_no_client_auth()
+                .with_single_cert(chain, key)?;
+            // A sender would close over a ticket that it has not read, which resets the connection.
+            config.send_tls13_tickets = 0;
+            Ok(ServerConnection::new(Arc::new(config))?.into())
+        }
+    }
+}
+
+impl Sealed {
+    /// Encrypts and sends as much of `block` as there is room for; what the kernel does not take now
+    /// goes before the next.
+    ///
+    /// # Errors
+    /// As write(2).
+    pub(crate) fn write(&mut self, socket: &TcpStream, block: &[u8]) -> io::Result<usize> {
+        self.flush(socket)?;
+        let taken = self.0.writer().write(block)?;
+        match self.flush(socket) {
+            Err(error) if !is_timeout(&error) => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    /// Sends what is left and the end, unless `give_up`.
+    pub(crate) fn close(&mut self, socket: &TcpStream, give_up: impl Fn() -> bool) {
+        self.0.send_close_notify();
+        while !give_up() {
+            match self.flush(socket) {
+                Err(error) if is_timeout(&error) => {}
+                // A peer that is gone tells so itself.
+                _ => return,
+            }
+        }
+    }
+
+    /// Decrypted bytes; 0 at the end.
+    ///
+    /// # Errors
+    /// As read(2); `InvalidData` for what does not decrypt.
+    pub(crate) fn read(&mut self, mut socket: &TcpStream, block: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.reader().read(block) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // Closed without the word for it, as an interrupted sender does.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            self.0.read_tls(&mut socket)?;
+            self.0.process_new_packets().map_err(invalid)?;
+        }
+    }
+
+    fn flush(&mut self, mut socket: &TcpStream) -> io::Result<()> {
+        while self.0.wants_write() {
+            self.0.write_tls(&mut socket)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes any certificate: what is measured is the cipher.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
+    }
+}
+
+fn invalid(error: rustls::Error) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}
+
+/// Self-signed, P-256, made for this file; so is the key, which is no secret.
+const CERTIFICATE: &[u8] = include_bytes!("tls/certificate.der");
+const KEY: &[u8] = include_bytes!("tls/key.der");
+/// What waits for the kernel in user space, some 16 records.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Both ends after a handshake with a cipher each.
+    fn pair(client: Cipher, server: Cipher) -> io::Result<[(TcpStream, Sealed); 2]> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        let until = clock::monotonic() + Duration::from_s(20);
+        let stop = Stop::new();
+        thread::scope(|scope| {
+            let theirs =
+                scope.spawn(|| shake_hands(&far, Side::Server, server, until, &Stop::new()));
+            let ours = shake_hands(&near, Side::Client, client, until, &stop);
+            let theirs = theirs.join().unwrap();
+            let (ours, theirs) = (ours?, theirs?);
+            Ok([
+                (near.try_clone().unwrap(), ours),
+                (far.try_clone().unwrap(), theirs),
+            ])
+        })
+    }
+
+    #[test]
+    fn both_ends_agree_on_the_cipher_that_was_named_or_on_nothing() {
+        let all = [
+            Cipher::Aes128Gcm,
+            Cipher::Aes256Gcm,
+            Cipher::Chacha20Poly1305,
+        ];
+        for client in all {
+            for server in all {
+                let Ok(ends) = pair(client, server) else {
+                    assert_ne!(client, server);
+                    continue;
+                };
+                assert_eq!(client, server);
+                for (_, sealed) in &ends {
+                    assert_eq!(sealed.0.negotiated_cipher_suite(), Some(client.suite()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_changed_on_the_way_does_not_decrypt() {
+        let [(near, mut ours), (far, mut theirs)] =
+            pair(Cipher::default(), Cipher::default()).unwrap();
+        assert_eq!(ours.write(&near, b"some bytes").unwrap(), 10);
+        let mut block = [0; 100];
+        assert_eq!(theirs.read(&far, &mut block).unwrap(), 10);
+        assert_eq!(&block[..10], b"some bytes");
+        // A record of a record's look (RFC 8446, section 5.2), but nobody sealed it.
+        let forged = [&[23, 3, 3, 0, 32][..], &[0; 32]].concat();
+        (&near).write_all(&forged).unwrap();
+        let error = theirs.read(&far, &mut block).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn the_end_is_told_inside() {
+        let [(near, mut ours), (far, mut theirs)] =
+            pair(Cipher::default(), Cipher::default()).unwrap();
+        ours.close(&near, || false);
+        assert_eq!(theirs.read(&far, &mut [0; 8]).unwrap(), 0);
+    }
+}
