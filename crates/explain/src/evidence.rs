@@ -104,6 +104,8 @@ pub struct Scaling {
 pub struct HostLoad {
     /// Share of one CPU that the busiest data thread used.
     pub busiest_thread: Option<f64>,
+    /// Share of the time that this thread could have run and waited for a CPU.
+    pub thread_waited: f64,
     /// CPUs that all data threads used: 2 is two throughout.
     pub threads: f64,
     /// CPUs online.

@@ -904,6 +904,22 @@ fn a_thread_fills_its_cpu_from_nine_tenths_on() {
 }
 
 #[test]
+fn a_thread_that_waits_for_its_turn_has_no_cpu_time_left() {
+    let sender = hosts_without_time().remove(0);
+    let sure = |thread_waited: f64| {
+        let scenario = Scenario {
+            sender_load: Some(HostLoad {
+                thread_waited,
+                ..load(0.6, 0.8, 0.1)
+            }),
+            ..sender.clone()
+        };
+        host_is_limit(&scenario)
+    };
+    assert_eq!((sure(0.2), sure(0.4)), (0.0, 1.0));
+}
+
+#[test]
 fn in_a_lab_only_a_thread_tells_since_the_labs_own_is_never_idle() {
     let softirq = hosts_without_time().remove(2);
     assert!(host_is_limit(&softirq) > 0.9);

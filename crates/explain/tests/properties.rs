@@ -132,6 +132,7 @@ fn load() -> impl Strategy<Value = HostLoad> {
         };
         HostLoad {
             busiest_thread: Some(a),
+            thread_waited: d,
             threads: d,
             cpus,
             busy: b,

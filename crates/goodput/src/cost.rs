@@ -16,6 +16,7 @@ pub(crate) fn load(end: &EndResult) -> Option<HostLoad> {
     };
     Some(HostLoad {
         busiest_thread: Some(busiest_thread(end, cost)),
+        thread_waited: share(cost.busiest_thread_wait_ns, end.duration.as_ns()),
         threads: share(end.cpu.as_ns(), end.duration.as_ns()),
         cpus: u32::try_from(machine.cpus.len()).unwrap_or(u32::MAX),
         busy: if machine.cpus.is_empty() {
@@ -64,6 +65,7 @@ fn of_end(name: &str, end: &EndResult, cost: &HostCost) -> model::EndCost {
         cpu_system_ns: cost.system_ns,
         cpu_ns_per_gigabyte: u64::try_from(per_gigabyte).unwrap_or(u64::MAX),
         busiest_thread_share: busiest_thread(end, cost),
+        busiest_thread_wait_share: share(cost.busiest_thread_wait_ns, end.duration.as_ns()),
     }
 }
 
@@ -132,6 +134,7 @@ mod tests {
                 user_ns: 100_000_000,
                 system_ns: 500_000_000,
                 busiest_thread_ns: 450_000_000,
+                busiest_thread_wait_ns: 120_000_000,
                 over_ns: 1_000_000_000,
                 cpus: vec![cpu(0, 0, 0, 0), cpu(1, 300, 670, 30), cpu(2, 200, 0, 800)],
             }),
@@ -176,6 +179,7 @@ mod tests {
         let cost = record(&outcome("a", "b")).unwrap();
         assert_eq!(cost.ends[0].cpu_ns_per_gigabyte, 300_000_000);
         assert_eq!(cost.ends[0].busiest_thread_share, 0.45);
+        assert_eq!(cost.ends[0].busiest_thread_wait_share, 0.12);
         // CPU 0 did not tick.
         assert_eq!(cost.machines[0].cpus.len(), 2);
         let load = load(&end("a")).unwrap();

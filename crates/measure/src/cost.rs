@@ -20,8 +20,10 @@ pub struct HostCost {
     pub user_ns: u64,
     /// The same in the kernel.
     pub system_ns: u64,
-    /// CPU time of the data thread that used most.
+    /// CPU time of the data thread that used most, or waited longest to use it.
     pub busiest_thread_ns: u64,
+    /// Time that this thread could have run and waited for a CPU, where the kernel tells.
+    pub busiest_thread_wait_ns: u64,
     /// Time that `cpus` accounts for: the sending time, at a receiver until the last byte.
     pub over_ns: u64,
     /// The machine's CPUs in that time.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+use sys::cpu::thread_waited;
 use sys::{clock, tcp};
 use units::{Duration, Instant, Rate, Rng};
 
@@ -98,6 +99,7 @@ struct Sampled {
 struct Ended {
     cpu: Duration,
     cpu_user: Duration,
+    waited: Duration,
     at: Instant,
     error: Option<io::Error>,
     zero_copy: ZeroCopyCounts,
@@ -267,8 +269,8 @@ impl Engine {
             start: started,
             ..EndResult::default()
         };
-        let mut busiest = Duration::ZERO;
         let mut zero_copy = ZeroCopyCounts::default();
+        let mut busiest = (Duration::ZERO, Duration::ZERO);
         for thread in self.data.drain(..) {
             let Ok(ended) = thread.join() else {
                 result.error = Some("a data thread panicked".to_owned());
@@ -276,7 +278,9 @@ impl Engine {
             };
             result.cpu = result.cpu + ended.cpu;
             result.cpu_user = result.cpu_user + ended.cpu_user;
-            busiest = busiest.max(ended.cpu);
+            if ended.cpu + ended.waited > busiest.0 + busiest.1 {
+                busiest = (ended.cpu, ended.waited);
+            }
             result.duration = result.duration.max(ended.at.saturating_since(started));
             result.error = result.error.or_else(|| Some(ended.error?.to_string()));
             zero_copy.add(ended.zero_copy);
@@ -289,7 +293,8 @@ impl Engine {
         result.cost = sampled.cost.map(|machine| HostCost {
             user_ns: result.cpu_user.as_ns(),
             system_ns: (result.cpu - result.cpu_user).as_ns(),
-            busiest_thread_ns: busiest.as_ns(),
+            busiest_thread_ns: busiest.0.as_ns(),
+            busiest_thread_wait_ns: busiest.1.as_ns(),
             ..machine
         });
         if self.role == Role::Sender && !cut {
@@ -396,6 +401,7 @@ impl Shared {
         let mut total = 0_u64;
         let started = self.await_start().unwrap_or_else(clock::monotonic);
         let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
+        let waited = thread_waited();
         let plain = self.shape.budget.is_none() && self.shape.rate.is_none();
         while !self.done.load(Ordering::Relaxed) {
             let block = match plain {
@@ -430,6 +436,7 @@ impl Shared {
         Ended {
             cpu,
             cpu_user,
+            waited: thread_waited() - waited,
             at,
             error,
             zero_copy,
@@ -473,6 +480,7 @@ impl Shared {
         let mut error = None;
         let mut total = 0_u64;
         let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
+        let waited = thread_waited();
         while !self.done.load(Ordering::Relaxed) {
             let read = match &mut inlet {
                 Outlet::Sealed(sealed) => sealed.read(socket, &mut block),
@@ -499,6 +507,7 @@ impl Shared {
         Ended {
             cpu: clock::thread_cpu() - cpu,
             cpu_user: clock::thread_cpu_user() - user,
+            waited: thread_waited() - waited,
             at: clock::monotonic(),
             error,
             zero_copy: ZeroCopyCounts::default(),

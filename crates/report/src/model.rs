@@ -305,6 +305,8 @@ pub struct EndCost {
     pub cpu_ns_per_gigabyte: u64,
     /// Share of one CPU that the busiest thread used.
     pub busiest_thread_share: f64,
+    /// Share of the time that it could have run and waited for a CPU.
+    pub busiest_thread_wait_share: f64,
 }
 
 /// Where a machine's CPU time went during the transfer, all programs together.

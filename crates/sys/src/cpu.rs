@@ -37,6 +37,14 @@ pub fn cpu_times() -> Vec<CpuTimes> {
     times_of(&text, tick())
 }
 
+/// Time that the calling thread could have run and had to wait for a CPU (Linux
+/// Documentation/scheduler/sched-stats.rst, the second number); zero where the kernel does not tell.
+pub fn thread_waited() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = text.split_ascii_whitespace().nth(1);
+    Duration::from_ns(ns.and_then(|ns| ns.parse().ok()).unwrap_or(0))
+}
+
 /// A number drawn when the machine started: equal for all that runs on one machine. Empty where the
 /// kernel does not tell.
 pub fn boot_id() -> String {
@@ -124,5 +132,6 @@ mod tests {
         assert!(!cpu_times().is_empty());
         assert_eq!(boot_id(), boot_id());
         assert!(tick() > Duration::ZERO);
+        assert!(thread_waited() <= thread_waited());
     }
 }

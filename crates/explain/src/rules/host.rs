@@ -4,7 +4,7 @@
 //! back. The network's share of the sender's time must be small all the same: a thread can be busy
 //! with a link that is just as full, and then the link is to be named. Three signs, the surest speaks:
 //!
-//! * the busiest **data thread** used one CPU throughout;
+//! * the busiest **data thread** used one CPU throughout, or waited for one where it did not;
 //! * a **CPU** was full and spent half of it on interrupts and softirqs, which belong to no thread;
 //! * **all CPUs** were full and the transfer used much of them.
 //!
@@ -19,7 +19,8 @@ use crate::text;
 /// What shows that a host has no time left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sign {
-    Thread(f64),
+    /// Its share of one CPU, and of the time that it waited for one.
+    Thread(f64, f64),
     Softirq(CpuLoad),
     All(f64),
 }
@@ -60,8 +61,9 @@ pub(crate) const fn is_symptom(cause: Cause) -> bool {
 
 fn surest(case: &Case<'_>, load: &HostLoad) -> Option<(Sign, f64)> {
     let thread = load.busiest_thread.map(|busy| {
-        let sure = ramp(busy, THREAD_BUSY, THREAD_FULL);
-        (Sign::Thread(busy), sure)
+        // One that waits for its turn has no CPU time left either, whoever uses it up.
+        let sure = ramp(busy + load.thread_waited, THREAD_BUSY, THREAD_FULL);
+        (Sign::Thread(busy, load.thread_waited), sure)
     });
     // In a lab the thread that carries the path is never idle, and its softirqs are both hosts'.
     let in_lab = case.evidence.lab_trusted.is_some();
@@ -104,9 +106,13 @@ fn title(case: &Case<'_>, host: Host, sign: Sign) -> String {
         Host::Receiver => "receiving",
     };
     let what = match sign {
-        Sign::Thread(busy) => {
+        Sign::Thread(busy, waited) => {
+            let waits = match waited >= WAIT_WORTH_SAYING {
+                true => format!(" and waited for one for {}", text::percent(waited.min(1.0))),
+                false => String::new(),
+            };
             format!(
-                "a {end} thread used {} of one CPU",
+                "a {end} thread used {} of one CPU{waits}",
                 text::percent(busy.min(1.0))
             )
         }
@@ -127,8 +133,10 @@ fn evidence(case: &Case<'_>, host: Host, load: &HostLoad, network: f64) -> Vec<S
     let mut lines = Vec::new();
     lines.extend(load.busiest_thread.map(|busy| {
         format!(
-            "the busiest data thread on {place} used {} of one CPU",
-            text::percent(busy)
+            "the busiest data thread on {place} used {} of one CPU and waited for one for {} of the \
+             time (schedstat)",
+            text::percent(busy),
+            text::percent(load.thread_waited)
         )
     }));
     for cpu in load.fullest_cpu.into_iter().chain(
@@ -156,13 +164,13 @@ fn evidence(case: &Case<'_>, host: Host, load: &HostLoad, network: f64) -> Vec<S
 fn remedy(case: &Case<'_>, host: Host, load: &HostLoad, sign: Sign) -> Remedy {
     let streams = case.stream_count();
     let wanted = load.cpus.min(STREAMS_MAX);
-    let more = matches!(sign, Sign::Thread(_)) && wanted > streams;
+    let more = matches!(sign, Sign::Thread(..)) && wanted > streams;
     let summary = match sign {
-        Sign::Thread(_) if more => {
+        Sign::Thread(..) if more => {
             "Let more CPUs work, with more streams, or make each byte cheaper: larger packets, \
              off-loads of the interface, no copy"
         }
-        Sign::Thread(_) => {
+        Sign::Thread(..) => {
             "Make each byte cheaper (larger packets, off-loads of the interface, no copy), or use a \
              faster host"
         }
@@ -194,6 +202,8 @@ const THREAD_FULL: f64 = 0.97;
 /// The same of a CPU, whose account steps by 10 ms; chosen.
 const CPU_BUSY: f64 = 0.9;
 const CPU_FULL: f64 = 0.98;
+/// Chosen.
+const WAIT_WORTH_SAYING: f64 = 0.05;
 /// Chosen.
 const STEAL_WORTH_SAYING: f64 = 0.01;
 /// More streams than this bring more cost than CPUs; chosen.

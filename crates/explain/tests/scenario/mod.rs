@@ -101,6 +101,7 @@ pub(crate) fn load(thread: f64, cpu: f64, softirq: f64) -> HostLoad {
     };
     HostLoad {
         busiest_thread: Some(thread),
+        thread_waited: 0.0,
         threads: thread,
         cpus: 4,
         busy: (thread + cpu) / 4.0,
