@@ -34,7 +34,7 @@ pub(crate) enum Verb {
     Doctor(DoctorArgs),
     /// Measure TCP memory to memory and say where the sender's time went
     #[command(after_help = MEASURE_EXAMPLES)]
-    Measure(MeasureArgs),
+    Measure(Box<MeasureArgs>),
     /// Be the far end of measurements
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
