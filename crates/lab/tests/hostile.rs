@@ -74,8 +74,10 @@ fn network() -> Network {
 /// The same with a buffer that the switch's ports share.
 fn sharing_network() -> Network {
     let fq = "discipline = { fq-codel = { target = \"1ms\", interval = \"10ms\" } }\n";
-    assert!(EVERYTHING.contains(fq));
-    let text = EVERYTHING.replace(fq, "").replace(
+    // Queues that share a buffer send by full duplex, and first come first served.
+    let half = "duplex = \"half\"\ncable = \"2us\"\nbackward = { duplex = \"full\" }\n";
+    assert!(EVERYTHING.contains(fq) && EVERYTHING.contains(half));
+    let text = EVERYTHING.replace(fq, "").replace(half, "").replace(
         "[switches.sw]\n",
         "[switches.sw]\nbuffer = \"20kB\"\nbuffer_alpha = 2.0\n",
     );
