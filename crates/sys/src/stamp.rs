@@ -269,16 +269,18 @@ mod tests {
         let sender = StampedSocket::new(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
         let to = receiver.socket().local_addr().unwrap();
         // The kernel turns receive stamps on from a work queue: the first datagrams may have none.
+        // Departures are fetched meanwhile: their queue holds some hundred.
+        let mut departures = Vec::new();
         let (count, arrived) = (1..1_000)
             .find_map(|count| {
                 sender.socket().send_to(b"probe", to).unwrap();
+                departures.extend(sender.departure().unwrap());
                 let mut buffer = [0; 64];
                 let datagram = receiver.receive(&mut buffer).unwrap();
                 assert_eq!(&buffer[..datagram.len], b"probe");
                 Some((count, datagram.stamp_realtime_ns?))
             })
             .expect("a receive stamp");
-        let mut departures = Vec::new();
         for _ in 0..10_000 {
             departures.extend(sender.departure().unwrap());
             if departures.len() == count {
