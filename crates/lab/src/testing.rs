@@ -24,7 +24,8 @@ impl Network {
     pub fn new(path: &PathFile) -> Self {
         // Small, to be made often, and to be full now and then.
         let rings = vec![RING_BYTES; path.network.hosts.len()];
-        let wiring = wiring::wiring(&path.network, path.transfer.from, &rings);
+        let mut wiring = wiring::wiring(&path.network, path.transfer.from, &rings);
+        wiring.made_bytes = wiring.made_bytes.min(MADE_BYTES);
         Self {
             engine: Engine::new(wiring, Instant::ZERO, None),
             now: Instant::ZERO,
@@ -104,4 +105,6 @@ impl Network {
 }
 
 const RING_BYTES: u64 = 512 << 10;
+/// Where MTUs meet it would be 64 MiB, most of the time of a fuzzed run.
+const MADE_BYTES: usize = 512 << 10;
 const DAY: Duration = Duration::from_s(86_400);
