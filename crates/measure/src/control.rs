@@ -81,7 +81,7 @@ impl Control {
                     return Ok((heard, Vec::new()));
                 }
             }
-            self.check(deadline, stop)?;
+            check(deadline, stop)?;
             match self.fill(TICK) {
                 Err(Trouble::Closed) => return Ok((Heard::Foreign, self.input.clone())),
                 other => other?,
@@ -95,7 +95,7 @@ impl Control {
             if let Some(message) = self.try_receive(TICK)? {
                 return Ok(message);
             }
-            self.check(deadline, stop)?;
+            check(deadline, stop)?;
         }
     }
 
@@ -126,22 +126,11 @@ impl Control {
     /// Sends bytes that are no message, such as a greeting.
     pub(crate) fn write_all(
         &mut self,
-        mut bytes: &[u8],
+        bytes: &[u8],
         deadline: Instant,
         stop: &Stop,
     ) -> Result<(), Trouble> {
-        while !bytes.is_empty() {
-            match self.stream.write(bytes) {
-                Ok(n) => bytes = &bytes[n..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.check(deadline, stop)?;
-                    wait_for(&self.stream, PollFlags::OUT, TICK).map_err(Trouble::Io)?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Trouble::Io(error)),
-            }
-        }
-        Ok(())
+        write_all(&self.stream, bytes, deadline, stop)
     }
 
     /// Tries to send a last message without waiting; whether it arrives does not matter any more.
@@ -149,16 +138,6 @@ impl Control {
         self.output.clear();
         message::encode(message, &mut self.output);
         farewell(&self.stream, &self.output);
-    }
-
-    fn check(&self, deadline: Instant, stop: &Stop) -> Result<(), Trouble> {
-        if stop.is_stopped() {
-            return Err(Trouble::Stopped);
-        }
-        if clock::monotonic() >= deadline {
-            return Err(Trouble::Silent);
-        }
-        Ok(())
     }
 
     fn parse(&mut self) -> Result<Option<Message>, Trouble> {
@@ -173,20 +152,61 @@ impl Control {
     /// Reads what is there, waiting up to `wait` for it. The input holds at most one message of the
     /// largest size and one read more, since messages are taken out before the next read.
     fn fill(&mut self, wait: Duration) -> Result<(), Trouble> {
-        wait_for(&self.stream, PollFlags::IN, wait).map_err(Trouble::Io)?;
-        let mut chunk = [0_u8; 16 * 1024];
-        match self.stream.read(&mut chunk) {
-            Ok(0) => Err(Trouble::Closed),
-            Ok(n) => {
-                self.input.extend_from_slice(&chunk[..n]);
-                Ok(())
+        fill(&self.stream, &mut self.input, wait)
+    }
+}
+
+/// Sends bytes over a socket that does not block, waiting until `deadline` for the peer to take them.
+pub(crate) fn write_all(
+    mut stream: &TcpStream,
+    mut bytes: &[u8],
+    deadline: Instant,
+    stop: &Stop,
+) -> Result<(), Trouble> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                check(deadline, stop)?;
+                wait_for(stream, PollFlags::OUT, TICK).map_err(Trouble::Io)?;
             }
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
-                _ => Err(Trouble::Io(error)),
-            },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Trouble::Io(error)),
         }
     }
+    Ok(())
+}
+
+/// Appends what a socket that does not block has, 16 KiB at most, waiting up to `wait` for it.
+pub(crate) fn fill(
+    mut stream: &TcpStream,
+    input: &mut Vec<u8>,
+    wait: Duration,
+) -> Result<(), Trouble> {
+    wait_for(stream, PollFlags::IN, wait).map_err(Trouble::Io)?;
+    let mut chunk = [0_u8; 16 * 1024];
+    match stream.read(&mut chunk) {
+        Ok(0) => Err(Trouble::Closed),
+        Ok(n) => {
+            input.extend_from_slice(&chunk[..n]);
+            Ok(())
+        }
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
+            _ => Err(Trouble::Io(error)),
+        },
+    }
+}
+
+/// Whether there is time left, and nobody has asked to stop.
+pub(crate) fn check(deadline: Instant, stop: &Stop) -> Result<(), Trouble> {
+    if stop.is_stopped() {
+        return Err(Trouble::Stopped);
+    }
+    if clock::monotonic() >= deadline {
+        return Err(Trouble::Silent);
+    }
+    Ok(())
 }
 
 impl Trouble {

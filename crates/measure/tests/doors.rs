@@ -40,7 +40,7 @@ fn one_address_has_its_share_of_the_sessions_and_no_more() {
         sessions_per_address: 2,
         ..Limits::default()
     });
-    let client = |source: &str| serving.client(&from(source));
+    let client = |source: &str| serving.connect(&from(source));
     let busy = |source: &str| match client(source).unwrap_err() {
         MeasureError::Busy {
             sessions,
@@ -62,21 +62,21 @@ fn one_address_has_its_share_of_the_sessions_and_no_more() {
 #[test]
 fn the_same_token_at_both_ends_measures() {
     let serving = guarded(false);
-    let mut client = serving.client(&with(TOKEN)).unwrap();
+    let mut client = serving.connect(&with(TOKEN)).unwrap();
     for direction in [Direction::Up, Direction::Down] {
         assert!(run(&mut client, direction).complete);
     }
     // Blanks at the end of the file are no part of it.
-    serving.client(&with(&format!("{TOKEN}\n"))).unwrap();
+    serving.connect(&with(&format!("{TOKEN}\n"))).unwrap();
 }
 
 #[test]
 fn without_the_token_or_with_another_one_a_client_is_refused_and_told_why() {
     let serving = guarded(false);
-    let none = serving.client(&Approach::default()).unwrap_err();
+    let none = serving.connect(&Approach::default()).unwrap_err();
     assert!(matches!(none, MeasureError::TokenWanted { .. }), "{none}");
     assert!(none.to_string().contains("--token-file"), "{none}");
-    let other = serving.client(&with(&TOKEN.to_uppercase())).unwrap_err();
+    let other = serving.connect(&with(&TOKEN.to_uppercase())).unwrap_err();
     assert!(
         matches!(other, MeasureError::TokenRefused { .. }),
         "{other}"
@@ -85,19 +85,19 @@ fn without_the_token_or_with_another_one_a_client_is_refused_and_told_why() {
     for error in [none, other] {
         assert_eq!(error.fault(), Fault::Usage);
     }
-    serving.client(&with(TOKEN)).unwrap();
+    serving.connect(&with(TOKEN)).unwrap();
 }
 
 #[test]
 fn a_server_that_does_not_prove_the_token_is_not_measured_with() {
     let open = Serving::with(Limits::default());
-    let error = open.client(&with(TOKEN)).unwrap_err();
+    let error = open.connect(&with(TOKEN)).unwrap_err();
     assert!(
         matches!(error, MeasureError::TokenUnproven { .. }),
         "{error}"
     );
     assert_eq!(error.fault(), Fault::FarHost);
-    open.client(&Approach::default()).unwrap();
+    open.connect(&Approach::default()).unwrap();
     // One that asks for a proof, believes it, and gives the client's own back.
     let addr = impostor(|stream| {
         say(
@@ -148,7 +148,7 @@ fn nothing_but_a_proof_opens_a_guarded_session() {
         assert!(!answer.contains("welcome"), "{words:?}: {answer}");
         assert!(!answer.contains("pong"), "{words:?}: {answer}");
     }
-    serving.client(&with(TOKEN)).unwrap();
+    serving.connect(&with(TOKEN)).unwrap();
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn iperf3_is_refused_where_there_is_a_token_unless_it_is_open_to_it() {
     let client = iperf3::Client::connect(&open.addr.to_string(), PATIENCE, &stop).unwrap();
     client.run(&wish, &stop, &mut |_| {}).unwrap();
     // Our own protocol is not open for that.
-    assert!(open.client(&Approach::default()).is_err());
+    assert!(open.connect(&Approach::default()).is_err());
 }
 
 #[test]
@@ -307,10 +307,10 @@ fn what_was_served_and_refused_is_told_in_openmetrics() {
             .all(|(key, &n)| n == 0.0 || key.starts_with("goodput_build"))
     );
 
-    let mut client = serving.client(&Approach::default()).unwrap();
+    let mut client = serving.connect(&Approach::default()).unwrap();
     let up = run(&mut client, Direction::Up);
     let down = run(&mut client, Direction::Down);
-    assert!(serving.client(&Approach::default()).is_err());
+    assert!(serving.connect(&Approach::default()).is_err());
     // The second transfer is over for us a moment before it is counted there.
     let key = |way: &str| {
         format!("goodput_payload_bytes_total{{protocol=\"goodput\",direction=\"{way}\"}}")

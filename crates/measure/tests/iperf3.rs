@@ -3,79 +3,22 @@
 //! What needs iperf3 or a network namespace says `skipped: why` without them and passes. Byte counts
 //! are compared, never rates: no assertion rests on how long something takes.
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
 
 use measure::iperf3::message::{State, encode};
 use measure::iperf3::{Circumstances, Client, Tested, Wish, document};
-use measure::{Config, Direction, Fault, Limits, MeasureError, Server, Stop};
+use measure::{Config, Direction, Fault, Limits, MeasureError, Stop};
 use serde_json::{Value, json};
-use sys::netlink::Netlink;
-use sys::netns::NetNs;
 use units::{Bytes, Duration, Rate};
 
-/// Far above anything that a test needs on the slowest machine.
-const PATIENCE: Duration = Duration::from_s(60);
+use common::{PATIENCE, Serving, in_own_network};
+
 const COOKIE: &[u8; 37] = b"abcdefghijklmnopqrstuvwxyz2345672345\0";
-
-struct Serving {
-    addr: SocketAddr,
-    stop: Stop,
-    thread: Option<JoinHandle<Result<(), MeasureError>>>,
-}
-
-impl Serving {
-    fn with(limits: Limits) -> Self {
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), limits).unwrap();
-        let (addr, stop) = (server.local_addr(), Stop::new());
-        let thread = std::thread::spawn({
-            let stop = stop.clone();
-            move || server.serve(&stop)
-        });
-        Self {
-            addr,
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    fn new() -> Self {
-        Self::with(Limits::default())
-    }
-
-    fn stranger(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.addr).unwrap();
-        stream.set_read_timeout(Some(PATIENCE.to_std())).unwrap();
-        stream
-    }
-
-    /// A client that has said its cookie and been asked for parameters.
-    fn asked(&self) -> TcpStream {
-        let mut stream = self.stranger();
-        stream.write_all(COOKIE).unwrap();
-        assert_eq!(state(&mut stream), State::ParamExchange);
-        stream
-    }
-
-    /// An honest test still works.
-    fn assert_alive(&self) {
-        let tested = run(self.addr, &bytes_of(300_000)).unwrap();
-        assert_eq!(tested.far.streams[0].bytes, 300_000);
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.stop.stop();
-        let result = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            result.unwrap().unwrap().unwrap();
-        }
-    }
-}
 
 /// A child that ends with the test.
 struct Ended(Child);
@@ -85,6 +28,20 @@ impl Drop for Ended {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// An honest test still works.
+fn assert_alive(serving: &Serving) {
+    let tested = run(serving.addr, &bytes_of(300_000)).unwrap();
+    assert_eq!(tested.far.streams[0].bytes, 300_000);
+}
+
+/// A client that has said its cookie and been asked for parameters.
+fn asked(serving: &Serving) -> TcpStream {
+    let mut stream = serving.stranger();
+    stream.write_all(COOKIE).unwrap();
+    assert_eq!(state(&mut stream), State::ParamExchange);
+    stream
 }
 
 fn state(stream: &mut TcpStream) -> State {
@@ -121,22 +78,13 @@ fn run(addr: SocketAddr, wish: &Wish) -> Result<Tested, MeasureError> {
     Client::connect_addr(addr, PATIENCE, &stop)?.run(wish, &stop, &mut |_| {})
 }
 
-/// Runs `work` in a network namespace with a loopback interface; skips where that cannot be.
+/// Runs `work` in a network of its own; skips, aloud, where that or iperf3 cannot be had.
 fn in_namespace(work: impl FnOnce() + Send) {
     let version = Command::new("iperf3").arg("--version").output();
     if !version.is_ok_and(|o| o.status.success()) {
         return eprintln!("skipped: iperf3 is not installed");
     }
-    match NetNs::create() {
-        Ok(namespace) => namespace
-            .run(|| {
-                let mut netlink = Netlink::open().unwrap();
-                netlink.set_up("lo", None).unwrap();
-                work();
-            })
-            .unwrap(),
-        Err(error) => eprintln!("skipped: no network namespace: {error}"),
-    }
+    in_own_network(work);
 }
 
 /// Runs their client against our server; its report.
@@ -601,7 +549,7 @@ fn a_client_that_leaves_at_any_state_leaves_the_server_to_others() {
             stream.write_all(&encode(&json!({"streams": []}))).unwrap();
         }
         drop((stream, streams));
-        serving.assert_alive();
+        assert_alive(&serving);
     }
 }
 
@@ -618,10 +566,10 @@ fn nonsense_at_any_state_ends_the_test_and_no_other() {
     };
     // A giant length, a length of zero, no JSON.
     for bytes in [&[0xff; 4][..], &[0; 4], &[0, 0, 0, 3, b'{', b'{', b'{']] {
-        let mut stream = serving.asked();
+        let mut stream = asked(&serving);
         stream.write_all(bytes).unwrap();
         assert!(ends(stream).is_empty(), "{bytes:?}");
-        serving.assert_alive();
+        assert_alive(&serving);
     }
     // Parameters out of bounds are refused with iperf3's number.
     for (params, number) in [
@@ -632,25 +580,25 @@ fn nonsense_at_any_state_ends_the_test_and_no_other() {
         (json!({"len": 1u64 << 40}), 7),
         (json!({"sctp": true}), 13),
     ] {
-        let mut stream = serving.asked();
+        let mut stream = asked(&serving);
         stream.write_all(&encode(&params)).unwrap();
         let mut told = vec![State::ServerError.byte()];
         told.extend(i32::to_be_bytes(number));
         told.extend([0; 4]);
         assert_eq!(ends(stream), told, "{params}");
-        serving.assert_alive();
+        assert_alive(&serving);
     }
     // A state that does not exist, and one that has no place.
     for byte in [99, State::TestEnd.byte()] {
-        let mut stream = serving.asked();
+        let mut stream = asked(&serving);
         stream.write_all(&encode(&params())).unwrap();
         assert_eq!(state(&mut stream), State::CreateStreams);
         stream.write_all(&[byte]).unwrap();
         ends(stream);
-        serving.assert_alive();
+        assert_alive(&serving);
     }
     // Wrong types in the results cost nothing but their content.
-    let mut stream = serving.asked();
+    let mut stream = asked(&serving);
     let one = json!({"tcp": "yes", "time": 1, "parallel": 1});
     stream.write_all(&encode(&one)).unwrap();
     assert_eq!(state(&mut stream), State::CreateStreams);

@@ -3,10 +3,11 @@
 //! No assertion rests on how long something takes; waits have generous limits so that a hang fails
 //! instead of blocking the suite.
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
 
 use measure::message::{Kind, Message, data_opening, encode, greeting};
 use measure::{
@@ -15,68 +16,20 @@ use measure::{
 };
 use units::{Bytes, Duration, Rate};
 
-/// Far above anything that a test needs on the slowest machine.
-const PATIENCE: Duration = Duration::from_s(30);
+use common::{PATIENCE, Serving};
 
-struct Serving {
-    addr: SocketAddr,
-    stop: Stop,
-    thread: Option<JoinHandle<Result<(), MeasureError>>>,
-}
-
-impl Serving {
-    fn with(limits: Limits) -> Self {
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), limits).unwrap();
-        let (addr, stop) = (server.local_addr(), Stop::new());
-        let thread = std::thread::spawn({
-            let stop = stop.clone();
-            move || server.serve(&stop)
-        });
-        Self {
-            addr,
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    fn new() -> Self {
-        Self::with(Limits::default())
-    }
-
-    fn client(&self) -> Client {
-        Client::connect_addr(self.addr, PATIENCE).unwrap()
-    }
-
-    /// A plain TCP connection, for what no honest client does.
-    fn stranger(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.addr).unwrap();
-        stream.set_read_timeout(Some(PATIENCE.to_std())).unwrap();
-        stream
-    }
-
-    /// An honest transfer still works: the server survived what was done to it.
-    fn assert_alive(&self) {
-        let deadline = std::time::Instant::now() + PATIENCE.to_std();
-        loop {
-            match Client::connect_addr(self.addr, PATIENCE) {
-                Ok(mut client) => {
-                    assert!(run(&mut client, &short(Direction::Up, 1)).complete);
-                    return;
-                }
-                // Sessions of those that vanished may still be on their way out.
-                Err(MeasureError::Busy { .. }) if std::time::Instant::now() < deadline => {}
-                Err(error) => panic!("{error}"),
+/// An honest transfer still works: the server survived what was done to it.
+fn assert_alive(serving: &Serving) {
+    let deadline = std::time::Instant::now() + PATIENCE.to_std();
+    loop {
+        match Client::connect_addr(serving.addr, PATIENCE) {
+            Ok(mut client) => {
+                assert!(run(&mut client, &short(Direction::Up, 1)).complete);
+                return;
             }
-        }
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.stop.stop();
-        let result = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            result.unwrap().unwrap().unwrap();
+            // Sessions of those that vanished may still be on their way out.
+            Err(MeasureError::Busy { .. }) if std::time::Instant::now() < deadline => {}
+            Err(error) => panic!("{error}"),
         }
     }
 }
@@ -286,7 +239,7 @@ fn another_version_is_named_on_both_sides() {
     let mut stranger = serving.stranger();
     stranger.write_all(b"goodput-measure 007 ctl\n").unwrap();
     assert_eq!(read_to_end(&mut stranger), greeting(Kind::Server));
-    serving.assert_alive();
+    assert_alive(&serving);
 }
 
 #[test]
@@ -342,7 +295,7 @@ fn a_client_beyond_the_limit_hears_that_the_server_is_busy() {
         "{error}"
     );
     drop(first);
-    serving.assert_alive();
+    assert_alive(&serving);
 }
 
 #[test]
@@ -368,7 +321,7 @@ fn silent_and_slow_clients_are_dropped() {
     slow.write_all(&greeting(Kind::Control)).unwrap();
     slow.write_all(&[0, 0, 0, 99, b'{']).unwrap();
     read_to_end(&mut slow);
-    serving.assert_alive();
+    assert_alive(&serving);
 }
 
 #[test]
@@ -405,7 +358,7 @@ fn random_bytes_and_other_protocols_do_no_harm() {
             read_to_end(&mut stranger);
         }
     }
-    serving.assert_alive();
+    assert_alive(&serving);
 }
 
 #[test]
@@ -435,7 +388,7 @@ fn a_wrong_token_is_dropped() {
     let mut stranger = serving.stranger();
     stranger.write_all(&data_opening([0xaa; 16], 0)).unwrap();
     assert_eq!(read_to_end(&mut stranger), b"");
-    serving.assert_alive();
+    assert_alive(&serving);
 }
 
 #[test]
@@ -457,7 +410,7 @@ fn clients_that_vanish_at_any_step_free_their_session() {
         let mut welcome = [0; 64];
         stranger.read_exact(&mut welcome).unwrap();
         drop(stranger);
-        serving.assert_alive();
+        assert_alive(&serving);
     }
 }
 
@@ -577,13 +530,10 @@ fn a_server_stopped_in_the_middle_of_a_transfer_says_so() {
 
 #[test]
 fn a_stopped_server_ends_with_sessions_open() {
-    let mut serving = Serving::new();
+    let serving = Serving::new();
     let _idle = serving.client();
     let _silent = serving.stranger();
-    serving.stop.stop();
-    let thread = serving.thread.take().unwrap();
-    in_time(move || thread.join().unwrap().unwrap());
-    serving.thread = Some(std::thread::spawn(|| Ok(())));
+    in_time(move || drop(serving));
 }
 
 #[test]

@@ -10,11 +10,10 @@ use measure::{
     Approach, Client, Config, Direction, Dscp, Limits, MeasureError, Server, Stop, iperf3,
 };
 use sys::netlink::Netlink;
-use sys::netns::NetNs;
 use sys::packet::PacketSocket;
 use units::Duration;
 
-use common::{PATIENCE, Serving, alone, run};
+use common::{PATIENCE, Serving, alone, in_own_network, run};
 
 /// A TCP packet as far as these tests care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,21 +22,6 @@ struct Seen {
     to: SocketAddr,
     dscp: u8,
     payload: bool,
-}
-
-/// Runs `work` in an empty namespace whose loopback interface is up; says so where that is not to be
-/// had, and does nothing.
-fn in_namespace(work: impl FnOnce() + Send) {
-    let Ok(namespace) = NetNs::create() else {
-        return println!("skipped: no network namespace without CAP_SYS_ADMIN");
-    };
-    namespace
-        .run(|| {
-            let mut netlink = Netlink::open().unwrap();
-            netlink.set_up("lo", None).unwrap();
-            work();
-        })
-        .unwrap();
 }
 
 /// Every TCP packet that the loopback interface took in.
@@ -104,7 +88,7 @@ fn serve(addr: &str) -> Serving {
 #[test]
 fn both_ends_mark_control_and_data_over_ipv4_and_ipv6() {
     let _alone = alone();
-    in_namespace(|| {
+    in_own_network(|| {
         let dual = serve("[::]:0");
         let port = dual.addr.port();
         for (addr, direction) in [
@@ -150,7 +134,7 @@ fn both_ends_mark_control_and_data_over_ipv4_and_ipv6() {
 #[test]
 fn without_a_mark_nothing_is_marked() {
     let _alone = alone();
-    in_namespace(|| {
+    in_own_network(|| {
         let serving = serve("127.0.0.1:0");
         let socket = listen();
         measure_with(&Approach::default(), serving.addr, Direction::Down);
@@ -163,7 +147,7 @@ fn without_a_mark_nothing_is_marked() {
 #[test]
 fn control_and_data_come_from_the_source_address() {
     let _alone = alone();
-    in_namespace(|| {
+    in_own_network(|| {
         let serving = serve("127.0.0.1:0");
         let socket = listen();
         let source: IpAddr = "127.9.8.7".parse().unwrap();
@@ -183,7 +167,7 @@ fn control_and_data_come_from_the_source_address() {
 #[test]
 fn an_iperf3_server_is_come_to_the_same_way() {
     let _alone = alone();
-    in_namespace(|| {
+    in_own_network(|| {
         let serving = serve("127.0.0.1:0");
         let socket = listen();
         let approach = Approach {
@@ -227,7 +211,7 @@ fn an_address_or_device_that_is_not_here_is_this_hosts_fault() {
             "ip link",
         ),
     ] {
-        let error = serving.client(&approach).unwrap_err();
+        let error = serving.connect(&approach).unwrap_err();
         assert!(matches!(error, MeasureError::Local { .. }), "{error}");
         assert!(error.to_string().contains(says), "{error}");
     }
@@ -238,7 +222,7 @@ fn an_address_or_device_that_is_not_here_is_this_hosts_fault() {
     assert!(matches!(error, MeasureError::Config(_)), "{error}");
     assert!(
         run(
-            &mut serving.client(&Approach::default()).unwrap(),
+            &mut serving.connect(&Approach::default()).unwrap(),
             Direction::Up
         )
         .complete

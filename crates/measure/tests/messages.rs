@@ -2,55 +2,17 @@
 //!
 //! No assertion rests on how long something takes; waits have generous limits so that a hang fails.
 
+mod common;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
 
 use measure::message::{Kind, Message, encode, greeting};
-use measure::{
-    Client, FarFacts, Limits, MeasureError, MessageOutcome, MessageSpec, Pattern, Server, Stop,
-};
+use measure::{Client, FarFacts, Limits, MeasureError, MessageOutcome, MessageSpec, Pattern, Stop};
 use units::Duration;
 
-/// Far above anything that a test needs on the slowest machine.
-const PATIENCE: Duration = Duration::from_s(30);
-
-struct Serving {
-    addr: SocketAddr,
-    stop: Stop,
-    thread: Option<JoinHandle<Result<(), MeasureError>>>,
-}
-
-impl Serving {
-    fn with(limits: Limits) -> Self {
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), limits).unwrap();
-        let (addr, stop) = (server.local_addr(), Stop::new());
-        let thread = std::thread::spawn({
-            let stop = stop.clone();
-            move || server.serve(&stop)
-        });
-        Self {
-            addr,
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    fn client(&self) -> Client {
-        Client::connect_addr(self.addr, PATIENCE).unwrap()
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.stop.stop();
-        let result = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            result.unwrap().unwrap().unwrap();
-        }
-    }
-}
+use common::{PATIENCE, Serving};
 
 fn spec(pattern: Pattern, bytes: u32) -> MessageSpec {
     MessageSpec {

@@ -4,65 +4,23 @@
 //! What needs a network namespace of its own says `skipped: why` without the right to make one. No
 //! assertion rests on how long something takes.
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::thread::JoinHandle;
 
 use measure::message::{Kind, Message, encode, greeting};
 use measure::{
     Cipher, Client, Config, Direction, FarFacts, Limits, MeasureError, Outcome, Sending, Server,
     Stop, Transport,
 };
-use sys::netlink::Netlink;
-use sys::netns::NetNs;
 use units::{Bytes, Duration, Rate};
+
+use common::{PATIENCE, Serving, in_own_network};
 
 /// A wish for two streams of datagrams.
 const START: &str = r#"{"direction":"up","streams":2,"transport":"udp","duration_ns":1000000000,
     "ramp_ns":0,"block_bytes":1000,"sample_interval_ns":100000000,"drain_ns":1000000000}"#;
-
-/// Far above anything that a test needs on the slowest machine.
-const PATIENCE: Duration = Duration::from_s(60);
-
-struct Serving {
-    addr: SocketAddr,
-    stop: Stop,
-    thread: Option<JoinHandle<Result<(), MeasureError>>>,
-}
-
-impl Serving {
-    fn at(addr: &str) -> Self {
-        let server = Server::bind(addr.parse().unwrap(), Limits::default()).unwrap();
-        let (addr, stop) = (server.local_addr(), Stop::new());
-        let thread = std::thread::spawn({
-            let stop = stop.clone();
-            move || server.serve(&stop)
-        });
-        Self {
-            addr,
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    fn new() -> Self {
-        Self::at("127.0.0.1:0")
-    }
-
-    fn client(&self) -> Client {
-        Client::connect_addr(self.addr, PATIENCE).unwrap()
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.stop.stop();
-        let result = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            result.unwrap().unwrap().unwrap();
-        }
-    }
-}
 
 fn base(direction: Direction, streams: u16) -> Config {
     Config {
@@ -86,19 +44,6 @@ fn udp(direction: Direction, streams: u16, mbps: u64) -> Config {
 
 fn run(client: &mut Client, config: &Config) -> Outcome {
     client.run(config, &Stop::new(), &mut |_| {}).unwrap()
-}
-
-/// Runs `work` in a network of its own with its loopback up; `None` without the right to.
-fn in_own_network<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
-    let Ok(ns) = NetNs::create() else {
-        eprintln!("skipped: no right to make a network namespace");
-        return None;
-    };
-    let inside = || {
-        Netlink::open().unwrap().set_up("lo", None).unwrap();
-        work()
-    };
-    Some(ns.run(inside).unwrap())
 }
 
 /// The calling thread's network's UDP counters (proc_pid_net(5), RFC 4113).
@@ -185,7 +130,8 @@ fn datagrams_fit_the_path_unless_their_size_is_named() {
 #[test]
 fn udp_goes_over_ipv6_too() {
     in_own_network(|| {
-        let serving = Serving::at("[::]:0");
+        let serving =
+            Serving::start(Server::bind("[::]:0".parse().unwrap(), Limits::default()).unwrap());
         for host in ["[::1]", "127.0.0.1"] {
             let target = format!("{host}:{}", serving.addr.port());
             let mut client = Client::connect(&target, PATIENCE).unwrap();

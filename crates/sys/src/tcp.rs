@@ -174,20 +174,6 @@ pub fn set_reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
     )?)
 }
 
-/// Cuts the segments that a connection sends (TCP_MAXSEG); set it before connecting.
-///
-/// # Errors
-///
-/// Whatever setsockopt(2) says.
-pub fn set_segment_size(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    setsockopt(
-        fd,
-        libc::IPPROTO_TCP,
-        libc::TCP_MAXSEG,
-        &bytes.to_ne_bytes(),
-    )
-}
-
 /// The largest segment that a connection sends now (TCP_MAXSEG).
 ///
 /// # Errors

@@ -260,9 +260,9 @@ pub(super) fn set_options(fd: BorrowedFd<'_>, params: &Params) -> io::Result<()>
     if params.udp {
         return grow_for_datagrams(fd, params);
     }
-    if params.mss_bytes > 0 {
+    if let Some(bytes) = u16::try_from(params.mss_bytes).ok().filter(|&b| b > 0) {
         // Of an accepted connection it is settled already.
-        drop(tcp::set_segment_size(fd, params.mss_bytes));
+        drop(tcp::set_max_segment(fd, bytes));
     }
     match params
         .congestion

@@ -1,18 +1,16 @@
 //! An iperf3 control connection: bytes and JSON in and out of a socket that never blocks for longer
 //! than a tick.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 
-use rustix::event::PollFlags;
 use serde_json::Value;
-use sys::clock;
 use units::{Duration, Instant};
 
 use super::message::{self, State};
 use crate::Stop;
-use crate::control::{TICK, Trouble, wait_for};
+use crate::control::{self, TICK, Trouble, check};
 use crate::message::MessageError;
 
 /// One end of a control connection.
@@ -121,40 +119,17 @@ impl Line {
     /// Sends bytes, waiting until `deadline` for the peer to take them.
     pub(super) fn write_all(
         &mut self,
-        mut bytes: &[u8],
+        bytes: &[u8],
         deadline: Instant,
         stop: &Stop,
     ) -> Result<(), Trouble> {
-        while !bytes.is_empty() {
-            match self.stream.write(bytes) {
-                Ok(n) => bytes = &bytes[n..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    check(deadline, stop)?;
-                    wait_for(&self.stream, PollFlags::OUT, TICK).map_err(Trouble::Io)?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Trouble::Io(error)),
-            }
-        }
-        Ok(())
+        control::write_all(&self.stream, bytes, deadline, stop)
     }
 
     /// Reads what is there, waiting up to `wait` for it. Called only while a message is incomplete,
     /// so the input holds one message of the largest size and one read more.
     fn fill(&mut self, wait: Duration) -> Result<(), Trouble> {
-        wait_for(&self.stream, PollFlags::IN, wait).map_err(Trouble::Io)?;
-        let mut chunk = [0_u8; 16 * 1024];
-        match self.stream.read(&mut chunk) {
-            Ok(0) => Err(Trouble::Closed),
-            Ok(n) => {
-                self.input.extend_from_slice(&chunk[..n]);
-                Ok(())
-            }
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
-                _ => Err(Trouble::Io(error)),
-            },
-        }
+        control::fill(&self.stream, &mut self.input, wait)
     }
 }
 
@@ -165,14 +140,4 @@ pub(super) fn unexpected(state: State) -> Trouble {
 
 pub(super) fn malformed(text: String) -> Trouble {
     Trouble::Malformed(MessageError::Malformed(text))
-}
-
-fn check(deadline: Instant, stop: &Stop) -> Result<(), Trouble> {
-    if stop.is_stopped() {
-        return Err(Trouble::Stopped);
-    }
-    if clock::monotonic() >= deadline {
-        return Err(Trouble::Silent);
-    }
-    Ok(())
 }
