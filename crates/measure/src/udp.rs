@@ -390,7 +390,12 @@ impl Shared {
     /// True where the kernel may cut pieces: not where single datagrams exceed the MTU already.
     fn may_segment(&self, socket: &UdpSocket) -> bool {
         let mtu = tcp::path_mtu(socket.as_fd()).unwrap_or(0);
-        let headers = 48;
+        let ipv4 = |peer: SocketAddr| peer.ip().to_canonical().is_ipv4();
+        // IPv6 and UDP, or IPv4 and UDP.
+        let headers = match socket.peer_addr() {
+            Ok(peer) if ipv4(peer) => 28,
+            _ => 48,
+        };
         self.size + headers <= usize::try_from(mtu).unwrap_or(0)
     }
 

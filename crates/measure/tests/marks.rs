@@ -1,5 +1,5 @@
-//! Source address, device and DSCP, read off the packets: in a namespace of its own, whose loopback
-//! interface a packet socket listens to.
+//! Source address, device, DSCP and trains of datagrams, read off the packets: in a namespace of its own,
+//! whose loopback interface a packet socket listens to.
 
 mod common;
 
@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use measure::{
-    Approach, Client, Config, Direction, Dscp, Limits, MeasureError, Server, Stop, iperf3,
+    Approach, Client, Config, Direction, Dscp, Limits, MeasureError, Server, Stop, Transport,
+    iperf3,
 };
 use sys::netlink::Netlink;
 use sys::packet::PacketSocket;
@@ -161,6 +162,35 @@ fn control_and_data_come_from_the_source_address() {
         let mut near = seen.iter().filter(|p| p.to == serving.addr).peekable();
         assert!(near.peek().is_some());
         assert!(near.all(|p| p.from.ip() == source), "{seen:?}");
+    });
+}
+
+#[test]
+fn datagrams_that_fill_the_mtu_leave_many_at_a_time() {
+    let _alone = alone();
+    in_own_network(|| {
+        Netlink::open().unwrap().set_up("lo", Some(1_500)).unwrap();
+        for addr in ["127.0.0.1:0", "[::1]:0"] {
+            let serving = serve(addr);
+            let socket = listen();
+            let mut client = serving.client();
+            let config = Config {
+                duration: Duration::from_ms(20),
+                ramp: Duration::ZERO,
+                transport: Transport::Udp,
+                ..Config::default()
+            };
+            let outcome = client.run(&config, &Stop::new(), &mut |_| {}).unwrap();
+            // IP and UDP have 28 or 48 bytes.
+            let payload = if serving.addr.is_ipv4() { 1_472 } else { 1_452 };
+            assert_eq!(outcome.config.block_bytes, payload);
+            let mut buffer = vec![0; 1 << 17];
+            let mut longest = 0;
+            while let Some(received) = socket.receive(&mut buffer).unwrap() {
+                longest = longest.max(received.len);
+            }
+            assert!(longest > 10 * 1_500, "{addr}: {longest} B in one piece");
+        }
     });
 }
 
