@@ -5,6 +5,7 @@
 //! a row; tables hold medians. Each cell builds its own namespaces and takes them down again.
 
 mod cells;
+mod children;
 mod delay;
 mod iperf3;
 pub(crate) mod measure;
@@ -14,6 +15,7 @@ mod ours;
 mod record;
 mod site;
 mod table;
+mod throughput;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -127,7 +129,13 @@ pub(crate) fn lab(options: &Options) -> anyhow::Result<ExitCode> {
     let tables = table::render(&record);
     println!("{tables}");
     let whole = !options.quick && options.only.is_none();
-    let written = write(&root, &record, whole.then_some(&*tables))?;
+    let written = write(
+        &root,
+        "lab.json",
+        &record,
+        whole.then_some(&*tables),
+        table::MARKERS,
+    )?;
     eprintln!("results: {}", written.display());
     if failed > 0 {
         eprintln!("{failed} cells failed");
@@ -186,21 +194,27 @@ fn chosen(all: Vec<Cell>, options: &Options, machine: &Machine) -> (Vec<Cell>, V
     (all.into_iter().filter(wanted).collect(), notes)
 }
 
-/// Writes a whole run to bench/ with its table, any other to target/bench; where.
-fn write(root: &Path, record: &Record, tables: Option<&str>) -> anyhow::Result<PathBuf> {
+/// Writes a whole run to bench/ with its tables, any other to target/bench; where.
+fn write(
+    root: &Path,
+    name: &str,
+    record: &Record,
+    tables: Option<&str>,
+    markers: (&str, &str),
+) -> anyhow::Result<PathBuf> {
     let folder = root.join(if tables.is_some() {
         "bench"
     } else {
         "target/bench"
     });
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let file = folder.join("lab.json");
+    let file = folder.join(name);
     fs::write(&file, record.to_json()?).with_context(|| format!("writing {}", file.display()))?;
     if let Some(tables) = tables {
         let readme = folder.join("README.md");
         let text =
             fs::read_to_string(&readme).with_context(|| format!("reading {}", readme.display()))?;
-        let text = table::put_between_markers(&text, tables)
+        let text = table::put_between(&text, tables, markers)
             .with_context(|| format!("{} lacks the markers of the table", readme.display()))?;
         fs::write(&readme, text).with_context(|| format!("writing {}", readme.display()))?;
     }

@@ -87,8 +87,9 @@ The project's own chores.
       The lab beside netem: delay, throughput, losses. As root, on a kernel that
       has netem; bench/netem-guest/run.sh brings one. Writes target/bench/netem.json.
   cargo xtask bench measure [--quick] [--rounds N] [--only NAME]
-      Latency of messages beside a bare ping-pong in C over veth. Writes
-      bench/measure.json and its table in bench/README.md; two minutes.
+      Latency of messages beside a bare ping-pong in C, TCP and UDP beside iperf3
+      and nuttcp, the cost of sampling, all over veth. Writes bench/measure.json
+      and its table in bench/README.md; four minutes.
   cargo xtask help
 ";
 

@@ -28,13 +28,28 @@ pub fn thread_cpu() -> Duration {
 
 /// CPU time of the calling thread in user space, as the kernel books it (getrusage(2)).
 pub fn thread_cpu_user() -> Duration {
+    of_timeval(usage(libc::RUSAGE_THREAD).ru_utime)
+}
+
+/// CPU time, user and kernel, of the children that this process has waited for, and of theirs
+/// (getrusage(2)).
+pub fn children_cpu() -> Duration {
+    let usage = usage(libc::RUSAGE_CHILDREN);
+    of_timeval(usage.ru_utime) + of_timeval(usage.ru_stime)
+}
+
+/// All zero where the kernel refuses.
+fn usage(who: libc::c_int) -> libc::rusage {
     // SAFETY: an all-zero rusage is valid.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    // SAFETY: `usage` is writable and of the type that the kernel fills in.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    let time = usage.ru_utime;
-    let ns = timespec_ns(time.tv_sec, time.tv_usec.saturating_mul(1000)).unwrap_or(0);
-    Duration::from_ns(if result == 0 { ns } else { 0 })
+    // SAFETY: `usage` is writable and of the type that the kernel fills in. It fails on an unknown `who`
+    // only, before it writes.
+    let _ = unsafe { libc::getrusage(who, &raw mut usage) };
+    usage
+}
+
+fn of_timeval(time: libc::timeval) -> Duration {
+    Duration::from_ns(timespec_ns(time.tv_sec, time.tv_usec.saturating_mul(1000)).unwrap_or(0))
 }
 
 /// Whether CLOCK_REALTIME follows an outer source, such as NTP, by the kernel's word: adjtimex(2)

@@ -1,13 +1,13 @@
 //! The peer: iperf3 between the two hosts of a site.
 
-use std::io::Read;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
+use super::children::{Ended, output_within};
 use super::site::{CONGESTION_CONTROL, End};
 
 /// What iperf3 says of a transfer.
@@ -30,6 +30,13 @@ pub(crate) fn measure(
     omit_s: u64,
     seconds: u64,
 ) -> anyhow::Result<Report> {
+    let (seconds, omit) = (seconds.to_string(), omit_s.to_string());
+    let args = ["-t", &seconds, "-O", &omit, "-C", CONGESTION_CONTROL];
+    parse(&ask(near, far, &args)?)
+}
+
+/// What `iperf3 -J` at the near end says of a test with these arguments; the server ends with it.
+pub(crate) fn ask(near: &End<'_>, far: &End<'_>, args: &[&str]) -> anyhow::Result<Value> {
     let quiet = |program: &mut std::process::Command| {
         program
             .stdin(Stdio::null())
@@ -38,34 +45,30 @@ pub(crate) fn measure(
     };
     let mut server = far.program("iperf3")?;
     quiet(server.args(["-s", "-1"]));
-    let server = Ended(server.spawn().context("starting iperf3's server")?);
+    let server = Ended::of(server.spawn().context("starting iperf3's server")?);
     let address = far.address().to_string();
-    let (seconds, omit) = (seconds.to_string(), omit_s.to_string());
-    let args = [
-        "-c",
-        &address,
-        "-J",
-        "-t",
-        &seconds,
-        "-O",
-        &omit,
-        "-C",
-        CONGESTION_CONTROL,
-    ];
     let mut answer = Value::Null;
     for _ in 0..CONNECT_TRIES {
         thread::sleep(CONNECT_PAUSE);
         let mut client = near.program("iperf3")?;
-        quiet(client.args(args));
+        quiet(client.args(["-c", &address, "-J"]).args(args));
         let text = output_within(client.stdout(Stdio::piped()).spawn()?, TIME_LIMIT)?;
         answer = serde_json::from_slice(&text).context("iperf3 printed no JSON")?;
         if !is_refused(&answer) {
             break;
         }
     }
-    let report = parse(&answer)?;
+    if let Some(error) = answer.get("error").and_then(Value::as_str) {
+        bail!("iperf3: {error}");
+    }
     server.end();
-    Ok(report)
+    Ok(answer)
+}
+
+/// A number in a report.
+pub(crate) fn number(answer: &Value, pointer: &str) -> anyhow::Result<f64> {
+    let value = answer.pointer(pointer).and_then(Value::as_f64);
+    value.with_context(|| format!("iperf3's report lacks {pointer}"))
 }
 
 /// The server was not yet there.
@@ -76,13 +79,7 @@ fn is_refused(answer: &Value) -> bool {
 
 /// Reads `iperf3 -J`. CPU is given there in per cent of the transfer's time.
 fn parse(answer: &Value) -> anyhow::Result<Report> {
-    if let Some(error) = answer.get("error").and_then(Value::as_str) {
-        bail!("iperf3: {error}");
-    }
-    let number = |pointer: &str| {
-        let value = answer.pointer(pointer).and_then(Value::as_f64);
-        value.with_context(|| format!("iperf3's report lacks {pointer}"))
-    };
+    let number = |pointer: &str| number(answer, pointer);
     Ok(Report {
         goodput_bits_per_second: number("/end/sum_received/bits_per_second")?,
         retransmits: number("/end/sum_sent/retransmits").unwrap_or(0.0),
@@ -91,58 +88,9 @@ fn parse(answer: &Value) -> anyhow::Result<Report> {
     })
 }
 
-/// What a child prints until it ends; a child that does not is killed.
-fn output_within(child: Child, limit: Duration) -> anyhow::Result<Vec<u8>> {
-    let mut child = Ended(child);
-    let mut pipe = child.0.stdout.take().context("the child has no pipe")?;
-    let reader = thread::spawn(move || {
-        let mut text = Vec::new();
-        pipe.read_to_end(&mut text).map(|_| text)
-    });
-    let ended = child.wait_at_most(limit);
-    drop(child);
-    let text = reader
-        .join()
-        .ok()
-        .context("the reading thread panicked")??;
-    if !ended {
-        bail!("iperf3 did not end within {} s", limit.as_secs());
-    }
-    Ok(text)
-}
-
-/// A child that is ended and waited for when it goes out of scope.
-#[derive(Debug)]
-struct Ended(Child);
-
-impl Ended {
-    /// Gives the child a moment to end by itself.
-    fn end(mut self) {
-        self.wait_at_most(Duration::from_millis(500));
-    }
-
-    /// True when the child ended.
-    fn wait_at_most(&mut self, limit: Duration) -> bool {
-        let steps = limit.as_millis().div_ceil(POLL.as_millis());
-        (0..steps).any(|_| {
-            thread::sleep(POLL);
-            matches!(self.0.try_wait(), Ok(Some(_)))
-        })
-    }
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // Both fail on a child that has ended, which is what is wanted.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The server needs a moment to listen: a second and a half in all.
 const CONNECT_TRIES: u32 = 30;
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
-const POLL: Duration = Duration::from_millis(10);
 /// Several times the longest transfer here.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
@@ -172,10 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_passed_on() {
+    fn a_server_that_is_not_there_yet_is_told_from_one_that_is() {
         let refused = json!({"error": "unable to connect to server: Connection refused"});
         assert!(is_refused(&refused));
-        assert!(parse(&refused).unwrap_err().to_string().contains("refused"));
         assert!(!is_refused(&answer()));
     }
 
@@ -185,12 +132,5 @@ mod tests {
         less["end"]["sum_received"] = Value::Null;
         let error = parse(&less).unwrap_err().to_string();
         assert!(error.contains("sum_received"), "{error}");
-    }
-
-    #[test]
-    fn a_child_that_hangs_is_killed() {
-        let mut sleeper = std::process::Command::new("sleep");
-        let child = sleeper.arg("60").stdout(Stdio::piped()).spawn().unwrap();
-        assert!(output_within(child, Duration::from_millis(50)).is_err());
     }
 }

@@ -1,24 +1,24 @@
 //! `cargo xtask bench measure`: what `goodput measure` costs beside programs that do the same.
 //!
-//! So far one kind of cell: the latency of messages beside a bare ping-pong in C
-//! (`bench/pingpong.c`, built here with `cc`). Both ends of both are processes of their own, in the
-//! same pair of namespaces joined by one veth pair; who goes first changes from round to round. Our
-//! ends are this program started again, so that nothing but the measure crate is measured.
+//! The latency of messages beside a bare ping-pong in C (`bench/pingpong.c`, built here with `cc`), and
+//! bulk transfers (`throughput`). Both ends of all are processes of their own, in the same pair of
+//! namespaces joined by one veth pair; who goes first changes from round to round. Our ends are this
+//! program started again, so that nothing but the measure crate is measured.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use measure::{Client, Limits, MessageSpec, Overhead, Server, Stop};
 use units::Duration;
 
-use super::meter::load;
+use super::children::Ended;
 use super::record::{Machine, Record, Recorder, SCHEMA_VERSION};
 use super::site::{Place, Site};
 use super::table::{self, Table, number};
-use super::{Options, ROUNDS, workspace};
+use super::{Options, ROUNDS, throughput, workspace, write};
 
 /// One thing measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ enum Cell {
         /// Whether our ends spin; the C program never does.
         spin: bool,
     },
+    /// Bulk.
+    Throughput(throughput::Cell),
 }
 
 /// Half of a round trip, as either program tells it.
@@ -52,6 +54,7 @@ impl Cell {
             bytes: 1,
             spin: true,
         });
+        cells.extend(throughput::Cell::ALL.map(Self::Throughput));
         cells
     }
 
@@ -59,11 +62,18 @@ impl Cell {
         match self {
             Self::Latency { bytes, spin: false } => format!("latency/veth/{bytes}"),
             Self::Latency { bytes, spin: true } => format!("latency/veth/{bytes}/spin"),
+            Self::Throughput(cell) => cell.name(),
         }
     }
 
     fn measure(self, round: u32, tools: &Tools, to: &mut Recorder) -> anyhow::Result<()> {
-        let Self::Latency { bytes, spin } = self;
+        let (bytes, spin) = match self {
+            Self::Latency { bytes, spin } => (bytes, spin),
+            Self::Throughput(cell) => {
+                let has = |peer: &str| tools.peers.iter().any(|p| p == peer);
+                return cell.measure(round, &tools.own, tools.quick, has, to);
+            }
+        };
         let site = Site::plain(Place::Veth, 1500, true)?;
         let ours = |to: &mut Recorder| ours(&site, tools, bytes, spin).map(|l| keep(to, "ours", l));
         let bare = |to: &mut Recorder| bare(&site, tools, bytes).map(|l| keep(to, "c", l));
@@ -84,6 +94,9 @@ impl Cell {
 struct Tools {
     own: PathBuf,
     pingpong: PathBuf,
+    /// Those that are there.
+    peers: Vec<String>,
+    quick: bool,
     seconds: f64,
 }
 
@@ -91,9 +104,27 @@ struct Tools {
 pub(crate) fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     let root = workspace();
     let machine = Machine::read(&root);
+    let (mut peers, mut notes) = (Vec::new(), Vec::new());
+    for (peer, there) in [
+        ("iperf3", machine.has_iperf3()),
+        ("nuttcp", machine.nuttcp.is_some()),
+    ] {
+        if there {
+            peers.push(peer.to_owned());
+        } else {
+            notes.push(format!(
+                "{peer} is missing: no ratios to it (Debian: apt-get install {peer})"
+            ));
+        }
+    }
+    for note in &notes {
+        eprintln!("{note}");
+    }
     let tools = Tools {
         own: std::env::current_exe().context("finding this program")?,
         pingpong: build(&root)?,
+        peers,
+        quick: options.quick,
         seconds: if options.quick { 0.2 } else { 2.0 },
     };
     let rounds = options
@@ -104,23 +135,11 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<ExitCode> {
         wanted.is_none_or(|name| cell.name().contains(name.as_str()))
     };
     let cells: Vec<Cell> = Cell::all().into_iter().filter(named).collect();
-    let (mut rows, mut notes, mut failed) = (Vec::new(), Vec::new(), 0_u32);
-    for round in 1..=rounds {
-        for cell in &cells {
-            eprintln!("round {round} of {rounds}: {}", cell.name());
-            let mut recorder = Recorder::new(round, cell.name(), load());
-            let done = cell.measure(round, &tools, &mut recorder);
-            let (new, remarks) = recorder.into_parts();
-            rows.extend(new);
-            notes.extend(remarks);
-            if let Err(error) = done {
-                failed += 1;
-                let note = format!("{}, round {round}: failed: {error:#}", cell.name());
-                eprintln!("{note}");
-                notes.push(note);
-            }
-        }
-    }
+    let name = |cell: &Cell| cell.name();
+    let (rows, remarks, failed) = super::run(rounds, &cells, name, |cell, recorder, round| {
+        cell.measure(round, &tools, recorder)
+    });
+    notes.extend(remarks);
     let record = Record {
         schema_version: SCHEMA_VERSION,
         date: jiff::Timestamp::now().to_string(),
@@ -133,7 +152,9 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     let tables = render(&record);
     println!("{tables}");
     let whole = !options.quick && options.only.is_none();
-    write(&root, &record, whole.then_some(&*tables))?;
+    let tables = whole.then_some(&*tables);
+    let written = write(&root, "measure.json", &record, tables, MARKERS)?;
+    eprintln!("results: {}", written.display());
     if failed > 0 {
         eprintln!("{failed} cells failed");
         return Ok(ExitCode::FAILURE);
@@ -172,13 +193,14 @@ pub(crate) fn end(args: &[&str]) -> anyhow::Result<ExitCode> {
                 half(times.quantile(990)),
             );
         }
+        ["send", rest @ ..] => throughput::send(rest)?,
         _ => bail!("this is for bench measure only"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The server is started at the same time and may need a moment.
-fn connect(address: SocketAddr) -> anyhow::Result<Client> {
+pub(super) fn connect(address: SocketAddr) -> anyhow::Result<Client> {
     let mut tries = 0;
     loop {
         match Client::connect_addr(address, Duration::from_s(5)) {
@@ -210,7 +232,7 @@ fn ours(site: &Site, tools: &Tools, bytes: u32, spin: bool) -> anyhow::Result<La
     let own = tools.own.to_str().context("a path that is no text")?;
     let mut server = far.program(own)?;
     let server = server.args(["end", "serve", &address]);
-    let _server = Ended(server.stdin(Stdio::null()).spawn()?);
+    let _server = Ended::of(server.stdin(Stdio::null()).spawn()?);
     let (bytes, seconds) = (bytes.to_string(), tools.seconds.to_string());
     let mut client = near.program(own)?;
     let client = client.args(["end", "ping", &address, &bytes, &seconds, &spin.to_string()]);
@@ -223,7 +245,7 @@ fn bare(site: &Site, tools: &Tools, bytes: u32) -> anyhow::Result<Latency> {
     let program = tools.pingpong.to_str().context("a path that is no text")?;
     let mut server = far.program(program)?;
     let server = server.args(["serve", &address, BARE_PORT, &bytes]);
-    let _server = Ended(server.stdin(Stdio::null()).spawn()?);
+    let _server = Ended::of(server.stdin(Stdio::null()).spawn()?);
     let seconds = tools.seconds.to_string();
     let mut client = near.program(program)?;
     told(client.args(["ping", &address, BARE_PORT, &bytes, &seconds]))
@@ -262,16 +284,6 @@ fn keep(to: &mut Recorder, who: &str, latency: Latency) {
     to.put(format!("{who}.p99"), latency.p99_ns, "ns");
 }
 
-/// A child that is ended when it goes out of scope.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn render(record: &Record) -> String {
     let mut text = table::head(record);
     let mut latency = Table::new(&[
@@ -286,11 +298,13 @@ fn render(record: &Record) -> String {
         "C, p99 us",
         "ours spinning, median us",
     ]);
+    let mut any = false;
     for bytes in SIZES_BYTES {
         let cell = Cell::Latency { bytes, spin: false }.name();
         if !record.has(&cell) {
             continue;
         }
+        any = true;
         let spin = Cell::Latency { bytes, spin: true }.name();
         let us = |metric: &str| number(record.median(&cell, metric), 1e3, 2);
         let ratio = |ours: &str, c: &str| {
@@ -310,39 +324,21 @@ fn render(record: &Record) -> String {
             number(record.median(&spin, "ours.median"), 1e3, 2),
         ]);
     }
-    let overhead = Overhead::measure();
-    text += &format!("\n### Latency of messages\n\n{LATENCY_LEGEND}\n\n");
-    text += &latency.finish();
-    text += &format!(
-        "\nOur own part of a round trip, measured in a loop without sockets: {:.0} ns, {:.0} ns of it \
-         one reading of the clock.\n",
-        overhead.round_ns, overhead.clock_ns
-    );
+    if any {
+        let overhead = Overhead::measure();
+        text += &format!("\n### Latency of messages\n\n{LATENCY_LEGEND}\n\n");
+        text += &latency.finish();
+        text += &format!(
+            "\nOur own part of a round trip, measured in a loop without sockets: {:.0} ns, {:.0} ns of \
+             it one reading of the clock.\n",
+            overhead.round_ns, overhead.clock_ns
+        );
+    }
+    text += &throughput::render(record);
     for note in &record.notes {
         text += &format!("\n* {note}");
     }
     text
-}
-
-/// Writes a whole run to bench/ with its table, any other to target/bench.
-fn write(root: &Path, record: &Record, tables: Option<&str>) -> anyhow::Result<()> {
-    let folder = root.join(if tables.is_some() {
-        "bench"
-    } else {
-        "target/bench"
-    });
-    fs::create_dir_all(&folder)?;
-    let file = folder.join("measure.json");
-    fs::write(&file, record.to_json()?).with_context(|| format!("writing {}", file.display()))?;
-    eprintln!("results: {}", file.display());
-    if let Some(tables) = tables {
-        let readme = folder.join("README.md");
-        let text = fs::read_to_string(&readme)?;
-        let text = table::put_between(&text, tables, MARKERS)
-            .with_context(|| format!("{} lacks the markers of the table", readme.display()))?;
-        fs::write(&readme, text)?;
-    }
-    Ok(())
 }
 
 const LATENCY_LEGEND: &str = "Half of a round trip of one message over TCP between two processes in \

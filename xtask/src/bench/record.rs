@@ -41,6 +41,8 @@ pub(crate) struct Machine {
     pub(crate) commit: Option<String>,
     /// First line of `iperf3 --version`.
     pub(crate) iperf3: Option<String>,
+    /// `nuttcp -V`.
+    pub(crate) nuttcp: Option<String>,
     /// `ip -V`.
     pub(crate) ip: Option<String>,
 }
@@ -193,6 +195,7 @@ impl Machine {
                 "--exclude=*",
             ])),
             iperf3: first_line(Command::new("iperf3").arg("--version")),
+            nuttcp: first_line(Command::new("nuttcp").arg("-V")),
             ip: first_line(Command::new("ip").arg("-V")),
         }
     }

@@ -46,11 +46,6 @@ pub(crate) fn render(record: &Record) -> String {
 }
 
 /// `text` with `body` between the markers; `None` when it lacks them.
-pub(crate) fn put_between_markers(text: &str, body: &str) -> Option<String> {
-    put_between(text, body, (BEGIN, END))
-}
-
-/// The same between markers of another table.
 pub(crate) fn put_between(text: &str, body: &str, (begin, end): (&str, &str)) -> Option<String> {
     let (before, rest) = text.split_once(begin)?;
     let (_, after) = rest.split_once(end)?;
@@ -347,8 +342,7 @@ fn count(value: Option<f64>) -> String {
 const NONE: &str = "–";
 /// The tables are for readers; lab.json has every remark.
 const NOTES_MAX: usize = 12;
-const BEGIN: &str = "<!-- lab:begin -->";
-const END: &str = "<!-- lab:end -->";
+pub(crate) const MARKERS: (&str, &str) = ("<!-- lab:begin -->", "<!-- lab:end -->");
 
 const TCP_LEGEND: &str = "\
 Payload received a second between two hosts joined by one veth pair, by a kernel bridge, and by the \
@@ -447,11 +441,11 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_markers_changes() {
-        let text = format!("top\n{BEGIN}\nold\n{END}\nbottom\n");
-        let once = put_between_markers(&text, "new\n").unwrap();
-        assert_eq!(once, format!("top\n{BEGIN}\nnew\n{END}\nbottom\n"));
-        assert_eq!(put_between_markers(&once, "new").unwrap(), once);
-        assert_eq!(put_between_markers("nothing", "new"), None);
+        let put = |text: &str, body: &str| put_between(text, body, ("<", ">"));
+        let once = put("top\n<\nold\n>\nbottom\n", "new\n").unwrap();
+        assert_eq!(once, "top\n<\nnew\n>\nbottom\n");
+        assert_eq!(put(&once, "new").unwrap(), once);
+        assert_eq!(put("nothing", "new"), None);
     }
 
     #[test]
