@@ -84,6 +84,33 @@ pub(crate) struct Measured {
     pub(crate) latency: Option<LoadLatency>,
 }
 
+impl Measured {
+    /// A transfer with its diagnosis, and nothing beside it.
+    fn of(transfer: Transfer, certificate: Option<Certificate>, diagnosis: Diagnosis) -> Self {
+        let Transfer {
+            outcome,
+            near,
+            far,
+            prediction,
+            latency,
+        } = transfer;
+        Self {
+            outcome,
+            near,
+            far,
+            prediction,
+            certificate,
+            diagnosis,
+            probes: Vec::new(),
+            observers: Vec::new(),
+            handshake: None,
+            udp: None,
+            retransmitted: None,
+            latency,
+        }
+    }
+}
+
 /// What to do beside the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extras {
@@ -242,26 +269,11 @@ impl Site {
                 None => {}
             }
         }
-        let Transfer {
-            outcome,
-            near,
-            far,
-            prediction,
-            latency,
-        } = transfer;
         Ok(Measured {
-            outcome,
-            near,
-            far,
-            prediction,
-            certificate,
-            diagnosis,
             probes: evidence.probes,
             observers,
             handshake,
-            udp: None,
-            retransmitted: None,
-            latency,
+            ..Measured::of(transfer, certificate, diagnosis)
         })
     }
 
