@@ -304,6 +304,9 @@ impl Engine {
                 .round(SampleKind::Drained, started, &result.samples);
             result.samples.extend(last);
         }
+        if let Some(cost) = &mut result.cost {
+            cost.weigh_memory(result.duration);
+        }
         result.bytes = self.bytes();
         let counters = self.shared.counters.iter();
         result.stream_bytes = counters.map(|c| c.0.load(Ordering::Relaxed)).collect();

@@ -307,6 +307,10 @@ pub struct EndCost {
     pub busiest_thread_share: f64,
     /// Share of the time that it could have run and waited for a CPU.
     pub busiest_thread_wait_share: f64,
+    /// Bytes a second that one thread there copies from memory to memory; measured only where the
+    /// busiest thread had hardly any time left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_copy_bytes_per_second: Option<u64>,
 }
 
 /// Where a machine's CPU time went during the transfer, all programs together.
