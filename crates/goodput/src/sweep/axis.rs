@@ -152,6 +152,12 @@ impl Kind {
                 }
                 let mut values = spread(MTU_MIN_DEFAULT.max(least), path, self.steps());
                 values.retain(|&v| v <= limited || v == path);
+                for common in MTUS_COMMON {
+                    let near = |v: &&mut u64| v.abs_diff(common) * 20 < common && **v != path;
+                    if let Some(value) = values.iter_mut().find(near) {
+                        *value = common;
+                    }
+                }
                 return values;
             }
         };
@@ -336,6 +342,8 @@ const SEGMENT_MIN: u64 = 88;
 const SEGMENT_MAX: u64 = 32_767;
 /// What every IPv4 host takes (RFC 791, section 3.1).
 const MTU_MIN_DEFAULT: u64 = 576;
+/// Ethernet's and jumbo frames': they take the place of a setting within 5 %.
+const MTUS_COMMON: [u64; 2] = [1500, 9000];
 /// Ethernet's, where neither end tells its route's.
 const MTU_DEFAULT: u32 = 1500;
 
@@ -425,6 +433,7 @@ mod tests {
         // Loopback's own is beyond what segments can be limited to.
         let loopback = values(65_536);
         assert_eq!(loopback.last(), Some(&65_536));
+        assert!(loopback.is_sorted() && [1500, 9000].iter().all(|v| loopback.contains(v)));
         assert!(loopback.iter().all(|&v| v <= 32_807 || v == 65_536));
         for (mtu, path, good) in [
             (128, 1500, true),

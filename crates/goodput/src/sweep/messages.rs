@@ -75,7 +75,7 @@ pub(super) fn spec(
 pub(super) fn times(rtt: Duration) -> (Duration, Duration) {
     (
         Duration::from_ms(100).max(rtt.saturating_mul(12)),
-        Duration::from_ms(300).max(rtt.saturating_mul(8)),
+        Duration::from_ms(500).max(rtt.saturating_mul(8)),
     )
 }
 

@@ -474,6 +474,8 @@ fn points_of<'s>(sweep: &'s Sweep, curve: &SweepCurve) -> impl Iterator<Item = &
 /// A setting with its unit.
 pub fn setting(axis: &SweepAxis, value: u64) -> String {
     match axis.unit.as_str() {
+        // Everybody knows these to the byte.
+        "bytes" if axis.name == "mtu" => text::bytes_exact(value),
         "bytes" => text::size(value),
         "bits_per_second" => text::rate(value),
         _ => value.to_string(),
@@ -630,6 +632,17 @@ mod tests {
             assert!(unglued.contains(says), "lacks {says}: {unglued}");
         }
         assert!(!out.contains("<b>"), "{out}");
+    }
+
+    #[test]
+    fn an_mtu_reads_to_the_byte_and_other_sizes_as_they_were_chosen() {
+        let axis = |name: &str| SweepAxis {
+            name: name.to_owned(),
+            unit: "bytes".to_owned(),
+            ..SweepAxis::default()
+        };
+        assert_eq!(setting(&axis("mtu"), 9_216), "9216 B");
+        assert_eq!(setting(&axis("write-size"), 9_216), "9 KiB");
     }
 
     #[test]
