@@ -360,10 +360,6 @@ impl Work<'_> {
     fn time_transfers(&mut self, rtt: Duration) {
         let ramp = Duration::from_ms(200).max(rtt.saturating_mul(12));
         let measured = Duration::from_ms(500).max(rtt.saturating_mul(6));
-        let (ramp, measured) = match self.messages {
-            None => (ramp, measured),
-            Some(_) => messages::times(rtt),
-        };
         if let Some(whole) = self.args.transfer.duration {
             self.base.duration = whole;
             self.base.ramp = self

@@ -70,15 +70,6 @@ pub(super) fn spec(
     }))
 }
 
-/// Ramp of a measurement and the time that counts after it. Shorter than a transfer's: there are
-/// three for each of 23 sizes.
-pub(super) fn times(rtt: Duration) -> (Duration, Duration) {
-    (
-        Duration::from_ms(100).max(rtt.saturating_mul(12)),
-        Duration::from_ms(500).max(rtt.saturating_mul(8)),
-    )
-}
-
 /// A way with messages, as it is spoken of.
 pub(super) const fn spoken(way: Task) -> Option<&'static str> {
     match way {
@@ -186,7 +177,11 @@ impl Work<'_> {
         way: Task,
         stop: &Stop,
     ) -> Result<MessageOutcome, MeasureError> {
-        let base = self.messages.clone().unwrap_or_default();
+        let mut base = self.messages.clone().unwrap_or_default();
+        // To and fro there is one message at a time, and so no slow start to leave out.
+        if way == Task::ToAndFro {
+            (base.duration_ns, base.ramp_ns) = (base.duration_ns - base.ramp_ns, 0);
+        }
         let spec = MessageSpec {
             pattern: match (way, self.base.direction) {
                 (Task::ToAndFro, _) => Pattern::PingPong,
@@ -278,7 +273,7 @@ pub(super) fn record(sweep: &mut Sweep, points: &[Point], spec: &MessageSpec) {
     sweep.messages = Some(SweepMessages {
         window: spec.window,
         spin: spec.spin,
-        to_and_fro_ns: spec.duration_ns,
+        to_and_fro_ns: spec.duration_ns - spec.ramp_ns,
         tool_ns: Overhead::measure().round_ns,
         sentence: latency_sentence(&sweep.latencies),
         left_out,
