@@ -13,8 +13,14 @@ use report::model::{Handshake, Observer};
 
 use crate::failure::Failure;
 
-/// Measures with iperf3 what `config` measured: same streams, time, ramp and congestion control.
-pub(crate) fn iperf3(lab: &Lab, config: &Config, stop: &Stop) -> Result<Observer, Failure> {
+/// Measures with iperf3 what `config` measured: same streams, time, ramp and congestion control; with
+/// writes of `length` bytes, if that is given.
+pub(crate) fn iperf3(
+    lab: &Lab,
+    config: &Config,
+    length: Option<u64>,
+    stop: &Stop,
+) -> Result<Observer, Failure> {
     let seconds = |d: units::Duration| d.as_ns().div_ceil(1_000_000_000).to_string();
     let ramp = seconds(config.ramp);
     // iperf3 adds the omitted time to -t; ours is part of the duration.
@@ -29,6 +35,10 @@ pub(crate) fn iperf3(lab: &Lab, config: &Config, stop: &Stop) -> Result<Observer
     }
     if config.direction == Direction::Down {
         args.push("-R");
+    }
+    let length = length.map(|bytes| bytes.to_string());
+    if let Some(length) = &length {
+        args.extend(["-l", length]);
     }
     run(lab, &args, stop).map_err(Failure::here)
 }

@@ -261,7 +261,7 @@ impl Site {
         if let (Self::Lab { lab, .. }, true) = (self, whole) {
             match extras.observer {
                 Some(ObserverArg::Iperf3) => {
-                    observers.extend(told(observer::iperf3(lab, config, stop), stop));
+                    observers.extend(told(observer::iperf3(lab, config, None, stop), stop));
                 }
                 Some(ObserverArg::Tshark) => {
                     handshake = told(observer::tshark(lab, stop), stop);
@@ -498,7 +498,7 @@ fn judged(
 }
 
 /// What the other tool said; its failure costs a warning, not the measurement.
-fn told<T>(said: Result<T, Failure>, stop: &Stop) -> Option<T> {
+pub(crate) fn told<T>(said: Result<T, Failure>, stop: &Stop) -> Option<T> {
     match said {
         Ok(said) => Some(said),
         Err(_) if stop.is_stopped() => None,

@@ -1,195 +1,28 @@
 //! `goodput measure --sweep`: many short transfers with one or two settings varied, in rounds of
-//! random order, until every point is known; then where the knee is.
+//! random order, until every point is known; then where the knee is. Where the size of messages is
+//! varied, messages are exchanged instead.
 
-use std::fs;
+mod axis;
+mod messages;
 
 use explain::sweep::{self as curve, Estimate, Schedule, Shape};
-use measure::{Approach, Client, Config, Direction, MeasureError, Outcome, Stop};
-use report::RunFolder;
-use report::model::{
-    Run, RunState, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict,
+use lab::Lab;
+use measure::{
+    Approach, Client, Config, Direction, Histogram, MeasureError, MessageSpec, Outcome, Stop,
+    Transport,
 };
-use units::{Bytes, Duration, Rate};
+use report::RunFolder;
+use report::model::{Run, RunState, Sweep, SweepCurve, SweepPoint, Verdict as RunVerdict};
+use units::{Duration, Rate};
 
-use crate::cli::{MeasureArgs, UdpArg};
+use crate::cli::{MeasureArgs, ObserverArg, UdpArg};
 use crate::context::{self, Context};
 use crate::doctor;
 use crate::failure::{self, Failure, Verdict};
 use crate::record;
 use crate::session::{self, Site};
 use crate::target::Target;
-
-/// What is varied along one axis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Axis {
-    kind: Kind,
-    values: Vec<u64>,
-}
-
-/// What can be varied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    WriteSize,
-    SocketBuffer,
-    SendBuffer,
-    ReceiveBuffer,
-    Streams,
-    Pacing,
-}
-
-/// A kind with its name, its unit in run.json, and how it is spoken of.
-const KINDS: [(Kind, &str, &str, &str); 6] = [
-    (Kind::WriteSize, "write-size", "bytes", "write size"),
-    (
-        Kind::SocketBuffer,
-        "socket-buffer",
-        "bytes",
-        "socket buffer",
-    ),
-    (Kind::SendBuffer, "send-buffer", "bytes", "send buffer"),
-    (
-        Kind::ReceiveBuffer,
-        "receive-buffer",
-        "bytes",
-        "receive buffer",
-    ),
-    (Kind::Streams, "streams", "", "streams"),
-    (Kind::Pacing, "pacing", "bits_per_second", "pacing"),
-];
-
-impl Kind {
-    fn row(self) -> (&'static str, &'static str, &'static str) {
-        let row = KINDS.iter().find(|k| k.0 == self);
-        row.map_or(("", "", ""), |&(_, name, unit, spoken)| {
-            (name, unit, spoken)
-        })
-    }
-
-    fn parse_value(self, text: &str) -> Result<u64, String> {
-        match self.row().1 {
-            "bytes" => text
-                .parse::<Bytes>()
-                .map(Bytes::as_u64)
-                .map_err(|e| e.to_string()),
-            "bits_per_second" => {
-                let rate = text.parse::<Rate>();
-                rate.map(Rate::as_bits_per_second)
-                    .map_err(|e| e.to_string())
-            }
-            _ => text
-                .parse()
-                .map_err(|_| format!("'{text}' is not a number")),
-        }
-    }
-
-    /// From, to, steps an octave.
-    fn default_range(self) -> (u64, u64, u32) {
-        match self {
-            Self::WriteSize => (64, 4 << 20, 1),
-            Self::SocketBuffer => (
-                4 << 10,
-                buffer_limit("rmem_max").min(buffer_limit("wmem_max")),
-                2,
-            ),
-            Self::SendBuffer => (4 << 10, buffer_limit("wmem_max"), 2),
-            Self::ReceiveBuffer => (4 << 10, buffer_limit("rmem_max"), 2),
-            Self::Streams => (1, 64, 1),
-            Self::Pacing => (10_000_000, 10_000_000_000, 1),
-        }
-    }
-
-    fn set(self, config: &mut Config, value: u64) {
-        let size = Some(Bytes::new(value));
-        match self {
-            Self::WriteSize => {
-                config.block_bytes = u32::try_from(value).unwrap_or(u32::MAX);
-                // What is varied is the writing; reading in small pieces would be another cost.
-                config.read_bytes = Some(config.block_bytes.max(READ_BYTES_MIN));
-            }
-            Self::SocketBuffer => (config.send_buffer, config.receive_buffer) = (size, size),
-            Self::SendBuffer => config.send_buffer = size,
-            Self::ReceiveBuffer => config.receive_buffer = size,
-            Self::Streams => config.streams = u16::try_from(value).unwrap_or(u16::MAX),
-            Self::Pacing => config.max_pacing = Some(Rate::from_bits_per_second(value)),
-        }
-    }
-}
-
-impl Axis {
-    /// `AXIS`, `AXIS=FROM..TO`, `AXIS=FROM..TO/STEPS` or `AXIS=VALUE,VALUE,...`.
-    fn parse(typed: &str) -> Result<Self, String> {
-        let (name, range) = match typed.split_once('=') {
-            Some((name, range)) => (name, Some(range)),
-            None => (typed, None),
-        };
-        let known = || KINDS.map(|k| k.1).join(", ");
-        let kind = KINDS.iter().find(|k| k.1 == name).map(|k| k.0);
-        let kind = kind.ok_or_else(|| format!("no such sweep; there are {}", known()))?;
-        let mut values = match range {
-            None => {
-                let (from, to, steps) = kind.default_range();
-                spread(from, to, steps)
-            }
-            Some(range) => match range.split_once("..") {
-                Some((from, to)) => {
-                    let (to, steps) = to.split_once('/').map_or((to, None), |(t, s)| (t, Some(s)));
-                    let steps = match steps {
-                        None => kind.default_range().2,
-                        Some(s) => {
-                            let steps = s.parse().ok().filter(|s| (1..=32).contains(s));
-                            steps.ok_or_else(|| format!("'{s}' steps an octave: 1 to 32 work"))?
-                        }
-                    };
-                    let (from, to) = (kind.parse_value(from)?, kind.parse_value(to)?);
-                    if from == 0 || from >= to {
-                        return Err("the range must rise from above 0".to_owned());
-                    }
-                    spread(from, to, steps)
-                }
-                None => range
-                    .split(',')
-                    .map(|v| kind.parse_value(v.trim()))
-                    .collect::<Result<_, _>>()?,
-            },
-        };
-        values.sort_unstable();
-        values.dedup();
-        if values.is_empty() || values[0] == 0 || values.len() > VALUES_MAX {
-            return Err(format!("1 to {VALUES_MAX} settings above 0 work"));
-        }
-        Ok(Self { kind, values })
-    }
-}
-
-/// Settings a constant factor apart, both ends included.
-fn spread(from: u64, to: u64, steps: u32) -> Vec<u64> {
-    let mut values = Vec::new();
-    for n in 0..VALUES_MAX {
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "settings are far below 2^52"
-        )]
-        let value = (from as f64 * 2_f64.powf(n as f64 / f64::from(steps))).round() as u64;
-        // The last step is as long as the others, or left out for the end itself.
-        if value as f64 * 2_f64.powf(0.5 / f64::from(steps)) >= to as f64 {
-            break;
-        }
-        values.push(value);
-    }
-    values.push(to);
-    values
-}
-
-/// What a socket may ask for here; where it is not known, 4 MiB.
-fn buffer_limit(name: &str) -> u64 {
-    let file = format!("/proc/sys/net/core/{name}");
-    let limit = fs::read_to_string(file)
-        .ok()
-        .and_then(|t| t.trim().parse().ok());
-    limit.unwrap_or(4_u64 << 20).clamp(64 << 10, 64 << 20)
-}
+use axis::{Axis, Kind, Reach};
 
 /// Runs the sweep and prints what it found.
 pub(crate) fn command(args: &MeasureArgs, context: &Context) -> Verdict {
@@ -221,47 +54,37 @@ pub(crate) fn perform(
     args: &MeasureArgs,
     context: &Context,
 ) -> Result<(Run, std::path::PathBuf), Failure> {
-    let usage = |text: String| Failure::usage(anyhow::anyhow!("{text}"));
-    let axes: Vec<Axis> = args
-        .sweep
-        .iter()
-        .map(|typed| Axis::parse(typed).map_err(|e| usage(format!("--sweep {typed}: {e}"))))
-        .collect::<Result<_, _>>()?;
-    if axes.len() > 2 || (axes.len() == 2 && axes[0].kind == axes[1].kind) {
-        return Err(usage(
-            "--sweep: one or two different settings can be varied".to_owned(),
-        ));
-    }
-    if args.test.udp == Some(UdpArg::Search) {
-        return Err(usage("--udp search does not go with --sweep".to_owned()));
-    }
-    if args.transfer.observer.is_some() {
-        return Err(usage("--observer does not go with --sweep".to_owned()));
-    }
+    let mut axes = axes_of(args)?;
     let target = Target::parse(args.transfer.target.as_deref())?;
     let base = doctor::config(&args.transfer, &args.test, &target)?;
+    let messages = messages::spec(args, &axes, &base).map_err(usage)?;
+    check(args, &axes, &base).map_err(usage)?;
+    // What hangs on the path is settled once a client is there.
+    let on_path = |axis: &Axis| axis.kind == Kind::Mtu || base.transport == Transport::Udp;
+    for axis in axes.iter_mut().filter(|axis| !on_path(axis)) {
+        axis.settle(&Reach::default()).map_err(usage)?;
+    }
     let approach = doctor::approach(&args.transfer.approach, &target)?;
     let mut run = record::begin("measure", &target, context);
     let mut folder = RunFolder::create(&args.transfer.runs, "sweep", &target.name(), run.clone())?;
     let path = folder.path().to_owned();
     let mut work = Work {
-        axes: &axes,
         args,
         context,
         base,
-        points: combinations(&axes),
+        messages,
+        reach: Reach::default(),
+        points: Vec::new(),
         sweep: Sweep {
-            axes: axes.iter().map(axis_record).collect(),
+            axes: axes.iter().map(Axis::record).collect(),
             seed: args.seed,
             precision: args.precision / 100.0,
             ..Sweep::default()
         },
+        axes,
     };
     let result = work.run(target, &approach);
-    let Work {
-        mut sweep, points, ..
-    } = work;
-    finish(&mut sweep, &axes, points);
+    let sweep = work.finish();
     run.verdict = Some(RunVerdict {
         sentence: sentence(&sweep),
         conclusive: sweep
@@ -291,13 +114,49 @@ pub(crate) fn perform(
     Ok((run, path))
 }
 
-fn axis_record(axis: &Axis) -> SweepAxis {
-    let (name, unit, _) = axis.kind.row();
-    SweepAxis {
-        name: name.to_owned(),
-        unit: unit.to_owned(),
-        values: axis.values.clone(),
+fn usage(text: String) -> Failure {
+    Failure::usage(anyhow::anyhow!("{text}"))
+}
+
+/// The axes that were typed.
+fn axes_of(args: &MeasureArgs) -> Result<Vec<Axis>, Failure> {
+    let read =
+        |typed: &String| Axis::parse(typed).map_err(|e| usage(format!("--sweep {typed}: {e}")));
+    let axes: Vec<Axis> = args.sweep.iter().map(read).collect::<Result<_, _>>()?;
+    if axes.len() > 2 || (axes.len() == 2 && axes[0].kind == axes[1].kind) {
+        return Err(usage(
+            "--sweep: one or two different settings can be varied".to_owned(),
+        ));
     }
+    Ok(axes)
+}
+
+/// What does not go together.
+fn check(args: &MeasureArgs, axes: &[Axis], base: &Config) -> Result<(), String> {
+    if args.test.udp == Some(UdpArg::Search) {
+        return Err("--udp search does not go with --sweep".to_owned());
+    }
+    let messages = messages::wanted(axes, base);
+    if args.transfer.observer.is_some() && !messages {
+        return Err("--observer goes with --sweep message-size only".to_owned());
+    }
+    if args.transfer.observer == Some(ObserverArg::Tshark) {
+        return Err("--observer tshark does not go with --sweep".to_owned());
+    }
+    if (args.spin || args.outstanding.is_some()) && !messages {
+        return Err(
+            "--spin and --outstanding hold for messages: --messages, or --sweep message-size over TCP"
+                .to_owned(),
+        );
+    }
+    let tcp = matches!(base.transport, Transport::Tcp | Transport::Tls);
+    if axes.iter().any(|axis| axis.kind == Kind::Mtu) && !tcp {
+        return Err(format!(
+            "--sweep mtu limits the segments of TCP and TLS, not of {}",
+            base.transport.name()
+        ));
+    }
+    Ok(())
 }
 
 /// Every combination of settings.
@@ -312,46 +171,93 @@ fn combinations(axes: &[Axis]) -> Vec<Point> {
         all = all.iter().flat_map(longer).collect();
     }
     all.into_iter()
-        .map(|settings| Point {
-            settings,
-            made: Vec::new(),
-        })
+        .map(|settings| Point::new(settings, Task::Transfer))
         .collect()
 }
 
-/// A combination and its transfers.
+/// What is done at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    /// A transfer.
+    Transfer,
+    /// Messages in the direction of the sweep.
+    OneWay,
+    /// Messages both ways at once.
+    BothWays,
+    /// Messages to and fro.
+    ToAndFro,
+}
+
+impl Task {
+    /// How it stands in run.json; a transfer does not.
+    const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::OneWay => Some("one_way"),
+            Self::BothWays => Some("both_ways"),
+            Self::Transfer | Self::ToAndFro => None,
+        }
+    }
+}
+
+/// A combination of settings and what was measured there.
 #[derive(Debug)]
 struct Point {
     settings: Vec<u64>,
+    task: Task,
     made: Vec<Made>,
+    /// Round trips of messages to and fro, of all rounds.
+    round_trips: Option<Histogram>,
+    observers: Vec<report::model::Observer>,
 }
 
-/// One transfer.
-#[derive(Clone, Copy, Debug)]
+/// One measurement.
+#[derive(Clone, Copy, Debug, Default)]
 struct Made {
     round: u32,
-    bits_per_second: u64,
+    /// Bits a second; of messages to and fro half the median round trip, in nanoseconds.
+    value: u64,
     cpu_sender: f64,
     cpu_receiver: f64,
+    /// Messages that count.
+    messages: u64,
+    /// Share of the datagrams that was lost.
+    loss: Option<f64>,
+    /// Payload of the sender's segments.
+    segment_bytes: Option<u64>,
 }
 
 impl Point {
+    fn new(settings: Vec<u64>, task: Task) -> Self {
+        Self {
+            settings,
+            task,
+            made: Vec::new(),
+            round_trips: None,
+            observers: Vec::new(),
+        }
+    }
+
     fn estimate(&self) -> Option<Estimate> {
-        Estimate::of(
-            &self
-                .made
-                .iter()
-                .map(|m| m.bits_per_second as f64)
-                .collect::<Vec<_>>(),
-        )
+        Estimate::of(&self.made.iter().map(|m| m.value as f64).collect::<Vec<_>>())
+    }
+
+    /// Faster is more: of a latency, its inverse.
+    fn speed(&self, value: f64) -> f64 {
+        match self.task {
+            Task::ToAndFro => 1e9 / value,
+            _ => value,
+        }
     }
 }
 
 struct Work<'a> {
-    axes: &'a [Axis],
+    axes: Vec<Axis>,
     args: &'a MeasureArgs,
     context: &'a Context,
     base: Config,
+    /// What messages are exchanged, where it is not transfers that are made.
+    messages: Option<MessageSpec>,
+    reach: Reach,
     points: Vec<Point>,
     sweep: Sweep,
 }
@@ -365,6 +271,9 @@ impl Work<'_> {
             _ => None,
         };
         let done = site.with_client(&stop, |client| self.measure(client, &stop));
+        if let (Ok(()), Site::Lab { lab, .. }) = (&done, &site) {
+            self.observe(lab, &stop);
+        }
         if let Some(phase) = phase {
             self.sweep.certificate = Some(record::certificate(&phase.finish()?));
         }
@@ -373,7 +282,17 @@ impl Work<'_> {
 
     fn measure(&mut self, mut client: Client, stop: &Stop) -> Result<(), MeasureError> {
         let idle = client.idle_rtt_until(stop)?;
+        self.reach = Reach::of(&client, self.base.transport);
+        for axis in &mut self.axes {
+            axis.settle(&self.reach).map_err(MeasureError::Config)?;
+        }
         self.time_transfers(idle.min);
+        if self.messages.is_some() {
+            self.prepare_messages(&mut client, stop)?;
+        } else {
+            self.points = combinations(&self.axes);
+        }
+        self.sweep.axes = self.axes.iter().map(Axis::record).collect();
         let begun = std::time::Instant::now();
         let mut schedule = Schedule::new(
             self.points.len(),
@@ -388,20 +307,53 @@ impl Work<'_> {
                 break;
             }
             self.sweep.rounds = u32::try_from(schedule.round()).unwrap_or(u32::MAX);
-            let config = self.config(&self.points[n].settings);
-            let outcome = client.run(&config, stop, &mut |_| {})?;
-            if outcome.interrupted {
-                break;
-            }
-            self.say(n, &outcome);
+            let made = match self.points[n].task {
+                Task::Transfer => self.transfer(&mut client, n, stop)?,
+                way => self.exchange(&mut client, n, way, stop)?,
+            };
+            let Some(made) = made else { break };
+            self.say(n, &made);
             self.points[n].made.push(Made {
                 round: self.sweep.rounds,
-                bits_per_second: outcome.goodput_after_ramp().as_bits_per_second(),
-                cpu_sender: session::cpu_share(&outcome.sender).unwrap_or(0.0),
-                cpu_receiver: session::cpu_share(&outcome.receiver).unwrap_or(0.0),
+                ..made
             });
         }
         Ok(())
+    }
+
+    /// One transfer; `None` when the user ended it.
+    fn transfer(
+        &self,
+        client: &mut Client,
+        n: usize,
+        stop: &Stop,
+    ) -> Result<Option<Made>, MeasureError> {
+        let config = self.config(&self.points[n].settings);
+        let outcome = client.run(&config, stop, &mut |_| {})?;
+        if outcome.interrupted {
+            return Ok(None);
+        }
+        let varies_mtu = self.axes.iter().any(|axis| axis.kind == Kind::Mtu);
+        let datagrams = outcome.datagrams();
+        Ok(Some(Made {
+            value: outcome.goodput_after_ramp().as_bits_per_second(),
+            cpu_sender: session::cpu_share(&outcome.sender).unwrap_or(0.0),
+            cpu_receiver: session::cpu_share(&outcome.receiver).unwrap_or(0.0),
+            loss: datagrams.map(|d| d.lost as f64 / d.sent.max(1) as f64),
+            segment_bytes: segment_bytes(&outcome).filter(|_| varies_mtu),
+            ..Made::default()
+        }))
+    }
+
+    /// Has another tool measure the same lab path, if it was asked for.
+    fn observe(&mut self, lab: &Lab, stop: &Stop) {
+        if self.args.transfer.observer.is_none() || stop.is_stopped() {
+            return;
+        }
+        for point in self.points.iter_mut().filter(|p| p.task == Task::OneWay) {
+            let seen = messages::observed(lab, &self.base, point.settings[0], stop);
+            point.observers.extend(seen);
+        }
     }
 
     /// Long enough for slow start to end and for some round trips after it.
@@ -431,112 +383,164 @@ impl Work<'_> {
     fn config(&self, settings: &[u64]) -> Config {
         let mut config = self.base.clone();
         for (axis, &value) in self.axes.iter().zip(settings) {
-            axis.kind.set(&mut config, value);
+            axis.kind.set(&mut config, value, &self.reach);
         }
         config
     }
 
-    fn say(&self, n: usize, outcome: &Outcome) {
+    fn say(&self, n: usize, made: &Made) {
+        let point = &self.points[n];
         let settings: Vec<String> = self
             .sweep
             .axes
             .iter()
-            .zip(&self.points[n].settings)
+            .zip(&point.settings)
             .map(|(axis, &value)| format!("{} {}", axis.name, report::setting(axis, value)))
             .collect();
-        tracing::info!("{}: {}", settings.join(", "), outcome.goodput_after_ramp());
+        let value = match point.task {
+            Task::ToAndFro => Duration::from_ns(made.value).to_string(),
+            _ => Rate::from_bits_per_second(made.value).to_string(),
+        };
+        let way = messages::spoken(point.task).map_or_else(String::new, |way| format!(" {way}"));
+        tracing::info!("{}{way}: {value}", settings.join(", "));
+    }
+
+    /// Medians, anomalies, knees.
+    fn finish(self) -> Sweep {
+        let Self {
+            axes,
+            points,
+            messages,
+            mut sweep,
+            ..
+        } = self;
+        sweep.drift = drift(&points, sweep.rounds);
+        sweep.points = points
+            .iter()
+            .filter(|p| p.task != Task::ToAndFro && !p.made.is_empty())
+            .map(point_record)
+            .collect();
+        for (second, way) in curves_of(&axes, messages.is_some()) {
+            let of_curve: Vec<&Point> = points
+                .iter()
+                .filter(|p| p.task == way && p.settings.get(1).copied() == second)
+                .filter(|p| !p.made.is_empty())
+                .collect();
+            let estimates: Vec<Estimate> = of_curve.iter().filter_map(|p| p.estimate()).collect();
+            for place in curve::anomalies(&estimates) {
+                let settings = &of_curve[place].settings;
+                let mut records = sweep.points.iter_mut();
+                let found =
+                    records.find(|p| p.settings == *settings && p.pattern.as_deref() == way.name());
+                if let Some(found) = found {
+                    found.anomaly = true;
+                }
+            }
+            let line: Vec<(f64, f64)> = of_curve
+                .iter()
+                .zip(&estimates)
+                .map(|(point, e)| (point.settings[0] as f64, e.median))
+                .collect();
+            let unsure = estimates.iter().filter(|e| e.error > NOISE_MAX).count();
+            let is_noisy = 3 * unsure > estimates.len();
+            let lead = lead(&axes, second, way);
+            let made = curve_record(&axes, lead.as_deref(), &line, is_noisy);
+            sweep.curves.extend(made.map(|curve| SweepCurve {
+                second,
+                pattern: way.name().map(str::to_owned),
+                ..curve
+            }));
+        }
+        if let Some(spec) = &messages {
+            messages::record(&mut sweep, &points, spec);
+        }
+        sweep
     }
 }
 
-/// Medians, anomalies, knees.
-fn finish(sweep: &mut Sweep, axes: &[Axis], points: Vec<Point>) {
+/// The curves of a sweep, by the setting of the second axis or by what is done with messages.
+fn curves_of(axes: &[Axis], messages: bool) -> Vec<(Option<u64>, Task)> {
+    match axes.get(1) {
+        _ if messages => vec![(None, Task::OneWay), (None, Task::BothWays)],
+        Some(axis) => axis
+            .values
+            .iter()
+            .map(|&v| (Some(v), Task::Transfer))
+            .collect(),
+        None => vec![(None, Task::Transfer)],
+    }
+}
+
+/// How far whole rounds differ.
+fn drift(points: &[Point], rounds: u32) -> f64 {
     let medians: Vec<f64> = points
         .iter()
-        .map(|p| p.estimate().map_or(f64::NAN, |e| e.median))
+        .map(|p| p.estimate().map_or(f64::NAN, |e| p.speed(e.median)))
         .collect();
-    let mut rounds: Vec<Vec<(usize, f64)>> = vec![Vec::new(); sweep.rounds as usize];
+    let mut of_rounds: Vec<Vec<(usize, f64)>> = vec![Vec::new(); rounds as usize];
     for (n, point) in points.iter().enumerate() {
         for made in &point.made {
-            if let Some(round) = rounds.get_mut(made.round.saturating_sub(1) as usize) {
-                round.push((n, made.bits_per_second as f64));
+            if let Some(round) = of_rounds.get_mut(made.round.saturating_sub(1) as usize) {
+                round.push((n, point.speed(made.value as f64)));
             }
         }
     }
-    sweep.drift = curve::drift(&rounds, &medians);
-    sweep.points = points
-        .iter()
-        .filter(|p| !p.made.is_empty())
-        .map(point_record)
-        .collect();
-    let seconds: Vec<Option<u64>> = match axes.get(1) {
-        Some(axis) => axis.values.iter().map(|&v| Some(v)).collect(),
-        None => vec![None],
-    };
-    for second in seconds {
-        let of_curve: Vec<usize> = (0..points.len())
-            .filter(|&n| points[n].settings.get(1).copied() == second && !points[n].made.is_empty())
-            .collect();
-        let estimates: Vec<Estimate> = of_curve
-            .iter()
-            .filter_map(|&n| points[n].estimate())
-            .collect();
-        for place in curve::anomalies(&estimates) {
-            let settings = &points[of_curve[place]].settings;
-            if let Some(found) = sweep.points.iter_mut().find(|p| p.settings == *settings) {
-                found.anomaly = true;
-            }
-        }
-        let line: Vec<(f64, f64)> = of_curve
-            .iter()
-            .zip(&estimates)
-            .map(|(&n, e)| (points[n].settings[0] as f64, e.median))
-            .collect();
-        let unsure = estimates.iter().filter(|e| e.error > NOISE_MAX).count();
-        let is_noisy = 3 * unsure > estimates.len();
-        sweep
-            .curves
-            .extend(curve_record(axes, second, &line, is_noisy));
-    }
+    curve::drift(&of_rounds, &medians)
+}
+
+/// What the sender's kernel cut at last.
+fn segment_bytes(outcome: &Outcome) -> Option<u64> {
+    let samples = outcome.sender.samples.iter().rev();
+    let mut seen = samples.map(|s| s.info.snd_mss_bytes);
+    seen.find(|&bytes| bytes > 0)
 }
 
 fn point_record(point: &Point) -> SweepPoint {
     let estimate = point.estimate();
-    let median = |of: fn(&Made) -> f64| {
-        let values: Vec<f64> = point.made.iter().map(of).collect();
-        Estimate::of(&values).map_or(0.0, |e| e.median)
-    };
+    let median_of = |values: Vec<f64>| Estimate::of(&values).map(|e| e.median);
+    let median = |of: fn(&Made) -> f64| median_of(point.made.iter().map(of).collect());
     SweepPoint {
         settings: point.settings.clone(),
-        each_bits_per_second: point.made.iter().map(|m| m.bits_per_second).collect(),
+        each_bits_per_second: point.made.iter().map(|m| m.value).collect(),
         each_round: point.made.iter().map(|m| m.round).collect(),
         goodput_bits_per_second: estimate.map_or(0, |e| whole(e.median)),
         error: estimate.map(|e| e.error).filter(|e| e.is_finite()),
         anomaly: false,
-        cpu_sender: median(|m| m.cpu_sender),
-        cpu_receiver: median(|m| m.cpu_receiver),
+        cpu_sender: median(|m| m.cpu_sender).unwrap_or(0.0),
+        cpu_receiver: median(|m| m.cpu_receiver).unwrap_or(0.0),
+        pattern: point.task.name().map(str::to_owned),
+        messages: messages::rate(point),
+        loss: median_of(point.made.iter().filter_map(|m| m.loss).collect()),
+        segment_bytes: point.made.iter().rev().find_map(|m| m.segment_bytes),
+        observers: point.observers.clone(),
     }
+}
+
+/// What sets a curve apart from the others.
+fn lead(axes: &[Axis], second: Option<u64>, way: Task) -> Option<String> {
+    if let Some(way) = messages::spoken(way) {
+        return Some(way.to_owned());
+    }
+    let (other, value) = axes.get(1).zip(second)?;
+    let setting = report::setting(&other.record(), value);
+    Some(match other.kind {
+        Kind::WriteSize => format!("{setting} writes"),
+        Kind::Streams if value == 1 => "1 stream".to_owned(),
+        Kind::Streams => format!("{setting} streams"),
+        kind => format!("{} {setting}", kind.spoken()),
+    })
 }
 
 /// A curve of which more than a third of the points is not known to [`NOISE_MAX`] has no shape.
 fn curve_record(
     axes: &[Axis],
-    second: Option<u64>,
+    lead: Option<&str>,
     line: &[(f64, f64)],
     is_noisy: bool,
 ) -> Option<SweepCurve> {
-    let axis = axis_record(axes.first()?);
-    let spoken = axes[0].kind.row().2;
+    let (axis, spoken) = (axes.first()?.record(), axes[0].kind.spoken());
     let say = |value: f64| report::setting(&axis, whole(value));
     let rate = |bits: f64| Rate::from_bits_per_second(whole(bits));
-    let lead = axes.get(1).zip(second).map(|(other, value)| {
-        let setting = report::setting(&axis_record(other), value);
-        match other.kind {
-            Kind::WriteSize => format!("{setting} writes"),
-            Kind::Streams if value == 1 => "1 stream".to_owned(),
-            Kind::Streams => format!("{setting} streams"),
-            kind => format!("{} {setting}", kind.row().2),
-        }
-    });
     let with = lead.map_or_else(String::new, |l| format!("{l}: "));
     let shape = if is_noisy {
         Shape::Unknown
@@ -581,7 +585,6 @@ fn curve_record(
         Shape::Unknown => ("unknown", format!("{with}too few points for a curve")),
     };
     let mut curve = SweepCurve {
-        second,
         shape: name.to_owned(),
         sentence,
         ..SweepCurve::default()
@@ -600,9 +603,12 @@ fn curve_record(
 
 /// The sweep in one sentence: the only curve's, or how the knees lie.
 fn sentence(sweep: &Sweep) -> String {
+    if sweep.points.is_empty() || sweep.curves.is_empty() {
+        return "Nothing was measured to its end.".to_owned();
+    }
     match sweep.curves.as_slice() {
-        [] => "Nothing was measured to its end.".to_owned(),
         [only] => capitalised(&only.sentence),
+        _ if sweep.messages.is_some() => messages::sentence(sweep),
         several => {
             let [first, second] = [0, 1].map(|n| sweep.axes.get(n).map_or("", |a| a.name.as_str()));
             let knees: Vec<String> = several
@@ -642,47 +648,14 @@ fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
-/// Settings of one axis at most.
-const VALUES_MAX: usize = 256;
 const ROUNDS_MIN: usize = 3;
 const ROUNDS_MAX: usize = 20;
 /// Half an interval, as a share of the mean, above which a point says little of a curve's shape.
 const NOISE_MAX: f64 = 0.2;
-/// Reads of a receiver whose sender's writes are varied.
-const READ_BYTES_MIN: u32 = 128 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_axis_is_a_name_a_range_or_a_list() {
-        let values = |typed| Axis::parse(typed).unwrap().values;
-        assert_eq!(values("write-size=64B..1KiB"), [64, 128, 256, 512, 1024]);
-        assert_eq!(values("streams=1..10"), [1, 2, 4, 10]);
-        assert_eq!(values("streams=4,1,4,2"), [1, 2, 4]);
-        assert_eq!(
-            values("send-buffer=64KiB..128KiB/2"),
-            [65_536, 92_682, 131_072]
-        );
-        assert_eq!(values("write-size").len(), 17);
-        assert_eq!(values("pacing=1Gb/s"), [1_000_000_000]);
-    }
-
-    #[test]
-    fn what_makes_no_axis_is_refused_with_what_does() {
-        for (typed, says) in [
-            ("writesize", "there are write-size, socket-buffer"),
-            ("write-size=1..9", "has no unit"),
-            ("streams=9..1", "must rise"),
-            ("streams=0,1", "above 0"),
-            ("write-size=1B..2B/99", "1 to 32 work"),
-            ("streams=", "not a number"),
-        ] {
-            let said = Axis::parse(typed).unwrap_err();
-            assert!(said.contains(says), "{typed}: {said}");
-        }
-    }
 
     #[test]
     fn combinations_are_the_product_with_the_first_axis_fastest() {

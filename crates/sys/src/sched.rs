@@ -144,3 +144,24 @@ pub fn pin_this_thread(cpu: usize) -> io::Result<()> {
 
 /// Descriptors told in one call; the others are told in the next.
 const EVENTS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_urgent_thread_is_of_the_round_robin_class_until_it_is_ordinary_again() {
+        // SAFETY: asks for the calling thread's class.
+        let class = || unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+        let thread = std::thread::spawn(move || {
+            if !set_urgent(true) {
+                assert_eq!(class(), libc::SCHED_OTHER);
+                return eprintln!("skipped: no right to a real-time class");
+            }
+            assert_eq!(class(), libc::SCHED_RR);
+            assert!(set_urgent(false));
+            assert_eq!(class(), libc::SCHED_OTHER);
+        });
+        thread.join().unwrap();
+    }
+}
