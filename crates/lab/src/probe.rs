@@ -20,6 +20,8 @@ use units::Rate;
 #[derive(Debug)]
 pub(crate) struct Prober {
     stop: StopOnDrop,
+    /// Ends the receiver.
+    deaf: StopOnDrop,
     phase: u32,
     sender: JoinHandle<io::Result<Vec<Departure>>>,
     receiver: JoinHandle<io::Result<Vec<Arrival>>>,
@@ -68,7 +70,7 @@ impl Prober {
             StampedSocket::new(socket)
         })??;
         let socket = Arc::new(socket);
-        let stop = Arc::new(AtomicBool::new(false));
+        let [stop, deaf] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let sender = {
             let (socket, stop) = (Arc::clone(&socket), Arc::clone(&stop));
             thread::Builder::new()
@@ -76,13 +78,14 @@ impl Prober {
                 .spawn(move || send(&socket, &stop, phase, interval))?
         };
         let receiver = {
-            let stop = Arc::clone(&stop);
+            let deaf = Arc::clone(&deaf);
             thread::Builder::new()
                 .name("probe-rx".into())
-                .spawn(move || receive(&socket, &stop))?
+                .spawn(move || receive(&socket, &deaf))?
         };
         Ok(Self {
             stop: StopOnDrop(stop),
+            deaf: StopOnDrop(deaf),
             phase,
             sender,
             receiver,
@@ -95,7 +98,9 @@ impl Prober {
         let panicked = |_| io::Error::other("a probe thread panicked");
         let departures = self.sender.join().map_err(panicked)??;
         thread::sleep(drain);
-        // The receiver ends at its first idle read after the stop.
+        // The receiver ends at its first idle read from now on. Before, it may be idle for as long as the
+        // path takes: no probe of a short phase may have arrived yet.
+        self.deaf.0.store(true, Ordering::Relaxed);
         let arrivals = self.receiver.join().map_err(panicked)??;
         let keyed = |d: Departure| (key(self.phase, d.id), d.stamp_realtime_ns);
         Ok(HostStamps {

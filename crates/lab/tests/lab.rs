@@ -84,6 +84,18 @@ fn an_echo_takes_the_delay_of_both_ways_and_the_certificate_says_how_exactly() {
 }
 
 #[test]
+fn a_phase_shorter_than_the_path_waits_for_its_probes() {
+    let Some(lab) = up(&path(1500, "delay = \"300ms\"")) else {
+        return;
+    };
+    let phase = lab.begin_phase().unwrap();
+    thread::sleep(Duration::from_millis(30));
+    let certificate = phase.finish().unwrap();
+    assert!(certificate.probes > 0, "{certificate:?}");
+    assert_eq!(certificate.probes_lost, 0, "{certificate:?}");
+}
+
+#[test]
 fn total_loss_in_one_direction_is_the_path_s_and_not_the_lab_s() {
     const SENT: u64 = 100;
     let Some(lab) = up(&path(1500, "delay = \"5ms\"\nforward = { loss = 1.0 }")) else {
