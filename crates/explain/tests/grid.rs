@@ -458,10 +458,10 @@ fn each_transfer_gets_its_cause() {
         Something between the hosts lowers the window scale in their SYNs, so that the receive window reads too small: 205 Mb/s of 941.5 Mb/s possible; let the firewall between the hosts pass the window scale option of SYNs; until then use 5 streams, for about 941.5 Mb/s
     random loss 1e-3, 85 ms
         loss (confidence 0.99, share 1.00)
-        0.1 % (1 in 990) of the packets are lost without a full queue, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
+        0.1 % (1 in 990) of the packets are lost with no queue of 8.502 ms or more, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (a shorter queue, optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
     few losses in 10 s
         loss (confidence 0.74, share 1.00)
-        0.1 % (1 in 990) of the packets are lost without a full queue, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
+        0.1 % (1 in 990) of the packets are lost with no queue of 8.502 ms or more, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (a shorter queue, optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
     loss under bbr [inconclusive]
         network_unknown (confidence 0.40, share 1.00)
         loss (confidence 0.06, share 1.00)
@@ -501,7 +501,7 @@ fn each_transfer_gets_its_cause() {
         Not proven: A device between the hosts, such as a firewall, passes about 44,400 packets/s whatever their size: 455 Mb/s of 941.5 Mb/s possible; upgrade or bypass what counts packets between the hosts; 941.5 Mb/s takes 81,300 packets/s
     random loss, told by probes
         loss (confidence 0.99, share 1.00)
-        0.1 % (1 in 990) of the packets are lost without a full queue, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
+        0.1 % (1 in 990) of the packets are lost with no queue of 8.502 ms or more, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (a shorter queue, optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
     bursts at a short queue
         shallow_queue (confidence 1.00, share 1.00)
         Bursts overrun a queue that is too short for 300.1 ms of round trip, and cubic recovers slowly: 86 Mb/s of 941.5 Mb/s possible; give the bottleneck a queue of 16.13 MB, or pace the sender (bbr, or a fixed pace), for about 470 Mb/s
@@ -599,7 +599,7 @@ fn a_window_remedy_raises_both_buffers_when_both_are_too_small() {
 #[test]
 fn a_loss_remedy_says_what_the_path_bears_and_what_helps_meanwhile() {
     insta::assert_snapshot!(report(&named("random loss 1e-3, 85 ms")), @r#"
-    0.1 % (1 in 990) of the packets are lost without a full queue, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible
+    0.1 % (1 in 990) of the packets are lost with no queue of 8.502 ms or more, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible
 
       - 12 of 11887 segments retransmitted (tcpi_total_retrans, tcpi_data_segs_out): 12 lost, 0 needless (tcpi_dsack_dups), 0 timeouts
       - 0 % of them while the round trip exceeded 93.52 ms, as a full queue would make it
@@ -607,7 +607,7 @@ fn a_loss_remedy_says_what_the_path_bears_and_what_helps_meanwhile() {
       - at that loss and 85.02 ms Reno gets 5.252 Mb/s a stream (Mathis 1997), CUBIC 5.252 Mb/s (RFC 9438); measured 5.1 Mb/s
       - to fill 941.5 Mb/s over 85.02 ms one CUBIC stream bears a loss of 0.000069 % (1 in 1,400,000), one Reno stream 0.000001 % (1 in 97,000,000) (NPAD), a loss every 839.3 s
 
-      Find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams [network]
+      Find and mend what loses packets (a shorter queue, optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams [network]
         net.ipv4.tcp_congestion_control = bbr
         flags: --congestion bbr | --streams 128
         CongestionControl("bbr")

@@ -32,7 +32,7 @@ pub(crate) enum Verb {
     /// Find what limits a path, apply the remedy where that is safe, and prove the gain
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
-    /// Measure TCP memory to memory and say where the sender's time went
+    /// Measure TCP, MPTCP, UDP, TLS or messages, memory to memory, and say where the time went
     #[command(after_help = MEASURE_EXAMPLES)]
     Measure(Box<MeasureArgs>),
     /// Be the far end of measurements

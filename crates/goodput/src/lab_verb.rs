@@ -6,7 +6,6 @@ mod change;
 mod check;
 mod daemon;
 mod log;
-mod nearest;
 mod nest;
 mod outside;
 mod place;

@@ -151,6 +151,7 @@ fn log_to_stderr(verbose: u8) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .without_time()
         .with_target(false)
         .init();

@@ -64,10 +64,14 @@ impl Target {
         let stem = name.strip_prefix("paths/").unwrap_or(name);
         let stem = stem.strip_suffix(".toml").unwrap_or(stem);
         let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == stem) else {
-            let names: Vec<&str> = BUILT_IN.iter().map(|(n, _)| *n).collect();
+            let names = || BUILT_IN.iter().map(|(n, _)| *n);
+            let mut rest = lab::path::hint::did_you_mean(stem, names());
+            // Who typed a file's name wants no list of names.
+            if rest.is_empty() && !name.contains(['/', '.']) {
+                rest = format!("; built in are: {}", names().collect::<Vec<_>>().join(", "));
+            }
             return Err(Failure::usage(anyhow::anyhow!(
-                "there is no path file '{name}' and no built-in path of that name; built in are: {}",
-                names.join(", ")
+                "there is no path file '{name}' and no built-in path of that name{rest}"
             )));
         };
         let file = format!("paths/{stem}.toml");

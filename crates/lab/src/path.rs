@@ -9,7 +9,7 @@
 
 mod buffers;
 mod check;
-mod hint;
+pub mod hint;
 mod links;
 mod network;
 mod raw;

@@ -40,7 +40,8 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
     let confidence = data(facts.intervals) * limited * random * counted * with_model(fit);
     let loss = text::loss(facts.loss_rate);
     let title = format!(
-        "{loss} of the packets are lost without a full queue, which holds {} to {}{}",
+        "{loss} of the packets are lost {}, which holds {} to {}{}",
+        queue_seen(case),
         case.evidence.sender.controller(),
         facts.goodput,
         case.of_possible(),
@@ -53,6 +54,15 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
         evidence: evidence(case),
         remedy: Some(remedy(case)),
     })
+}
+
+/// What can be said of a queue: where it is not known how long a full one delays, none of less than the
+/// mark can be seen.
+fn queue_seen(case: &Case<'_>) -> String {
+    match case.facts.full_queue_delay {
+        Some(_) => "without a full queue".to_owned(),
+        None => format!("with no queue of {} or more", case.facts.queue_mark()),
+    }
 }
 
 impl HostConfig {
@@ -121,7 +131,15 @@ fn budget_line(case: &Case<'_>) -> Option<String> {
 /// Mend the path; meanwhile a congestion control that does not take loss for congestion, or more
 /// streams.
 fn remedy(case: &Case<'_>) -> Remedy {
-    let mend = "Find and mend what loses packets (optics, cables, duplex, a line card, a policer)";
+    let mend = match case.facts.full_queue_delay {
+        Some(_) => {
+            "Find and mend what loses packets (optics, cables, duplex, a line card, a policer)"
+        }
+        None => {
+            "Find and mend what loses packets (a shorter queue, optics, cables, duplex, a line card, a \
+             policer)"
+        }
+    };
     let bbr = bbr(case).map(|name| (name, bbr_rate(case)));
     let (streams, streams_rate) = streams(case);
     let with_streams = format!("{streams} streams make {streams_rate}");

@@ -129,7 +129,7 @@ fn setting(key: &str, typed: &str) -> Result<String, Failure> {
         },
         _ => Err(Failure::usage(anyhow::anyhow!(
             "'{key}' cannot be set; expected rate, delay, loss, queue or up{}",
-            super::nearest::hint(key, KEYS.into_iter())
+            lab::path::hint::did_you_mean(key, KEYS.into_iter())
         ))),
     }
 }

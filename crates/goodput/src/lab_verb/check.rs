@@ -30,7 +30,6 @@ use self::traffic::{Flow, Pair, Plan};
 use super::args::{CheckArgs, LabArgs, LabVerb, ToolArg};
 use super::build::{self, grouped};
 use super::change;
-use super::nearest;
 use super::protocol;
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
@@ -436,7 +435,7 @@ fn plan(path: &PathFile, args: &CheckArgs) -> Result<Plan, Failure> {
             let names = hosts.iter().map(|h| h.name.as_str());
             Failure::usage(anyhow::anyhow!(
                 "there is no host '{name}'{}",
-                nearest::hint(name, names)
+                lab::path::hint::did_you_mean(name, names)
             ))
         })
     };
@@ -667,7 +666,9 @@ fn render(found: &Value) -> String {
         if certificate["trusted"].as_bool() == Some(true) {
             "trusted".to_owned()
         } else {
-            format!("NOT trusted: {}", certificate["problems"])
+            let problems = certificate["problems"].as_array().into_iter().flatten();
+            let problems: Vec<&str> = problems.filter_map(Value::as_str).collect();
+            format!("NOT trusted: {}", problems.join("; "))
         }
     );
     if found["captures_dropped"].as_u64().unwrap_or(0) > 0 {

@@ -18,6 +18,7 @@ use sys::control::{self, Connection, Listener};
 use sys::userns::{self, UserNs};
 
 use super::args::{DaemonArgs, UpArgs};
+use super::build;
 use super::change::{self, Present};
 use super::place::{self, Claim};
 use super::protocol::{
@@ -25,7 +26,6 @@ use super::protocol::{
     Status, told,
 };
 use super::serving::{self, StopOnDrop};
-use super::{build, nearest};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 
@@ -388,7 +388,7 @@ impl<'lab> Desk<'lab> {
             return Err(Failure::usage(anyhow::anyhow!(
                 "this lab has no link '{name}'; it has {}{}",
                 known.join(", "),
-                nearest::hint(name, known.iter().copied())
+                lab::path::hint::did_you_mean(name, known.iter().copied())
             )));
         };
         let ways = [Direction::Forward, Direction::Backward];
@@ -450,9 +450,10 @@ impl<'lab> Desk<'lab> {
 /// A name that the lab does not know is the user's fault.
 fn unknown<'a>(error: LabError, typed: &str, known: impl Iterator<Item = &'a str>) -> Failure {
     match error {
-        LabError::NoSuch { .. } => {
-            Failure::usage(anyhow::anyhow!("{error}{}", nearest::hint(typed, known)))
-        }
+        LabError::NoSuch { .. } => Failure::usage(anyhow::anyhow!(
+            "{error}{}",
+            lab::path::hint::did_you_mean(typed, known)
+        )),
         other => other.into(),
     }
 }

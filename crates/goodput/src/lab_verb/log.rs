@@ -12,7 +12,6 @@ use sys::map;
 
 use super::args::LogArgs;
 use super::build::grouped;
-use super::nearest;
 use super::protocol::Direction;
 use super::remote::with_direction;
 use crate::context;
@@ -124,7 +123,7 @@ fn link_number(legend: &Legend, typed: &str) -> Result<u16, Failure> {
         Failure::usage(anyhow::anyhow!(
             "this log has no link '{typed}'; it has {}{}",
             known.join(", "),
-            nearest::hint(name, known.iter().copied())
+            lab::path::hint::did_you_mean(name, known.iter().copied())
         ))
     })
 }

@@ -198,7 +198,7 @@ pub(super) fn find(name: Option<&str>) -> Result<Found, Failure> {
             None => Err(Failure::usage(anyhow::anyhow!(
                 "there is no lab '{name}'; up are: {}{}",
                 names(&labs),
-                super::nearest::hint(name, labs.iter().map(|l| l.name.as_str()))
+                lab::path::hint::did_you_mean(name, labs.iter().map(|l| l.name.as_str()))
             ))),
         },
         None if labs.len() == 1 => Ok(labs.swap_remove(0)),

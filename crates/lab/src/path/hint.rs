@@ -2,7 +2,7 @@
 
 /// The known name nearest to `typed`, if it is near enough to be a slip: one edit for short names,
 /// one in three letters for longer ones.
-pub(super) fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let length = typed.chars().count();
     if length > NAME_CHARS_MAX {
         return None;
@@ -23,7 +23,7 @@ pub(super) fn no_such<'a>(
     place: &str,
     known: impl Iterator<Item = &'a str>,
 ) -> String {
-    let guess = nearest(typed, known).map_or_else(String::new, did_you_mean);
+    let guess = did_you_mean(typed, known);
     format!("there is no {what} '{typed}' {place}{guess}")
 }
 
@@ -47,15 +47,17 @@ pub(super) fn reword(message: &str) -> String {
         return message.to_owned();
     };
     let known: Vec<&str> = quoted.collect();
-    let rest = nearest(typed, known.iter().copied()).map_or_else(
-        || format!("; expected one of: {}", known.join(", ")),
-        did_you_mean,
-    );
+    let mut rest = did_you_mean(typed, known.iter().copied());
+    if rest.is_empty() {
+        rest = format!("; expected one of: {}", known.join(", "));
+    }
     format!("unknown {what} '{typed}'{rest}")
 }
 
-fn did_you_mean(name: &str) -> String {
-    format!("; did you mean '{name}'?")
+/// `; did you mean 'x'?` for the known name nearest to `typed`, if it is near enough to be a slip; else
+/// nothing.
+pub fn did_you_mean<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> String {
+    nearest(typed, known).map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
 }
 
 /// Insertions, deletions, replacements and swaps of neighbours between the two (Damerau 1964, in
