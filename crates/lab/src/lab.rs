@@ -120,7 +120,7 @@ pub enum LabError {
         available: Bytes,
     },
     /// The log cannot be written.
-    #[error("cannot write the lab's log {file}: {source}")]
+    #[error("cannot write the lab's log {file}: {source}{}", log_advice(source))]
     Log {
         /// Where it was to be.
         file: PathBuf,
@@ -532,6 +532,13 @@ impl Phase<'_> {
             self.lab.delay_min,
             drops,
         ))
+    }
+}
+
+fn log_advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AlreadyExists => "; name another, or remove this one first",
+        _ => "",
     }
 }
 

@@ -77,9 +77,10 @@ impl Present {
         Ok(Planned { changes, after })
     }
 
-    /// Why frames may be lost for want of memory, if so: the lab set it aside when it came up.
-    pub(super) fn too_much_for(&self, start: &Self) -> Option<String> {
-        (self.memory > start.memory).then(|| {
+    /// Why frames may be lost for want of memory, if so: the lab set it aside when it came up. Said of
+    /// a change that wants more than was wanted `before`.
+    pub(super) fn too_much_for(&self, start: &Self, before: &Self) -> Option<String> {
+        (self.memory > start.memory.max(before.memory)).then(|| {
             format!(
                 "this needs {} for frames in flight and the lab came up with {}: when the link is \
                  full, frames may be lost by the lab; start one with these values instead",
@@ -294,12 +295,13 @@ mod tests {
         }
         assert_eq!(planned.changes.len(), 4);
         assert_eq!(planned.after.delay, Duration::from_ms(20));
-        assert!(planned.after.too_much_for(&start).is_none());
+        assert!(planned.after.too_much_for(&start, &start).is_none());
         let faster = planned
             .after
             .plan(&settings(&[("rate", "10Gb/s")]))
             .unwrap();
-        assert!(faster.after.too_much_for(&start).is_some());
+        assert!(faster.after.too_much_for(&start, &start).is_some());
+        assert!(faster.after.too_much_for(&start, &faster.after).is_none());
     }
 
     #[test]

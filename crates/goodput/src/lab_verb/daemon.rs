@@ -405,8 +405,9 @@ impl<'lab> Desk<'lab> {
                 self.lab.set(name, way == 0, way == 1, change)?;
             }
             let (start, present) = &mut self.links[number][way];
-            *present = planned.after;
-            lines.extend(present.too_much_for(start).map(|w| format!("warning: {w}")));
+            let before = std::mem::replace(present, planned.after);
+            let warning = present.too_much_for(start, &before);
+            lines.extend(warning.map(|w| format!("warning: {w}")));
         }
         lines.dedup();
         Ok(lines)
