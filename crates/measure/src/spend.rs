@@ -75,7 +75,7 @@ impl Ledger {
         self.begun = all % self.segment_bytes;
         let cost = self.costs.of_write(bytes, all / self.segment_bytes);
         let paid = cost.min(self.credit);
-        self.credit = self.credit - paid;
+        self.credit -= paid;
         cost - paid
     }
 

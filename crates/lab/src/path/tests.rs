@@ -384,7 +384,7 @@ fn both_sides_of_the_limits_of_costs() {
         }
         for value in [below, above] {
             let text = with_costs(&format!("{rest}{key} = \"{value}\""));
-            refused(&text, line, &format!("{key}"));
+            refused(&text, line, key);
             refused(&text, line, "expected");
         }
     }
