@@ -127,8 +127,8 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
     /// Vary a setting over many short transfers: write-size, socket-buffer, send-buffer,
-    /// receive-buffer, streams or pacing, alone, as =FROM..TO, =FROM..TO/STEPS an octave or
-    /// =VALUE,VALUE. Twice for two at once
+    /// receive-buffer, streams, pacing or sender (hosts of a lab path), alone, as =FROM..TO,
+    /// =FROM..TO/STEPS an octave or =VALUE,VALUE. Twice for two at once
     #[arg(long, value_name = "SETTING", conflicts_with_all = ["via", "live", "format"])]
     pub(crate) sweep: Vec<String>,
     /// Time that a sweep may take

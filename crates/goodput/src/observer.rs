@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration as StdDuration;
 
 use anyhow::Context as _;
-use lab::Lab;
+use lab::{Host, Lab};
 use measure::{Config, Direction, MeasureError, Stop};
 use report::model::{Handshake, Observer};
 
@@ -30,7 +30,29 @@ pub(crate) fn iperf3(lab: &Lab, config: &Config, stop: &Stop) -> Result<Observer
     if config.direction == Direction::Down {
         args.push("-R");
     }
-    run(lab, &args, stop).map_err(Failure::here)
+    run(lab, lab.near(), &args, stop).map_err(Failure::here)
+}
+
+/// One point of a sweep with iperf3, sent by `from`: a second of writes of the same length, and what
+/// the ramp takes before it where that is more than a fiftieth of the second.
+pub(crate) fn iperf3_point(
+    lab: &Lab,
+    from: &Host,
+    config: &Config,
+    rtt: units::Duration,
+    stop: &Stop,
+) -> Result<Observer, Failure> {
+    let far = lab.far().address().to_string();
+    let (length, streams) = (config.block_bytes.to_string(), config.streams.to_string());
+    let mut args = vec!["-c", &far, "-J", "-t", "1", "-l", &length, "-P", &streams];
+    let ramp = config.ramp.as_ns().div_ceil(1_000_000_000).to_string();
+    if rtt.saturating_mul(12) > units::Duration::from_ms(20) {
+        args.extend(["-O", &ramp]);
+    }
+    if let Some(congestion) = &config.congestion {
+        args.extend(["-C", congestion]);
+    }
+    run(lab, from, &args, stop).map_err(Failure::here)
 }
 
 /// Has tshark watch both ends of a few connections of the lab, and reads off what became of the window
@@ -133,11 +155,10 @@ fn connect_slowly(lab: &Lab, address: SocketAddr, stop: &Stop) -> anyhow::Result
     })?
 }
 
-fn run(lab: &Lab, args: &[&str], stop: &Stop) -> anyhow::Result<Observer> {
+fn run(lab: &Lab, from: &Host, args: &[&str], stop: &Stop) -> anyhow::Result<Observer> {
     let missing = "iperf3 cannot be started; install it (Debian: apt-get install iperf3) or leave \
                    --observer out";
-    let version = lab
-        .near()
+    let version = from
         .program("iperf3")?
         .arg("--version")
         .output()
@@ -148,7 +169,7 @@ fn run(lab: &Lab, args: &[&str], stop: &Stop) -> anyhow::Result<Observer> {
     let output = (0..CONNECT_TRIES)
         .find_map(|_| {
             thread::sleep(CONNECT_PAUSE);
-            let mut client = lab.near().program("iperf3").ok()?;
+            let mut client = from.program("iperf3").ok()?;
             output_until(client.args(args), stop).transpose()
         })
         .context("iperf3 in the lab did not reach its server")??;

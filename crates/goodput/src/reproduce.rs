@@ -9,6 +9,7 @@ use crate::doctor::{self, Plan};
 use crate::failure::{self, Failure, Verdict};
 use crate::lab_verb::{self, LabArgs};
 use crate::record;
+use crate::sweep;
 
 /// Shows the board or a row, or runs a row.
 pub(crate) fn command(args: &ReproduceArgs, context: &Context) -> Verdict {
@@ -110,7 +111,14 @@ impl Runner for Steps<'_> {
                 (!args.no_fix, args.transfer, TestArgs::default())
             }
             "measure" => {
-                let args: MeasureArgs = parse(&step.args)?;
+                let mut args: MeasureArgs = parse(&step.args)?;
+                if !args.sweep.is_empty() {
+                    args.transfer.runs.clone_from(&self.args.runs);
+                    let (run, folder) =
+                        sweep::perform(&args, self.context).map_err(|f| f.to_string())?;
+                    self.folders.push(folder.display().to_string());
+                    return serde_json::to_value(&run).map_err(|e| e.to_string());
+                }
                 (false, args.transfer, args.test)
             }
             verb => return Err(format!("the verb {verb} cannot be run by reproduce yet")),

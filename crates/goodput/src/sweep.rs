@@ -3,20 +3,24 @@
 
 use std::fs;
 
+use explain::PathKnowledge;
 use explain::sweep::{self as curve, Estimate, Schedule, Shape};
-use measure::{Approach, Client, Config, Direction, MeasureError, Outcome, Stop};
+use lab::path::HostSpec;
+use measure::{Approach, Client, Config, Direction, Outcome, Stop};
 use report::RunFolder;
 use report::model::{
-    Run, RunState, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict,
+    Run, RunState, Sweep, SweepAxis, SweepCrossing, SweepCurve, SweepObserver, SweepPoint,
+    Verdict as RunVerdict,
 };
 use units::{Bytes, Duration, Rate};
 
-use crate::cli::{MeasureArgs, UdpArg};
+use crate::cli::{MeasureArgs, ObserverArg, UdpArg};
 use crate::context::{self, Context};
 use crate::doctor;
 use crate::failure::{self, Failure, Verdict};
+use crate::observer;
 use crate::record;
-use crate::session::{self, Site};
+use crate::session::{self, Clients, Site};
 use crate::target::Target;
 
 /// What is varied along one axis.
@@ -24,6 +28,8 @@ use crate::target::Target;
 struct Axis {
     kind: Kind,
     values: Vec<u64>,
+    /// Of senders: what 1, 2, ... stand for.
+    names: Vec<String>,
 }
 
 /// What can be varied.
@@ -35,10 +41,11 @@ enum Kind {
     ReceiveBuffer,
     Streams,
     Pacing,
+    Sender,
 }
 
 /// A kind with its name, its unit in run.json, and how it is spoken of.
-const KINDS: [(Kind, &str, &str, &str); 6] = [
+const KINDS: [(Kind, &str, &str, &str); 7] = [
     (Kind::WriteSize, "write-size", "bytes", "write size"),
     (
         Kind::SocketBuffer,
@@ -55,6 +62,7 @@ const KINDS: [(Kind, &str, &str, &str); 6] = [
     ),
     (Kind::Streams, "streams", "", "streams"),
     (Kind::Pacing, "pacing", "bits_per_second", "pacing"),
+    (Kind::Sender, "sender", "", "sender"),
 ];
 
 impl Kind {
@@ -95,6 +103,7 @@ impl Kind {
             Self::ReceiveBuffer => (4 << 10, buffer_limit("rmem_max"), 2),
             Self::Streams => (1, 64, 1),
             Self::Pacing => (10_000_000, 10_000_000_000, 1),
+            Self::Sender => (1, 1, 1),
         }
     }
 
@@ -111,6 +120,8 @@ impl Kind {
             Self::ReceiveBuffer => config.receive_buffer = size,
             Self::Streams => config.streams = u16::try_from(value).unwrap_or(u16::MAX),
             Self::Pacing => config.max_pacing = Some(Rate::from_bits_per_second(value)),
+            // Whose costs and congestion control they are only the path file says.
+            Self::Sender => {}
         }
     }
 }
@@ -125,6 +136,9 @@ impl Axis {
         let known = || KINDS.map(|k| k.1).join(", ");
         let kind = KINDS.iter().find(|k| k.1 == name).map(|k| k.0);
         let kind = kind.ok_or_else(|| format!("no such sweep; there are {}", known()))?;
+        if kind == Kind::Sender {
+            return Self::senders(range);
+        }
         let mut values = match range {
             None => {
                 let (from, to, steps) = kind.default_range();
@@ -157,7 +171,32 @@ impl Axis {
         if values.is_empty() || values[0] == 0 || values.len() > VALUES_MAX {
             return Err(format!("1 to {VALUES_MAX} settings above 0 work"));
         }
-        Ok(Self { kind, values })
+        Ok(Self {
+            kind,
+            values,
+            names: Vec::new(),
+        })
+    }
+
+    /// Hosts of the path file, each once, in the order typed.
+    fn senders(typed: Option<&str>) -> Result<Self, String> {
+        let names: Vec<String> = typed
+            .unwrap_or_default()
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .collect();
+        let is_again = |n: usize| names[..n].contains(&names[n]);
+        if names.len() > VALUES_MAX || (0..names.len()).any(|n| names[n].is_empty() || is_again(n))
+        {
+            return Err(format!(
+                "name the hosts of the path file, each once and {VALUES_MAX} at most: sender=a,b"
+            ));
+        }
+        Ok(Self {
+            kind: Kind::Sender,
+            values: (1..=names.len() as u64).collect(),
+            names,
+        })
     }
 }
 
@@ -222,7 +261,7 @@ pub(crate) fn perform(
     context: &Context,
 ) -> Result<(Run, std::path::PathBuf), Failure> {
     let usage = |text: String| Failure::usage(anyhow::anyhow!("{text}"));
-    let axes: Vec<Axis> = args
+    let mut axes: Vec<Axis> = args
         .sweep
         .iter()
         .map(|typed| Axis::parse(typed).map_err(|e| usage(format!("--sweep {typed}: {e}"))))
@@ -232,21 +271,40 @@ pub(crate) fn perform(
             "--sweep: one or two different settings can be varied".to_owned(),
         ));
     }
+    if axes[0].kind == Kind::Sender {
+        // Curves are drawn over quantities.
+        axes.reverse();
+        if axes.len() == 1 {
+            return Err(usage(
+                "--sweep sender goes beside another, such as --sweep write-size".to_owned(),
+            ));
+        }
+    }
     if args.test.udp == Some(UdpArg::Search) {
         return Err(usage("--udp search does not go with --sweep".to_owned()));
     }
-    if args.transfer.observer.is_some() {
-        return Err(usage("--observer does not go with --sweep".to_owned()));
-    }
     let target = Target::parse(args.transfer.target.as_deref())?;
-    let base = doctor::config(&args.transfer, &args.test, &target)?;
+    let mut base = doctor::config(&args.transfer, &args.test, &target)?;
+    let senders = senders(&axes, &target, base.direction).map_err(usage)?;
+    if let Some(problem) = observer_problem(args, &axes) {
+        return Err(usage(problem));
+    }
+    if !senders.is_empty() {
+        // Each sender has its own.
+        base.costs = measure::WriteCosts::default();
+    }
     let approach = doctor::approach(&args.transfer.approach, &target)?;
     let mut run = record::begin("measure", &target, context);
     let mut folder = RunFolder::create(&args.transfer.runs, "sweep", &target.name(), run.clone())?;
     let path = folder.path().to_owned();
+    let known = match &target {
+        Target::Lab(path) => Site::path_knowledge(path, base.direction),
+        _ => PathKnowledge::default(),
+    };
     let mut work = Work {
         axes: &axes,
         args,
+        senders,
         context,
         base,
         points: combinations(&axes),
@@ -261,7 +319,7 @@ pub(crate) fn perform(
     let Work {
         mut sweep, points, ..
     } = work;
-    finish(&mut sweep, &axes, points);
+    finish(&mut sweep, &axes, points, known.achievable_rate());
     run.verdict = Some(RunVerdict {
         sentence: sentence(&sweep),
         conclusive: sweep
@@ -297,6 +355,44 @@ fn axis_record(axis: &Axis) -> SweepAxis {
         name: name.to_owned(),
         unit: unit.to_owned(),
         values: axis.values.clone(),
+        names: axis.names.clone(),
+    }
+}
+
+/// The hosts that send in turn, as the path file has them; none where nobody else than usual does.
+fn senders(axes: &[Axis], target: &Target, direction: Direction) -> Result<Vec<HostSpec>, String> {
+    let Some(axis) = axes.iter().find(|a| a.kind == Kind::Sender) else {
+        return Ok(Vec::new());
+    };
+    let (Target::Lab(path), Direction::Up) = (target, direction) else {
+        return Err("--sweep sender: senders are hosts of a lab path, and send up".to_owned());
+    };
+    let of_name = |name: &String| {
+        let host = path.network.hosts.iter().find(|h| h.name == *name);
+        let host = host.filter(|h| h.interface.is_none() && h.name != path.far.name);
+        host.cloned().ok_or_else(|| {
+            format!(
+                "--sweep sender: '{name}' is no host of the lab that could send to {}",
+                path.far.name
+            )
+        })
+    };
+    axis.names.iter().map(of_name).collect()
+}
+
+/// What another tool cannot do as well, if anything.
+fn observer_problem(args: &MeasureArgs, axes: &[Axis]) -> Option<String> {
+    let can = [Kind::WriteSize, Kind::Streams, Kind::Sender];
+    match args.transfer.observer? {
+        ObserverArg::Tshark => Some("--observer tshark does not go with --sweep".to_owned()),
+        ObserverArg::Iperf3 if args.test.window.is_some() => {
+            Some("--observer iperf3 does not go with --sweep and --window".to_owned())
+        }
+        ObserverArg::Iperf3 => {
+            let other = axes.iter().find(|a| !can.contains(&a.kind))?;
+            let name = other.kind.row().1;
+            Some(format!("--observer iperf3 does not go with --sweep {name}"))
+        }
     }
 }
 
@@ -315,6 +411,7 @@ fn combinations(axes: &[Axis]) -> Vec<Point> {
         .map(|settings| Point {
             settings,
             made: Vec::new(),
+            observed: Vec::new(),
         })
         .collect()
 }
@@ -324,6 +421,8 @@ fn combinations(axes: &[Axis]) -> Vec<Point> {
 struct Point {
     settings: Vec<u64>,
     made: Vec<Made>,
+    /// Rates that the observer measured.
+    observed: Vec<f64>,
 }
 
 /// One transfer.
@@ -350,6 +449,7 @@ impl Point {
 struct Work<'a> {
     axes: &'a [Axis],
     args: &'a MeasureArgs,
+    senders: Vec<HostSpec>,
     context: &'a Context,
     base: Config,
     points: Vec<Point>,
@@ -364,16 +464,19 @@ impl Work<'_> {
             Site::Lab { lab, .. } => Some(lab.begin_phase()?),
             _ => None,
         };
-        let done = site.with_client(&stop, |client| self.measure(client, &stop));
+        let done = site
+            .with_client(&stop, |client| Ok(self.measure(client, &site, &stop)))
+            .and_then(|done| done);
         if let Some(phase) = phase {
             self.sweep.certificate = Some(record::certificate(&phase.finish()?));
         }
         done
     }
 
-    fn measure(&mut self, mut client: Client, stop: &Stop) -> Result<(), MeasureError> {
-        let idle = client.idle_rtt_until(stop)?;
-        self.time_transfers(idle.min);
+    fn measure(&mut self, client: Client, site: &Site, stop: &Stop) -> Result<(), Failure> {
+        let mut clients = Clients::new(site, client);
+        let rtt = clients.near().idle_rtt_until(stop)?.min;
+        self.time_transfers(rtt);
         let begun = std::time::Instant::now();
         let mut schedule = Schedule::new(
             self.points.len(),
@@ -388,12 +491,14 @@ impl Work<'_> {
                 break;
             }
             self.sweep.rounds = u32::try_from(schedule.round()).unwrap_or(u32::MAX);
-            let config = self.config(&self.points[n].settings);
-            let outcome = client.run(&config, stop, &mut |_| {})?;
+            let config = self.config(n);
+            let from = self.sender(n).map(|host| host.name.clone());
+            let outcome = clients.run(from.as_deref(), &config, stop)?;
             if outcome.interrupted {
                 break;
             }
             self.say(n, &outcome);
+            self.observe(n, site, &config, rtt, stop)?;
             self.points[n].made.push(Made {
                 round: self.sweep.rounds,
                 bits_per_second: outcome.goodput_after_ramp().as_bits_per_second(),
@@ -401,6 +506,50 @@ impl Work<'_> {
                 cpu_receiver: session::cpu_share(&outcome.receiver).unwrap_or(0.0),
             });
         }
+        Ok(())
+    }
+
+    /// Who sends at a point, where that is varied.
+    fn sender(&self, point: usize) -> Option<&HostSpec> {
+        let axis = self.axes.iter().position(|a| a.kind == Kind::Sender)?;
+        let number = usize::try_from(*self.points[point].settings.get(axis)?).ok()?;
+        self.senders.get(number.checked_sub(1)?)
+    }
+
+    /// Has the observer measure the point, right after we did and as often, up to
+    /// [`OBSERVED_MAX`] times. Where writes have a declared cost there is nothing to compare:
+    /// other programs do not spend it.
+    fn observe(
+        &mut self,
+        n: usize,
+        site: &Site,
+        config: &Config,
+        rtt: Duration,
+        stop: &Stop,
+    ) -> Result<(), Failure> {
+        let Site::Lab { lab, .. } = site else {
+            return Ok(());
+        };
+        let wanted = self.args.transfer.observer == Some(ObserverArg::Iperf3);
+        if !wanted
+            || !config.costs.is_none()
+            || self.points[n].observed.len() >= OBSERVED_MAX as usize
+        {
+            return Ok(());
+        }
+        let from = match self.sender(n) {
+            Some(host) => lab.host(&host.name)?,
+            None => lab.near(),
+        };
+        let seen = observer::iperf3_point(lab, from, config, rtt, stop)?;
+        self.points[n]
+            .observed
+            .push(seen.goodput_bits_per_second as f64);
+        self.sweep.observer = Some(SweepObserver {
+            tool: seen.tool,
+            command: seen.command,
+            rounds: self.sweep.rounds.min(OBSERVED_MAX),
+        });
         Ok(())
     }
 
@@ -428,10 +577,20 @@ impl Work<'_> {
         };
     }
 
-    fn config(&self, settings: &[u64]) -> Config {
+    fn config(&self, point: usize) -> Config {
         let mut config = self.base.clone();
-        for (axis, &value) in self.axes.iter().zip(settings) {
+        for (axis, &value) in self.axes.iter().zip(&self.points[point].settings) {
             axis.kind.set(&mut config, value);
+        }
+        if self.args.transfer.observer.is_some() {
+            // Like beside like: iperf3's -l is the length of its reads as well.
+            config.read_bytes = None;
+        }
+        if let Some(host) = self.sender(point) {
+            config.costs = doctor::costs(host);
+            if self.args.transfer.congestion.is_none() {
+                config.congestion = Some(host.congestion_control.clone());
+            }
         }
         config
     }
@@ -449,7 +608,7 @@ impl Work<'_> {
 }
 
 /// Medians, anomalies, knees.
-fn finish(sweep: &mut Sweep, axes: &[Axis], points: Vec<Point>) {
+fn finish(sweep: &mut Sweep, axes: &[Axis], points: Vec<Point>, achievable: Option<Rate>) {
     let medians: Vec<f64> = points
         .iter()
         .map(|p| p.estimate().map_or(f64::NAN, |e| e.median))
@@ -472,6 +631,7 @@ fn finish(sweep: &mut Sweep, axes: &[Axis], points: Vec<Point>) {
         Some(axis) => axis.values.iter().map(|&v| Some(v)).collect(),
         None => vec![None],
     };
+    let mut lines = Vec::new();
     for second in seconds {
         let of_curve: Vec<usize> = (0..points.len())
             .filter(|&n| points[n].settings.get(1).copied() == second && !points[n].made.is_empty())
@@ -480,7 +640,9 @@ fn finish(sweep: &mut Sweep, axes: &[Axis], points: Vec<Point>) {
             .iter()
             .filter_map(|&n| points[n].estimate())
             .collect();
-        for place in curve::anomalies(&estimates) {
+        let settings: Vec<u64> = of_curve.iter().map(|&n| points[n].settings[0]).collect();
+        let (odd, period) = oddities(axes, &settings, &estimates);
+        for place in odd.iter().copied() {
             let settings = &points[of_curve[place]].settings;
             if let Some(found) = sweep.points.iter_mut().find(|p| p.settings == *settings) {
                 found.anomaly = true;
@@ -493,10 +655,108 @@ fn finish(sweep: &mut Sweep, axes: &[Axis], points: Vec<Point>) {
             .collect();
         let unsure = estimates.iter().filter(|e| e.error > NOISE_MAX).count();
         let is_noisy = 3 * unsure > estimates.len();
-        sweep
-            .curves
-            .extend(curve_record(axes, second, &line, is_noisy));
+        let Some(mut record) = curve_record(axes, second, &line, is_noisy) else {
+            continue;
+        };
+        if axes[0].kind.row().1 == "bytes" {
+            record.knee_bytes = record.knee;
+            record.full_from_bytes = achievable.and_then(|rate| {
+                let level = FULL_SHARE * rate.as_bits_per_second() as f64;
+                curve::reaches(&line, level).map(whole)
+            });
+        }
+        if let Some(period) = period {
+            record.anomaly_period_bytes = Some(period);
+            let places: Vec<u64> = odd.iter().map(|&n| settings[n - 1]).collect();
+            record.sentence.push_str(&period_words(period, &places));
+        }
+        let observed: Vec<f64> = of_curve
+            .iter()
+            .filter_map(|&n| difference(&points[n]))
+            .collect();
+        if !observed.is_empty() {
+            record.observer_points = u32::try_from(observed.len()).ok();
+            record.observer_difference_max = Some(observed.iter().copied().fold(0.0, f64::max));
+        }
+        lines.push(line);
+        sweep.curves.push(record);
     }
+    sweep.crossings = crossings(axes, &sweep.curves, &lines);
+}
+
+/// The places of a curve's points that stand out, and the size at whose multiples they do: of a curve
+/// that falls again and again, where it falls; else what falls out of its neighbours.
+fn oddities(axes: &[Axis], settings: &[u64], estimates: &[Estimate]) -> (Vec<usize>, Option<u64>) {
+    let falls = curve::drops(estimates);
+    let of_bytes = axes.first().is_some_and(|a| a.kind.row().1 == "bytes");
+    match curve::period(settings, &falls).filter(|_| of_bytes) {
+        Some(period) => (falls, Some(period)),
+        None => (curve::anomalies(estimates), None),
+    }
+}
+
+/// `places`: the settings behind which the curve falls.
+fn period_words(period: u64, places: &[u64]) -> String {
+    let size = |bytes| {
+        report::setting(
+            &SweepAxis {
+                unit: "bytes".to_owned(),
+                ..SweepAxis::default()
+            },
+            bytes,
+        )
+    };
+    let shown: Vec<String> = places.iter().take(PLACES_SHOWN).map(|&p| size(p)).collect();
+    let more = match places.len().saturating_sub(PLACES_SHOWN) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    format!(
+        "; it falls by more than a tenth behind {}{more}: at multiples of {}, as where each page of that \
+         size costs",
+        shown.join(", "),
+        size(period)
+    )
+}
+
+/// How far the observer's median is from ours, as a share of it.
+fn difference(point: &Point) -> Option<f64> {
+    let theirs = Estimate::of(&point.observed)?.median;
+    let ours = point.estimate()?.median;
+    (theirs > 0.0).then(|| (ours / theirs - 1.0).abs())
+}
+
+/// Each sender's curve that overtakes another's.
+fn crossings(
+    axes: &[Axis],
+    curves: &[SweepCurve],
+    lines: &[Vec<(f64, f64)>],
+) -> Vec<SweepCrossing> {
+    let [first, second] = axes else {
+        return Vec::new();
+    };
+    if second.kind != Kind::Sender {
+        return Vec::new();
+    }
+    let of_bytes = first.kind.row().1 == "bytes";
+    let mut found = Vec::new();
+    for (fast, above) in curves.iter().zip(lines) {
+        for (slow, below) in curves.iter().zip(lines) {
+            let names = fast.name.clone().zip(slow.name.clone());
+            let same =
+                below.len() == above.len() && below.iter().zip(above).all(|(b, a)| b.0 == a.0);
+            let at = curve::overtakes(below, above).filter(|_| same).map(whole);
+            if let (Some((name, overtakes)), Some(at)) = (names, at) {
+                found.push(SweepCrossing {
+                    name,
+                    overtakes,
+                    at,
+                    at_bytes: Some(at).filter(|_| of_bytes),
+                });
+            }
+        }
+    }
+    found
 }
 
 fn point_record(point: &Point) -> SweepPoint {
@@ -512,6 +772,7 @@ fn point_record(point: &Point) -> SweepPoint {
         goodput_bits_per_second: estimate.map_or(0, |e| whole(e.median)),
         error: estimate.map(|e| e.error).filter(|e| e.is_finite()),
         anomaly: false,
+        observer_bits_per_second: Estimate::of(&point.observed).map(|e| whole(e.median)),
         cpu_sender: median(|m| m.cpu_sender),
         cpu_receiver: median(|m| m.cpu_receiver),
     }
@@ -532,6 +793,7 @@ fn curve_record(
         let setting = report::setting(&axis_record(other), value);
         match other.kind {
             Kind::WriteSize => format!("{setting} writes"),
+            Kind::Sender => setting,
             Kind::Streams if value == 1 => "1 stream".to_owned(),
             Kind::Streams => format!("{setting} streams"),
             kind => format!("{} {setting}", kind.row().2),
@@ -582,6 +844,11 @@ fn curve_record(
     };
     let mut curve = SweepCurve {
         second,
+        name: axes
+            .get(1)
+            .zip(second)
+            .filter(|(other, _)| !other.names.is_empty())
+            .map(|(other, value)| report::setting(&axis_record(other), value)),
         shape: name.to_owned(),
         sentence,
         ..SweepCurve::default()
@@ -616,15 +883,24 @@ fn sentence(sweep: &Sweep) -> String {
                     Some(format!("{at} with {second} {with}"))
                 })
                 .collect();
-            format!("Knee of {first}: {}.", knees.join(", "))
+            let met = sweep.crossings.iter().map(|c| {
+                let at = report::setting(&sweep.axes[0], whole(two_digits(c.at as f64)));
+                format!(" {} overtakes {} at {at}.", capital(&c.name), c.overtakes)
+            });
+            let met: String = met.collect();
+            format!("Knee of {first}: {}.{met}", knees.join(", "))
         }
     }
 }
 
 fn capitalised(text: &str) -> String {
+    format!("{}.", capital(text))
+}
+
+fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_uppercase().to_string());
-    format!("{}{}.", first.unwrap_or_default(), letters.as_str())
+    format!("{}{}", first.unwrap_or_default(), letters.as_str())
 }
 
 /// A knee is not known to more.
@@ -642,6 +918,12 @@ fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
+/// How often an observer measures a point at most: it takes longer than we do.
+const OBSERVED_MAX: u32 = 3;
+/// What counts as all that a path can carry.
+const FULL_SHARE: f64 = 0.9;
+/// Places that a sentence names.
+const PLACES_SHOWN: usize = 4;
 /// Settings of one axis at most.
 const VALUES_MAX: usize = 256;
 const ROUNDS_MIN: usize = 3;
@@ -653,6 +935,8 @@ const READ_BYTES_MIN: u32 = 128 << 10;
 
 #[cfg(test)]
 mod tests {
+    use lab::PathFile;
+
     use super::*;
 
     #[test]
@@ -678,10 +962,117 @@ mod tests {
             ("streams=0,1", "above 0"),
             ("write-size=1B..2B/99", "1 to 32 work"),
             ("streams=", "not a number"),
+            ("sender", "name the hosts of the path file"),
+            ("sender=a,,b", "name the hosts of the path file"),
+            ("sender=a,b, a", "each once"),
         ] {
             let said = Axis::parse(typed).unwrap_err();
             assert!(said.contains(says), "{typed}: {said}");
         }
+    }
+
+    #[test]
+    fn senders_are_numbered_in_the_order_typed_and_shown_by_name() {
+        let axis = Axis::parse("sender=solaris, linux").unwrap();
+        assert_eq!(axis.values, [1, 2]);
+        let record = axis_record(&axis);
+        let shown: Vec<String> = (0..4).map(|v| report::setting(&record, v)).collect();
+        assert_eq!(shown, ["0", "solaris", "linux", "3"]);
+    }
+
+    #[test]
+    fn senders_are_hosts_of_the_lab_other_than_the_far_one() {
+        let text =
+            "title = \"x\"\n[hosts.near]\n[hosts.far]\n[links.l]\nbetween = [\"near\", \"far\"]\n";
+        let path = PathFile::parse(std::path::Path::new("x.toml"), text).unwrap();
+        let target = Target::Lab(Box::new(path));
+        let named = |typed: &str, target: &Target, direction| {
+            let axes = [Axis::parse(typed).unwrap()];
+            senders(&axes, target, direction).map(|hosts| hosts.len())
+        };
+        assert_eq!(named("sender=near", &target, Direction::Up), Ok(1));
+        assert_eq!(named("streams=1,2", &target, Direction::Down), Ok(0));
+        let host = Target::Host("example.org".to_owned());
+        for (typed, target, direction, says) in [
+            ("sender=far", &target, Direction::Up, "'far' is no host"),
+            (
+                "sender=near,nera",
+                &target,
+                Direction::Up,
+                "'nera' is no host",
+            ),
+            ("sender=near", &target, Direction::Down, "send up"),
+            ("sender=near", &host, Direction::Up, "hosts of a lab path"),
+        ] {
+            let said = named(typed, target, direction).unwrap_err();
+            assert!(said.contains(says), "{said}");
+        }
+    }
+
+    /// Points of one curve, or of several senders, known to a thousandth.
+    fn finished(axes: &[Axis], rates: &[&[f64]]) -> Sweep {
+        let mut points = combinations(axes);
+        let all = rates.iter().flat_map(|r| r.iter());
+        for (point, &rate) in points.iter_mut().zip(all) {
+            point.made = (1..=3)
+                .map(|round| Made {
+                    round,
+                    bits_per_second: whole(rate * 1e6),
+                    cpu_sender: 1.0,
+                    cpu_receiver: 0.1,
+                })
+                .collect();
+        }
+        points[0].observed = vec![rates[0][0] * 1e6 / 1.04];
+        let mut sweep = Sweep {
+            axes: axes.iter().map(axis_record).collect(),
+            rounds: 3,
+            ..Sweep::default()
+        };
+        let achievable = Rate::from_bits_per_second(100_000_000);
+        finish(&mut sweep, axes, points, Some(achievable));
+        sweep
+    }
+
+    #[test]
+    fn a_curve_that_falls_at_multiples_of_a_size_says_which() {
+        let axis =
+            Axis::parse("write-size=8192B,8256B,14336B,16384B,16448B,22528B,24576B,24640B,30720B");
+        let rates = [87.0, 57.0, 85.0, 93.0, 73.0, 90.0, 95.0, 80.0, 93.0];
+        let sweep = finished(&[axis.unwrap()], &[&rates]);
+        let curve = &sweep.curves[0];
+        assert_eq!(curve.anomaly_period_bytes, Some(8192));
+        let says = "behind 8 KiB, 16 KiB, 24 KiB: at multiples of 8 KiB";
+        assert!(curve.sentence.contains(says), "{}", curve.sentence);
+        let marked: Vec<bool> = sweep.points.iter().map(|p| p.anomaly).collect();
+        assert_eq!(marked, [0, 1, 0, 0, 1, 0, 0, 1, 0].map(|m| m == 1));
+        // 90 % of 100 Mb/s: 16 KiB and, of the next two, 22 KiB.
+        assert_eq!(curve.full_from_bytes, Some(16_384));
+        assert_eq!(curve.observer_points, Some(1));
+        assert!((curve.observer_difference_max.unwrap() - 0.04).abs() < 1e-6);
+    }
+
+    #[test]
+    fn one_sender_overtakes_another_by_name() {
+        let axes = ["write-size=1KiB..16KiB", "sender=slow,fast"].map(|t| Axis::parse(t).unwrap());
+        let slow: &[f64] = &[30.0, 40.0, 50.0, 50.0, 50.0];
+        let sweep = finished(&axes, &[slow, &[10.0, 20.0, 40.0, 60.0, 90.0]]);
+        let [crossing] = sweep.crossings.as_slice() else {
+            panic!("{:?}", sweep.crossings)
+        };
+        let names = (crossing.name.as_str(), crossing.overtakes.as_str());
+        assert_eq!(names, ("fast", "slow"));
+        assert!((4096..8192).contains(&crossing.at_bytes.unwrap()));
+        let names: Vec<_> = sweep.curves.iter().map(|c| c.name.as_deref()).collect();
+        assert_eq!(names, [Some("slow"), Some("fast")]);
+        assert!(
+            sentence(&sweep).contains("Fast overtakes slow at "),
+            "{}",
+            sentence(&sweep)
+        );
+        let streams = ["write-size=1KiB..16KiB", "streams=1,2"].map(|t| Axis::parse(t).unwrap());
+        let sweep = finished(&streams, &[slow, &[10.0, 20.0, 40.0, 60.0, 90.0]]);
+        assert!(sweep.crossings.is_empty() && sweep.curves[0].name.is_none());
     }
 
     #[test]
