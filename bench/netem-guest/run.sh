@@ -103,8 +103,9 @@ boot() {
         icount) how="-accel tcg -icount shift=0,sleep=off -cpu max -smp ${CPUS:-1}" ;;
         *) die "ACCEL=$1: expected auto, kvm, tcg or icount" ;;
     esac
+    # In the foreground: a shell reads the terminal.
     # shellcheck disable=SC2086 # words on purpose
-    timeout "$limit" qemu-system-x86_64 -M q35 $how -m "$memory" -nographic -no-reboot -nic none \
+    timeout --foreground "$limit" qemu-system-x86_64 -M q35 $how -m "$memory" -nographic -no-reboot -nic none \
         -serial mon:stdio -serial "file:$cache/rows" \
         -kernel "$cache/system/boot/vmlinuz-${image#linux-image-}" -initrd "$cache/guest.gz" \
         -append "console=ttyS0 panic=-1 quiet mitigations=off $tsc goodput=$2"

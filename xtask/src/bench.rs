@@ -25,7 +25,7 @@ use anyhow::Context as _;
 
 use cells::Cell;
 use meter::load;
-use record::{Machine, Record, Recorder, Row, SCHEMA_VERSION};
+use record::{Machine, Record, Recorder, Row};
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,15 +117,7 @@ pub(crate) fn lab(options: &Options) -> anyhow::Result<ExitCode> {
         cell.measure(round, &times, machine.has_iperf3(), recorder)
     });
     notes.extend(remarks);
-    let record = Record {
-        schema_version: SCHEMA_VERSION,
-        date: jiff::Timestamp::now().to_string(),
-        machine,
-        rounds,
-        quick: options.quick,
-        notes,
-        rows,
-    };
+    let record = Record::of(machine, rounds, options.quick, notes, rows);
     let tables = table::render(&record);
     println!("{tables}");
     let whole = !options.quick && options.only.is_none();

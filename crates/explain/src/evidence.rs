@@ -120,6 +120,8 @@ pub struct HostLoad {
     pub fullest_cpu: Option<CpuLoad>,
     /// The CPU with the most softirq time.
     pub softirq_cpu: Option<CpuLoad>,
+    /// What one thread copies from memory to memory, where that was measured.
+    pub memory_copy: Option<Rate>,
 }
 
 /// One CPU's time.

@@ -121,6 +121,18 @@ fn crossing(a: (f64, f64), b: (f64, f64), level: f64) -> f64 {
     (a.0.ln() + share * (b.0.ln() - a.0.ln())).exp()
 }
 
+/// The largest setting at which the line through `points`, settings in rising order, is at most
+/// [`GROWTH`] above its first point; `None` without one, or where that is not above 0.
+pub fn hardly_grows_to(points: &[(f64, f64)]) -> Option<f64> {
+    let first = points.first().filter(|p| p.1 > 0.0)?;
+    let level = first.1 * (1.0 + GROWTH);
+    let last = points.iter().rev().find(|p| p.1 <= level);
+    last.map(|p| p.0)
+}
+
+/// A quarter: more than the wake-ups of an idle host differ by, less than anybody would call growth.
+pub const GROWTH: f64 = 0.25;
+
 /// The points that fall out of their neighbours: below or above both by more than a tenth, and by
 /// more than the confidence intervals explain. Next to a dip the point before it looks like a peak:
 /// of such, the one is marked without which the curve is smoothest. The ends have one neighbour and
@@ -457,6 +469,16 @@ mod tests {
             panic!()
         };
         assert_eq!(first, 131_072.0);
+    }
+
+    #[test]
+    fn latency_hardly_grows_up_to_a_quarter_more_than_the_smallest() {
+        let line = [(2.0, 8.0), (4.0, 7.5), (8.0, 10.0), (16.0, 10.01)];
+        assert_eq!(hardly_grows_to(&line), Some(8.0));
+        assert_eq!(hardly_grows_to(&line[..1]), Some(2.0));
+        assert_eq!(hardly_grows_to(&[]), None);
+        assert_eq!(hardly_grows_to(&[(2.0, 0.0), (4.0, 1.0)]), None);
+        assert_eq!(hardly_grows_to(&[(2.0, f64::NAN)]), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use explain::{
     next_probe,
 };
 use scenario::{Scenario, host, load};
-use units::Bytes;
+use units::{Bytes, Rate};
 
 /// 2^31 - 1: no threshold yet.
 const NO_THRESHOLD: u64 = 0x7fff_ffff;
@@ -917,6 +917,31 @@ fn a_thread_that_waits_for_its_turn_has_no_cpu_time_left() {
         host_is_limit(&scenario)
     };
     assert_eq!((sure(0.2), sure(0.4)), (0.0, 1.0));
+}
+
+#[test]
+fn what_a_copy_takes_of_a_cpu_is_said_where_it_was_measured() {
+    let sender = hosts_without_time().remove(0);
+    let said = |memory_copy: Option<Rate>| {
+        let load = sender.sender_load.map(|load| HostLoad {
+            memory_copy,
+            ..load
+        });
+        let scenario = Scenario {
+            sender_load: load,
+            ..sender.clone()
+        };
+        let findings = diagnose(&scenario.evidence()).findings;
+        let host = findings.into_iter().find(|f| f.cause == Cause::HostCpu);
+        let lines = host.unwrap().evidence.into_iter();
+        lines.filter(|l| l.contains("copy")).collect::<Vec<_>>()
+    };
+    assert_eq!(said(None), [""; 0]);
+    assert_eq!(said(Some(Rate::from_bits_per_second(0))), [""; 0]);
+    // As fast as the payload itself: a whole CPU.
+    let goodput: Rate = sender.goodput.parse().unwrap();
+    let lines = said(Some(goodput));
+    assert!(lines[0].contains("takes 100 % of a CPU"), "{lines:?}");
 }
 
 #[test]

@@ -140,6 +140,7 @@ fn load() -> impl Strategy<Value = HostLoad> {
             steal: d,
             fullest_cpu: Some(cpu),
             softirq_cpu: Some(cpu),
+            memory_copy: Some(Rate::from_bits_per_second(cpus.into())),
         }
     })
 }

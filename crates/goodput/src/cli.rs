@@ -127,9 +127,10 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
     /// Vary a setting over many short transfers: write-size, socket-buffer, send-buffer,
-    /// receive-buffer, streams, pacing or sender (hosts of a lab path), alone, as =FROM..TO,
+    /// receive-buffer, streams, pacing, mtu (of TCP's packets), message-size (rates and latency of
+    /// messages, or datagrams with --udp) or sender (hosts of a lab path), alone, as =FROM..TO,
     /// =FROM..TO/STEPS an octave or =VALUE,VALUE. Twice for two at once
-    #[arg(long, value_name = "SETTING", conflicts_with_all = ["via", "live", "format"])]
+    #[arg(long, value_name = "SETTING", group = "sizes", conflicts_with_all = ["via", "live", "format"])]
     pub(crate) sweep: Vec<String>,
     /// Time that a sweep may take
     #[arg(long, value_name = "TIME", default_value = "3min", requires = "sweep")]
@@ -150,14 +151,14 @@ pub(crate) struct MeasureArgs {
     pub(crate) latency: bool,
     /// Latency and rates of messages instead of a transfer: a size, several with commas, or FROM..TO
     /// for powers of two; --duration is the time of each measurement [default: 500ms]
-    #[arg(long, value_name = "SIZES")]
+    #[arg(long, value_name = "SIZES", group = "sizes")]
     pub(crate) messages: Option<String>,
-    /// With --messages: both ends ask their sockets again and again instead of sleeping; a CPU each
-    #[arg(long, requires = "messages")]
+    /// With messages: both ends ask their sockets again and again instead of sleeping; a CPU each
+    #[arg(long, requires = "sizes")]
     pub(crate) spin: bool,
-    /// With --messages: how many may be unconfirmed where rates are measured
-    #[arg(long = "outstanding", value_name = "N", requires = "messages", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) outstanding: u32,
+    /// With messages: how many may be unconfirmed where rates are measured [default: 64]
+    #[arg(long = "outstanding", value_name = "N", requires = "sizes", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) outstanding: Option<u32>,
     /// With a target stamp://HOST[:PORT] (UDP 862): probes to send
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
@@ -385,6 +386,8 @@ Examples:
   goodput measure lab:columbia-untuned --direction down --json
   goodput measure dtn.example.org --sweep write-size --sweep streams=1,4
   goodput measure lab:healthy-1g-20ms --sweep socket-buffer=64KiB..8MiB/4 --budget 5min
+  goodput measure dtn.example.org --sweep message-size
+  goodput measure dtn.example.org --sweep mtu=1280,1500,9000
   goodput measure dtn.example.org --via campus.example.org,exchange.example.org
   goodput measure dtn.example.org --live | tee log
   goodput measure dtn.example.org --udp search --loss-limit 0.1%

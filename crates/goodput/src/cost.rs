@@ -3,6 +3,7 @@
 use explain::{CpuLoad, HostLoad};
 use measure::{CpuUse, EndResult, HostCost, Outcome};
 use report::model;
+use units::Rate;
 
 /// One end's load as the rules compare it; `None` where the end did not tell.
 pub(crate) fn load(end: &EndResult) -> Option<HostLoad> {
@@ -28,6 +29,10 @@ pub(crate) fn load(end: &EndResult) -> Option<HostLoad> {
         steal: mean.steal_share,
         fullest_cpu: machine.fullest().map(cpu),
         softirq_cpu: machine.most_softirq().map(cpu),
+        memory_copy: cost
+            .memory_copy_bytes_per_second
+            .and_then(|rate| rate.checked_mul(8))
+            .map(Rate::from_bits_per_second),
     })
 }
 
@@ -66,6 +71,7 @@ fn of_end(name: &str, end: &EndResult, cost: &HostCost) -> model::EndCost {
         cpu_ns_per_gigabyte: u64::try_from(per_gigabyte).unwrap_or(u64::MAX),
         busiest_thread_share: busiest_thread(end, cost),
         busiest_thread_wait_share: share(cost.busiest_thread_wait_ns, end.duration.as_ns()),
+        memory_copy_bytes_per_second: cost.memory_copy_bytes_per_second,
     }
 }
 
@@ -135,6 +141,7 @@ mod tests {
                 system_ns: 500_000_000,
                 busiest_thread_ns: 450_000_000,
                 busiest_thread_wait_ns: 120_000_000,
+                memory_copy_bytes_per_second: Some(10_000_000_000),
                 over_ns: 1_000_000_000,
                 cpus: vec![cpu(0, 0, 0, 0), cpu(1, 300, 670, 30), cpu(2, 200, 0, 800)],
             }),
@@ -184,6 +191,7 @@ mod tests {
         assert_eq!(cost.machines[0].cpus.len(), 2);
         let load = load(&end("a")).unwrap();
         assert_eq!((load.threads, load.cpus), (0.6, 2));
+        assert_eq!(load.memory_copy, Some("80Gb/s".parse().unwrap()));
         let fullest = load.fullest_cpu.unwrap();
         assert_eq!(
             (fullest.number, fullest.busy, fullest.softirq),

@@ -13,28 +13,23 @@ use report::model::{Handshake, Observer};
 
 use crate::failure::Failure;
 
-/// Measures with iperf3 what `config` measured: same streams, time, ramp and congestion control.
-pub(crate) fn iperf3(lab: &Lab, config: &Config, stop: &Stop) -> Result<Observer, Failure> {
-    let seconds = |d: units::Duration| d.as_ns().div_ceil(1_000_000_000).to_string();
-    let ramp = seconds(config.ramp);
+/// Measures with iperf3 what `config` measured: same streams, time, ramp and congestion control; with
+/// writes of `length` bytes, if that is given.
+pub(crate) fn iperf3(
+    lab: &Lab,
+    config: &Config,
+    length: Option<u64>,
+    stop: &Stop,
+) -> Result<Observer, Failure> {
     // iperf3 adds the omitted time to -t; ours is part of the duration.
     let counted = seconds(config.duration - config.ramp);
-    let far = lab.far().address().to_string();
-    let streams = config.streams.to_string();
-    let mut args = vec![
-        "-c", &far, "-J", "-t", &counted, "-O", &ramp, "-P", &streams,
-    ];
-    if let Some(congestion) = &config.congestion {
-        args.extend(["-C", congestion]);
-    }
-    if config.direction == Direction::Down {
-        args.push("-R");
-    }
+    let args = arguments(lab, config, (counted, seconds(config.ramp)), length);
     run(lab, lab.near(), &args, stop).map_err(Failure::here)
 }
 
 /// One point of a sweep with iperf3, sent by `from`: a second of writes of the same length, and what
-/// the ramp takes before it where that is more than a fiftieth of the second.
+/// the ramp takes before it where that is more than a fiftieth of the second. Lengths above
+/// [`LENGTH_MAX`] it refuses.
 pub(crate) fn iperf3_point(
     lab: &Lab,
     from: &Host,
@@ -42,17 +37,46 @@ pub(crate) fn iperf3_point(
     rtt: units::Duration,
     stop: &Stop,
 ) -> Result<Observer, Failure> {
-    let far = lab.far().address().to_string();
-    let (length, streams) = (config.block_bytes.to_string(), config.streams.to_string());
-    let mut args = vec!["-c", &far, "-J", "-t", "1", "-l", &length, "-P", &streams];
-    let ramp = config.ramp.as_ns().div_ceil(1_000_000_000).to_string();
-    if rtt.saturating_mul(12) > units::Duration::from_ms(20) {
-        args.extend(["-O", &ramp]);
-    }
-    if let Some(congestion) = &config.congestion {
-        args.extend(["-C", congestion]);
-    }
+    let omitted = match rtt.saturating_mul(12) > units::Duration::from_ms(20) {
+        true => seconds(config.ramp),
+        false => 0,
+    };
+    let length = u64::from(config.block_bytes);
+    let args = arguments(lab, config, (1, omitted), Some(length));
     run(lab, from, &args, stop).map_err(Failure::here)
+}
+
+/// iperf3 has whole ones only.
+const fn seconds(time: units::Duration) -> u64 {
+    time.as_ns().div_ceil(1_000_000_000)
+}
+
+/// iperf3's for the streams, congestion control and direction of `config`, with seconds that count and
+/// seconds before them that do not.
+fn arguments(
+    lab: &Lab,
+    config: &Config,
+    (counted, omitted): (u64, u64),
+    length: Option<u64>,
+) -> Vec<String> {
+    let far = lab.far().address().to_string();
+    let mut args = vec!["-c".to_owned(), far, "-J".to_owned()];
+    let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
+    option("-t", counted.to_string());
+    if omitted > 0 {
+        option("-O", omitted.to_string());
+    }
+    option("-P", config.streams.to_string());
+    if let Some(congestion) = &config.congestion {
+        option("-C", congestion.clone());
+    }
+    if let Some(length) = length {
+        option("-l", length.to_string());
+    }
+    if config.direction == Direction::Down {
+        args.push("-R".to_owned());
+    }
+    args
 }
 
 /// Has tshark watch both ends of a few connections of the lab, and reads off what became of the window
@@ -155,7 +179,7 @@ fn connect_slowly(lab: &Lab, address: SocketAddr, stop: &Stop) -> anyhow::Result
     })?
 }
 
-fn run(lab: &Lab, from: &Host, args: &[&str], stop: &Stop) -> anyhow::Result<Observer> {
+fn run(lab: &Lab, from: &Host, args: &[String], stop: &Stop) -> anyhow::Result<Observer> {
     let missing = "iperf3 cannot be started; install it (Debian: apt-get install iperf3) or leave \
                    --observer out";
     let version = from
@@ -258,6 +282,8 @@ const HANDSHAKE_WAIT: StdDuration = StdDuration::from_secs(2);
 const POLL_PAUSE: StdDuration = StdDuration::from_millis(50);
 /// A report of 128 streams over an hour is some 60 MB.
 const OUTPUT_BYTES_MAX: u64 = 256 << 20;
+/// iperf3 refuses longer writes (its MAX_BLOCKSIZE).
+pub(crate) const LENGTH_MAX: u64 = 1 << 20;
 /// The server needs a moment to listen; a client that comes too early is refused at once.
 const CONNECT_TRIES: u32 = 20;
 const CONNECT_PAUSE: StdDuration = StdDuration::from_millis(250);

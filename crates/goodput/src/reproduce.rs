@@ -114,8 +114,8 @@ impl Runner for Steps<'_> {
                 let mut args: MeasureArgs = parse(&step.args)?;
                 if !args.sweep.is_empty() {
                     args.transfer.runs.clone_from(&self.args.runs);
-                    let (run, folder) =
-                        sweep::perform(&args, self.context).map_err(|f| f.to_string())?;
+                    let done = sweep::perform(&args, self.context);
+                    let (run, folder) = done.map_err(|f| f.to_string())?;
                     self.folders.push(folder.display().to_string());
                     return serde_json::to_value(&run).map_err(|e| e.to_string());
                 }

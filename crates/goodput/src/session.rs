@@ -84,6 +84,33 @@ pub(crate) struct Measured {
     pub(crate) latency: Option<LoadLatency>,
 }
 
+impl Measured {
+    /// A transfer with its diagnosis, and nothing beside it.
+    fn of(transfer: Transfer, certificate: Option<Certificate>, diagnosis: Diagnosis) -> Self {
+        let Transfer {
+            outcome,
+            near,
+            far,
+            prediction,
+            latency,
+        } = transfer;
+        Self {
+            outcome,
+            near,
+            far,
+            prediction,
+            certificate,
+            diagnosis,
+            probes: Vec::new(),
+            observers: Vec::new(),
+            handshake: None,
+            udp: None,
+            retransmitted: None,
+            latency,
+        }
+    }
+}
+
 /// What to do beside the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extras {
@@ -239,7 +266,7 @@ impl Site {
         if let (Self::Lab { lab, .. }, true) = (self, whole) {
             match extras.observer {
                 Some(ObserverArg::Iperf3) => {
-                    observers.extend(told(observer::iperf3(lab, config, stop), stop));
+                    observers.extend(told(observer::iperf3(lab, config, None, stop), stop));
                 }
                 Some(ObserverArg::Tshark) => {
                     handshake = told(observer::tshark(lab, stop), stop);
@@ -247,26 +274,11 @@ impl Site {
                 None => {}
             }
         }
-        let Transfer {
-            outcome,
-            near,
-            far,
-            prediction,
-            latency,
-        } = transfer;
         Ok(Measured {
-            outcome,
-            near,
-            far,
-            prediction,
-            certificate,
-            diagnosis,
             probes: evidence.probes,
             observers,
             handshake,
-            udp: None,
-            retransmitted: None,
-            latency,
+            ..Measured::of(transfer, certificate, diagnosis)
         })
     }
 
@@ -545,7 +557,7 @@ fn judged(
 }
 
 /// What the other tool said; its failure costs a warning, not the measurement.
-fn told<T>(said: Result<T, Failure>, stop: &Stop) -> Option<T> {
+pub(crate) fn told<T>(said: Result<T, Failure>, stop: &Stop) -> Option<T> {
     match said {
         Ok(said) => Some(said),
         Err(_) if stop.is_stopped() => None,

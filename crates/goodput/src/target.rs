@@ -98,6 +98,7 @@ built_in!(
     "columbia-firewall-after",
     "columbia-firewall-jumbo",
     "healthy-1g-20ms",
+    "gigabit-metro",
     "master-1-five-ports",
     "master-1-10g",
     "master-1-port-memory",

@@ -19,6 +19,7 @@ use units::{Duration, Instant};
 use crate::engine::{Engine, Lost, Poll};
 use crate::node::Rule;
 use crate::rate::RateError;
+use crate::urgency::{NAP, Urgency};
 
 /// What the forwarder counted in one direction since the last reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +112,9 @@ pub(crate) struct Forwarder {
     taken_at: Instant,
     /// Where the thread is to stay, if anywhere.
     cpu: Option<usize>,
+    urgency: Urgency,
+    /// Since when it spins.
+    spun_from: Option<Instant>,
     failure: Option<String>,
 }
 
@@ -141,6 +145,8 @@ impl Forwarder {
             received_at: Instant::ZERO,
             taken_at: Instant::ZERO,
             cpu,
+            urgency: Urgency::new(clock::monotonic()),
+            spun_from: None,
             failure: None,
         })
     }
@@ -148,6 +154,8 @@ impl Forwarder {
     /// Forwards until `stop`.
     pub(crate) fn run(mut self, stop: &Arc<AtomicBool>, commands: &Receiver<Command>) {
         sched::prefer_this_thread();
+        sched::set_urgent(true);
+        self.urgency = Urgency::new(clock::monotonic());
         if let Some(cpu) = self.cpu {
             // The others do the hosts' receiving; a kernel that refuses costs speed and no more.
             let _ = sched::pin_this_thread(cpu);
@@ -171,7 +179,14 @@ impl Forwarder {
 
     /// Sends what is due, takes in what has come, waits for either.
     fn step(&mut self, spin: Duration, commands: &Receiver<Command>) -> std::io::Result<()> {
-        let next = self.send_due(clock::monotonic())?;
+        let begun = clock::monotonic();
+        if let Some(from) = self.spun_from.take() {
+            self.urgency.spin(from, begun);
+        }
+        if let Some(urgent) = self.urgency.judge(begun) {
+            sched::set_urgent(urgent);
+        }
+        let next = self.send_due(begun)?;
         let now = clock::monotonic();
         if now.saturating_since(self.received_at) >= self.receive_interval {
             self.received_at = now;
@@ -187,10 +202,16 @@ impl Forwarder {
                 return Ok(());
             }
         }
-        let wait = next.saturating_since(clock::monotonic());
-        if now.saturating_since(self.taken_at) < LINGER.min(spin) {
+        let idle = clock::monotonic();
+        let wait = next.saturating_since(idle);
+        if self.urgency.owes_nap(idle) {
+            std::thread::sleep(NAP.to_std());
+            self.urgency.sleep(idle, clock::monotonic());
+            self.received_at = Instant::ZERO;
+        } else if now.saturating_since(self.taken_at) < LINGER.min(spin) {
             // The next is likely close behind, and a wake-up takes longer than to wait for it.
             self.received_at = Instant::ZERO;
+            self.spun_from = Some(idle);
             std::hint::spin_loop();
         } else if wait > spin {
             let sleep = (wait - spin).min(SLEEP_MAX);
@@ -198,8 +219,10 @@ impl Forwarder {
                 self.engine.flush_log();
             }
             self.readable.sleep(sleep)?;
+            self.urgency.sleep(idle, clock::monotonic());
             self.received_at = Instant::ZERO;
         } else {
+            self.spun_from = Some(idle);
             std::hint::spin_loop();
         }
         Ok(())

@@ -20,6 +20,7 @@ pub mod rehearsal;
 mod store;
 #[doc(hidden)]
 pub mod testing;
+mod urgency;
 mod wiring;
 
 pub use certificate::Certificate;

@@ -24,6 +24,10 @@ pub struct HostCost {
     pub busiest_thread_ns: u64,
     /// Time that this thread could have run and waited for a CPU, where the kernel tells.
     pub busiest_thread_wait_ns: u64,
+    /// Bytes a second that one thread of this host copies from memory to memory; measured only where
+    /// the busiest thread had hardly any time left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_copy_bytes_per_second: Option<u64>,
     /// Time that `cpus` accounts for: the sending time, at a receiver until the last byte.
     pub over_ns: u64,
     /// The machine's CPUs in that time.
@@ -100,6 +104,17 @@ fn between(was: &CpuTimes, is: &CpuTimes) -> CpuUse {
 }
 
 impl HostCost {
+    /// Measures how fast memory is copied, where the busiest thread had little of `time` left: then a
+    /// copy more or less is what counts.
+    pub(crate) fn weigh_memory(&mut self, time: Duration) {
+        let taken = self
+            .busiest_thread_ns
+            .saturating_add(self.busiest_thread_wait_ns);
+        if taken > time.as_ns() / 100 * NEAR_LIMIT_PERCENT {
+            self.memory_copy_bytes_per_second = sys::memory::copy_rate();
+        }
+    }
+
     /// True when both ends were on one machine.
     pub fn same_machine(&self, other: &Self) -> bool {
         !self.boot.is_empty() && self.boot == other.boot
@@ -135,6 +150,8 @@ impl CpuUse {
     }
 }
 
+/// As full as the rules take for a sign at the earliest.
+const NEAR_LIMIT_PERCENT: u64 = 85;
 /// 36 characters of a UUID.
 const BOOT_ID_CHARS: usize = 36;
 /// Beyond so many CPUs a result would grow past a message; the transfer's own are rarely the last.

@@ -305,6 +305,9 @@ impl Engine {
                 .round(SampleKind::Drained, started, &result.samples);
             result.samples.extend(last);
         }
+        if let Some(cost) = &mut result.cost {
+            cost.weigh_memory(result.duration);
+        }
         result.bytes = self.bytes();
         let counters = self.shared.counters.iter();
         result.stream_bytes = counters.map(|c| c.0.load(Ordering::Relaxed)).collect();
@@ -539,13 +542,8 @@ impl Shared {
         let end = started + config.duration;
         let mut now = started;
         loop {
-            let mut next = rounds.next_tick(started, now);
-            for mark in [started + config.ramp, end] {
-                if mark > now {
-                    next = next.min(mark);
-                }
-            }
-            let over = self.wait_until(next);
+            let marks = [started + config.ramp, end];
+            let over = self.wait_until(rounds.next_reading(started, now, marks));
             now = clock::monotonic();
             if over || (role == Role::Sender && now >= end) {
                 break;
@@ -727,11 +725,21 @@ impl<T: Clone> Rounds<T> {
         }
     }
 
-    /// The first multiple of the interval after `now`; a late round is not made up for.
-    pub(crate) fn next_tick(&self, started: Instant, now: Instant) -> Instant {
+    /// The first multiple of the interval after `now`, or a mark that comes before; a late round is not
+    /// made up for.
+    pub(crate) fn next_reading(
+        &self,
+        started: Instant,
+        now: Instant,
+        marks: [Instant; 2],
+    ) -> Instant {
         let interval = self.interval.as_ns();
         let passed = now.saturating_since(started).as_ns() / interval;
-        started + self.interval.saturating_mul(passed + 1)
+        let tick = started + self.interval.saturating_mul(passed + 1);
+        marks
+            .into_iter()
+            .filter(|&m| m > now)
+            .fold(tick, Instant::min)
     }
 }
 

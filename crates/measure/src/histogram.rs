@@ -46,6 +46,17 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// Counts what another one has counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += more;
+        }
+        self.count += other.count;
+        self.sum_ns += other.sum_ns;
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
     /// Times counted.
     pub const fn count(&self) -> u64 {
         self.count
@@ -138,6 +149,15 @@ mod tests {
         let ns = |permille| made.quantile(permille).unwrap().as_ns();
         assert_eq!((ns(500), ns(990), ns(999), ns(1000)), (50, 99, 100, 100));
         assert_eq!((ns(0), made.mean().unwrap().as_ns()), (1, 50));
+    }
+
+    #[test]
+    fn two_together_are_one_of_all_their_times() {
+        let mut both = of(&[5, 900]);
+        both.merge(&of(&[3, 70_000]));
+        assert_eq!(both, of(&[3, 5, 900, 70_000]));
+        both.merge(&Histogram::new());
+        assert_eq!((both.count(), both.min()), (4, Some(Duration::from_ns(3))));
     }
 
     #[test]

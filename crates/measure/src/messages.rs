@@ -51,6 +51,10 @@ pub struct MessageSpec {
     pub window: u32,
     /// How long messages are sent, 10 ms to 24 h; the far end may allow less.
     pub duration_ns: u64,
+    /// Start of that time that rates leave out, shorter than it; 0: they begin with the first byte and
+    /// end with the last. Ends before it was there leave out nothing.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ramp_ns: u64,
     /// Most round trips that count; 0: as many as the time allows.
     pub count: u64,
     /// Ask the socket again and again instead of sleeping until something is there, at both ends: a
@@ -62,9 +66,12 @@ pub struct MessageSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MessageCount {
-    /// Whole messages that came in.
+    /// Whole messages that came in, those of the ramp included.
     pub messages: u64,
-    /// From the first byte in to the last.
+    /// Payload that came in within `duration_ns`; ends before it was there do not tell.
+    pub bytes: u64,
+    /// The time that counts: without a ramp from the first byte in to the last, else from the ramp to
+    /// the end of sending.
     pub duration_ns: u64,
     /// CPU time of this end's threads.
     pub cpu_ns: u64,
@@ -106,6 +113,7 @@ impl Default for MessageSpec {
             bytes: 1,
             window: 64,
             duration_ns: 1_000_000_000,
+            ramp_ns: 0,
             count: 0,
             spin: false,
         }
@@ -131,6 +139,10 @@ impl MessageSpec {
         if duration < DURATION_MIN || duration > DURATION_MAX {
             return Some(format!("{duration} of messages; 10 ms to 24 h work"));
         }
+        if self.ramp_ns >= self.duration_ns {
+            let ramp = Duration::from_ns(self.ramp_ns);
+            return Some(format!("a ramp of {ramp} leaves nothing of {duration}"));
+        }
         None
     }
 
@@ -155,7 +167,10 @@ impl MessageSpec {
 impl MessageCount {
     /// Payload a second, for messages of that size.
     pub fn rate(&self, bytes: u32) -> Rate {
-        let total = self.messages.saturating_mul(u64::from(bytes));
+        let total = match self.bytes {
+            0 => self.messages.saturating_mul(u64::from(bytes)),
+            counted => counted,
+        };
         Rate::average(
             units::Bytes::new(total),
             Duration::from_ns(self.duration_ns),
@@ -309,6 +324,7 @@ fn sum(workers: Vec<Worker>) -> Worked {
     for worked in workers.into_iter().map(Worker::join) {
         let (count, more) = (&mut all.count, worked.count);
         count.messages += more.messages;
+        count.bytes += more.bytes;
         count.duration_ns = count.duration_ns.max(more.duration_ns);
         count.cpu_ns += more.cpu_ns;
         count.error = count.error.take().or(more.error);
@@ -421,6 +437,8 @@ impl Line {
     }
 
     /// Counts messages and confirms each with a byte, several at once where several came at once.
+    /// With a ramp a stretch of fixed length counts, whatever falls into it: a window that is sent in
+    /// bursts, one a round trip, would otherwise count with one burst more than it has pauses.
     fn receive(&self, spec: &MessageSpec, worked: &mut Worked) -> io::Result<()> {
         let mut buffer = vec![0; READ_BYTES];
         let confirmations = [FILL; ACKS_BYTES];
@@ -436,7 +454,15 @@ impl Line {
             bytes += n as u64;
             let count = &mut worked.count;
             count.messages = bytes / u64::from(spec.bytes);
-            count.duration_ns = now.saturating_since(start).as_ns();
+            let since_ns = now.saturating_since(start).as_ns();
+            match spec.ramp_ns {
+                0 => (count.bytes, count.duration_ns) = (bytes, since_ns),
+                ramp_ns if (ramp_ns..spec.duration_ns).contains(&since_ns) => {
+                    count.bytes += n as u64;
+                    count.duration_ns = spec.duration_ns - ramp_ns;
+                }
+                _ => {}
+            }
             // At most a window of them is open, so that they always fit into the socket's buffer.
             while confirmed < count.messages {
                 let due = usize::try_from(count.messages - confirmed).unwrap_or(ACKS_BYTES);
@@ -493,6 +519,14 @@ impl Line {
     }
 }
 
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 fn size(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
@@ -541,6 +575,25 @@ mod tests {
             };
             assert_eq!(ok(spec), good, "{duration_ns}");
         }
+        for (ramp_ns, good) in [(0, true), (999_999_999, true), (1_000_000_000, false)] {
+            assert_eq!(ok(MessageSpec { ramp_ns, ..base() }), good, "{ramp_ns}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_of_the_bytes_that_count_and_of_whole_messages_where_an_old_end_tells_no_bytes() {
+        let told = MessageCount {
+            messages: 7,
+            bytes: 1_500,
+            duration_ns: 1_000_000_000,
+            ..MessageCount::default()
+        };
+        assert_eq!(told.rate(1_000).as_bits_per_second(), 12_000);
+        let old: MessageCount =
+            serde_json::from_str(r#"{"messages":7,"duration_ns":1000000000}"#).unwrap();
+        assert_eq!(old.rate(1_000).as_bits_per_second(), 56_000);
+        let text = serde_json::to_string(&MessageSpec::default()).unwrap();
+        assert!(!text.contains("ramp"), "{text}");
     }
 
     #[test]

@@ -475,13 +475,8 @@ impl Shared {
         let end = started + config.duration;
         let mut now = started;
         loop {
-            let mut next = rounds.next_tick(started, now);
-            for mark in [started + config.ramp, end] {
-                if mark > now {
-                    next = next.min(mark);
-                }
-            }
-            let over = self.wait_until(next);
+            let marks = [started + config.ramp, end];
+            let over = self.wait_until(rounds.next_reading(started, now, marks));
             now = clock::monotonic();
             if over || (self.role == Role::Sender && now >= end) {
                 break;

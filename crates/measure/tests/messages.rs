@@ -91,6 +91,29 @@ fn each_direction_counts_whole_messages() {
 }
 
 #[test]
+fn what_comes_before_the_ramp_counts_as_messages_and_not_in_the_rate() {
+    let serving = Serving::with(Limits::default());
+    let mut client = serving.client();
+    for pattern in [Pattern::Up, Pattern::Down, Pattern::Both] {
+        let spec = MessageSpec {
+            duration_ns: 500_000_000,
+            ramp_ns: 20_000_000,
+            ..spec(pattern, 1_000)
+        };
+        let outcome = run(&mut client, &spec);
+        let receivers = match pattern {
+            Pattern::Up => vec![&outcome.far],
+            Pattern::Down => vec![&outcome.near],
+            _ => vec![&outcome.near, &outcome.far],
+        };
+        for count in receivers {
+            assert_eq!(count.duration_ns, 480_000_000, "{pattern:?}");
+            assert!(count.bytes > 0 && count.bytes < 1_000 * count.messages);
+        }
+    }
+}
+
+#[test]
 fn wishes_beyond_the_far_ends_limits_are_refused_and_the_session_goes_on() {
     let serving = Serving::with(Limits {
         duration: Duration::from_ms(100),

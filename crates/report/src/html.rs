@@ -17,6 +17,7 @@ mod sweep;
 
 pub use compare::render_comparison;
 pub use sweep::setting as sweep_setting;
+pub(crate) use sweep::{said_of as sweep_said, spoken as sweep_way};
 
 use crate::model::{FindingRecord, Run, SampleRecord};
 use crate::svg;

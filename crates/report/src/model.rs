@@ -307,6 +307,10 @@ pub struct EndCost {
     pub busiest_thread_share: f64,
     /// Share of the time that it could have run and waited for a CPU.
     pub busiest_thread_wait_share: f64,
+    /// Bytes a second that one thread there copies from memory to memory; measured only where the
+    /// busiest thread had hardly any time left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_copy_bytes_per_second: Option<u64>,
 }
 
 /// Where a machine's CPU time went during the transfer, all programs together.
@@ -782,6 +786,63 @@ pub struct Sweep {
     pub observer: Option<SweepObserver>,
     /// The lab's own accuracy over the whole sweep.
     pub certificate: Option<Certificate>,
+    /// Of messages over TCP: what all their points share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<SweepMessages>,
+    /// Latency of messages by their size.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub latencies: Vec<SweepLatency>,
+}
+
+/// What the points of a sweep of messages share.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepMessages {
+    /// Messages that may be unconfirmed where rates are measured.
+    pub window: u32,
+    /// Both ends ask their sockets again and again instead of sleeping.
+    pub spin: bool,
+    /// Time for which messages went to and fro at each measurement; its first tenth does not count.
+    pub to_and_fro_ns: u64,
+    /// What the tool adds to a round trip.
+    pub tool_ns: f64,
+    /// Latency in words.
+    pub sentence: String,
+    /// Sizes that were not measured, and why.
+    pub left_out: Option<String>,
+    /// What became of the part over RDMA verbs.
+    pub verbs: String,
+}
+
+/// Latency of messages of one size, half of the round trip. All but the medians of single
+/// measurements are of all round trips of all rounds together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepLatency {
+    /// Size of a message.
+    pub message_bytes: u64,
+    /// Round trips.
+    pub round_trips: u64,
+    /// Shortest.
+    pub min_ns: u64,
+    /// Median.
+    pub median_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+    /// Median of each measurement, in the order they were made.
+    pub each_median_ns: Vec<u64>,
+    /// Round in which each was made, from 1.
+    pub each_round: Vec<u32>,
+    /// Half of the 95 % confidence interval of their mean, as a share of it; absent below two.
+    pub error: Option<f64>,
+    /// It falls out of its neighbours.
+    pub anomaly: bool,
 }
 
 /// One curve overtakes another.
@@ -815,7 +876,7 @@ pub struct SweepObserver {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SweepAxis {
-    /// `write-size`, `socket-buffer`, `streams`, ...
+    /// `write-size`, `socket-buffer`, `streams`, `message-size`, `mtu`, ...
     pub name: String,
     /// `bytes`, `bits_per_second` or empty for a count.
     pub unit: String,
@@ -848,8 +909,37 @@ pub struct SweepPoint {
     pub observer_bits_per_second: Option<u64>,
     /// CPUs that the sender's data threads used, median; 1 is one CPU throughout.
     pub cpu_sender: f64,
-    /// The receiver's.
+    /// The receiver's. Of messages both ways at once these are the near and the far end's.
     pub cpu_receiver: f64,
+    /// What was done with messages: `one_way` or `both_ways`, the rates of both directions added up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// Messages in numbers, where they were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<SweepRate>,
+    /// UDP: share of the datagrams that was lost, median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Payload of the segments that the sender's kernel cut, where the MTU was varied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segment_bytes: Option<u64>,
+    /// The same measured by others, after the last round.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub observers: Vec<Observer>,
+}
+
+/// Messages of one size in numbers, as tools for RDMA list them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepRate {
+    /// Messages counted in all measurements together.
+    pub iterations: u64,
+    /// Highest of the measurements.
+    pub peak_bits_per_second: u64,
+    /// Their mean.
+    pub average_bits_per_second: u64,
+    /// Messages a second, of that mean.
+    pub messages_per_second: u64,
 }
 
 /// What one curve says.
@@ -861,6 +951,9 @@ pub struct SweepCurve {
     /// The same in words, where it is a name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What was done with messages, as in its points.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
     /// `knee`, `flat`, `rising`, `noisy` (the points are not known well enough) or `unknown`.
     pub shape: String,
     /// Where the measured line comes within 5 % of the plateau, in the first axis' unit.

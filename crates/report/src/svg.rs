@@ -260,9 +260,12 @@ impl Chart {
         self
     }
 
-    /// A dashed line from top to bottom at `x`, its label at the foot.
+    /// A dashed line from top to bottom at `x`, its label so many rows above the foot.
     #[must_use]
-    pub fn vertical(mut self, class: &str, label: &str, x: f64) -> Self {
+    pub fn vertical(mut self, class: &str, label: &str, x: f64, row: usize) -> Self {
+        let above = u32::try_from(row)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(ROW_PX);
         let at = self.percent_at(x);
         let anchor = if self.x_at(x) > 0.9 * VIEW_WIDTH {
             ("end", -4)
@@ -274,7 +277,9 @@ impl Chart {
             "<line class=\"vertical {class}\" x1=\"{at}%\" x2=\"{at}%\" y1=\"0\" y2=\"{h}\"/>\
              <text class=\"vertical\" x=\"{at}%\" dx=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n",
             anchor.1,
-            self.height_px - 6,
+            self.height_px
+                .saturating_sub(above.saturating_add(6))
+                .max(12),
             anchor.0,
             escape(label),
             h = self.height_px,
@@ -619,6 +624,8 @@ const POINTS_MAX: usize = 800;
 const COLUMNS_MAX: usize = 400;
 /// Room for the time axis' labels.
 const TIME_LABELS_PX: u32 = 20;
+/// From one row of labels to the next.
+const ROW_PX: u32 = 14;
 /// An axis ends this much above its largest value.
 const HEADROOM: f64 = 1.08;
 /// Additional room for a reference's label above the data.

@@ -3,7 +3,9 @@
 //! Bars use block characters of four densities, so the picture is the same without colour. Lines
 //! wrap at the given width; what is to be copied (settings) is never wrapped.
 
-use crate::model::{Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run};
+use crate::model::{
+    Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run, Sweep,
+};
 use crate::text::{self, PARTS, Tone};
 
 /// The run's summary, lines ended by `\n`; at most about thirty. Escape sequences only if `color`.
@@ -131,9 +133,22 @@ impl Page {
         }
     }
 
-    /// A sweep's curves in words, and its points: a line each, with a bar of the highest.
+    /// A sweep's points, a line each, and its curves in words.
     fn sweep(&mut self, run: &Run) {
         let Some(sweep) = &run.sweep else { return };
+        if sweep.messages.is_some() {
+            self.messages(sweep);
+        } else {
+            self.points(sweep);
+        }
+        if let Some(certificate) = &sweep.certificate {
+            self.out.push('\n');
+            self.certificate(certificate);
+        }
+    }
+
+    /// Points with a bar of the highest.
+    fn points(&mut self, sweep: &Sweep) {
         let highest = sweep.points.iter().map(|p| p.goodput_bits_per_second).max();
         self.out.push('\n');
         let names: Vec<String> = sweep
@@ -141,7 +156,14 @@ impl Page {
             .iter()
             .map(|a| format!("{:>14}", text::plain(&a.name)))
             .collect();
-        let head = format!("{}{:>14}{:>8}", names.concat(), "goodput", "± 95 %");
+        let lost = sweep.points.iter().any(|p| p.loss.is_some());
+        let head = format!(
+            "{}{:>14}{:>8}{}",
+            names.concat(),
+            "goodput",
+            "± 95 %",
+            if lost { "    lost" } else { "" }
+        );
         let head = self.ink(Ink::Dim, &head);
         self.line(&head);
         for point in sweep.points.iter().take(POINTS_MAX) {
@@ -149,10 +171,14 @@ impl Page {
             for (axis, &value) in sweep.axes.iter().zip(&point.settings) {
                 put!(line, "{:>14}", crate::html::sweep_setting(axis, value));
             }
-            let error = point.error.map_or_else(|| "–".to_owned(), text::percent);
+            let mut error = format!("{:>8}", sure(point.error));
+            if let Some(loss) = point.loss {
+                put!(error, "{:>8}", text::percent(loss));
+            }
             let share =
                 text::ratio(point.goodput_bits_per_second, highest.unwrap_or(0)).unwrap_or(0.0);
-            let room = self.width.saturating_sub(line.len() + 14 + 8 + 4).min(40);
+            let taken = line.len() + 14 + error.chars().count() + 4;
+            let room = self.width.saturating_sub(taken).min(40);
             #[allow(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
@@ -161,24 +187,86 @@ impl Page {
             let cells = (share.clamp(0.0, 1.0) * room as f64).round() as usize;
             put!(
                 line,
-                "{:>14}{error:>8}  {}{}",
+                "{:>14}{error}  {}{}",
                 text::rate(point.goodput_bits_per_second),
                 "█".repeat(cells),
-                if point.anomaly {
-                    " ← out of its neighbours"
-                } else {
-                    ""
-                }
+                mark(point.anomaly)
             );
             self.line(&line);
         }
-        if sweep.points.len() > POINTS_MAX {
-            let more = text::plural((sweep.points.len() - POINTS_MAX) as u64, "more point");
-            self.wrapped("", &format!("{more} in the report"), Ink::Dim);
+        self.more(sweep.points.len(), "point");
+    }
+
+    /// Messages: rates of each way, then latency, in the columns of `ib_send_bw` and `ib_send_lat`.
+    fn messages(&mut self, sweep: &Sweep) {
+        let size = |bytes: u64| match sweep.axes.first() {
+            Some(axis) => crate::html::sweep_setting(axis, bytes),
+            None => text::size(bytes),
+        };
+        let mut pattern = None;
+        for point in sweep.points.iter().take(POINTS_MAX) {
+            let numbers = point.messages.clone().unwrap_or_default();
+            if pattern != Some(&point.pattern) {
+                let way = point.pattern.as_deref().unwrap_or("");
+                let head = format!(
+                    "{:>9}{:>12}{:>13}{:>13}{:>13}{:>8}",
+                    "bytes", "iterations", "peak", "average", "messages/s", "± 95 %"
+                );
+                self.headed(&text::plain(&crate::html::sweep_way(way)), &head);
+                pattern = Some(&point.pattern);
+            }
+            let line = format!(
+                "{:>9}{:>12}{:>13}{:>13}{:>13}{:>8}{}",
+                size(point.settings.first().copied().unwrap_or(0)),
+                text::count(numbers.iterations),
+                text::rate(numbers.peak_bits_per_second),
+                text::rate(numbers.average_bits_per_second),
+                text::count(numbers.messages_per_second),
+                sure(point.error),
+                mark(point.anomaly)
+            );
+            self.line(&line);
         }
-        if let Some(certificate) = &sweep.certificate {
-            self.out.push('\n');
-            self.certificate(certificate);
+        self.more(sweep.points.len(), "point");
+        if !sweep.latencies.is_empty() {
+            let head = format!(
+                "{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}",
+                "bytes", "iterations", "min", "median", "99 %", "99.9 %", "max", "± 95 %"
+            );
+            self.headed("latency, half the round trip", &head);
+        }
+        for l in sweep.latencies.iter().take(POINTS_MAX) {
+            let mut line = format!(
+                "{:>9}{:>11}",
+                size(l.message_bytes),
+                text::count(l.round_trips)
+            );
+            for ns in [l.min_ns, l.median_ns, l.p99_ns, l.p999_ns, l.max_ns] {
+                put!(line, "{:>10}", text::duration(ns));
+            }
+            put!(line, "{:>8}{}", sure(l.error), mark(l.anomaly));
+            self.line(&line);
+        }
+        self.more(sweep.latencies.len(), "size");
+        self.out.push('\n');
+        let curves = sweep.curves.iter().take(COLUMNS_MAX);
+        let mut said: Vec<String> = curves.map(|c| c.sentence.clone()).collect();
+        said.extend(sweep.messages.iter().flat_map(crate::html::sweep_said));
+        for sentence in said {
+            self.wrapped("  - ", &text::plain(&sentence), Ink::Dim);
+        }
+    }
+
+    /// A caption, and the heading of a table below it.
+    fn headed(&mut self, caption: &str, head: &str) {
+        let head = self.ink(Ink::Dim, head);
+        put!(self.out, "\n  {caption}\n{head}\n");
+    }
+
+    fn more(&mut self, all: usize, thing: &str) {
+        if all > POINTS_MAX {
+            let more = text::plural((all - POINTS_MAX) as u64, &format!("more {thing}"));
+            self.wrapped("", &format!("{more} in the report"), Ink::Dim);
         }
     }
 
@@ -468,6 +556,18 @@ impl Page {
     }
 }
 
+fn sure(error: Option<f64>) -> String {
+    error.map_or_else(|| "–".to_owned(), text::percent)
+}
+
+const fn mark(anomaly: bool) -> &'static str {
+    if anomaly {
+        " ← out of its neighbours"
+    } else {
+        ""
+    }
+}
+
 /// [`BAR_CELLS`] characters, divided among the parts so that none above zero vanishes by rounding
 /// of the sum: each ends where the running total ends.
 fn bar(values: [f64; 4]) -> String {
@@ -530,7 +630,7 @@ mod tests {
     use super::*;
     use crate::model::{
         CpuShares, EndCost, HostFacts, LegRecord, MachineCost, Observer, PathFacts, RunState,
-        Shares, Verdict,
+        Shares, SweepAxis, SweepCurve, SweepLatency, SweepMessages, SweepPoint, SweepRate, Verdict,
     };
 
     fn fixed_run() -> (Run, Vec<FindingRecord>) {
@@ -718,6 +818,83 @@ mod tests {
             lines[1].contains("94 Mb/s") && lines[1].contains("940 Mb/s"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn messages_are_listed_as_users_of_ib_send_bw_know_them() {
+        let sizes = [2_u64, 1 << 10, 1 << 23];
+        let point = |pattern: &str, size: u64| SweepPoint {
+            settings: vec![size],
+            error: Some(0.012),
+            anomaly: size == 1024 && pattern == "one_way",
+            pattern: Some(pattern.to_owned()),
+            messages: Some(SweepRate {
+                iterations: 940_000_000 / size,
+                peak_bits_per_second: 941_200_000,
+                average_bits_per_second: 940_100_000,
+                messages_per_second: 940_100_000 / 8 / size,
+            }),
+            ..SweepPoint::default()
+        };
+        let ways = ["one_way", "both_ways"];
+        let sweep = Sweep {
+            axes: vec![SweepAxis {
+                name: "message-size".to_owned(),
+                unit: "bytes".to_owned(),
+                values: sizes.to_vec(),
+                names: Vec::new(),
+            }],
+            points: ways
+                .iter()
+                .flat_map(|way| sizes.map(|size| point(way, size)))
+                .collect(),
+            curves: ways
+                .map(|way| SweepCurve {
+                    sentence: format!(
+                        "{}: the knee is at a message size of 41 kB",
+                        way.replace('_', " ")
+                    ),
+                    ..SweepCurve::default()
+                })
+                .to_vec(),
+            latencies: sizes
+                .map(|message_bytes| SweepLatency {
+                    message_bytes,
+                    round_trips: 40_000,
+                    min_ns: 5_900,
+                    median_ns: 7_010,
+                    mean_ns: 7_300,
+                    p99_ns: 12_400,
+                    p999_ns: 101_000,
+                    max_ns: 4_012_000,
+                    error: None,
+                    ..SweepLatency::default()
+                })
+                .to_vec(),
+            messages: Some(SweepMessages {
+                sentence: "a 2 B message takes 7.01 us; up to 1 KiB that hardly grows".to_owned(),
+                verbs: "not measured: there is no RDMA device on this host".to_owned(),
+                ..SweepMessages::default()
+            }),
+            ..Sweep::default()
+        };
+        let run = Run {
+            name: "far.example.org".to_owned(),
+            state: RunState::Done,
+            sweep: Some(sweep),
+            verdict: Some(Verdict {
+                sentence:
+                    "Knee of message-size: 41 kB one way, 41 kB both ways. A 2 B message takes \
+                           7.01 us; up to 1 KiB that hardly grows."
+                        .to_owned(),
+                conclusive: true,
+                ..Verdict::default()
+            }),
+            ..Run::default()
+        };
+        let text = summary(&run, &[], false, 80);
+        assert!(text.lines().all(|l| l.chars().count() <= 104), "{text}");
+        insta::assert_snapshot!(text);
     }
 
     #[test]

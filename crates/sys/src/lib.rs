@@ -17,6 +17,7 @@ pub mod ethtool;
 pub mod host;
 pub mod interface;
 pub mod map;
+pub mod memory;
 pub mod mptcp;
 pub mod netlink;
 pub mod netns;

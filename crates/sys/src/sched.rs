@@ -33,8 +33,26 @@ impl AwakeCpus {
     }
 }
 
+/// Lets the calling thread run before all ordinary ones as soon as it wakes (SCHED_RR at its lowest
+/// priority), or be one of them again. False where the kernel refuses: without CAP_SYS_NICE or a limit
+/// on real-time priority, or in a control group without real-time budget.
+///
+/// An ordinary thread, however preferred, waits until the kernel's tick looks who is next, 4 ms at
+/// 250 Hz. A real-time one that never sleeps starves the kernel's own threads on its CPU: whoever asks
+/// for this is to watch how much it sleeps.
+pub fn set_urgent(urgent: bool) -> bool {
+    let (policy, priority) = match urgent {
+        true => (libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1),
+        false => (libc::SCHED_OTHER, 0),
+    };
+    // SAFETY: an all-zero sched_param is valid.
+    let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
+    param.sched_priority = priority;
+    // SAFETY: 0 is the calling thread; the kernel only reads `param`.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const param) == 0 }
+}
+
 /// Gives the calling thread the highest ordinary priority and the finest timers that it may have.
-/// Real-time classes are not used: a spinning real-time thread can starve the kernel's own.
 pub fn prefer_this_thread() {
     // SAFETY: setpriority(PRIO_PROCESS, 0) acts on the calling thread; prctl sets its timer slack.
     unsafe {
@@ -126,3 +144,24 @@ pub fn pin_this_thread(cpu: usize) -> io::Result<()> {
 
 /// Descriptors told in one call; the others are told in the next.
 const EVENTS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_urgent_thread_is_of_the_round_robin_class_until_it_is_ordinary_again() {
+        // SAFETY: asks for the calling thread's class.
+        let class = || unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+        let thread = std::thread::spawn(move || {
+            if !set_urgent(true) {
+                assert_eq!(class(), libc::SCHED_OTHER);
+                return eprintln!("skipped: no right to a real-time class");
+            }
+            assert_eq!(class(), libc::SCHED_RR);
+            assert!(set_urgent(false));
+            assert_eq!(class(), libc::SCHED_OTHER);
+        });
+        thread.join().unwrap();
+    }
+}

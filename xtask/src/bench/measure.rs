@@ -15,7 +15,7 @@ use measure::{Client, Limits, MessageSpec, Overhead, Server, Stop};
 use units::Duration;
 
 use super::children::Ended;
-use super::record::{Machine, Record, Recorder, SCHEMA_VERSION};
+use super::record::{Machine, Record, Recorder};
 use super::site::{Place, Site};
 use super::table::{self, Table, number};
 use super::{Options, ROUNDS, throughput, workspace, write};
@@ -140,15 +140,7 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<ExitCode> {
         cell.measure(round, &tools, recorder)
     });
     notes.extend(remarks);
-    let record = Record {
-        schema_version: SCHEMA_VERSION,
-        date: jiff::Timestamp::now().to_string(),
-        machine,
-        rounds,
-        quick: options.quick,
-        notes,
-        rows,
-    };
+    let record = Record::of(machine, rounds, options.quick, notes, rows);
     let tables = render(&record);
     println!("{tables}");
     let whole = !options.quick && options.only.is_none();

@@ -15,7 +15,7 @@ use units::{Duration, Rate};
 
 use super::cells::{self, Tool};
 use super::delay::{self, Carried, permille};
-use super::record::{Machine, Record, Recorder, SCHEMA_VERSION};
+use super::record::{Machine, Record, Recorder};
 use super::site::{Place, Site, path_text};
 use super::table::{Table, number};
 use super::{Options, QUICK, ROUNDS, Times, ours, run, workspace};
@@ -98,15 +98,7 @@ pub(crate) fn netem(options: &Options) -> anyhow::Result<ExitCode> {
         cell.measure(&times, recorder)
     });
     let root = workspace();
-    let record = Record {
-        schema_version: SCHEMA_VERSION,
-        date: jiff::Timestamp::now().to_string(),
-        machine: Machine::read(&root),
-        rounds,
-        quick: options.quick,
-        notes,
-        rows,
-    };
+    let record = Record::of(Machine::read(&root), rounds, options.quick, notes, rows);
     println!("{}", render(&record));
     let file = write(&root, &record)?;
     eprintln!("results: {}", file.display());

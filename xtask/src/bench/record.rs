@@ -110,6 +110,25 @@ impl Recorder {
 }
 
 impl Record {
+    /// What was just measured on `machine`, in so many rounds.
+    pub(crate) fn of(
+        machine: Machine,
+        rounds: u32,
+        quick: bool,
+        notes: Vec<String>,
+        rows: Vec<Row>,
+    ) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            date: jiff::Timestamp::now().to_string(),
+            machine,
+            rounds,
+            quick,
+            notes,
+            rows,
+        }
+    }
+
     /// The record as JSON, a row a line, so that two runs can be compared line by line.
     pub(crate) fn to_json(&self) -> serde_json::Result<String> {
         let mut rows = Vec::new();

@@ -8,13 +8,18 @@
 //! * a **CPU** was full and spent half of it on interrupts and softirqs, which belong to no thread;
 //! * **all CPUs** were full and the transfer used much of them.
 //!
-//! What is left out: memory bandwidth, and drops for want of CPU, which look like loss.
+//! How much of a CPU one copy of the payload takes is said with it, where it was measured: each byte
+//! goes through memory at least once at each end, unless it is lent to the kernel.
+//!
+//! What is left out: the bandwidth of all CPUs' memory together, and drops for want of CPU, which look
+//! like loss.
 
 use crate::confidence::{data, ramp};
 use crate::evidence::{CpuLoad, HostLoad};
 use crate::finding::{Cause, Finding, Host, Remedy};
 use crate::rules::{Case, application};
 use crate::text;
+use units::{Bytes, Rate};
 
 /// What shows that a host has no time left.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -150,6 +155,7 @@ fn evidence(case: &Case<'_>, host: Host, load: &HostLoad, network: f64) -> Vec<S
             text::percent(cpu.softirq),
         ));
     }
+    lines.extend(load.memory_copy.and_then(|copy| memory_line(case, copy)));
     if load.steal >= STEAL_WORTH_SAYING {
         let steal = text::percent(load.steal);
         lines.push(format!("the hypervisor took {steal} of its time (steal)"));
@@ -159,6 +165,23 @@ fn evidence(case: &Case<'_>, host: Host, load: &HostLoad, network: f64) -> Vec<S
         text::percent(network)
     ));
     lines
+}
+
+/// What one copy of the payload takes, the busiest thread's part of it.
+fn memory_line(case: &Case<'_>, copy: Rate) -> Option<String> {
+    let (goodput, copied) = (
+        case.facts.goodput.as_bits_per_second() as f64,
+        copy.as_bits_per_second() as f64,
+    );
+    let each = goodput / f64::from(case.stream_count().max(1)) / copied;
+    each.is_finite().then(|| {
+        format!(
+            "one copy of a stream's payload takes {} of a CPU there, which copies {}/s from memory to \
+             memory",
+            text::percent(each),
+            Bytes::new(copy.as_bits_per_second() / 8),
+        )
+    })
 }
 
 fn remedy(case: &Case<'_>, host: Host, load: &HostLoad, sign: Sign) -> Remedy {

@@ -109,6 +109,7 @@ pub(crate) fn load(thread: f64, cpu: f64, softirq: f64) -> HostLoad {
         steal: 0.0,
         fullest_cpu: Some(packets),
         softirq_cpu: Some(packets),
+        memory_copy: None,
     }
 }
 

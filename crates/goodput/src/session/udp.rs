@@ -5,7 +5,7 @@ use measure::{Config, Outcome, SampleKind, Stop};
 use report::model::{RateSearch, RateTrial, UdpFacts};
 use units::{Bytes, Duration, Rate};
 
-use super::{Before, Extras, Measured, Site, Transfer, evidence};
+use super::{Before, Extras, Measured, Site, evidence};
 use crate::context;
 use crate::failure::Failure;
 use crate::live::View;
@@ -58,26 +58,9 @@ impl Site {
             None => sentence(&facts, goodput),
         };
         say_only(&mut diagnosis, said);
-        let Transfer {
-            outcome,
-            near,
-            far,
-            prediction,
-            latency,
-        } = transfer;
         Ok(Measured {
-            outcome,
-            near,
-            far,
-            prediction,
-            certificate,
-            diagnosis,
-            probes: Vec::new(),
-            observers: Vec::new(),
-            handshake: None,
             udp: Some(facts),
-            latency,
-            retransmitted: None,
+            ..Measured::of(transfer, certificate, diagnosis)
         })
     }
 

@@ -99,6 +99,171 @@ fn a_sweep_measures_every_combination_and_draws_it() {
 }
 
 #[test]
+fn a_sweep_of_messages_has_rates_of_both_ways_and_latency() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("for other machines"));
+    for direction in ["up", "down"] {
+        let mut command = scratch.goodput(&["measure", &address, "-d", "60ms", "--json"]);
+        command.args(["--budget", "1ms", "--direction", direction]);
+        command.args(["--sweep", "message-size=2,1KiB,64KiB,1MiB"]);
+        let ended = scratch.run(command);
+        assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+        let run = ended.json();
+        let sweep = &run["sweep"];
+        assert_eq!(sweep["direction"], direction);
+        let points = sweep["points"].as_array().unwrap();
+        let ways: Vec<&str> = points
+            .iter()
+            .map(|p| p["pattern"].as_str().unwrap())
+            .collect();
+        assert_eq!(ways, [["one_way"; 4], ["both_ways"; 4]].concat());
+        for point in points {
+            let size = point["settings"][0].as_u64().unwrap();
+            let numbers = &point["messages"];
+            let [peak, average] = ["peak_bits_per_second", "average_bits_per_second"]
+                .map(|key| numbers[key].as_u64().unwrap());
+            assert!(peak >= average, "{point:#}");
+            assert_eq!(numbers["messages_per_second"], average / 8 / size);
+        }
+        let latencies = sweep["latencies"].as_array().unwrap();
+        assert_eq!(latencies.len(), 4);
+        for latency in latencies {
+            let times = ["min_ns", "median_ns", "p99_ns", "p999_ns", "max_ns"];
+            let times = times.map(|key| latency[key].as_u64().unwrap());
+            assert!(times[0] > 0 && times.is_sorted(), "{latency:#}");
+            assert_eq!(latency["each_median_ns"].as_array().unwrap().len(), 2);
+        }
+        let curves = sweep["curves"].as_array().unwrap();
+        assert_eq!(curves.len(), 2);
+        assert!(
+            sweep["messages"]["verbs"]
+                .as_str()
+                .unwrap()
+                .contains("RDMA")
+        );
+        assert!(
+            sweep["messages"]["sentence"]
+                .as_str()
+                .unwrap()
+                .starts_with("a 2 B message takes")
+        );
+    }
+    for folder in crate::support::run_folders(&scratch.runs()) {
+        assert_self_contained(&folder.join("report.html"));
+    }
+    serving.signal("INT");
+    serving.end().succeeds();
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_sweep_of_mtus_cuts_segments_to_them_and_ends_at_what_the_path_carries() {
+    let _alone = lab_alone();
+    let scratch = Scratch::new();
+    let mut command = scratch.goodput(&["measure", "lab:gigabit-metro", "-d", "100ms", "--json"]);
+    command.args(["--budget", "1ms", "--sweep", "mtu"]);
+    let ended = scratch.run(command);
+    assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+    let run = ended.json();
+    let points = run["sweep"]["points"].as_array().unwrap();
+    let cut: Vec<[u64; 2]> = points
+        .iter()
+        .map(|p| [&p["settings"][0], &p["segment_bytes"]].map(|v| v.as_u64().unwrap()))
+        .collect();
+    // Less 20 octets of each header, and 12 of timestamps.
+    let asked = [576, 726, 914, 1152, 1500];
+    assert_eq!(cut, asked.map(|mtu| [mtu, mtu - 52]));
+    let mut command = scratch.goodput(&["measure", "lab:gigabit-metro", "--sweep", "mtu=1501"]);
+    command.args(["-d", "100ms"]);
+    let says = [
+        "an MTU of 1501 B",
+        "128 B to 1500 B, which is what the path carries",
+    ];
+    scratch.run(command).fails_with(2, &says);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn what_does_not_go_with_a_sweep_of_messages_or_mtus_is_refused() {
+    let scratch = Scratch::new();
+    for (typed, says) in [
+        ("--sweep message-size --sweep streams", "goes alone"),
+        (
+            "--sweep message-size --streams 2",
+            "--streams does not hold",
+        ),
+        (
+            "--sweep message-size --congestion reno",
+            "--congestion does not hold",
+        ),
+        ("--sweep message-size=9MiB", "1 B to 8 MiB work"),
+        ("--sweep message-size --transport tls", "not over tls"),
+        ("--sweep mtu --transport mptcp", "not of mptcp"),
+        ("--sweep mtu --udp 1Mb/s", "not of udp"),
+        ("--sweep streams --spin", "hold for messages"),
+        ("--sweep streams --outstanding 4", "hold for messages"),
+        (
+            "--sweep mtu --observer iperf3",
+            "iperf3 does not go with --sweep mtu",
+        ),
+        (
+            "--sweep message-size --udp 1Mb/s --observer iperf3",
+            "does not go with --sweep over udp",
+        ),
+        ("--sweep message-size --sweep sender=near", "goes alone"),
+        ("--sweep sender=near", "goes beside another"),
+        (
+            "--sweep mtu --sweep sender=nobody",
+            "'nobody' is no host of the lab",
+        ),
+        ("--sweep message-size --observer tshark", "tshark"),
+        ("--sweep message-size --messages 4", "cannot be used with"),
+        ("--outstanding 4", "--messages"),
+    ] {
+        let mut command = scratch.goodput(&["measure", "lab:gigabit-metro"]);
+        command.args(typed.split(' '));
+        scratch.run(command).fails_with(2, &[says]);
+    }
+    let costly = "title = \"x\"\n[hosts.near]\nwrite_cost = \"5us\"\n[hosts.far]\n[links.l]\n\
+                  between = [\"near\", \"far\"]\n";
+    scratch.write("costly.toml", costly);
+    let mut command = scratch.goodput(&["measure", "lab:costly.toml"]);
+    command.args(["--sweep", "message-size"]);
+    scratch
+        .run(command)
+        .fails_with(2, &["messages do not spend"]);
+    assert!(crate::support::run_folders(&scratch.runs()).is_empty());
+}
+
+#[test]
+fn a_sweep_of_senders_has_a_curve_by_name_for_each() {
+    let _alone = lab_alone();
+    let scratch = Scratch::new();
+    let mut command = scratch.goodput(&["measure", "lab:cray-writes", "-d", "100ms", "--json"]);
+    command.args(["--budget", "1ms", "--sweep", "sender=unicos,linux"]);
+    command.args(["--sweep", "write-size=8KiB,64KiB"]);
+    let ended = scratch.run(command);
+    assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+    let run = ended.json();
+    let sweep = &run["sweep"];
+    // Curves are drawn over the sizes, whichever was typed first.
+    assert_eq!(sweep["axes"][0]["name"], "write-size");
+    assert_eq!(
+        sweep["axes"][1]["names"],
+        serde_json::json!(["unicos", "linux"])
+    );
+    let points = sweep["points"].as_array().unwrap();
+    let settings: Vec<&Value> = points.iter().map(|p| &p["settings"]).collect();
+    let asked = [[8192, 1], [65_536, 1], [8192, 2], [65_536, 2]].map(|s| serde_json::json!(s));
+    assert_eq!(settings, asked.each_ref());
+    let curves = sweep["curves"].as_array().unwrap();
+    let names: Vec<&Value> = curves.iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["unicos", "linux"]);
+    scratch.assert_nothing_left();
+}
+
+#[test]
 fn measure_and_serve_find_each_other_and_runs_compare() {
     let scratch = Scratch::new();
     for listen in ["127.0.0.1:0", "[::1]:0"] {
