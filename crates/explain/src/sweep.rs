@@ -164,6 +164,134 @@ pub fn anomalies(points: &[Estimate]) -> Vec<usize> {
     found
 }
 
+/// The points at which a sawtooth falls: below the point before by more than a tenth and by more than
+/// the confidence intervals explain, though the curve is back at that height, or within 5 % of it,
+/// further on. A curve that falls and stays down declines; it is not marked.
+pub fn drops(points: &[Estimate]) -> Vec<usize> {
+    let is_drop = |&n: &usize| {
+        let (before, here) = (&points[n - 1], &points[n]);
+        let off = before.median - here.median;
+        let noise = here.error.min(1.0) * here.median + before.error.min(1.0) * before.median;
+        let regained = |later: &Estimate| later.median >= KNEE_SHARE * before.median;
+        off > 0.1 * before.median
+            && off > noise
+            && points.get(n + 1..).unwrap_or(&[]).iter().any(regained)
+    };
+    (1..points.len()).filter(is_drop).collect()
+}
+
+/// The size at whose multiples a curve falls, as where each further page costs something: every fall
+/// lies just behind a multiple of it, and at least half of its multiples up to the last fall have one.
+/// `settings` are all that were measured, rising; `falls` the numbers of those at which it has fallen.
+/// A fall at `n` lies behind some size from `settings[n - 1]`, where all was well, to below
+/// `settings[n]`.
+///
+/// `None` of fewer than two falls, where no size fits, and where falls at any places would fit one as
+/// well: the narrowest gap gives the size, and the others' shares of it, multiplied, may be a hundredth
+/// at most. Of the sizes that fit, the largest, and the roundest in binary that the gaps leave open.
+pub fn period(settings: &[u64], falls: &[usize]) -> Option<u64> {
+    let gap = |&n: &usize| Some((*settings.get(n.checked_sub(1)?)?, *settings.get(n)?));
+    let gaps: Vec<(u64, u64)> = falls.iter().map(gap).collect::<Option<_>>()?;
+    let (&first, rest) = gaps.split_first().filter(|(_, rest)| !rest.is_empty())?;
+    if gaps.iter().any(|&(low, high)| low == 0 || low >= high) {
+        return None;
+    }
+    let mut best = None;
+    for times in 1..=MULTIPLES_MAX {
+        // Sizes of which this multiple lies in the first gap; each further fall narrows them down.
+        let mut open = vec![sizes(times, first)];
+        for &gap in rest {
+            open = merged(open.iter().flat_map(|&o| narrowed(o, gap)).collect());
+        }
+        let open = open.into_iter().filter(|&(low, high)| low < high);
+        let fits = open.filter(|&o| is_told(roundest(o), &gaps));
+        best = best.max(fits.map(roundest).max());
+    }
+    best
+}
+
+/// Sizes from..to of which the multiple `times` lies in the gap.
+const fn sizes(times: u64, gap: (u64, u64)) -> (u64, u64) {
+    (gap.0.div_ceil(times), gap.1.div_ceil(times))
+}
+
+/// What is left of a range of sizes when one of their multiples must lie in the gap.
+fn narrowed(open: (u64, u64), gap: (u64, u64)) -> Vec<(u64, u64)> {
+    let (least, most) = (gap.0 / open.1.max(1), gap.1 / open.0.max(1));
+    (least.max(1)..=most.min(MULTIPLES_MAX))
+        .map(|times| {
+            let of_gap = sizes(times, gap);
+            (open.0.max(of_gap.0), open.1.min(of_gap.1))
+        })
+        .filter(|(low, high)| low < high)
+        .collect()
+}
+
+/// The same ranges without overlaps, the largest [`RANGES_MAX`] of them.
+fn merged(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable_by(|a, b| b.cmp(a));
+    let mut whole: Vec<(u64, u64)> = Vec::new();
+    for (low, high) in ranges {
+        match whole.last_mut() {
+            Some(last) if high >= last.0 => *last = (low, high.max(last.1)),
+            _ => whole.push((low, high)),
+        }
+    }
+    whole.truncate(RANGES_MAX);
+    whole
+}
+
+/// The number with the most binary zeros at its end, of `low` to below `high`.
+fn roundest((low, high): (u64, u64)) -> u64 {
+    let zeros = (0..u64::BITS).rev();
+    let up = |bits: u32| low.max(1).checked_next_multiple_of(1 << bits);
+    zeros.filter_map(up).find(|&n| n < high).unwrap_or(low)
+}
+
+/// Whether falls at these gaps say that they lie at multiples of `size`: the narrowest gap gives the size,
+/// the others bear it out.
+fn is_told(size: u64, gaps: &[(u64, u64)]) -> bool {
+    let share = |&(low, high): &(u64, u64)| ((high - low) as f64 / size as f64).min(1.0);
+    let narrowest = gaps.iter().map(share).fold(1.0, f64::min);
+    let chance = gaps.iter().map(share).product::<f64>() / narrowest;
+    let last = gaps.iter().map(|g| g.1 - 1).max().unwrap_or(0);
+    chance <= CHANCE_MAX && 2 * gaps.len() as u64 >= last / size
+}
+
+/// Where the second line overtakes the first, both over the same settings above 0 in rising order:
+/// the place, drawn over the setting's logarithm, at which it comes above and stays there for the next
+/// two settings, of which one must be. `None` where it never does, or begins above.
+pub fn overtakes(slow: &[(f64, f64)], fast: &[(f64, f64)]) -> Option<f64> {
+    let lead: Vec<f64> = slow
+        .iter()
+        .zip(fast)
+        .map(|(s, f)| log(f.1) - log(s.1))
+        .collect();
+    let is_above = |n: usize| lead.get(n).is_some_and(|&l| l > 0.0);
+    let n = (0..lead.len()).find(|&n| is_above(n) && (is_above(n + 1) || is_above(n + 2)))?;
+    let before = n.checked_sub(1)?;
+    let share = -lead[before] / (lead[n] - lead[before]);
+    let (from, to) = (log(slow[before].0), log(slow[n].0));
+    Some((from + share.clamp(0.0, 1.0) * (to - from)).exp())
+}
+
+/// The first setting from which a line is at `level`; of the next two one must be as well. At the end of
+/// the line the last may stand alone.
+pub fn reaches(points: &[(f64, f64)], level: f64) -> Option<f64> {
+    let is_there = |n: usize| points.get(n).is_some_and(|p| p.1 >= level);
+    let is_last = |n: usize| n + 1 == points.len();
+    (0..points.len())
+        .find(|&n| is_there(n) && (is_last(n) || is_there(n + 1) || is_there(n + 2)))
+        .map(|n| points[n].0)
+}
+
+/// Multiples of a size that are looked at.
+const MULTIPLES_MAX: u64 = 64;
+/// Ranges of sizes that are looked at side by side.
+const RANGES_MAX: usize = 1_024;
+/// How likely falls at any places may fit a size by chance.
+const CHANCE_MAX: f64 = 0.01;
+
 fn falls_out([before, here, after]: [&Estimate; 3]) -> bool {
     let low = before.median.min(after.median);
     let high = before.median.max(after.median);
@@ -367,6 +495,109 @@ mod tests {
         assert!(anomalies(&unsure).is_empty());
         let spike = [10.0, 30.0, 11.0].map(sure);
         assert_eq!(anomalies(&spike), [1]);
+    }
+
+    #[test]
+    fn a_sawtooth_is_marked_where_it_falls_and_a_decline_is_not() {
+        let marked = |medians: &[f64], error: f64| {
+            let of = |&median: &f64| Estimate {
+                median,
+                error,
+                count: 3,
+            };
+            drops(&medians.iter().map(of).collect::<Vec<_>>())
+        };
+        let teeth = [50.0, 80.0, 60.0, 70.0, 90.0, 75.0, 86.0, 95.0];
+        assert_eq!(marked(&teeth, 0.01), [2, 5]);
+        assert!(marked(&teeth, 0.2).is_empty(), "noise");
+        assert!(marked(&[50.0, 80.0, 60.0, 70.0, 75.0], 0.01).is_empty());
+        assert_eq!(marked(&[50.0, 80.0, 60.0, 70.0, 76.0], 0.01), [2]);
+        // A tenth is no drop, a little more is.
+        assert!(marked(&[100.0, 90.0, 100.0], 0.0).is_empty());
+        assert_eq!(marked(&[100.0, 89.9, 100.0], 0.0), [1]);
+        assert!(marked(&[], 0.0).is_empty() && marked(&[1.0], 0.0).is_empty());
+    }
+
+    /// Each multiple, just behind it, and three quarters on; the numbers just behind.
+    fn teeth(size: u64, multiples: &[u64]) -> (Vec<u64>, Vec<usize>) {
+        let around = |&k: &u64| [size * k, size * k + 64, size * k + 3 * size / 4];
+        let settings: Vec<u64> = multiples.iter().flat_map(around).collect();
+        let falls = (0..multiples.len()).map(|n| 3 * n + 1).collect();
+        (settings, falls)
+    }
+
+    #[test]
+    fn falls_behind_multiples_of_one_size_have_it_as_their_period() {
+        for size in [4096, 8192, 16_384] {
+            let (settings, falls) = teeth(size, &[1, 2, 3, 4]);
+            assert_eq!(period(&settings, &falls), Some(size));
+            // Of two, one gives the size and the other's gap of 64 B is below 1 % of it, or not.
+            let two = (size > 6400).then_some(size);
+            assert_eq!(period(&settings, &falls[..2]), two);
+            // The first page's fall went unseen, or a later one's.
+            assert_eq!(period(&settings, &falls[1..]), Some(size));
+            assert_eq!(period(&settings, &[1, 7, 10]), Some(size));
+            assert_eq!(period(&settings, &falls[..1]), None, "one is none");
+        }
+        // Of pages of 3,000 bytes the roundest number that the gaps leave open.
+        let (settings, falls) = teeth(3000, &[1, 2, 3]);
+        let found = period(&settings, &falls).unwrap();
+        assert!((3000..3021).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn falls_anywhere_have_no_period() {
+        let settings = [4000, 4064, 9500, 9564, 11_000, 11_064];
+        assert_eq!(period(&settings, &[1, 3, 5]), None);
+        // Gaps as wide as the steps of an octave: they would hold a multiple of much.
+        let octaves = [4096, 5793, 8192, 11_585, 16_384, 23_170];
+        assert_eq!(period(&octaves, &[1, 3, 5]), None);
+        for (settings, falls) in [
+            (&[][..], &[1, 2][..]),
+            (&[1, 2], &[0, 1]),
+            (&[0, 1, 2], &[1, 2]),
+            (&[5, 5, 5], &[1, 2]),
+            (&[1, 2, 3], &[2, 9]),
+            (&[1, u64::MAX - 1, u64::MAX], &[1, 2]),
+        ] {
+            assert_eq!(period(settings, falls), None, "{settings:?}");
+        }
+    }
+
+    #[test]
+    fn one_line_overtakes_another_where_it_comes_above_and_stays() {
+        let line = |values: [f64; 5]| -> Vec<(f64, f64)> {
+            let settings = (0..5).map(|n| 1000.0 * 2_f64.powi(n));
+            settings.zip(values).collect()
+        };
+        let slow = line([30.0, 40.0, 50.0, 50.0, 50.0]);
+        let fast = line([10.0, 20.0, 40.0, 60.0, 90.0]);
+        let at = overtakes(&slow, &fast).unwrap();
+        // ln(50/40) below at 4,000, ln(60/50) above at 8,000.
+        let share = 1.25_f64.ln() / (1.25_f64.ln() + 1.2_f64.ln());
+        assert!((at - 4000.0 * 2_f64.powf(share)).abs() < 1e-6, "{at}");
+        assert_eq!(overtakes(&fast, &slow), None, "begins above");
+        assert_eq!(overtakes(&slow, &slow), None);
+        let lucky = line([10.0, 41.0, 40.0, 40.0, 45.0]);
+        assert_eq!(overtakes(&slow, &lucky), None);
+        assert_eq!(overtakes(&[], &[]), None);
+    }
+
+    #[test]
+    fn a_level_is_reached_where_the_line_stays_there() {
+        let line = [
+            (1.0, 5.0),
+            (2.0, 9.0),
+            (4.0, 5.0),
+            (8.0, 7.9),
+            (16.0, 9.0),
+            (32.0, 8.0),
+        ];
+        assert_eq!(reaches(&line, 8.0), Some(16.0));
+        assert_eq!(reaches(&line, 7.9), Some(2.0), "one of the next two");
+        assert_eq!(reaches(&line, 5.0), Some(1.0));
+        assert_eq!(reaches(&line[..5], 8.5), Some(16.0), "the last of all");
+        assert_eq!(reaches(&line, 9.1), None);
     }
 
     #[test]

@@ -127,9 +127,9 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
     /// Vary a setting over many short transfers: write-size, socket-buffer, send-buffer,
-    /// receive-buffer, streams, pacing, mtu (of TCP's packets) or message-size (rates and latency of
-    /// messages, or datagrams with --udp), alone, as =FROM..TO, =FROM..TO/STEPS an octave or
-    /// =VALUE,VALUE. Twice for two at once
+    /// receive-buffer, streams, pacing, mtu (of TCP's packets), message-size (rates and latency of
+    /// messages, or datagrams with --udp) or sender (hosts of a lab path), alone, as =FROM..TO,
+    /// =FROM..TO/STEPS an octave or =VALUE,VALUE. Twice for two at once
     #[arg(long, value_name = "SETTING", group = "sizes", conflicts_with_all = ["via", "live", "format"])]
     pub(crate) sweep: Vec<String>,
     /// Time that a sweep may take

@@ -4,9 +4,12 @@
 //! a lab only: nothing on a real host is changed), measures again and keeps everything in a run
 //! folder. Measure is its first half.
 
+use lab::path::HostSpec;
 use lab::{Lab, PathFile};
 use measure::iperf3::{self, Wish};
-use measure::{Approach, Cipher, Config, Direction, MeasureError, Secret, Sending, Transport};
+use measure::{
+    Approach, Cipher, Config, Direction, MeasureError, Secret, Sending, Transport, WriteCosts,
+};
 use report::RunFolder;
 use report::model::{FindingRecord, Phase, ResultRecord, Run, RunState};
 use units::Duration;
@@ -542,6 +545,7 @@ pub(crate) fn config(
         send_buffer: test.window,
         receive_buffer: test.window,
         dscp: args.approach.dscp,
+        costs: sender.map_or_else(WriteCosts::default, costs),
         transport: if foreign { Transport::Tcp } else { transport },
         rate: match test.udp {
             Some(UdpArg::Rate(rate)) if !foreign && rate.as_bits_per_second() > 0 => Some(rate),
@@ -575,6 +579,18 @@ pub(crate) fn config(
         )));
     }
     Ok(config)
+}
+
+/// What writing costs a host of a path file. `Config` refuses what does not go with it, such as a
+/// sender at the far end, to whom it would have to travel.
+pub(crate) fn costs(host: &HostSpec) -> WriteCosts {
+    WriteCosts {
+        call: host.costs.write,
+        packet: host.costs.packet,
+        copy: host.costs.copy_rate,
+        page: host.costs.page,
+        page_size: host.costs.page_size,
+    }
 }
 
 /// What the payload is to travel by: what was named, else what goes with --udp.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration as StdDuration;
 
 use anyhow::Context as _;
-use lab::Lab;
+use lab::{Host, Lab};
 use measure::{Config, Direction, MeasureError, Stop};
 use report::model::{Handshake, Observer};
 
@@ -21,26 +21,62 @@ pub(crate) fn iperf3(
     length: Option<u64>,
     stop: &Stop,
 ) -> Result<Observer, Failure> {
-    let seconds = |d: units::Duration| d.as_ns().div_ceil(1_000_000_000).to_string();
-    let ramp = seconds(config.ramp);
     // iperf3 adds the omitted time to -t; ours is part of the duration.
     let counted = seconds(config.duration - config.ramp);
+    let args = arguments(lab, config, (counted, seconds(config.ramp)), length);
+    run(lab, lab.near(), &args, stop).map_err(Failure::here)
+}
+
+/// One point of a sweep with iperf3, sent by `from`: a second of writes of the same length, and what
+/// the ramp takes before it where that is more than a fiftieth of the second. Lengths above
+/// [`LENGTH_MAX`] it refuses.
+pub(crate) fn iperf3_point(
+    lab: &Lab,
+    from: &Host,
+    config: &Config,
+    rtt: units::Duration,
+    stop: &Stop,
+) -> Result<Observer, Failure> {
+    let omitted = match rtt.saturating_mul(12) > units::Duration::from_ms(20) {
+        true => seconds(config.ramp),
+        false => 0,
+    };
+    let length = u64::from(config.block_bytes);
+    let args = arguments(lab, config, (1, omitted), Some(length));
+    run(lab, from, &args, stop).map_err(Failure::here)
+}
+
+/// iperf3 has whole ones only.
+const fn seconds(time: units::Duration) -> u64 {
+    time.as_ns().div_ceil(1_000_000_000)
+}
+
+/// iperf3's for the streams, congestion control and direction of `config`, with seconds that count and
+/// seconds before them that do not.
+fn arguments(
+    lab: &Lab,
+    config: &Config,
+    (counted, omitted): (u64, u64),
+    length: Option<u64>,
+) -> Vec<String> {
     let far = lab.far().address().to_string();
-    let streams = config.streams.to_string();
-    let mut args = vec![
-        "-c", &far, "-J", "-t", &counted, "-O", &ramp, "-P", &streams,
-    ];
+    let mut args = vec!["-c".to_owned(), far, "-J".to_owned()];
+    let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
+    option("-t", counted.to_string());
+    if omitted > 0 {
+        option("-O", omitted.to_string());
+    }
+    option("-P", config.streams.to_string());
     if let Some(congestion) = &config.congestion {
-        args.extend(["-C", congestion]);
+        option("-C", congestion.clone());
+    }
+    if let Some(length) = length {
+        option("-l", length.to_string());
     }
     if config.direction == Direction::Down {
-        args.push("-R");
+        args.push("-R".to_owned());
     }
-    let length = length.map(|bytes| bytes.to_string());
-    if let Some(length) = &length {
-        args.extend(["-l", length]);
-    }
-    run(lab, &args, stop).map_err(Failure::here)
+    args
 }
 
 /// Has tshark watch both ends of a few connections of the lab, and reads off what became of the window
@@ -143,11 +179,10 @@ fn connect_slowly(lab: &Lab, address: SocketAddr, stop: &Stop) -> anyhow::Result
     })?
 }
 
-fn run(lab: &Lab, args: &[&str], stop: &Stop) -> anyhow::Result<Observer> {
+fn run(lab: &Lab, from: &Host, args: &[String], stop: &Stop) -> anyhow::Result<Observer> {
     let missing = "iperf3 cannot be started; install it (Debian: apt-get install iperf3) or leave \
                    --observer out";
-    let version = lab
-        .near()
+    let version = from
         .program("iperf3")?
         .arg("--version")
         .output()
@@ -158,7 +193,7 @@ fn run(lab: &Lab, args: &[&str], stop: &Stop) -> anyhow::Result<Observer> {
     let output = (0..CONNECT_TRIES)
         .find_map(|_| {
             thread::sleep(CONNECT_PAUSE);
-            let mut client = lab.near().program("iperf3").ok()?;
+            let mut client = from.program("iperf3").ok()?;
             output_until(client.args(args), stop).transpose()
         })
         .context("iperf3 in the lab did not reach its server")??;
@@ -247,6 +282,8 @@ const HANDSHAKE_WAIT: StdDuration = StdDuration::from_secs(2);
 const POLL_PAUSE: StdDuration = StdDuration::from_millis(50);
 /// A report of 128 streams over an hour is some 60 MB.
 const OUTPUT_BYTES_MAX: u64 = 256 << 20;
+/// iperf3 refuses longer writes (its MAX_BLOCKSIZE).
+pub(crate) const LENGTH_MAX: u64 = 1 << 20;
 /// The server needs a moment to listen; a client that comes too early is refused at once.
 const CONNECT_TRIES: u32 = 20;
 const CONNECT_PAUSE: StdDuration = StdDuration::from_millis(250);

@@ -184,9 +184,14 @@ impl Site {
 
     /// What is known of the path from near to far (or back) before measuring.
     pub(crate) fn knowledge(&self, direction: Direction) -> PathKnowledge {
-        let Self::Lab { path, .. } = self else {
-            return PathKnowledge::default();
-        };
+        match self {
+            Self::Lab { path, .. } => Self::path_knowledge(path, direction),
+            _ => PathKnowledge::default(),
+        }
+    }
+
+    /// The same of a path file.
+    pub(crate) fn path_knowledge(path: &PathFile, direction: Direction) -> PathKnowledge {
         let spec = path.direction(direction == Direction::Up);
         PathKnowledge {
             bottleneck: spec.rate,
@@ -471,6 +476,60 @@ fn udp_facts(half: &Half) -> Option<UdpFacts> {
         jitter_ns,
         ..UdpFacts::default()
     })
+}
+
+/// Clients of one far end on several hosts of a lab, or the only one.
+#[derive(Debug)]
+pub(crate) struct Clients<'a> {
+    site: &'a Site,
+    near: Client,
+    others: Vec<(String, Client)>,
+}
+
+impl<'a> Clients<'a> {
+    /// With the near host's client.
+    pub(crate) const fn new(site: &'a Site, near: Client) -> Self {
+        Self {
+            site,
+            near,
+            others: Vec::new(),
+        }
+    }
+
+    /// The near host's.
+    pub(crate) const fn near(&mut self) -> &mut Client {
+        &mut self.near
+    }
+
+    /// Runs a transfer from the host of that name, else from the near one. A host's client connects at
+    /// its first transfer.
+    pub(crate) fn run(
+        &mut self,
+        from: Option<&str>,
+        config: &Config,
+        stop: &Stop,
+    ) -> Result<Outcome, Failure> {
+        let (lab, name) = match (self.site, from) {
+            (Site::Lab { lab, .. }, Some(name)) if name != lab.near().name() => (lab, name),
+            _ => return Ok(self.near.run(config, stop, &mut |_| {})?),
+        };
+        let host = lab.host(name)?;
+        let known = self.others.iter().position(|(n, _)| n == name);
+        let (near, others) = (&self.near, &mut self.others);
+        let ran = host.run(|| -> Result<Outcome, MeasureError> {
+            let at = match known {
+                Some(at) => at,
+                None => {
+                    let address = near.addr();
+                    let client = Client::connect_addr_until(address, CONNECT_TIMEOUT, stop)?;
+                    others.push((name.to_owned(), client));
+                    others.len() - 1
+                }
+            };
+            others[at].1.run(config, stop, &mut |_| {})
+        });
+        Ok(ran??)
+    }
 }
 
 /// An iperf3 server is measured by [`Site::measure_iperf3`].

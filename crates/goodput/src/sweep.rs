@@ -1,26 +1,31 @@
 //! `goodput measure --sweep`: many short transfers with one or two settings varied, in rounds of
 //! random order, until every point is known; then where the knee is. Where the size of messages is
-//! varied, messages are exchanged instead.
+//! varied, messages are exchanged instead. Senders are hosts of a lab path that take turns.
 
 mod axis;
+mod beside;
 mod messages;
+mod senders;
 
 use explain::sweep::{self as curve, Estimate, Schedule, Shape};
 use lab::Lab;
+use lab::path::HostSpec;
 use measure::{
     Approach, Client, Config, Direction, Histogram, MeasureError, MessageSpec, Outcome, Stop,
-    Transport,
+    Transport, WriteCosts,
 };
 use report::RunFolder;
-use report::model::{Run, RunState, Sweep, SweepCurve, SweepPoint, Verdict as RunVerdict};
+use report::model::{
+    Run, RunState, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict,
+};
 use units::{Duration, Rate};
 
-use crate::cli::{MeasureArgs, ObserverArg, UdpArg};
+use crate::cli::{MeasureArgs, UdpArg};
 use crate::context::{self, Context};
 use crate::doctor;
 use crate::failure::{self, Failure, Verdict};
 use crate::record;
-use crate::session::{self, Site};
+use crate::session::{self, Clients, Site};
 use crate::target::Target;
 use axis::{Axis, Kind, Reach};
 
@@ -56,9 +61,14 @@ pub(crate) fn perform(
 ) -> Result<(Run, std::path::PathBuf), Failure> {
     let mut axes = axes_of(args)?;
     let target = Target::parse(args.transfer.target.as_deref())?;
-    let base = doctor::config(&args.transfer, &args.test, &target)?;
+    let mut base = doctor::config(&args.transfer, &args.test, &target)?;
     let messages = messages::spec(args, &axes, &base).map_err(usage)?;
     check(args, &axes, &base).map_err(usage)?;
+    let senders = senders::of(&axes, &target, base.direction).map_err(usage)?;
+    if !senders.is_empty() {
+        // Each sender has its own.
+        base.costs = WriteCosts::default();
+    }
     // What hangs on the path is settled once a client is there.
     let on_path = |axis: &Axis| axis.kind == Kind::Mtu || base.transport == Transport::Udp;
     for axis in axes.iter_mut().filter(|axis| !on_path(axis)) {
@@ -68,9 +78,15 @@ pub(crate) fn perform(
     let mut run = record::begin("measure", &target, context);
     let mut folder = RunFolder::create(&args.transfer.runs, "sweep", &target.name(), run.clone())?;
     let path = folder.path().to_owned();
+    let known = match &target {
+        Target::Lab(path) => Site::path_knowledge(path, base.direction).achievable_rate(),
+        _ => None,
+    };
     let mut work = Work {
         args,
+        senders,
         context,
+        achievable: known,
         base,
         messages,
         reach: Reach::default(),
@@ -118,15 +134,24 @@ fn usage(text: String) -> Failure {
     Failure::usage(anyhow::anyhow!("{text}"))
 }
 
-/// The axes that were typed.
+/// The axes that were typed, senders last.
 fn axes_of(args: &MeasureArgs) -> Result<Vec<Axis>, Failure> {
     let read =
         |typed: &String| Axis::parse(typed).map_err(|e| usage(format!("--sweep {typed}: {e}")));
-    let axes: Vec<Axis> = args.sweep.iter().map(read).collect::<Result<_, _>>()?;
+    let mut axes: Vec<Axis> = args.sweep.iter().map(read).collect::<Result<_, _>>()?;
     if axes.len() > 2 || (axes.len() == 2 && axes[0].kind == axes[1].kind) {
         return Err(usage(
             "--sweep: one or two different settings can be varied".to_owned(),
         ));
+    }
+    if axes.first().is_some_and(|axis| axis.kind == Kind::Sender) {
+        // Curves are drawn over quantities.
+        axes.reverse();
+        if axes.len() == 1 {
+            return Err(usage(
+                "--sweep sender goes beside another, such as --sweep write-size".to_owned(),
+            ));
+        }
     }
     Ok(axes)
 }
@@ -137,11 +162,14 @@ fn check(args: &MeasureArgs, axes: &[Axis], base: &Config) -> Result<(), String>
         return Err("--udp search does not go with --sweep".to_owned());
     }
     let messages = messages::wanted(axes, base);
-    if args.transfer.observer.is_some() && !messages {
-        return Err("--observer goes with --sweep message-size only".to_owned());
+    if let Some(problem) = beside::problem(args, axes, base) {
+        return Err(problem);
     }
-    if args.transfer.observer == Some(ObserverArg::Tshark) {
-        return Err("--observer tshark does not go with --sweep".to_owned());
+    if messages && !base.costs.is_none() {
+        return Err(
+            "--sweep message-size: messages do not spend what the path file has the sender's writes cost"
+                .to_owned(),
+        );
     }
     if (args.spin || args.outstanding.is_some()) && !messages {
         return Err(
@@ -207,6 +235,8 @@ struct Point {
     made: Vec<Made>,
     /// Round trips of messages to and fro, of all rounds.
     round_trips: Option<Histogram>,
+    /// Rates that the observer measured in the same rounds.
+    observed: Vec<f64>,
     observers: Vec<report::model::Observer>,
 }
 
@@ -233,6 +263,7 @@ impl Point {
             task,
             made: Vec::new(),
             round_trips: None,
+            observed: Vec::new(),
             observers: Vec::new(),
         }
     }
@@ -253,7 +284,10 @@ impl Point {
 struct Work<'a> {
     axes: Vec<Axis>,
     args: &'a MeasureArgs,
+    senders: Vec<HostSpec>,
     context: &'a Context,
+    /// What the path can carry, where that is known before measuring.
+    achievable: Option<Rate>,
     base: Config,
     /// What messages are exchanged, where it is not transfers that are made.
     messages: Option<MessageSpec>,
@@ -270,9 +304,11 @@ impl Work<'_> {
             Site::Lab { lab, .. } => Some(lab.begin_phase()?),
             _ => None,
         };
-        let done = site.with_client(&stop, |client| self.measure(client, &stop));
+        let done = site
+            .with_client(&stop, |client| Ok(self.measure(client, &site, &stop)))
+            .and_then(|done| done);
         if let (Ok(()), Site::Lab { lab, .. }) = (&done, &site) {
-            self.observe(lab, &stop);
+            self.observe_messages(lab, &stop);
         }
         if let Some(phase) = phase {
             self.sweep.certificate = Some(record::certificate(&phase.finish()?));
@@ -280,15 +316,16 @@ impl Work<'_> {
         done
     }
 
-    fn measure(&mut self, mut client: Client, stop: &Stop) -> Result<(), MeasureError> {
-        let idle = client.idle_rtt_until(stop)?;
-        self.reach = Reach::of(&client, self.base.transport);
+    fn measure(&mut self, client: Client, site: &Site, stop: &Stop) -> Result<(), Failure> {
+        let mut clients = Clients::new(site, client);
+        let rtt = clients.near().idle_rtt_until(stop)?.min;
+        self.reach = Reach::of(clients.near(), self.base.transport);
         for axis in &mut self.axes {
             axis.settle(&self.reach).map_err(MeasureError::Config)?;
         }
-        self.time_transfers(idle.min);
+        self.time_transfers(rtt);
         if self.messages.is_some() {
-            self.prepare_messages(&mut client, stop)?;
+            self.prepare_messages(clients.near(), stop)?;
         } else {
             self.points = combinations(&self.axes);
         }
@@ -308,8 +345,8 @@ impl Work<'_> {
             }
             self.sweep.rounds = u32::try_from(schedule.round()).unwrap_or(u32::MAX);
             let made = match self.points[n].task {
-                Task::Transfer => self.transfer(&mut client, n, stop)?,
-                way => self.exchange(&mut client, n, way, stop)?,
+                Task::Transfer => self.transfer(&mut clients, n, stop)?,
+                way => self.exchange(clients.near(), n, way, stop)?,
             };
             let Some(made) = made else { break };
             self.say(n, &made);
@@ -317,6 +354,7 @@ impl Work<'_> {
                 round: self.sweep.rounds,
                 ..made
             });
+            self.observe_point(n, site, rtt, stop)?;
         }
         Ok(())
     }
@@ -324,12 +362,13 @@ impl Work<'_> {
     /// One transfer; `None` when the user ended it.
     fn transfer(
         &self,
-        client: &mut Client,
+        clients: &mut Clients<'_>,
         n: usize,
         stop: &Stop,
-    ) -> Result<Option<Made>, MeasureError> {
-        let config = self.config(&self.points[n].settings);
-        let outcome = client.run(&config, stop, &mut |_| {})?;
+    ) -> Result<Option<Made>, Failure> {
+        let config = self.config(n);
+        let from = self.sender(n).map(|host| host.name.as_str());
+        let outcome = clients.run(from, &config, stop)?;
         if outcome.interrupted {
             return Ok(None);
         }
@@ -346,7 +385,7 @@ impl Work<'_> {
     }
 
     /// Has another tool measure the same lab path, if it was asked for.
-    fn observe(&mut self, lab: &Lab, stop: &Stop) {
+    fn observe_messages(&mut self, lab: &Lab, stop: &Stop) {
         if self.args.transfer.observer.is_none() || stop.is_stopped() {
             return;
         }
@@ -380,10 +419,20 @@ impl Work<'_> {
         };
     }
 
-    fn config(&self, settings: &[u64]) -> Config {
+    fn config(&self, point: usize) -> Config {
         let mut config = self.base.clone();
-        for (axis, &value) in self.axes.iter().zip(settings) {
+        for (axis, &value) in self.axes.iter().zip(&self.points[point].settings) {
             axis.kind.set(&mut config, value, &self.reach);
+        }
+        if self.args.transfer.observer.is_some() {
+            // Like beside like: iperf3's -l is the length of its reads as well.
+            config.read_bytes = None;
+        }
+        if let Some(host) = self.sender(point) {
+            config.costs = doctor::costs(host);
+            if self.args.transfer.congestion.is_none() {
+                config.congestion = Some(host.congestion_control.clone());
+            }
         }
         config
     }
@@ -405,57 +454,123 @@ impl Work<'_> {
         tracing::info!("{}{way}: {value}", settings.join(", "));
     }
 
-    /// Medians, anomalies, knees.
     fn finish(self) -> Sweep {
         let Self {
             axes,
             points,
             messages,
+            achievable,
             mut sweep,
             ..
         } = self;
-        sweep.drift = drift(&points, sweep.rounds);
-        sweep.points = points
-            .iter()
-            .filter(|p| p.task != Task::ToAndFro && !p.made.is_empty())
-            .map(point_record)
-            .collect();
-        for (second, way) in curves_of(&axes, messages.is_some()) {
-            let of_curve: Vec<&Point> = points
-                .iter()
-                .filter(|p| p.task == way && p.settings.get(1).copied() == second)
-                .filter(|p| !p.made.is_empty())
-                .collect();
-            let estimates: Vec<Estimate> = of_curve.iter().filter_map(|p| p.estimate()).collect();
-            for place in curve::anomalies(&estimates) {
-                let settings = &of_curve[place].settings;
-                let mut records = sweep.points.iter_mut();
-                let found =
-                    records.find(|p| p.settings == *settings && p.pattern.as_deref() == way.name());
-                if let Some(found) = found {
-                    found.anomaly = true;
-                }
-            }
-            let line: Vec<(f64, f64)> = of_curve
-                .iter()
-                .zip(&estimates)
-                .map(|(point, e)| (point.settings[0] as f64, e.median))
-                .collect();
-            let unsure = estimates.iter().filter(|e| e.error > NOISE_MAX).count();
-            let is_noisy = 3 * unsure > estimates.len();
-            let lead = lead(&axes, second, way);
-            let made = curve_record(&axes, lead.as_deref(), &line, is_noisy);
-            sweep.curves.extend(made.map(|curve| SweepCurve {
-                second,
-                pattern: way.name().map(str::to_owned),
-                ..curve
-            }));
-        }
-        if let Some(spec) = &messages {
-            messages::record(&mut sweep, &points, spec);
-        }
+        conclude(&mut sweep, &axes, &points, messages.as_ref(), achievable);
         sweep
     }
+}
+
+/// Medians, anomalies, knees.
+fn conclude(
+    sweep: &mut Sweep,
+    axes: &[Axis],
+    points: &[Point],
+    messages: Option<&MessageSpec>,
+    achievable: Option<Rate>,
+) {
+    sweep.drift = drift(points, sweep.rounds);
+    sweep.points = points
+        .iter()
+        .filter(|p| p.task != Task::ToAndFro && !p.made.is_empty())
+        .map(point_record)
+        .collect();
+    let mut lines = Vec::new();
+    for (second, way) in curves_of(axes, messages.is_some()) {
+        let of_curve: Vec<&Point> = points
+            .iter()
+            .filter(|p| p.task == way && p.settings.get(1).copied() == second)
+            .filter(|p| !p.made.is_empty())
+            .collect();
+        let estimates: Vec<Estimate> = of_curve.iter().filter_map(|p| p.estimate()).collect();
+        let settings: Vec<u64> = of_curve.iter().map(|p| p.settings[0]).collect();
+        let (odd, period) = oddities(axes, &settings, &estimates);
+        for &place in &odd {
+            let settings = &of_curve[place].settings;
+            let mut records = sweep.points.iter_mut();
+            let found =
+                records.find(|p| p.settings == *settings && p.pattern.as_deref() == way.name());
+            if let Some(found) = found {
+                found.anomaly = true;
+            }
+        }
+        let line: Vec<(f64, f64)> = settings
+            .iter()
+            .zip(&estimates)
+            .map(|(&setting, e)| (setting as f64, e.median))
+            .collect();
+        let unsure = estimates.iter().filter(|e| e.error > NOISE_MAX).count();
+        let is_noisy = 3 * unsure > estimates.len();
+        let lead = lead(axes, second, way);
+        let Some(made) = curve_record(axes, lead.as_deref(), &line, is_noisy) else {
+            continue;
+        };
+        let mut curve = SweepCurve {
+            second,
+            name: senders::name(axes, second),
+            pattern: way.name().map(str::to_owned),
+            ..made
+        };
+        if axes[0].kind.of_bytes() {
+            curve.knee_bytes = curve.knee;
+            // What goes both ways is not held against what one way carries.
+            let achievable = achievable.filter(|_| way != Task::BothWays);
+            curve.full_from_bytes = achievable.and_then(|rate| {
+                let level = FULL_SHARE * rate.as_bits_per_second() as f64;
+                curve::reaches(&line, level).map(whole)
+            });
+        }
+        if let Some(period) = period {
+            curve.anomaly_period_bytes = Some(period);
+            let places: Vec<u64> = odd.iter().map(|&n| settings[n - 1]).collect();
+            curve.sentence.push_str(&period_words(period, &places));
+        }
+        beside::record(&mut curve, &of_curve);
+        lines.push(line);
+        sweep.curves.push(curve);
+    }
+    sweep.crossings = senders::crossings(axes, &sweep.curves, &lines);
+    if let Some(spec) = messages {
+        messages::record(sweep, points, spec);
+    }
+}
+
+/// The places of a curve's points that stand out, and the size at whose multiples they do: of a curve
+/// that falls again and again, where it falls; else what falls out of its neighbours.
+fn oddities(axes: &[Axis], settings: &[u64], estimates: &[Estimate]) -> (Vec<usize>, Option<u64>) {
+    let falls = curve::drops(estimates);
+    let of_bytes = axes.first().is_some_and(|a| a.kind.of_bytes());
+    match curve::period(settings, &falls).filter(|_| of_bytes) {
+        Some(period) => (falls, Some(period)),
+        None => (curve::anomalies(estimates), None),
+    }
+}
+
+/// `places`: the settings behind which the curve falls.
+fn period_words(period: u64, places: &[u64]) -> String {
+    let bytes = SweepAxis {
+        unit: "bytes".to_owned(),
+        ..SweepAxis::default()
+    };
+    let size = |value| report::setting(&bytes, value);
+    let shown: Vec<String> = places.iter().take(PLACES_SHOWN).map(|&p| size(p)).collect();
+    let more = match places.len().saturating_sub(PLACES_SHOWN) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    format!(
+        "; it falls by more than a tenth behind {}{more}: at multiples of {}, as where each page of that \
+         size costs",
+        shown.join(", "),
+        size(period)
+    )
 }
 
 /// The curves of a sweep, by the setting of the second axis or by what is done with messages.
@@ -512,6 +627,7 @@ fn point_record(point: &Point) -> SweepPoint {
         messages: messages::rate(point),
         loss: median_of(point.made.iter().filter_map(|m| m.loss).collect()),
         segment_bytes: point.made.iter().rev().find_map(|m| m.segment_bytes),
+        observer_bits_per_second: Estimate::of(&point.observed).map(|e| whole(e.median)),
         observers: point.observers.clone(),
     }
 }
@@ -525,6 +641,7 @@ fn lead(axes: &[Axis], second: Option<u64>, way: Task) -> Option<String> {
     let setting = report::setting(&other.record(), value);
     Some(match other.kind {
         Kind::WriteSize => format!("{setting} writes"),
+        Kind::Sender => setting,
         Kind::Streams if value == 1 => "1 stream".to_owned(),
         Kind::Streams => format!("{setting} streams"),
         kind => format!("{} {setting}", kind.spoken()),
@@ -622,15 +739,20 @@ fn sentence(sweep: &Sweep) -> String {
                     Some(format!("{at} with {second} {with}"))
                 })
                 .collect();
-            format!("Knee of {first}: {}.", knees.join(", "))
+            let met = senders::met(sweep);
+            format!("Knee of {first}: {}.{met}", knees.join(", "))
         }
     }
 }
 
 fn capitalised(text: &str) -> String {
+    format!("{}.", capital(text))
+}
+
+fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_uppercase().to_string());
-    format!("{}{}.", first.unwrap_or_default(), letters.as_str())
+    format!("{}{}", first.unwrap_or_default(), letters.as_str())
 }
 
 /// A knee is not known to more.
@@ -648,6 +770,10 @@ fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
+/// What counts as all that a path can carry.
+const FULL_SHARE: f64 = 0.9;
+/// Places that a sentence names.
+const PLACES_SHOWN: usize = 4;
 const ROUNDS_MIN: usize = 3;
 const ROUNDS_MAX: usize = 20;
 /// Half an interval, as a share of the mean, above which a point says little of a curve's shape.
@@ -657,6 +783,48 @@ const NOISE_MAX: f64 = 0.2;
 mod tests {
     use super::*;
 
+    /// Points of one curve, or of several senders, known to a thousandth.
+    pub(super) fn finished(axes: &[Axis], rates: &[&[f64]]) -> Sweep {
+        let mut points = combinations(axes);
+        let all = rates.iter().flat_map(|r| r.iter());
+        for (point, &rate) in points.iter_mut().zip(all) {
+            point.made = (1..=3)
+                .map(|round| Made {
+                    round,
+                    value: whole(rate * 1e6),
+                    ..Made::default()
+                })
+                .collect();
+        }
+        points[0].observed = vec![rates[0][0] * 1e6 / 1.04];
+        let mut sweep = Sweep {
+            axes: axes.iter().map(Axis::record).collect(),
+            rounds: 3,
+            ..Sweep::default()
+        };
+        let achievable = Rate::from_bits_per_second(100_000_000);
+        conclude(&mut sweep, axes, &points, None, Some(achievable));
+        sweep
+    }
+
+    #[test]
+    fn a_curve_that_falls_at_multiples_of_a_size_says_which() {
+        let axis =
+            Axis::parse("write-size=8192B,8256B,14336B,16384B,16448B,22528B,24576B,24640B,30720B");
+        let rates = [87.0, 57.0, 85.0, 93.0, 73.0, 90.0, 95.0, 80.0, 93.0];
+        let sweep = finished(&[axis.unwrap()], &[&rates]);
+        let curve = &sweep.curves[0];
+        assert_eq!(curve.anomaly_period_bytes, Some(8192));
+        let says = "behind 8 KiB, 16 KiB, 24 KiB: at multiples of 8 KiB";
+        assert!(curve.sentence.contains(says), "{}", curve.sentence);
+        let marked: Vec<bool> = sweep.points.iter().map(|p| p.anomaly).collect();
+        assert_eq!(marked, [0, 1, 0, 0, 1, 0, 0, 1, 0].map(|m| m == 1));
+        // 90 % of 100 Mb/s: 16 KiB and, of the next two, 22 KiB.
+        assert_eq!(curve.full_from_bytes, Some(16_384));
+        assert_eq!(curve.observer_points, Some(1));
+        assert!((curve.observer_difference_max.unwrap() - 0.04).abs() < 1e-6);
+    }
+
     #[test]
     fn combinations_are_the_product_with_the_first_axis_fastest() {
         let axes = ["streams=1,2", "write-size=64B,128B"].map(|t| Axis::parse(t).unwrap());
@@ -665,6 +833,32 @@ mod tests {
             .map(|p| p.settings)
             .collect();
         assert_eq!(all, [[1, 64], [2, 64], [1, 128], [2, 128]]);
+    }
+
+    #[test]
+    fn what_goes_both_ways_is_not_held_against_what_one_way_carries() {
+        let axes = [Axis::parse("message-size=2,4,8").unwrap()];
+        let made = |value| Made {
+            round: 1,
+            value,
+            ..Made::default()
+        };
+        let of_way = |way| {
+            [2, 4, 8].map(|size| Point {
+                made: vec![made(95_000_000); 3],
+                ..Point::new(vec![size], way)
+            })
+        };
+        let points: Vec<Point> = [Task::OneWay, Task::BothWays]
+            .into_iter()
+            .flat_map(of_way)
+            .collect();
+        let mut sweep = Sweep::default();
+        let achievable = Some(Rate::from_bits_per_second(100_000_000));
+        let spec = MessageSpec::default();
+        conclude(&mut sweep, &axes, &points, Some(&spec), achievable);
+        let full: Vec<_> = sweep.curves.iter().map(|c| c.full_from_bytes).collect();
+        assert_eq!(full, [Some(2), None]);
     }
 
     #[test]

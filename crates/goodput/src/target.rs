@@ -116,6 +116,7 @@ built_in!(
     "cosmogrid-277ms",
     "cray-cns",
     "cray-mainframe",
+    "cray-writes",
     "window-scale-stripped",
     "options-stripped",
     "seq-check-firewall",

@@ -79,6 +79,9 @@ pub struct HostSpec {
     pub sysctl: BTreeMap<String, String>,
     /// Its interface is to use segmentation and checksum off-loads.
     pub offloads: bool,
+    /// What writing costs the machine that it stands for. The lab itself does nothing with it: a
+    /// sender that runs in the host may spend it.
+    pub costs: HostCosts,
     /// A network interface of this machine that takes the host's place: what is behind it is not
     /// the lab's.
     pub interface: Option<String>,
@@ -102,6 +105,21 @@ pub struct HostSpec {
     pub gateway_mac: Option<Mac>,
     /// What another router on its subnet is nearer to than the default gateway.
     pub routes: Vec<Route>,
+}
+
+/// What each write of a sender costs a host; the default is nothing beyond what it costs here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCosts {
+    /// Each call.
+    pub write: Duration,
+    /// Each full packet.
+    pub packet: Duration,
+    /// Copying.
+    pub copy_rate: Option<Rate>,
+    /// Each page that a write touches.
+    pub page: Duration,
+    /// Size of a page, 0 where pages cost nothing.
+    pub page_size: Bytes,
 }
 
 /// One direction of the path.

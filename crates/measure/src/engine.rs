@@ -1,7 +1,7 @@
 //! The data path of one end: a thread a stream that writes or reads blocks, and one sampler thread
 //! that reads `tcp_info` of all streams and ends the sending when the time is over.
 //!
-//! A data thread allocates nothing and reads no clock: it looks at one flag and publishes one
+//! A data thread allocates nothing and reads no clock, unless it stands for a slower host: it looks at one flag and publishes one
 //! counter per block. Sockets block, with a kernel timeout of one tick, so that a stalled path does
 //! not keep a thread from seeing the flag; a write cut short by the timeout counts what it took.
 
@@ -21,6 +21,7 @@ use crate::control::TICK;
 use crate::cost::Meter;
 use crate::outcome::{EndResult, MptcpCounts, Sample, SampleKind};
 use crate::outlet::{Outlet, Supply, ZeroCopyCounts};
+use crate::spend::{Spender, WriteCosts};
 use crate::tls::Sealed;
 use crate::transport::{Sending, Transport};
 use crate::{Config, HostCost, Reading};
@@ -335,11 +336,11 @@ impl Engine {
                 None => supply.outlet(socket, &block)?,
             };
             let (shared, block) = (Arc::clone(&self.shared), Arc::clone(&block));
-            let role = self.role;
+            let (role, costs) = (self.role, config.costs);
             let body = move || {
                 let _leave = Leave(&shared);
                 match role {
-                    Role::Sender => shared.send(stream, &block, outlet),
+                    Role::Sender => shared.send(stream, &block, outlet, costs),
                     Role::Receiver => shared.receive(stream, block_bytes, outlet),
                 }
             };
@@ -398,7 +399,7 @@ impl Shared {
     }
 
     /// The sender's data thread: writes the block until the flag is raised, then ends the stream.
-    fn send(&self, stream: usize, block: &[u8], mut outlet: Outlet) -> Ended {
+    fn send(&self, stream: usize, block: &[u8], mut outlet: Outlet, costs: WriteCosts) -> Ended {
         let (socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
         let mut error = None;
         let mut total = 0_u64;
@@ -406,6 +407,8 @@ impl Shared {
         let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
         let waited = thread_waited();
         let plain = self.shape.budget.is_none() && self.shape.rate.is_none();
+        let segment = || tcp::segment_size(socket.as_fd()).unwrap_or(SEGMENT_USUAL);
+        let mut spender = (!costs.is_none()).then(|| Spender::new(costs, segment()));
         while !self.done.load(Ordering::Relaxed) {
             let block = match plain {
                 true => block,
@@ -415,7 +418,17 @@ impl Shared {
                     None => break,
                 },
             };
-            match outlet.hand_over(socket, block) {
+            let handed = match &mut spender {
+                None => outlet.hand_over(socket, block),
+                Some(spender) => match spender.before(block.len(), &self.done) {
+                    true => spender.after(outlet.hand_over(socket, block)),
+                    false => {
+                        self.give_back(block.len());
+                        break;
+                    }
+                },
+            };
+            match handed {
                 Ok(n) => {
                     total += n as u64;
                     counter.store(total, Ordering::Relaxed);
@@ -733,6 +746,9 @@ impl<T: Clone> Rounds<T> {
 /// ACKs and messages take the same way back; a delayed or lost ACK comes within some RTOs (200 ms).
 const ACK_PATIENCE: Duration = Duration::from_s(1);
 const ACK_STEP: std::time::Duration = std::time::Duration::from_millis(1);
+
+/// Payload of a full packet of Ethernet's 1500 bytes, with timestamps.
+const SEGMENT_USUAL: u32 = 1_448;
 
 /// When `bytes` at `rate` are due.
 pub(crate) fn time_of(bytes: u64, rate: Rate) -> Duration {

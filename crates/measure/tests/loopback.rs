@@ -11,8 +11,8 @@ use std::sync::mpsc::channel;
 
 use measure::message::{Kind, Message, data_opening, encode, greeting};
 use measure::{
-    Client, Config, Direction, Fault, HostFacts, Limits, MeasureError, Outcome, SampleKind, Server,
-    Stop,
+    Client, Config, Direction, Fault, HostFacts, Limits, MeasureError, Outcome, SampleKind,
+    Sending, Server, Stop, WriteCosts,
 };
 use units::{Bytes, Duration, Rate};
 
@@ -593,5 +593,54 @@ fn queues_that_do_not_drain_are_given_up() {
         let outcome = run(&mut serving.client(), &config);
         assert!(!outcome.complete && !outcome.interrupted);
         assert!(outcome.receiver.bytes < outcome.sender.bytes);
+    }
+}
+
+#[test]
+fn a_sender_with_costs_sends_no_more_than_its_time_allows() {
+    let serving = Serving::new();
+    let cost = Duration::from_ms(1);
+    let config = Config {
+        duration: Duration::from_ms(60),
+        ramp: Duration::from_ms(10),
+        costs: WriteCosts {
+            call: cost,
+            ..WriteCosts::default()
+        },
+        ..Config::default()
+    };
+    let outcome = run(&mut serving.client(), &config);
+    // However long the machine took: each write of a block had to wait its millisecond first.
+    let writes = outcome.sender.duration.as_ns() / cost.as_ns();
+    let most = writes * u64::from(config.block_bytes);
+    assert!(
+        outcome.sender.bytes <= most,
+        "{} {most}",
+        outcome.sender.bytes
+    );
+    assert!(outcome.receiver.bytes > 0);
+    assert_eq!(outcome.receiver.bytes, outcome.sender.bytes);
+}
+
+#[test]
+fn costs_are_refused_where_nobody_would_spend_them() {
+    let costs = WriteCosts {
+        call: Duration::from_ms(1),
+        ..WriteCosts::default()
+    };
+    let config = |direction, sending| Config {
+        costs,
+        direction,
+        sending,
+        ..Config::default()
+    };
+    config(Direction::Up, Sending::Write).check().unwrap();
+    for (config, says) in [
+        (config(Direction::Down, Sending::Write), "near end"),
+        (config(Direction::Up, Sending::ZeroCopy), "zero copy"),
+        (config(Direction::Up, Sending::Sendfile), "zero copy"),
+    ] {
+        let said = config.check().unwrap_err().to_string();
+        assert!(said.contains(says), "{said}");
     }
 }

@@ -778,6 +778,12 @@ pub struct Sweep {
     pub rtt_idle_ns: u64,
     /// Direction, as in a phase.
     pub direction: String,
+    /// Where one sender's curve overtakes another's, where senders were varied.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub crossings: Vec<SweepCrossing>,
+    /// Another tool that measured the points as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer: Option<SweepObserver>,
     /// The lab's own accuracy over the whole sweep.
     pub certificate: Option<Certificate>,
     /// Of messages over TCP: what all their points share.
@@ -839,6 +845,33 @@ pub struct SweepLatency {
     pub anomaly: bool,
 }
 
+/// One curve overtakes another.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepCrossing {
+    /// Name of the curve that does.
+    pub name: String,
+    /// Name of the one that is overtaken.
+    pub overtakes: String,
+    /// Where the measured lines cross, in the first axis' unit.
+    pub at: u64,
+    /// The same where the axis is of bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_bytes: Option<u64>,
+}
+
+/// Who else measured a sweep's points.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SweepObserver {
+    /// Program and version.
+    pub tool: String,
+    /// Its command at the last point.
+    pub command: String,
+    /// How often each point was measured by it at most.
+    pub rounds: u32,
+}
+
 /// What is varied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -849,6 +882,9 @@ pub struct SweepAxis {
     pub unit: String,
     /// The settings, rising.
     pub values: Vec<u64>,
+    /// Where settings are names, those of 1, 2, ...
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
 }
 
 /// One combination of settings.
@@ -866,8 +902,11 @@ pub struct SweepPoint {
     /// Half of the 95 % confidence interval of the mean, as a share of it (Student's t); absent
     /// below two transfers.
     pub error: Option<f64>,
-    /// It falls out of its neighbours.
+    /// It falls out of its neighbours, or behind the point before where a curve falls again and again.
     pub anomaly: bool,
+    /// Median of what the observer measured there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer_bits_per_second: Option<u64>,
     /// CPUs that the sender's data threads used, median; 1 is one CPU throughout.
     pub cpu_sender: f64,
     /// The receiver's. Of messages both ways at once these are the near and the far end's.
@@ -909,6 +948,9 @@ pub struct SweepRate {
 pub struct SweepCurve {
     /// Setting of the second axis.
     pub second: Option<u64>,
+    /// The same in words, where it is a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// What was done with messages, as in its points.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
@@ -916,8 +958,24 @@ pub struct SweepCurve {
     pub shape: String,
     /// Where the measured line comes within 5 % of the plateau, in the first axis' unit.
     pub knee: Option<u64>,
+    /// The same where the axis is of bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub knee_bytes: Option<u64>,
     /// The first measured setting that is.
     pub knee_measured: Option<u64>,
+    /// The first measured setting with 90 % of what the path can carry, where the axis is of bytes and
+    /// the path's rate is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub full_from_bytes: Option<u64>,
+    /// The size at whose multiples the curve falls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anomaly_period_bytes: Option<u64>,
+    /// The largest difference of a point from what the observer measured there, as a share of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer_difference_max: Option<f64>,
+    /// Points that the observer measured too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer_points: Option<u32>,
     /// The plateau.
     pub plateau_bits_per_second: Option<u64>,
     /// In words.

@@ -842,6 +842,7 @@ mod tests {
                 name: "message-size".to_owned(),
                 unit: "bytes".to_owned(),
                 values: sizes.to_vec(),
+                names: Vec::new(),
             }],
             points: ways
                 .iter()

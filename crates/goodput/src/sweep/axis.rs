@@ -18,6 +18,8 @@ pub(super) struct Axis {
     pub(super) values: Vec<u64>,
     /// Whether the range was typed: then every setting of it is measured, or none.
     pub(super) typed: bool,
+    /// Of senders: what 1, 2, ... stand for.
+    pub(super) names: Vec<String>,
 }
 
 /// What can be varied.
@@ -31,10 +33,11 @@ pub(super) enum Kind {
     Pacing,
     MessageSize,
     Mtu,
+    Sender,
 }
 
 /// A kind with its name, its unit in run.json, and how it is spoken of.
-const KINDS: [(Kind, &str, &str, &str); 8] = [
+const KINDS: [(Kind, &str, &str, &str); 9] = [
     (Kind::WriteSize, "write-size", "bytes", "write size"),
     (
         Kind::SocketBuffer,
@@ -53,6 +56,7 @@ const KINDS: [(Kind, &str, &str, &str); 8] = [
     (Kind::Pacing, "pacing", "bits_per_second", "pacing"),
     (Kind::MessageSize, "message-size", "bytes", "message size"),
     (Kind::Mtu, "mtu", "bytes", "MTU"),
+    (Kind::Sender, "sender", "", "sender"),
 ];
 
 /// What the path and its transport allow.
@@ -93,6 +97,16 @@ impl Kind {
         })
     }
 
+    /// As it is typed.
+    pub(super) fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Whether its settings are sizes.
+    pub(super) fn of_bytes(self) -> bool {
+        self.row().1 == "bytes"
+    }
+
     /// How it is spoken of in a sentence.
     pub(super) fn spoken(self) -> &'static str {
         self.row().2
@@ -122,7 +136,7 @@ impl Kind {
     /// Steps an octave.
     const fn steps(self) -> u32 {
         match self {
-            Self::WriteSize | Self::Streams | Self::Pacing | Self::MessageSize => 1,
+            Self::WriteSize | Self::Streams | Self::Pacing | Self::MessageSize | Self::Sender => 1,
             Self::SocketBuffer | Self::SendBuffer | Self::ReceiveBuffer => 2,
             // From 576 to 1500 B there is little more than an octave.
             Self::Mtu => 3,
@@ -145,6 +159,7 @@ impl Kind {
                 (32, u64::from(reach.datagram).max(64))
             }
             Self::MessageSize => (2, MESSAGE_MAX),
+            Self::Sender => (1, 1),
             Self::Mtu => {
                 let (least, limited, path) = reach.mtus();
                 if path <= MTU_MIN_DEFAULT {
@@ -222,6 +237,8 @@ impl Kind {
                 let own = reach.mtu.map(u64::from) == Some(value);
                 config.segment_bytes = u16::try_from(segment).ok().filter(|_| !own);
             }
+            // Whose costs and congestion control they are only the path file says.
+            Self::Sender => {}
         }
     }
 }
@@ -236,11 +253,15 @@ impl Axis {
         let known = || KINDS.map(|k| k.1).join(", ");
         let kind = KINDS.iter().find(|k| k.1 == name).map(|k| k.0);
         let kind = kind.ok_or_else(|| format!("no such sweep; there are {}", known()))?;
+        if kind == Kind::Sender {
+            return Self::senders(range);
+        }
         let Some(range) = range else {
             return Ok(Self {
                 kind,
                 values: Vec::new(),
                 typed: false,
+                names: Vec::new(),
             });
         };
         let mut values = match range.split_once("..") {
@@ -273,6 +294,29 @@ impl Axis {
             kind,
             values,
             typed: true,
+            names: Vec::new(),
+        })
+    }
+
+    /// Hosts of the path file, each once, in the order typed.
+    fn senders(typed: Option<&str>) -> Result<Self, String> {
+        let names: Vec<String> = typed
+            .unwrap_or_default()
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .collect();
+        let is_again = |n: usize| names[..n].contains(&names[n]);
+        if names.len() > VALUES_MAX || (0..names.len()).any(|n| names[n].is_empty() || is_again(n))
+        {
+            return Err(format!(
+                "name the hosts of the path file, each once and {VALUES_MAX} at most: sender=a,b"
+            ));
+        }
+        Ok(Self {
+            kind: Kind::Sender,
+            values: (1..=names.len() as u64).collect(),
+            typed: true,
+            names,
         })
     }
 
@@ -295,6 +339,7 @@ impl Axis {
             name: name.to_owned(),
             unit: unit.to_owned(),
             values: self.values.clone(),
+            names: self.names.clone(),
         }
     }
 }
@@ -393,10 +438,25 @@ mod tests {
             ("streams=", "not a number"),
             ("message-size=0", "above 0"),
             ("mtu=x", "x"),
+            ("sender", "name the hosts of the path file"),
+            ("sender=a,,b", "name the hosts of the path file"),
+            ("sender=a,b, a", "each once"),
         ] {
             let said = Axis::parse(typed).unwrap_err();
             assert!(said.contains(says), "{typed}: {said}");
         }
+    }
+
+    #[test]
+    fn senders_are_numbered_in_the_order_typed_and_shown_by_name() {
+        let axis = Axis::parse("sender=solaris, linux").unwrap();
+        assert_eq!(axis.values, [1, 2]);
+        let mut settled = axis.clone();
+        settled.settle(&reach(1500)).unwrap();
+        assert_eq!(settled, axis);
+        let record = axis.record();
+        let shown: Vec<String> = (0..4).map(|v| report::setting(&record, v)).collect();
+        assert_eq!(shown, ["0", "solaris", "linux", "3"]);
     }
 
     #[test]

@@ -235,7 +235,7 @@ pub(super) fn observed(lab: &Lab, base: &Config, size: u64, stop: &Stop) -> Opti
         ramp: Duration::from_s(1),
         ..base.clone()
     };
-    let length = Some(size.min(IPERF3_LENGTH_MAX));
+    let length = Some(size.min(observer::LENGTH_MAX));
     session::told(observer::iperf3(lab, &config, length, stop), stop)
 }
 
@@ -374,8 +374,6 @@ const TRIAL_BYTES: u32 = 64 << 10;
 const MESSAGE_TIME_MAX: Duration = Duration::from_s(1);
 /// Below this the number of calls limits, which iperf3 makes otherwise.
 const OBSERVED_ABOVE: u64 = 64 << 10;
-/// iperf3 refuses longer writes (its MAX_BLOCKSIZE).
-const IPERF3_LENGTH_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -203,7 +203,20 @@ fn what_does_not_go_with_a_sweep_of_messages_or_mtus_is_refused() {
         ("--sweep mtu --udp 1Mb/s", "not of udp"),
         ("--sweep streams --spin", "hold for messages"),
         ("--sweep streams --outstanding 4", "hold for messages"),
-        ("--sweep streams --observer iperf3", "message-size only"),
+        (
+            "--sweep mtu --observer iperf3",
+            "iperf3 does not go with --sweep mtu",
+        ),
+        (
+            "--sweep message-size --udp 1Mb/s --observer iperf3",
+            "does not go with --sweep over udp",
+        ),
+        ("--sweep message-size --sweep sender=near", "goes alone"),
+        ("--sweep sender=near", "goes beside another"),
+        (
+            "--sweep mtu --sweep sender=nobody",
+            "'nobody' is no host of the lab",
+        ),
         ("--sweep message-size --observer tshark", "tshark"),
         ("--sweep message-size --messages 4", "cannot be used with"),
         ("--outstanding 4", "--messages"),
@@ -212,7 +225,42 @@ fn what_does_not_go_with_a_sweep_of_messages_or_mtus_is_refused() {
         command.args(typed.split(' '));
         scratch.run(command).fails_with(2, &[says]);
     }
+    let costly = "title = \"x\"\n[hosts.near]\nwrite_cost = \"5us\"\n[hosts.far]\n[links.l]\n\
+                  between = [\"near\", \"far\"]\n";
+    scratch.write("costly.toml", costly);
+    let mut command = scratch.goodput(&["measure", "lab:costly.toml"]);
+    command.args(["--sweep", "message-size"]);
+    scratch
+        .run(command)
+        .fails_with(2, &["messages do not spend"]);
     assert!(crate::support::run_folders(&scratch.runs()).is_empty());
+}
+
+#[test]
+fn a_sweep_of_senders_has_a_curve_by_name_for_each() {
+    let _alone = lab_alone();
+    let scratch = Scratch::new();
+    let mut command = scratch.goodput(&["measure", "lab:cray-writes", "-d", "100ms", "--json"]);
+    command.args(["--budget", "1ms", "--sweep", "sender=unicos,linux"]);
+    command.args(["--sweep", "write-size=8KiB,64KiB"]);
+    let ended = scratch.run(command);
+    assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+    let run = ended.json();
+    let sweep = &run["sweep"];
+    // Curves are drawn over the sizes, whichever was typed first.
+    assert_eq!(sweep["axes"][0]["name"], "write-size");
+    assert_eq!(
+        sweep["axes"][1]["names"],
+        serde_json::json!(["unicos", "linux"])
+    );
+    let points = sweep["points"].as_array().unwrap();
+    let settings: Vec<&Value> = points.iter().map(|p| &p["settings"]).collect();
+    let asked = [[8192, 1], [65_536, 1], [8192, 2], [65_536, 2]].map(|s| serde_json::json!(s));
+    assert_eq!(settings, asked.each_ref());
+    let curves = sweep["curves"].as_array().unwrap();
+    let names: Vec<&Value> = curves.iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["unicos", "linux"]);
+    scratch.assert_nothing_left();
 }
 
 #[test]

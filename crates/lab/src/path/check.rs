@@ -13,13 +13,13 @@ use wire::classify::{Mac, Prefix};
 use super::links::{self, Context, Extremes, Files};
 use super::network::{LinkSpec, Network, Node, Route, RouterSpec, ScheduleEntry, SwitchSpec};
 use super::raw::{
-    Named, Quantity, RawDirection, RawFile, RawHost, RawLink, RawRoute, RawRouter, RawSchedule,
+    Named, Of, Quantity, RawDirection, RawFile, RawHost, RawLink, RawRoute, RawRouter, RawSchedule,
     RawSwitch, RawTransfer, RawWay, TextOrNumber,
 };
 use super::topology::{Flaw, Plan, Routes, Stated, Topology};
 use super::{
-    DirectionSpec, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec, buffers, hint, refuse,
-    rules,
+    DirectionSpec, HostCosts, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec, buffers, hint,
+    refuse, rules,
 };
 
 /// Checks all of a file.
@@ -852,6 +852,7 @@ fn check_host(name: &str, raw: &RawHost) -> Result<HostSpec, Refusal> {
         tcp_wmem_bytes: check_triplet("tcp_wmem", raw.tcp_wmem.as_ref(), WMEM_DEFAULT)?,
         sysctl,
         offloads: raw.offloads.unwrap_or(true),
+        costs: check_costs(raw)?,
         interface,
         link: 0,
         mac: Mac::default(),
@@ -887,6 +888,7 @@ fn check_interface(raw: &RawHost) -> Result<Option<String>, Refusal> {
         || raw.tcp_rmem.is_some()
         || raw.tcp_wmem.is_some()
         || raw.offloads.is_some()
+        || has_costs(raw)
         || !raw.sysctl.is_empty();
     if has_settings {
         return refuse(
@@ -895,6 +897,49 @@ fn check_interface(raw: &RawHost) -> Result<Option<String>, Refusal> {
         );
     }
     Ok(Some(name.clone()))
+}
+
+fn has_costs(raw: &RawHost) -> bool {
+    let times = [&raw.write_cost, &raw.packet_cost, &raw.page_cost];
+    times.into_iter().any(Option::is_some) || raw.copy_rate.is_some() || raw.page.is_some()
+}
+
+fn check_costs(raw: &RawHost) -> Result<HostCosts, Refusal> {
+    let time = |name: &str, cost: Option<&Of<Duration>>| match cost {
+        None => Ok(Duration::ZERO),
+        Some(cost) if (COST_MIN..=COST_MAX).contains(&cost.get_ref().0) => Ok(cost.get_ref().0),
+        Some(cost) => refuse(cost, format!("{name}: expected {COST_MIN} to {COST_MAX}")),
+    };
+    match (&raw.page_cost, &raw.page) {
+        (Some(cost), None) => {
+            return refuse(
+                cost,
+                "page_cost: expected the page's size as well, such as page = \"4KiB\"",
+            );
+        }
+        (None, Some(page)) => {
+            return refuse(
+                page,
+                "page: expected what a page costs as well, such as page_cost = \"10us\"",
+            );
+        }
+        (_, Some(page)) if !(PAGE_MIN..=PAGE_MAX).contains(&page.get_ref().0.as_u64()) => {
+            let (least, most) = (Bytes::new(PAGE_MIN), Bytes::new(PAGE_MAX));
+            return refuse(page, format!("page: expected {least} to {most}"));
+        }
+        _ => {}
+    }
+    Ok(HostCosts {
+        write: time("write_cost", raw.write_cost.as_ref())?,
+        packet: time("packet_cost", raw.packet_cost.as_ref())?,
+        copy_rate: raw
+            .copy_rate
+            .as_ref()
+            .map(|rate| links::check_rate("copy_rate", rate))
+            .transpose()?,
+        page: time("page_cost", raw.page_cost.as_ref())?,
+        page_size: raw.page.as_ref().map_or(Bytes::new(0), |p| p.get_ref().0),
+    })
 }
 
 /// Only settings that belong to the host's own namespace: a path file must not reach the machine.
@@ -973,6 +1018,12 @@ fn check_transfer(raw: &RawTransfer, from: usize, to: usize) -> Result<TransferS
     })
 }
 
+/// A call that takes longer is no cost of a call; a stopped transfer waits for one.
+const COST_MIN: Duration = Duration::from_ns(1);
+const COST_MAX: Duration = Duration::from_ms(100);
+/// From the smallest page there was (VAX) to the largest there is.
+const PAGE_MIN: u64 = 512;
+const PAGE_MAX: u64 = 1 << 30;
 /// tcp_rmem and tcp_wmem are C ints.
 const BUFFER_MAX: u64 = 0x7fff_ffff;
 /// Smallest socket buffer that Linux keeps to (SOCK_MIN_SNDBUF is 2 * 2048 + overhead).

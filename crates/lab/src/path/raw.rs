@@ -45,6 +45,11 @@ pub(super) struct RawHost {
     pub(super) addresses: Vec<Spanned<String>>,
     pub(super) interface: Option<Spanned<String>>,
     pub(super) offloads: Option<bool>,
+    pub(super) write_cost: Option<Of<Duration>>,
+    pub(super) packet_cost: Option<Of<Duration>>,
+    pub(super) copy_rate: Option<Of<Rate>>,
+    pub(super) page_cost: Option<Of<Duration>>,
+    pub(super) page: Option<Of<Bytes>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

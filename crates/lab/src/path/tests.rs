@@ -330,6 +330,102 @@ fn hosts_have_the_defaults_of_linux() {
     assert!(host.offloads && host.interface.is_none());
 }
 
+/// The path with these keys at its near host.
+fn with_costs(keys: &str) -> String {
+    link_of("").replacen("[hosts.near]", &format!("[hosts.near]\n{keys}"), 1)
+}
+
+#[test]
+fn a_host_declares_what_its_writes_cost() {
+    let none = good(&with_costs("")).near.costs;
+    assert_eq!(none, HostCosts::default());
+    let keys = "write_cost = \"5.8us\"\npacket_cost = \"29us\"\ncopy_rate = \"250MB/s\"\n\
+                page_cost = \"49us\"\npage = \"8KiB\"";
+    let costs = HostCosts {
+        write: Duration::from_ns(5_800),
+        packet: Duration::from_us(29),
+        copy_rate: Some(Rate::from_bits_per_second(2_000_000_000)),
+        page: Duration::from_us(49),
+        page_size: Bytes::new(8192),
+    };
+    let path = good(&with_costs(keys));
+    assert_eq!(
+        (path.near.costs, path.far.costs),
+        (costs, HostCosts::default())
+    );
+}
+
+#[test]
+fn both_sides_of_the_limits_of_costs() {
+    for (key, rest, lowest, highest, below, above) in [
+        ("write_cost", "", "1ns", "100ms", "0ns", "100000001ns"),
+        ("packet_cost", "", "1ns", "100ms", "0ns", "100000001ns"),
+        ("copy_rate", "", "8kb/s", "1Tb/s", "7999b/s", "1001Gb/s"),
+        (
+            "page_cost",
+            "page = \"4KiB\"\n",
+            "1ns",
+            "100ms",
+            "0ns",
+            "100000001ns",
+        ),
+        (
+            "page",
+            "page_cost = \"1us\"\n",
+            "512B",
+            "1GiB",
+            "511B",
+            "1073741825B",
+        ),
+    ] {
+        let line = if rest.is_empty() { 3 } else { 4 };
+        for value in [lowest, highest] {
+            good(&with_costs(&format!("{rest}{key} = \"{value}\"")));
+        }
+        for value in [below, above] {
+            let text = with_costs(&format!("{rest}{key} = \"{value}\""));
+            refused(&text, line, key);
+            refused(&text, line, "expected");
+        }
+    }
+    refused(
+        &with_costs("page_cost = \"1us\""),
+        3,
+        "expected the page's size as well",
+    );
+    refused(
+        &with_costs("page = \"4KiB\""),
+        3,
+        "expected what a page costs as well",
+    );
+    refused(&with_costs("write_cost = 5"), 3, "expected a string");
+    refused(&with_costs("write_cost = \"5\""), 3, "has no unit");
+    refused(
+        &with_costs("write_costs = \"5us\""),
+        3,
+        "did you mean 'write_cost'?",
+    );
+}
+
+#[test]
+fn an_interface_of_the_machine_has_no_costs() {
+    let keys = |cost: &str| {
+        let hosts = "[hosts.a]\n[hosts.b]\n[hosts.c]\ninterface = \"eth1\"\n";
+        let link = |n: &str| format!("[links.{n}]\nbetween = [\"{n}\", \"s\"]\n");
+        let links = [link("a"), link("b"), link("c")].concat();
+        format!("title = \"x\"\n{hosts}{cost}\n[switches.s]\n{links}")
+    };
+    good(&keys(""));
+    for cost in [
+        "write_cost = \"1us\"",
+        "packet_cost = \"1us\"",
+        "copy_rate = \"1Gb/s\"",
+        "page_cost = \"1us\"\npage = \"4KiB\"",
+    ] {
+        refused(&keys(cost), 5, "mtu and addresses alone");
+    }
+}
+
 #[test]
 fn the_near_host_of_a_plain_path_has_the_first_address_wherever_it_stands() {
     let swapped = link_of("").replacen("\"near\", \"far\"", "\"far\", \"near\"", 1);

@@ -478,7 +478,11 @@ pub fn setting(axis: &SweepAxis, value: u64) -> String {
         "bytes" if axis.name == "mtu" => text::bytes_exact(value),
         "bytes" => text::size(value),
         "bits_per_second" => text::rate(value),
-        _ => value.to_string(),
+        _ => {
+            let place = usize::try_from(value).ok().and_then(|v| v.checked_sub(1));
+            let name = place.and_then(|n| axis.names.get(n));
+            name.map_or_else(|| value.to_string(), |name| text::plain(name))
+        }
     }
 }
 
@@ -515,6 +519,7 @@ mod tests {
                 name: "write-size<b>".to_owned(),
                 unit: "bytes".to_owned(),
                 values,
+                names: Vec::new(),
             }],
             curves: vec![SweepCurve {
                 shape: "knee".to_owned(),
@@ -604,6 +609,7 @@ mod tests {
                 name: "message-size".to_owned(),
                 unit: "bytes".to_owned(),
                 values,
+                names: Vec::new(),
             }],
             ..Sweep::default()
         }
