@@ -113,6 +113,8 @@ pub(crate) struct Forwarder {
     /// Where the thread is to stay, if anywhere.
     cpu: Option<usize>,
     urgency: Urgency,
+    /// CPUs of the machine: with one thread more than these, an end of a transfer waits now and then.
+    cpus: u32,
     /// Since when it spins.
     spun_from: Option<Instant>,
     failure: Option<String>,
@@ -146,6 +148,7 @@ impl Forwarder {
             taken_at: Instant::ZERO,
             cpu,
             urgency: Urgency::new(clock::monotonic()),
+            cpus: sys::host::cpus_online(),
             spun_from: None,
             failure: None,
         })
@@ -183,7 +186,9 @@ impl Forwarder {
         if let Some(from) = self.spun_from.take() {
             self.urgency.spin(from, begun);
         }
-        if let Some(urgent) = self.urgency.judge(begun) {
+        let cpus = self.cpus;
+        let crowded = || sys::host::runnable().is_some_and(|n| n > cpus + 1);
+        if let Some(urgent) = self.urgency.judge(begun, crowded) {
             sched::set_urgent(urgent);
         }
         let next = self.send_due(begun)?;

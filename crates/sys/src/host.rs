@@ -97,6 +97,16 @@ pub fn memory_available() -> Option<Bytes> {
     Some(Bytes::new(kib.saturating_mul(1024)))
 }
 
+/// Threads of all programs that run or could run now (the fourth field of /proc/loadavg, proc_loadavg(5)).
+pub fn runnable() -> Option<u32> {
+    runnable_of(&fs::read_to_string("/proc/loadavg").ok()?)
+}
+
+fn runnable_of(text: &str) -> Option<u32> {
+    let field = text.split_ascii_whitespace().nth(3)?;
+    field.split_once('/')?.0.parse().ok()
+}
+
 /// Load average over one minute, times 100.
 pub fn load_1min_percent() -> Option<u32> {
     load_percent_of(&fs::read_to_string("/proc/loadavg").ok()?)
@@ -394,6 +404,13 @@ const INTERFACES_MAX: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_fourth_field_has_what_could_run() {
+        assert_eq!(runnable_of("0.52 0.58 0.59 3/467 12345\n"), Some(3));
+        assert_eq!(runnable_of("0.52 0.58 0.59\n"), None);
+        assert!(runnable().is_some_and(|n| n >= 1));
+    }
 
     #[test]
     fn this_machine_has_a_kernel_a_cpu_and_a_loopback() {
