@@ -41,10 +41,12 @@ impl AwakeCpus {
 /// 250 Hz. A real-time one that never sleeps starves the kernel's own threads on its CPU: whoever asks
 /// for this is to watch how much it sleeps.
 pub fn set_urgent(urgent: bool) -> bool {
-    let (policy, priority) = match urgent {
-        true => (libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1),
+    let (class, priority) = match urgent {
+        true => (libc::SCHED_RR, 1),
         false => (libc::SCHED_OTHER, 0),
     };
+    // Of both: without CAP_SYS_NICE the flag cannot be taken back, and asking for it is refused.
+    let policy = class | libc::SCHED_RESET_ON_FORK;
     // SAFETY: an all-zero sched_param is valid.
     let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
     param.sched_priority = priority;
