@@ -564,21 +564,11 @@ impl Session {
             &self.house.stop,
         );
         let engine = engine.map_err(host)?;
-        self.send(control, &Message::Ready)?;
-        match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
-            Message::Go => {}
-            Message::Stop => return self.tell(control, &abort(engine)),
-            other => return Err(unexpected(&other).into()),
-        }
-        if role == Role::Sender {
-            self.send(control, &Message::Started)?;
+        if !self.may_go(control, role)? {
+            return self.tell(control, &abort(engine));
         }
         engine.go();
-        let patience = Patience {
-            silence: self.house.limits.silence,
-            duration: config.duration,
-            drain: config.drain,
-        };
+        let patience = self.patience(&config);
         let stop = &self.house.stop;
         let ending = match accompany(control, &engine, role, patience, stop, &mut |_, _| {}) {
             Ok(ending) if !stop.is_stopped() => ending,
@@ -679,6 +669,29 @@ impl Session {
             }
         }
         Ok(sockets.into_iter().flatten().collect())
+    }
+
+    /// Says that all is ready and waits for the client's word; false when it stops instead.
+    fn may_go(&self, control: &mut Control, role: Role) -> Result<bool, Leave> {
+        self.send(control, &Message::Ready)?;
+        match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
+            Message::Go => {}
+            Message::Stop => return Ok(false),
+            other => return Err(unexpected(&other).into()),
+        }
+        if role == Role::Sender {
+            self.send(control, &Message::Started)?;
+        }
+        Ok(true)
+    }
+
+    /// With a client in a transfer.
+    fn patience(&self, config: &Config) -> Patience {
+        Patience {
+            silence: self.house.limits.silence,
+            duration: config.duration,
+            drain: config.drain,
+        }
     }
 
     /// Sends a result; each message of it may take as long as the client's patience.

@@ -22,7 +22,7 @@ use crate::Config;
 use crate::control::{Control, TICK, Trouble, wait_for};
 use crate::engine::Role;
 use crate::message::{self, DATA_OPENING_BYTES, Message, Refusal};
-use crate::transfer::{Patience, in_time, unexpected};
+use crate::transfer::{in_time, unexpected};
 use crate::transfer_udp::{accompany, framing, opened, set_options, shape};
 use crate::udp::{self, UdpEngine};
 
@@ -42,21 +42,11 @@ impl Session {
         let key = framing(place.token);
         let engine = UdpEngine::prepare(role, config, sockets, shape(config), key)
             .map_err(|error| Leave::Host(format!("cannot prepare the streams: {error}")))?;
-        self.send(control, &Message::Ready)?;
-        match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
-            Message::Go => {}
-            Message::Stop => return self.tell(control, &engine.finish().0),
-            other => return Err(unexpected(&other).into()),
-        }
-        if role == Role::Sender {
-            self.send(control, &Message::Started)?;
+        if !self.may_go(control, role)? {
+            return self.tell(control, &engine.finish().0);
         }
         engine.go();
-        let patience = Patience {
-            silence: self.house.limits.silence,
-            duration: config.duration,
-            drain: config.drain,
-        };
+        let patience = self.patience(config);
         let ending = accompany(control, &engine, patience, &self.house.stop, &mut |_, _| {})?;
         if self.house.stop.is_stopped() {
             return Err(Trouble::Stopped.into());
