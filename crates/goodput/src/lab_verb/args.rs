@@ -203,7 +203,7 @@ pub(crate) struct CheckArgs {
     /// What each host sends, all destinations together
     #[arg(long, value_name = "RATE", default_value = "20Mb/s")]
     pub(crate) rate: Rate,
-    /// Datagrams in a row to one destination
+    /// Datagrams in a row to one destination; above 1 the bursts of all hosts begin together
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) burst: u32,

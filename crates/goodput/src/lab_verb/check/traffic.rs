@@ -23,7 +23,7 @@ pub(super) struct Plan {
     pub(super) pairs: Vec<Pair>,
     /// Of each host that sends, network layer bytes.
     pub(super) rate: Rate,
-    /// Frames in a row to one destination.
+    /// Frames in a row to one destination; above 1 the bursts of all hosts begin together.
     pub(super) burst: u32,
     /// Of each datagram.
     pub(super) payload: Bytes,
@@ -51,9 +51,13 @@ pub(super) fn datagrams(lab: &Lab, plan: &Plan, stop: &Stop) -> anyhow::Result<V
                 scope.spawn(move || hosts[to].run(|| receive(&hosts[to], over)))
             })
             .collect();
-        let senders: Vec<_> = (0..hosts.len())
-            .map(|from| {
-                scope.spawn(move || hosts[from].run(|| send(hosts, from, plan, begin, stop)))
+        // Bursts are to meet: two threads would send them one after the other where CPUs are few.
+        let all: Vec<usize> = (0..hosts.len()).collect();
+        let groups = all.chunks(if plan.burst > 1 { all.len().max(1) } else { 1 });
+        let senders: Vec<_> = groups
+            .map(|group| {
+                let group = group.to_vec();
+                scope.spawn(move || send(hosts, &group, plan, begin, stop))
             })
             .collect();
         let sent: Vec<_> = senders.into_iter().map(|s| s.join()).collect();
@@ -68,10 +72,9 @@ pub(super) fn datagrams(lab: &Lab, plan: &Plan, stop: &Stop) -> anyhow::Result<V
                     .map_err(|_| anyhow::anyhow!("a receiver panicked"))???,
             );
         }
-        for (from, sent) in sent.into_iter().enumerate() {
-            let sent: BTreeMap<usize, u64> =
-                sent.map_err(|_| anyhow::anyhow!("a sender panicked"))???;
-            for (to, sent_bytes) in sent {
+        for sent in sent {
+            let sent = sent.map_err(|_| anyhow::anyhow!("a sender panicked"))??;
+            for ((from, to), sent_bytes) in sent {
                 let received_bytes = came[to].get(&hosts[from].address()).copied();
                 flows.push(Flow {
                     from: hosts[from].name().to_owned(),
@@ -85,47 +88,54 @@ pub(super) fn datagrams(lab: &Lab, plan: &Plan, stop: &Stop) -> anyhow::Result<V
     })
 }
 
-/// Payload bytes sent to each host.
+/// A host's sockets, one for each that it sends to.
+fn outlets(hosts: &[Host], from: usize, plan: &Plan) -> anyhow::Result<Vec<(Pair, UdpSocket)>> {
+    let mut sockets = Vec::new();
+    for &pair in plan.pairs.iter().filter(|p| p.0 == from) {
+        // Bound to no destination, datagrams have no identification; connected ones count theirs.
+        let socket = UdpSocket::bind((hosts[from].address(), 0))?;
+        socket.connect((hosts[pair.1].address(), PORT))?;
+        sockets.push((pair, socket));
+    }
+    Ok(sockets)
+}
+
+/// Sends what the hosts of a group send, their bursts frame by frame in turns; payload bytes of each
+/// pair.
 fn send(
     hosts: &[Host],
-    from: usize,
+    group: &[usize],
     plan: &Plan,
     begin: Instant,
     stop: &Stop,
-) -> anyhow::Result<BTreeMap<usize, u64>> {
-    let to: Vec<usize> = plan
-        .pairs
-        .iter()
-        .filter(|p| p.0 == from)
-        .map(|p| p.1)
-        .collect();
-    let mut sent = BTreeMap::new();
-    if to.is_empty() {
-        return Ok(sent);
-    }
-    // Bound to no destination, datagrams have no identification; connected ones count theirs.
-    let mut sockets = Vec::new();
-    for &to in &to {
-        let socket = UdpSocket::bind((hosts[from].address(), 0))?;
-        socket.connect((hosts[to].address(), PORT))?;
-        sockets.push((to, socket));
+) -> anyhow::Result<BTreeMap<Pair, u64>> {
+    let mut senders = Vec::new();
+    for &from in group {
+        let sockets = hosts[from].run(|| outlets(hosts, from, plan))??;
+        if !sockets.is_empty() {
+            senders.push(sockets);
+        }
     }
     let payload = vec![0; usize::try_from(plan.payload.as_u64())?];
     let bits = 8 * (plan.payload.as_u64() + HEADER_BYTES) * u64::from(plan.burst);
     let period_ns = u128::from(bits) * 1_000_000_000 / u128::from(plan.rate.as_bits_per_second());
     let period = Duration::from_nanos(u64::try_from(period_ns)?);
+    let mut sent = BTreeMap::new();
     let mut due = begin;
-    for (to, socket) in sockets.iter().cycle() {
-        if due >= begin + plan.time || stop.is_stopped() {
+    for turn in 0.. {
+        if senders.is_empty() || due >= begin + plan.time || stop.is_stopped() {
             break;
         }
         thread::sleep(due.saturating_duration_since(Instant::now()));
         for _ in 0..plan.burst {
-            // The socket waits for room; a queue without any (a network that is down) says so.
-            match socket.send(&payload) {
-                Ok(bytes) => *sent.entry(*to).or_insert(0) += bytes as u64,
-                Err(e) if is_passing(&e) => {}
-                Err(e) => return Err(e).context("sending a datagram"),
+            for sockets in &senders {
+                let (pair, socket) = &sockets[turn % sockets.len()];
+                // The socket waits for room; a queue without any (a network that is down) says so.
+                match socket.send(&payload) {
+                    Ok(bytes) => *sent.entry(*pair).or_insert(0) += bytes as u64,
+                    Err(e) if is_passing(&e) => {}
+                    Err(e) => return Err(e).context("sending a datagram"),
+                }
             }
         }
         due += period;
