@@ -2,9 +2,10 @@
 //!
 //! A sender that is to be like another machine waits before each write until that machine would be
 //! done with the call: so much for the call, for each full packet that its bytes make, for each byte,
-//! for each page that they lie in. What the real write costs this machine's CPU, and what a wait
-//! came too late, is taken off the next wait, so that the declared cost is what a call costs and not
-//! what is added to it. Time that a write sleeps, for a full socket buffer, is not taken off.
+//! for each page that they lie in. What the real write takes on this machine, times without a CPU
+//! included, and what a wait came too late, is taken off the next wait, so that the declared cost is what
+//! a call costs and not what is added to it. Of a write that sleeps, for a full socket buffer, only its
+//! CPU time is taken off.
 //!
 //! Left out: costs of receiving, of acknowledgements and interrupts, and caches. Bytes begin at the
 //! start of a page in every write, as those of a program that writes one aligned buffer again and again.
@@ -91,8 +92,8 @@ pub(crate) struct Spender {
     ledger: Ledger,
     /// When the last write returned.
     free: Instant,
-    /// The thread's CPU time as the write began.
-    cpu: Duration,
+    /// As the write began: the time, the thread's CPU time, and how often it had waited.
+    began: (Instant, Duration, u64),
 }
 
 impl Spender {
@@ -108,7 +109,7 @@ impl Spender {
                 credit: Duration::ZERO,
             },
             free: clock::monotonic(),
-            cpu: Duration::ZERO,
+            began: (Instant::ZERO, Duration::ZERO, 0),
         }
     }
 
@@ -131,14 +132,22 @@ impl Spender {
             }
             std::thread::sleep(left.min(TICK).to_std());
         }
-        self.cpu = clock::thread_cpu();
+        self.began = (
+            clock::monotonic(),
+            clock::thread_cpu(),
+            clock::thread_waits(),
+        );
         true
     }
 
     /// The write returned this.
     pub(crate) fn after<T>(&mut self, written: T) -> T {
-        self.ledger.spent(clock::thread_cpu() - self.cpu);
+        let (at, cpu, waits) = self.began;
         self.free = clock::monotonic();
+        self.ledger.spent(match clock::thread_waits() == waits {
+            true => self.free.saturating_since(at),
+            false => clock::thread_cpu() - cpu,
+        });
         written
     }
 }

@@ -31,6 +31,12 @@ pub fn thread_cpu_user() -> Duration {
     of_timeval(usage(libc::RUSAGE_THREAD).ru_utime)
 }
 
+/// How often the calling thread gave up its CPU to wait for something (getrusage(2), `ru_nvcsw`).
+/// Where its CPU was taken away does not count.
+pub fn thread_waits() -> u64 {
+    u64::try_from(usage(libc::RUSAGE_THREAD).ru_nvcsw).unwrap_or_default()
+}
+
 /// CPU time, user and kernel, of the children that this process has waited for, and of theirs
 /// (getrusage(2)).
 pub fn children_cpu() -> Duration {
