@@ -60,6 +60,10 @@ pub struct MessageSpec {
     /// Ask the socket again and again instead of sleeping until something is there, at both ends: a
     /// CPU each, and no wake-up in the latency.
     pub spin: bool,
+    /// Mark of what both ends send, 0 to 63 (RFC 2474); the near end's is its client's. Ends before it
+    /// was there mark nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
 }
 
 /// What one end counted.
@@ -116,6 +120,7 @@ impl Default for MessageSpec {
             ramp_ns: 0,
             count: 0,
             spin: false,
+            dscp: None,
         }
     }
 }

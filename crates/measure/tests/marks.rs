@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use measure::{
-    Approach, Client, Config, Direction, Dscp, Limits, MeasureError, Server, Stop, Transport,
-    iperf3,
+    Approach, Client, Config, Direction, Dscp, Limits, MeasureError, MessageSpec, Server, Stop,
+    Transport, iperf3,
 };
 use sys::netlink::Netlink;
 use sys::packet::PacketSocket;
@@ -162,6 +162,34 @@ fn control_and_data_come_from_the_source_address() {
         let mut near = seen.iter().filter(|p| p.to == serving.addr).peekable();
         assert!(near.peek().is_some());
         assert!(near.all(|p| p.from.ip() == source), "{seen:?}");
+    });
+}
+
+#[test]
+fn messages_come_from_the_source_address_and_both_ends_mark_them() {
+    let _alone = alone();
+    in_own_network(|| {
+        let serving = serve("127.0.0.1:0");
+        let approach = Approach {
+            device: Some("lo".to_owned()),
+            dscp: Dscp::new(46),
+            ..common::from("127.9.8.7")
+        };
+        let socket = listen();
+        let stop = Stop::new();
+        let mut client = Client::connect_addr_by(&approach, serving.addr, PATIENCE, &stop).unwrap();
+        let spec = MessageSpec {
+            count: 20,
+            ..MessageSpec::default()
+        };
+        client.messages(&spec, &stop).unwrap();
+        let seen = drain(&socket);
+        let near: Vec<&Seen> = seen.iter().filter(|p| p.to == serving.addr).collect();
+        let same = |p: &&&Seen| p.from.ip() == approach.bind.unwrap() && p.dscp == 46;
+        assert_eq!(near.iter().filter(same).count(), near.len(), "{near:?}");
+        // Twenty answers and the account, all after the wish.
+        let marked = |p: &&Seen| p.from == serving.addr && p.payload && p.dscp == 46;
+        assert!(seen.iter().filter(marked).count() > 20, "{seen:?}");
     });
 }
 

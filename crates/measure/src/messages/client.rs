@@ -2,10 +2,11 @@
 
 use std::io::Write;
 
-use sys::{clock, tcp};
+use sys::clock;
 use units::Duration;
 
-use crate::client::{connect_error, expect, lost};
+use crate::approach::Dscp;
+use crate::client::{expect, lost};
 use crate::control::{Control, TICK};
 use crate::facts::clean;
 use crate::message::{self, Message, Refusal, TOKEN_BYTES};
@@ -46,7 +47,10 @@ impl Client {
     ) -> Result<MessageOutcome, MeasureError> {
         let before = |t| lost(t, "before the messages");
         let deadline = in_time(self.patience());
-        let wish = Message::StartMessages(spec.clone());
+        let wish = Message::StartMessages(MessageSpec {
+            dscp: self.approach().dscp.map(Dscp::number),
+            ..spec.clone()
+        });
         control.send(&wish, deadline, stop).map_err(before)?;
         let token = token_of(control.receive(deadline, stop).map_err(before)?)?;
         let sockets = self.open_lines(spec, token, stop)?;
@@ -89,14 +93,9 @@ impl Client {
     ) -> Result<Vec<std::net::TcpStream>, MeasureError> {
         let count = usize::from(spec.connections());
         let timeout = self.patience();
-        let opened = tcp::connect_many(
-            self.addr(),
-            count,
-            timeout,
-            |_| Ok(()),
-            || stop.is_stopped(),
-        );
-        let mut sockets = opened.map_err(|error| connect_error(self.addr(), timeout, error))?;
+        let mut sockets = self
+            .approach()
+            .connect(self.addr(), count, timeout, |_| Ok(()), stop)?;
         for (socket, number) in sockets.iter_mut().zip(0..) {
             // Some 40 bytes into an empty buffer: this does not block.
             let written = socket.write_all(&message::data_opening(token, number));

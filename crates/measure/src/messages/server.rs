@@ -5,6 +5,7 @@ use tracing::info;
 use units::Duration;
 
 use crate::End;
+use crate::approach::{self, Dscp};
 use crate::control::{Control, TICK, Trouble};
 use crate::message::{self, Message, Refusal};
 use crate::messages::{MessageSpec, Worker, start, sum};
@@ -32,6 +33,11 @@ impl Session {
         self.send(control, &Message::Accept { token })?;
         let sockets = self.gather(control, &place, spec.connections())?;
         drop(place);
+        if let Some(dscp) = spec.dscp.and_then(Dscp::new) {
+            // A mark that this host refuses is no reason not to measure.
+            let lines = sockets.iter().chain([control.stream()]);
+            lines.for_each(|line| drop(approach::mark(line, dscp)));
+        }
         self.send(control, &Message::Ready)?;
         match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
             Message::Go => {}
