@@ -147,7 +147,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "sweep")]
     pub(crate) seed: u64,
     /// Measure the round trip while idle and during the transfer, and the queue between them
-    #[arg(long, conflicts_with = "messages")]
+    #[arg(long, conflicts_with_all = ["messages", "sweep"])]
     pub(crate) latency: bool,
     /// Latency and rates of messages instead of a transfer: a size, several with commas, or FROM..TO
     /// for powers of two; --duration is the time of each measurement [default: 500ms]
