@@ -4,6 +4,7 @@
 //! a machine that grows slower over the minutes grows slower for all of them. Every number is kept as
 //! a row; tables hold medians. Each cell builds its own namespaces and takes them down again.
 
+mod agreement;
 mod cells;
 mod children;
 mod delay;

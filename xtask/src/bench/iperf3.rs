@@ -37,32 +37,36 @@ pub(crate) fn measure(
 
 /// What `iperf3 -J` at the near end says of a test with these arguments; the server ends with it.
 pub(crate) fn ask(near: &End<'_>, far: &End<'_>, args: &[&str]) -> anyhow::Result<Value> {
-    let quiet = |program: &mut std::process::Command| {
-        program
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .stdout(Stdio::null());
-    };
     let mut server = far.program("iperf3")?;
-    quiet(server.args(["-s", "-1"]));
+    let server = server.args(["-s", "-1"]).stdin(Stdio::null());
+    let server = server.stderr(Stdio::null()).stdout(Stdio::null());
     let server = Ended::of(server.spawn().context("starting iperf3's server")?);
+    let answer = ask_at(near, far, args);
+    if answer.is_ok() {
+        server.end();
+    }
+    answer
+}
+
+/// The same of a server that is started already.
+pub(crate) fn ask_at(near: &End<'_>, far: &End<'_>, args: &[&str]) -> anyhow::Result<Value> {
     let address = far.address().to_string();
     let mut answer = Value::Null;
     for _ in 0..CONNECT_TRIES {
         thread::sleep(CONNECT_PAUSE);
         let mut client = near.program("iperf3")?;
-        quiet(client.args(["-c", &address, "-J"]).args(args));
+        client.stdin(Stdio::null()).stderr(Stdio::null());
+        client.args(["-c", &address, "-J"]).args(args);
         let text = output_within(client.stdout(Stdio::piped()).spawn()?, TIME_LIMIT)?;
         answer = serde_json::from_slice(&text).context("iperf3 printed no JSON")?;
         if !is_refused(&answer) {
             break;
         }
     }
-    if let Some(error) = answer.get("error").and_then(Value::as_str) {
-        bail!("iperf3: {error}");
+    match answer.get("error").and_then(Value::as_str) {
+        Some(error) => bail!("iperf3: {error}"),
+        None => Ok(answer),
     }
-    server.end();
-    Ok(answer)
 }
 
 /// A number in a report.

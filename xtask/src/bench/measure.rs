@@ -18,7 +18,7 @@ use super::children::Ended;
 use super::record::{Machine, Record, Recorder};
 use super::site::{Place, Site};
 use super::table::{self, Table, number};
-use super::{Options, ROUNDS, throughput, workspace, write};
+use super::{Options, ROUNDS, agreement, throughput, workspace, write};
 
 /// One thing measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ enum Cell {
     },
     /// Bulk.
     Throughput(throughput::Cell),
+    /// Beside iperf3, each at either end.
+    Agreement(agreement::Cell),
 }
 
 /// Half of a round trip, as either program tells it.
@@ -55,6 +57,7 @@ impl Cell {
             spin: true,
         });
         cells.extend(throughput::Cell::ALL.map(Self::Throughput));
+        cells.extend(agreement::Cell::ALL.map(Self::Agreement));
         cells
     }
 
@@ -63,6 +66,7 @@ impl Cell {
             Self::Latency { bytes, spin: false } => format!("latency/veth/{bytes}"),
             Self::Latency { bytes, spin: true } => format!("latency/veth/{bytes}/spin"),
             Self::Throughput(cell) => cell.name(),
+            Self::Agreement(cell) => cell.name(),
         }
     }
 
@@ -72,6 +76,12 @@ impl Cell {
             Self::Throughput(cell) => {
                 let has = |peer: &str| tools.peers.iter().any(|p| p == peer);
                 return cell.measure(round, &tools.own, tools.quick, has, to);
+            }
+            Self::Agreement(cell) => {
+                return match tools.peers.iter().any(|peer| peer == "iperf3") {
+                    true => cell.measure(round, &tools.own, &tools.healthy, to),
+                    false => Ok(()),
+                };
             }
         };
         let site = Site::plain(Place::Veth, 1500, true)?;
@@ -94,6 +104,8 @@ impl Cell {
 struct Tools {
     own: PathBuf,
     pingpong: PathBuf,
+    /// A path file.
+    healthy: PathBuf,
     /// Those that are there.
     peers: Vec<String>,
     quick: bool,
@@ -123,6 +135,7 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     let tools = Tools {
         own: std::env::current_exe().context("finding this program")?,
         pingpong: build(&root)?,
+        healthy: root.join("paths/healthy-1g-20ms.toml"),
         peers,
         quick: options.quick,
         seconds: if options.quick { 0.2 } else { 2.0 },
@@ -186,6 +199,7 @@ pub(crate) fn end(args: &[&str]) -> anyhow::Result<ExitCode> {
             );
         }
         ["send", rest @ ..] => throughput::send(rest)?,
+        ["agree", rest @ ..] => agreement::agree(rest)?,
         _ => bail!("this is for bench measure only"),
     }
     Ok(ExitCode::SUCCESS)
@@ -327,6 +341,7 @@ fn render(record: &Record) -> String {
         );
     }
     text += &throughput::render(record);
+    text += &agreement::render(record);
     for note in &record.notes {
         text += &format!("\n* {note}");
     }

@@ -423,7 +423,7 @@ pub(crate) fn render(record: &Record) -> String {
 }
 
 /// Median of the rounds' ratios, and half of the mean's 95 % confidence interval.
-fn interval(record: &Record, cell: &str, over: &str, under: &str) -> String {
+pub(super) fn interval(record: &Record, cell: &str, over: &str, under: &str) -> String {
     let ratios = record.ratios((cell, over), (cell, under));
     match Estimate::of(&ratios) {
         None => "–".to_owned(),
