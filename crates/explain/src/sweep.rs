@@ -285,6 +285,28 @@ pub fn reaches(points: &[(f64, f64)], level: f64) -> Option<f64> {
         .map(|n| points[n].0)
 }
 
+/// The line through `points`, settings in rising order, at a setting within them; straight between two
+/// points in the logarithm of the setting, as [`shape`] takes it. `None` outside.
+pub fn at(points: &[(f64, f64)], setting: f64) -> Option<f64> {
+    let after = points.iter().position(|p| p.0 >= setting)?;
+    let b = points[after];
+    if b.0 <= setting {
+        return Some(b.1);
+    }
+    let a = points[after.checked_sub(1)?];
+    let share = (log(setting) - log(a.0)) / (log(b.0) - log(a.0));
+    Some(a.1 + share * (b.1 - a.1))
+}
+
+/// Where the line through `points`, settings in rising order, falls to `level` and stays there; `None` where
+/// it never is above, or still is at its end.
+pub fn falls_to(points: &[(f64, f64)], level: f64) -> Option<f64> {
+    let last = points.iter().rposition(|p| p.1 > level)?;
+    let (a, b) = (points[last], *points.get(last + 1)?);
+    let share = (a.1 - level) / (a.1 - b.1);
+    Some((log(a.0) + share * (log(b.0) - log(a.0))).exp())
+}
+
 /// Multiples of a size that are looked at.
 const MULTIPLES_MAX: u64 = 64;
 /// Ranges of sizes that are looked at side by side.
@@ -581,6 +603,29 @@ mod tests {
         let lucky = line([10.0, 41.0, 40.0, 40.0, 45.0]);
         assert_eq!(overtakes(&slow, &lucky), None);
         assert_eq!(overtakes(&[], &[]), None);
+    }
+
+    #[test]
+    fn a_line_is_straight_between_its_points_and_nothing_outside() {
+        let line = [(1.0, 10.0), (4.0, 30.0), (16.0, 30.0)];
+        for (setting, value) in [(1.0, 10.0), (2.0, 20.0), (4.0, 30.0), (16.0, 30.0)] {
+            let found = at(&line, setting).unwrap();
+            assert!((found - value).abs() < 1e-9, "{setting}: {found}");
+        }
+        assert_eq!(
+            (at(&line, 0.9), at(&line, 16.1), at(&[], 1.0)),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn a_line_falls_to_a_level_where_it_stays_below() {
+        let line = [(1.0, 0.9), (4.0, 0.4), (16.0, 0.6), (64.0, 0.2)];
+        let found = falls_to(&line, 0.4).unwrap();
+        assert!((found - 32.0).abs() < 1e-9, "{found}");
+        assert_eq!(falls_to(&line, 0.95), None);
+        assert_eq!(falls_to(&line, 0.1), None);
+        assert_eq!(falls_to(&[], 0.5), None);
     }
 
     #[test]

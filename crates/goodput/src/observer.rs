@@ -67,6 +67,13 @@ fn arguments(
         option("-O", omitted.to_string());
     }
     option("-P", config.streams.to_string());
+    // iperf3 sets both buffers at both ends, as --window does.
+    if let Some(buffer) = config
+        .send_buffer
+        .filter(|_| config.send_buffer == config.receive_buffer)
+    {
+        option("-w", buffer.as_u64().to_string());
+    }
     if let Some(congestion) = &config.congestion {
         option("-C", congestion.clone());
     }

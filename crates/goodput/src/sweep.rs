@@ -11,14 +11,15 @@ use explain::sweep::{self as curve, Estimate, Schedule, Shape};
 use lab::Lab;
 use lab::path::HostSpec;
 use measure::{
-    Approach, Client, Config, Direction, Histogram, MeasureError, MessageSpec, Outcome, Stop,
-    Transport, WriteCosts,
+    Approach, Client, Config, Direction, Histogram, MeasureError, MessageSpec, Outcome, Sample,
+    SampleKind, Stop, Transport, WriteCosts,
 };
 use report::RunFolder;
 use report::model::{
     Run, RunState, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict,
 };
-use units::{Duration, Rate};
+use units::{Bytes, Duration, Rate};
+use wire::tcp_info::TcpInfo;
 
 use crate::cli::{MeasureArgs, UdpArg};
 use crate::context::{self, Context};
@@ -254,6 +255,12 @@ struct Made {
     loss: Option<f64>,
     /// Payload of the sender's segments.
     segment_bytes: Option<u64>,
+    /// What the receiver's kernel offered the streams, added up.
+    window_bytes: Option<u64>,
+    /// What the sender's kernel had on the way of it.
+    in_flight_bytes: Option<u64>,
+    /// Share of the time that windows and send buffers held the streams, by their kernel.
+    held: Option<f64>,
 }
 
 impl Point {
@@ -270,6 +277,19 @@ impl Point {
 
     fn estimate(&self) -> Option<Estimate> {
         Estimate::of(&self.made.iter().map(|m| m.value as f64).collect::<Vec<_>>())
+    }
+
+    /// A size that was watched: the median of its measurements.
+    fn size(&self, of: fn(&Made) -> Option<u64>) -> Option<f64> {
+        let seen: Vec<f64> = self.made.iter().filter_map(of).map(|b| b as f64).collect();
+        Estimate::of(&seen).map(|e| e.median)
+    }
+
+    /// The share of the time that buffers held it, where that was watched: the mean of its measurements,
+    /// since the kernel counts in jiffies.
+    fn held(&self) -> Option<f64> {
+        let seen: Vec<f64> = self.made.iter().filter_map(|m| m.held).collect();
+        (!seen.is_empty()).then(|| seen.iter().sum::<f64>() / seen.len() as f64)
     }
 
     /// Faster is more: of a latency, its inverse.
@@ -372,14 +392,17 @@ impl Work<'_> {
         if outcome.interrupted {
             return Ok(None);
         }
-        let varies_mtu = self.axes.iter().any(|axis| axis.kind == Kind::Mtu);
+        let varies = |kinds: &[Kind]| self.axes.iter().any(|axis| kinds.contains(&axis.kind));
         let datagrams = outcome.datagrams();
         Ok(Some(Made {
             value: outcome.goodput_after_ramp().as_bits_per_second(),
             cpu_sender: session::cpu_share(&outcome.sender).unwrap_or(0.0),
             cpu_receiver: session::cpu_share(&outcome.receiver).unwrap_or(0.0),
             loss: datagrams.map(|d| d.lost as f64 / d.sent.max(1) as f64),
-            segment_bytes: segment_bytes(&outcome).filter(|_| varies_mtu),
+            segment_bytes: segment_bytes(&outcome).filter(|_| varies(&[Kind::Mtu])),
+            window_bytes: steady(&outcome, |i| i.snd_wnd_bytes).filter(|_| varies(&BUFFERS)),
+            in_flight_bytes: steady(&outcome, in_flight).filter(|_| varies(&BUFFERS)),
+            held: held(&outcome).filter(|_| varies(&BUFFERS)),
             ..Made::default()
         }))
     }
@@ -532,6 +555,12 @@ fn conclude(
             let places: Vec<u64> = odd.iter().map(|&n| settings[n - 1]).collect();
             curve.sentence.push_str(&period_words(period, &places));
         }
+        beside_knee(
+            &mut curve,
+            &of_curve,
+            &line,
+            Duration::from_ns(sweep.rtt_idle_ns),
+        );
         beside::record(&mut curve, &of_curve);
         lines.push(line);
         sweep.curves.push(curve);
@@ -540,6 +569,42 @@ fn conclude(
     if let Some(spec) = messages {
         messages::record(sweep, points, spec);
     }
+}
+
+/// Where a buffer was varied and the curve has a knee: up to where windows and buffers held the sender for
+/// half of the time by its kernel's count, the window offered at the knee, and what the rate there keeps
+/// on the way in an idle round trip (the product of bandwidth and delay, RFC 7323, section 1.1).
+fn beside_knee(curve: &mut SweepCurve, points: &[&Point], line: &[(f64, f64)], rtt: Duration) {
+    let Some(knee) = curve.knee.map(|k| k as f64) else {
+        return;
+    };
+    let setting = |p: &&&Point| p.settings[0] as f64;
+    let windows = points.iter();
+    let windows = windows.map(|p| Some((setting(&p), p.size(|m| m.window_bytes)?)));
+    let shares = points.iter().map(|p| Some((setting(&p), p.held()?)));
+    let (Some(windows), Some(shares), Some(rate)) = (
+        windows.collect::<Option<Vec<_>>>(),
+        shares.collect::<Option<Vec<_>>>(),
+        curve::at(line, knee),
+    ) else {
+        return;
+    };
+    let product = rate / 8.0 * rtt.as_s_f64();
+    curve.knee_window_bytes = curve::at(&windows, knee).map(whole);
+    curve.rate_times_rtt_bytes = Some(whole(product));
+    let size = |bytes: f64| Bytes::new(whole(two_digits(bytes)));
+    let held = curve::falls_to(&shares, 0.5);
+    curve.held_up_to_bytes = held.map(whole);
+    let held = held.map_or_else(String::new, |bytes| {
+        format!(
+            ", its kernel counts the sender as held by windows for half of the time up to {}",
+            size(bytes)
+        )
+    });
+    curve.sentence.push_str(&format!(
+        "; rate times round trip there is {}{held}",
+        size(product)
+    ));
 }
 
 /// The places of a curve's points that stand out, and the size at whose multiples they do: of a curve
@@ -610,6 +675,42 @@ fn segment_bytes(outcome: &Outcome) -> Option<u64> {
     seen.find(|&bytes| bytes > 0)
 }
 
+/// A size from the sender's kernel: the median of the readings after the ramp, times the streams.
+fn steady(outcome: &Outcome, of: fn(&TcpInfo) -> u64) -> Option<u64> {
+    let periodic = |s: &&Sample| s.kind == SampleKind::Periodic && s.t >= outcome.config.ramp;
+    let seen = outcome.sender.samples.iter().filter(periodic);
+    let mut seen: Vec<u64> = seen.map(|s| of(&s.info)).filter(|&b| b > 0).collect();
+    seen.sort_unstable();
+    Some(seen.get(seen.len() / 2)? * u64::from(outcome.config.streams.max(1)))
+}
+
+/// Sent and not yet acknowledged.
+fn in_flight(info: &TcpInfo) -> u64 {
+    let once = info.bytes_sent.saturating_sub(info.bytes_retrans);
+    once.saturating_sub(info.bytes_acked)
+}
+
+/// Share of the time after the ramp that the receiver's window or the send buffer held the streams, as
+/// the sender's kernel counts (`tcpi_rwnd_limited`, `tcpi_sndbuf_limited`).
+fn held(outcome: &Outcome) -> Option<f64> {
+    let periodic = |s: &&Sample| s.kind == SampleKind::Periodic && s.t >= outcome.config.ramp;
+    let (mut held, mut time) = (0.0, 0.0);
+    for stream in 0..outcome.config.streams {
+        let of_stream = |s: &&Sample| s.stream == stream;
+        let mut seen = outcome
+            .sender
+            .samples
+            .iter()
+            .filter(periodic)
+            .filter(of_stream);
+        let (first, last) = (seen.next()?, seen.next_back()?);
+        let so_far = |s: &Sample| s.info.rwnd_limited_us + s.info.sndbuf_limited_us;
+        held += so_far(last).saturating_sub(so_far(first)) as f64 / 1e6;
+        time += (last.t - first.t).as_s_f64();
+    }
+    (time > 0.0).then(|| (held / time).min(1.0))
+}
+
 fn point_record(point: &Point) -> SweepPoint {
     let estimate = point.estimate();
     let median_of = |values: Vec<f64>| Estimate::of(&values).map(|e| e.median);
@@ -627,6 +728,9 @@ fn point_record(point: &Point) -> SweepPoint {
         messages: messages::rate(point),
         loss: median_of(point.made.iter().filter_map(|m| m.loss).collect()),
         segment_bytes: point.made.iter().rev().find_map(|m| m.segment_bytes),
+        window_bytes: point.size(|m| m.window_bytes).map(whole),
+        in_flight_bytes: point.size(|m| m.in_flight_bytes).map(whole),
+        held_share: point.held(),
         observer_bits_per_second: Estimate::of(&point.observed).map(|e| whole(e.median)),
         observers: point.observers.clone(),
     }
@@ -770,6 +874,8 @@ fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
+/// What sets how much may be on the way.
+const BUFFERS: [Kind; 3] = [Kind::SocketBuffer, Kind::SendBuffer, Kind::ReceiveBuffer];
 /// What counts as all that a path can carry.
 const FULL_SHARE: f64 = 0.9;
 /// Places that a sentence names.
@@ -859,6 +965,57 @@ mod tests {
         conclude(&mut sweep, &axes, &points, Some(&spec), achievable);
         let full: Vec<_> = sweep.curves.iter().map(|c| c.full_from_bytes).collect();
         assert_eq!(full, [Some(2), None]);
+    }
+
+    #[test]
+    fn a_knee_of_buffers_stands_beside_what_was_on_the_way() {
+        let axes = [Axis::parse("socket-buffer=64KiB..1MiB").unwrap()];
+        // 100 Mb/s and 40 ms: 500 kB.
+        let rtt = Duration::from_ms(40);
+        let mut points = combinations(&axes);
+        for point in &mut points {
+            let buffer = point.settings[0];
+            let rate = (buffer * 8 * 1000 / 40).min(100_000_000);
+            let made = Made {
+                value: rate,
+                window_bytes: Some(buffer * 5 / 4),
+                in_flight_bytes: Some(rate / 8 * 40 / 1000),
+                held: Some(if buffer < 500_000 { 0.8 } else { 0.2 }),
+                ..Made::default()
+            };
+            point.made = (1..=3).map(|round| Made { round, ..made }).collect();
+        }
+        let mut sweep = Sweep {
+            axes: axes.iter().map(Axis::record).collect(),
+            rounds: 3,
+            rtt_idle_ns: rtt.as_ns(),
+            ..Sweep::default()
+        };
+        conclude(&mut sweep, &axes, &points, None, None);
+        let curve = &sweep.curves[0];
+        let near = |found: Option<u64>, wanted: u64| {
+            let found = found.unwrap();
+            assert!(found.abs_diff(wanted) * 50 < wanted, "{found} for {wanted}");
+        };
+        // 95 % of the plateau.
+        near(curve.knee_bytes, 475_000);
+        near(curve.rate_times_rtt_bytes, 475_000);
+        near(curve.knee_window_bytes, 475_000 * 5 / 4);
+        // Half way between the settings before and after.
+        near(curve.held_up_to_bytes, 440_900);
+        let says = "rate times round trip there is 480 kB, its kernel counts the sender as held by \
+                    windows for half of the time up to 440 kB";
+        assert!(curve.sentence.contains(says), "{}", curve.sentence);
+        // Where no buffer was varied nothing of it is said.
+        let other = [Axis::parse("write-size=64KiB..1MiB").unwrap()];
+        for point in &mut points {
+            for made in &mut point.made {
+                (made.window_bytes, made.held) = (None, None);
+            }
+        }
+        conclude(&mut sweep, &other, &points, None, None);
+        let curve = sweep.curves.last().unwrap();
+        assert!(curve.knee.is_some() && curve.knee_window_bytes.is_none());
     }
 
     #[test]

@@ -117,6 +117,7 @@ built_in!(
     "cray-cns",
     "cray-mainframe",
     "cray-writes",
+    "cray-buffers",
     "window-scale-stripped",
     "options-stripped",
     "seq-check-firewall",

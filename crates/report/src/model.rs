@@ -923,6 +923,16 @@ pub struct SweepPoint {
     /// Payload of the segments that the sender's kernel cut, where the MTU was varied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub segment_bytes: Option<u64>,
+    /// The window that the receiver's kernel had offered, streams added up, median; where a buffer was
+    /// varied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_bytes: Option<u64>,
+    /// What the sender's kernel had on the way, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_flight_bytes: Option<u64>,
+    /// Share of the time that windows and send buffers held the sender, as its kernel counts, mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_share: Option<f64>,
     /// The same measured by others, after the last round.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub observers: Vec<Observer>,
@@ -970,6 +980,15 @@ pub struct SweepCurve {
     /// The size at whose multiples the curve falls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anomaly_period_bytes: Option<u64>,
+    /// Where a buffer was varied, at the knee: the window that the receiver's kernel offered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub knee_window_bytes: Option<u64>,
+    /// Up to which setting windows and send buffers held the sender for half of the time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_up_to_bytes: Option<u64>,
+    /// The rate there times the idle round trip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_times_rtt_bytes: Option<u64>,
     /// The largest difference of a point from what the observer measured there, as a share of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer_difference_max: Option<f64>,

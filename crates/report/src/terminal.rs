@@ -4,7 +4,7 @@
 //! wrap at the given width; what is to be copied (settings) is never wrapped.
 
 use crate::model::{
-    Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run, Sweep,
+    Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run, Sweep, SweepPoint,
 };
 use crate::text::{self, PARTS, Tone};
 
@@ -156,13 +156,24 @@ impl Page {
             .iter()
             .map(|a| format!("{:>14}", text::plain(&a.name)))
             .collect();
-        let lost = sweep.points.iter().any(|p| p.loss.is_some());
+        let any = |has: fn(&SweepPoint) -> bool| sweep.points.iter().any(has);
+        let lost = any(|p| p.loss.is_some());
+        let offered = any(|p| p.window_bytes.is_some());
+        let observer = sweep
+            .observer
+            .as_ref()
+            .filter(|_| any(|p| p.observer_bits_per_second.is_some()));
+        let observer = observer.map(|o| text::plain(o.tool.split(' ').next().unwrap_or_default()));
         let head = format!(
-            "{}{:>14}{:>8}{}",
+            "{}{:>14}{:>8}{}{}{}",
             names.concat(),
             "goodput",
             "± 95 %",
-            if lost { "    lost" } else { "" }
+            if lost { "    lost" } else { "" },
+            if offered { "      window" } else { "" },
+            observer
+                .as_ref()
+                .map_or_else(String::new, |tool| format!("{tool:>12}"))
         );
         let head = self.ink(Ink::Dim, &head);
         self.line(&head);
@@ -174,6 +185,16 @@ impl Page {
             let mut error = format!("{:>8}", sure(point.error));
             if let Some(loss) = point.loss {
                 put!(error, "{:>8}", text::percent(loss));
+            }
+            if offered {
+                let window = point.window_bytes.map_or_else(String::new, text::bytes);
+                put!(error, "{window:>12}");
+            }
+            if observer.is_some() {
+                let theirs = point
+                    .observer_bits_per_second
+                    .map_or_else(String::new, text::rate);
+                put!(error, "{theirs:>12}");
             }
             let share =
                 text::ratio(point.goodput_bits_per_second, highest.unwrap_or(0)).unwrap_or(0.0);

@@ -1,6 +1,6 @@
 //! iperf3 beside each point of a sweep of transfers: right after ours and in the same rounds.
 //!
-//! Left out: what iperf3 has no option for or does otherwise, such as windows, and messages, which it
+//! Left out: what iperf3 has no option for or does otherwise, such as one end's buffer, and messages, which it
 //! writes after the last round (see [`super::messages`]).
 
 use explain::sweep::Estimate;
@@ -16,7 +16,12 @@ use crate::session::Site;
 
 /// What another tool cannot do as well, if anything.
 pub(super) fn problem(args: &MeasureArgs, axes: &[Axis], base: &Config) -> Option<String> {
-    let can = [Kind::WriteSize, Kind::Streams, Kind::Sender];
+    let can = [
+        Kind::WriteSize,
+        Kind::SocketBuffer,
+        Kind::Streams,
+        Kind::Sender,
+    ];
     match args.transfer.observer? {
         ObserverArg::Tshark => Some("--observer tshark does not go with --sweep".to_owned()),
         ObserverArg::Iperf3 if base.transport != Transport::Tcp => Some(format!(

@@ -392,6 +392,18 @@ fn columns(sweep: &Sweep) -> Vec<Column<'_>> {
         let cut = |p: &SweepPoint| p.segment_bytes.map_or_else(dash, text::bytes_exact);
         all.push(("segments".to_owned(), Box::new(cut)));
     }
+    if any(|p| p.window_bytes.is_some()) {
+        let offered = |p: &SweepPoint| p.window_bytes.map_or_else(dash, text::bytes);
+        all.push(("window offered".to_owned(), Box::new(offered)));
+        let on_the_way = |p: &SweepPoint| p.in_flight_bytes.map_or_else(dash, text::bytes);
+        all.push(("on the way".to_owned(), Box::new(on_the_way)));
+        let held = |p: &SweepPoint| p.held_share.map_or_else(dash, text::percent);
+        all.push(("held by windows".to_owned(), Box::new(held)));
+    }
+    if let Some(other) = &sweep.observer {
+        let seen = |p: &SweepPoint| p.observer_bits_per_second.map_or_else(dash, text::rate);
+        all.push((other.tool.clone(), Box::new(seen)));
+    }
     if let Some(other) = sweep.points.iter().find_map(|p| p.observers.first()) {
         let seen = |p: &SweepPoint| {
             let first = p.observers.first();
