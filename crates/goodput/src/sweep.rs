@@ -18,7 +18,7 @@ use report::RunFolder;
 use report::model::{
     Run, RunState, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict,
 };
-use units::{Bytes, Duration, Rate};
+use units::{Duration, Rate};
 use wire::tcp_info::TcpInfo;
 
 use crate::cli::{MeasureArgs, UdpArg};
@@ -591,20 +591,19 @@ fn beside_knee(curve: &mut SweepCurve, points: &[&Point], line: &[(f64, f64)], r
     };
     let product = rate / 8.0 * rtt.as_s_f64();
     curve.knee_window_bytes = curve::at(&windows, knee).map(whole);
-    curve.rate_times_rtt_bytes = Some(whole(product));
-    let size = |bytes: f64| Bytes::new(whole(two_digits(bytes)));
+    curve.rate_rtt_bytes = Some(whole(product));
     let held = curve::falls_to(&shares, 0.5);
     curve.held_up_to_bytes = held.map(whole);
     let held = held.map_or_else(String::new, |bytes| {
+        let upto = about(bytes);
         format!(
-            ", its kernel counts the sender as held by windows for half of the time up to {}",
-            size(bytes)
+            "; the kernel counts the sender as held by windows for half of the time up to {upto}"
         )
     });
-    curve.sentence.push_str(&format!(
-        "; rate times round trip there is {}{held}",
-        size(product)
-    ));
+    let product = about(product);
+    curve
+        .sentence
+        .push_str(&format!("; rate times round trip there is {product}{held}"));
 }
 
 /// The places of a curve's points that stand out, and the size at whose multiples they do: of a curve
@@ -773,7 +772,7 @@ fn curve_record(
             "knee",
             format!(
                 "{with}the knee is at a {spoken} of {} (first measured: {}); the plateau is {}",
-                say(two_digits(at)),
+                knee_words(&axis, at),
                 say(first),
                 rate(plateau)
             ),
@@ -837,7 +836,7 @@ fn sentence(sweep: &Sweep) -> String {
                 .filter_map(|c| {
                     let with = report::setting(sweep.axes.get(1)?, c.second?);
                     let at = match c.knee {
-                        Some(at) => report::setting(&sweep.axes[0], whole(two_digits(at as f64))),
+                        Some(at) => knee_words(&sweep.axes[0], at as f64),
                         None => format!("none ({})", c.shape),
                     };
                     Some(format!("{at} with {second} {with}"))
@@ -857,6 +856,23 @@ fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_uppercase().to_string());
     format!("{}{}", first.unwrap_or_default(), letters.as_str())
+}
+
+/// A knee with its unit, to two digits.
+fn knee_words(axis: &SweepAxis, at: f64) -> String {
+    match axis.unit.as_str() {
+        "bytes" if axis.name != Kind::Mtu.name() => about(at),
+        _ => report::setting(axis, whole(two_digits(at))),
+    }
+}
+
+/// A size to two digits, which are those of a decimal.
+fn about(bytes: f64) -> String {
+    let bytes = two_digits(bytes);
+    let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let unit = units.into_iter().find(|(scale, _)| bytes >= *scale);
+    let (scale, unit) = unit.unwrap_or((1.0, "B"));
+    format!("{} {unit}", bytes / scale)
 }
 
 /// A knee is not known to more.
@@ -969,7 +985,7 @@ mod tests {
 
     #[test]
     fn a_knee_of_buffers_stands_beside_what_was_on_the_way() {
-        let axes = [Axis::parse("socket-buffer=64KiB..1MiB").unwrap()];
+        let axes = [Axis::parse("socket-buffer=64KiB..1MiB/8").unwrap()];
         // 100 Mb/s and 40 ms: 500 kB.
         let rtt = Duration::from_ms(40);
         let mut points = combinations(&axes);
@@ -999,12 +1015,12 @@ mod tests {
         };
         // 95 % of the plateau.
         near(curve.knee_bytes, 475_000);
-        near(curve.rate_times_rtt_bytes, 475_000);
+        near(curve.rate_rtt_bytes, 475_000);
         near(curve.knee_window_bytes, 475_000 * 5 / 4);
         // Half way between the settings before and after.
-        near(curve.held_up_to_bytes, 440_900);
-        let says = "rate times round trip there is 480 kB, its kernel counts the sender as held by \
-                    windows for half of the time up to 440 kB";
+        near(curve.held_up_to_bytes, 502_000);
+        let says = "rate times round trip there is 480 kB; the kernel counts the sender as held by \
+                    windows for half of the time up to 500 kB";
         assert!(curve.sentence.contains(says), "{}", curve.sentence);
         // Where no buffer was varied nothing of it is said.
         let other = [Axis::parse("write-size=64KiB..1MiB").unwrap()];
@@ -1044,5 +1060,7 @@ mod tests {
         assert_eq!(two_digits(134_912.0), 130_000.0);
         assert_eq!(two_digits(1.0), 1.0);
         assert_eq!(two_digits(97.0), 97.0);
+        let said = [97.4, 1_024.0, 128_300.0, 322_900.0, 1_310_720.0, 2e9].map(about);
+        assert_eq!(said, ["97 B", "1 kB", "130 kB", "320 kB", "1.3 MB", "2 GB"]);
     }
 }

@@ -988,7 +988,7 @@ pub struct SweepCurve {
     pub held_up_to_bytes: Option<u64>,
     /// The rate there times the idle round trip.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate_times_rtt_bytes: Option<u64>,
+    pub rate_rtt_bytes: Option<u64>,
     /// The largest difference of a point from what the observer measured there, as a share of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer_difference_max: Option<f64>,

@@ -52,7 +52,7 @@ const KINDS: [(Kind, &str, &str, &str); 9] = [
         "bytes",
         "receive buffer",
     ),
-    (Kind::Streams, "streams", "", "streams"),
+    (Kind::Streams, "streams", "", "number of streams"),
     (Kind::Pacing, "pacing", "bits_per_second", "pacing"),
     (Kind::MessageSize, "message-size", "bytes", "message size"),
     (Kind::Mtu, "mtu", "bytes", "MTU"),
