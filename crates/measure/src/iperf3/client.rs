@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use rustix::event::PollFlags;
 use serde_json::Value;
 use sys::{clock, tcp};
-use units::{Bytes, Duration, Rate};
+use units::{Bytes, Duration, Instant, Rate};
 
 use super::DEFAULT_PORT;
 use super::flow::{self, Flow, Flowed, Sockets, quiet};
@@ -236,9 +236,18 @@ impl Client {
         }
         let early = self.accompany(wish, &flows, stop, progress)?;
         let roles: Vec<Role> = flows.iter().map(Flow::role).collect();
-        // What is on its way should arrive before the word that ends the counting.
-        std::thread::sleep((LINGER + Duration::from_ns(self.idle.min.as_ns() / 2)).to_std());
+        let acknowledged = self.await_senders(&flows);
+        // What is on its way should arrive before the word that ends the counting, which takes half a
+        // round trip itself.
+        let half = Duration::from_ns(self.idle.min.as_ns() / 2);
+        std::thread::sleep(match acknowledged {
+            Some(_) => (LINGER - half).to_std(),
+            None => (LINGER + half).to_std(),
+        });
         self.tell(State::TestEnd, stop)?;
+        // From the arrival of the last byte, half a round trip before its acknowledgement's, to that of
+        // the word, half a round trip from now.
+        let still = acknowledged.map(|at| clock::monotonic().saturating_since(at) + self.idle.min);
         let ended = settle_all(flows, quiet(self.line.stream()), params.omit());
         if early {
             let error = ended.iter().find_map(|(f, _)| f.result.error.clone());
@@ -260,7 +269,7 @@ impl Client {
         self.expect(State::DisplayResults, stop)?;
         // The server has told everything: whether it hears this does not matter any more.
         drop(self.tell(State::IperfDone, stop));
-        let halves = self.halves(wish, &roles, ended, &near, &far);
+        let halves = self.halves(wish, &roles, ended, &near, &far, still);
         let text = String::from_utf8_lossy(&self.cookie[..COOKIE_BYTES - 1]).into_owned();
         Ok(Tested {
             halves,
@@ -524,7 +533,6 @@ impl Client {
                     Some(_) => flows.iter().any(enough),
                     None => elapsed + TICK >= wish.config.duration,
                 };
-                self.await_senders(flows);
                 return Ok(sent == Some(true) && !whole);
             }
             let left = |f: &&Flow| f.role() == Role::Receiver && f.is_finished();
@@ -535,16 +543,22 @@ impl Client {
         }
     }
 
-    /// Waits until the senders' data was acknowledged, so that the server can count it.
-    fn await_senders(&self, flows: &[Flow]) {
+    /// Waits until the senders' data was acknowledged, so that the server can count it: when it was. None
+    /// without such a sender, or where it took too long.
+    fn await_senders(&self, flows: &[Flow]) -> Option<Instant> {
         let limit = in_time(ACKS_MAX);
-        let waits = |flow: &Flow| match flow {
-            Flow::Tcp(engine) if flow.role() == Role::Sender => !engine.is_acknowledged(),
-            _ => false,
+        let engines = |flow: &Flow| match flow {
+            Flow::Tcp(engine) if flow.role() == Role::Sender => Some(engine.is_acknowledged()),
+            _ => None,
         };
-        while flows.iter().any(waits) && clock::monotonic() < limit {
+        flows.iter().find_map(engines)?;
+        while flows.iter().filter_map(engines).any(|done| !done) {
+            if clock::monotonic() >= limit {
+                return None;
+            }
             std::thread::sleep(ACK_STEP);
         }
+        Some(clock::monotonic())
     }
 
     fn halves(
@@ -554,6 +568,7 @@ impl Client {
         ended: Vec<(Flowed, f64)>,
         near: &Results,
         far: &Results,
+        still: Option<Duration>,
     ) -> Vec<Half> {
         let each = usize::from(wish.config.streams);
         let half = |(index, (flowed, _)): (usize, (Flowed, f64))| {
@@ -566,7 +581,7 @@ impl Client {
                 .collect();
             let found = |s: &StreamResult| far.stream(s.id).cloned().unwrap_or_default();
             let theirs: Vec<StreamResult> = ours.iter().map(found).collect();
-            self.half(wish, flowed, roles.len(), ours, theirs, far)
+            self.half(wish, flowed, roles.len(), (ours, theirs), far, still)
         };
         ended.into_iter().enumerate().map(half).collect()
     }
@@ -576,19 +591,20 @@ impl Client {
         wish: &Wish,
         flowed: Flowed,
         halves: usize,
-        near: Vec<StreamResult>,
-        far: Vec<StreamResult>,
+        (near, far): (Vec<StreamResult>, Vec<StreamResult>),
         told: &Results,
+        still: Option<Duration>,
     ) -> Half {
         let ours = flowed.result;
         let seconds = far.iter().map(|s| s.seconds).fold(0.0, f64::max);
+        let still = still.filter(|_| flowed.role == Role::Sender && flowed.udp.is_none());
         let omit = wish.config.ramp.as_s_f64();
         // Of both directions the server tells one sum; half for each is as good as anything.
         #[allow(clippy::cast_precision_loss, reason = "1 or 2")]
         let cpu = told.cpu_percent[0] / 100.0 * (seconds + omit) / halves.max(1) as f64;
         let theirs = EndResult {
             bytes: far.iter().map(|s| s.bytes).sum(),
-            duration: duration_of(seconds),
+            duration: without(duration_of(seconds), still),
             cpu: duration_of(cpu),
             congestion: told.congestion.clone().unwrap_or_default(),
             ..EndResult::default()
@@ -638,6 +654,13 @@ fn idle_rtt(stream: &TcpStream) -> IdleRtt {
     }
 }
 
+/// The time that a server counted, less that in which nothing could come any more: at most half of it,
+/// whatever the server says.
+fn without(counted: Duration, still: Option<Duration>) -> Duration {
+    let most = Duration::from_ns(counted.as_ns() / 2);
+    counted - still.unwrap_or_default().min(most)
+}
+
 /// Seconds that the far end told.
 fn duration_of(seconds: f64) -> Duration {
     #[allow(
@@ -666,3 +689,18 @@ const ACK_STEP: std::time::Duration = std::time::Duration::from_micros(200);
 const NO_END: Duration = Duration::from_s(48 * 3600);
 /// What a hostile server may claim.
 const FOREVER: Duration = Duration::from_s(30 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_nothing_could_come_does_not_count() {
+        let (s, ms) = (Duration::from_s, Duration::from_ms);
+        assert_eq!(without(s(4), Some(ms(65))), ms(3_935));
+        assert_eq!(without(s(4), None), s(4));
+        // A server that counts nothing, or less than the pause, makes no rate without end.
+        assert_eq!(without(ms(100), Some(s(9))), ms(50));
+        assert_eq!(without(Duration::ZERO, Some(s(9))), Duration::ZERO);
+    }
+}
