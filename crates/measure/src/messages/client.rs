@@ -252,6 +252,7 @@ fn join(
 fn no_queues(why: NoQueues) -> MeasureError {
     match why {
         NoQueues::Limit(text) => MeasureError::Config(text),
+        NoQueues::Nonsense(_) => MeasureError::Protocol(why.text()),
         why => MeasureError::Local {
             what: "exchange messages by RDMA verbs",
             source: std::io::Error::other(why.text()),

@@ -113,6 +113,8 @@ pub(crate) enum NoQueues {
     Refused(io::Error),
     /// Not for this path.
     Limit(String),
+    /// What the other end told of its own.
+    Nonsense(String),
 }
 
 /// One end's queues, made but not joined with others.
@@ -163,7 +165,7 @@ impl Queues {
     ///
     /// What is wrong with what the other end told, or what the kernel says.
     pub(crate) fn connect(&mut self, far: &VerbsEnds) -> Result<(), NoQueues> {
-        let remotes = far.check(self.queues.len()).map_err(NoQueues::Limit)?;
+        let remotes = far.check(self.queues.len()).map_err(NoQueues::Nonsense)?;
         if let Some(problem) = too_large(self.verbs, self.bytes, far.mtu_bytes) {
             return Err(NoQueues::Limit(problem));
         }
@@ -197,6 +199,7 @@ impl NoQueues {
         match self {
             Self::Missing(missing) => missing.to_string(),
             Self::Limit(text) => text.clone(),
+            Self::Nonsense(what) => format!("the other end's RDMA queues: {what}"),
             Self::Refused(error) if error.kind() == ErrorKind::OutOfMemory => format!(
                 "the RDMA device refuses: {error}; allow more locked memory (ulimit -l unlimited), or \
                  fewer --outstanding"
@@ -260,6 +263,13 @@ fn queue(port: &Port, verbs: Verbs, spec: &MessageSpec) -> io::Result<(Queue, Ve
         key: wish.key,
     };
     Ok((queue, told))
+}
+
+/// Sends that may be under way: fewer of large messages, since all of them have to arrive after the
+/// time is over.
+fn window(spec: &MessageSpec) -> u64 {
+    let most = UNDER_WAY_BYTES / u64::from(spec.bytes.max(1));
+    u64::from(spec.window).min(most.max(2))
 }
 
 /// What is wrong with a size, if anything: a datagram is one packet.
@@ -413,7 +423,7 @@ impl Lane<'_> {
     }
 
     fn send(&mut self, count: &mut MessageCount) -> io::Result<()> {
-        let window = u64::from(self.spec.window);
+        let window = window(self.spec);
         let every = (window / 2).clamp(1, EVERY);
         let (mut told, mut idle) = (0_u64, 0);
         while !self.done.load(Ordering::Relaxed) {
@@ -526,6 +536,8 @@ const PONGS: u32 = 32;
 /// As perftest's: what common cards take within a wish.
 const INLINE_BYTES: u32 = 236;
 const INLINE_DATAGRAM_BYTES: u32 = 188;
+/// A path of 100 Gb/s and 5 ms holds as much, and one of 100 Mb/s delivers it within a client's patience.
+const UNDER_WAY_BYTES: u64 = 64 << 20;
 /// Sends of which one tells the end of all.
 const EVERY: u64 = 64;
 /// Polls that bring nothing between two looks at anything else: some tens of microseconds.
@@ -593,6 +605,24 @@ mod tests {
             };
             let queues = vec![queue];
             assert!(VerbsEnds { queues, ..ends() }.check(1).is_err());
+        }
+    }
+
+    #[test]
+    fn few_large_messages_are_under_way_and_no_more_than_were_asked_for() {
+        for (bytes, asked, may) in [
+            (1, 4096, 4096),
+            (512 << 10, 128, 128),
+            ((512 << 10) + 1, 128, 127),
+            (1 << 23, 128, 8),
+            (1 << 23, 1, 1),
+        ] {
+            let spec = MessageSpec {
+                bytes,
+                window: asked,
+                ..MessageSpec::default()
+            };
+            assert_eq!(window(&spec), may, "{bytes}");
         }
     }
 
