@@ -48,7 +48,12 @@ pub(crate) fn command(args: &MeasureArgs, sizes: &str, context: &Context) -> Ver
             points.push(point(&mut client, &base, bytes, stop)?);
         }
         Ok(points)
-    })?;
+    });
+    // What was under way then is no reading.
+    let points = match context.interrupted() {
+        Some(code) if points.is_err() => return Err(Failure::interrupted(code)),
+        _ => points?,
+    };
     let overhead = Overhead::measure();
     let sweep = MessageSweep {
         transport: wish.verbs.map_or("tcp", Verbs::name).to_owned(),
