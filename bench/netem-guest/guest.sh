@@ -58,6 +58,69 @@ soft_roce() {
     cat /tmp/server
 }
 
+# perftest's client of its server on the same device; its rows only.
+perftest() {
+    echo "\$ $*"
+    "$@" >/tmp/server 2>&1 &
+    server=$!
+    sleep 1
+    timeout 60 "$@" 198.18.1.1 >/tmp/client 2>&1 || { echo "exit code $?"; tail -3 /tmp/client; }
+    kill $server 2>/dev/null
+    wait $server 2>/dev/null
+    grep -E '^ *(#bytes|[0-9]+ )' /tmp/client
+}
+
+# Messages by goodput beside perftest, each from the device to itself.
+verbs() {
+    export NO_COLOR=1
+    near="goodput measure 198.18.1.1"
+    ip link add veth0 type veth peer name veth1
+    ip link set veth0 up
+    ip link set veth1 up
+    ip address add 198.18.1.1/24 dev veth0
+    goodput serve --listen 198.18.1.1 >/tmp/serve 2>&1 &
+    serve=$!
+    sleep 3
+    echo "Without a device:"
+    try $near --messages 64 --transport verbs-rc
+    try rdma link add rxe0 type rxe netdev veth0
+    try rdma link show
+    gid=$(grep -l c612:0101 /sys/class/infiniband/rxe0/ports/1/gids/* | tail -1)
+    gid=${gid##*/}
+    for service in rc uc ud; do
+        upper=$(echo $service | tr a-z A-Z)
+        sizes="1024 65536"
+        [ $service = ud ] && sizes="64 1024"
+        echo
+        echo "== $service =="
+        for size in $sizes; do
+            # Unless told, perftest asks for every hundredth completion: seconds of large messages.
+            each=100
+            [ $size -gt 9999 ] && each=8
+            try timeout 60 $near --transport verbs-$service --duration 500ms --messages $size
+            perftest ib_send_bw -d rxe0 -x $gid -c $upper -s $size -D 1 -Q $each -F --report_gbits
+            perftest ib_send_lat -d rxe0 -x $gid -c $upper -s $size -n 100 -F
+        done
+    done
+    echo
+    echo "== A sweep =="
+    cd /tmp || exit 1
+    try timeout 200 $near --transport verbs-rc --sweep message-size=64,1024,65536 --budget 12s --duration 400ms \
+        --ramp 100ms
+    echo
+    echo "== Ends =="
+    # A receiver that stands still for a second: UC and UD lose what it has nothing ready for, RC waits.
+    for service in rc uc ud; do
+        (sleep 4; kill -STOP $serve; sleep 1; kill -CONT $serve) &
+        try timeout 30 $near --messages 64 --transport verbs-$service --duration 2s
+    done
+    try timeout 30 $near --messages 64 --transport verbs-rc --device rxe0:1:$gid --duration 100ms
+    try timeout 30 $near --messages 64 --transport verbs-rc --device rxe9:1
+    try timeout 30 $near --messages 2048 --transport verbs-ud
+    (sleep 3; kill -9 $serve) &
+    try timeout 30 $near --messages 64 --transport verbs-rc --duration 20s
+}
+
 facts() {
     cat /proc/version
     echo
@@ -80,7 +143,7 @@ case $what in
         echo "guest: exit code $?"
         cat target/bench/netem.json >/dev/ttyS1
         ;;
-    facts) facts >/dev/ttyS1 2>&1 ;;
+    facts | verbs) $what >/dev/ttyS1 2>&1 ;;
     shell) setsid cttyhack sh ;;
 esac
 sync

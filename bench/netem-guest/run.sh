@@ -1,13 +1,14 @@
 #!/bin/sh
-# Boots Debian's kernel in a virtual machine and runs `xtask bench netem` there, or a look at what the
-# kernel can do. See README.md beside this file.
+# Boots Debian's kernel in a virtual machine and runs `xtask bench netem` there, messages by RDMA verbs,
+# or a look at what the kernel can do. See README.md beside this file.
 #
 #   run.sh [bench] [--rounds N] [--quick] [--only NAME]   measure; rows to bench/netem-guest.json
+#   run.sh verbs                                          soft RoCE beside perftest; to verbs.txt here
 #   run.sh facts                                          modules, soft RoCE; to facts.txt here
 #   run.sh shell                                          a shell in the guest
 #
 # Environment: CACHE (what is downloaded and built), ACCEL (auto, kvm, tcg, icount), CPUS, MEMORY,
-# TIMEOUT_S, OUT (the rows' file).
+# TIMEOUT_S, OUT (the rows' file), PROFILE (release; debug for a look).
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,10 +17,12 @@ cache=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/goodput-netem-guest}
 accel=${ACCEL:-auto}
 memory=${MEMORY:-4G}
 limit=${TIMEOUT_S:-3600}
+built=$root/target/${PROFILE:-release}
 # The last kernel seen to work. The cloud flavour lacks soft RoCE.
 image=${IMAGE:-$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)}
 modules="veth bridge sch_netem sch_fq tcp_bbr tls act_mirred cls_matchall sch_ingress crc32_generic rdma_rxe ib_uverbs"
-packages="$image busybox-static ibverbs-utils libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200"
+packages="$image busybox-static ibverbs-utils libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200 \
+perftest libibumad3 librdmacm1 libpci3"
 
 say() { echo "netem-guest: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -34,19 +37,19 @@ need() {
 # Downloads and unpacks, once. Nothing is installed, so this machine's own kernel stays what it is.
 unpack() {
     [ -n "$image" ] || die "no Debian kernel known; run apt-get update, or set IMAGE"
-    [ -e "$cache/$image.unpacked" ] && return
+    [ "$(cat "$cache/$image.unpacked" 2>/dev/null)" = "$packages" ] && return
     rm -rf "$cache/debs" "$cache/system"
     mkdir -p "$cache/debs" "$cache/system"
     (cd "$cache/debs" && apt-get download $packages >/dev/null)
     for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$cache/system"; done
-    touch "$cache/$image.unpacked"
+    echo "$packages" >"$cache/$image.unpacked"
 }
 
 # Copies a program and the libraries that it loads.
 program() {
     mkdir -p "$tree$(dirname "$2")"
     cp -L "$1" "$tree$2"
-    LD_LIBRARY_PATH="$cache/system/usr/lib/x86_64-linux-gnu" ldd "$1" 2>/dev/null |
+    LD_LIBRARY_PATH="$cache/system/usr/lib/x86_64-linux-gnu:$cache/system/lib/x86_64-linux-gnu" ldd "$1" 2>/dev/null |
         grep -o '/[^ ]*' | while read -r library; do
         # By its name, whatever the folder: all are found in one place.
         case $library in
@@ -66,9 +69,10 @@ initramfs() {
     for name in ip tc iperf3 ethtool rdma; do
         program "$(command -v $name)" "/bin/$name"
     done
-    program "$root/target/release/xtask" /bin/xtask
-    program "$root/target/release/goodput" /bin/goodput
-    for name in ibv_devinfo ibv_devices ibv_rc_pingpong; do
+    for name in $ours; do
+        program "$built/$name" "/bin/$name"
+    done
+    for name in ibv_devinfo ibv_devices ibv_rc_pingpong ib_send_bw ib_send_lat; do
         program "$cache/system/usr/bin/$name" "/bin/$name"
     done
     mkdir -p "$tree/etc/libibverbs.d"
@@ -137,13 +141,14 @@ $(uname -r), $(nproc) x $model, load $(cut -d' ' -f1-3 /proc/loadavg) before"
 # A function, so that the shell has read all of it before it starts.
 main() {
     need qemu-system-x86_64 cpio depmod modprobe modinfo ip tc iperf3 ethtool rdma
-    what=bench
-    case ${1:-} in bench | facts | shell) what=$1; shift ;; esac
+    what=bench ours="xtask goodput"
+    case ${1:-} in bench | facts | shell | verbs) what=$1; shift ;; esac
+    [ "$what" = verbs ] && ours=goodput
     mkdir -p "$cache"
     unpack
-    for binary in xtask goodput; do
-        [ -x "$root/target/release/$binary" ] ||
-            die "target/release/$binary is missing: cargo build --release -p goodput -p xtask"
+    for binary in $ours; do
+        [ -x "$built/$binary" ] ||
+            die "$built/$binary is missing: cargo build --release -p goodput -p xtask"
     done
     initramfs
     choose
@@ -152,9 +157,9 @@ main() {
     : >"$cache/rows"
     case $what in
         shell) boot "$accel" shell ;;
-        facts)
-            boot "$accel" facts </dev/null >"$cache/console" 2>&1 || true
-            { echo "$image, $machine"; tr -d '\r' <"$cache/rows"; } | tee "$here/facts.txt"
+        facts | verbs)
+            boot "$accel" "$what" </dev/null >"$cache/console" 2>&1 || true
+            { echo "$image, $machine"; tr -d '\r' <"$cache/rows"; } | tee "$here/$what.txt"
             ;;
         bench)
             # A kernel's command line has no spaces inside a value.

@@ -156,7 +156,7 @@ pub(crate) struct MeasureArgs {
     /// With messages: both ends ask their sockets again and again instead of sleeping; a CPU each
     #[arg(long, requires = "sizes")]
     pub(crate) spin: bool,
-    /// With messages: how many may be unconfirmed where rates are measured [default: 64]
+    /// With messages: how many may be unconfirmed where rates are measured [default: 64; over verbs 128]
     #[arg(long = "outstanding", value_name = "N", requires = "sizes", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) outstanding: Option<u32>,
     /// With a target stamp://HOST[:PORT] (UDP 862): probes to send
@@ -303,6 +303,13 @@ pub(crate) enum TransportArg {
     Udp,
     /// TLS 1.3 over TCP, to measure its cipher; nobody is authenticated
     Tls,
+    /// RDMA verbs, reliable connection: with --messages or --sweep message-size, where both ends have
+    /// a device; --device names one, as mlx5_0[:PORT[:GID]], or its interface
+    VerbsRc,
+    /// RDMA verbs, unreliable connection
+    VerbsUc,
+    /// RDMA verbs, unreliable datagram: messages of up to the path's MTU
+    VerbsUd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -397,6 +404,7 @@ Examples:
   goodput measure iperf3://far.example.org --udp 50Mb/s --format iperf3-json
   goodput measure lab:bufferbloat --latency   the round trip idle and under load
   goodput measure dtn.example.org --messages 1..8MiB
+  goodput measure dtn.example.org --sweep message-size --transport verbs-rc
   goodput measure stamp://router.example.org --count 1000 --interval 10ms";
 
 const SERVE_EXAMPLES: &str = "\

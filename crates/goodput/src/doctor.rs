@@ -600,6 +600,11 @@ fn transport(test: &TestArgs) -> Result<Transport, Failure> {
         (None | Some(TransportArg::Tcp), None) => Ok(Transport::Tcp),
         (Some(TransportArg::Mptcp), None) => Ok(Transport::Mptcp),
         (Some(TransportArg::Tls), None) => Ok(Transport::Tls),
+        (Some(TransportArg::VerbsRc | TransportArg::VerbsUc | TransportArg::VerbsUd), _) => {
+            Err(Failure::usage(anyhow::anyhow!(
+                "verbs carry messages: add --messages SIZES or --sweep message-size"
+            )))
+        }
         (Some(TransportArg::Udp), None) => Err(Failure::usage(anyhow::anyhow!(
             "--transport udp needs a rate: say --udp 50Mb/s, or --udp search"
         ))),

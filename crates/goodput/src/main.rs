@@ -20,6 +20,7 @@ mod session;
 mod stamp;
 mod sweep;
 mod target;
+mod verbs;
 
 use std::io;
 use std::process::ExitCode;

@@ -2,28 +2,40 @@
 
 use std::fmt::Write as _;
 
-use measure::{Client, MeasureError, MessageOutcome, MessageSpec, Overhead, Pattern, Stop};
+use measure::{
+    Client, MeasureError, MessageOutcome, MessageSpec, Overhead, Pattern, Stop, Verbs, VerbsPort,
+};
 use report::model::{MessagePoint, MessageSweep};
 use units::{Bytes, Duration, Rate};
 
-use crate::cli::MeasureArgs;
+use crate::cli::{MeasureArgs, TransportArg};
 use crate::context::{self, Context};
 use crate::doctor;
 use crate::failure::{self, Failure, Verdict};
 use crate::session::Site;
 use crate::target::Target;
+use crate::verbs::Wish;
 
 /// Measures every size and prints a table, or the table as JSON.
 pub(crate) fn command(args: &MeasureArgs, sizes: &str, context: &Context) -> Verdict {
     let sizes = sizes_of(sizes)?;
     let target = Target::parse(args.transfer.target.as_deref())?;
-    let approach = doctor::approach(&args.transfer.approach, &target)?;
+    let wish = Wish::of(args, &target, &measure::rdma_devices())?;
+    if wish.test.udp.is_some() || !matches!(wish.test.transport, None | Some(TransportArg::Tcp)) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--messages go over TCP or verbs; datagrams of several sizes are --sweep message-size --udp \
+             RATE"
+        )));
+    }
+    let approach = doctor::approach(&wish.approach, &target)?;
     let site = Site::open(target, &approach)?;
     let each = args.transfer.duration.unwrap_or(EACH);
     let base = MessageSpec {
-        window: args.outstanding.unwrap_or(WINDOW),
+        window: args.outstanding.unwrap_or_else(|| window(wish.verbs)),
         duration_ns: each.as_ns(),
-        spin: args.spin,
+        spin: args.spin || wish.verbs.is_some(),
+        verbs: wish.verbs,
+        rdma: wish.rdma,
         ..MessageSpec::default()
     };
     let stop = &context.stop;
@@ -36,10 +48,16 @@ pub(crate) fn command(args: &MeasureArgs, sizes: &str, context: &Context) -> Ver
             points.push(point(&mut client, &base, bytes, stop)?);
         }
         Ok(points)
-    })?;
+    });
+    // What was under way then is no reading.
+    let points = match context.interrupted() {
+        Some(code) if points.is_err() => return Err(Failure::interrupted(code)),
+        _ => points?,
+    };
     let overhead = Overhead::measure();
     let sweep = MessageSweep {
-        spin: args.spin,
+        transport: wish.verbs.map_or("tcp", Verbs::name).to_owned(),
+        spin: base.spin,
         window: base.window,
         clock_ns: overhead.clock_ns,
         tool_ns: overhead.round_ns,
@@ -94,7 +112,30 @@ fn point(
         both_bits_per_second: rate(&both),
         up_messages: up.far.messages,
         down_messages: down.near.messages,
+        up_lost: lost(&up).map(|[up, _]| up),
+        down_lost: lost(&down).map(|[_, down]| down),
+        rdma_port: ping.verbs.as_ref().map(port_name),
     })
+}
+
+/// Messages lost each way, where that is counted: over RC none, and it would show.
+pub(crate) fn lost(outcome: &MessageOutcome) -> Option<[u64; 2]> {
+    outcome.spec.verbs.map(|_| outcome.lost())
+}
+
+/// A port as it is spoken of.
+pub(crate) fn port_name(port: &VerbsPort) -> String {
+    let (device, number, mtu) = (&port.device, port.number, port.mtu_bytes);
+    let (kind, index) = (&port.gid_type, port.gid_index);
+    format!("{device} port {number}, {kind} by GID {index}, MTU {mtu} B")
+}
+
+/// Messages that may be unconfirmed unless told.
+pub(crate) const fn window(verbs: Option<Verbs>) -> u32 {
+    match verbs {
+        Some(_) => VERBS_WINDOW,
+        None => WINDOW,
+    }
 }
 
 /// `1`, `1,64,4KiB` or `2..8MiB`: every power of two from one to the other.
@@ -155,15 +196,20 @@ fn table(sweep: &MessageSweep) -> String {
             rate(p.both_bits_per_second),
         );
     }
+    text += &carried(sweep);
     let ends = if sweep.spin {
         "both ends spin"
     } else {
         "both ends sleep until a message is there"
     };
+    let call = match sweep.transport.starts_with("verbs") {
+        true => "send",
+        false => "write",
+    };
     let _ = writeln!(
         text,
         "Latency is half a round trip; {ends}. Of it the tool's own part is {:.0} ns (clock {:.0} ns). \
-         Rates: one write a message, at most {} unconfirmed.",
+         Rates: one {call} a message, at most {} unconfirmed.",
         sweep.tool_ns / 2.0,
         sweep.clock_ns / 2.0,
         sweep.window
@@ -171,15 +217,63 @@ fn table(sweep: &MessageSweep) -> String {
     text
 }
 
+/// Where the messages went if not over TCP, and what was lost.
+fn carried(sweep: &MessageSweep) -> String {
+    let Some(port) = sweep.points.iter().find_map(|p| p.rdma_port.as_ref()) else {
+        return String::new();
+    };
+    let mut text = format!("By {} through {port}", sweep.transport);
+    let sum = |each: fn(&MessagePoint) -> Option<u64>| {
+        let known: Option<Vec<u64>> = sweep.points.iter().map(each).collect();
+        known.map(|all| all.iter().fold(0, |sum: u64, &n| sum.saturating_add(n)))
+    };
+    if let (Some(up), Some(down)) = (sum(|p| p.up_lost), sum(|p| p.down_lost)) {
+        let _ = write!(text, "; lost: {up} up, {down} down");
+    }
+    text + ".\n"
+}
+
 /// Long enough for the 99.9th percentile of a path of 100 us.
 const EACH: Duration = Duration::from_ms(500);
 const SIZES_MAX: usize = 64;
 /// Unless told: fills 10 Gb/s at 1 ms with messages of 64 KiB.
-pub(crate) const WINDOW: u32 = 64;
+const WINDOW: u32 = 64;
+/// As `ib_send_bw`'s transmit queue.
+const VERBS_WINDOW: u32 = 128;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_tells_the_port_and_what_was_lost() {
+        let mut sweep = MessageSweep {
+            transport: "verbs-uc".to_owned(),
+            spin: true,
+            window: 128,
+            points: vec![MessagePoint {
+                message_bytes: 64,
+                up_lost: Some(3),
+                down_lost: Some(0),
+                rdma_port: Some("rxe0 port 1".to_owned()),
+                ..MessagePoint::default()
+            }],
+            ..MessageSweep::default()
+        };
+        let text = table(&sweep);
+        let said = "By verbs-uc through rxe0 port 1; lost: 3 up, 0 down.";
+        assert!(text.contains(said), "{text}");
+        assert!(text.contains("one send a message, at most 128"), "{text}");
+        sweep.points[0].up_lost = None;
+        assert!(!table(&sweep).contains("lost"));
+        sweep.points[0].rdma_port = None;
+        sweep.transport = "tcp".to_owned();
+        let text = table(&sweep);
+        assert!(
+            text.contains("one write a message") && !text.contains("By "),
+            "{text}"
+        );
+    }
 
     #[test]
     fn sizes_are_lists_or_powers_of_two() {

@@ -28,6 +28,7 @@ use crate::failure::{self, Failure, Verdict};
 use crate::record;
 use crate::session::{self, Clients, Site};
 use crate::target::Target;
+use crate::verbs::Wish;
 use axis::{Axis, Kind, Reach};
 
 /// Runs the sweep and prints what it found.
@@ -62,8 +63,9 @@ pub(crate) fn perform(
 ) -> Result<(Run, std::path::PathBuf), Failure> {
     let mut axes = axes_of(args)?;
     let target = Target::parse(args.transfer.target.as_deref())?;
-    let mut base = doctor::config(&args.transfer, &args.test, &target)?;
-    let messages = messages::spec(args, &axes, &base).map_err(usage)?;
+    let wish = Wish::of(args, &target, &measure::rdma_devices())?;
+    let mut base = doctor::config(&args.transfer, &wish.test, &target)?;
+    let messages = messages::spec(args, &axes, &base, &wish).map_err(usage)?;
     check(args, &axes, &base).map_err(usage)?;
     let senders = senders::of(&axes, &target, base.direction).map_err(usage)?;
     if !senders.is_empty() {
@@ -75,7 +77,7 @@ pub(crate) fn perform(
     for axis in axes.iter_mut().filter(|axis| !on_path(axis)) {
         axis.settle(&Reach::default()).map_err(usage)?;
     }
-    let approach = doctor::approach(&args.transfer.approach, &target)?;
+    let approach = doctor::approach(&wish.approach, &target)?;
     let mut run = record::begin("measure", &target, context);
     let mut folder = RunFolder::create(&args.transfer.runs, "sweep", &target.name(), run.clone())?;
     let path = folder.path().to_owned();

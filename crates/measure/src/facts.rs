@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sys::host;
 
 use crate::message::PROTOCOL;
+use crate::messages::Verbs;
 use crate::transport::{Sending, Transport};
 
 /// The far end, as it described itself.
@@ -16,7 +17,8 @@ pub struct FarFacts {
     pub version: String,
     /// Its protocol number.
     pub protocol: u16,
-    /// [`Transport`](crate::Transport)s that it knows, by name; none told means TCP.
+    /// [`Transport`](crate::Transport)s and [`Verbs`] that it knows, by name; none told means TCP.
+    /// Whether there is a device for verbs is told when it is asked for.
     pub transports: Vec<String>,
     /// Ways of [`Sending`](crate::Sending) that it knows, by name; none told means write.
     pub sendings: Vec<String>,
@@ -190,7 +192,9 @@ impl FarFacts {
             transports: Transport::ALL
                 .into_iter()
                 .filter(|&t| t != Transport::Tls || crate::tls::is_possible())
-                .map(|t| t.name().to_owned())
+                .map(Transport::name)
+                .chain(Verbs::ALL.map(Verbs::name))
+                .map(str::to_owned)
                 .collect(),
             sendings: Sending::ALL.map(|s| s.name().to_owned()).to_vec(),
             host: HostFacts {

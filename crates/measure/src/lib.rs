@@ -89,7 +89,10 @@ pub use cost::{CpuUse, HostCost};
 pub use error::{End, Fault, MeasureError};
 pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork};
 pub use histogram::Histogram;
-pub use messages::{MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern};
+pub use messages::{
+    MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern, Verbs, VerbsEnds, VerbsPort,
+    VerbsQueue,
+};
 pub use outcome::{
     Datagrams, EndResult, IdleRtt, MptcpCounts, Outcome, Sample, SampleKind, UdpCounts,
 };
@@ -100,6 +103,7 @@ pub use secret::Secret;
 pub use server::{Limits, Server};
 pub use spend::WriteCosts;
 pub use stop::Stop;
+pub use sys::verbs::{Choice as RdmaChoice, devices as rdma_devices};
 pub use tls::Cipher;
 pub use transport::{Sending, Transport};
 pub use udp::UdpSample;

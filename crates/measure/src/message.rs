@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::HostCost;
 use crate::config::Spec;
 use crate::facts::FarFacts;
-use crate::messages::{MessageCount, MessageSpec};
+use crate::messages::{MessageCount, MessageSpec, VerbsEnds};
 use crate::outcome::UdpCounts;
 use crate::outlet::ZeroCopyCounts;
 
@@ -100,6 +100,8 @@ pub enum Message {
     Start(Spec),
     /// → Prepare to exchange messages; answered like `Start`.
     StartMessages(MessageSpec),
+    /// ← instead of `Accept` where messages go by RDMA verbs, and then → : where its queues are.
+    VerbsEnds(VerbsEnds),
     /// ← The messages are over: what the server received.
     MessagesDone(MessageCount),
     /// ← Open the data connections with this token.
@@ -122,7 +124,8 @@ pub enum Message {
         /// Time since the start at that end.
         t_ns: u64,
     },
-    /// From the sending end over UDP, where nothing else marks the end: all datagrams are handed over.
+    /// From the sending end over UDP and verbs, where nothing else marks the end: all datagrams or
+    /// messages are handed over.
     Sent {
         /// How many, of each stream.
         packets: Vec<u64>,
@@ -420,6 +423,7 @@ mod tests {
             Message::Result(ResultHead::default()),
             Message::StartMessages(MessageSpec::default()),
             Message::MessagesDone(MessageCount::default()),
+            Message::VerbsEnds(VerbsEnds::default()),
         ];
         let mut bytes = Vec::new();
         for message in &messages {

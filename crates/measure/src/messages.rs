@@ -7,10 +7,12 @@
 //!
 //! The measuring thread does what a bare program would: write, read, read the clock once, count. It
 //! is woken by the socket alone; a second thread watches for the end and shuts the socket down.
-//! Nagle's algorithm is off. Left out: threads are not pinned, and messages are not checked.
+//! Nagle's algorithm is off. Where [`MessageSpec::verbs`] says so, queue pairs take the place of the
+//! connections ([`Verbs`]). Left out: threads are not pinned, and messages are not checked.
 
 mod client;
 mod server;
+mod verbs;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -22,7 +24,10 @@ use serde::{Deserialize, Serialize};
 use sys::clock;
 use units::{Duration, Instant, Rate};
 
+use crate::message::Message;
 use crate::{End, Histogram};
+pub(crate) use verbs::{NoQueues, Queues};
+pub use verbs::{Verbs, VerbsEnds, VerbsPort, VerbsQueue};
 
 /// What is done with the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,12 +63,19 @@ pub struct MessageSpec {
     /// Most round trips that count; 0: as many as the time allows.
     pub count: u64,
     /// Ask the socket again and again instead of sleeping until something is there, at both ends: a
-    /// CPU each, and no wake-up in the latency.
+    /// CPU each, and no wake-up in the latency. Over verbs they always do.
     pub spin: bool,
     /// Mark of what both ends send, 0 to 63 (RFC 2474); the near end's is its client's. Ends before it
     /// was there mark nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
+    /// Queue pairs of this kind instead of TCP connections. A far end that does not tell of it would
+    /// not see it here, and is not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verbs: Option<Verbs>,
+    /// Which RDMA port of this host; the far end chooses its own.
+    #[serde(skip)]
+    pub rdma: sys::verbs::Choice,
 }
 
 /// What one end counted.
@@ -72,6 +84,9 @@ pub struct MessageSpec {
 pub struct MessageCount {
     /// Whole messages that came in, those of the ramp included.
     pub messages: u64,
+    /// Over verbs, messages handed over to be sent.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sent: u64,
     /// Payload that came in within `duration_ns`; ends before it was there do not tell.
     pub bytes: u64,
     /// The time that counts: without a ramp from the first byte in to the last, else from the ramp to
@@ -96,6 +111,8 @@ pub struct MessageOutcome {
     pub near: MessageCount,
     /// What the server received.
     pub far: MessageCount,
+    /// The RDMA port of this host, where messages went by verbs.
+    pub verbs: Option<VerbsPort>,
     /// Stopped by the user.
     pub interrupted: bool,
 }
@@ -121,6 +138,8 @@ impl Default for MessageSpec {
             count: 0,
             spin: false,
             dscp: None,
+            verbs: None,
+            rdma: sys::verbs::Choice::default(),
         }
     }
 }
@@ -166,6 +185,16 @@ impl MessageSpec {
             Pattern::Down => false,
             Pattern::Both => connection == 0,
         }
+    }
+}
+
+impl MessageOutcome {
+    /// Messages that the client and the server handed over and that did not come, where that is known: UC
+    /// and UD lose what they cannot deliver.
+    pub fn lost(&self) -> [u64; 2] {
+        let lost =
+            |sent: &MessageCount, came: &MessageCount| sent.sent.saturating_sub(came.messages);
+        [lost(&self.near, &self.far), lost(&self.far, &self.near)]
     }
 }
 
@@ -218,10 +247,24 @@ impl Overhead {
 #[derive(Debug)]
 struct Worker {
     task: Task,
-    socket: Arc<TcpStream>,
+    handle: Handle,
     /// Raised when the time of sending is over.
     done: Arc<AtomicBool>,
     thread: Option<JoinHandle<Worked>>,
+}
+
+/// What messages travel by.
+#[derive(Debug)]
+enum Means {
+    Socket(TcpStream),
+    Queue(Box<sys::verbs::Queue>),
+}
+
+/// What others have of a worker's means.
+#[derive(Debug)]
+enum Handle {
+    Socket(Arc<TcpStream>),
+    Queue(Arc<verbs::Word>),
 }
 
 /// What a worker brings back.
@@ -231,6 +274,8 @@ struct Worked {
     count: MessageCount,
     round_trips: Option<Histogram>,
     elapsed: Duration,
+    /// Kept until the other end is done: it may still want an acknowledgement.
+    queues: Vec<sys::verbs::Queue>,
 }
 
 /// What a worker does.
@@ -243,22 +288,43 @@ enum Task {
 }
 
 impl Worker {
-    fn start(task: Task, socket: TcpStream, spec: &MessageSpec) -> io::Result<Self> {
-        socket.set_nodelay(true)?;
-        socket.set_nonblocking(spec.spin)?;
-        socket.set_read_timeout(None)?;
-        let socket = Arc::new(socket);
+    fn start(task: Task, means: Means, spec: &MessageSpec) -> io::Result<Self> {
         let done = Arc::new(AtomicBool::new(false));
-        let line = Line {
-            socket: Arc::clone(&socket),
-            spin: spec.spin,
-        };
         let (spec, flag) = (spec.clone(), Arc::clone(&done));
         let thread = Builder::new().name("gp-messages".to_owned());
-        let thread = thread.spawn(move || line.work(task, &spec, &flag))?;
+        let (handle, thread) = match means {
+            Means::Socket(socket) => {
+                socket.set_nodelay(true)?;
+                socket.set_nonblocking(spec.spin)?;
+                socket.set_read_timeout(None)?;
+                let socket = Arc::new(socket);
+                let line = Line {
+                    socket: Arc::clone(&socket),
+                    spin: spec.spin,
+                };
+                let thread = thread.spawn(move || line.work(task, &spec, &flag))?;
+                (Handle::Socket(socket), thread)
+            }
+            Means::Queue(mut queue) => {
+                let word = Arc::new(verbs::Word::default());
+                let heard = Arc::clone(&word);
+                let thread = thread.spawn(move || {
+                    let mut lane = verbs::Lane {
+                        queue: &mut queue,
+                        word: &heard,
+                        done: &flag,
+                        spec: &spec,
+                    };
+                    let worked = lane.work(task);
+                    let queues = vec![*queue];
+                    Worked { queues, ..worked }
+                })?;
+                (Handle::Queue(word), thread)
+            }
+        };
         Ok(Self {
             task,
-            socket,
+            handle,
             done,
             thread: Some(thread),
         })
@@ -274,8 +340,28 @@ impl Worker {
     /// Ends everything at once.
     fn abort(&self) {
         self.done.store(true, Ordering::Relaxed);
-        // Fails when the peer has closed already, which is as well.
-        drop(self.socket.shutdown(Shutdown::Both));
+        match &self.handle {
+            // Fails when the peer has closed already, which is as well.
+            Handle::Socket(socket) => drop(socket.shutdown(Shutdown::Both)),
+            Handle::Queue(word) => word.abort.store(true, Ordering::Relaxed),
+        }
+    }
+
+    /// Over verbs, how many messages it handed over, once all of them have left.
+    fn sent(&self) -> Option<u64> {
+        let sends = matches!(self.task, Task::Ping | Task::Send);
+        let Handle::Queue(word) = &self.handle else {
+            return None;
+        };
+        let sent = word.sent.load(Ordering::Relaxed);
+        (sends && sent != verbs::UNKNOWN).then_some(sent)
+    }
+
+    /// Over verbs, tells it how many messages the other end handed over.
+    fn expect(&self, sent: u64) {
+        if let (Task::Echo | Task::Receive, Handle::Queue(word)) = (self.task, &self.handle) {
+            word.due.store(sent, Ordering::Relaxed);
+        }
     }
 
     fn is_finished(&self) -> bool {
@@ -304,9 +390,9 @@ impl Drop for Worker {
 }
 
 /// Starts what one end does on its connections, in the order of their numbers.
-fn start(spec: &MessageSpec, sockets: Vec<TcpStream>, end: End) -> io::Result<Vec<Worker>> {
-    let numbered = sockets.into_iter().zip(0..);
-    let started = numbered.map(|(socket, number)| {
+fn start(spec: &MessageSpec, means: Vec<Means>, end: End) -> io::Result<Vec<Worker>> {
+    let numbered = means.into_iter().zip(0..);
+    let started = numbered.map(|(means, number)| {
         let sends = spec.client_sends(number) == (end == End::Near);
         let task = match (spec.pattern, sends) {
             (Pattern::PingPong, true) => Task::Ping,
@@ -314,9 +400,33 @@ fn start(spec: &MessageSpec, sockets: Vec<TcpStream>, end: End) -> io::Result<Ve
             (_, true) => Task::Send,
             (_, false) => Task::Receive,
         };
-        Worker::start(task, socket, spec)
+        Worker::start(task, means, spec)
     });
     started.collect()
+}
+
+/// What an end says and hears of messages over verbs, which have no end of file.
+#[derive(Debug, Default)]
+struct Tidings {
+    told: bool,
+}
+
+impl Tidings {
+    /// How many messages this end handed over, once, as soon as that is known: one worker sends at most.
+    fn news(&mut self, workers: &[Worker]) -> Option<Message> {
+        let sent = workers.iter().find_map(Worker::sent);
+        let sent = sent.filter(|_| !self.told)?;
+        self.told = true;
+        Some(Message::Sent {
+            packets: vec![sent],
+        })
+    }
+
+    /// What the other end says of its own.
+    fn heard(packets: &[u64], workers: &[Worker]) {
+        let sent = packets.first().copied().unwrap_or(0);
+        workers.iter().for_each(|worker| worker.expect(sent));
+    }
 }
 
 /// Ends workers and adds up what they did: what came in is one worker's.
@@ -329,12 +439,14 @@ fn sum(workers: Vec<Worker>) -> Worked {
     for worked in workers.into_iter().map(Worker::join) {
         let (count, more) = (&mut all.count, worked.count);
         count.messages += more.messages;
+        count.sent += more.sent;
         count.bytes += more.bytes;
         count.duration_ns = count.duration_ns.max(more.duration_ns);
         count.cpu_ns += more.cpu_ns;
         count.error = count.error.take().or(more.error);
         all.elapsed = all.elapsed.max(worked.elapsed);
         all.round_trips = all.round_trips.or(worked.round_trips);
+        all.queues.extend(worked.queues);
     }
     all
 }

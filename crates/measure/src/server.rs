@@ -514,7 +514,10 @@ impl Session {
                 Message::Start(spec) => self.transfer(control, &spec)?,
                 Message::StartMessages(spec) => self.messages(control, &spec)?,
                 // Left over from a transfer whose end crossed the wish to stop it.
-                Message::Stop | Message::Progress { .. } | Message::Received { .. } => {}
+                Message::Stop
+                | Message::Progress { .. }
+                | Message::Received { .. }
+                | Message::Sent { .. } => {}
                 other => return Err(unexpected(&other).into()),
             }
         }

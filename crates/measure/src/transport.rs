@@ -68,10 +68,7 @@ impl Sending {
 pub(crate) fn check_far(far: &FarFacts, config: &Config) -> Result<(), MeasureError> {
     let needs = |what: &str, has: &[String]| match has.iter().any(|name| name == what) {
         true => Ok(()),
-        false => Err(MeasureError::FarLacks {
-            what: what.to_owned(),
-            version: far.version.clone(),
-        }),
+        false => Err(lacks(far, what)),
     };
     if !matches!(config.transport, Transport::Tcp | Transport::Mptcp) {
         needs(config.transport.name(), &far.transports)?;
@@ -80,6 +77,21 @@ pub(crate) fn check_far(far: &FarFacts, config: &Config) -> Result<(), MeasureEr
         needs(config.sending.name(), &far.sendings)?;
     }
     Ok(())
+}
+
+/// The same for a transport of messages alone, by its name.
+pub(crate) fn check_name(far: &FarFacts, name: &str) -> Result<(), MeasureError> {
+    match far.transports.iter().any(|known| known == name) {
+        true => Ok(()),
+        false => Err(lacks(far, name)),
+    }
+}
+
+fn lacks(far: &FarFacts, what: &str) -> MeasureError {
+    MeasureError::FarLacks {
+        what: what.to_owned(),
+        version: far.version.clone(),
+    }
 }
 
 #[cfg(test)]

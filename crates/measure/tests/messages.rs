@@ -9,7 +9,10 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::channel;
 
 use measure::message::{Kind, Message, encode, greeting};
-use measure::{Client, FarFacts, Limits, MeasureError, MessageOutcome, MessageSpec, Pattern, Stop};
+use measure::{
+    Client, FarFacts, Fault, Limits, MeasureError, MessageOutcome, MessageSpec, Pattern, Stop,
+    Verbs,
+};
 use units::Duration;
 
 use common::{PATIENCE, Serving};
@@ -217,4 +220,87 @@ fn an_end_of_before_messages_is_to_be_updated() {
     let text = error.unwrap_err().to_string();
     assert!(text.contains("update the far goodput"), "{text}");
     old.join().unwrap();
+}
+
+fn by(verbs: Verbs) -> MessageSpec {
+    MessageSpec {
+        verbs: Some(verbs),
+        ..spec(Pattern::Up, 64)
+    }
+}
+
+#[test]
+fn an_end_of_before_verbs_is_not_asked_for_them() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let old = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let facts = FarFacts {
+            version: "0.1.0".to_owned(),
+            transports: vec!["tcp".to_owned(), "udp".to_owned()],
+            ..FarFacts::default()
+        };
+        let mut words = greeting(Kind::Server).to_vec();
+        encode(&Message::Welcome(Box::new(facts)), &mut words);
+        stream.write_all(&words).unwrap();
+        // All that the client says until it hangs up.
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        heard
+    });
+    let mut client = Client::connect_addr(addr, PATIENCE).unwrap();
+    for verbs in Verbs::ALL {
+        let error = client.messages(&by(verbs), &Stop::new()).unwrap_err();
+        assert_eq!(error.fault(), Fault::FarHost);
+        let said = format!("(version 0.1.0) does not know '{}'", verbs.name());
+        assert!(error.to_string().contains(&said), "{error}");
+    }
+    drop(client);
+    assert_eq!(old.join().unwrap(), greeting(Kind::Control));
+}
+
+/// Machines with and without an RDMA device run this: what one lacks is said, and else messages come.
+#[test]
+fn verbs_carry_messages_or_what_is_missing_is_said_and_the_session_goes_on() {
+    let serving = Serving::with(Limits::default());
+    let mut client = serving.client();
+    let local = Some("127.0.0.1".parse().unwrap());
+    let missing = Verbs::probe(&measure::RdmaChoice::default(), local).err();
+    for verbs in Verbs::ALL {
+        let ended = client.messages(&by(verbs), &Stop::new());
+        match (&missing, ended) {
+            (None, Ok(outcome)) => assert!(outcome.far.messages > 0 && outcome.verbs.is_some()),
+            (Some(missing), Err(error)) => {
+                assert_eq!(error.fault(), Fault::ThisHost);
+                assert!(error.to_string().contains(&missing.to_string()), "{error}");
+            }
+            (missing, ended) => panic!("{missing:?}, but {ended:?}"),
+        }
+    }
+    assert!(run(&mut client, &spec(Pattern::Up, 10)).far.messages > 0);
+}
+
+#[test]
+fn a_server_says_where_its_queues_are_or_what_it_lacks() {
+    let serving = Serving::with(Limits::default());
+    let missing = Verbs::probe(
+        &measure::RdmaChoice::default(),
+        Some("127.0.0.1".parse().unwrap()),
+    );
+    let awaited = match missing {
+        Ok(()) => "verbs_ends".to_owned(),
+        Err(missing) => format!(r#"{{"refused":{{"host":{{"text":"{missing}"}}}}}}"#),
+    };
+    let mut stream = TcpStream::connect(serving.addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE.to_std())).unwrap();
+    let mut words = greeting(Kind::Control).to_vec();
+    encode(&Message::StartMessages(by(Verbs::Rc)), &mut words);
+    stream.write_all(&words).unwrap();
+    let mut seen = Vec::new();
+    let mut chunk = [0; 4096];
+    while !String::from_utf8_lossy(&seen).contains(&awaited) {
+        let n = stream.read(&mut chunk).unwrap();
+        assert!(n > 0, "hung up after {}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&chunk[..n]);
+    }
 }

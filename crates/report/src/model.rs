@@ -543,6 +543,8 @@ pub struct LoadLatency {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MessageSweep {
+    /// `tcp`, `verbs-rc`, `verbs-uc` or `verbs-ud`.
+    pub transport: String,
     /// Both ends ask their sockets again and again instead of sleeping.
     pub spin: bool,
     /// Messages that may be unconfirmed where rates are measured.
@@ -583,6 +585,15 @@ pub struct MessagePoint {
     pub up_messages: u64,
     /// Messages that this side took in `down`.
     pub down_messages: u64,
+    /// Over verbs, messages lost in `up`: sent and never there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up_lost: Option<u64>,
+    /// Messages lost in `down`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down_lost: Option<u64>,
+    /// Over verbs, this host's RDMA port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rdma_port: Option<String>,
 }
 
 /// What STAMP probes told (`goodput measure stamp://HOST`). Forward is towards the reflector.
@@ -798,6 +809,8 @@ pub struct Sweep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SweepMessages {
+    /// `tcp`, `verbs-rc`, `verbs-uc` or `verbs-ud`.
+    pub transport: String,
     /// Messages that may be unconfirmed where rates are measured.
     pub window: u32,
     /// Both ends ask their sockets again and again instead of sleeping.

@@ -30,4 +30,5 @@ pub mod tcp;
 pub mod terminal;
 pub mod udp;
 pub mod userns;
+pub mod verbs;
 pub mod zerocopy;

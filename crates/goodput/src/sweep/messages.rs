@@ -4,15 +4,14 @@
 //! all others: what drifts does so for rates and latencies alike. Over UDP the size is that of
 //! datagrams, and the sweep is one of transfers like any other.
 //!
-//! Left out: RDMA verbs (the run says so), and messages over TLS or multipath TCP.
-
-use std::fs;
+//! With `--transport verbs-…` messages go by RDMA verbs instead of TCP, in the same columns. Left out:
+//! verbs and TCP in one sweep, and messages over TLS or multipath TCP.
 
 use explain::sweep::{self as curve, Estimate};
 use lab::Lab;
 use measure::{
     Client, Config, Direction, Histogram, MeasureError, MessageOutcome, MessageSpec, Overhead,
-    Pattern, Stop, Transport,
+    Pattern, Stop, Transport, Verbs,
 };
 use report::model::{Observer, Sweep, SweepLatency, SweepMessages, SweepRate};
 use units::{Bytes, Duration};
@@ -20,7 +19,8 @@ use units::{Bytes, Duration};
 use super::{Axis, Kind, Made, Point, Task, Work, two_digits, whole};
 use crate::cli::MeasureArgs;
 use crate::context;
-use crate::messages::WINDOW;
+use crate::messages::{lost, port_name, window};
+use crate::verbs::Wish;
 use crate::{observer, session};
 
 /// Whether messages are exchanged instead of making transfers.
@@ -34,9 +34,16 @@ pub(super) fn spec(
     args: &MeasureArgs,
     axes: &[Axis],
     base: &Config,
+    wish: &Wish,
 ) -> Result<Option<MessageSpec>, String> {
     if !wanted(axes, base) {
-        return Ok(None);
+        return match wish.verbs {
+            Some(verbs) => Err(format!(
+                "--transport {} carries messages: it goes with --sweep message-size",
+                verbs.name()
+            )),
+            None => Ok(None),
+        };
     }
     if axes.len() > 1 {
         return Err(
@@ -64,8 +71,10 @@ pub(super) fn spec(
         return Err(format!("{flag} does not hold for --sweep message-size"));
     }
     Ok(Some(MessageSpec {
-        window: args.outstanding.unwrap_or(WINDOW),
-        spin: args.spin,
+        window: args.outstanding.unwrap_or_else(|| window(wish.verbs)),
+        spin: args.spin || wish.verbs.is_some(),
+        verbs: wish.verbs,
+        rdma: wish.rdma.clone(),
         ..MessageSpec::default()
     }))
 }
@@ -93,18 +102,23 @@ impl Work<'_> {
             spec.duration_ns = base.duration.as_ns();
             spec.ramp_ns = base.ramp.as_ns();
         }
-        let axis = &self.axes[0];
-        if !axis.typed {
-            let trial = self.outcome(client, TRIAL_BYTES, Task::OneWay, stop)?;
-            let rate = self.rate(&trial, TRIAL_BYTES.into());
-            let (kept, left_out) = bearable(&axis.values, rate);
+        let verbs = self.messages.as_ref().and_then(|spec| spec.verbs);
+        if !self.axes[0].typed {
+            let bytes = match verbs {
+                Some(Verbs::Ud) => TRIAL_DATAGRAM_BYTES,
+                _ => TRIAL_BYTES,
+            };
+            let trial = self.outcome(client, bytes, Task::OneWay, stop)?;
+            let rate = self.rate(&trial, bytes.into());
+            let sizes = &self.axes[0].values;
+            let (kept, left_out) = match (verbs, &trial.verbs) {
+                (Some(Verbs::Ud), Some(port)) => packets(sizes, port.mtu_bytes),
+                _ => bearable(sizes, rate),
+            };
             if let Some(sentence) = &left_out {
                 context::note(sentence);
             }
-            self.sweep.messages = Some(SweepMessages {
-                left_out,
-                ..SweepMessages::default()
-            });
+            self.sweep.messages.get_or_insert_default().left_out = left_out;
             self.axes[0].values = kept;
         }
         let sizes = self.axes[0].values.iter();
@@ -158,6 +172,12 @@ impl Work<'_> {
                 ..made
             }));
         }
+        let unreliable = outcome.spec.verbs != Some(Verbs::Rc);
+        let loss = lost(&outcome).filter(|_| unreliable).map(|[up, down]| {
+            let sent = outcome.near.sent.saturating_add(outcome.far.sent).max(1);
+            up.saturating_add(down) as f64 / sent as f64
+        });
+        let made = Made { loss, ..made };
         let counted = match way {
             Task::BothWays => outcome.near.bytes.saturating_add(outcome.far.bytes),
             _ if near_sends => outcome.far.bytes,
@@ -171,7 +191,7 @@ impl Work<'_> {
     }
 
     fn outcome(
-        &self,
+        &mut self,
         client: &mut Client,
         bytes: u32,
         way: Task,
@@ -192,7 +212,12 @@ impl Work<'_> {
             bytes,
             ..base
         };
-        client.messages(&spec, stop)
+        let outcome = client.messages(&spec, stop)?;
+        if let (Some(verbs), Some(port)) = (outcome.spec.verbs, &outcome.verbs) {
+            let shared = self.sweep.messages.get_or_insert_default();
+            shared.verbs = format!("{} through {}", verbs.name(), port_name(port));
+        }
+        Ok(outcome)
     }
 
     /// Payload a second, of both directions added up where both sent.
@@ -221,6 +246,20 @@ fn bearable(sizes: &[u64], bits_per_second: u64) -> (Vec<u64>, Option<String>) {
         )
     });
     (kept.to_vec(), said)
+}
+
+/// The sizes of which a message is one packet, and what to say of the others.
+fn packets(sizes: &[u64], mtu_bytes: u32) -> (Vec<u64>, Option<String>) {
+    let most = u64::from(mtu_bytes);
+    let (kept, left): (Vec<u64>, Vec<u64>) = sizes.iter().partition(|&&size| size <= most);
+    let said = left.first().map(|&first| {
+        format!(
+            "messages from {} on were left out: over verbs-ud they are packets, of up to {} here",
+            Bytes::new(first),
+            Bytes::new(most)
+        )
+    });
+    (kept, said)
 }
 
 /// The same size written by iperf3, where it is one at which the rate is the path's and not the
@@ -269,15 +308,19 @@ pub(super) fn record(sweep: &mut Sweep, points: &[Point], spec: &MessageSpec) {
             found.anomaly = true;
         }
     }
-    let left_out = sweep.messages.take().and_then(|m| m.left_out);
+    let shared = sweep.messages.take().unwrap_or_default();
     sweep.messages = Some(SweepMessages {
+        transport: spec.verbs.map_or("tcp", Verbs::name).to_owned(),
         window: spec.window,
         spin: spec.spin,
         to_and_fro_ns: spec.duration_ns - spec.ramp_ns,
         tool_ns: Overhead::measure().round_ns,
         sentence: latency_sentence(&sweep.latencies),
-        left_out,
-        verbs: verbs(first_rdma_device().as_deref()),
+        left_out: shared.left_out,
+        verbs: match spec.verbs {
+            Some(_) => shared.verbs,
+            None => verbs(measure::rdma_devices().first().map(String::as_str)),
+        },
     });
 }
 
@@ -354,22 +397,18 @@ pub(super) fn sentence(sweep: &Sweep) -> String {
     )
 }
 
-/// What became of verbs.
+/// What became of verbs in a sweep over TCP.
 fn verbs(device: Option<&str>) -> String {
     match device {
         None => "not measured: there is no RDMA device on this host".to_owned(),
-        Some(name) => format!("not measured: verbs are not built yet, and {name} stays unused"),
+        Some(name) => format!("not measured: --transport verbs-rc measures {name}"),
     }
-}
-
-fn first_rdma_device() -> Option<String> {
-    let mut devices = fs::read_dir("/sys/class/infiniband").ok()?;
-    let name = devices.next()?.ok()?.file_name();
-    Some(name.to_string_lossy().into_owned())
 }
 
 /// Large enough that calls do not limit most paths, and quickly through on slow ones.
 const TRIAL_BYTES: u32 = 64 << 10;
+/// The smallest MTU.
+const TRIAL_DATAGRAM_BYTES: u32 = 256;
 /// To and fro and half a window of such messages still end within a client's patience.
 const MESSAGE_TIME_MAX: Duration = Duration::from_s(1);
 /// Below this the number of calls limits, which iperf3 makes otherwise.
@@ -465,8 +504,18 @@ mod tests {
     }
 
     #[test]
-    fn verbs_are_named_as_missing_whether_there_is_a_device_or_not() {
-        assert!(verbs(None).contains("no RDMA device"));
-        assert!(verbs(Some("mlx5_0")).contains("mlx5_0"));
+    fn verbs_are_named_as_not_measured_whether_there_is_a_device_or_not() {
+        let none = "not measured: there is no RDMA device on this host";
+        assert_eq!(verbs(None), none);
+        assert!(verbs(Some("mlx5_0")).contains("--transport verbs-rc measures mlx5_0"));
+    }
+
+    #[test]
+    fn datagrams_larger_than_a_packet_are_left_out_and_named() {
+        let sizes = [1024, 1025, 1 << 23];
+        let (kept, said) = packets(&sizes, 1024);
+        assert_eq!(kept, [1024]);
+        assert!(said.unwrap().contains("up to 1 KiB"));
+        assert_eq!(packets(&sizes[..1], 1024), (vec![1024], None));
     }
 }

@@ -129,6 +129,30 @@ fn serve_reflects_stamp_beside_measurements() {
     scratch.assert_nothing_left();
 }
 
+/// Machines with and without an RDMA device run this.
+#[test]
+fn verbs_without_a_device_say_what_is_missing() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("for other machines"));
+    let devices = std::fs::read_dir("/sys/class/infiniband").map_or(0, Iterator::count);
+    let args = ["measure", &address, "--messages", "64", "-d", "20ms"];
+    let mut command = scratch.goodput(&args);
+    command.args(["--transport", "verbs-rc"]);
+    let ended = scratch.run(command);
+    match devices {
+        // Here the library may be missing as well, and is looked for first.
+        0 => drop(ended.fails_with(3, &["this host cannot exchange messages by RDMA verbs"])),
+        _ => drop(ended.succeeds()),
+    }
+    let both = ["libibverbs", "no RDMA device"];
+    let said = both.iter().any(|text| ended.stderr.contains(text));
+    assert_eq!(said, devices == 0, "{ended:#?}");
+    serving.signal("TERM");
+    serving.end().succeeds();
+    scratch.assert_nothing_left();
+}
+
 #[test]
 fn a_host_that_answers_no_probe_is_the_far_ends_fault() {
     let scratch = Scratch::new();
@@ -143,11 +167,30 @@ fn a_host_that_answers_no_probe_is_the_far_ends_fault() {
 #[test]
 fn wrong_sizes_and_intervals_are_usage() {
     let scratch = Scratch::new();
-    let wrong: [&[&str]; 4] = [
+    let tls = ["--messages", "1", "--transport", "tls"];
+    let lab = [
+        "lab:bufferbloat",
+        "--messages",
+        "1",
+        "--transport",
+        "verbs-rc",
+    ];
+    let wrong: [&[&str]; 8] = [
         &["measure", "127.0.0.1:1", "--messages", "9MiB"],
         &["measure", "127.0.0.1:1", "--messages", "x"],
         &["measure", "stamp://127.0.0.1:1", "--interval", "1us"],
         &["measure", "127.0.0.1:1", "--spin"],
+        &["measure", "127.0.0.1:1", "--transport", "verbs-rc"],
+        &[
+            "measure",
+            "127.0.0.1:1",
+            "--sweep",
+            "streams",
+            "--transport",
+            "verbs-rc",
+        ],
+        &[&["measure", "127.0.0.1:1"][..], &tls].concat(),
+        &[&["measure"][..], &lab].concat(),
     ];
     for args in wrong {
         scratch.run(scratch.goodput(args)).fails_with(2, &[]);

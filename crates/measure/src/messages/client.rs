@@ -3,16 +3,19 @@
 use std::io::Write;
 
 use sys::clock;
-use units::Duration;
+use units::{Duration, Instant};
 
 use crate::approach::Dscp;
-use crate::client::{expect, lost};
+use crate::client::lost;
 use crate::control::{Control, TICK};
 use crate::facts::clean;
 use crate::message::{self, Message, Refusal, TOKEN_BYTES};
-use crate::messages::{MessageCount, MessageOutcome, MessageSpec, Worker, start, sum};
+use crate::messages::{
+    Means, MessageCount, MessageOutcome, MessageSpec, NoQueues, Queues, Tidings, VerbsEnds,
+    VerbsPort, Worker, start, sum,
+};
 use crate::transfer::{in_time, unexpected};
-use crate::{Client, End, MeasureError, Stop};
+use crate::{Client, End, MeasureError, Stop, transport};
 
 impl Client {
     /// Exchanges messages with the far end. When `stop` is raised, what was measured so far comes
@@ -29,6 +32,9 @@ impl Client {
     ) -> Result<MessageOutcome, MeasureError> {
         if let Some(problem) = spec.problem() {
             return Err(MeasureError::Config(problem));
+        }
+        if let Some(verbs) = spec.verbs {
+            transport::check_name(self.far(), verbs.name())?;
         }
         let mut control = self.take_control()?;
         let outcome = self.exchange(&mut control, spec, stop);
@@ -51,15 +57,26 @@ impl Client {
             dscp: self.approach().dscp.map(Dscp::number),
             ..spec.clone()
         });
-        control.send(&wish, deadline, stop).map_err(before)?;
-        let token = token_of(control.receive(deadline, stop).map_err(before)?)?;
-        let sockets = self.open_lines(spec, token, stop)?;
-        expect(
-            control.receive(deadline, stop).map_err(before)?,
-            &Message::Ready,
-        )?;
+        let (means, verbs) = match spec.verbs {
+            None => {
+                control.send(&wish, deadline, stop).map_err(before)?;
+                let token = token_of(control.receive(deadline, stop).map_err(before)?)?;
+                let sockets = self.open_lines(spec, token, stop)?;
+                (sockets.into_iter().map(Means::Socket).collect(), None)
+            }
+            Some(verbs) => {
+                let local = control.stream().local_addr().ok().map(|addr| addr.ip());
+                // What is missing here is said without troubling the far end.
+                let queues = Queues::open(verbs, spec, local).map_err(no_queues)?;
+                control.send(&wish, deadline, stop).map_err(before)?;
+                let far = ends_of(control.receive(deadline, stop).map_err(before)?)?;
+                let (means, port) = join(control, queues, &far, deadline, stop)?;
+                (means, Some(port))
+            }
+        };
+        ready(control.receive(deadline, stop).map_err(before)?)?;
         control.send(&Message::Go, deadline, stop).map_err(before)?;
-        let workers = start(spec, sockets, End::Near).map_err(|source| MeasureError::Local {
+        let workers = start(spec, means, End::Near).map_err(|source| MeasureError::Local {
             what: "start the measuring threads",
             source,
         })?;
@@ -70,7 +87,13 @@ impl Client {
             None => self.account(control, interrupted, stop)?,
         };
         let near = worked.count;
-        if let Some(error) = near.error.as_ref().or(far.error.as_ref())
+        // The first to fail has the reason: over TCP the other end's is a closed connection, over verbs
+        // ours is that the other end gave up.
+        let errors = match spec.verbs {
+            None => [&near.error, &far.error],
+            Some(_) => [&far.error, &near.error],
+        };
+        if let Some(error) = errors.into_iter().flatten().next()
             && !interrupted
         {
             return Err(MeasureError::StreamBroken(clean(error)));
@@ -81,6 +104,7 @@ impl Client {
             elapsed: worked.elapsed,
             near,
             far,
+            verbs,
             interrupted,
         })
     }
@@ -113,7 +137,7 @@ impl Client {
         workers: &[Worker],
         stop: &Stop,
     ) -> Result<(bool, Option<MessageCount>), MeasureError> {
-        let mut told = None;
+        let (mut told, mut tidings) = (None, Tidings::default());
         let during = |t| lost(t, "during the messages");
         let duration = Duration::from_ns(spec.duration_ns);
         let over = in_time(duration);
@@ -122,7 +146,14 @@ impl Client {
             match control.try_receive(TICK).map_err(during)? {
                 None => {}
                 // Its workers are done, and with them the connections of ours.
-                Some(Message::MessagesDone(count)) if told.is_none() => told = Some(count),
+                Some(Message::MessagesDone(count)) if told.is_none() => {
+                    // Over verbs nothing else says so to a worker that waits for a message.
+                    if spec.verbs.is_some() && count.error.is_some() {
+                        workers.iter().for_each(Worker::abort);
+                    }
+                    told = Some(count);
+                }
+                Some(Message::Sent { packets }) => Tidings::heard(&packets, workers),
                 Some(other) => return Err(during(unexpected(&other))),
             }
             if stop.is_stopped() {
@@ -137,8 +168,23 @@ impl Client {
             if now >= over {
                 workers.iter().for_each(Worker::finish_sending);
             }
+            self.tell(control, tidings.news(workers), stop)?;
         }
+        self.tell(control, tidings.news(workers), stop)?;
         Ok((false, told))
+    }
+
+    /// Says what there is to say.
+    fn tell(
+        &self,
+        control: &mut Control,
+        news: Option<Message>,
+        stop: &Stop,
+    ) -> Result<(), MeasureError> {
+        let said = news.map_or(Ok(()), |news| {
+            control.send(&news, in_time(self.patience()), stop)
+        });
+        said.map_err(|t| lost(t, "during the messages"))
     }
 
     /// What the far end counted.
@@ -150,10 +196,15 @@ impl Client {
     ) -> Result<MessageCount, MeasureError> {
         let (limit, unstoppable) = (self.patience(), Stop::new());
         let stop = if interrupted { &unstoppable } else { stop };
-        let told = control.receive(in_time(limit), stop);
-        match told.map_err(|t| lost(t, "before it told its result"))? {
-            Message::MessagesDone(count) => Ok(count),
-            other => Err(lost(unexpected(&other), "before it told its result")),
+        let deadline = in_time(limit);
+        loop {
+            let told = control.receive(deadline, stop);
+            match told.map_err(|t| lost(t, "before it told its result"))? {
+                Message::MessagesDone(count) => return Ok(count),
+                // It crossed the end of what waited for it.
+                Message::Sent { .. } => {}
+                other => return Err(lost(unexpected(&other), "before it told its result")),
+            }
         }
     }
 }
@@ -162,15 +213,64 @@ fn token_of(answer: Message) -> Result<[u8; TOKEN_BYTES], MeasureError> {
     match answer {
         Message::Accept { token } => message::token_from_hex(&token)
             .ok_or_else(|| MeasureError::Protocol("a broken token".to_owned())),
-        Message::Refused(Refusal::Limit { text }) => Err(MeasureError::FarLimit(clean(&text))),
+        other => Err(refused(other)),
+    }
+}
+
+fn ends_of(answer: Message) -> Result<VerbsEnds, MeasureError> {
+    match answer {
+        Message::VerbsEnds(ends) => Ok(ends),
+        other => Err(refused(other)),
+    }
+}
+
+fn ready(answer: Message) -> Result<(), MeasureError> {
+    match answer {
+        Message::Ready => Ok(()),
+        other => Err(refused(other)),
+    }
+}
+
+/// Joins our queues with the far end's and tells it of ours.
+fn join(
+    control: &mut Control,
+    mut queues: Queues,
+    far: &VerbsEnds,
+    deadline: Instant,
+    stop: &Stop,
+) -> Result<(Vec<Means>, VerbsPort), MeasureError> {
+    queues.connect(far).map_err(no_queues)?;
+    let told = control.send(&Message::VerbsEnds(queues.ends()), deadline, stop);
+    told.map_err(|t| lost(t, "before the messages"))?;
+    let port = queues.port(far);
+    let queues = queues.into_queues().into_iter();
+    let means = queues.map(|queue| Means::Queue(Box::new(queue)));
+    Ok((means.collect(), port))
+}
+
+fn no_queues(why: NoQueues) -> MeasureError {
+    match why {
+        NoQueues::Limit(text) => MeasureError::Config(text),
+        NoQueues::Nonsense(_) => MeasureError::Protocol(why.text()),
+        why => MeasureError::Local {
+            what: "exchange messages by RDMA verbs",
+            source: std::io::Error::other(why.text()),
+        },
+    }
+}
+
+/// Why the far end does not go on.
+fn refused(answer: Message) -> MeasureError {
+    match answer {
+        Message::Refused(Refusal::Limit { text }) => MeasureError::FarLimit(clean(&text)),
         // What an end of before this message says to it, and then it hangs up.
-        Message::Failed { text } if text.contains("unknown variant") => Err(
-            MeasureError::FarFailed("it knows no messages: update the far goodput".to_owned()),
-        ),
-        Message::Refused(Refusal::Host { text }) | Message::Failed { text } => {
-            Err(MeasureError::FarFailed(clean(&text)))
+        Message::Failed { text } if text.contains("unknown variant") => {
+            MeasureError::FarFailed("it knows no messages: update the far goodput".to_owned())
         }
-        other => Err(lost(unexpected(&other), "before the messages")),
+        Message::Refused(Refusal::Host { text }) | Message::Failed { text } => {
+            MeasureError::FarFailed(clean(&text))
+        }
+        other => lost(unexpected(&other), "before the messages"),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::End;
 use crate::approach::{self, Dscp};
 use crate::control::{Control, TICK, Trouble};
 use crate::message::{self, Message, Refusal};
-use crate::messages::{MessageSpec, Worker, start, sum};
+use crate::messages::{Means, MessageSpec, NoQueues, Queues, Tidings, Verbs, Worker, start, sum};
 use crate::server::{Leave, Session};
 use crate::transfer::{in_time, unexpected};
 
@@ -21,33 +21,85 @@ impl Session {
             let asked = Duration::from_ns(spec.duration_ns);
             (asked > limit).then(|| format!("it allows {limit}, not {asked}"))
         });
-        let reserved = match problem {
-            Some(text) => Err(Refusal::Limit { text }),
-            None => self.reserve(),
-        };
-        let place = match reserved {
-            Ok(place) => place,
-            Err(refusal) => return self.send(control, &Message::Refused(refusal)),
-        };
-        let token = message::token_to_hex(place.token);
-        self.send(control, &Message::Accept { token })?;
-        let sockets = self.gather(control, &place, spec.connections())?;
-        drop(place);
-        if let Some(dscp) = spec.dscp.and_then(Dscp::new) {
-            // A mark that this host refuses is no reason not to measure.
-            let lines = sockets.iter().chain([control.stream()]);
-            lines.for_each(|line| drop(approach::mark(line, dscp)));
+        if let Some(text) = problem {
+            return self.send(control, &Message::Refused(Refusal::Limit { text }));
         }
+        let means = match spec.verbs {
+            None => self.lines(control, spec)?,
+            Some(verbs) => self.queues(control, spec, verbs)?,
+        };
+        let Some(means) = means else {
+            return Ok(());
+        };
         self.send(control, &Message::Ready)?;
         match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
             Message::Go => {}
             Message::Stop => return self.messages_done(control, spec, Vec::new()),
             other => return Err(unexpected(&other).into()),
         }
-        let workers = start(spec, sockets, End::Far)
+        let workers = start(spec, means, End::Far)
             .map_err(|error| Leave::Host(format!("cannot start the messages: {error}")))?;
         self.accompany_messages(control, spec, &workers)?;
         self.messages_done(control, spec, workers)
+    }
+
+    /// The client's connections; `None` when it was refused.
+    fn lines(
+        &self,
+        control: &mut Control,
+        spec: &MessageSpec,
+    ) -> Result<Option<Vec<Means>>, Leave> {
+        let place = match self.reserve() {
+            Ok(place) => place,
+            Err(refusal) => {
+                self.send(control, &Message::Refused(refusal))?;
+                return Ok(None);
+            }
+        };
+        let token = message::token_to_hex(place.token);
+        self.send(control, &Message::Accept { token })?;
+        let sockets = self.gather(control, &place, spec.connections())?;
+        if let Some(dscp) = spec.dscp.and_then(Dscp::new) {
+            // A mark that this host refuses is no reason not to measure.
+            let lines = sockets.iter().chain([control.stream()]);
+            lines.for_each(|line| drop(approach::mark(line, dscp)));
+        }
+        Ok(Some(sockets.into_iter().map(Means::Socket).collect()))
+    }
+
+    /// Queues that are joined with the client's; `None` when it was refused, as where there is no
+    /// device. What a session takes of locked memory is two queues of one message each way.
+    fn queues(
+        &self,
+        control: &mut Control,
+        spec: &MessageSpec,
+        verbs: Verbs,
+    ) -> Result<Option<Vec<Means>>, Leave> {
+        let refusal = |why: &NoQueues| match why {
+            NoQueues::Limit(text) => Refusal::Limit { text: text.clone() },
+            why => Refusal::Host { text: why.text() },
+        };
+        let local = control.stream().local_addr().ok().map(|addr| addr.ip());
+        let mut queues = match Queues::open(verbs, spec, local) {
+            Ok(queues) => queues,
+            Err(why) => {
+                info!(peer = %self.peer, "refused {}: {}", verbs.name(), why.text());
+                self.send(control, &Message::Refused(refusal(&why)))?;
+                return Ok(None);
+            }
+        };
+        self.send(control, &Message::VerbsEnds(queues.ends()))?;
+        let far = match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
+            Message::VerbsEnds(far) => far,
+            other => return Err(unexpected(&other).into()),
+        };
+        if let Err(why) = queues.connect(&far) {
+            self.send(control, &Message::Refused(refusal(&why)))?;
+            return Ok(None);
+        }
+        let queues = queues.into_queues().into_iter();
+        let means = queues.map(|queue| Means::Queue(Box::new(queue)));
+        Ok(Some(means.collect()))
     }
 
     /// Until all workers have ended, the client stops, or its time is over.
@@ -58,12 +110,14 @@ impl Session {
         workers: &[Worker],
     ) -> Result<(), Leave> {
         let duration = Duration::from_ns(spec.duration_ns);
+        let mut tidings = Tidings::default();
         let over = in_time(duration);
         // Above the client's own limit, so that the client decides first.
         let gone = in_time(duration + self.house.limits.silence.saturating_mul(2));
         while !workers.iter().all(Worker::is_finished) {
             match control.try_receive(TICK)? {
                 Some(Message::Stop) => return Ok(()),
+                Some(Message::Sent { packets }) => Tidings::heard(&packets, workers),
                 Some(other) => return Err(unexpected(&other).into()),
                 None => {}
             }
@@ -77,8 +131,13 @@ impl Session {
             if now >= over {
                 workers.iter().for_each(Worker::finish_sending);
             }
+            if let Some(news) = tidings.news(workers) {
+                self.send(control, &news)?;
+            }
         }
-        Ok(())
+        tidings
+            .news(workers)
+            .map_or(Ok(()), |news| self.send(control, &news))
     }
 
     fn messages_done(
@@ -87,7 +146,8 @@ impl Session {
         spec: &MessageSpec,
         workers: Vec<Worker>,
     ) -> Result<(), Leave> {
-        let count = sum(workers).count;
+        let worked = sum(workers);
+        let count = worked.count;
         let (pattern, bytes, messages) = (spec.pattern, spec.bytes, count.messages);
         info!(peer = %self.peer, "{pattern:?}: {messages} messages of {bytes} B received");
         self.send(control, &Message::MessagesDone(count))
