@@ -187,11 +187,7 @@ impl FarFacts {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: PROTOCOL,
-            transports: Transport::ALL
-                .into_iter()
-                .filter(|&t| t != Transport::Tls || crate::tls::is_possible())
-                .map(|t| t.name().to_owned())
-                .collect(),
+            transports: Transport::ALL.map(|t| t.name().to_owned()).to_vec(),
             sendings: Sending::ALL.map(|s| s.name().to_owned()).to_vec(),
             host: HostFacts {
                 path_mtu_bytes,
