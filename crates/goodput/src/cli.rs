@@ -191,7 +191,7 @@ pub(crate) struct TestArgs {
     /// Lost datagrams that --udp search puts up with [default: 0.1%]
     #[arg(long, value_name = "PERCENT", value_parser = share_arg, requires = "udp")]
     pub(crate) loss_limit: Option<f64>,
-    /// What --transport tls encrypts with [default: aes-128-gcm]
+    /// What --transport tls or quic encrypts with [default: aes-128-gcm]
     #[arg(long, value_enum, requires = "transport")]
     pub(crate) cipher: Option<CipherArg>,
     /// Send without copying (MSG_ZEROCOPY)
@@ -303,6 +303,8 @@ pub(crate) enum TransportArg {
     Udp,
     /// TLS 1.3 over TCP, to measure its cipher; nobody is authenticated
     Tls,
+    /// QUIC, a connection for each stream; nobody is authenticated
+    Quic,
     /// RDMA verbs, reliable connection: with --messages or --sweep message-size, where both ends have
     /// a device; --device names one, as mlx5_0[:PORT[:GID]], or its interface
     VerbsRc,

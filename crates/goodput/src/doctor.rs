@@ -514,9 +514,15 @@ pub(crate) fn config(
         default_ramp
     };
     let transport = transport(test)?;
-    if test.cipher.is_some() && transport != Transport::Tls {
+    let quic = transport == Transport::Quic;
+    if test.cipher.is_some() && transport != Transport::Tls && !quic {
         return Err(Failure::usage(anyhow::anyhow!(
-            "--cipher goes with --transport tls only"
+            "--cipher goes with --transport tls or quic only"
+        )));
+    }
+    if quic && args.observer.is_some() {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--observer looks at TCP; leave it out with --transport quic"
         )));
     }
     let length = test
@@ -540,7 +546,12 @@ pub(crate) fn config(
         congestion: args
             .congestion
             .clone()
-            .or_else(|| sender.map(|host| host.congestion_control.clone())),
+            // A path file's is the host's kernel's.
+            .or_else(|| {
+                sender
+                    .filter(|_| !quic)
+                    .map(|host| host.congestion_control.clone())
+            }),
         block_bytes: length.unwrap_or_else(|| Config::default().block_bytes),
         send_buffer: test.window,
         receive_buffer: test.window,
@@ -600,6 +611,7 @@ fn transport(test: &TestArgs) -> Result<Transport, Failure> {
         (None | Some(TransportArg::Tcp), None) => Ok(Transport::Tcp),
         (Some(TransportArg::Mptcp), None) => Ok(Transport::Mptcp),
         (Some(TransportArg::Tls), None) => Ok(Transport::Tls),
+        (Some(TransportArg::Quic), None) => Ok(Transport::Quic),
         (Some(TransportArg::VerbsRc | TransportArg::VerbsUc | TransportArg::VerbsUd), _) => {
             Err(Failure::usage(anyhow::anyhow!(
                 "verbs carry messages: add --messages SIZES or --sweep message-size"

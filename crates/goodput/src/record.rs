@@ -2,7 +2,7 @@
 
 use explain::{Diagnosis, models};
 use lab::{Certificate, DirectionCounts};
-use measure::{Direction, EndResult, HostFacts, Outcome, Sending, Transport};
+use measure::{Direction, EndResult, HostFacts, Outcome, QuicInfo, Sending, Transport};
 use report::model::{self, FindingRecord, PathFacts, Phase, RemedyRecord, Run, RunState};
 use units::Rate;
 
@@ -49,11 +49,17 @@ pub(crate) fn samples<'a>(
             stream: u32::from(s.stream),
             t_ns: s.t.as_ns(),
             app_bytes: s.app_bytes,
-            tcp_info: s
-                .info
-                .fields()
-                .map(|(name, value)| (name.to_owned(), value))
-                .collect(),
+            tcp_info: match &s.quic {
+                None => s
+                    .info
+                    .fields()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect(),
+                Some(quic) => quic
+                    .fields()
+                    .map(|(name, value)| (format!("quic_{name}"), value))
+                    .collect(),
+            },
         })
     })
 }
@@ -231,6 +237,7 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
             subflows: m.subflows,
         }),
         udp: measured.udp.clone(),
+        quic: outcome.sender.quic().map(|counts| quic(outcome, &counts)),
     }
 }
 
@@ -238,6 +245,20 @@ fn near_end(outcome: &Outcome) -> &EndResult {
     match outcome.config.direction {
         Direction::Up => &outcome.sender,
         Direction::Down => &outcome.receiver,
+    }
+}
+
+/// QUIC's own counts at the sender.
+fn quic(outcome: &Outcome, counts: &QuicInfo) -> model::QuicFacts {
+    model::QuicFacts {
+        cipher: outcome.config.cipher.name().to_owned(),
+        rtt_ns: counts.rtt_us.saturating_mul(1_000),
+        min_rtt_ns: counts.min_rtt_us.saturating_mul(1_000),
+        packet_bytes: counts.packet_bytes,
+        packets_sent: counts.packets_sent,
+        packets_lost: counts.packets_lost,
+        congestion_events: counts.congestion_events,
+        black_holes: counts.black_holes,
     }
 }
 
@@ -259,6 +280,23 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     if outcome.config.transport == Transport::Tls {
         let cipher = outcome.config.cipher.name();
         notes.push(format!("TLS 1.3 with {cipher}; nobody was authenticated"));
+    }
+    if let Some(counts) = outcome.sender.quic() {
+        let (cipher, congestion) = (outcome.config.cipher.name(), &outcome.sender.congestion);
+        notes.push(format!(
+            "QUIC with {cipher} and {congestion}; nobody was authenticated"
+        ));
+        let us = units::Duration::from_us;
+        notes.push(format!(
+            "QUIC's own counts at the sender: round trip {} (smallest {}), {} of {} packets lost, window cut \
+             {} times, packets of {} B",
+            us(counts.rtt_us),
+            us(counts.min_rtt_us),
+            counts.packets_lost,
+            counts.packets_sent,
+            counts.congestion_events,
+            counts.packet_bytes
+        ));
     }
     if let Some(lent) = outcome.sender.zero_copy {
         let share = |n: u64| 100.0 * as_f64(n) / as_f64(lent.sends).max(1.0);

@@ -1,5 +1,6 @@
 //! One measurement over a lab path or to a far host, with everything that explains it.
 
+mod quic;
 mod udp;
 
 use std::net::SocketAddr;
@@ -219,6 +220,9 @@ impl Site {
     ) -> Result<Measured, Failure> {
         if config.transport == Transport::Udp {
             return self.measure_udp(name, config, stop, extras);
+        }
+        if config.transport == Transport::Quic {
+            return self.measure_quic(name, config, stop, extras);
         }
         let mut view = View::new(extras.live, name);
         let before = Before {
@@ -763,10 +767,10 @@ pub(crate) fn path_mtu(near: &HostFacts, far: &HostFacts) -> Option<u32> {
         .min()
 }
 
-/// What to say over TLS when the threads that encrypt or decrypt were busy throughout: windows and
+/// What to say over TLS and QUIC when the threads that encrypt or decrypt were busy throughout: windows and
 /// buffers only show it then.
 fn cipher_sentence(outcome: &Outcome) -> Option<String> {
-    if outcome.config.transport != Transport::Tls {
+    if !matches!(outcome.config.transport, Transport::Tls | Transport::Quic) {
         return None;
     }
     let each = |end: &EndResult| cpu_share(end).unwrap_or(0.0) / f64::from(outcome.config.streams);
@@ -781,9 +785,16 @@ fn cipher_sentence(outcome: &Outcome) -> Option<String> {
         "receiver"
     };
     let (goodput, cipher) = (outcome.goodput_after_ramp(), outcome.config.cipher.name());
+    let (work, of) = match outcome.config.transport {
+        Transport::Quic => (format!("which are QUIC and encrypt with {cipher}"), "QUIC"),
+        _ => (
+            format!("which encrypt with {cipher} or decrypt"),
+            "the cipher",
+        ),
+    };
     Some(format!(
-        "The {end}'s threads, which encrypt with {cipher} or decrypt, were busy {:.0} % of the time: that \
-         holds this transfer to {goodput}. Plain TCP beside it tells how much of it is the cipher",
+        "The {end}'s threads, {work}, were busy {:.0} % of the time: that holds this transfer to {goodput}. \
+         Plain TCP beside it tells how much of it is {of}",
         100.0 * busiest
     ))
 }

@@ -180,6 +180,14 @@ fn check(args: &MeasureArgs, axes: &[Axis], base: &Config) -> Result<(), String>
                 .to_owned(),
         );
     }
+    let fits = |kind| matches!(kind, Kind::WriteSize | Kind::Streams);
+    let odd = axes.iter().find(|axis| !fits(axis.kind));
+    if let (Transport::Quic, Some(axis)) = (base.transport, odd) {
+        let name = axis.kind.name();
+        return Err(format!(
+            "--sweep {name} varies what TCP's sockets have; over quic write-size and streams work"
+        ));
+    }
     let tcp = matches!(base.transport, Transport::Tcp | Transport::Tls);
     if axes.iter().any(|axis| axis.kind == Kind::Mtu) && !tcp {
         return Err(format!(

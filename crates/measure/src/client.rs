@@ -1,6 +1,7 @@
 //! The near end: connects, learns who the far end is, measures.
 
 mod datagrams;
+mod quic;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -22,7 +23,8 @@ use crate::outcome::{EndResult, IdleRtt, Outcome};
 use crate::secret::{self, Nonce, Prover, Secret};
 use crate::tls::{self, Side};
 use crate::transfer::{
-    Ending, Patience, accompany, client_role, in_time, probe_congestion, set_options, unexpected,
+    Ending, Flow, Patience, accompany, client_role, in_time, probe_congestion, set_options,
+    unexpected,
 };
 use crate::transport::check_far;
 use crate::{Config, DEFAULT_PORT, Direction, End, MeasureError, Reading, Stop, Transport};
@@ -302,6 +304,11 @@ impl Client {
             let about = (idle_rtt, stop, progress);
             return self.transfer_datagrams(control, config, role, token, about);
         }
+        if config.transport == Transport::Quic {
+            let token = self.ask(control, config, role, stop)?;
+            let about = (idle_rtt, stop, progress);
+            return self.transfer_quic(control, config, role, token, about);
+        }
         let token = self.ask(control, config, role, stop)?;
         let sockets = self.open_streams(config, role, token, stop)?;
         let engine = tls::prepare(role, config, sockets, Side::Client, self.patience(), stop);
@@ -315,6 +322,23 @@ impl Client {
                 source,
             },
         })?;
+        let before = |t| lost(t, "before the first byte");
+        let ready = control.receive(in_time(self.patience()), stop);
+        expect(ready.map_err(before)?, &Message::Ready)?;
+        let about = (idle_rtt, stop, progress);
+        self.see_through(control, config, engine, role, about)
+    }
+
+    /// From streams that stand ready at both ends to the outcome.
+    fn see_through(
+        &self,
+        control: &mut Control,
+        config: &Config,
+        engine: impl Flow,
+        role: Role,
+        about: (IdleRtt, &Stop, &mut dyn FnMut(Progress)),
+    ) -> Result<Outcome, MeasureError> {
+        let (idle_rtt, stop, progress) = about;
         self.begin(control, config.direction, stop)?;
         engine.go();
         let patience = Patience {
@@ -360,7 +384,8 @@ impl Client {
             permitted,
             available,
         };
-        if let (Role::Sender, Some(name)) = (role, &config.congestion) {
+        let kernels = config.transport != Transport::Quic;
+        if let (Role::Sender, Some(name), true) = (role, &config.congestion, kernels) {
             let probed = probe_congestion(control.stream(), name);
             if let Some(no) = probed.map_err(local("ask for a congestion control"))? {
                 return Err(refuse(End::Near, no.permitted, no.available));
@@ -417,7 +442,7 @@ impl Client {
         Ok(sockets)
     }
 
-    /// From streams that stand ready here to the start mark.
+    /// From streams that stand ready at both ends to the start mark.
     fn begin(
         &self,
         control: &mut Control,
@@ -426,10 +451,6 @@ impl Client {
     ) -> Result<(), MeasureError> {
         let lost = |t| lost(t, "before the first byte");
         let deadline = in_time(self.patience());
-        expect(
-            control.receive(deadline, stop).map_err(lost)?,
-            &Message::Ready,
-        )?;
         control.send(&Message::Go, deadline, stop).map_err(lost)?;
         if direction == Direction::Down {
             expect(

@@ -13,11 +13,14 @@ use crate::config::SAMPLES_MAX;
 use crate::facts::clean;
 use crate::message::{Message, ResultHead};
 use crate::outcome::{EndResult, Sample, SampleKind};
+use crate::quic::QuicInfo;
 
 /// Rows of one message: some 30 KB, at worst 400 KB.
 const ROWS_PER_MESSAGE: usize = 256;
 /// Above every kernel's number of `tcp_info` fields.
 const FIELDS_MAX: usize = 512;
+/// Before the names of QUIC's own fields.
+const QUIC: &str = "quic_";
 
 /// The messages that carry a result, made one after the other.
 pub(crate) fn messages_of(result: &EndResult) -> impl Iterator<Item = Message> {
@@ -26,11 +29,18 @@ pub(crate) fn messages_of(result: &EndResult) -> impl Iterator<Item = Message> {
         .iter()
         .map(|s| s.info)
         .max_by_key(|info| info.len_bytes);
-    let fields: Vec<String> = longest
-        .unwrap_or_default()
-        .fields()
-        .map(|(name, _)| name.to_owned())
-        .collect();
+    let quic = result.samples.iter().any(|s| s.quic.is_some());
+    let fields: Vec<String> = match quic {
+        true => QuicInfo::default()
+            .fields()
+            .map(|(name, _)| format!("{QUIC}{name}"))
+            .collect(),
+        false => longest
+            .unwrap_or_default()
+            .fields()
+            .map(|(name, _)| name.to_owned())
+            .collect(),
+    };
     let head = ResultHead {
         cpu_ns: result.cpu.as_ns(),
         bytes: result.bytes,
@@ -51,7 +61,7 @@ pub(crate) fn messages_of(result: &EndResult) -> impl Iterator<Item = Message> {
         .map(|s| usize::from(s.stream) + 1)
         .max()
         .unwrap_or(0);
-    let mut last = vec![None; streams];
+    let mut last = vec![Last::default(); streams];
     let samples = result
         .samples
         .chunks(ROWS_PER_MESSAGE)
@@ -61,21 +71,40 @@ pub(crate) fn messages_of(result: &EndResult) -> impl Iterator<Item = Message> {
         .chain([Message::ResultEnd])
 }
 
-fn row_of(sample: &Sample, last: &mut [Option<TcpInfo>]) -> Vec<u64> {
+fn row_of(sample: &Sample, last: &mut [Last]) -> Vec<u64> {
     let mut row = vec![
         sample.stream.into(),
         sample.kind.number(),
         sample.t.as_ns(),
         sample.app_bytes,
     ];
-    let before = last[usize::from(sample.stream)].replace(sample.info);
-    let mut old = before.iter().flat_map(TcpInfo::fields);
-    for (index, (_, value)) in sample.info.fields().enumerate() {
-        if old.next().map(|(_, value)| value) != Some(value) {
+    let last = &mut last[usize::from(sample.stream)];
+    let mut add = |index: usize, old: Option<u64>, value: u64| {
+        if old != Some(value) {
             row.extend([index as u64, value]);
         }
+    };
+    if let Some(quic) = sample.quic {
+        let before = last.quic.replace(quic);
+        let mut old = before.iter().flat_map(QuicInfo::fields);
+        for (index, (_, value)) in quic.fields().enumerate() {
+            add(index, old.next().map(|(_, value)| value), value);
+        }
+        return row;
+    }
+    let before = last.info.replace(sample.info);
+    let mut old = before.iter().flat_map(TcpInfo::fields);
+    for (index, (_, value)) in sample.info.fields().enumerate() {
+        add(index, old.next().map(|(_, value)| value), value);
     }
     row
+}
+
+/// A stream's row before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    info: Option<TcpInfo>,
+    quic: Option<QuicInfo>,
 }
 
 /// Puts a result together from its messages.
@@ -83,7 +112,7 @@ fn row_of(sample: &Sample, last: &mut [Option<TcpInfo>]) -> Vec<u64> {
 pub(crate) struct Decoder {
     result: EndResult,
     fields: Vec<String>,
-    last: Vec<TcpInfo>,
+    last: Vec<Last>,
 }
 
 impl Decoder {
@@ -110,7 +139,7 @@ impl Decoder {
             samples: Vec::new(),
             ..EndResult::default()
         };
-        let last = vec![TcpInfo::default(); streams.into()];
+        let last = vec![Last::default(); streams.into()];
         Ok(Self {
             result,
             fields: head.fields,
@@ -138,21 +167,25 @@ impl Decoder {
     fn sample_of(&mut self, row: &[u64]) -> Option<Sample> {
         let (head, pairs) = row.split_first_chunk::<4>()?;
         let [stream, kind, t_ns, app_bytes] = *head;
-        let info = self.last.get_mut(usize::try_from(stream).ok()?)?;
+        let last = self.last.get_mut(usize::try_from(stream).ok()?)?;
         if pairs.len() % 2 != 0 {
             return None;
         }
         for pair in pairs.chunks_exact(2) {
             let name = self.fields.get(usize::try_from(pair[0]).ok()?)?;
             // A field that we do not know is newer than us: skipped.
-            info.set(name, pair[1]);
+            match name.strip_prefix(QUIC) {
+                Some(name) => last.quic.get_or_insert_default().set(name, pair[1]),
+                None => last.info.get_or_insert_default().set(name, pair[1]),
+            };
         }
         Some(Sample {
             stream: u16::try_from(stream).ok()?,
             kind: SampleKind::of_number(kind)?,
             t: Duration::from_ns(t_ns),
             app_bytes,
-            info: *info,
+            info: last.info.unwrap_or_default(),
+            quic: last.quic,
         })
     }
 }
@@ -216,6 +249,7 @@ mod tests {
                 t: Duration::from_ms(i),
                 app_bytes: i * 1_000_000_007,
                 info: info(i / 5),
+                quic: None,
             })
             .collect();
         let result = EndResult {
@@ -239,6 +273,33 @@ mod tests {
             decode_all(messages_of(&result), 2).is_err(),
             "stream 2 does not exist"
         );
+    }
+
+    #[test]
+    fn quics_own_fields_survive_and_newer_ones_are_skipped() {
+        let samples = (0..20_u64)
+            .map(|i| Sample {
+                stream: u16::try_from(i % 2).unwrap(),
+                quic: Some(QuicInfo {
+                    rtt_us: 7 + i / 6,
+                    packets_sent: i,
+                    ..QuicInfo::default()
+                }),
+                ..Sample::default()
+            })
+            .collect();
+        let result = EndResult {
+            samples,
+            ..EndResult::default()
+        };
+        assert_eq!(decode_all(messages_of(&result), 2).unwrap(), result);
+        let head = ResultHead {
+            fields: vec!["quic_of_the_future".to_owned(), "quic_rtt_us".to_owned()],
+            ..ResultHead::default()
+        };
+        let mut decoder = Decoder::new(head, 1).unwrap();
+        decoder.add(&[vec![0, 1, 5, 6, 0, 1, 1, 99]]).unwrap();
+        assert_eq!(decoder.finish().samples[0].quic.unwrap().rtt_us, 99);
     }
 
     #[test]

@@ -635,6 +635,7 @@ impl Shared {
                 t,
                 app_bytes,
                 info,
+                quic: None,
             }
         };
         streams.map(read).collect()

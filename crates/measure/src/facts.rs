@@ -191,7 +191,6 @@ impl FarFacts {
             protocol: PROTOCOL,
             transports: Transport::ALL
                 .into_iter()
-                .filter(|&t| t != Transport::Tls || crate::tls::is_possible())
                 .map(Transport::name)
                 .chain(Verbs::ALL.map(Verbs::name))
                 .map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Memory-to-memory measurement over TCP, MPTCP, UDP and TLS between a client and a serve process, with tcp_info from both
+//! Memory-to-memory measurement over TCP, MPTCP, UDP, TLS and QUIC between a client and a serve process, with tcp_info from both
 //! ends.
 //!
 //! A [`Server`] waits on one TCP port for control and data. A [`Client`] connects, learns the far
@@ -69,6 +69,7 @@ mod metrics;
 mod outcome;
 mod outlet;
 mod pinger;
+mod quic;
 mod reading;
 mod secret;
 mod server;
@@ -98,6 +99,7 @@ pub use outcome::{
 };
 pub use outlet::ZeroCopyCounts;
 pub use pinger::{Pinger, RoundTrip};
+pub use quic::QuicInfo;
 pub use reading::{Clocks, Reading};
 pub use secret::Secret;
 pub use server::{Limits, Server};

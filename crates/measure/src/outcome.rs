@@ -1,5 +1,6 @@
 //! What a transfer gave: bytes, CPU and samples of both ends, and the rates computed from them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use units::{Bytes, Duration, Instant, Rate};
 use wire::tcp_info::TcpInfo;
 
 use crate::outlet::ZeroCopyCounts;
+use crate::quic::QuicInfo;
 use crate::{Config, HostCost};
 
 /// One transfer, as both ends saw it.
@@ -142,6 +144,8 @@ pub struct Sample {
     pub app_bytes: u64,
     /// The kernel's view. Its byte counters include the connection's opening of some 40 bytes.
     pub info: TcpInfo,
+    /// Over QUIC, of which the kernel knows nothing: the connection's own view.
+    pub quic: Option<QuicInfo>,
 }
 
 /// When a sample was taken.
@@ -208,6 +212,16 @@ impl Outcome {
 }
 
 impl EndResult {
+    /// QUIC's own counts of all connections at their last reading: counters in sum, the largest of what
+    /// does not add up; `None` over another transport.
+    pub fn quic(&self) -> Option<QuicInfo> {
+        let mut last: BTreeMap<u16, QuicInfo> = BTreeMap::new();
+        for sample in &self.samples {
+            last.extend(sample.quic.map(|info| (sample.stream, info)));
+        }
+        last.into_values().reduce(QuicInfo::joined)
+    }
+
     /// Average application rate between two times since the start, interpolated between samples
     /// and cut at the last one; over the whole time when the last sample is before `from`.
     pub fn rate_between(&self, from: Duration, to: Duration) -> Rate {

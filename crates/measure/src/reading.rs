@@ -22,7 +22,7 @@ pub struct Reading {
     pub congestion_window: Bytes,
     /// Windows that the peer allows, in sum.
     pub peer_window: Bytes,
-    /// Segments retransmitted, in sum.
+    /// Segments retransmitted, in sum; over QUIC packets lost, whose bytes go in others.
     pub retransmitted: u64,
     /// The kernel's clocks of a sender, the connections' mean; see [`TcpInfo`].
     pub clocks: Option<Clocks>,
@@ -47,6 +47,17 @@ impl Reading {
     /// Puts a round together; `None` of no connections.
     pub(crate) fn of(sends: bool, round: &[Sample]) -> Option<Self> {
         let t = round.iter().map(|s| s.t).max()?;
+        let quic = round.iter().filter_map(|s| s.quic);
+        if let Some(quic) = quic.reduce(crate::quic::QuicInfo::joined) {
+            return Some(Self {
+                sends,
+                t,
+                rtt: Duration::from_us(quic.rtt_us),
+                congestion_window: Bytes::new(quic.congestion_window_bytes),
+                retransmitted: quic.packets_lost,
+                ..Self::default()
+            });
+        }
         let sum = |field: fn(&TcpInfo) -> u64| {
             let each = round.iter().map(|s| field(&s.info));
             each.fold(0, u64::saturating_add)

@@ -7,6 +7,7 @@
 //! Where a shared token is demanded, a client learns nothing and gets nothing before its proof.
 
 mod datagrams;
+mod quic;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -24,7 +25,7 @@ use units::{Bytes, Duration, Instant};
 
 use crate::config::Spec;
 use crate::control::{Control, Trouble, farewell};
-use crate::engine::{Engine, Role};
+use crate::engine::Role;
 use crate::facts::FarFacts;
 use crate::iperf3::message::Cookie;
 use crate::iperf3::{self, Cookies};
@@ -35,7 +36,7 @@ use crate::secret::{self, Nonce, Prover, Secret};
 use crate::tally::{Protocol, Reason, Tally};
 use crate::tls::{self, Side};
 use crate::transfer::{
-    Patience, accompany, in_time, probe_congestion, server_role, set_options, unexpected,
+    Flow, Patience, accompany, in_time, probe_congestion, server_role, set_options, unexpected,
 };
 use crate::{
     Config, Direction, MeasureError, STREAMS_MAX, Stop, Transport, approach, codec, metrics,
@@ -549,6 +550,9 @@ impl Session {
         if config.transport == Transport::Udp {
             return self.transfer_datagrams(control, &config, role, &place);
         }
+        if config.transport == Transport::Quic {
+            return self.transfer_quic(control, &config, role, &place);
+        }
         let token = message::token_to_hex(place.token);
         self.send(control, &Message::Accept { token })?;
         let sockets = self.gather(control, &place, config.streams)?;
@@ -566,25 +570,35 @@ impl Session {
             patience,
             &self.house.stop,
         );
-        let engine = engine.map_err(host)?;
+        self.see_through(control, &config, role, engine.map_err(host)?)
+    }
+
+    /// From streams that stand ready here to the result.
+    fn see_through(
+        &self,
+        control: &mut Control,
+        config: &Config,
+        role: Role,
+        engine: impl Flow,
+    ) -> Result<(), Leave> {
         if !self.may_go(control, role)? {
             return self.tell(control, &abort(engine));
         }
         engine.go();
-        let patience = self.patience(&config);
+        let patience = self.patience(config);
         let stop = &self.house.stop;
         let ending = match accompany(control, &engine, role, patience, stop, &mut |_, _| {}) {
             Ok(ending) if !stop.is_stopped() => ending,
             ended => {
                 let trouble = ended.err().unwrap_or(Trouble::Stopped);
                 let why = format!("broken off, {}", trouble.text());
-                self.account(&config, role, engine.bytes(), engine.elapsed(), &why);
+                self.account(config, role, engine.bytes(), engine.elapsed(), &why);
                 return Err(trouble.into());
             }
         };
         let result = engine.finish();
         let how = format!("{ending:?}").to_lowercase();
-        self.account(&config, role, result.bytes, result.duration, &how);
+        self.account(config, role, result.bytes, result.duration, &how);
         self.tell(control, &result)
     }
 
@@ -609,6 +623,7 @@ impl Session {
             text: error.to_string(),
         };
         if let (Role::Sender, Some(name)) = (role, &config.congestion)
+            && config.transport != Transport::Quic
             && let Some(no) = probe_congestion(control.stream(), name).map_err(host)?
         {
             return Err(Refusal::Congestion {
@@ -732,7 +747,7 @@ fn asked(config: &Config) -> String {
 }
 
 /// Ends an engine that has not started.
-fn abort(engine: Engine) -> EndResult {
+fn abort(engine: impl Flow) -> EndResult {
     engine.abort();
     engine.finish()
 }

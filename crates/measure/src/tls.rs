@@ -4,8 +4,7 @@
 //! client takes any. What it measures is a cipher's work at both ends, in the threads that write
 //! and read. Early data, resumption and tickets are off.
 //!
-//! The cryptography is Graviola's, which is Rust and assembly in Rust and compiles no C. It wants AES,
-//! AVX2, ADX and the like; a host without them does not offer TLS.
+//! The cryptography is ring's, for TLS and for QUIC ([`crate::quic`]) alike.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,12 +14,12 @@ use std::thread;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{self, cipher_suite as suites};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
     ServerConnection, SignatureScheme, SupportedCipherSuite, version,
 };
-use rustls_graviola::suites;
 use serde::{Deserialize, Serialize};
 use sys::clock;
 use units::{Duration, Instant};
@@ -79,11 +78,6 @@ impl fmt::Debug for Sealed {
     }
 }
 
-/// True where this host's CPU can.
-pub(crate) fn is_possible() -> bool {
-    graviola::util::is_cpu_supported()
-}
-
 /// The engine of a transfer over connected sockets, after the handshakes where it is over TLS.
 ///
 /// # Errors
@@ -99,10 +93,6 @@ pub(crate) fn prepare(
 ) -> io::Result<Engine> {
     if config.transport != Transport::Tls {
         return Engine::prepare(role, config, sockets);
-    }
-    if !is_possible() {
-        let text = "this CPU has not what TLS needs here: AES, PCLMULQDQ, AVX2, BMI, ADX";
-        return Err(io::Error::new(ErrorKind::Unsupported, text));
     }
     let until = clock::monotonic() + patience;
     // All at once, so that many streams cost no more round trips than one.
@@ -151,33 +141,44 @@ fn shake_hands(
 }
 
 fn connection(side: Side, cipher: Cipher) -> Result<Connection, rustls::Error> {
-    let provider = Arc::new(CryptoProvider {
-        cipher_suites: vec![cipher.suite()],
-        ..rustls_graviola::default_provider()
-    });
-    let versions = &[&version::TLS13];
     match side {
         Side::Client => {
-            let config = ClientConfig::builder_with_provider(provider)
-                .with_protocol_versions(versions)?
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Anybody))
-                .with_no_client_auth();
-            let name = ServerName::try_from("goodput")
+            let name = ServerName::try_from(NAME)
                 .map_err(|_| rustls::Error::General("a name that is none".to_owned()))?;
-            Ok(ClientConnection::new(Arc::new(config), name)?.into())
+            Ok(ClientConnection::new(Arc::new(client_config(cipher)?), name)?.into())
         }
-        Side::Server => {
-            let chain = vec![CertificateDer::from(CERTIFICATE)];
-            let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(KEY));
-            let mut config = ServerConfig::builder_with_provider(provider)
-                .with_protocol_versions(versions)?
-                .with_no_client_auth()
-                .with_single_cert(chain, key)?;
-            // A sender would close over a ticket that it has not read, which resets the connection.
-            config.send_tls13_tickets = 0;
-            Ok(ServerConnection::new(Arc::new(config))?.into())
-        }
+        Side::Server => Ok(ServerConnection::new(Arc::new(server_config(cipher)?))?.into()),
+    }
+}
+
+/// A client that encrypts with this cipher only, and takes any certificate.
+pub(crate) fn client_config(cipher: Cipher) -> Result<ClientConfig, rustls::Error> {
+    Ok(
+        ClientConfig::builder_with_provider(Arc::new(provider(cipher)))
+            .with_protocol_versions(&[&version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_no_client_auth(),
+    )
+}
+
+/// A server that encrypts with this cipher only, and has the certificate that everybody has.
+pub(crate) fn server_config(cipher: Cipher) -> Result<ServerConfig, rustls::Error> {
+    let chain = vec![CertificateDer::from(CERTIFICATE)];
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(KEY));
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider(cipher)))
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    // A sender would close over a ticket that it has not read, which resets the connection.
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn provider(cipher: Cipher) -> CryptoProvider {
+    CryptoProvider {
+        cipher_suites: vec![cipher.suite()],
+        ..ring::default_provider()
     }
 }
 
@@ -276,6 +277,8 @@ fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
+/// Whom clients ask for; nobody looks whether the certificate says so.
+pub(crate) const NAME: &str = "goodput";
 /// Self-signed, P-256, made for this file; so is the key, which is no secret.
 const CERTIFICATE: &[u8] = include_bytes!("tls/certificate.der");
 const KEY: &[u8] = include_bytes!("tls/key.der");

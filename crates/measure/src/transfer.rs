@@ -16,7 +16,8 @@ use units::{Duration, Instant};
 use crate::control::{Control, TICK, Trouble};
 use crate::engine::{Engine, Role};
 use crate::message::Message;
-use crate::{Config, Direction, Stop};
+use crate::outcome::EndResult;
+use crate::{Config, Direction, Reading, Stop};
 
 /// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,60 @@ pub(crate) enum Ending {
     CutShort,
     /// The peer or this end's stop flag ended it.
     Interrupted,
+}
+
+/// The data path of one end, as far as whoever accompanies it has to know it.
+pub(crate) trait Flow {
+    /// Payload bytes so far.
+    fn bytes(&self) -> u64;
+    /// Time since the start mark.
+    fn elapsed(&self) -> Duration;
+    /// True when no stream is left.
+    fn is_finished(&self) -> bool;
+    /// Ends all streams at once.
+    fn abort(&self);
+    /// The same, so that the peer learns it.
+    fn reset(&self);
+    /// The start mark.
+    fn go(&self);
+    /// The latest round of samples, once there is one.
+    fn reading(&self) -> Option<Reading>;
+    /// Collects what the streams found, once they are finished or aborted.
+    fn finish(self) -> EndResult;
+}
+
+impl Flow for Engine {
+    fn bytes(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.elapsed()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.is_finished()
+    }
+
+    fn abort(&self) {
+        self.abort();
+    }
+
+    fn reset(&self) {
+        self.reset();
+    }
+
+    fn go(&self) {
+        self.go();
+    }
+
+    fn reading(&self) -> Option<Reading> {
+        self.reading()
+    }
+
+    fn finish(self) -> EndResult {
+        self.finish()
+    }
 }
 
 /// What both ends need to know of each other's patience.
@@ -44,7 +99,7 @@ pub(crate) struct Patience {
 /// receiving end. The engine is finished or aborted afterwards, except after an error.
 pub(crate) fn accompany(
     control: &mut Control,
-    engine: &Engine,
+    engine: &impl Flow,
     role: Role,
     patience: Patience,
     stop: &Stop,
@@ -58,7 +113,7 @@ pub(crate) fn accompany(
 
 fn accompany_sender(
     control: &mut Control,
-    engine: &Engine,
+    engine: &impl Flow,
     patience: Patience,
     stop: &Stop,
     report: &mut dyn FnMut(Duration, u64),
@@ -118,7 +173,7 @@ fn accompany_sender(
 
 fn accompany_receiver(
     control: &mut Control,
-    engine: &Engine,
+    engine: &impl Flow,
     patience: Patience,
     stop: &Stop,
     report: &mut dyn FnMut(Duration, u64),
@@ -160,7 +215,7 @@ fn accompany_receiver(
     Ok(Ending::Complete)
 }
 
-fn interrupt(engine: &Engine) -> Ending {
+fn interrupt(engine: &impl Flow) -> Ending {
     engine.abort();
     Ending::Interrupted
 }

@@ -17,7 +17,7 @@ use crate::message::{self, DATA_OPENING_BYTES, Heard, Kind, Message, MessageErro
 use crate::transfer::{Ending, PROGRESS_INTERVAL, Patience, unexpected};
 use crate::udp::Framing;
 use crate::udp::UdpEngine;
-use crate::{Config, Stop};
+use crate::{Config, Stop, Transport};
 
 /// Accompanies a transfer from the start mark to its end, as [`crate::transfer::accompany`] does. The
 /// engine is to be finished afterwards.
@@ -163,6 +163,12 @@ pub(crate) fn opened(datagram: &[u8], token: [u8; TOKEN_BYTES]) -> Option<u16> {
 
 /// Sets a datagram socket's buffer for its role.
 pub(crate) fn set_options(fd: BorrowedFd<'_>, role: Role, config: &Config) -> io::Result<()> {
+    if config.transport == Transport::Quic {
+        // What the user chose are QUIC's own windows. Packets go both ways.
+        tcp::set_send_buffer(fd, RECEIVE_BUFFER)?;
+        return tcp::force_receive_buffer(fd, RECEIVE_BUFFER)
+            .or_else(|_| tcp::set_receive_buffer(fd, RECEIVE_BUFFER));
+    }
     match role {
         Role::Sender => match config.send_buffer {
             Some(size) => tcp::set_send_buffer(fd, size),
@@ -174,7 +180,7 @@ pub(crate) fn set_options(fd: BorrowedFd<'_>, role: Role, config: &Config) -> io
     }
 }
 
-/// Asked for at the receiver: 30 ms at 1 Gb/s. The kernel cuts it at net.core.rmem_max.
+/// Asked for at the receiver, and at both ends of QUIC: 30 ms at 1 Gb/s. The kernel cuts it at net.core.rmem_max.
 const RECEIVE_BUFFER: Bytes = Bytes::new(4 << 20);
 /// Datagrams come by another way than the word that they were sent, and may be later by a queue.
 const QUIET: Duration = Duration::from_ms(500);

@@ -18,6 +18,8 @@ pub enum Transport {
     Udp,
     /// TLS 1.3 over TCP, without authentication.
     Tls,
+    /// QUIC, without authentication.
+    Quic,
 }
 
 /// How a sender hands its payload to the kernel.
@@ -35,7 +37,7 @@ pub enum Sending {
 
 impl Transport {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Tcp, Self::Mptcp, Self::Udp, Self::Tls];
+    pub const ALL: [Self; 5] = [Self::Tcp, Self::Mptcp, Self::Udp, Self::Tls, Self::Quic];
 
     /// Its name in flags and messages.
     pub const fn name(self) -> &'static str {
@@ -44,6 +46,7 @@ impl Transport {
             Self::Mptcp => "mptcp",
             Self::Udp => "udp",
             Self::Tls => "tls",
+            Self::Quic => "quic",
         }
     }
 }

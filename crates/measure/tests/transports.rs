@@ -124,7 +124,7 @@ fn datagrams_fit_the_path_unless_their_size_is_named() {
     assert_eq!(client.datagram_bytes(), 65_507);
     let sent = outcome.datagrams().unwrap().sent;
     assert_eq!(outcome.sender.bytes, sent * 65_507);
-    let known = ["tcp", "mptcp", "udp", "tls"];
+    let known = ["tcp", "mptcp", "udp", "tls", "quic"];
     let messages = ["verbs-rc", "verbs-uc", "verbs-ud"];
     assert_eq!(client.far().transports, [&known[..], &messages].concat());
 }
@@ -243,7 +243,16 @@ fn an_older_far_end_is_named_before_anything_is_asked_of_it() {
         sending: Sending::Sendfile,
         ..base(Direction::Down, 1)
     };
-    for (config, word) in [(udp(Direction::Up, 1, 1), "udp"), (sendfile, "sendfile")] {
+    let quic = Config {
+        transport: Transport::Quic,
+        ..base(Direction::Up, 1)
+    };
+    let wishes = [
+        (udp(Direction::Up, 1, 1), "udp"),
+        (quic, "quic"),
+        (sendfile, "sendfile"),
+    ];
+    for (config, word) in wishes {
         let failed = client.run(&config, &Stop::new(), &mut |_| {});
         let error = failed.unwrap_err();
         assert!(matches!(error, MeasureError::FarLacks { .. }), "{error}");

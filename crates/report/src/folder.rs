@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::html;
-use crate::model::{FindingRecord, Run, RunState, SCHEMA_VERSION, SampleRecord};
+use crate::model::{FindingRecord, QUIC_FIELDS, Run, RunState, SCHEMA_VERSION, SampleRecord};
 
 /// A run's folder, open for writing.
 ///
@@ -399,7 +399,7 @@ fn load_samples(folder: &Path) -> Result<(Vec<SampleRecord>, u64, bool), FolderE
 
 fn read_samples(mut input: impl BufRead) -> io::Result<(Vec<SampleRecord>, u64, bool)> {
     let known = wire::tcp_info::TcpInfo::default();
-    let is_known = |name: &String| { known }.set(name, 0);
+    let is_known = |name: &String| { known }.set(name, 0) || QUIC_FIELDS.contains(&name.as_str());
     let (mut samples, mut skipped, mut read_bytes) = (Vec::new(), 0, 0);
     let mut line = Vec::new();
     loop {

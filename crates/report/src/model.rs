@@ -248,6 +248,9 @@ pub struct Phase {
     /// What became of the datagrams, of a phase over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<UdpFacts>,
+    /// What QUIC counted, of a phase over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quic: Option<QuicFacts>,
 }
 
 /// What one leg adds to the path before it, from transfers to both of its ends.
@@ -461,6 +464,28 @@ pub struct MptcpFacts {
     pub streams: u32,
     /// Most subflows of these at one time, added up.
     pub subflows: u32,
+}
+
+/// QUIC's own counts at the sender, all connections together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QuicFacts {
+    /// What it encrypted with.
+    pub cipher: String,
+    /// Smoothed round trip at the end, the longest of the connections.
+    pub rtt_ns: u64,
+    /// Smallest round trip.
+    pub min_rtt_ns: u64,
+    /// Largest packet at the end, as UDP's payload.
+    pub packet_bytes: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Of these, thought lost.
+    pub packets_lost: u64,
+    /// Times that a congestion window was cut.
+    pub congestion_events: u64,
+    /// Times that packets of the found size were no longer carried.
+    pub black_holes: u64,
 }
 
 #[allow(
@@ -1128,8 +1153,22 @@ pub struct ResultRecord {
     pub run: Run,
 }
 
+/// QUIC's own fields of a reading, where the kernel has no `tcp_info`.
+pub const QUIC_FIELDS: [&str; 10] = [
+    "quic_rtt_us",
+    "quic_min_rtt_us",
+    "quic_congestion_window_bytes",
+    "quic_packet_bytes",
+    "quic_packets_sent",
+    "quic_packets_lost",
+    "quic_bytes_lost",
+    "quic_congestion_events",
+    "quic_black_holes",
+    "quic_datagrams_received",
+];
+
 /// One line of `samples.jsonl`: a reading of one connection at one end. The fields of
-/// `wire::tcp_info::TcpInfo` follow under their own names.
+/// `wire::tcp_info::TcpInfo` follow under their own names, or [`QUIC_FIELDS`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleRecord {
     /// Phase.

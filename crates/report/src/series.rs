@@ -99,14 +99,18 @@ impl Stream {
         let above_zero = |v: f64| (v > 0.0).then_some(v);
         Self {
             number,
-            srtt_ns: gauge(&|s| Some(above_zero(field(s, "rtt_us")?)? * 1e3)),
+            srtt_ns: gauge(&|s| Some(above_zero(either(s, "rtt_us", "quic_rtt_us")?)? * 1e3)),
             // All ones: no round trip measured yet.
             min_rtt_ns: gauge(&|s| {
-                field(s, "min_rtt_us")
+                either(s, "min_rtt_us", "quic_min_rtt_us")
                     .filter(|&v| v > 0.0 && v < 4.29e9)
                     .map(|us| us * 1e3)
             }),
-            cwnd_bytes: gauge(&|s| Some(field(s, "snd_cwnd_segments")? * mss(s)?)),
+            cwnd_bytes: gauge(&|s| {
+                let tcp = field(s, "snd_cwnd_segments").zip(mss(s));
+                tcp.map(|(segments, bytes)| segments * bytes)
+                    .or_else(|| field(s, "quic_congestion_window_bytes"))
+            }),
             peer_window_bytes: gauge(&|s| field(s, "snd_wnd_bytes")),
             flight_bytes: gauge(&|s| Some(field(s, "unacked_segments")? * mss(s)?)),
         }
@@ -261,6 +265,11 @@ fn bin_count<'a>(end_ns: u64, pairs: impl Iterator<Item = &'a [&'a SampleRecord]
 
 fn field(sample: &SampleRecord, name: &str) -> Option<f64> {
     sample.tcp_info.get(name).map(|&v| v as f64)
+}
+
+/// A field of the kernel's, else of QUIC's.
+fn either(sample: &SampleRecord, tcp: &str, quic: &str) -> Option<f64> {
+    field(sample, tcp).or_else(|| field(sample, quic))
 }
 
 /// A non-negative number as an index; saturates.

@@ -140,6 +140,21 @@ pub fn set_receive_buffer(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
     )?)
 }
 
+/// The same beyond `net.core.rmem_max` (SO_RCVBUFFORCE).
+///
+/// # Errors
+///
+/// EPERM without CAP_NET_ADMIN over the machine.
+pub fn force_receive_buffer(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
+    let bytes = i32::try_from(buffer_request(size)).unwrap_or(1 << 30);
+    setsockopt(
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_RCVBUFFORCE,
+        &bytes.to_ne_bytes(),
+    )
+}
+
 /// The receive buffer in the kernel's bookkeeping: twice what was granted.
 ///
 /// # Errors

@@ -99,6 +99,40 @@ pub fn joins(fd: BorrowedFd<'_>) -> bool {
     result == 0 && value != 0
 }
 
+/// Has each message told the TOS byte or traffic class that it came with (ip(7) IP_RECVTOS, ipv6(7)
+/// IPV6_RECVTCLASS): [`Inbox::messages`] shows the ECN bits of it.
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_ecn_reports(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let ipv4 = crate::packet::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+    if !is_ipv6(fd)? {
+        return ipv4;
+    }
+    // A dual-stack socket needs both; one for IPv6 only may refuse the first.
+    crate::packet::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)
+}
+
+/// Keeps packets from being cut on the way, and has them sent whatever the kernel believes of the path's
+/// MTU (ip(7) IP_MTU_DISCOVER, IP_PMTUDISC_PROBE): for who looks for it himself (RFC 8899).
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_mtu_probing(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let (level, name) = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
+    let ipv4 = crate::packet::set_option(fd, level, name, libc::IP_PMTUDISC_PROBE);
+    if !is_ipv6(fd)? {
+        return ipv4;
+    }
+    let (level, name) = (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER);
+    crate::packet::set_option(fd, level, name, libc::IPV6_PMTUDISC_PROBE)
+}
+
+fn is_ipv6(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let family = rustix::net::sockopt::socket_domain(fd)?;
+    Ok(family == rustix::net::AddressFamily::INET6)
+}
+
 /// Turns on receive stamps (SO_TIMESTAMPNS).
 ///
 /// # Errors
@@ -139,6 +173,19 @@ pub struct Piece {
     segment: usize,
     /// CLOCK_REALTIME at which it arrived, nanoseconds; the present where the kernel did not say.
     pub stamp_realtime_ns: u64,
+    /// TOS byte or traffic class, where [`set_ecn_reports`] was called.
+    tos: u8,
+}
+
+/// One message of several datagrams that the kernel joined, or of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined<'a> {
+    /// All of it.
+    pub bytes: &'a [u8],
+    /// Bytes of each datagram; the last may be shorter.
+    pub segment: usize,
+    /// The two ECN bits (RFC 3168) that all of them came with; 0 where nobody asked.
+    pub ecn: u8,
 }
 
 impl Inbox {
@@ -190,6 +237,7 @@ impl Inbox {
                 len,
                 segment: len,
                 stamp_realtime_ns: 0,
+                tos: 0,
             };
             piece.read_control(&message.msg_hdr);
             self.pieces.push(piece);
@@ -205,6 +253,15 @@ impl Inbox {
     /// True when it brought none.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    /// The messages of the last call as they came, in the order of arrival.
+    pub fn messages(&self) -> impl Iterator<Item = Joined<'_>> {
+        self.pieces.iter().map(|piece| Joined {
+            bytes: &self.bytes[piece.at..piece.at + piece.len],
+            segment: piece.segment.max(1),
+            ecn: piece.tos & 0b11,
+        })
     }
 
     /// The datagrams of the last call with their stamps, in the order of arrival.
@@ -236,6 +293,15 @@ impl Piece {
                         let size: libc::c_int = ptr::read_unaligned(libc::CMSG_DATA(header).cast());
                         self.segment = usize::try_from(size).unwrap_or(self.len).max(1);
                     }
+                    (libc::IPPROTO_IP, libc::IP_TOS) => {
+                        self.tos = ptr::read_unaligned(libc::CMSG_DATA(header));
+                    }
+                    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                        let class: libc::c_int =
+                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+                        self.tos =
+                            class.to_ne_bytes()[if cfg!(target_endian = "big") { 3 } else { 0 }];
+                    }
                     _ => {}
                 }
                 header = libc::CMSG_NXTHDR(message, header);
@@ -262,7 +328,7 @@ fn check(result: isize) -> io::Result<usize> {
 
 /// include/uapi/asm-generic/socket.h.
 const SO_MEMINFO: libc::c_int = 55;
-/// Room for a stamp (32 bytes) and a segment size (24 bytes).
+/// Room for a stamp (32 bytes), a segment size (24 bytes) and two kinds of TOS (24 bytes each).
 const CONTROL_WORDS: usize = 16;
 
 #[cfg(test)]
@@ -326,6 +392,34 @@ mod tests {
         assert!((1..50).contains(&received), "{received}");
         let dropped = usize::try_from(drops(b.as_fd()).unwrap()).unwrap();
         assert_eq!(received + dropped, 50);
+    }
+
+    #[test]
+    fn ecn_bits_arrive_with_each_message_over_both_families() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (Ok(a), Ok(b)) = (UdpSocket::bind(address), UdpSocket::bind(address)) else {
+                eprintln!("skipped: no {address} here");
+                continue;
+            };
+            a.connect(b.local_addr().unwrap()).unwrap();
+            b.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            set_mtu_probing(a.as_fd()).unwrap();
+            set_ecn_reports(b.as_fd()).unwrap();
+            set_join(b.as_fd()).unwrap();
+            let mut inbox = Inbox::new(1, 65_535);
+            for ecn in [0, 1, 2, 3] {
+                crate::tcp::set_tos(a.as_fd(), 0xb8 | ecn).unwrap();
+                send_segmented(a.as_fd(), &[7; 250], 100).unwrap();
+                let mut left: usize = 250;
+                while left > 0 {
+                    inbox.receive(b.as_fd()).unwrap();
+                    for message in inbox.messages() {
+                        assert_eq!((message.ecn, message.segment), (ecn, left.min(100)));
+                        left -= message.bytes.len();
+                    }
+                }
+            }
+        }
     }
 
     #[test]

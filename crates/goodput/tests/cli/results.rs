@@ -201,6 +201,19 @@ fn what_does_not_go_with_a_sweep_of_messages_or_mtus_is_refused() {
         ("--sweep message-size --transport tls", "not over tls"),
         ("--sweep mtu --transport mptcp", "not of mptcp"),
         ("--sweep mtu --udp 1Mb/s", "not of udp"),
+        (
+            "--sweep mtu --transport quic",
+            "write-size and streams work",
+        ),
+        (
+            "--sweep socket-buffer --transport quic",
+            "write-size and streams work",
+        ),
+        ("--sweep message-size --transport quic", "not over quic"),
+        (
+            "--observer iperf3 --transport quic",
+            "leave it out with --transport quic",
+        ),
         ("--sweep streams --spin", "hold for messages"),
         ("--sweep streams --outstanding 4", "hold for messages"),
         (
@@ -570,8 +583,61 @@ fn transports_and_ways_of_sending_are_measured_and_kept() {
             .unwrap()
             .contains("chacha20-poly1305")
     );
+    let (phase, _) = measured(&["--transport", "quic", "--streams", "2", "--reverse"]);
+    assert_eq!(phase["transport"], "quic");
+    assert_eq!(phase["congestion_control"], "cubic");
+    assert_eq!(phase["quic"]["cipher"], "aes-128-gcm");
+    assert!(phase["quic"]["packets_sent"].as_u64().unwrap() > 0);
+    assert!(phase["quic"]["rtt_ns"].as_u64().unwrap() > 0);
+    let notes = phase["notes"].to_string();
+    for said in ["QUIC with aes-128-gcm and cubic", "packets lost", "per GB"] {
+        assert!(notes.contains(said), "{notes}");
+    }
     serving.signal("INT");
     serving.end().succeeds();
+}
+
+#[test]
+fn quic_crosses_a_lab_path_with_losses_both_ways_over_either_family() {
+    let _alone = lab_alone();
+    for (near, far) in [("10.0.0.1/24", "10.0.0.2/24"), ("fd00::1/64", "fd00::2/64")] {
+        let scratch = Scratch::new();
+        let path = format!(
+            "title = \"x\"\n[hosts.near]\naddresses = [\"{near}\"]\ncongestion_control = \"reno\"\n\
+             [hosts.far]\naddresses = [\"{far}\"]\n[links.l]\nbetween = [\"near\", \"far\"]\n\
+             rate = \"20Mb/s\"\ndelay = \"2ms\"\nqueue = \"100KB\"\nloss = 0.02\n"
+        );
+        scratch.write("lossy.toml", &path);
+        for way in ["up", "down"] {
+            let mut command = scratch.goodput(&["measure", "lab:lossy.toml", "-d", "1s"]);
+            command.args([
+                "--ramp",
+                "0s",
+                "--transport",
+                "quic",
+                "--json",
+                "--direction",
+                way,
+            ]);
+            let ended = scratch.run(command);
+            assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+            let run = ended.json();
+            let phase = &run["phases"][0];
+            assert!(phase["bytes_received"].as_u64().unwrap() > 0, "{run:#}");
+            let counted = |key: &str| phase["quic"][key].as_u64().unwrap();
+            // Two in a hundred of some hundred packets, and the path's own round trip.
+            assert!(counted("packets_lost") > 0, "{phase:#}");
+            assert!(counted("congestion_events") > 0, "{phase:#}");
+            assert!(counted("min_rtt_ns") >= 4_000_000, "{phase:#}");
+            assert!(
+                (1_200..=1_472).contains(&counted("packet_bytes")),
+                "{phase:#}"
+            );
+            // A path file's congestion control is the kernel's.
+            assert_eq!(phase["congestion_control"], "cubic");
+        }
+        scratch.assert_nothing_left();
+    }
 }
 
 #[test]

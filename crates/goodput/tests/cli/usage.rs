@@ -32,8 +32,25 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
                 "--cipher",
                 "aes-128-gcm",
             ],
-            &["tls only"],
+            &["tls or quic only"],
         ),
+        (
+            &["measure", "x", "--transport", "quic", "--zero-copy"],
+            &["zero-copy does not go with quic"],
+        ),
+        (
+            &["measure", "x", "--transport", "quic", "--cc", "reno"],
+            &["cubic, newreno, bbr"],
+        ),
+        (
+            &["measure", "x", "--transport", "quic", "--udp", "1Mb/s"],
+            &["udp only"],
+        ),
+        (
+            &["measure", "iperf3://x", "--transport", "quic"],
+            &["goodput serve"],
+        ),
+        (&["doctor", "x", "--transport", "quic"], &["--transport"]),
         (&["measure", "x", "--udp", "fast"], &["'search'"]),
         (
             &["measure", "x", "--udp", "search", "--loss-limit", "100%"],

@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// Opens a socket for each stream and says so until the far end has heard of all.
-    fn open_datagrams(
+    pub(super) fn open_datagrams(
         &self,
         control: &mut Control,
         config: &Config,

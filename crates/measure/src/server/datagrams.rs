@@ -58,7 +58,7 @@ impl Session {
     }
 
     /// Waits until every stream's opening has come; a refusal where not all do.
-    fn gather_datagrams(
+    pub(super) fn gather_datagrams(
         &self,
         control: &mut Control,
         config: &Config,
