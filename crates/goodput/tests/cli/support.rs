@@ -88,7 +88,7 @@ impl Scratch {
 
     /// The binary started by another program, such as setpriv.
     pub(crate) fn within(&self, wrapper: &[&str], args: &[&str]) -> Command {
-        let mut words = wrapper.iter().map(OsStr::new).collect::<Vec<_>>();
+        let mut words: Vec<&OsStr> = SIGNALLED.iter().chain(wrapper).map(OsStr::new).collect();
         words.push(OsStr::new(BINARY));
         words.extend(args.iter().map(OsStr::new));
         let mut command = Command::new(words[0]);
@@ -98,7 +98,7 @@ impl Scratch {
 
     /// A shell script; `$GOODPUT` is the binary, `$DIR` this folder.
     pub(crate) fn script(&self, wrapper: &[&str], script: &str) -> Command {
-        let mut words = wrapper.to_vec();
+        let mut words = [&SIGNALLED, wrapper].concat();
         words.extend(["sh", "-c", script]);
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
@@ -164,6 +164,9 @@ impl Scratch {
         }
     }
 }
+
+/// A shell has what it starts in the background ignore Ctrl-C, and so these tests and their children.
+const SIGNALLED: [&str; 2] = ["/usr/bin/env", "--default-signal=INT"];
 
 impl Drop for Scratch {
     fn drop(&mut self) {
