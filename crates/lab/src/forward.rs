@@ -113,7 +113,7 @@ pub(crate) struct Forwarder {
     /// Where the thread is to stay, if anywhere.
     cpu: Option<usize>,
     urgency: Urgency,
-    /// CPUs of the machine: with one thread more than these, an end of a transfer waits now and then.
+    /// CPUs of the machine: with more threads than these that could run, somebody waits.
     cpus: u32,
     /// Since when it spins.
     spun_from: Option<Instant>,
@@ -186,9 +186,7 @@ impl Forwarder {
         if let Some(from) = self.spun_from.take() {
             self.urgency.spin(from, begun);
         }
-        let cpus = self.cpus;
-        let crowded = || sys::host::runnable().is_some_and(|n| n > cpus + 1);
-        if let Some(urgent) = self.urgency.judge(begun, crowded) {
+        if let Some(urgent) = self.urgency.judge(begun) {
             sched::set_urgent(urgent);
         }
         let next = self.send_due(begun)?;
@@ -209,7 +207,9 @@ impl Forwarder {
         }
         let idle = clock::monotonic();
         let wait = next.saturating_since(idle);
-        if self.urgency.owes_nap(idle) {
+        let cpus = self.cpus;
+        let crowded = || sys::host::runnable().is_some_and(|n| n > cpus);
+        if self.urgency.owes_nap(idle, crowded) {
             std::thread::sleep(NAP.to_std());
             self.urgency.sleep(idle, clock::monotonic());
             self.received_at = Instant::ZERO;

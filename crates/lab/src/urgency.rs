@@ -16,8 +16,10 @@ pub(crate) struct Urgency {
     /// When it last slept.
     slept_at: Instant,
     urgent: bool,
-    /// Others wait for a CPU.
-    crowded: bool,
+    /// When it last looked whether others wait for a CPU.
+    looked_at: Option<Instant>,
+    /// Until then they are taken to.
+    crowded_until: Instant,
 }
 
 impl Urgency {
@@ -28,7 +30,8 @@ impl Urgency {
             rested: Duration::ZERO,
             slept_at: now,
             urgent: true,
-            crowded: false,
+            looked_at: None,
+            crowded_until: now,
         }
     }
 
@@ -43,25 +46,33 @@ impl Urgency {
         self.rested = self.rested + to.saturating_since(from);
     }
 
-    /// Whether it has kept its CPU for so long that it is to nap, whatever is due.
-    pub(crate) fn owes_nap(&self, now: Instant) -> bool {
-        let awake_max = match self.crowded {
-            true => AWAKE_MAX,
-            false => AWAKE_ALONE_MAX,
-        };
-        self.urgent && now.saturating_since(self.slept_at) >= awake_max
+    /// Whether it has kept its CPU for so long that it is to nap, whatever is due. `crowded` is asked now
+    /// and then whether others wait for a CPU.
+    pub(crate) fn owes_nap(&mut self, now: Instant, crowded: impl FnOnce() -> bool) -> bool {
+        let awake = now.saturating_since(self.slept_at);
+        if !self.urgent || awake < AWAKE_MAX {
+            return false;
+        }
+        if self
+            .looked_at
+            .is_none_or(|at| now.saturating_since(at) >= LOOK_EACH)
+        {
+            self.looked_at = Some(now);
+            if crowded() {
+                self.crowded_until = now + CROWDED_FOR;
+            }
+        }
+        awake >= AWAKE_ALONE_MAX || now < self.crowded_until
     }
 
-    /// Whether it is to be urgent from `now` on, where that changes. `crowded` is asked at the end of a
-    /// window whether others wait for a CPU.
-    pub(crate) fn judge(&mut self, now: Instant, crowded: impl FnOnce() -> bool) -> Option<bool> {
+    /// Whether it is to be urgent from `now` on, where that changes.
+    pub(crate) fn judge(&mut self, now: Instant) -> Option<bool> {
         let window = now.saturating_since(self.since);
         if window < WINDOW {
             return None;
         }
         let urgent = self.rested >= Duration::from_ns(window.as_ns() / REST_PART);
         (self.since, self.rested) = (now, Duration::ZERO);
-        self.crowded = crowded();
         let changed = urgent != self.urgent;
         self.urgent = urgent;
         changed.then_some(urgent)
@@ -74,6 +85,11 @@ impl Urgency {
 /// (kernel/sched/deadline.c, the fair server, Linux 6.8).
 pub(crate) const NAP: Duration = Duration::from_us(60);
 const AWAKE_MAX: Duration = Duration::from_ms(1);
+/// A look takes some 5 us, and sees one moment: each 100 ms missed most of the waiting of two ends that
+/// wait for each other, and 1 % of the frames were 2 to 17 ms late.
+const LOOK_EACH: Duration = Duration::from_ms(10);
+/// The kernel grants by the second.
+const CROWDED_FOR: Duration = Duration::from_s(1);
 /// Where nobody waits: for what the kernel alone has to do.
 const AWAKE_ALONE_MAX: Duration = Duration::from_ms(20);
 const WINDOW: Duration = Duration::from_ms(100);
@@ -96,7 +112,7 @@ mod tests {
             let end = 100_000 * window;
             urgency.sleep(at(end - 10_000), at(end - 5_000));
             urgency.spin(at(end - 5_000), at(end));
-            assert_eq!(urgency.judge(at(end), || false), None);
+            assert_eq!(urgency.judge(at(end)), None);
         }
     }
 
@@ -104,28 +120,37 @@ mod tests {
     fn one_that_rests_less_is_ordinary_until_it_rests_again() {
         let mut urgency = Urgency::new(at(0));
         urgency.spin(at(0), at(9_999));
-        assert_eq!(urgency.judge(at(99_999), || false), None);
-        assert_eq!(urgency.judge(at(100_000), || false), Some(false));
+        assert_eq!(urgency.judge(at(99_999)), None);
+        assert_eq!(urgency.judge(at(100_000)), Some(false));
         // Still busy: nothing changes, and a late look makes the window longer.
-        assert_eq!(urgency.judge(at(200_000), || false), None);
+        assert_eq!(urgency.judge(at(200_000)), None);
         urgency.sleep(at(200_000), at(215_000));
-        assert_eq!(urgency.judge(at(360_000), || false), None);
+        assert_eq!(urgency.judge(at(360_000)), None);
         urgency.sleep(at(360_000), at(370_000));
-        assert_eq!(urgency.judge(at(460_000), || false), Some(true));
+        assert_eq!(urgency.judge(at(460_000)), Some(true));
     }
 
     #[test]
     fn spinning_owes_a_nap_and_sooner_where_others_wait() {
         let mut urgency = Urgency::new(at(0));
-        urgency.spin(at(0), at(19_999));
-        assert!(!urgency.owes_nap(at(19_999)));
-        assert!(urgency.owes_nap(at(20_000)));
-        urgency.sleep(at(20_000), at(100_000));
-        assert_eq!(urgency.judge(at(100_000), || true), None);
-        assert!(!urgency.owes_nap(at(100_999)));
-        assert!(urgency.owes_nap(at(101_000)));
+        let not_asked = || -> bool { unreachable!() };
+        assert!(!urgency.owes_nap(at(999), not_asked));
+        assert!(!urgency.owes_nap(at(1_000), || false));
+        assert!(!urgency.owes_nap(at(10_999), not_asked));
+        assert!(!urgency.owes_nap(at(19_999), || false));
+        assert!(urgency.owes_nap(at(20_000), not_asked));
+        urgency.sleep(at(20_000), at(30_000));
+        assert!(!urgency.owes_nap(at(30_999), not_asked));
+        assert!(urgency.owes_nap(at(31_000), || true));
+        // A look in which nobody waits says little: a second has to pass without any other.
+        urgency.sleep(at(31_000), at(1_029_999));
+        assert!(urgency.owes_nap(at(1_030_999), || false));
+        assert!(!urgency.owes_nap(at(1_031_000), not_asked));
+        assert!(urgency.owes_nap(at(1_049_999), || false));
         // An ordinary thread is taken off its CPU by the kernel.
-        assert_eq!(urgency.judge(at(250_000), || true), Some(false));
-        assert!(!urgency.owes_nap(at(260_000)));
+        urgency.sleep(at(1_049_999), at(1_050_000));
+        assert_eq!(urgency.judge(at(1_050_000)), None);
+        assert_eq!(urgency.judge(at(1_150_000)), Some(false));
+        assert!(!urgency.owes_nap(at(1_250_000), not_asked));
     }
 }
