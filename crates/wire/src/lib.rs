@@ -22,6 +22,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod pcapng;
 pub mod rewrite;
+pub mod segment;
 pub mod stamp;
 pub mod tcp;
 pub mod tcp_info;
