@@ -42,9 +42,12 @@ pub(crate) fn iperf3_point(
         false => 0,
     };
     let length = u64::from(config.block_bytes);
-    let args = arguments(lab, config, (1, omitted), Some(length));
+    let args = arguments(lab, config, (POINT_SECONDS, omitted), Some(length));
     run(lab, from, &args, stop).map_err(Failure::here)
 }
+
+/// One second of an iperf3 that shares its CPU with its peer came out 10 % apart.
+const POINT_SECONDS: u64 = 2;
 
 /// iperf3 has whole ones only.
 const fn seconds(time: units::Duration) -> u64 {
@@ -225,7 +228,17 @@ fn run(lab: &Lab, from: &Host, args: &[String], stop: &Stop) -> anyhow::Result<O
             reason = "a float cast saturates, and a rate is not negative"
         )]
         goodput_bits_per_second: rate as u64,
+        cpus: cpus_of(&report),
     })
+}
+
+/// CPUs that both ends used, by iperf3's own account.
+fn cpus_of(report: &serde_json::Value) -> Option<f64> {
+    let of = |end: &str| {
+        let percent = report.pointer(&format!("/end/cpu_utilization_percent/{end}"))?;
+        Some(percent.as_f64()? / 100.0)
+    };
+    Some(of("host_total")? + of("remote_total")?)
 }
 
 /// Runs a program to its end, or ends it when `stop` is raised. `None`: it failed, try again.

@@ -248,6 +248,8 @@ struct Point {
     round_trips: Option<Histogram>,
     /// Rates that the observer measured in the same rounds.
     observed: Vec<f64>,
+    /// CPUs that the observer used each time, where it says so.
+    observers_cpus: Vec<f64>,
     observers: Vec<report::model::Observer>,
 }
 
@@ -281,6 +283,7 @@ impl Point {
             made: Vec::new(),
             round_trips: None,
             observed: Vec::new(),
+            observers_cpus: Vec::new(),
             observers: Vec::new(),
         }
     }
@@ -741,6 +744,7 @@ fn point_record(point: &Point) -> SweepPoint {
         in_flight_bytes: point.size(|m| m.in_flight_bytes).map(whole),
         held_share: point.held(),
         observer_bits_per_second: Estimate::of(&point.observed).map(|e| whole(e.median)),
+        observer_without_cpu: beside::without_cpu(point),
         observers: point.observers.clone(),
     }
 }
@@ -955,6 +959,8 @@ mod tests {
         assert_eq!(curve.full_from_bytes, Some(16_384));
         assert_eq!(curve.observer_points, Some(1));
         assert!((curve.observer_difference_max.unwrap() - 0.04).abs() < 1e-6);
+        assert_eq!(curve.observer_points_with_cpu, Some(1));
+        assert_eq!(curve.observer_faster_max, Some(0.0));
     }
 
     #[test]

@@ -274,6 +274,7 @@ fn observer(goodput_bits_per_second: u64) -> Observer {
         tool: "iperf 3.12".to_owned(),
         command: "iperf3 -c 10.0.0.2 -t 10 -O 2".to_owned(),
         goodput_bits_per_second,
+        ..Observer::default()
     }
 }
 

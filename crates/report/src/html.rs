@@ -196,6 +196,7 @@ mod tests {
                 tool: bad(),
                 command: bad(),
                 goodput_bits_per_second: 0,
+                ..Observer::default()
             }],
             ..Phase::default()
         };

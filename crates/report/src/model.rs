@@ -727,6 +727,9 @@ pub struct Observer {
     pub command: String,
     /// Payload received per second after the same ramp.
     pub goodput_bits_per_second: u64,
+    /// CPUs that both of its ends used, as it says itself; 1 is one CPU throughout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<f64>,
 }
 
 /// What the lab says of itself: was the path what the path file says?
@@ -945,6 +948,10 @@ pub struct SweepPoint {
     /// Median of what the observer measured there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer_bits_per_second: Option<u64>,
+    /// The observer's two ends had used up the CPUs that were left to them, in most of its measurements:
+    /// its number is that of its own cost.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub observer_without_cpu: bool,
     /// CPUs that the sender's data threads used, median; 1 is one CPU throughout.
     pub cpu_sender: f64,
     /// The receiver's. Of messages both ways at once these are the near and the far end's.
@@ -1027,12 +1034,19 @@ pub struct SweepCurve {
     /// The rate there times the idle round trip.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_rtt_bytes: Option<u64>,
-    /// The largest difference of a point from what the observer measured there, as a share of it.
+    /// The largest difference of a point from what the observer measured there, as a share of it; points
+    /// at which it had no CPU left do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer_difference_max: Option<f64>,
     /// Points that the observer measured too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer_points: Option<u32>,
+    /// Of these, such at which it had CPU left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer_points_with_cpu: Option<u32>,
+    /// By how much the observer was faster at most, at any of these points, as a share of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer_faster_max: Option<f64>,
     /// The plateau.
     pub plateau_bits_per_second: Option<u64>,
     /// In words.

@@ -194,7 +194,8 @@ impl Page {
                 let theirs = point
                     .observer_bits_per_second
                     .map_or_else(String::new, text::rate);
-                put!(error, "{theirs:>12}");
+                let mark = if point.observer_without_cpu { "*" } else { "" };
+                put!(error, "{:>12}", format!("{mark}{theirs}"));
             }
             let share =
                 text::ratio(point.goodput_bits_per_second, highest.unwrap_or(0)).unwrap_or(0.0);
@@ -216,6 +217,10 @@ impl Page {
             self.line(&line);
         }
         self.more(sweep.points.len(), "point");
+        if let (Some(tool), true) = (observer, any(|p| p.observer_without_cpu)) {
+            let why = format!("* {tool} had used up the CPU that was left to it");
+            self.wrapped("", &why, Ink::Dim);
+        }
     }
 
     /// Messages: rates of each way, then latency, in the columns of `ib_send_bw` and `ib_send_lat`.

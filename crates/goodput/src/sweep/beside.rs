@@ -69,9 +69,9 @@ impl Work<'_> {
             None => lab.near(),
         };
         let seen = observer::iperf3_point(lab, from, &config, rtt, stop)?;
-        self.points[n]
-            .observed
-            .push(seen.goodput_bits_per_second as f64);
+        let point = &mut self.points[n];
+        point.observed.push(seen.goodput_bits_per_second as f64);
+        point.observers_cpus.extend(seen.cpus);
         self.sweep.observer = Some(SweepObserver {
             tool: seen.tool,
             command: seen.command,
@@ -83,22 +83,43 @@ impl Work<'_> {
 
 /// How many of a curve's points were observed, and how far off the furthest is.
 pub(super) fn record(curve: &mut SweepCurve, points: &[&Point]) {
-    let observed: Vec<f64> = points
+    let observed = points
         .iter()
-        .filter_map(|point| difference(point))
-        .collect();
-    if !observed.is_empty() {
-        curve.observer_points = u32::try_from(observed.len()).ok();
-        curve.observer_difference_max = Some(observed.iter().copied().fold(0.0, f64::max));
+        .filter_map(|point| Some((difference(point)?, without_cpu(point))));
+    let observed: Vec<(f64, bool)> = observed.collect();
+    if observed.is_empty() {
+        return;
     }
+    let largest = |of: &mut dyn Iterator<Item = f64>| of.fold(0.0, f64::max);
+    let with_cpu: Vec<f64> = observed.iter().filter(|o| !o.1).map(|o| o.0).collect();
+    curve.observer_points = u32::try_from(observed.len()).ok();
+    curve.observer_points_with_cpu = u32::try_from(with_cpu.len()).ok();
+    curve.observer_difference_max = Some(largest(&mut with_cpu.iter().map(|d| d.abs())));
+    curve.observer_faster_max = Some(largest(&mut observed.iter().map(|o| -o.0)));
 }
 
-/// How far the observer's median is from ours, as a share of it.
+/// How far ours is above the observer's median, as a share of it.
 fn difference(point: &Point) -> Option<f64> {
     let theirs = Estimate::of(&point.observed)?.median;
     let ours = point.estimate()?.median;
-    (theirs > 0.0).then(|| (ours / theirs - 1.0).abs())
+    (theirs > 0.0).then(|| ours / theirs - 1.0)
 }
+
+/// Whether the observer's two ends had used up what CPU there was for them in most of its measurements:
+/// the lab's own thread keeps one. On a machine of two they share the other, and the one that costs less
+/// a write is faster.
+pub(super) fn without_cpu(point: &Point) -> bool {
+    let left = sys::host::cpus_online().saturating_sub(1).max(1);
+    let used = point.observers_cpus.iter();
+    let without = used
+        .filter(|cpus| **cpus >= f64::from(left) * ALL_CPU)
+        .count();
+    without * 2 > point.observed.len()
+}
+
+/// What counts as all of the CPU: of one that was never idle iperf3's ends say 0.86 to 0.91 is theirs; the
+/// kernel's work for neither takes the rest.
+const ALL_CPU: f64 = 0.8;
 
 /// How often an observer measures a point at most: it takes longer than we do.
 const OBSERVED_MAX: u32 = 3;

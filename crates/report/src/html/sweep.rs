@@ -401,7 +401,13 @@ fn columns(sweep: &Sweep) -> Vec<Column<'_>> {
         all.push(("held by windows".to_owned(), Box::new(held)));
     }
     if let Some(other) = &sweep.observer {
-        let seen = |p: &SweepPoint| p.observer_bits_per_second.map_or_else(dash, text::rate);
+        let seen = |p: &SweepPoint| {
+            let rate = p.observer_bits_per_second.map_or_else(dash, text::rate);
+            match p.observer_without_cpu {
+                true => format!("{rate}, no CPU left"),
+                false => rate,
+            }
+        };
         all.push((other.tool.clone(), Box::new(seen)));
     }
     if let Some(other) = sweep.points.iter().find_map(|p| p.observers.first()) {
