@@ -4,9 +4,8 @@ use measure::{Config, Outcome, Stop};
 use units::Duration;
 
 use super::udp::{forget_tcp, say_only};
-use super::{Before, Extras, Measured, Site, cipher_sentence, evidence};
+use super::{Extras, Measured, Site, cipher_sentence, evidence};
 use crate::failure::Failure;
-use crate::live::View;
 
 impl Site {
     /// Measures once over QUIC.
@@ -17,15 +16,8 @@ impl Site {
         stop: &Stop,
         extras: Extras,
     ) -> Result<Measured, Failure> {
-        let before = Before {
-            path: self.knowledge(config.direction),
-            loss: self.known_loss(config.direction),
-            latency: extras.latency,
-        };
-        let mut view = View::new(extras.live, name);
-        let made = self.transfer(config, &before, stop, &mut |p| view.show(&p));
-        drop(view);
-        let (mut transfer, certificate) = made?;
+        let before = self.before(config, extras);
+        let (mut transfer, certificate) = self.shown(name, config, &before, stop, extras.live)?;
         // The prediction is of TCP's buffers.
         transfer.prediction.rate = None;
         transfer.prediction.formula = "none: its buffers are QUIC's own".to_owned();

@@ -8,7 +8,6 @@ use units::{Bytes, Duration, Rate};
 use super::{Before, Extras, Measured, Site, evidence};
 use crate::context;
 use crate::failure::Failure;
-use crate::live::View;
 
 impl Site {
     /// Measures once over UDP; before that finds the rate, where `extras.search` says what loss may be.
@@ -19,11 +18,7 @@ impl Site {
         stop: &Stop,
         extras: Extras,
     ) -> Result<Measured, Failure> {
-        let before = Before {
-            path: self.knowledge(config.direction),
-            loss: self.known_loss(config.direction),
-            latency: extras.latency,
-        };
+        let before = self.before(config, extras);
         let mut config = config.clone();
         let searched = match extras.search {
             None => None,
@@ -36,10 +31,7 @@ impl Site {
                 Some(searched)
             }
         };
-        let mut view = View::new(extras.live, name);
-        let made = self.transfer(&config, &before, stop, &mut |p| view.show(&p));
-        drop(view);
-        let (mut transfer, certificate) = made?;
+        let (mut transfer, certificate) = self.shown(name, &config, &before, stop, extras.live)?;
         let trusted = certificate.as_ref().map(lab::Certificate::trusted);
         let facts = UdpFacts {
             search: searched,
