@@ -457,3 +457,34 @@ pub(crate) fn percent(rate: Rate, whole: u64) -> f64 {
 pub(crate) fn now_utc() -> String {
     jiff::Timestamp::now().to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use measure::{Config, IdleRtt, Sample};
+
+    use super::*;
+
+    #[test]
+    fn readings_of_quic_have_the_fields_that_a_run_folder_is_read_for() {
+        let sender = EndResult {
+            samples: vec![Sample {
+                quic: Some(QuicInfo::default()),
+                ..Sample::default()
+            }],
+            ..EndResult::default()
+        };
+        let outcome = Outcome {
+            config: Config::default(),
+            idle_rtt: IdleRtt::default(),
+            sender,
+            receiver: EndResult::default(),
+            interrupted: false,
+            complete: true,
+        };
+        let record = samples("before", &outcome).next().unwrap();
+        let written: Vec<_> = record.tcp_info.keys().map(String::as_str).collect();
+        let mut read = model::QUIC_FIELDS;
+        read.sort_unstable();
+        assert_eq!(written, read);
+    }
+}
