@@ -34,6 +34,7 @@ fn assert_whole(outcome: &Outcome) {
         assert_eq!(end.error, None);
         assert!(end.cost.is_some() && !end.samples.is_empty());
         assert!(end.samples.iter().all(|s| s.quic.is_some()));
+        assert!(end.socket_dropped.is_some());
     }
     // The sender heard that all was read.
     let last = outcome.sender.samples.last().unwrap();

@@ -141,16 +141,21 @@ fn facts(outcome: &Outcome) -> UdpFacts {
 /// The verdict over UDP: what came and what was lost.
 pub(super) fn sentence(udp: &UdpFacts, goodput: Rate) -> String {
     let (lost, packets) = (udp.lost, udp.packets);
-    let place = match udp.receiver_dropped {
+    let place = place(lost, udp.receiver_dropped);
+    match lost {
+        0 => format!("{goodput} received over UDP, none of {packets} datagrams lost"),
+        _ => format!("{goodput} received over UDP; {lost} of {packets} datagrams lost, {place}"),
+    }
+}
+
+/// Where losses happened, by what the receiver's kernel dropped itself.
+pub(super) fn place(lost: u64, receiver_dropped: Option<u64>) -> String {
+    match receiver_dropped {
         None => "on the path or for want of room in the receiver's buffer".to_owned(),
         Some(0) => "on the path".to_owned(),
         Some(n) if n >= lost => "for want of room in the receiver's buffer".to_owned(),
         // Of datagrams that its kernel had joined it counts one.
         Some(n) => format!("at least {n} of them for want of room in the receiver's buffer"),
-    };
-    match lost {
-        0 => format!("{goodput} received over UDP, none of {packets} datagrams lost"),
-        _ => format!("{goodput} received over UDP; {lost} of {packets} datagrams lost, {place}"),
     }
 }
 

@@ -76,6 +76,7 @@ struct Handshakes {
 #[derive(Debug)]
 struct Shut {
     send_window: Bytes,
+    dropped: Option<u32>,
     addresses: Option<(SocketAddr, SocketAddr)>,
 }
 
@@ -211,10 +212,13 @@ impl Flow for QuicEngine {
             receive_buffer: receive_window(&self.config),
             ..EndResult::default()
         };
+        let mut dropped = Some(0);
         let (busiest, sampled) = self.crew.collect(&mut result, |result, shut| {
+            dropped = dropped.zip(shut.dropped).map(|(sum, n)| sum + u64::from(n));
             result.send_buffer = result.send_buffer.max(shut.send_window);
             result.addresses.extend(shut.addresses);
         });
+        result.socket_dropped = dropped;
         result.samples = std::mem::take(&mut self.start);
         sampled.unwrap_or_default().join(busiest, &mut result);
         if self.role == Role::Sender && !cut {
@@ -324,6 +328,7 @@ impl<'a> Pump<'a> {
             error: self.error,
             more: Shut {
                 send_window: self.line.send_window(),
+                dropped: self.line.drops(),
                 addresses: socket.local_addr().ok().zip(socket.peer_addr().ok()),
             },
         }
