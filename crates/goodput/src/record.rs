@@ -248,7 +248,7 @@ fn near_end(outcome: &Outcome) -> &EndResult {
     }
 }
 
-/// QUIC's own counts at the sender.
+/// QUIC's own counts at the sender, and what its receiver's kernel had no room for.
 fn quic(outcome: &Outcome, counts: &QuicInfo) -> model::QuicFacts {
     model::QuicFacts {
         cipher: outcome.config.cipher.name().to_owned(),
@@ -259,6 +259,7 @@ fn quic(outcome: &Outcome, counts: &QuicInfo) -> model::QuicFacts {
         packets_lost: counts.packets_lost,
         congestion_events: counts.congestion_events,
         black_holes: counts.black_holes,
+        receiver_dropped: outcome.receiver.socket_dropped,
     }
 }
 
@@ -297,6 +298,12 @@ fn notes(outcome: &Outcome) -> Vec<String> {
             counts.congestion_events,
             counts.packet_bytes
         ));
+        if let Some(dropped @ 1..) = outcome.receiver.socket_dropped {
+            notes.push(format!(
+                "The receiver's kernel dropped {dropped} datagrams, or joined runs of them, for want of room in its \
+                 sockets: that is its host's doing, not the path's"
+            ));
+        }
     }
     if let Some(lent) = outcome.sender.zero_copy {
         let share = |n: u64| 100.0 * as_f64(n) / as_f64(lent.sends).max(1.0);
@@ -456,4 +463,35 @@ pub(crate) fn percent(rate: Rate, whole: u64) -> f64 {
 /// The time of day, RFC 3339 UTC.
 pub(crate) fn now_utc() -> String {
     jiff::Timestamp::now().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use measure::{Config, IdleRtt, Sample};
+
+    use super::*;
+
+    #[test]
+    fn readings_of_quic_have_the_fields_that_a_run_folder_is_read_for() {
+        let sender = EndResult {
+            samples: vec![Sample {
+                quic: Some(QuicInfo::default()),
+                ..Sample::default()
+            }],
+            ..EndResult::default()
+        };
+        let outcome = Outcome {
+            config: Config::default(),
+            idle_rtt: IdleRtt::default(),
+            sender,
+            receiver: EndResult::default(),
+            interrupted: false,
+            complete: true,
+        };
+        let record = samples("before", &outcome).next().unwrap();
+        let written: Vec<_> = record.tcp_info.keys().map(String::as_str).collect();
+        let mut read = model::QUIC_FIELDS;
+        read.sort_unstable();
+        assert_eq!(written, read);
+    }
 }

@@ -224,15 +224,8 @@ impl Site {
         if config.transport == Transport::Quic {
             return self.measure_quic(name, config, stop, extras);
         }
-        let mut view = View::new(extras.live, name);
-        let before = Before {
-            path: self.knowledge(config.direction),
-            loss: self.known_loss(config.direction),
-            latency: extras.latency,
-        };
-        let made = self.transfer(config, &before, stop, &mut |p| view.show(&p));
-        drop(view);
-        let (transfer, certificate) = made?;
+        let before = self.before(config, extras);
+        let (transfer, certificate) = self.shown(name, config, &before, stop, extras.live)?;
         let trusted = certificate.as_ref().map(Certificate::trusted);
         let mut evidence = evidence(&transfer, before.path, trusted);
         let mut diagnosis = explain::diagnose(&evidence);
@@ -286,6 +279,27 @@ impl Site {
         })
     }
 
+    fn before(&self, config: &Config, extras: Extras) -> Before {
+        Before {
+            path: self.knowledge(config.direction),
+            loss: self.known_loss(config.direction),
+            latency: extras.latency,
+        }
+    }
+
+    /// One transfer that can be watched.
+    fn shown(
+        &self,
+        name: &str,
+        config: &Config,
+        before: &Before,
+        stop: &Stop,
+        live: Live,
+    ) -> Result<(Transfer, Option<Certificate>), Failure> {
+        let mut view = View::new(live, name);
+        self.transfer(config, before, stop, &mut |p| view.show(&p))
+    }
+
     /// One transfer, in a lab with what the lab says of itself.
     fn transfer(
         &self,
@@ -330,10 +344,7 @@ impl Site {
             }
         }
         for _ in 0..PROBE_TRIES {
-            let mut view = View::new(Live::Screen, "probe");
-            let made = self.transfer(&config, before, stop, &mut |p| view.show(&p));
-            drop(view);
-            match made {
+            match self.shown("probe", &config, before, stop, Live::Screen) {
                 Err(_) if stop.is_stopped() => return None,
                 Ok((transfer, _)) if transfer.outcome.interrupted => return None,
                 Ok((transfer, certificate)) => {

@@ -2,7 +2,7 @@
 //! token.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::str::FromStr;
 
@@ -136,6 +136,17 @@ impl Approach {
             (Err(_), Some((what, source))) => Err(MeasureError::Local { what, source }),
             (Err(error), None) => Err(connect_error(addr, timeout, error)),
         }
+    }
+
+    /// A UDP socket from an address of this host to `to`, which does not block.
+    pub(crate) fn datagrams(&self, from: SocketAddr, to: SocketAddr) -> io::Result<UdpSocket> {
+        let socket = UdpSocket::bind(from)?;
+        if let Some(device) = &self.device {
+            tcp::set_device(socket.as_fd(), device)?;
+        }
+        socket.connect(to)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
     }
 
     fn prepare(&self, fd: BorrowedFd<'_>) -> Result<(), (&'static str, io::Error)> {

@@ -53,6 +53,7 @@ pub(crate) fn messages_of(result: &EndResult) -> impl Iterator<Item = Message> {
         cost: result.cost.clone(),
         zero_copy: result.zero_copy,
         udp: result.udp.clone(),
+        socket_dropped: result.socket_dropped,
         fields,
     };
     let streams = result
@@ -136,6 +137,7 @@ impl Decoder {
             cost: head.cost.map(HostCost::cleaned),
             zero_copy: head.zero_copy,
             udp: head.udp,
+            socket_dropped: head.socket_dropped,
             samples: Vec::new(),
             ..EndResult::default()
         };
@@ -290,6 +292,7 @@ mod tests {
             .collect();
         let result = EndResult {
             samples,
+            socket_dropped: Some(u64::MAX),
             ..EndResult::default()
         };
         assert_eq!(decode_all(messages_of(&result), 2).unwrap(), result);
@@ -313,8 +316,10 @@ mod tests {
         let head: ResultHead = serde_json::from_str(r#"{"cpu_ns":5,"bytes":9}"#).unwrap();
         let result = Decoder::new(head, 1).unwrap().finish();
         assert_eq!((result.cpu, result.cost), (Duration::from_ns(5), None));
+        assert_eq!(result.socket_dropped, None);
         let silent = serde_json::to_string(&ResultHead::default()).unwrap();
         assert!(!silent.contains("cost"), "{silent}");
+        assert!(!silent.contains("dropped"), "{silent}");
     }
 
     #[test]

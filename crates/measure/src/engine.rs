@@ -9,22 +9,20 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use sys::cpu::thread_waited;
 use sys::{clock, tcp};
 use units::{Duration, Instant, Rate, Rng};
 
-use crate::config::{SAMPLES_MAX, SAMPLES_PER_STREAM_MAX};
 use crate::control::TICK;
 use crate::cost::Meter;
+use crate::crew::{Board, Crew, Ended, Rounds, Sampled, Used};
 use crate::outcome::{EndResult, MptcpCounts, Sample, SampleKind};
 use crate::outlet::{Outlet, Supply, ZeroCopyCounts};
 use crate::spend::{Spender, WriteCosts};
 use crate::tls::Sealed;
 use crate::transport::{Sending, Transport};
-use crate::{Config, HostCost, Reading};
+use crate::{Config, Reading};
 
 /// Which end of the payload this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +39,7 @@ pub(crate) struct Engine {
     lends: bool,
     shared: Arc<Shared>,
     start: Vec<Sample>,
-    data: Vec<JoinHandle<Ended>>,
-    sampler: Option<JoinHandle<Sampled>>,
+    crew: Crew<ZeroCopyCounts, Sampled>,
 }
 
 /// What the threads of an engine share.
@@ -54,8 +51,7 @@ struct Shared {
     counters: Vec<Counter>,
     /// Data threads leave when it is raised: time is up, or aborted.
     done: AtomicBool,
-    state: Mutex<State>,
-    changed: Condvar,
+    board: Board<ByPeer>,
     shape: Shape,
     /// Streams are encrypted.
     is_sealed: bool,
@@ -77,34 +73,9 @@ pub(crate) struct Shape {
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
+/// The peer ended it and reads no more: nothing to wait for.
 #[derive(Debug, Default)]
-struct State {
-    started: Option<Instant>,
-    live: usize,
-    aborted: bool,
-    /// The peer ended it and reads no more: nothing to wait for.
-    ended: bool,
-    /// What the sampler read last.
-    latest: Option<Reading>,
-}
-
-/// What the sampler thread found.
-#[derive(Debug, Default)]
-struct Sampled {
-    samples: Vec<Sample>,
-    cost: Option<HostCost>,
-}
-
-/// How a data thread ended.
-#[derive(Debug)]
-struct Ended {
-    cpu: Duration,
-    cpu_user: Duration,
-    waited: Duration,
-    at: Instant,
-    error: Option<io::Error>,
-    zero_copy: ZeroCopyCounts,
-}
+struct ByPeer(bool);
 
 impl Engine {
     /// Takes over connected sockets, takes the first samples and starts the threads. Receivers read
@@ -151,19 +122,14 @@ impl Engine {
             socket.set_write_timeout(write_timeout)?;
             socket.set_read_timeout(Some(TICK.to_std()))?;
         }
-        let state = State {
-            live: sockets.len(),
-            ..State::default()
-        };
         // A connection that both ends have closed has no peer any more.
         let address = |s: &TcpStream| Some((s.local_addr().ok()?, s.peer_addr().ok()?));
         let shared = Arc::new(Shared {
             addresses: sockets.iter().filter_map(address).collect(),
             counters: sockets.iter().map(|_| Counter::default()).collect(),
+            board: Board::new(sockets.len(), ByPeer::default()),
             sockets,
             done: AtomicBool::new(false),
-            state: Mutex::new(state),
-            changed: Condvar::new(),
             shape,
             is_sealed: !sealed.is_empty(),
             multipath: (config.transport == Transport::Mptcp).then(Mutex::default),
@@ -174,8 +140,7 @@ impl Engine {
             lends: role == Role::Sender && config.sending == Sending::ZeroCopy,
             shared,
             start,
-            data: Vec::new(),
-            sampler: None,
+            crew: Crew::new(),
         };
         engine.spawn(config, sealed)?;
         Ok(engine)
@@ -184,23 +149,21 @@ impl Engine {
     /// The start mark: senders begin, the clock of samples runs. A receiver whose first byte was
     /// faster than the mark has started already.
     pub(crate) fn go(&self) {
-        self.shared.start();
+        self.shared.board.start();
     }
 
     /// Ends all streams at once; what is queued is thrown away when the engine is finished.
     pub(crate) fn abort(&self) {
         self.shared.done.store(true, Ordering::Relaxed);
-        self.shared.state().aborted = true;
-        self.shared.changed.notify_all();
+        self.shared.board.end();
         self.shared.wake_writers();
     }
 
     /// Ends all streams since the peer said so. Senders hand over what is queued and then an end of
     /// file; receivers leave within a tick.
     pub(crate) fn end(&self) {
-        self.shared.state().ended = true;
+        self.shared.board.state().more = ByPeer(true);
         self.shared.done.store(true, Ordering::Relaxed);
-        self.shared.changed.notify_all();
         if self.role == Role::Sender {
             self.shared.wake_writers();
         }
@@ -227,18 +190,17 @@ impl Engine {
 
     /// Time since the start mark.
     pub(crate) fn elapsed(&self) -> Duration {
-        let started = self.shared.state().started;
-        started.map_or(Duration::ZERO, |at| clock::monotonic().saturating_since(at))
+        self.shared.board.elapsed()
     }
 
     /// The latest round of samples, once there is one.
     pub(crate) fn reading(&self) -> Option<Reading> {
-        self.shared.state().latest
+        self.shared.board.state().latest
     }
 
     /// True when no data thread is left.
     pub(crate) fn is_finished(&self) -> bool {
-        self.shared.state().live == 0
+        self.shared.board.is_finished()
     }
 
     /// True while a stream's socket holds bytes that its thread has not read.
@@ -260,10 +222,10 @@ impl Engine {
     /// Collects what the threads found. Waits for them: call it when finished or aborted.
     pub(crate) fn finish(mut self) -> EndResult {
         let (started, cut) = {
-            let state = self.shared.state();
+            let state = self.shared.board.state();
             (
                 state.started.unwrap_or_else(clock::monotonic),
-                state.aborted || state.ended,
+                state.over || state.more.0,
             )
         };
         let mut result = EndResult {
@@ -271,33 +233,12 @@ impl Engine {
             ..EndResult::default()
         };
         let mut zero_copy = ZeroCopyCounts::default();
-        let mut busiest = (Duration::ZERO, Duration::ZERO);
-        for thread in self.data.drain(..) {
-            let Ok(ended) = thread.join() else {
-                result.error = Some("a data thread panicked".to_owned());
-                continue;
-            };
-            result.cpu = result.cpu + ended.cpu;
-            result.cpu_user = result.cpu_user + ended.cpu_user;
-            if ended.cpu + ended.waited > busiest.0 + busiest.1 {
-                busiest = (ended.cpu, ended.waited);
-            }
-            result.duration = result.duration.max(ended.at.saturating_since(started));
-            result.error = result.error.or_else(|| Some(ended.error?.to_string()));
-            zero_copy.add(ended.zero_copy);
-        }
+        let (busiest, sampled) = self
+            .crew
+            .collect(&mut result, |_, lent| zero_copy.add(lent));
         result.zero_copy = Some(zero_copy).filter(|_| self.lends);
-        let sampled = self.sampler.take().and_then(|thread| thread.join().ok());
         result.samples = std::mem::take(&mut self.start);
-        let sampled = sampled.unwrap_or_default();
-        result.samples.extend(sampled.samples);
-        result.cost = sampled.cost.map(|machine| HostCost {
-            user_ns: result.cpu_user.as_ns(),
-            system_ns: (result.cpu - result.cpu_user).as_ns(),
-            busiest_thread_ns: busiest.0.as_ns(),
-            busiest_thread_wait_ns: busiest.1.as_ns(),
-            ..machine
-        });
+        sampled.unwrap_or_default().join(busiest, &mut result);
         if self.role == Role::Sender && !cut {
             self.shared.await_acks();
             let last = self
@@ -337,40 +278,29 @@ impl Engine {
             };
             let (shared, block) = (Arc::clone(&self.shared), Arc::clone(&block));
             let (role, costs) = (self.role, config.costs);
-            let body = move || {
-                let _leave = Leave(&shared);
+            self.crew.carry(move || {
+                let _leave = shared.board.leave();
                 match role {
                     Role::Sender => shared.send(stream, &block, outlet, costs),
                     Role::Receiver => shared.receive(stream, block_bytes, outlet),
                 }
-            };
-            self.data.push(
-                Builder::new()
-                    .name(format!("gp-data-{stream}"))
-                    .spawn(body)?,
-            );
+            })?;
         }
         let (shared, role) = (Arc::clone(&self.shared), self.role);
         let config = config.clone();
         let first = self.start.clone();
-        let body = move || shared.sample_until_end(role, &config, first);
-        self.sampler = Some(Builder::new().name("gp-sampler".to_owned()).spawn(body)?);
-        Ok(())
+        self.crew
+            .sample(move || shared.sample_until_end(role, &config, first))
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if !self.data.is_empty() || self.sampler.is_some() {
+        if self.crew.is_there() {
             self.abort();
         }
-        for thread in self.data.drain(..) {
-            drop(thread.join());
-        }
-        if let Some(sampler) = self.sampler.take() {
-            drop(sampler.join());
-        }
-        if self.shared.state().aborted {
+        self.crew.dismiss();
+        if self.shared.board.state().over {
             for socket in &self.shared.sockets {
                 // Without it the kernel would go on sending what is queued: untidy, not wrong.
                 drop(tcp::set_reset_on_close(socket.as_fd()));
@@ -380,32 +310,19 @@ impl Drop for Engine {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // The state is plain data, whole after every statement: a panic elsewhere does not hurt it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn start(&self) {
-        let now = clock::monotonic();
-        self.state().started.get_or_insert(now);
-        self.changed.notify_all();
-    }
-
-    /// Waits for the start mark; `None` when aborted before.
-    fn await_start(&self) -> Option<Instant> {
-        let waiting = |state: &mut State| state.started.is_none() && !state.aborted;
-        let guard = self.changed.wait_while(self.state(), waiting);
-        guard.unwrap_or_else(PoisonError::into_inner).started
-    }
-
     /// The sender's data thread: writes the block until the flag is raised, then ends the stream.
-    fn send(&self, stream: usize, block: &[u8], mut outlet: Outlet, costs: WriteCosts) -> Ended {
+    fn send(
+        &self,
+        stream: usize,
+        block: &[u8],
+        mut outlet: Outlet,
+        costs: WriteCosts,
+    ) -> Ended<ZeroCopyCounts> {
         let (socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
         let mut error = None;
         let mut total = 0_u64;
-        let started = self.await_start().unwrap_or_else(clock::monotonic);
-        let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
-        let waited = thread_waited();
+        let started = self.board.await_start().unwrap_or_else(clock::monotonic);
+        let before = Used::now();
         let plain = self.shape.budget.is_none() && self.shape.rate.is_none();
         let segment = || tcp::segment_size(socket.as_fd()).unwrap_or(SEGMENT_USUAL);
         let mut spender = (!costs.is_none()).then(|| Spender::new(costs, segment()));
@@ -443,19 +360,17 @@ impl Shared {
                 }
             }
         }
-        outlet.close(socket, || self.state().aborted);
+        outlet.close(socket, || self.board.state().over);
         let at = clock::monotonic();
         // Fails only when the peer is gone already, which the receiving end tells.
         drop(socket.shutdown(Shutdown::Write));
-        let (cpu, cpu_user) = (clock::thread_cpu() - cpu, clock::thread_cpu_user() - user);
-        let zero_copy = outlet.settle(socket, || self.state().aborted);
+        let used = Used::since(before);
+        let zero_copy = outlet.settle(socket, || self.board.state().over);
         Ended {
-            cpu,
-            cpu_user,
-            waited: thread_waited() - waited,
+            used,
             at,
-            error,
-            zero_copy,
+            error: error.map(|e: io::Error| e.to_string()),
+            more: zero_copy,
         }
     }
 
@@ -490,13 +405,17 @@ impl Shared {
     }
 
     /// The receiver's data thread: reads until the end of file.
-    fn receive(&self, stream: usize, block_bytes: usize, mut inlet: Outlet) -> Ended {
+    fn receive(
+        &self,
+        stream: usize,
+        block_bytes: usize,
+        mut inlet: Outlet,
+    ) -> Ended<ZeroCopyCounts> {
         let (mut socket, counter) = (&self.sockets[stream], &self.counters[stream].0);
         let mut block = vec![0_u8; block_bytes];
         let mut error = None;
         let mut total = 0_u64;
-        let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
-        let waited = thread_waited();
+        let before = Used::now();
         while !self.done.load(Ordering::Relaxed) {
             let read = match &mut inlet {
                 Outlet::Sealed(sealed) => sealed.read(socket, &mut block),
@@ -508,7 +427,7 @@ impl Shared {
                     if total == 0 {
                         // On a busy host the thread that handles the start mark may get its turn
                         // long after the payload has begun: the first byte starts the clock too.
-                        self.start();
+                        self.board.start();
                     }
                     total += n as u64;
                     counter.store(total, Ordering::Relaxed);
@@ -521,48 +440,37 @@ impl Shared {
             }
         }
         Ended {
-            cpu: clock::thread_cpu() - cpu,
-            cpu_user: clock::thread_cpu_user() - user,
-            waited: thread_waited() - waited,
+            used: Used::since(before),
             at: clock::monotonic(),
-            error,
-            zero_copy: ZeroCopyCounts::default(),
+            error: error.map(|e| e.to_string()),
+            more: ZeroCopyCounts::default(),
         }
     }
 
     /// The sampler thread: a round of samples each interval, at the end of the ramp and at the
     /// nominal end, where a sender is told to stop.
     fn sample_until_end(&self, role: Role, config: &Config, first: Vec<Sample>) -> Sampled {
-        let Some(started) = self.await_start() else {
+        let Some(started) = self.board.await_start() else {
             return Sampled::default();
         };
         let meter = Meter::start();
-        let mut rounds = Rounds::new(self.sockets.len(), config.sample_interval);
         let mut last = first;
-        let end = started + config.duration;
-        let mut now = started;
-        loop {
-            let marks = [started + config.ramp, end];
-            let over = self.wait_until(rounds.next_reading(started, now, marks));
-            now = clock::monotonic();
-            if over || (role == Role::Sender && now >= end) {
-                break;
-            }
+        let read = |rounds: &mut Rounds<Sample>| {
             last = self.round(SampleKind::Periodic, started, &last);
-            self.state().latest = Reading::of(role == Role::Sender, &last);
+            self.board.state().latest = Reading::of(role == Role::Sender, &last);
             rounds.push(&last);
-        }
+        };
+        let streams = self.sockets.len();
+        let mut samples = self.board.sample(role, config, streams, started, read);
         if role == Role::Sender {
             self.done.store(true, Ordering::Relaxed);
         }
-        rounds
-            .samples
-            .extend(self.round(SampleKind::End, started, &last));
+        samples.extend(self.round(SampleKind::End, started, &last));
         if role == Role::Sender && !self.is_sealed {
             self.wake_writers();
         }
         Sampled {
-            samples: rounds.samples,
+            samples,
             cost: Some(meter.stop()),
         }
     }
@@ -573,22 +481,6 @@ impl Shared {
         for socket in &self.sockets {
             // Fails only when the peer is gone already.
             drop(socket.shutdown(Shutdown::Write));
-        }
-    }
-
-    /// Sleeps until `wake`; true when the streams ended or were aborted before.
-    fn wait_until(&self, wake: Instant) -> bool {
-        let mut state = self.state();
-        loop {
-            if state.live == 0 || state.aborted {
-                return true;
-            }
-            let left = wake.saturating_since(clock::monotonic());
-            if left == Duration::ZERO {
-                return false;
-            }
-            let waited = self.changed.wait_timeout(state, left.to_std());
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -678,69 +570,6 @@ impl Shared {
         result.congestion = tcp::congestion(socket.as_fd()).unwrap_or_default();
         result.send_buffer = tcp::send_buffer(socket.as_fd()).unwrap_or_default();
         result.receive_buffer = tcp::receive_buffer(socket.as_fd()).unwrap_or_default();
-    }
-}
-
-/// Counts a data thread out, even when it panics.
-struct Leave<'a>(&'a Shared);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        self.0.state().live -= 1;
-        self.0.changed.notify_all();
-    }
-}
-
-/// Samples in rounds, thinned by halves when there are too many: every second round is dropped and
-/// the interval doubled, so that a run of any length keeps an even picture.
-#[derive(Debug)]
-pub(crate) struct Rounds<T> {
-    pub(crate) samples: Vec<T>,
-    streams: usize,
-    rounds_max: usize,
-    interval: Duration,
-}
-
-impl<T: Clone> Rounds<T> {
-    pub(crate) fn new(streams: usize, interval: Duration) -> Self {
-        let streams = streams.max(1);
-        let rounds_max = SAMPLES_PER_STREAM_MAX.min(SAMPLES_MAX / streams);
-        Self {
-            samples: Vec::new(),
-            streams,
-            rounds_max,
-            interval,
-        }
-    }
-
-    pub(crate) fn push(&mut self, round: &[T]) {
-        self.samples.extend_from_slice(round);
-        if self.samples.len() >= self.rounds_max * self.streams {
-            let mut index = 0;
-            let streams = self.streams;
-            self.samples.retain(|_| {
-                index += 1;
-                ((index - 1) / streams) % 2 == 1
-            });
-            self.interval = self.interval.saturating_mul(2);
-        }
-    }
-
-    /// The first multiple of the interval after `now`, or a mark that comes before; a late round is not
-    /// made up for.
-    pub(crate) fn next_reading(
-        &self,
-        started: Instant,
-        now: Instant,
-        marks: [Instant; 2],
-    ) -> Instant {
-        let interval = self.interval.as_ns();
-        let passed = now.saturating_since(started).as_ns() / interval;
-        let tick = started + self.interval.saturating_mul(passed + 1);
-        marks
-            .into_iter()
-            .filter(|&m| m > now)
-            .fold(tick, Instant::min)
     }
 }
 

@@ -56,6 +56,7 @@ mod codec;
 mod config;
 mod control;
 mod cost;
+mod crew;
 pub mod datagram;
 mod engine;
 mod error;

@@ -203,6 +203,9 @@ pub struct ResultHead {
     /// Datagrams of each stream, over UDP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub udp: Vec<UdpCounts>,
+    /// Datagrams that the kernel dropped for want of room, over QUIC; ends before it was told leave it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_dropped: Option<u64>,
     /// Names of the `tcp_info` fields that the samples' numbers refer to by position.
     pub fields: Vec<String>,
 }

@@ -71,6 +71,9 @@ pub struct EndResult {
     pub mptcp: Option<MptcpCounts>,
     /// Datagrams of each stream; empty over TCP.
     pub udp: Vec<UdpCounts>,
+    /// Over QUIC: datagrams that this end's kernel threw away for want of room in the sockets' buffers. Of
+    /// some that it had joined it counts one. `None` where kernel or end do not tell.
+    pub socket_dropped: Option<u64>,
     /// Payload bytes of each stream. This end only.
     pub stream_bytes: Vec<u64>,
     /// Own and peer's address of each stream, while it was open. This end only.

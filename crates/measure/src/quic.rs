@@ -94,17 +94,30 @@ impl QuicInfo {
     }
 
     fn slots(&mut self) -> [(&'static str, &mut u64); 10] {
+        // Without `..`: a field that is not named below does not compile.
+        let Self {
+            rtt_us,
+            min_rtt_us,
+            congestion_window_bytes,
+            packet_bytes,
+            packets_sent,
+            packets_lost,
+            bytes_lost,
+            congestion_events,
+            black_holes,
+            datagrams_received,
+        } = self;
         [
-            ("rtt_us", &mut self.rtt_us),
-            ("min_rtt_us", &mut self.min_rtt_us),
-            ("congestion_window_bytes", &mut self.congestion_window_bytes),
-            ("packet_bytes", &mut self.packet_bytes),
-            ("packets_sent", &mut self.packets_sent),
-            ("packets_lost", &mut self.packets_lost),
-            ("bytes_lost", &mut self.bytes_lost),
-            ("congestion_events", &mut self.congestion_events),
-            ("black_holes", &mut self.black_holes),
-            ("datagrams_received", &mut self.datagrams_received),
+            ("rtt_us", rtt_us),
+            ("min_rtt_us", min_rtt_us),
+            ("congestion_window_bytes", congestion_window_bytes),
+            ("packet_bytes", packet_bytes),
+            ("packets_sent", packets_sent),
+            ("packets_lost", packets_lost),
+            ("bytes_lost", bytes_lost),
+            ("congestion_events", congestion_events),
+            ("black_holes", black_holes),
+            ("datagrams_received", datagrams_received),
         ]
     }
 }

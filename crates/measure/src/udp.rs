@@ -12,8 +12,7 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use sys::{clock, tcp, udp};
@@ -21,10 +20,11 @@ use units::{Bytes, Duration, Instant};
 
 use crate::Config;
 use crate::control::TICK;
+use crate::crew::{Board, Crew, Ended, Rounds, Used};
 use crate::datagram::{
     HEADER_BYTES_MAX, Header, KEY_BYTES, KEYED_BYTES, Tally, has_key, write_key,
 };
-use crate::engine::{Role, Rounds, Shape, is_timeout, payload, time_of};
+use crate::engine::{Role, Shape, is_timeout, payload, time_of};
 use crate::outcome::{EndResult, Sample, SampleKind, UdpCounts};
 
 /// One reading of one UDP stream at one end.
@@ -63,8 +63,7 @@ pub(crate) struct Framing {
 #[derive(Debug)]
 pub(crate) struct UdpEngine {
     shared: Arc<Shared>,
-    data: Vec<JoinHandle<Ended>>,
-    sampler: Option<JoinHandle<Vec<UdpSample>>>,
+    crew: Crew<(), Vec<UdpSample>>,
 }
 
 #[derive(Debug)]
@@ -73,25 +72,10 @@ struct Shared {
     sockets: Vec<UdpSocket>,
     counts: Vec<Mutex<UdpSample>>,
     done: AtomicBool,
-    state: Mutex<State>,
-    changed: Condvar,
+    board: Board<()>,
     shape: Shape,
     framing: Framing,
     size: usize,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    started: Option<Instant>,
-    live: usize,
-}
-
-#[derive(Debug)]
-struct Ended {
-    cpu: Duration,
-    cpu_user: Duration,
-    at: Instant,
-    error: Option<io::Error>,
 }
 
 impl UdpEngine {
@@ -119,25 +103,19 @@ impl UdpEngine {
         }
         let size = usize::try_from(config.block_bytes).unwrap_or(usize::MAX);
         let header = framing.key.map_or(HEADER_BYTES_MAX, |_| KEYED_BYTES);
-        let state = State {
-            live: sockets.len(),
-            ..State::default()
-        };
         let shared = Arc::new(Shared {
             role,
             counts: sockets.iter().map(|_| Mutex::default()).collect(),
+            board: Board::new(sockets.len(), ()),
             sockets,
             done: AtomicBool::new(false),
-            state: Mutex::new(state),
-            changed: Condvar::new(),
             shape,
             framing,
             size: size.clamp(header, udp::SEGMENTED_BYTES_MAX),
         });
         let mut engine = Self {
             shared,
-            data: Vec::new(),
-            sampler: None,
+            crew: Crew::new(),
         };
         engine.spawn(config)?;
         Ok(engine)
@@ -145,13 +123,13 @@ impl UdpEngine {
 
     /// The start mark.
     pub(crate) fn go(&self) {
-        self.shared.start();
+        self.shared.board.start();
     }
 
     /// Ends all streams within a tick.
     pub(crate) fn end(&self) {
         self.shared.done.store(true, Ordering::Relaxed);
-        self.shared.changed.notify_all();
+        self.shared.board.end();
     }
 
     /// Which end this is.
@@ -177,36 +155,25 @@ impl UdpEngine {
 
     /// Time since the start mark.
     pub(crate) fn elapsed(&self) -> Duration {
-        let started = self.shared.state().started;
-        started.map_or(Duration::ZERO, |at| clock::monotonic().saturating_since(at))
+        self.shared.board.elapsed()
     }
 
     /// True when no data thread is left.
     pub(crate) fn is_finished(&self) -> bool {
-        self.shared.state().live == 0
+        self.shared.board.is_finished()
     }
 
     /// Collects what the threads found, ending them if they run: readings of both kinds, the last
     /// for each stream being its totals.
     pub(crate) fn finish(mut self) -> (EndResult, Vec<UdpSample>) {
         self.end();
-        let started = self.shared.state().started;
+        let started = self.shared.board.state().started;
         let started = started.unwrap_or_else(clock::monotonic);
         let mut result = EndResult {
             start: started,
             ..EndResult::default()
         };
-        for thread in self.data.drain(..) {
-            let Ok(ended) = thread.join() else {
-                result.error = Some("a data thread panicked".to_owned());
-                continue;
-            };
-            result.cpu = result.cpu + ended.cpu;
-            result.cpu_user = result.cpu_user + ended.cpu_user;
-            result.duration = result.duration.max(ended.at.saturating_since(started));
-            result.error = result.error.or_else(|| Some(ended.error?.to_string()));
-        }
-        let sampled = self.sampler.take().and_then(|thread| thread.join().ok());
+        let (_, sampled) = self.crew.collect(&mut result, |_, ()| {});
         let mut samples = sampled.unwrap_or_default();
         samples.extend(self.shared.round(started));
         result.bytes = self.bytes();
@@ -221,40 +188,27 @@ impl UdpEngine {
     fn spawn(&mut self, config: &Config) -> io::Result<()> {
         for stream in 0..self.shared.sockets.len() {
             let shared = Arc::clone(&self.shared);
-            let body = move || {
-                let _leave = Leave(&shared);
+            self.crew.carry(move || {
+                let _leave = shared.board.leave();
                 match shared.role {
                     Role::Sender => shared.send(stream),
                     Role::Receiver => shared.receive(stream),
                 }
-            };
-            let thread = Builder::new().name(format!("gp-data-{stream}"));
-            self.data.push(thread.spawn(body)?);
+            })?;
         }
         let (shared, config) = (Arc::clone(&self.shared), config.clone());
-        let body = move || shared.sample_until_end(&config);
-        self.sampler = Some(Builder::new().name("gp-sampler".to_owned()).spawn(body)?);
-        Ok(())
+        self.crew.sample(move || shared.sample_until_end(&config))
     }
 }
 
 impl Drop for UdpEngine {
     fn drop(&mut self) {
         self.end();
-        for thread in self.data.drain(..) {
-            drop(thread.join());
-        }
-        if let Some(sampler) = self.sampler.take() {
-            drop(sampler.join());
-        }
+        self.crew.dismiss();
     }
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn count(&self, stream: usize) -> MutexGuard<'_, UdpSample> {
         let count = self.counts[stream].lock();
         count.unwrap_or_else(PoisonError::into_inner)
@@ -264,28 +218,12 @@ impl Shared {
         self.done.load(Ordering::Relaxed)
     }
 
-    fn start(&self) {
-        let now = clock::monotonic();
-        self.state().started.get_or_insert(now);
-        self.changed.notify_all();
-    }
-
     /// Waits for the start mark; the present when ended before.
     fn await_start(&self) -> Instant {
-        let mut state = self.state();
-        loop {
-            if let Some(started) = state.started {
-                return started;
-            }
-            if self.is_done() {
-                return clock::monotonic();
-            }
-            let waited = self.changed.wait_timeout(state, TICK.to_std());
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        self.board.await_start().unwrap_or_else(clock::monotonic)
     }
 
-    fn send(&self, stream: usize) -> Ended {
+    fn send(&self, stream: usize) -> Ended<()> {
         let socket = &self.sockets[stream];
         let batch = (udp::SEGMENTED_BYTES_MAX / self.size).clamp(1, udp::BATCH_MAX);
         let mut bytes = payload(batch * self.size);
@@ -296,7 +234,7 @@ impl Shared {
         let mut cut = self.may_segment(socket);
         let (mut sent, mut failures, mut error) = (0_u64, 0, None);
         let started = self.await_start();
-        let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
+        let before = Used::now();
         while !self.is_done() {
             let due = self.due(started, sent, batch as u64);
             let granted = self.grant(due);
@@ -332,10 +270,10 @@ impl Shared {
             }
         }
         Ended {
-            cpu: clock::thread_cpu() - cpu,
-            cpu_user: clock::thread_cpu_user() - user,
+            used: Used::since(before),
             at: clock::monotonic(),
-            error,
+            error: error.map(|e: io::Error| e.to_string()),
+            more: (),
         }
     }
 
@@ -415,14 +353,14 @@ impl Shared {
         udp::send(socket.as_fd(), ready, self.size)
     }
 
-    fn receive(&self, stream: usize) -> Ended {
+    fn receive(&self, stream: usize) -> Ended<()> {
         let socket = &self.sockets[stream];
         let joined = udp::joins(socket.as_fd());
         let room = if joined { ROOM_JOINED } else { self.size };
         let mut inbox = udp::Inbox::new((INBOX_BYTES / room).clamp(1, INBOX_MAX), room);
         let mut tally = Tally::default();
         let (mut bytes, mut foreign, mut at, mut error) = (0_u64, 0_u64, None, None);
-        let (cpu, user) = (clock::thread_cpu(), clock::thread_cpu_user());
+        let before = Used::now();
         while !self.is_done() {
             match inbox.receive(socket.as_fd()) {
                 Ok(()) => {}
@@ -433,7 +371,7 @@ impl Shared {
                 }
             }
             if bytes == 0 {
-                self.start();
+                self.board.start();
             }
             for (stamp, datagram) in inbox.datagrams() {
                 // A handshake that was repeated has no key either.
@@ -461,48 +399,23 @@ impl Shared {
             };
         }
         Ended {
-            cpu: clock::thread_cpu() - cpu,
-            cpu_user: clock::thread_cpu_user() - user,
+            used: Used::since(before),
             at: at.unwrap_or_else(clock::monotonic),
-            error,
+            error: error.map(|e: io::Error| e.to_string()),
+            more: (),
         }
     }
 
     /// The sampler thread; tells senders to stop at the nominal end.
     fn sample_until_end(&self, config: &Config) -> Vec<UdpSample> {
         let started = self.await_start();
-        let mut rounds = Rounds::new(self.sockets.len(), config.sample_interval);
-        let end = started + config.duration;
-        let mut now = started;
-        loop {
-            let marks = [started + config.ramp, end];
-            let over = self.wait_until(rounds.next_reading(started, now, marks));
-            now = clock::monotonic();
-            if over || (self.role == Role::Sender && now >= end) {
-                break;
-            }
-            rounds.push(&self.round(started));
-        }
+        let read = |rounds: &mut Rounds<UdpSample>| rounds.push(&self.round(started));
+        let streams = self.sockets.len();
+        let samples = self.board.sample(self.role, config, streams, started, read);
         if self.role == Role::Sender {
             self.done.store(true, Ordering::Relaxed);
         }
-        rounds.samples
-    }
-
-    /// Sleeps until `wake`; true when the streams ended before.
-    fn wait_until(&self, wake: Instant) -> bool {
-        let mut state = self.state();
-        loop {
-            if state.live == 0 || self.is_done() {
-                return true;
-            }
-            let left = wake.saturating_since(clock::monotonic());
-            if left == Duration::ZERO {
-                return false;
-            }
-            let waited = self.changed.wait_timeout(state, left.to_std());
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        samples
     }
 
     fn round(&self, started: Instant) -> Vec<UdpSample> {
@@ -577,16 +490,6 @@ fn plain(sample: &UdpSample) -> Sample {
         t: sample.t,
         app_bytes: sample.bytes,
         ..Sample::default()
-    }
-}
-
-/// Counts a data thread out, even when it panics.
-struct Leave<'a>(&'a Shared);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        self.0.state().live -= 1;
-        self.0.changed.notify_all();
     }
 }
 

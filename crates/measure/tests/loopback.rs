@@ -6,17 +6,17 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::channel;
 
 use measure::message::{Kind, Message, data_opening, encode, greeting};
 use measure::{
-    Client, Config, Direction, Fault, HostFacts, Limits, MeasureError, Outcome, SampleKind,
-    Sending, Server, Stop, WriteCosts,
+    Client, Config, Direction, Fault, HostFacts, Limits, MeasureError, SampleKind, Sending, Server,
+    Stop, WriteCosts,
 };
 use units::{Bytes, Duration, Rate};
 
-use common::{PATIENCE, Serving};
+use common::{PATIENCE, Serving, read_to_end, short, transfer};
 
 /// An honest transfer still works: the server survived what was done to it.
 fn assert_alive(serving: &Serving) {
@@ -24,7 +24,7 @@ fn assert_alive(serving: &Serving) {
     loop {
         match Client::connect_addr(serving.addr, PATIENCE) {
             Ok(mut client) => {
-                assert!(run(&mut client, &short(Direction::Up, 1)).complete);
+                assert!(transfer(&mut client, &short(Direction::Up, 1)).complete);
                 return;
             }
             // Sessions of those that vanished may still be on their way out.
@@ -34,35 +34,11 @@ fn assert_alive(serving: &Serving) {
     }
 }
 
-fn short(direction: Direction, streams: u16) -> Config {
-    Config {
-        direction,
-        streams,
-        duration: Duration::from_ms(300),
-        ramp: Duration::from_ms(100),
-        sample_interval: Duration::from_ms(20),
-        ..Config::default()
-    }
-}
-
-fn run(client: &mut Client, config: &Config) -> Outcome {
-    client.run(config, &Stop::new(), &mut |_| {}).unwrap()
-}
-
 /// Fails instead of hanging when `work` does not end.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = channel();
     std::thread::spawn(move || done.send(work()));
     wait.recv_timeout(PATIENCE.to_std()).expect("it hangs")
-}
-
-/// Reads until the peer closes or resets.
-fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    match stream.read_to_end(&mut bytes) {
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("still open"),
-        _ => bytes,
-    }
 }
 
 /// Listens, and answers the first connection with `words` after reading a greeting.
@@ -86,7 +62,7 @@ fn both_ends_count_the_same_bytes() {
     let mut client = serving.client();
     for direction in [Direction::Up, Direction::Down] {
         for streams in [1, 4] {
-            let outcome = run(&mut client, &short(direction, streams));
+            let outcome = transfer(&mut client, &short(direction, streams));
             let (sent, received) = (outcome.sender.bytes, outcome.receiver.bytes);
             let errors = (&outcome.sender.error, &outcome.receiver.error);
             assert!(
@@ -108,7 +84,7 @@ fn both_ends_count_the_same_bytes() {
 fn samples_cover_the_transfer_from_before_the_first_byte_to_after_the_last() {
     let serving = Serving::new();
     for direction in [Direction::Up, Direction::Down] {
-        let outcome = run(&mut serving.client(), &short(direction, 3));
+        let outcome = transfer(&mut serving.client(), &short(direction, 3));
         for (end, last) in [
             (&outcome.sender, SampleKind::Drained),
             (&outcome.receiver, SampleKind::End),
@@ -162,7 +138,7 @@ fn progress_counts_what_the_receiver_took() {
 fn both_ends_tell_what_it_cost_and_that_they_are_one_machine() {
     let serving = Serving::new();
     for direction in [Direction::Up, Direction::Down] {
-        let outcome = run(&mut serving.client(), &short(direction, 2));
+        let outcome = transfer(&mut serving.client(), &short(direction, 2));
         assert!(outcome.on_one_machine());
         for end in [&outcome.sender, &outcome.receiver] {
             let cost = end.cost.as_ref().unwrap();
@@ -202,7 +178,7 @@ fn options_reach_the_sockets() {
             block_bytes: 1000,
             ..short(direction, 1)
         };
-        let outcome = run(&mut serving.client(), &config);
+        let outcome = transfer(&mut serving.client(), &config);
         assert_eq!(outcome.sender.congestion, "reno");
         assert_eq!(outcome.sender.send_buffer, Bytes::new(200_000));
         assert_eq!(outcome.receiver.receive_buffer, Bytes::new(180_000));
@@ -333,7 +309,7 @@ fn a_client_that_was_dropped_for_silence_connects_again_by_itself() {
     let serving = Serving::with(limits);
     let mut client = serving.client();
     std::thread::sleep(std::time::Duration::from_millis(1500));
-    assert!(run(&mut client, &short(Direction::Up, 1)).complete);
+    assert!(transfer(&mut client, &short(Direction::Up, 1)).complete);
 }
 
 #[test]
@@ -436,7 +412,7 @@ fn more_than_the_far_end_allows_is_refused_and_the_session_goes_on() {
         assert!(matches!(error, MeasureError::FarLimit(_)), "{error}");
         assert_eq!(error.fault(), Fault::Usage);
     }
-    assert!(run(&mut client, &short(Direction::Up, 2)).complete);
+    assert!(transfer(&mut client, &short(Direction::Up, 2)).complete);
 }
 
 #[test]
@@ -464,7 +440,7 @@ fn a_missing_congestion_control_names_the_end_that_lacks_it() {
         assert_eq!((end, permitted), (lacks, true));
         assert!(available.iter().any(|name| name == "reno"));
     }
-    assert!(run(&mut client, &short(Direction::Up, 1)).complete);
+    assert!(transfer(&mut client, &short(Direction::Up, 1)).complete);
 }
 
 #[test]
@@ -497,7 +473,7 @@ fn a_stop_in_the_middle_keeps_what_was_measured() {
             Err(error) => assert!(matches!(error, MeasureError::Interrupted), "{error}"),
         }
         assert!(
-            run(&mut client, &short(direction, 1)).complete,
+            transfer(&mut client, &short(direction, 1)).complete,
             "the client goes on"
         );
     }
@@ -555,7 +531,7 @@ fn sessions_at_once_do_not_mix() {
         .into_iter()
         .map(|direction| {
             let mut client = serving.client();
-            std::thread::spawn(move || run(&mut client, &short(direction, 2)))
+            std::thread::spawn(move || transfer(&mut client, &short(direction, 2)))
         })
         .collect();
     for client in clients {
@@ -572,7 +548,7 @@ fn the_most_streams_work() {
         block_bytes: 4096,
         ..short(Direction::Down, 128)
     };
-    let outcome = run(&mut serving.client(), &config);
+    let outcome = transfer(&mut serving.client(), &config);
     assert!(outcome.complete);
     assert_eq!(
         outcome.receiver.samples.iter().map(|s| s.stream).max(),
@@ -590,7 +566,7 @@ fn queues_that_do_not_drain_are_given_up() {
             drain: Duration::from_ms(500),
             ..short(direction, 2)
         };
-        let outcome = run(&mut serving.client(), &config);
+        let outcome = transfer(&mut serving.client(), &config);
         assert!(!outcome.complete && !outcome.interrupted);
         assert!(outcome.receiver.bytes < outcome.sender.bytes);
     }
@@ -609,7 +585,7 @@ fn a_sender_with_costs_sends_no_more_than_its_time_allows() {
         },
         ..Config::default()
     };
-    let outcome = run(&mut serving.client(), &config);
+    let outcome = transfer(&mut serving.client(), &config);
     // However long the machine took: each write of a block had to wait its millisecond first.
     let writes = outcome.sender.duration.as_ns() / cost.as_ns();
     let most = writes * u64::from(config.block_bytes);

@@ -4,17 +4,19 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 
 use measure::{
     Approach, Client, Config, Direction, Dscp, Limits, MeasureError, MessageSpec, Server, Stop,
     Transport, iperf3,
 };
-use sys::netlink::Netlink;
+use sys::netlink::{Netlink, VethEnd};
+use sys::netns::NetNs;
 use sys::packet::PacketSocket;
-use units::Duration;
+use units::{Duration, Rate};
 
-use common::{PATIENCE, Serving, alone, in_own_network, run};
+use common::{PATIENCE, Serving, alone, in_own_network, run, short, transfer};
 
 /// A TCP packet as far as these tests care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +29,33 @@ struct Seen {
 
 /// Every TCP packet that the loopback interface took in.
 fn drain(socket: &PacketSocket) -> Vec<Seen> {
-    let mut buffer = vec![0; 1 << 17];
     let mut seen = Vec::new();
-    while let Some(received) = socket.receive(&mut buffer).unwrap() {
-        seen.extend(read(&buffer[sys::packet::VNET_HDR_BYTES..received.len]));
-    }
+    each_frame(socket, |frame| seen.extend(read(frame)));
     seen
+}
+
+/// How many TCP segments and UDP datagrams in IPv4 an interface took in, but for what a kernel says by
+/// itself of what came to a closed socket: resets. ARP and ICMP are neither.
+fn transported(socket: &PacketSocket) -> usize {
+    let mut count = 0;
+    each_frame(socket, |frame| {
+        let ipv4 = frame[12..14] == [0x08, 0x00];
+        // Protocols and RST: RFC 791, RFC 9293, section 3.1; IPv4 without options.
+        let counts = match frame[23] {
+            6 => frame[47] & 0x04 == 0,
+            17 => true,
+            _ => false,
+        };
+        count += usize::from(ipv4 && counts);
+    });
+    count
+}
+
+fn each_frame(socket: &PacketSocket, mut each: impl FnMut(&[u8])) {
+    let mut buffer = vec![0; 1 << 17];
+    while let Some(received) = socket.receive(&mut buffer).unwrap() {
+        each(&buffer[sys::packet::VNET_HDR_BYTES..received.len]);
+    }
 }
 
 /// An Ethernet frame with TCP in IPv4 without options or in IPv6 without extensions.
@@ -65,8 +88,8 @@ fn read(frame: &[u8]) -> Option<Seen> {
     })
 }
 
-fn listen() -> PacketSocket {
-    let index = Netlink::open().unwrap().index_of("lo").unwrap();
+fn listen(name: &str) -> PacketSocket {
+    let index = Netlink::open().unwrap().index_of(name).unwrap();
     PacketSocket::open(index, 64 << 20).unwrap()
 }
 
@@ -104,7 +127,7 @@ fn both_ends_mark_control_and_data_over_ipv4_and_ipv6() {
                 Direction::Down,
             ),
         ] {
-            let socket = listen();
+            let socket = listen("lo");
             let approach = Approach {
                 dscp: Dscp::new(46),
                 ..Approach::default()
@@ -137,7 +160,7 @@ fn without_a_mark_nothing_is_marked() {
     let _alone = alone();
     in_own_network(|| {
         let serving = serve("127.0.0.1:0");
-        let socket = listen();
+        let socket = listen("lo");
         measure_with(&Approach::default(), serving.addr, Direction::Down);
         let seen = drain(&socket);
         assert!(seen.len() > 20);
@@ -150,7 +173,7 @@ fn control_and_data_come_from_the_source_address() {
     let _alone = alone();
     in_own_network(|| {
         let serving = serve("127.0.0.1:0");
-        let socket = listen();
+        let socket = listen("lo");
         let source: IpAddr = "127.9.8.7".parse().unwrap();
         let approach = Approach {
             bind: Some(source),
@@ -175,7 +198,7 @@ fn messages_come_from_the_source_address_and_both_ends_mark_them() {
             dscp: Dscp::new(46),
             ..common::from("127.9.8.7")
         };
-        let socket = listen();
+        let socket = listen("lo");
         let stop = Stop::new();
         let mut client = Client::connect_addr_by(&approach, serving.addr, PATIENCE, &stop).unwrap();
         let spec = MessageSpec {
@@ -200,7 +223,7 @@ fn datagrams_that_fill_the_mtu_leave_many_at_a_time() {
         Netlink::open().unwrap().set_up("lo", Some(1_500)).unwrap();
         for addr in ["127.0.0.1:0", "[::1]:0"] {
             let serving = serve(addr);
-            let socket = listen();
+            let socket = listen("lo");
             let mut client = serving.client();
             let config = Config {
                 duration: Duration::from_ms(20),
@@ -227,7 +250,7 @@ fn an_iperf3_server_is_come_to_the_same_way() {
     let _alone = alone();
     in_own_network(|| {
         let serving = serve("127.0.0.1:0");
-        let socket = listen();
+        let socket = listen("lo");
         let approach = Approach {
             device: Some("lo".to_owned()),
             dscp: Dscp::new(10),
@@ -253,6 +276,84 @@ fn an_iperf3_server_is_come_to_the_same_way() {
         // The server marks its streams as the parameters tell it.
         let far = |p: &&Seen| p.from == serving.addr && p.dscp == 10;
         assert!(seen.iter().any(|p| far(&p)), "{seen:?}");
+    });
+}
+
+/// Two links from this network to one of its own, named `near0`, `near1` and `far0`, `far1`, with
+/// 198.18.0.0/24 and 198.18.1.0/24; all of 198.18 can be reached over the second, too.
+fn two_links() -> NetNs {
+    let (near, far) = (NetNs::current().unwrap(), NetNs::create().unwrap());
+    let settle = || {
+        let conf = "/proc/sys/net/ipv4/conf";
+        for file in ["all/rp_filter", "default/rp_filter"] {
+            // What comes by the second link for the first is not to be dropped (RFC 3704).
+            std::fs::write(format!("{conf}/{file}"), "0").unwrap();
+        }
+        // Nothing travels that nobody sent; absent where the kernel has no IPv6.
+        let silent = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+        drop(std::fs::write(silent, "1"));
+    };
+    settle();
+    far.run(settle).unwrap();
+    for n in 0..2 {
+        let name = |side| format!("{side}{n}");
+        let (here, there) = (name("near"), name("far"));
+        let end = |name, side, netns| VethEnd {
+            name,
+            mac: [2, 0, 0, 0, side, n],
+            netns,
+        };
+        let ends = (end(&here, 1, near.as_fd()), end(&there, 2, far.as_fd()));
+        let mut netlink = Netlink::open().unwrap();
+        netlink.add_veth(ends.0, ends.1).unwrap();
+        let begin = |name: &str, last| {
+            let mut netlink = Netlink::open().unwrap();
+            let address = Ipv4Addr::new(198, 18, n, last);
+            netlink.add_address(name, address, 24).unwrap();
+            netlink.set_up(name, None).unwrap();
+        };
+        far.run(|| begin(&there, 2)).unwrap();
+        begin(&here, 1);
+    }
+    let (all, by) = ([198, 18, 0, 0], [198, 18, 1, 2]);
+    let routed = Netlink::open()
+        .unwrap()
+        .add_route("near1", all.into(), 16, by.into());
+    routed.unwrap();
+    far
+}
+
+#[test]
+fn every_transport_leaves_and_comes_by_the_device_that_was_named() {
+    in_own_network(|| {
+        let far = two_links();
+        let here = "198.18.0.2:0".parse().unwrap();
+        let serve = || Serving::start(Server::bind(here, Limits::default()).unwrap());
+        let serving = far.run(serve).unwrap();
+        let links = ["far0", "far1"].map(|name| far.run(|| listen(name)).unwrap());
+        let approach = Approach {
+            device: Some("near1".to_owned()),
+            ..Approach::default()
+        };
+        let mut client = serving.connect(&approach).unwrap();
+        for transport in [Transport::Tcp, Transport::Udp, Transport::Quic] {
+            for direction in [Direction::Up, Direction::Down] {
+                let udp = transport == Transport::Udp;
+                let config = Config {
+                    transport,
+                    rate: udp.then(|| Rate::from_bits_per_second(5_000_000)),
+                    ..short(direction, 2)
+                };
+                let outcome = transfer(&mut client, &config);
+                assert!(outcome.receiver.bytes > 0, "{transport:?} {direction:?}");
+                let [other, named] = links.each_ref().map(transported);
+                assert!(named > 0, "{transport:?} {direction:?}");
+                assert_eq!(other, 0, "{transport:?} {direction:?}");
+            }
+        }
+        // Left to itself the kernel takes the other link.
+        transfer(&mut serving.client(), &short(Direction::Up, 1));
+        assert!(transported(&links[0]) > 0);
     });
 }
 

@@ -9,29 +9,19 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use measure::{
-    Cipher, Client, Config, Direction, Limits, MeasureError, Outcome, SampleKind, Sending, Server,
-    Stop, Transport,
+    Cipher, Config, Direction, MeasureError, Outcome, SampleKind, Sending, Stop, Transport,
 };
 use units::{Bytes, Duration, Rate};
 
-use common::{PATIENCE, Serving, in_own_network};
+use common::{Serving, assert_taken_port_is_told, over_both_families, short, stopped, transfer};
 
 const BOTH: [Direction; 2] = [Direction::Up, Direction::Down];
 
 fn quic(direction: Direction, streams: u16) -> Config {
     Config {
         transport: Transport::Quic,
-        direction,
-        streams,
-        duration: Duration::from_ms(300),
-        ramp: Duration::from_ms(100),
-        sample_interval: Duration::from_ms(20),
-        ..Config::default()
+        ..short(direction, streams)
     }
-}
-
-fn run(client: &mut Client, config: &Config) -> Outcome {
-    client.run(config, &Stop::new(), &mut |_| {}).unwrap()
 }
 
 /// Every byte arrived, and both ends read their connections.
@@ -44,6 +34,7 @@ fn assert_whole(outcome: &Outcome) {
         assert_eq!(end.error, None);
         assert!(end.cost.is_some() && !end.samples.is_empty());
         assert!(end.samples.iter().all(|s| s.quic.is_some()));
+        assert!(end.socket_dropped.is_some());
     }
     // The sender heard that all was read.
     let last = outcome.sender.samples.last().unwrap();
@@ -72,7 +63,7 @@ fn each_cipher_and_direction_carries_the_same_bytes_to_the_end() {
                     cipher,
                     ..quic(direction, streams)
                 };
-                let outcome = run(&mut client, &config);
+                let outcome = transfer(&mut client, &config);
                 assert_whole(&outcome);
                 assert_eq!(outcome.sender.congestion, "cubic");
             }
@@ -90,7 +81,7 @@ fn each_congestion_control_that_quic_has_is_used_and_no_other() {
                 congestion: Some(name.to_owned()),
                 ..quic(direction, 1)
             };
-            let outcome = run(&mut client, &config);
+            let outcome = transfer(&mut client, &config);
             assert_whole(&outcome);
             assert_eq!(outcome.sender.congestion, name);
         }
@@ -106,21 +97,15 @@ fn each_congestion_control_that_quic_has_is_used_and_no_other() {
 
 #[test]
 fn quic_goes_over_both_families_from_a_dual_stack_server() {
-    in_own_network(|| {
-        let serving =
-            Serving::start(Server::bind("[::]:0".parse().unwrap(), Limits::default()).unwrap());
-        for host in ["[::1]", "127.0.0.1"] {
-            let target = format!("{host}:{}", serving.addr.port());
-            let mut client = Client::connect(&target, PATIENCE).unwrap();
-            for direction in BOTH {
-                let outcome = run(&mut client, &quic(direction, 2));
-                assert_whole(&outcome);
-                // Beyond what any path carries: the search for the MTU found loopback's.
-                assert!(
-                    outcome.sender.quic().unwrap().packet_bytes > 1_500,
-                    "{target}"
-                );
-            }
+    over_both_families(|target, mut client| {
+        for direction in BOTH {
+            let outcome = transfer(&mut client, &quic(direction, 2));
+            assert_whole(&outcome);
+            // Beyond what any path carries: the search for the MTU found loopback's.
+            assert!(
+                outcome.sender.quic().unwrap().packet_bytes > 1_500,
+                "{target}"
+            );
         }
     });
 }
@@ -137,7 +122,7 @@ fn a_small_window_or_block_is_kept_and_nothing_is_lost_by_it() {
             block_bytes: 100,
             ..quic(direction, 2)
         };
-        let outcome = run(&mut client, &config);
+        let outcome = transfer(&mut client, &config);
         assert_whole(&outcome);
         assert_eq!(outcome.sender.send_buffer, Bytes::new(64 << 10));
         assert_eq!(outcome.receiver.receive_buffer, Bytes::new(64 << 10));
@@ -156,10 +141,10 @@ fn what_does_not_drain_in_time_is_cut_short_and_the_rates_hold() {
             drain: Duration::ZERO,
             ..quic(direction, 2)
         };
-        let outcome = run(&mut client, &config);
+        let outcome = transfer(&mut client, &config);
         assert!(!outcome.complete && !outcome.interrupted, "{outcome:?}");
         assert!(outcome.receiver.bytes > 0 && outcome.receiver.bytes < outcome.sender.bytes);
-        assert_whole(&run(&mut client, &quic(direction, 1)));
+        assert_whole(&transfer(&mut client, &quic(direction, 1)));
     }
 }
 
@@ -168,21 +153,9 @@ fn a_stop_ends_quic_with_what_was_measured() {
     let serving = Serving::new();
     for direction in BOTH {
         let mut client = serving.client();
-        let config = Config {
-            duration: Duration::from_s(600),
-            ..quic(direction, 2)
-        };
-        let stop = Stop::new();
-        let outcome = client.run(&config, &stop, &mut |progress| {
-            if progress.bytes > Bytes::new(0) {
-                stop.stop();
-            }
-        });
-        let outcome = outcome.unwrap();
-        assert!(outcome.interrupted && !outcome.complete);
-        assert!(outcome.receiver.bytes > 0);
+        stopped(&mut client, &quic(direction, 2));
         // The session and its port are free for the next.
-        assert_whole(&run(&mut client, &quic(direction, 1)));
+        assert_whole(&transfer(&mut client, &quic(direction, 1)));
     }
 }
 
@@ -281,13 +254,5 @@ fn what_does_not_go_with_quic_is_refused_in_one_line() {
 
 #[test]
 fn a_port_that_another_program_has_is_told() {
-    let serving = Serving::new();
-    let other = UdpSocket::bind(serving.addr).unwrap();
-    let mut client = serving.client();
-    let config = quic(Direction::Up, 1);
-    let failed = client.run(&config, &Stop::new(), &mut |_| {});
-    let text = failed.unwrap_err().to_string();
-    assert!(text.contains("UDP port"), "{text}");
-    drop(other);
-    assert_whole(&run(&mut client, &config));
+    assert_whole(&assert_taken_port_is_told(&quic(Direction::Up, 1)));
 }

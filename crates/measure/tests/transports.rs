@@ -7,43 +7,30 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener};
 
 use measure::message::{Kind, Message, encode, greeting};
 use measure::{
-    Cipher, Client, Config, Direction, FarFacts, Limits, MeasureError, Outcome, Sending, Server,
-    Stop, Transport,
+    Cipher, Client, Config, Direction, FarFacts, MeasureError, Sending, Stop, Transport,
 };
 use units::{Bytes, Duration, Rate};
 
-use common::{PATIENCE, Serving, in_own_network};
+use common::{
+    PATIENCE, Serving, assert_taken_port_is_told, in_own_network, over_both_families, short,
+    stopped, transfer,
+};
 
 /// A wish for two streams of datagrams.
 const START: &str = r#"{"direction":"up","streams":2,"transport":"udp","duration_ns":1000000000,
     "ramp_ns":0,"block_bytes":1000,"sample_interval_ns":100000000,"drain_ns":1000000000}"#;
-
-fn base(direction: Direction, streams: u16) -> Config {
-    Config {
-        direction,
-        streams,
-        duration: Duration::from_ms(300),
-        ramp: Duration::from_ms(100),
-        sample_interval: Duration::from_ms(20),
-        ..Config::default()
-    }
-}
 
 fn udp(direction: Direction, streams: u16, mbps: u64) -> Config {
     Config {
         transport: Transport::Udp,
         rate: Some(Rate::from_bits_per_second(mbps * 1_000_000)),
         block_bytes: 1_000,
-        ..base(direction, streams)
+        ..short(direction, streams)
     }
-}
-
-fn run(client: &mut Client, config: &Config) -> Outcome {
-    client.run(config, &Stop::new(), &mut |_| {}).unwrap()
 }
 
 /// The calling thread's network's UDP counters (proc_pid_net(5), RFC 4113).
@@ -67,7 +54,7 @@ fn datagrams_are_counted_as_the_kernel_counts_them() {
         for direction in [Direction::Up, Direction::Down] {
             for streams in [1, 3] {
                 let before = kernel_counts();
-                let outcome = run(&mut client, &udp(direction, streams, 20));
+                let outcome = transfer(&mut client, &udp(direction, streams, 20));
                 let after = kernel_counts();
                 let got = outcome.datagrams().unwrap();
                 let wanted = u64::from(streams) * 20_000_000 * 3 / 10 / 8_000;
@@ -100,7 +87,7 @@ fn what_a_small_buffer_drops_is_told_from_what_the_path_loses() {
                 receive_buffer: Some(Bytes::new(1)),
                 ..udp(direction, 1, 300)
             };
-            let outcome = run(&mut client, &config);
+            let outcome = transfer(&mut client, &config);
             let got = outcome.datagrams().unwrap();
             assert!(got.lost > 0, "{got:?}");
             assert_eq!(got.lost, kernel_counts().1 - before.1, "{got:?}");
@@ -118,7 +105,7 @@ fn datagrams_fit_the_path_unless_their_size_is_named() {
         block_bytes: Config::default().block_bytes,
         ..udp(Direction::Up, 1, 10)
     };
-    let outcome = run(&mut client, &config);
+    let outcome = transfer(&mut client, &config);
     // Loopback's MTU is beyond what a datagram holds.
     assert_eq!(outcome.config.block_bytes, client.datagram_bytes());
     assert_eq!(client.datagram_bytes(), 65_507);
@@ -131,17 +118,11 @@ fn datagrams_fit_the_path_unless_their_size_is_named() {
 
 #[test]
 fn udp_goes_over_ipv6_too() {
-    in_own_network(|| {
-        let serving =
-            Serving::start(Server::bind("[::]:0".parse().unwrap(), Limits::default()).unwrap());
-        for host in ["[::1]", "127.0.0.1"] {
-            let target = format!("{host}:{}", serving.addr.port());
-            let mut client = Client::connect(&target, PATIENCE).unwrap();
-            for direction in [Direction::Up, Direction::Down] {
-                let outcome = run(&mut client, &udp(direction, 2, 5));
-                let got = outcome.datagrams().unwrap();
-                assert!(got.received > 0, "{target} {got:?}");
-            }
+    over_both_families(|target, mut client| {
+        for direction in [Direction::Up, Direction::Down] {
+            let outcome = transfer(&mut client, &udp(direction, 2, 5));
+            let got = outcome.datagrams().unwrap();
+            assert!(got.received > 0, "{target} {got:?}");
         }
     });
 }
@@ -152,7 +133,9 @@ fn clients_open_their_streams_one_after_the_other_and_measure_at_once() {
     std::thread::scope(|scope| {
         let one = |direction| {
             let mut client = serving.client();
-            let got = run(&mut client, &udp(direction, 4, 5)).datagrams().unwrap();
+            let got = transfer(&mut client, &udp(direction, 4, 5))
+                .datagrams()
+                .unwrap();
             assert!(got.received > 0, "{got:?}");
             assert_eq!(got.received + got.lost, got.sent);
         };
@@ -165,35 +148,15 @@ fn clients_open_their_streams_one_after_the_other_and_measure_at_once() {
 
 #[test]
 fn a_udp_port_that_another_program_has_is_told() {
-    let serving = Serving::new();
-    let other = UdpSocket::bind(serving.addr).unwrap();
-    let mut client = serving.client();
-    let config = udp(Direction::Up, 1, 1);
-    let failed = client.run(&config, &Stop::new(), &mut |_| {});
-    let text = failed.unwrap_err().to_string();
-    assert!(text.contains("UDP port"), "{text}");
-    drop(other);
-    assert!(run(&mut client, &config).receiver.bytes > 0);
+    let outcome = assert_taken_port_is_told(&udp(Direction::Up, 1, 1));
+    assert!(outcome.receiver.bytes > 0);
 }
 
 #[test]
 fn a_stop_ends_udp_with_what_was_measured() {
     let serving = Serving::new();
     for direction in [Direction::Up, Direction::Down] {
-        let mut client = serving.client();
-        let config = Config {
-            duration: Duration::from_s(600),
-            ..udp(direction, 2, 5)
-        };
-        let stop = Stop::new();
-        let outcome = client.run(&config, &stop, &mut |progress| {
-            if progress.bytes > Bytes::new(0) {
-                stop.stop();
-            }
-        });
-        let outcome = outcome.unwrap();
-        assert!(outcome.interrupted && !outcome.complete);
-        assert!(outcome.receiver.bytes > 0);
+        stopped(&mut serving.client(), &udp(direction, 2, 5));
     }
 }
 
@@ -214,7 +177,7 @@ fn a_client_that_leaves_while_its_streams_open_costs_nothing() {
         heard.extend_from_slice(&chunk[..n]);
     }
     drop(stranger);
-    let outcome = run(&mut serving.client(), &udp(Direction::Up, 1, 1));
+    let outcome = transfer(&mut serving.client(), &udp(Direction::Up, 1, 1));
     assert!(outcome.receiver.bytes > 0);
 }
 
@@ -241,11 +204,11 @@ fn an_older_far_end_is_named_before_anything_is_asked_of_it() {
     let mut client = Client::connect_addr(addr, PATIENCE).unwrap();
     let sendfile = Config {
         sending: Sending::Sendfile,
-        ..base(Direction::Down, 1)
+        ..short(Direction::Down, 1)
     };
     let quic = Config {
         transport: Transport::Quic,
-        ..base(Direction::Up, 1)
+        ..short(Direction::Up, 1)
     };
     let wishes = [
         (udp(Direction::Up, 1, 1), "udp"),
@@ -270,9 +233,9 @@ fn every_send_without_copying_is_notified() {
             let config = Config {
                 sending: Sending::ZeroCopy,
                 block_bytes,
-                ..base(direction, 2)
+                ..short(direction, 2)
             };
-            let outcome = run(&mut client, &config);
+            let outcome = transfer(&mut client, &config);
             assert!(outcome.complete);
             assert_eq!(outcome.sender.bytes, outcome.receiver.bytes);
             let lent = outcome.sender.zero_copy.unwrap();
@@ -286,7 +249,7 @@ fn every_send_without_copying_is_notified() {
             assert_eq!(outcome.receiver.zero_copy, None);
         }
     }
-    let plain = run(&mut client, &base(Direction::Up, 1));
+    let plain = transfer(&mut client, &short(Direction::Up, 1));
     assert_eq!(plain.sender.zero_copy, None);
 }
 
@@ -297,16 +260,16 @@ fn a_file_is_sent_from_either_end() {
     for direction in [Direction::Up, Direction::Down] {
         let config = Config {
             sending: Sending::Sendfile,
-            ..base(direction, 2)
+            ..short(direction, 2)
         };
-        let outcome = run(&mut client, &config);
+        let outcome = transfer(&mut client, &config);
         assert!(outcome.complete && outcome.receiver.bytes > 0);
         assert_eq!(outcome.sender.bytes, outcome.receiver.bytes);
     }
     let config = Config {
         sending: Sending::Sendfile,
         file: Some("/no/such/file".into()),
-        ..base(Direction::Up, 1)
+        ..short(Direction::Up, 1)
     };
     let failed = client.run(&config, &Stop::new(), &mut |_| {});
     assert!(matches!(failed, Err(MeasureError::Local { .. })));
@@ -326,9 +289,9 @@ fn multipath_connections_stay_so_where_the_kernel_allows_it() {
             for direction in [Direction::Up, Direction::Down] {
                 let config = Config {
                     transport: Transport::Mptcp,
-                    ..base(direction, 2)
+                    ..short(direction, 2)
                 };
-                let outcome = run(&mut client, &config);
+                let outcome = transfer(&mut client, &config);
                 assert!(outcome.complete && outcome.receiver.bytes > 0);
                 let near = match direction {
                     Direction::Up => outcome.sender.mptcp,
@@ -339,7 +302,7 @@ fn multipath_connections_stay_so_where_the_kernel_allows_it() {
                 assert_eq!((near.streams, near.subflows), (wanted, wanted.into()));
             }
             // Who does not ask for it does not get it.
-            let plain = run(&mut client, &base(Direction::Up, 1));
+            let plain = transfer(&mut client, &short(Direction::Up, 1));
             assert_eq!(plain.sender.mptcp, None);
         });
     }
@@ -359,9 +322,9 @@ fn every_cipher_carries_the_same_bytes_to_the_end() {
             let config = Config {
                 transport: Transport::Tls,
                 cipher,
-                ..base(direction, 2)
+                ..short(direction, 2)
             };
-            let outcome = run(&mut client, &config);
+            let outcome = transfer(&mut client, &config);
             assert!(outcome.complete && outcome.receiver.bytes > 0, "{cipher:?}");
             assert_eq!(outcome.sender.bytes, outcome.receiver.bytes);
         }
@@ -370,7 +333,7 @@ fn every_cipher_carries_the_same_bytes_to_the_end() {
     let config = Config {
         transport: Transport::Tls,
         duration: Duration::from_s(600),
-        ..base(Direction::Down, 2)
+        ..short(Direction::Down, 2)
     };
     let outcome = client.run(&config, &stop, &mut |_| stop.stop()).unwrap();
     assert!(outcome.interrupted);

@@ -131,16 +131,11 @@ impl RunFolder {
     ///
     /// Parents are made as needed. `name` may be anything: what a file name should not hold becomes
     /// a hyphen. Verb, name, start and schema version are filled into `run` where they are missing.
+    /// Where that fails, on a full disk for instance, no folder is left.
     pub fn create(parent: &Path, verb: &str, name: &str, run: Run) -> Result<Self, FolderError> {
         fs::create_dir_all(parent).map_err(failed(parent, "create"))?;
         let now = jiff::Timestamp::now();
         let path = create_fresh(parent, &folder_name(now, verb, name))?;
-        let samples_path = path.join(SAMPLES_FILE);
-        let samples = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&samples_path);
-        let samples = samples.map_err(failed(&samples_path, "create"))?;
         let run = Run {
             schema_version: SCHEMA_VERSION,
             verb: given_or(run.verb, verb),
@@ -149,7 +144,17 @@ impl RunFolder {
             state: RunState::Running,
             ..run
         };
-        write_json(&path.join(RUN_FILE), &run)?;
+        let samples_path = path.join(SAMPLES_FILE);
+        // Only a folder with this file reads: it is the first, and where it cannot be had nothing stays.
+        let begun = write_json(&path.join(RUN_FILE), &run).and_then(|()| {
+            let mut samples = OpenOptions::new();
+            let opened = samples.write(true).create_new(true).open(&samples_path);
+            opened.map_err(failed(&samples_path, "create"))
+        });
+        let samples = begun.inspect_err(|_| {
+            let _ = fs::remove_file(path.join(RUN_FILE));
+            let _ = fs::remove_dir(&path);
+        })?;
         let samples = BufWriter::with_capacity(SAMPLES_BUFFER_BYTES, samples);
         Ok(Self {
             path,

@@ -486,6 +486,10 @@ pub struct QuicFacts {
     pub congestion_events: u64,
     /// Times that packets of the found size were no longer carried.
     pub black_holes: u64,
+    /// Datagrams that the receiver's kernel threw away for want of room in the sockets' buffers, at the
+    /// least; absent where it did not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receiver_dropped: Option<u64>,
 }
 
 #[allow(

@@ -5,6 +5,8 @@
 //! since `10` may be seconds to one reader and milliseconds to the next. Printing keeps four
 //! significant digits: enough to compare, few enough to read.
 //!
+//! Shares of a whole are plain `f64` from 0 to 1; [`Percentage`] reads those that were typed with `%`.
+//!
 //! Left out: floating-point units, negative values, rates below 1 bit/s.
 
 #![forbid(unsafe_code)]
@@ -193,6 +195,17 @@ impl Add for Bytes {
     }
 }
 
+/// A share of a whole that was typed as a percentage, `0.1%`: 0 % to 100 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Percentage(f64);
+
+impl Percentage {
+    /// The share, 0 to 1: the number closest to what was typed.
+    pub const fn as_share(self) -> f64 {
+        self.0
+    }
+}
+
 /// Why a text is not a quantity: what was read and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
@@ -256,6 +269,7 @@ const SIZE_UNITS: &[(&str, u64)] = &[
 const RATE_EXPECTED: &str = "a rate such as 10Gb/s, 500Mb/s or 80kb/s (b is bit, B is byte)";
 const TIME_EXPECTED: &str = "a time such as 85ms, 1.5s, 12us or 560ns";
 const SIZE_EXPECTED: &str = "a size such as 64KiB, 10MB or 1500B";
+const SHARE_EXPECTED: &str = "a share from 0 to 1, or a percentage such as 0.1%";
 
 impl FromStr for Rate {
     type Err = ParseError;
@@ -275,6 +289,32 @@ impl FromStr for Bytes {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Self, ParseError> {
         parse_quantity(text, SIZE_UNITS, SIZE_EXPECTED).map(Self)
+    }
+}
+
+impl FromStr for Percentage {
+    type Err = ParseError;
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let fail = |problem: &str| ParseError {
+            text: text.to_owned(),
+            problem: problem.to_owned(),
+            expected: SHARE_EXPECTED,
+        };
+        let Some(number) = text.trim().strip_suffix('%') else {
+            return Err(fail("has no percent sign"));
+        };
+        let number = number.trim_end();
+        // No sign, exponent or name of a number: what parses with those below means something else.
+        if !number.chars().all(|c| c.is_ascii_digit() || c == '.') {
+            return Err(fail("is not a decimal number"));
+        }
+        // The closest number, which one that is rounded and then divided by 100 may not be.
+        let share = format!("{number}e-2").parse::<f64>();
+        let share = share.map_err(|_| fail("is not a decimal number"))?;
+        if share > 1.0 {
+            return Err(fail("is above 100 %"));
+        }
+        Ok(Self(share))
     }
 }
 
@@ -436,6 +476,40 @@ mod tests {
         assert_eq!("560ns".parse(), Ok(Duration::from_ns(560)));
         assert_eq!("64KiB".parse(), Ok(Bytes::new(65_536)));
         assert_eq!("10.625MB".parse(), Ok(Bytes::new(10_625_000)));
+    }
+
+    #[test]
+    fn percentages_are_the_shares_closest_to_them() {
+        let share = |text: &str| text.parse().map(Percentage::as_share);
+        for (text, value) in [
+            ("0%", 0.0),
+            ("100%", 1.0),
+            ("1%", 0.01),
+            ("0.7%", 0.007),
+            (" .5 % ", 0.005),
+            ("50.%", 0.5),
+        ] {
+            assert_eq!(share(text), Ok(value), "{text}");
+        }
+        for (text, says) in [
+            ("0.01", "has no percent sign"),
+            ("1", "has no percent sign"),
+            ("", "has no percent sign"),
+            ("%", "is not a decimal number"),
+            (".%", "is not a decimal number"),
+            ("1.2.3%", "is not a decimal number"),
+            ("-1%", "is not a decimal number"),
+            ("+1%", "is not a decimal number"),
+            ("1e1%", "is not a decimal number"),
+            ("inf%", "is not a decimal number"),
+            ("nan%", "is not a decimal number"),
+            ("1%%", "is not a decimal number"),
+            ("100.001%", "is above 100 %"),
+        ] {
+            let said = share(text).unwrap_err().to_string();
+            assert!(said.contains(says), "{said}");
+            assert!(said.ends_with(SHARE_EXPECTED), "{said}");
+        }
     }
 
     #[test]

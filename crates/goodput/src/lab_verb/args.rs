@@ -55,8 +55,8 @@ pub(crate) struct PathFlags {
     /// Delay each way, such as 150ms; the round trip is twice that [default: none]
     #[arg(long, value_name = "TIME")]
     pub(crate) delay: Option<Duration>,
-    /// Share of the frames lost each way, 0 to 1 [default: 0]
-    #[arg(long, value_name = "SHARE")]
+    /// Share of the frames lost each way, 0 to 1 or such as 0.1% [default: 0]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) loss: Option<f64>,
     /// Queue before the rate, such as 1MB [default: rate times the round trip]
     #[arg(long, value_name = "BYTES", requires = "rate")]
@@ -261,6 +261,17 @@ Examples:
   goodput lab exec near -- ping -c3 198.18.0.2        a program in one of its hosts
   goodput lab down                                    its end
 Needs no root where the kernel lets users make user namespaces.";
+
+/// A share of the frames: a number, or a percentage with its sign.
+pub(super) fn share(typed: &str) -> Result<f64, String> {
+    match typed.parse() {
+        Ok(share) => Ok(share),
+        Err(_) => typed
+            .parse()
+            .map(units::Percentage::as_share)
+            .map_err(|e| e.to_string()),
+    }
+}
 
 const SHELL_EXAMPLES: &str = "\
 Examples:

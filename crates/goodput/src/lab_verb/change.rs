@@ -120,8 +120,10 @@ fn setting(key: &str, typed: &str) -> Result<String, Failure> {
     match key {
         "rate" | "delay" | "queue" => Ok(text_toml(typed)),
         "loss" => {
-            let share = typed.parse::<f64>().ok().filter(|share| share.is_finite());
-            let share = share.ok_or_else(|| wrong("a share from 0 to 1"))?;
+            let share = super::args::share(typed)
+                .ok()
+                .filter(|share| share.is_finite());
+            let share = share.ok_or_else(|| wrong("a share from 0 to 1, or such as 0.1%"))?;
             Ok(format!("{share:?}"))
         }
         "up" => match typed {
@@ -316,6 +318,8 @@ mod tests {
             ("delay", "10", "no unit"),
             ("loss", "1.5", "share"),
             ("loss", "nan", "share"),
+            ("loss", "101%", "share"),
+            ("loss", "%", "share"),
             ("queue", "1B", "queue"),
             ("up", "1", "true or false"),
             ("dealy", "1ms", "did you mean 'delay'"),

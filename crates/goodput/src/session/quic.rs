@@ -3,10 +3,9 @@
 use measure::{Config, Outcome, Stop};
 use units::Duration;
 
-use super::udp::{forget_tcp, say_only};
-use super::{Before, Extras, Measured, Site, cipher_sentence, evidence};
+use super::udp::{forget_tcp, place, say_only};
+use super::{Extras, Measured, Site, cipher_sentence, evidence};
 use crate::failure::Failure;
-use crate::live::View;
 
 impl Site {
     /// Measures once over QUIC.
@@ -17,15 +16,8 @@ impl Site {
         stop: &Stop,
         extras: Extras,
     ) -> Result<Measured, Failure> {
-        let before = Before {
-            path: self.knowledge(config.direction),
-            loss: self.known_loss(config.direction),
-            latency: extras.latency,
-        };
-        let mut view = View::new(extras.live, name);
-        let made = self.transfer(config, &before, stop, &mut |p| view.show(&p));
-        drop(view);
-        let (mut transfer, certificate) = made?;
+        let before = self.before(config, extras);
+        let (mut transfer, certificate) = self.shown(name, config, &before, stop, extras.live)?;
         // The prediction is of TCP's buffers.
         transfer.prediction.rate = None;
         transfer.prediction.formula = "none: its buffers are QUIC's own".to_owned();
@@ -47,8 +39,69 @@ fn sentence(outcome: &Outcome) -> String {
     let counts = outcome.sender.quic().unwrap_or_default();
     let lost = match (counts.packets_lost, counts.packets_sent) {
         (0, sent) => format!("none of {sent} packets lost"),
-        (lost, sent) => format!("{lost} of {sent} packets lost"),
+        (lost, sent) => {
+            let place = place(lost, outcome.receiver.socket_dropped);
+            format!("{lost} of {sent} packets lost, {place}")
+        }
     };
     let rtt = Duration::from_us(counts.rtt_us);
     format!("{goodput} received over QUIC, {lost}, round trip {rtt} at the end")
+}
+
+#[cfg(test)]
+mod tests {
+    use measure::{EndResult, IdleRtt, QuicInfo, Sample};
+
+    use super::*;
+
+    #[test]
+    fn losses_in_the_receivers_socket_are_told_from_those_on_the_path() {
+        let said = |packets_lost, socket_dropped| {
+            let quic = Some(QuicInfo {
+                packets_sent: 100,
+                packets_lost,
+                ..QuicInfo::default()
+            });
+            let sender = EndResult {
+                samples: vec![Sample {
+                    quic,
+                    ..Sample::default()
+                }],
+                ..EndResult::default()
+            };
+            sentence(&Outcome {
+                config: Config::default(),
+                idle_rtt: IdleRtt::default(),
+                sender,
+                receiver: EndResult {
+                    socket_dropped,
+                    ..EndResult::default()
+                },
+                interrupted: false,
+                complete: true,
+            })
+        };
+        for (lost, dropped, words) in [
+            (0, Some(0), "none of 100 packets lost, round trip"),
+            (5, Some(0), "5 of 100 packets lost, on the path, round"),
+            (
+                5,
+                Some(4),
+                "lost, at least 4 of them for want of room in the receiver's buffer",
+            ),
+            (
+                5,
+                Some(5),
+                "lost, for want of room in the receiver's buffer, round",
+            ),
+            (
+                5,
+                None,
+                "lost, on the path or for want of room in the receiver's buffer",
+            ),
+        ] {
+            let text = said(lost, dropped);
+            assert!(text.contains(words), "{text}");
+        }
+    }
 }

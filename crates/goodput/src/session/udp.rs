@@ -8,7 +8,6 @@ use units::{Bytes, Duration, Rate};
 use super::{Before, Extras, Measured, Site, evidence};
 use crate::context;
 use crate::failure::Failure;
-use crate::live::View;
 
 impl Site {
     /// Measures once over UDP; before that finds the rate, where `extras.search` says what loss may be.
@@ -19,11 +18,7 @@ impl Site {
         stop: &Stop,
         extras: Extras,
     ) -> Result<Measured, Failure> {
-        let before = Before {
-            path: self.knowledge(config.direction),
-            loss: self.known_loss(config.direction),
-            latency: extras.latency,
-        };
+        let before = self.before(config, extras);
         let mut config = config.clone();
         let searched = match extras.search {
             None => None,
@@ -36,10 +31,7 @@ impl Site {
                 Some(searched)
             }
         };
-        let mut view = View::new(extras.live, name);
-        let made = self.transfer(&config, &before, stop, &mut |p| view.show(&p));
-        drop(view);
-        let (mut transfer, certificate) = made?;
+        let (mut transfer, certificate) = self.shown(name, &config, &before, stop, extras.live)?;
         let trusted = certificate.as_ref().map(lab::Certificate::trusted);
         let facts = UdpFacts {
             search: searched,
@@ -149,16 +141,21 @@ fn facts(outcome: &Outcome) -> UdpFacts {
 /// The verdict over UDP: what came and what was lost.
 pub(super) fn sentence(udp: &UdpFacts, goodput: Rate) -> String {
     let (lost, packets) = (udp.lost, udp.packets);
-    let place = match udp.receiver_dropped {
+    let place = place(lost, udp.receiver_dropped);
+    match lost {
+        0 => format!("{goodput} received over UDP, none of {packets} datagrams lost"),
+        _ => format!("{goodput} received over UDP; {lost} of {packets} datagrams lost, {place}"),
+    }
+}
+
+/// Where losses happened, by what the receiver's kernel dropped itself.
+pub(super) fn place(lost: u64, receiver_dropped: Option<u64>) -> String {
+    match receiver_dropped {
         None => "on the path or for want of room in the receiver's buffer".to_owned(),
         Some(0) => "on the path".to_owned(),
         Some(n) if n >= lost => "for want of room in the receiver's buffer".to_owned(),
         // Of datagrams that its kernel had joined it counts one.
         Some(n) => format!("at least {n} of them for want of room in the receiver's buffer"),
-    };
-    match lost {
-        0 => format!("{goodput} received over UDP, none of {packets} datagrams lost"),
-        _ => format!("{goodput} received over UDP; {lost} of {packets} datagrams lost, {place}"),
     }
 }
 

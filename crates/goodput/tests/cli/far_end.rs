@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::Duration;
@@ -24,14 +24,40 @@ fn fails_at_the_far_end(target: &str, says: &[&str]) -> Ended {
     let scratch = Scratch::new();
     let ended = scratch.run(scratch.goodput(&["measure", target, "-d", "1s"]));
     ended.fails_with(4, says);
+    assert_reads_as_failed(&scratch, &ended);
+    scratch.assert_nothing_left();
+    ended
+}
+
+/// The only run folder has the error that was said, and can be drawn.
+#[track_caller]
+fn assert_reads_as_failed(scratch: &Scratch, ended: &Ended) {
     let run = scratch.run_json();
     assert_eq!(run["state"], "failed");
     assert!(ended.stderr.contains(run["error"].as_str().unwrap()));
     let folder = scratch.run_folder();
     let report = scratch.run(scratch.goodput(&["report", folder.to_str().unwrap()]));
     report.succeeds();
+}
+
+#[test]
+fn a_far_end_that_refuses_the_transfer_leaves_a_run_that_reads() {
+    let scratch = Scratch::new();
+    let serving = scratch.start(scratch.goodput(&["serve", "--listen", "127.0.0.1:0"]));
+    let address = address_of(&serving.stderr_when("serving on"));
+    // It has no UDP port to open streams on.
+    let taken = UdpSocket::bind(&address).unwrap();
+    let refused = ["measure", &address, "-d", "1s", "--transport", "quic"];
+    for more in [&[][..], &["--sweep", "streams=1,2"]] {
+        let scratch = Scratch::new();
+        let ended = scratch.run(scratch.goodput(&[&refused, more].concat()));
+        ended.fails_with(4, &["UDP port"]);
+        assert_reads_as_failed(&scratch, &ended);
+    }
+    drop(taken);
+    serving.signal("TERM");
+    serving.end().succeeds();
     scratch.assert_nothing_left();
-    ended
 }
 
 #[test]

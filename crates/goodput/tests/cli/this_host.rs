@@ -192,3 +192,15 @@ fn doctor_needs_no_root() {
     assert_eq!(run["phases"].as_array().unwrap().len(), 1);
     scratch.assert_nothing_left();
 }
+
+#[test]
+fn a_disk_without_room_leaves_no_folder_that_cannot_be_read() {
+    let scratch = Scratch::new();
+    // No file may be written to (setrlimit(2), RLIMIT_FSIZE), which includes what is said.
+    let script = "trap '' XFSZ && ulimit -f 0 && exec $GOODPUT measure 127.0.0.1:1 2>/dev/null";
+    let ended = scratch.run(scratch.script(&[], script));
+    assert_eq!(ended.code(), 3, "{ended:#?}");
+    assert!(scratch.runs().is_dir());
+    assert!(run_folders(&scratch.runs()).is_empty());
+    scratch.assert_nothing_left();
+}

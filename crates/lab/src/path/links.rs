@@ -16,7 +16,7 @@ use units::{Bytes, Duration, Rate};
 use super::network::Middlebox;
 use super::raw::{
     Of, RawBucket, RawCodel, RawDirection, RawDiscipline, RawDuplex, RawFqCodel, RawLink, RawLoss,
-    RawLossTable, RawLosses, RawMedium, RawMiddlebox, RawMiddleboxName, RawShape,
+    RawLossTable, RawLosses, RawMedium, RawMiddlebox, RawMiddleboxName, RawShape, RawShare,
 };
 use super::{Refusal, UNLIMITED_RATE, refuse};
 
@@ -82,7 +82,8 @@ pub(super) fn check_rate(key: &str, rate: &Of<Rate>) -> Result<Rate, Refusal> {
 }
 
 /// A share at `at`.
-pub(super) fn check_share(key: &str, at: usize, value: f64) -> Result<f64, Refusal> {
+pub(super) fn check_share(key: &str, at: usize, share: RawShare) -> Result<f64, Refusal> {
+    let RawShare(value) = share;
     if (0.0..=1.0).contains(&value) {
         Ok(value)
     } else {
@@ -100,7 +101,7 @@ pub(super) fn check_direction(
 ) -> Result<DirectionSpec, Refusal> {
     let medium = check_medium(raw)?;
     let frame = medium.wire_bytes(context.mtu_bytes.saturating_add(ETHERNET_HEADER));
-    let share = |key, share: &Option<Spanned<f64>>| match share {
+    let share = |key, share: &Option<Spanned<RawShare>>| match share {
         Some(s) => check_share(key, s.span().start, *s.get_ref()),
         None => Ok(0.0),
     };
@@ -519,8 +520,8 @@ fn check_loss(at: usize, raw: &RawLoss) -> Result<Option<LossSpec>, Refusal> {
             Ok(Some(LossSpec::Burst {
                 enter: share("loss.burst.enter", burst.enter)?,
                 leave: share("loss.burst.leave", burst.leave)?,
-                good: share("loss.burst.good", burst.good.unwrap_or(0.0))?,
-                bad: share("loss.burst.bad", burst.bad.unwrap_or(1.0))?,
+                good: share("loss.burst.good", burst.good.unwrap_or(RawShare(0.0)))?,
+                bad: share("loss.burst.bad", burst.bad.unwrap_or(RawShare(1.0)))?,
             }))
         }
         &RawLossTable {

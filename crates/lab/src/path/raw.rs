@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
-use units::{Bytes, Duration, Rate};
+use units::{Bytes, Duration, Percentage, Rate};
 
 /// Tables by name; the order of the file is that of the names' spans.
 pub(super) type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
@@ -127,8 +127,8 @@ direction_keys!(
     discipline: Spanned<RawDiscipline>,
     mark_above: Of<Bytes>,
     loss: Spanned<RawLosses>,
-    duplicate: Spanned<f64>,
-    corrupt: Spanned<f64>,
+    duplicate: Spanned<RawShare>,
+    corrupt: Spanned<RawShare>,
     delay: Of<Duration>,
     jitter: Spanned<RawJitter>,
     coalesce: Spanned<RawCoalesce>,
@@ -195,6 +195,10 @@ pub(super) struct RawFqCodel {
     pub(super) quantum: Option<u32>,
 }
 
+/// A share of the frames: a number, or a percentage with its sign.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RawShare(pub(super) f64);
+
 /// One loss, or a list of them.
 #[derive(Clone, Debug)]
 pub(super) enum RawLosses {
@@ -204,7 +208,7 @@ pub(super) enum RawLosses {
 
 #[derive(Clone, Debug)]
 pub(super) enum RawLoss {
-    Share(f64),
+    Share(RawShare),
     Table(RawLossTable),
 }
 
@@ -220,10 +224,10 @@ pub(super) struct RawLossTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawBurst {
-    pub(super) enter: f64,
-    pub(super) leave: f64,
-    pub(super) good: Option<f64>,
-    pub(super) bad: Option<f64>,
+    pub(super) enter: RawShare,
+    pub(super) leave: RawShare,
+    pub(super) good: Option<RawShare>,
+    pub(super) bad: Option<RawShare>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -327,7 +331,7 @@ pub(super) struct RawSchedule {
     pub(super) direction: Option<RawWay>,
     pub(super) rate: Option<Of<Rate>>,
     pub(super) delay: Option<Of<Duration>>,
-    pub(super) loss: Option<Spanned<f64>>,
+    pub(super) loss: Option<Spanned<RawShare>>,
     pub(super) queue: Option<Of<Bytes>>,
     pub(super) up: Option<bool>,
 }
@@ -444,6 +448,7 @@ macro_rules! in_several_forms {
 in_several_forms!(
     TextOrNumber,
     RawDiscipline,
+    RawShare,
     RawLoss,
     RawLosses,
     RawMiddlebox
@@ -476,15 +481,37 @@ fn share_of(number: i64) -> f64 {
     }
 }
 
-impl<'de> Forms<'de> for RawLoss {
-    const EXPECTED: &'static str = "a share from 0 to 1, or a table with burst, every or frames";
+impl Forms<'_> for RawShare {
+    const EXPECTED: &'static str = "a share from 0 to 1, or a percentage such as \"0.1%\"";
+
+    fn text(text: &str) -> Option<Result<Self, String>> {
+        let share = text.parse().map(|typed: Percentage| Self(typed.as_share()));
+        Some(share.map_err(|e| e.to_string()))
+    }
 
     fn integer(number: i64) -> Option<Self> {
-        Some(Self::Share(share_of(number)))
+        Some(Self(share_of(number)))
     }
 
     fn float(number: f64) -> Option<Self> {
-        Some(Self::Share(number))
+        Some(Self(number))
+    }
+}
+
+impl<'de> Forms<'de> for RawLoss {
+    const EXPECTED: &'static str =
+        "a share from 0 to 1, a percentage, or a table with burst, every or frames";
+
+    fn text(text: &str) -> Option<Result<Self, String>> {
+        Some(RawShare::text(text)?.map(Self::Share))
+    }
+
+    fn integer(number: i64) -> Option<Self> {
+        RawShare::integer(number).map(Self::Share)
+    }
+
+    fn float(number: f64) -> Option<Self> {
+        RawShare::float(number).map(Self::Share)
     }
 
     fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
@@ -493,7 +520,11 @@ impl<'de> Forms<'de> for RawLoss {
 }
 
 impl<'de> Forms<'de> for RawLosses {
-    const EXPECTED: &'static str = "a share from 0 to 1, a table, or a list of them";
+    const EXPECTED: &'static str = "a share from 0 to 1, a percentage, a table, or a list of them";
+
+    fn text(text: &str) -> Option<Result<Self, String>> {
+        Some(RawLoss::text(text)?.map(Self::One))
+    }
 
     fn integer(number: i64) -> Option<Self> {
         RawLoss::integer(number).map(Self::One)

@@ -171,6 +171,18 @@ fn mistakes_are_refused_with_line_and_expectation() {
             18,
             "expected a share from 0 to 1",
         ),
+        (
+            "loss = 0.25",
+            "loss = \"100.1%\"",
+            18,
+            "'100.1%' is above 100 %; expected a share from 0 to 1, or a percentage",
+        ),
+        (
+            "loss = 0.25",
+            "loss = \"0.01\"",
+            18,
+            "'0.01' has no percent sign",
+        ),
         ("\"far\"]", "\"away\"]", 15, "no host 'away'"),
         (
             "\"far\"]",
@@ -757,11 +769,38 @@ fn the_memory_of_a_trace_is_that_of_its_densest_window() {
 }
 
 #[test]
+fn a_percentage_is_the_share_that_it_stands_for_wherever_one_is_taken() {
+    let as_shares = r#"loss = [0.007, { burst = { enter = 0.01, leave = 1, good = 0, bad = 0.5 } }]
+duplicate = 0.001
+corrupt = 1
+[[schedule]]
+at = "1s"
+link = "wan"
+loss = 0.02
+"#;
+    let as_percentages = r#"loss = ["0.7%", { burst = { enter = "1%", leave = "100%", good = "0%", bad = "50%" } }]
+duplicate = "0.1%"
+corrupt = "100%"
+[[schedule]]
+at = "1s"
+link = "wan"
+loss = "2 %"
+"#;
+    assert_eq!(
+        good(&link_of(as_percentages)).network,
+        good(&link_of(as_shares)).network
+    );
+    assert_eq!(good(&link_of("loss = \"1%\"")).forward.loss, 0.01);
+    assert_eq!(good(&link_of("loss = \"100%\"")).forward.loss, 1.0);
+}
+
+#[test]
 fn effective_loss_is_what_gets_lost_in_the_long_run() {
     let loss = |keys: &str| good(&link_of(keys)).forward.loss;
     assert_eq!(loss("loss = 0.001"), 0.001);
     assert_eq!(loss("loss = { every = 100 }"), 0.01);
     assert_eq!(loss("loss = [0.5, 0.5]"), 0.75);
+    assert_eq!(loss("loss = [\"50%\", 0.5]"), 0.75);
     assert_eq!(loss("loss = 0.5\ncorrupt = 0.5"), 0.75);
     assert_eq!(
         loss("loss = { burst = { enter = 0.25, leave = 0.75 } }"),

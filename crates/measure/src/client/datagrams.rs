@@ -122,10 +122,8 @@ impl Client {
         from.set_port(0);
         let mut sockets = Vec::new();
         for _ in 0..config.streams {
-            let socket = UdpSocket::bind(from).map_err(local)?;
-            socket.connect(self.addr).map_err(local)?;
+            let socket = self.approach.datagrams(from, self.addr).map_err(local)?;
             set_options(socket.as_fd(), role, config).map_err(local)?;
-            socket.set_nonblocking(true).map_err(local)?;
             sockets.push(socket);
         }
         let deadline = in_time(self.patience());

@@ -461,12 +461,7 @@ impl Client {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let from = SocketAddr::new(self.approach.bind.unwrap_or(any), 0);
-        let socket = UdpSocket::bind(from).map_err(local)?;
-        if let Some(device) = &self.approach.device {
-            tcp::set_device(socket.as_fd(), device).map_err(local)?;
-        }
-        socket.connect(self.addr).map_err(local)?;
-        socket.set_nonblocking(true).map_err(local)?;
+        let socket = self.approach.datagrams(from, self.addr).map_err(local)?;
         flow::set_options(socket.as_fd(), params).map_err(local)?;
         socket.send(&HELLO).map_err(local)?;
         let deadline = in_time(self.patience);

@@ -12,25 +12,24 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes as Block;
 use quinn_proto::{ConnectionError, Dir, Event, ReadError, StreamEvent, StreamId, WriteError};
 use sys::clock;
-use sys::cpu::thread_waited;
 use units::{Bytes, Duration, Instant};
 
 use super::line::Arrived;
 use super::{Line, Opening, QuicInfo, congestion, receive_window};
 use crate::control::TICK;
 use crate::cost::Meter;
-use crate::engine::{Role, Rounds, payload};
+use crate::crew::{self, Board, Crew, Ended, Rounds, Sampled, Used};
+use crate::engine::{Role, payload};
 use crate::message::TOKEN_BYTES;
 use crate::outcome::{EndResult, Sample, SampleKind};
 use crate::tls::Side;
 use crate::transfer::Flow;
-use crate::{Config, HostCost, Reading, Stop};
+use crate::{Config, Reading, Stop};
 
 /// All connections of one end. Dropping it aborts them and waits for their threads.
 #[derive(Debug)]
@@ -39,8 +38,7 @@ pub(crate) struct QuicEngine {
     shared: Arc<Shared>,
     config: Config,
     start: Vec<Sample>,
-    data: Vec<JoinHandle<Ended>>,
-    sampler: Option<JoinHandle<Sampled>>,
+    crew: Crew<Shut, Sampled>,
 }
 
 #[derive(Debug)]
@@ -55,8 +53,7 @@ struct Shared {
     cut: AtomicBool,
     /// Everything ends at once.
     aborted: AtomicBool,
-    state: Mutex<State>,
-    changed: Condvar,
+    board: Board<Handshakes>,
 }
 
 /// What a connection's thread shows to the others; alone on its cache lines.
@@ -68,41 +65,19 @@ struct Stream {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    started: Option<Instant>,
-    /// Connections whose stream has not ended.
-    live: usize,
-    /// Handshakes that were not finished.
-    shaking: usize,
-    /// The first that failed to begin.
+struct Handshakes {
+    /// Those that were not finished.
+    open: usize,
+    /// Why the first that failed did.
     failed: Option<String>,
-    latest: Option<Reading>,
 }
 
-#[derive(Debug, Default)]
-struct Sampled {
-    samples: Vec<Sample>,
-    cost: Option<HostCost>,
-}
-
-/// How a connection's thread ended.
+/// What a connection was in the end.
 #[derive(Debug)]
-struct Ended {
-    cpu: Duration,
-    cpu_user: Duration,
-    waited: Duration,
-    at: Instant,
-    error: Option<String>,
+struct Shut {
     send_window: Bytes,
+    dropped: Option<u32>,
     addresses: Option<(SocketAddr, SocketAddr)>,
-}
-
-/// The thread's own clocks at the start mark.
-#[derive(Clone, Copy, Debug)]
-struct Clocks {
-    cpu: Duration,
-    user: Duration,
-    waited: Duration,
 }
 
 impl QuicEngine {
@@ -130,10 +105,9 @@ impl QuicEngine {
         };
         let lines = sockets.into_iter().zip(0..).map(line);
         let lines = lines.collect::<io::Result<Vec<_>>>()?;
-        let state = State {
-            live: lines.len(),
-            shaking: lines.len(),
-            ..State::default()
+        let handshakes = Handshakes {
+            open: lines.len(),
+            failed: None,
         };
         let shared = Arc::new(Shared {
             role,
@@ -142,16 +116,14 @@ impl QuicEngine {
             going: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
-            state: Mutex::new(state),
-            changed: Condvar::new(),
+            board: Board::new(lines.len(), handshakes),
         });
         let mut engine = Self {
             role,
             start: shared.round(SampleKind::Start, Instant::ZERO),
             shared,
             config: config.clone(),
-            data: Vec::new(),
-            sampler: None,
+            crew: Crew::new(),
         };
         engine.spawn(lines)?;
         Ok(engine)
@@ -163,9 +135,9 @@ impl QuicEngine {
     /// `TimedOut` and `Interrupted` where that takes longer than `until` or is stopped, `InvalidData` with
     /// the reason where one failed.
     pub(crate) fn await_connected(&self, until: Instant, stop: &Stop) -> io::Result<()> {
-        let mut state = self.shared.state();
-        while state.shaking > 0 {
-            if let Some(text) = &state.failed {
+        let mut state = self.shared.board.state();
+        while state.more.open > 0 {
+            if let Some(text) = &state.more.failed {
                 return Err(io::Error::new(ErrorKind::InvalidData, text.clone()));
             }
             if stop.is_stopped() {
@@ -174,8 +146,7 @@ impl QuicEngine {
             if clock::monotonic() >= until {
                 return Err(ErrorKind::TimedOut.into());
             }
-            let waited = self.shared.changed.wait_timeout(state, TICK.to_std());
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.shared.board.wait(state, TICK);
         }
         Ok(())
     }
@@ -188,14 +159,11 @@ impl QuicEngine {
         };
         for (stream, line) in lines.into_iter().enumerate() {
             let (shared, block) = (Arc::clone(&self.shared), block.clone());
-            let body = move || Pump::new(&shared, stream, line, block).run();
-            let thread = Builder::new().name(format!("gp-data-{stream}"));
-            self.data.push(thread.spawn(body)?);
+            self.crew
+                .carry(move || Pump::new(&shared, stream, line, block).run())?;
         }
         let (shared, config) = (Arc::clone(&self.shared), self.config.clone());
-        let body = move || shared.sample_until_end(&config);
-        self.sampler = Some(Builder::new().name("gp-sampler".to_owned()).spawn(body)?);
-        Ok(())
+        self.crew.sample(move || shared.sample_until_end(&config))
     }
 }
 
@@ -205,18 +173,17 @@ impl Flow for QuicEngine {
     }
 
     fn elapsed(&self) -> Duration {
-        let started = self.shared.state().started;
-        started.map_or(Duration::ZERO, |at| clock::monotonic().saturating_since(at))
+        self.shared.board.elapsed()
     }
 
     fn is_finished(&self) -> bool {
-        self.shared.state().live == 0
+        self.shared.board.is_finished()
     }
 
     fn abort(&self) {
         self.shared.aborted.store(true, Ordering::Relaxed);
         self.shared.done.store(true, Ordering::Relaxed);
-        self.shared.changed.notify_all();
+        self.shared.board.end();
     }
 
     fn reset(&self) {
@@ -231,12 +198,12 @@ impl Flow for QuicEngine {
 
     /// The latest round of samples, once there is one.
     fn reading(&self) -> Option<Reading> {
-        self.shared.state().latest
+        self.shared.board.state().latest
     }
 
     /// Collects what the threads found. Waits for them: call it when finished or aborted.
     fn finish(mut self) -> EndResult {
-        let started = self.shared.state().started;
+        let started = self.shared.board.state().started;
         let started = started.unwrap_or_else(clock::monotonic);
         let cut = self.shared.aborted.load(Ordering::Relaxed);
         let mut result = EndResult {
@@ -245,33 +212,15 @@ impl Flow for QuicEngine {
             receive_buffer: receive_window(&self.config),
             ..EndResult::default()
         };
-        let mut busiest = (Duration::ZERO, Duration::ZERO);
-        for thread in self.data.drain(..) {
-            let Ok(ended) = thread.join() else {
-                result.error = Some("a data thread panicked".to_owned());
-                continue;
-            };
-            result.cpu = result.cpu + ended.cpu;
-            result.cpu_user = result.cpu_user + ended.cpu_user;
-            if ended.cpu + ended.waited > busiest.0 + busiest.1 {
-                busiest = (ended.cpu, ended.waited);
-            }
-            result.duration = result.duration.max(ended.at.saturating_since(started));
-            result.error = result.error.or(ended.error);
-            result.send_buffer = result.send_buffer.max(ended.send_window);
-            result.addresses.extend(ended.addresses);
-        }
-        let sampled = self.sampler.take().and_then(|thread| thread.join().ok());
-        let sampled = sampled.unwrap_or_default();
-        result.samples = std::mem::take(&mut self.start);
-        result.samples.extend(sampled.samples);
-        result.cost = sampled.cost.map(|machine| HostCost {
-            user_ns: result.cpu_user.as_ns(),
-            system_ns: (result.cpu - result.cpu_user).as_ns(),
-            busiest_thread_ns: busiest.0.as_ns(),
-            busiest_thread_wait_ns: busiest.1.as_ns(),
-            ..machine
+        let mut dropped = Some(0);
+        let (busiest, sampled) = self.crew.collect(&mut result, |result, shut| {
+            dropped = dropped.zip(shut.dropped).map(|(sum, n)| sum + u64::from(n));
+            result.send_buffer = result.send_buffer.max(shut.send_window);
+            result.addresses.extend(shut.addresses);
         });
+        result.socket_dropped = dropped;
+        result.samples = std::mem::take(&mut self.start);
+        sampled.unwrap_or_default().join(busiest, &mut result);
         if self.role == Role::Sender && !cut {
             let last = self.shared.round(SampleKind::Drained, started);
             result.samples.extend(last);
@@ -287,15 +236,10 @@ impl Flow for QuicEngine {
 
 impl Drop for QuicEngine {
     fn drop(&mut self) {
-        if !self.data.is_empty() || self.sampler.is_some() {
+        if self.crew.is_there() {
             self.abort();
         }
-        for thread in self.data.drain(..) {
-            drop(thread.join());
-        }
-        if let Some(sampler) = self.sampler.take() {
-            drop(sampler.join());
-        }
+        self.crew.dismiss();
     }
 }
 
@@ -338,6 +282,7 @@ impl<'a> Pump<'a> {
                 shared,
                 connected: false,
                 error: None,
+                _counted: shared.board.leave(),
             }),
             total: 0,
             error: None,
@@ -345,12 +290,12 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn run(mut self) -> Ended {
-        let mut clocks = None;
+    fn run(mut self) -> Ended<Shut> {
+        let mut before = None;
         loop {
             let turn = self.turn();
-            if clocks.is_none() && self.shared.going.load(Ordering::Relaxed) {
-                clocks = Some(Clocks::now());
+            if before.is_none() && self.shared.going.load(Ordering::Relaxed) {
+                before = Some(Used::now());
             }
             let waited = match turn {
                 Ok(Turn::Moved) => continue,
@@ -375,16 +320,17 @@ impl<'a> Pump<'a> {
         if let Some(leave) = &mut self.leave {
             leave.error.clone_from(&self.error);
         }
-        let (is, was) = (Clocks::now(), clocks.unwrap_or_else(Clocks::now));
+        let used = before.map(Used::since).unwrap_or_default();
         let socket = self.line.socket();
         Ended {
-            cpu: is.cpu - was.cpu,
-            cpu_user: is.user - was.user,
-            waited: is.waited - was.waited,
+            used,
             at: self.ended_at.unwrap_or_else(clock::monotonic),
             error: self.error,
-            send_window: self.line.send_window(),
-            addresses: socket.local_addr().ok().zip(socket.peer_addr().ok()),
+            more: Shut {
+                send_window: self.line.send_window(),
+                dropped: self.line.drops(),
+                addresses: socket.local_addr().ok().zip(socket.peer_addr().ok()),
+            },
         }
     }
 
@@ -568,16 +514,6 @@ enum Turn {
     Over,
 }
 
-impl Clocks {
-    fn now() -> Self {
-        Self {
-            cpu: clock::thread_cpu(),
-            user: clock::thread_cpu_user(),
-            waited: thread_waited(),
-        }
-    }
-}
-
 impl Stream {
     fn count(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -589,76 +525,32 @@ impl Stream {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // The state is plain data, whole after every statement: a panic elsewhere does not hurt it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn start(&self) {
-        let now = clock::monotonic();
-        self.state().started.get_or_insert(now);
+        self.board.start();
         self.going.store(true, Ordering::Relaxed);
-        self.changed.notify_all();
-    }
-
-    fn is_over(&self, state: &State) -> bool {
-        state.live == 0 || self.aborted.load(Ordering::Relaxed)
-    }
-
-    /// Waits for the start mark; `None` when all was over before.
-    fn await_start(&self) -> Option<Instant> {
-        let mut state = self.state();
-        while state.started.is_none() && !self.is_over(&state) {
-            let waited = self.changed.wait_timeout(state, TICK.to_std());
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.started
     }
 
     /// The sampler thread: a round of samples each interval, at the end of the ramp and at the
     /// nominal end, where a sender is told to stop.
     fn sample_until_end(&self, config: &Config) -> Sampled {
-        let Some(started) = self.await_start() else {
+        let Some(started) = self.board.await_start() else {
             return Sampled::default();
         };
         let meter = Meter::start();
-        let mut rounds = Rounds::new(self.streams.len(), config.sample_interval);
-        let end = started + config.duration;
-        let mut now = started;
-        loop {
-            let marks = [started + config.ramp, end];
-            let over = self.wait_until(rounds.next_reading(started, now, marks));
-            now = clock::monotonic();
-            if over || (self.role == Role::Sender && now >= end) {
-                break;
-            }
+        let read = |rounds: &mut Rounds<Sample>| {
             let round = self.round(SampleKind::Periodic, started);
-            self.state().latest = Reading::of(self.role == Role::Sender, &round);
+            self.board.state().latest = Reading::of(self.role == Role::Sender, &round);
             rounds.push(&round);
-        }
+        };
+        let streams = self.streams.len();
+        let mut samples = self.board.sample(self.role, config, streams, started, read);
         if self.role == Role::Sender {
             self.done.store(true, Ordering::Relaxed);
         }
-        rounds.samples.extend(self.round(SampleKind::End, started));
+        samples.extend(self.round(SampleKind::End, started));
         Sampled {
-            samples: rounds.samples,
+            samples,
             cost: Some(meter.stop()),
-        }
-    }
-
-    /// Sleeps until `wake`; true when all was over before.
-    fn wait_until(&self, wake: Instant) -> bool {
-        let mut state = self.state();
-        loop {
-            if self.is_over(&state) {
-                return true;
-            }
-            let left = wake.saturating_since(clock::monotonic());
-            if left == Duration::ZERO {
-                return false;
-            }
-            let waited = self.changed.wait_timeout(state, left.min(TICK).to_std());
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -683,29 +575,27 @@ struct Leave<'a> {
     shared: &'a Shared,
     connected: bool,
     error: Option<String>,
+    _counted: crew::Leave<'a, Handshakes>,
 }
 
 impl Leave<'_> {
     fn on_connected(&mut self) {
         if !self.connected {
             self.connected = true;
-            self.shared.state().shaking -= 1;
-            self.shared.changed.notify_all();
+            self.shared.board.tell(|handshakes| handshakes.open -= 1);
         }
     }
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        let mut state = self.shared.state();
-        state.live -= 1;
         if !self.connected {
             let text = self.error.take();
             let text = text.unwrap_or_else(|| "it ended before it began".to_owned());
-            state.failed.get_or_insert(text);
+            self.shared.board.tell(|handshakes| {
+                handshakes.failed.get_or_insert(text);
+            });
         }
-        drop(state);
-        self.shared.changed.notify_all();
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Line {
     send_window: u64,
     send_window_max: u64,
     fixed_window: bool,
+    /// The kernel's count of drops as it was, where there is one.
+    drops_before: Option<u32>,
 }
 
 /// What one call brought.
@@ -122,6 +124,8 @@ impl Line {
             }
         };
         let send_window_max = super::send_window(config).as_u64();
+        // Strangers may have filled a server's socket before it was connected.
+        let drops_before = udp::drops(socket.as_fd()).ok();
         Ok(Self {
             socket,
             core,
@@ -135,11 +139,19 @@ impl Line {
             send_window: send_window_max,
             send_window_max,
             fixed_window: config.send_buffer.is_some(),
+            drops_before,
         })
     }
 
     pub(crate) fn socket(&self) -> &UdpSocket {
         &self.socket
+    }
+
+    /// Datagrams of this connection that the kernel threw away here, mostly for want of room; of some that
+    /// it had joined it counts one. `None` where it does not tell.
+    pub(crate) fn drops(&self) -> Option<u32> {
+        let now = udp::drops(self.socket.as_fd()).ok()?;
+        Some(now.wrapping_sub(self.drops_before?))
     }
 
     /// The connection, once there is one.
@@ -471,6 +483,43 @@ mod tests {
             turn(&mut far);
         }
         assert!(!far.connection().unwrap().is_closed());
+    }
+
+    #[test]
+    fn what_found_no_room_in_the_socket_is_counted_from_the_beginning_on() {
+        let (a, b) = (
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        );
+        a.connect(b.local_addr().unwrap()).unwrap();
+        b.connect(a.local_addr().unwrap()).unwrap();
+        // The least that the kernel grants: a few datagrams.
+        tcp::set_receive_buffer(b.as_fd(), Bytes::new(1)).unwrap();
+        let throw = || {
+            for _ in 0..50 {
+                assert_eq!(a.send(&[0; 1_000]).unwrap(), 1_000);
+            }
+        };
+        throw();
+        assert!(udp::drops(b.as_fd()).unwrap() > 0);
+        let config = Config::default();
+        let mut line = Line::new(b, &config, &opening(Side::Server, 1)).unwrap();
+        assert_eq!(line.drops(), Some(0));
+        let mut received = || {
+            let mut bytes = 0;
+            loop {
+                match line.receive(Instant::now()).unwrap().bytes {
+                    0 => return bytes / 1_000,
+                    more => bytes += more,
+                }
+            }
+        };
+        let before = received();
+        assert!((1..50).contains(&before), "{before}");
+        throw();
+        let fresh = received();
+        assert!((1..50).contains(&fresh), "{fresh}");
+        assert_eq!(line.drops(), Some(50 - u32::try_from(fresh).unwrap()));
     }
 
     #[test]

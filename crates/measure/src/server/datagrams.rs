@@ -35,9 +35,8 @@ impl Session {
         role: Role,
         place: &Place<'_>,
     ) -> Result<(), Leave> {
-        let sockets = match self.gather_datagrams(control, config, role, place)? {
-            Ok(sockets) => sockets,
-            Err(refusal) => return self.send(control, &Message::Refused(refusal)),
+        let Some(sockets) = self.gather_datagrams(control, config, role, place)? else {
+            return Ok(());
         };
         let key = framing(place.token);
         let engine = UdpEngine::prepare(role, config, sockets, shape(config), key)
@@ -57,16 +56,16 @@ impl Session {
         self.tell(control, &result)
     }
 
-    /// Waits until every stream's opening has come; a refusal where not all do.
+    /// Waits until every stream's opening has come; `None`, after a refusal, where not all do.
     pub(super) fn gather_datagrams(
         &self,
         control: &mut Control,
         config: &Config,
         role: Role,
         place: &Place<'_>,
-    ) -> Result<Result<Vec<UdpSocket>, Refusal>, Leave> {
+    ) -> Result<Option<Vec<UdpSocket>>, Leave> {
         let host = |error: io::Error| Leave::Host(format!("cannot open a UDP port: {error}"));
-        let _turn = self.udp_turn(control)?;
+        let turn = self.udp_turn(control)?;
         let here = control.stream().local_addr().map_err(host)?;
         // There before the client knows that it may send.
         let mut desk = udp::beside(here).map_err(host)?;
@@ -80,7 +79,10 @@ impl Session {
                 let (streams, port) = (config.streams, here.port());
                 let text =
                     format!("{missing} of {streams} streams did not reach its UDP port {port}");
-                return Ok(Err(Refusal::Host { text }));
+                let refusal = Message::Refused(Refusal::Host { text });
+                // Others need not wait for a client that takes its time to hear it.
+                drop(turn);
+                return self.send(control, &refusal).map(|()| None);
             }
             self.expect_silence(control, Duration::ZERO)?;
             wait_for(&desk, PollFlags::IN, TICK).map_err(Trouble::Io)?;
@@ -101,7 +103,7 @@ impl Session {
             *slot = Some(std::mem::replace(&mut desk, next));
             missing -= 1;
         }
-        Ok(Ok(sockets.into_iter().flatten().collect()))
+        Ok(Some(sockets.into_iter().flatten().collect()))
     }
 
     /// Waits until no other transfer opens UDP streams.

@@ -8,7 +8,6 @@ use super::{Leave, Place, Session};
 use crate::Config;
 use crate::control::Control;
 use crate::engine::Role;
-use crate::message::Message;
 use crate::quic::engine::QuicEngine;
 use crate::tls::Side;
 
@@ -21,9 +20,8 @@ impl Session {
         role: Role,
         place: &Place<'_>,
     ) -> Result<(), Leave> {
-        let sockets = match self.gather_datagrams(control, config, role, place)? {
-            Ok(sockets) => sockets,
-            Err(refusal) => return self.send(control, &Message::Refused(refusal)),
+        let Some(sockets) = self.gather_datagrams(control, config, role, place)? else {
+            return Ok(());
         };
         let (token, silence) = (place.token, self.house.limits.silence);
         let engine = QuicEngine::prepare(role, config, sockets, Side::Server, token, silence)

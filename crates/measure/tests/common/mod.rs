@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -11,7 +11,7 @@ use measure::message::{Message, decode, encode};
 use measure::{Approach, Client, Config, Direction, Limits, MeasureError, Outcome, Server, Stop};
 use sys::netlink::Netlink;
 use sys::netns::NetNs;
-use units::Duration;
+use units::{Bytes, Duration};
 
 /// Far above anything that a test needs on the slowest machine.
 pub(crate) const PATIENCE: Duration = Duration::from_s(60);
@@ -101,17 +101,77 @@ pub(crate) fn from(source: &str) -> Approach {
     }
 }
 
-/// A transfer of a tenth of a second.
-pub(crate) fn run(client: &mut Client, direction: Direction) -> Outcome {
-    let config = Config {
+/// A wish for 0.3 s, of which 0.2 s count.
+pub(crate) fn short(direction: Direction, streams: u16) -> Config {
+    Config {
         direction,
-        streams: 2,
-        duration: Duration::from_ms(100),
-        ramp: Duration::from_ms(20),
+        streams,
+        duration: Duration::from_ms(300),
+        ramp: Duration::from_ms(100),
         sample_interval: Duration::from_ms(20),
         ..Config::default()
+    }
+}
+
+/// A transfer to its end.
+#[track_caller]
+pub(crate) fn transfer(client: &mut Client, config: &Config) -> Outcome {
+    client.run(config, &Stop::new(), &mut |_| {}).unwrap()
+}
+
+/// A transfer of a tenth of a second.
+#[track_caller]
+pub(crate) fn run(client: &mut Client, direction: Direction) -> Outcome {
+    let config = Config {
+        duration: Duration::from_ms(100),
+        ramp: Duration::from_ms(20),
+        ..short(direction, 2)
     };
-    client.run(&config, &Stop::new(), &mut |_| {}).unwrap()
+    transfer(client, &config)
+}
+
+/// A transfer that would take minutes, stopped by the user once payload has arrived.
+#[track_caller]
+pub(crate) fn stopped(client: &mut Client, config: &Config) -> Outcome {
+    let config = Config {
+        duration: Duration::from_s(600),
+        ..config.clone()
+    };
+    let stop = Stop::new();
+    let outcome = client.run(&config, &stop, &mut |progress| {
+        if progress.bytes > Bytes::new(0) {
+            stop.stop();
+        }
+    });
+    let outcome = outcome.unwrap();
+    assert!(outcome.interrupted && !outcome.complete);
+    assert!(outcome.receiver.bytes > 0);
+    outcome
+}
+
+/// Runs `work` with a client of each family of one server, which listens on both.
+pub(crate) fn over_both_families(work: impl Fn(&str, Client) + Sync) {
+    in_own_network(|| {
+        let serving =
+            Serving::start(Server::bind("[::]:0".parse().unwrap(), Limits::default()).unwrap());
+        for host in ["[::1]", "127.0.0.1"] {
+            let target = format!("{host}:{}", serving.addr.port());
+            work(&target, Client::connect(&target, PATIENCE).unwrap());
+        }
+    });
+}
+
+/// A UDP port that another program has is told; the transfer made once it is free comes back.
+#[track_caller]
+pub(crate) fn assert_taken_port_is_told(config: &Config) -> Outcome {
+    let serving = Serving::new();
+    let other = UdpSocket::bind(serving.addr).unwrap();
+    let mut client = serving.client();
+    let failed = client.run(config, &Stop::new(), &mut |_| {});
+    let text = failed.unwrap_err().to_string();
+    assert!(text.contains("UDP port"), "{text}");
+    drop(other);
+    transfer(&mut client, config)
 }
 
 /// Says a message.
