@@ -2,10 +2,10 @@
 //!
 //! [`Reader`] walks over bytes that the caller has, be it a whole file or a piece; [`Stream`] keeps
 //! the unread tail between pieces for files that come in chunks: read, decompressed, still growing.
-//! Neither reads a file. Every length is checked against a bound before it is believed, so a hostile
-//! capture costs at most [`BLOCK_BYTES_MAX`] of buffer and [`INTERFACES_MAX`] interfaces. What was
-//! readable is handed over; [`Stopped`] says where reading ended and why. Nothing is skipped over
-//! to find a next packet behind damage: a wrong length leaves no place to go on from.
+//! Neither reads a file. Every length is checked against a bound before it is believed, so a
+//! hostile capture costs at most [`BLOCK_BYTES_MAX`] of buffer and [`INTERFACES_MAX`] interfaces.
+//! What was readable is handed over; [`Stopped`] says where reading ended and why. Nothing is
+//! skipped over to find a next packet behind damage: a wrong length leaves no place to go on from.
 //!
 //! pcap in both byte orders, with microseconds, nanoseconds, and in the form with longer record
 //! headers that old Linux patches wrote. pcapng with any number of sections, each in its own byte
@@ -170,8 +170,8 @@ impl fmt::Display for Why {
 /// Longest packet that is believed: libpcap's MAXIMUM_SNAPLEN (pcap-int.h), which no capture tool
 /// exceeds on link types that carry IP.
 pub const CAPTURED_BYTES_MAX: u32 = 262_144;
-/// Longest block that is held in memory: the longest packet and its options, of which there are few,
-/// 65,535 B each at most. Blocks that are passed over may be longer.
+/// Longest block that is held in memory: the longest packet and its options, of which there are
+/// few, 65,535 B each at most. Blocks that are passed over may be longer.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 /// Interfaces of a file: far more than merging captures gives; each takes some 450 B at most.
 pub const INTERFACES_MAX: usize = 65_536;

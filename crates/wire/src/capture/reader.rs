@@ -3,8 +3,9 @@
 //! A packet's record is looked at when all of it is there. Blocks without a packet that need not be
 //! understood are passed over as they come, so their length costs no memory.
 //!
-//! The way to a packet is inlined by force: where it was not, each packet's description went through memory
-//! twice, which took as long as all else (17 against 26 million packets a second out of a file).
+//! The way to a packet is inlined by force: where it was not, each packet's description went
+//! through memory twice, which took as long as all else (17 against 26 million packets a second out
+//! of a file).
 
 use crate::bytes::array_at;
 use crate::capture::block::{self, Order};
@@ -585,8 +586,8 @@ fn body(length: u32, order: Order, bytes: &[u8]) -> Result<(usize, &[u8]), Next>
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-// draft-ietf-opsawg-pcap section 4; the third is that of Alexey Kuznetsov's patches, after libpcap's
-// sf-pcap.c: its records have interface, protocol and packet type behind the two lengths.
+// draft-ietf-opsawg-pcap section 4; the third is that of Alexey Kuznetsov's patches, after
+// libpcap's sf-pcap.c: its records have interface, protocol and packet type behind the two lengths.
 const PCAP_MICROSECONDS: u32 = 0xa1b2_c3d4;
 const PCAP_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const PCAP_LONG_RECORDS: u32 = 0xa1b2_cd34;
