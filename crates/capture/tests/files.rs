@@ -13,8 +13,11 @@ use support::{Draws, Folder, frame, pcapng};
 use wire::capture::{Stopped, Why};
 use wire::segment::Decoded;
 
-/// What is left of a capture: times and bytes, and how it ended.
-fn rest_of(capture: &mut Capture) -> (Vec<(u64, u64, Vec<u8>)>, String) {
+/// A packet: number, time, bytes.
+type Seen = (u64, u64, Vec<u8>);
+
+/// What is left of a capture, and how it ended.
+fn rest_of(capture: &mut Capture) -> (Vec<Seen>, String) {
     let mut packets = Vec::new();
     while let Some(packet) = capture.next_packet() {
         packets.push((packet.frame, packet.time_ns, packet.captured.to_vec()));
@@ -22,7 +25,7 @@ fn rest_of(capture: &mut Capture) -> (Vec<(u64, u64, Vec<u8>)>, String) {
     (packets, capture.end().unwrap().to_string())
 }
 
-fn read(bytes: Vec<u8>) -> (Vec<(u64, u64, Vec<u8>)>, String, Compression) {
+fn read(bytes: Vec<u8>) -> (Vec<Seen>, String, Compression) {
     let mut capture = Capture::new(io::Cursor::new(bytes)).unwrap();
     let (packets, end) = rest_of(&mut capture);
     (packets, end, capture.compression())

@@ -172,6 +172,9 @@ fn every_field_is_what_tshark_reads_in_every_format() {
     assert_eq!(compare(&path, "snapped"), frames.len());
 }
 
+/// The link layer's header before an IP packet, by its EtherType.
+type Header = fn([u8; 2]) -> Vec<u8>;
+
 #[test]
 fn every_link_type_is_what_tshark_reads() {
     if !has("tshark") {
@@ -179,14 +182,14 @@ fn every_link_type_is_what_tshark_reads() {
     }
     let folder = Folder::new("links");
     let mut draws = Draws(4);
-    let mut packets = |behind: fn([u8; 2]) -> Vec<u8>| -> Vec<Vec<u8>> {
+    let mut packets = |behind: Header| -> Vec<Vec<u8>> {
         let mut packet = || {
             let (ether_type, packet) = ip(&mut draws);
             [behind(ether_type), packet].concat()
         };
         (0..200).map(|_| packet()).collect()
     };
-    let links: [(u32, fn([u8; 2]) -> Vec<u8>); 5] = [
+    let links: [(u32, Header); 5] = [
         (101, |_| vec![]),
         (113, |kind| {
             [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0][..], &kind].concat()
