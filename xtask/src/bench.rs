@@ -8,6 +8,7 @@ mod agreement;
 mod cells;
 mod children;
 mod delay;
+pub(crate) mod explain;
 mod iperf3;
 pub(crate) mod measure;
 mod meter;

@@ -35,6 +35,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             }
             bench::lab(&options)
         }
+        ["bench", "explain", rest @ ..] => bench::explain::explain(&options(rest)?),
         ["bench", "netem", rest @ ..] => bench::netem::netem(&options(rest)?),
         ["bench", "measure", rest @ ..] => {
             let options = options(rest)?;
@@ -86,6 +87,9 @@ The project's own chores.
   cargo xtask bench netem [--quick] [--rounds N] [--only NAME]
       The lab beside netem: delay, throughput, losses. As root, on a kernel that
       has netem; bench/netem-guest/run.sh brings one. Writes target/bench/netem.json.
+  cargo xtask bench explain [--quick] [--rounds N] [--only NAME]
+      How fast captures are read. Writes bench/explain.json and its table in
+      bench/README.md; under a minute, and 1.7 GB in target/bench meanwhile.
   cargo xtask bench measure [--quick] [--rounds N] [--only NAME]
       Latency of messages beside a bare ping-pong in C, TCP and UDP beside iperf3
       and nuttcp, the cost of sampling, all over veth. Writes bench/measure.json

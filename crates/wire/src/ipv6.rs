@@ -221,7 +221,8 @@ impl Repr {
 
 /// Length of the extension header `protocol` at `at`: `Some(None)` when it is none, `None` when
 /// the packet ends before its length field.
-fn extension_bytes(protocol: u8, packet: &[u8], at: usize) -> Option<Option<usize>> {
+#[inline]
+pub(crate) fn extension_bytes(protocol: u8, packet: &[u8], at: usize) -> Option<Option<usize>> {
     Some(match protocol {
         HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | HIP | SHIM6 => {
             Some((usize::from(*packet.get(at + 1)?) + 1) * 8)
@@ -238,9 +239,9 @@ pub const HEADER_BYTES: usize = 40;
 
 /// Extension headers, as in IANA's "IPv6 Extension Header Types". ESP is not among them: what
 /// follows it is encrypted.
-const HOP_BY_HOP: u8 = 0;
+pub(crate) const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
+pub(crate) const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION_OPTIONS: u8 = 60;
 const MOBILITY: u8 = 135;

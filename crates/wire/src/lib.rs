@@ -7,12 +7,16 @@
 //! did to them. [`train`] reads the super-frames that kernels hand over (GSO) and cuts them into
 //! what the wire would carry.
 //!
-//! Left out: reassembly of IP fragments, tunnels, link layers other than Ethernet.
+//! [`capture`] reads captures, and [`segment`] takes from a captured packet what an analysis of
+//! connections needs, through other link layers and one tunnel as well.
+//!
+//! Left out: reassembly of IP fragments.
 
 #![forbid(unsafe_code)]
 
 pub mod arp;
 mod bytes;
+pub mod capture;
 pub mod checksum;
 pub mod classify;
 pub mod ethernet;
@@ -60,10 +64,16 @@ impl std::error::Error for Error {}
 pub mod protocol {
     /// ICMP for IPv4.
     pub const ICMP: u8 = 1;
+    /// IPv4 within IP.
+    pub const IPV4: u8 = 4;
     /// TCP.
     pub const TCP: u8 = 6;
     /// UDP.
     pub const UDP: u8 = 17;
+    /// IPv6 within IP.
+    pub const IPV6: u8 = 41;
+    /// Generic routing encapsulation.
+    pub const GRE: u8 = 47;
     /// ICMP for IPv6.
     pub const ICMPV6: u8 = 58;
 }

@@ -4,7 +4,7 @@
 //! are little-endian. Times are nanoseconds of the realtime clock. Packets may carry a comment,
 //! which is where a lab says what became of them, and the direction at their interface.
 //!
-//! Left out: reading, name resolution, statistics blocks, link types other than Ethernet.
+//! Reading is [`crate::capture`]'s. Left out: name resolution, statistics blocks, link types other than Ethernet.
 //!
 //! Reading: IETF draft-ietf-opsawg-pcapng, sections 3 (blocks, options), 4.1 (section header), 4.2
 //! (interface description), 4.3 (enhanced packet).
@@ -97,6 +97,15 @@ impl Direction {
             Self::Outbound => 2,
         }
     }
+
+    /// What a packet's flags say.
+    pub(crate) const fn from_flags(flags: u32) -> Self {
+        match flags & 3 {
+            1 => Self::Inbound,
+            2 => Self::Outbound,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// A block that is being written: its length stands before and after its body.
@@ -158,21 +167,21 @@ const fn low_u32(value: u64) -> u32 {
 }
 
 // Block types, by the draft's list of standardized ones.
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const INTERFACE_DESCRIPTION: u32 = 1;
-const ENHANCED_PACKET: u32 = 6;
+pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub(crate) const INTERFACE_DESCRIPTION: u32 = 1;
+pub(crate) const ENHANCED_PACKET: u32 = 6;
 /// Byte-order magic, section 4.1.
-const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+pub(crate) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 /// LINKTYPE_ETHERNET of the tcpdump group's list of link types.
 const LINK_ETHERNET: u16 = 1;
 
 // Options: of all blocks (section 3.5), of section headers, interfaces and packets (4.1 to 4.3).
-const END_OF_OPTIONS: u16 = 0;
-const COMMENT: u16 = 1;
+pub(crate) const END_OF_OPTIONS: u16 = 0;
+pub(crate) const COMMENT: u16 = 1;
 const USER_APPLICATION: u16 = 4;
-const INTERFACE_NAME: u16 = 2;
-const TIME_RESOLUTION: u16 = 9;
-const PACKET_FLAGS: u16 = 2;
+pub(crate) const INTERFACE_NAME: u16 = 2;
+pub(crate) const TIME_RESOLUTION: u16 = 9;
+pub(crate) const PACKET_FLAGS: u16 = 2;
 /// Time resolution: ten to the minus nine seconds.
 const NANOSECONDS: u8 = 9;
 

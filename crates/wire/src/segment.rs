@@ -1,20 +1,51 @@
 //! A TCP segment of a capture in the few fields that an analysis of connections needs.
 //!
-//! A captured packet may be a super-packet of many segments (TSO, GRO), and may be cut to its headers:
-//! lengths are those that the IP header or the capture's record states, never those of the bytes at hand.
+//! A captured packet may be a super-packet of many segments (TSO, GRO), and may be cut to its
+//! headers: lengths are those that the IP header or the capture's record states, never those of the
+//! bytes at hand.
 //!
-//! Reading: RFC 9293 section 3.1, RFC 7323 (window scale, timestamps), RFC 2018 (SACK), RFC 3168 (ECN).
+//! [`decode`] finds the segment in a captured packet: below a link layer and its tags, behind IP's
+//! options and extension headers, within one tunnel. Left out: reassembly of fragments (a first
+//! fragment counts with what it carries), PPPoE, 802.11, IP in UDP other than VXLAN, whatever is
+//! encrypted.
+//!
+//! Reading: RFC 9293 section 3.1, RFC 7323 (window scale, timestamps), RFC 2018 (SACK), RFC 3168
+//! (ECN).
+
+mod decode;
 
 use crate::tcp::{Flags, SackBlocks};
 
-/// Two endpoints, the lower first, so that both directions have one key. IPv4 addresses are mapped ones
-/// (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2).
+pub use decode::{Decoded, decode};
+
+/// Two endpoints, the lower first, so that both directions have one key. IPv4 addresses are mapped
+/// ones (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowKey {
     /// Addresses of the lower and the higher endpoint.
     pub addresses: [[u8; 16]; 2],
     /// Their ports.
     pub ports: [u16; 2],
+}
+
+impl FlowKey {
+    /// The key of what goes from `source` to `destination`, addresses with ports, and which of the
+    /// two sent it: [`Segment::from`]. One endpoint talking to itself is the lower one.
+    #[inline]
+    pub fn of(source: ([u8; 16], u16), destination: ([u8; 16], u16)) -> (Self, u8) {
+        let number = |(address, port)| (u128::from_be_bytes(address), port);
+        let from = number(source) > number(destination);
+        let (low, high) = if from {
+            (destination, source)
+        } else {
+            (source, destination)
+        };
+        let key = Self {
+            addresses: [low.0, high.0],
+            ports: [low.1, high.1],
+        };
+        (key, u8::from(from))
+    }
 }
 
 /// One segment, or one super-packet.
@@ -58,7 +89,8 @@ pub struct Segment {
 pub struct SynOptions {
     /// Largest segment that the sender takes, without options.
     pub mss: Option<u16>,
-    /// Shift of its window in all later segments, as stated (RFC 7323 section 2.3 takes more than 14 as 14).
+    /// Shift of its window in all later segments, as stated (RFC 7323 section 2.3 takes more than
+    /// 14 as 14).
     pub window_scale: Option<u8>,
     /// It understands SACK.
     pub sack_permitted: bool,

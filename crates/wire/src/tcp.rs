@@ -309,6 +309,13 @@ impl SackBlocks {
     }
 }
 
+impl<'a> Options<'a> {
+    /// The options in `bytes`, what follows a header's first 20 bytes.
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+}
+
 impl<'a> Iterator for Options<'a> {
     type Item = Result<TcpOption<'a>, Error>;
 

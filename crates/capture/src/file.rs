@@ -1,0 +1,259 @@
+//! A capture file, packet by packet.
+//!
+//! Files are read, not mapped: a capture may still be written, rotated or cut by whoever makes it,
+//! and a map of a file that shrinks ends the process. The copy costs some 6 ns a packet of a
+//! header-only capture, beside 30 ns and more of all else.
+//!
+//! A file that grows is read on: after the end was reached, asking again reads what has come since,
+//! as long as it is not compressed.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use wire::capture::{Advance, Interface, Packet, Stopped, Stream};
+use wire::segment::{Decoded, Segment, decode};
+
+use crate::compressed;
+
+/// A capture that is being read.
+pub struct Capture {
+    source: Box<dyn Read + Send>,
+    compression: Compression,
+    stream: Stream,
+    kinds: Kinds,
+    end: Option<End>,
+}
+
+/// How a capture file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// gzip (RFC 1952).
+    Gzip,
+    /// Zstandard (RFC 8878).
+    Zstd,
+}
+
+/// How reading came to an end.
+#[derive(Debug)]
+pub enum End {
+    /// After the last packet.
+    Whole,
+    /// Before it: the file is cut short, or damaged.
+    Stopped(Stopped),
+    /// The file could not be read on, or not be decompressed.
+    Failed {
+        /// Bytes that were read by then, decompressed.
+        offset: u64,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// Packets by what they were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds {
+    /// TCP segments.
+    pub tcp: u64,
+    /// UDP datagrams.
+    pub udp: u64,
+    /// IP with other protocols.
+    pub other_ip: u64,
+    /// Fragments other than the first.
+    pub fragments: u64,
+    /// Other than IP.
+    pub not_ip: u64,
+    /// Cut before the end of the headers that are needed.
+    pub cut: u64,
+    /// With headers that contradict themselves.
+    pub malformed: u64,
+    /// Of link types that are not known.
+    pub unknown_link: u64,
+}
+
+/// Opens a capture: pcap or pcapng, with gzip, zstd or nothing around it. `-` is standard input.
+///
+/// # Errors What opening or the first read says. What is no capture is opened as well:
+/// [`Capture::end`] says so.
+pub fn open(path: &Path) -> io::Result<Capture> {
+    if path.as_os_str() == "-" {
+        return Capture::new(io::stdin());
+    }
+    Capture::new(fs::File::open(path)?)
+}
+
+impl Capture {
+    /// Reads a capture from `source`.
+    ///
+    /// # Errors
+    /// What the first read says.
+    pub fn new(mut source: impl Read + Send + 'static) -> io::Result<Self> {
+        let mut head = Vec::new();
+        source.by_ref().take(MAGIC_BYTES).read_to_end(&mut head)?;
+        let compression = compressed::by_magic(&head);
+        let source = io::Cursor::new(head).chain(source);
+        Ok(Self {
+            source: compressed::reader(compression, source),
+            compression,
+            stream: Stream::new(BUFFER_BYTES),
+            kinds: Kinds::default(),
+            end: None,
+        })
+    }
+
+    /// The next packet; `None` at the end, of which [`Self::end`] tells.
+    #[inline]
+    pub fn next_packet(&mut self) -> Option<Packet<'_>> {
+        self.advance().then(|| self.stream.packet())
+    }
+
+    /// The next packet, decoded into `segment` and counted in [`Self::kinds`].
+    #[inline]
+    pub fn next_segment(&mut self, segment: &mut Segment) -> Option<(Packet<'_>, Decoded)> {
+        if !self.advance() {
+            return None;
+        }
+        let packet = self.stream.packet();
+        let decoded = decode(packet.link, packet.captured, packet.original_bytes, segment);
+        self.kinds.add(decoded);
+        Some((packet, decoded))
+    }
+
+    /// Hands all packets that are left to `each`, with what [`decode`] makes of them, until there
+    /// are no more or `each` breaks off; true at the end, of which [`Self::end`] tells.
+    pub fn for_each_segment(
+        &mut self,
+        mut each: impl FnMut(&Packet<'_>, Decoded, &Segment) -> ControlFlow<()>,
+    ) -> bool {
+        let mut segment = Segment::default();
+        while let Some((packet, decoded)) = self.next_segment(&mut segment) {
+            if each(&packet, decoded, &segment).is_break() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// How the end was reached; `None` before it.
+    pub const fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// The file's compression.
+    pub const fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// Interfaces and their counters, as far as the file was read.
+    pub fn interfaces(&self) -> &[Interface] {
+        self.stream.reader().interfaces()
+    }
+
+    /// Frames until now, as Wireshark counts.
+    pub const fn frames(&self) -> u64 {
+        self.stream.reader().frames()
+    }
+
+    /// Bytes of the capture until now, decompressed.
+    pub const fn offset(&self) -> u64 {
+        self.stream.reader().offset()
+    }
+
+    /// Packets decoded until now, by what they were.
+    pub const fn kinds(&self) -> Kinds {
+        self.kinds
+    }
+
+    /// Goes on to the next packet; false at the end.
+    #[inline]
+    fn advance(&mut self) -> bool {
+        loop {
+            match self.stream.advance() {
+                Advance::Packet => return true,
+                Advance::NeedMore if self.fill() => {}
+                Advance::NeedMore => return false,
+                Advance::Stopped(stopped) => {
+                    self.end = Some(End::Stopped(stopped));
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Brings in the next piece; false at the end.
+    #[cold]
+    fn fill(&mut self) -> bool {
+        let end = loop {
+            match self.source.read(self.stream.space()) {
+                Ok(0) => match self.stream.finish() {
+                    Ok(()) => break End::Whole,
+                    Err(stopped) => break End::Stopped(stopped),
+                },
+                Ok(bytes) => {
+                    self.stream.filled(bytes);
+                    return true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let offset = self.offset();
+                    break End::Failed { offset, error };
+                }
+            }
+        };
+        self.end = Some(end);
+        false
+    }
+}
+
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capture")
+            .field("compression", &self.compression)
+            .field("kinds", &self.kinds)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Kinds {
+    /// Counts one packet.
+    #[inline]
+    pub fn add(&mut self, decoded: Decoded) {
+        let counter = match decoded {
+            Decoded::Tcp => &mut self.tcp,
+            Decoded::Udp => &mut self.udp,
+            Decoded::OtherIp => &mut self.other_ip,
+            Decoded::Fragment => &mut self.fragments,
+            Decoded::NotIp => &mut self.not_ip,
+            Decoded::Cut => &mut self.cut,
+            Decoded::UnknownLink => &mut self.unknown_link,
+            _ => &mut self.malformed,
+        };
+        *counter += 1;
+    }
+
+    /// All of them.
+    pub const fn all(&self) -> u64 {
+        let ip = self.tcp + self.udp + self.other_ip + self.fragments;
+        ip + self.not_ip + self.cut + self.malformed + self.unknown_link
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => f.write_str("the capture was read to its end"),
+            Self::Stopped(stopped) => stopped.fmt(f),
+            Self::Failed { offset, error } => write!(f, "{error}, after byte {offset}"),
+        }
+    }
+}
+
+/// Tells compressions and formats apart.
+const MAGIC_BYTES: u64 = 4;
+/// Some 2,500 packets of a header-only capture a read; four times as much was no faster.
+const BUFFER_BYTES: usize = 256 * 1024;
