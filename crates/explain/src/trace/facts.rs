@@ -143,6 +143,25 @@ pub struct SideFacts {
     pub unseen_bytes: u64,
     /// Payload that the peer acknowledged.
     pub acked_bytes: u64,
+    /// Packets with ACK and no payload.
+    pub pure_acks: u64,
+    /// ACKs of something new.
+    pub progress_acks: u64,
+    /// Duplicate ACKs (RFC 5681).
+    pub duplicate_acks: u64,
+    /// Packets with PSH.
+    pub pushes: u64,
+    /// Packets with more payload than a segment: the sender's host or the capturing one put them
+    /// together.
+    pub super_packets: u64,
+    /// Packets that say they understand ECN.
+    pub ect: u64,
+    /// Packets marked as having met congestion.
+    pub ce: u64,
+    /// Most bytes sent and not acknowledged, at the capture point.
+    pub flight_bytes_max: u64,
+    /// Largest payload of a packet.
+    pub payload_bytes_max: u32,
     /// SYNs.
     pub syns: u64,
     /// Of these, not the first.
@@ -167,12 +186,6 @@ pub struct SideFacts {
     pub reordering_segments_max: u64,
     /// Longest time by which one came late.
     pub reordering_time_max: Duration,
-    /// Packets with ACK and no payload.
-    pub pure_acks: u64,
-    /// ACKs of something new.
-    pub progress_acks: u64,
-    /// Duplicate ACKs (RFC 5681).
-    pub duplicate_acks: u64,
     /// SACK blocks, DSACKs excluded.
     pub sack_blocks: u64,
     /// DSACKs (RFC 2883).
@@ -191,24 +204,11 @@ pub struct SideFacts {
     pub keep_alives: u64,
     /// Zero-window probes that it sent.
     pub window_probes: u64,
-    /// Packets with PSH.
-    pub pushes: u64,
-    /// Packets with more payload than a segment: the sender's host or the capturing one put them
-    /// together.
-    pub super_packets: u64,
-    /// Largest payload of a packet.
-    pub payload_bytes_max: u32,
-    /// Packets that say they understand ECN.
-    pub ect: u64,
-    /// Packets marked as having met congestion.
-    pub ce: u64,
     /// Packets with ECE, SYNs excluded.
     pub ece: u64,
     /// Packets with CWR, SYNs excluded.
     pub cwr: u64,
-    /// Most bytes sent and not acknowledged, at the capture point.
-    pub flight_bytes_max: u64,
-    /// The same, mean over the time since its first data.
+    /// Bytes in flight, mean over the time since its first data.
     pub flight_bytes_mean: u64,
     /// From the capture point to this side and back: the peer's data until this side's ACK, no
     /// retransmissions (Karn), handshake included.

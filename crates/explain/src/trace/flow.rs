@@ -9,7 +9,7 @@ use wire::tcp::Flags;
 
 use crate::trace::facts::{CapturePoint, Connection, End, Mark, Start};
 use crate::trace::limits::{Ack, Mark2, Path, Sender, Sent};
-use crate::trace::number::{low32, saturated, unwrap};
+use crate::trace::number::{low32, unwrap};
 use crate::trace::side::{Packet, Side};
 
 /// A connection that is being analysed.
@@ -75,16 +75,19 @@ impl Flow {
         } else if self.made.is_none() {
             self.on_made(s, packet);
         }
-        self.settle(packet);
+        if self.packets <= SEGMENT_SURE || self.packets.is_multiple_of(SEGMENT_SURE) {
+            self.set_segment_bytes();
+        }
+        let paths = self.settle(packet);
         let brings = segment.payload_bytes > 0 || segment.flags.contains(Flags::FIN);
         // What the packet answers comes before what it brings.
         let idle = |sender: &Sender| sender.is_idle();
         let turn = brings && self.sides[s].sender.as_deref().is_none_or(idle);
         if segment.flags.contains(Flags::ACK) {
-            self.on_ack(s, packet);
+            self.on_ack(s, packet, paths[1 - s]);
         }
         if brings || !self.sides[s].known {
-            self.on_data(s, packet);
+            self.on_data(s, packet, paths[s]);
         } else if segment.sequence == low32(self.sides[s].next).wrapping_sub(1)
             && self.sides[s].una == self.sides[s].next
             && !segment.flags.contains(Flags::SYN)
@@ -104,7 +107,7 @@ impl Flow {
         let now = self.last.0;
         let paths = [self.path(0, (now, 0)), self.path(1, (now, 0))];
         let trips = [self.sides[0].trip.min(), self.sides[1].trip.min()];
-        let segment_bytes = [self.segment_bytes(0), self.segment_bytes(1)];
+        self.set_segment_bytes();
         for s in 0..2 {
             self.sides[s].close(now);
         }
@@ -115,7 +118,6 @@ impl Flow {
             let s = index;
             index += 1;
             let mut facts = side.into_facts(&paths[s]);
-            facts.segment_bytes = saturated(segment_bytes[s]);
             facts.rtt_ahead = trips[1 - s].map(Duration::from_ns);
             facts.rtt_behind = trips[s].map(Duration::from_ns);
             facts.capture_point = capture_point(trips[1 - s], trips[s]);
@@ -222,21 +224,24 @@ impl Flow {
         }
     }
 
-    /// Lets the accounts of both sides' senders reach now.
+    /// Lets the accounts of both sides' senders reach now; what is known of the path of each.
     #[inline]
-    fn settle(&mut self, packet: Packet<'_>) {
-        for s in 0..2 {
+    fn settle(&mut self, packet: Packet<'_>) -> [Option<Path>; 2] {
+        let mut paths = [None; 2];
+        for (s, path) in paths.iter_mut().enumerate() {
             if self.sides[s].sender.is_some() {
-                let path = self.path(s, (packet.now, packet.frame));
+                let known = self.path(s, (packet.now, packet.frame));
+                *path = Some(known);
                 if let Some(sender) = &mut self.sides[s].sender {
-                    sender.advance(&path);
+                    sender.advance(&known);
                 }
             }
         }
+        paths
     }
 
     /// Side `s` acknowledges what the other sent.
-    fn on_ack(&mut self, s: usize, packet: Packet<'_>) {
+    fn on_ack(&mut self, s: usize, packet: Packet<'_>, path: Option<Path>) {
         let segment = packet.segment;
         let syn = segment.flags.contains(Flags::SYN);
         let changed = self.on_window(s, packet);
@@ -263,7 +268,9 @@ impl Flow {
                 acker.facts.window_updates += 1;
             }
         }
-        self.tell_sender(1 - s, sample, packet);
+        if let Some(path) = path {
+            self.tell_sender(1 - s, sample, &path);
+        }
     }
 
     /// The window of side `s`; true when it is another than before.
@@ -299,11 +306,7 @@ impl Flow {
     }
 
     /// Tells the sender `p` what the peer's ACK says.
-    fn tell_sender(&mut self, p: usize, sample: Option<u64>, packet: Packet<'_>) {
-        if self.sides[p].sender.is_none() {
-            return;
-        }
-        let path = self.path(p, (packet.now, packet.frame));
+    fn tell_sender(&mut self, p: usize, sample: Option<u64>, path: &Path) {
         let behind = self.sides[p].trip.recent().unwrap_or(0);
         let [side, peer] = pair(&mut self.sides, p);
         let flight = side.flight();
@@ -315,8 +318,8 @@ impl Flow {
         }
         let known = peer.window_known;
         let ack = Ack {
-            due: packet.now,
-            frame: packet.frame,
+            due: path.now,
+            frame: path.frame,
             una: side.una,
             edge: if known {
                 side.una.saturating_add(peer.window)
@@ -325,7 +328,7 @@ impl Flow {
             },
             closed: peer.window == 0 && peer.facts.zero_windows > 0,
         };
-        let slice = sender.slices.at(packet.now, path.packets);
+        let slice = sender.slices.at(path.now, path.packets);
         if known {
             slice.window(peer.window);
         }
@@ -334,7 +337,7 @@ impl Flow {
         }
         slice.acked_bytes += std::mem::take(&mut side.newly_acked);
         sender.set_seen_flight(flight);
-        sender.on_ack(ack, &path);
+        sender.on_ack(ack, path);
     }
 
     fn on_bare_probe(&mut self, s: usize) {
@@ -348,7 +351,7 @@ impl Flow {
     }
 
     /// Side `s` sends payload or FIN, or is seen for the first time.
-    fn on_data(&mut self, s: usize, packet: Packet<'_>) {
+    fn on_data(&mut self, s: usize, packet: Packet<'_>, path: Option<Path>) {
         let segment = packet.segment;
         let [side, peer] = pair(&mut self.sides, s);
         if !side.known {
@@ -368,7 +371,7 @@ impl Flow {
         if payload == 1 && !fin && side.is_probe(peer, start) {
             return;
         }
-        let segment_bytes = self.segment_bytes(s);
+        let segment_bytes = u64::from(self.sides[s].segment_bytes);
         let rtt = self.full_rtt(s);
         let [side, _] = pair(&mut self.sides, s);
         side.on_payload(segment.payload_bytes, segment_bytes);
@@ -382,7 +385,7 @@ impl Flow {
             side.sender = Some(Box::new(sender));
             self.catch_up(s, packet);
         }
-        let path = self.path(s, (packet.now, packet.frame));
+        let path = path.unwrap_or_else(|| self.path(s, (packet.now, packet.frame)));
         let side = &mut self.sides[s];
         let flight = side.flight();
         let next = side.next;
@@ -461,7 +464,7 @@ impl Flow {
             now,
             frame,
             packets: self.packets,
-            segment_bytes: self.segment_bytes(s),
+            segment_bytes: u64::from(side.segment_bytes),
             base_rtt: ahead.map_or(0, |ns| ns.saturating_add(behind.unwrap_or(0))),
             lag,
         }
@@ -479,8 +482,7 @@ impl Flow {
 
     /// Payload of a full segment of side `s`: what both agreed on less timestamps, or, where
     /// something on the way allows less, the largest payload that came often.
-    #[inline]
-    fn segment_bytes(&self, s: usize) -> u64 {
+    fn segment_bytes(&self, s: usize) -> u32 {
         let side = &self.sides[s];
         let agreed = match (side.facts.mss, self.sides[1 - s].facts.mss) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -500,7 +502,13 @@ impl Flow {
             None if often && (SEGMENT_BYTES_SURE..=SEGMENT_BYTES_MAX).contains(&seen) => seen,
             None => SEGMENT_BYTES_GUESS,
         };
-        u64::from(bytes)
+        bytes
+    }
+
+    fn set_segment_bytes(&mut self) {
+        for s in 0..2 {
+            self.sides[s].segment_bytes = self.segment_bytes(s);
+        }
     }
 }
 
@@ -531,6 +539,8 @@ const UNCOMMON: u16 = Flags::SYN
     .bits();
 /// Flags of packets that are no bare ACK.
 const UNCOMMON_ENDS: u16 = Flags::SYN.with(Flags::FIN).with(Flags::RST).bits();
+/// Packets after which the size of a full segment is estimated anew, and each of the first ones.
+const SEGMENT_SURE: u64 = 64;
 /// No window reaches as far (RFC 7323 section 2.3).
 const STRAY: u64 = 1 << 30;
 /// RFC 7323 section 2.3.

@@ -165,8 +165,9 @@ pub(crate) enum Resent {
     Timer,
 }
 
-/// Where one sender's time goes.
+/// Where one sender's time goes. What each packet needs comes first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct Sender {
     /// Accounts are settled up to here.
     until: u64,
@@ -176,33 +177,33 @@ pub(crate) struct Sender {
     next: u64,
     una: u64,
     edge: u64,
-    closed: bool,
-    fin: bool,
-    short: bool,
     /// Loss recovery lasts until this is acknowledged.
     recover: u64,
     last_data: u64,
     last_ack: u64,
-    ack_since_data: bool,
     /// Bytes in flight at the capture point, for the means of slices.
     seen_flight: u64,
+    /// Flight before the last loss; zero when regained.
+    loss_flight: u64,
+    closed: bool,
+    fin: bool,
+    short: bool,
+    ack_since_data: bool,
+    flat_rounds: u32,
+    pub(crate) slices: Writer,
     lagged: VecDeque<Ack>,
     round: Round,
     before: Option<Before>,
-    flat_rounds: u32,
-    /// Flight before the last loss; zero when regained.
-    loss_flight: u64,
     /// Undecided time since the last round's end, by kind.
     pending: [u64; UNDECIDED],
-    pending_since: u64,
     /// Of it, since the last data.
     quiet: [u64; UNDECIDED],
     /// Longest undecided stretch, by kind, with its first frame.
     longest: [(u64, u64); UNDECIDED],
+    pending_since: u64,
     times: [u64; LIMITS],
-    proofs: [Proofs; LIMITS],
     totals: RoundTotals,
-    pub(crate) slices: Writer,
+    proofs: [Proofs; LIMITS],
 }
 
 /// The present round.

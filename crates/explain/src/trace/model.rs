@@ -448,7 +448,7 @@ impl Run<'_> {
         for (a, b) in sack.into_iter().filter(|s| s.1 > s.0 && s.0 >= ack) {
             let end = self.sacked.get(&a).map_or(b, |&e| e.max(b));
             self.sacked
-                .retain(|&l, r| !(a <= l && *r <= end) && !(l < end && a < *r));
+                .retain(|&l, r| !(a <= l && *r <= end || l < end && a < *r));
             self.sacked.insert(a, end);
         }
         if ack > self.una {

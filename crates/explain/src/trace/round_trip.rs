@@ -12,9 +12,9 @@ use crate::trace::number::later;
 
 /// Round trips to a side.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct RoundTrip {
-    pub(crate) by_ack: Histogram,
-    pub(crate) by_timestamp: Histogram,
+    least: u64,
     /// A value on its way, and when it passed.
     probe: Option<(u32, u64)>,
     /// Least of the present samples and of those before.
@@ -23,6 +23,8 @@ pub(crate) struct RoundTrip {
     recent_since: u64,
     smoothed: u64,
     variation: u64,
+    pub(crate) by_ack: Histogram,
+    pub(crate) by_timestamp: Histogram,
 }
 
 /// Data on their way: where each packet ends, and when it passed.
@@ -37,6 +39,7 @@ pub(crate) struct OnTheWay {
 impl RoundTrip {
     pub(crate) fn new() -> Self {
         Self {
+            least: u64::MAX,
             by_ack: Histogram::new(RTT_SHIFT),
             by_timestamp: Histogram::new(RTT_SHIFT),
             probe: None,
@@ -78,11 +81,9 @@ impl RoundTrip {
     }
 
     /// The least.
+    #[inline]
     pub(crate) fn min(&self) -> Option<u64> {
-        match (self.by_ack.min(), self.by_timestamp.min()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        (self.least < u64::MAX).then_some(self.least)
     }
 
     /// The least of the last samples: of one round trip at least, of two at most, and of one sample.
@@ -102,6 +103,7 @@ impl RoundTrip {
             self.recent_since = now;
         }
         self.recent[0] = self.recent[0].min(ns);
+        self.least = self.least.min(ns);
         if self.smoothed == 0 {
             (self.smoothed, self.variation) = (ns, ns / 2);
         } else {

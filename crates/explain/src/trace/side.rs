@@ -15,58 +15,62 @@ use crate::trace::number::{unwrap, whole};
 use crate::trace::resend::{Case, Judged, Kind};
 use crate::trace::round_trip::{OnTheWay, RoundTrip};
 
-/// What one side sends.
+/// What one side sends. What each packet needs comes first: with many connections memory is what
+/// takes the time.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Side {
-    /// Sequence numbers are known.
-    pub(crate) known: bool,
     /// One past the highest sequence number seen.
     pub(crate) next: u64,
     /// Highest number that the peer acknowledged.
     pub(crate) una: u64,
-    /// One past its FIN; zero without one.
-    pub(crate) fin: u64,
-    /// The peer has SACKed up to here.
-    sacked: u64,
-    /// Duplicate ACKs of the peer in a row.
-    pub(crate) duplicates_in_row: u32,
-    recovery: Option<Kind>,
-    recover: u64,
-    pub(crate) syn_time: u64,
-    pub(crate) syn_sequence: u32,
-    pub(crate) syn_scale: Option<u8>,
-    pub(crate) syn_seen: bool,
-    pub(crate) sack_permitted: bool,
-    pub(crate) has_timestamps: bool,
+    /// As the last packet has it, scaled.
+    pub(crate) window: u64,
+    pub(crate) sender: Option<Box<Sender>>,
+    /// Acknowledged since its sender was told.
+    pub(crate) newly_acked: u64,
     last_data: u64,
     last_progress: u64,
     /// The last of the two before the present packet.
     silent_since: u64,
-    last_ip_id: u16,
     last_start: u64,
-    /// As the last packet has it, scaled.
-    pub(crate) window: u64,
-    pub(crate) window_known: bool,
-    pub(crate) closed_since: Option<u64>,
     flight_since: u64,
-    first_data: u64,
-    /// Acknowledged since its sender was told.
-    pub(crate) newly_acked: u64,
-    /// A byte that probed a closed window.
-    probing: bool,
+    flight_byte_ns: f64,
     /// Its data, cut to full segments.
     wire_segments: u64,
-    flight_byte_ns: f64,
+    /// The peer has SACKed up to here.
+    sacked: u64,
+    recover: u64,
+    /// One past its FIN; zero without one.
+    pub(crate) fin: u64,
+    pub(crate) closed_since: Option<u64>,
+    /// Duplicate ACKs of the peer in a row.
+    pub(crate) duplicates_in_row: u32,
     pub(crate) full_seen: u32,
     pub(crate) full_count: u32,
-    holes: Holes,
-    judged: Judged,
+    /// Payload of a full segment, as last estimated.
+    pub(crate) segment_bytes: u32,
+    last_ip_id: u16,
+    /// Sequence numbers are known.
+    pub(crate) known: bool,
+    pub(crate) syn_seen: bool,
+    pub(crate) syn_scale: Option<u8>,
+    pub(crate) window_known: bool,
+    pub(crate) has_timestamps: bool,
+    pub(crate) sack_permitted: bool,
+    /// A byte that probed a closed window.
+    probing: bool,
+    recovery: Option<Kind>,
     way: OnTheWay,
-    pub(crate) windows: Histogram,
+    pub(crate) facts: SideFacts,
     /// From the capture point to this side and back.
     pub(crate) trip: RoundTrip,
-    pub(crate) sender: Option<Box<Sender>>,
-    pub(crate) facts: SideFacts,
+    pub(crate) windows: Histogram,
+    holes: Holes,
+    judged: Judged,
+    first_data: u64,
+    pub(crate) syn_time: u64,
+    pub(crate) syn_sequence: u32,
 }
 
 /// One packet.
@@ -110,6 +114,7 @@ impl Side {
             flight_byte_ns: 0.0,
             full_seen: 0,
             full_count: 0,
+            segment_bytes: 0,
             holes: Holes::default(),
             judged: Judged::default(),
             way: OnTheWay::default(),
@@ -331,6 +336,7 @@ impl Side {
 
     pub(crate) fn into_facts(self, path: &Path) -> SideFacts {
         let mut facts = self.facts;
+        facts.segment_bytes = self.segment_bytes;
         facts.window_bytes = self.windows.spread();
         facts.rtt_ack_ns = self.trip.by_ack.spread();
         facts.rtt_timestamp_ns = self.trip.by_timestamp.spread();

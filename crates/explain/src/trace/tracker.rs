@@ -67,22 +67,23 @@ struct Places {
     free: Vec<u32>,
 }
 
-/// A connection.
+/// A connection. What each packet needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 struct Slot {
     key: Key,
     hash: u32,
-    links: Links,
     row: u8,
-    life: Life,
-    /// When it was put into its row.
-    queued: u64,
+    incomplete: bool,
+    flow: Option<Box<Flow>>,
     last: u64,
+    life: Life,
     /// Packets and payload of each side, whatever was analysed.
     packets: [u64; 2],
     payload_bytes: [u64; 2],
-    incomplete: bool,
-    flow: Option<Box<Flow>>,
+    /// When it was put into its row.
+    queued: u64,
+    links: Links,
     log: Log,
 }
 
