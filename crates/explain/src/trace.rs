@@ -52,4 +52,4 @@ pub use facts::{CapturePoint, Connection, Counted, End, Mark, Retransmissions, S
 pub use histogram::Spread;
 pub use limits::{Limit, LimitTime, RoundTotals};
 pub use slices::{Slice, Slices};
-pub use tracker::{Counts, Limits, Tracker};
+pub use tracker::{Captured, Counts, Limits, Tracker};

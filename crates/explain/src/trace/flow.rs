@@ -147,6 +147,16 @@ impl Flow {
         }
     }
 
+    /// Reads a little of all that the next packet from side `from` will need; see
+    /// [`crate::trace::Tracker::take_all`].
+    #[inline]
+    pub(crate) fn fetch(&self, from: u8) -> u64 {
+        let [zero, one] = &self.sides;
+        let sender = zero.sender.as_deref().or(one.sender.as_deref());
+        let all = self.packets ^ zero.fetch() ^ one.fetch();
+        all ^ u64::from(from) ^ sender.map_or(0, Sender::fetch)
+    }
+
     fn count(&mut self, s: usize, segment: &Segment) {
         let facts = &mut self.sides[s].facts;
         facts.packets += 1;
@@ -496,13 +506,12 @@ impl Flow {
         let agreed = agreed.map(|mss| u32::from(mss).saturating_sub(options).max(1));
         let seen = side.full_seen;
         let often = side.full_count >= FULL_COUNT;
-        let bytes = match agreed {
+        match agreed {
             Some(agreed) if often && seen >= SEGMENT_BYTES_SURE && seen < agreed => seen,
             Some(agreed) => agreed,
             None if often && (SEGMENT_BYTES_SURE..=SEGMENT_BYTES_MAX).contains(&seen) => seen,
             None => SEGMENT_BYTES_GUESS,
-        };
-        bytes
+        }
     }
 
     fn set_segment_bytes(&mut self) {

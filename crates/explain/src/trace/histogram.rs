@@ -53,7 +53,7 @@ impl Histogram {
         self.max = self.max.max(value);
         self.sum += value as f64;
         // The buckets are another line of memory: later on each seventh number is enough for them.
-        if self.count > ALL_COUNTED && self.count % 7 != 0 {
+        if self.count > ALL_COUNTED && !self.count.is_multiple_of(7) {
             return;
         }
         let bucket = &mut self.buckets[bucket(value >> self.shift)];
@@ -61,6 +61,11 @@ impl Histogram {
         if *bucket == u16::MAX {
             self.buckets.iter_mut().for_each(|n| *n /= 2);
         }
+    }
+
+    #[inline]
+    pub(crate) fn fetch(&self) -> u64 {
+        self.count ^ self.max
     }
 
     pub(crate) fn spread(&self) -> Spread {

@@ -299,6 +299,13 @@ impl Sender {
         self.flight() == 0
     }
 
+    /// One number of each line that most packets need.
+    #[inline]
+    pub(crate) fn fetch(&self) -> u64 {
+        let scalars = self.until ^ self.last_ack ^ self.round.start ^ self.round.gaps;
+        scalars ^ self.pending[0] ^ self.longest[0].0 ^ self.times[4] ^ self.slices.fetch()
+    }
+
     /// A data segment passes, after [`Self::advance`].
     pub(crate) fn on_data(&mut self, sent: Sent, path: &Path) {
         self.close_stretch();
@@ -652,12 +659,14 @@ impl Sender {
     fn resolve(&mut self, open: Limit, window: Limit, now: u64) {
         for (kind, limit) in [open, window, Limit::Application].into_iter().enumerate() {
             let ns = std::mem::take(&mut self.pending[kind]);
-            let (_, frame) = std::mem::take(&mut self.longest[kind]);
+            let (stretch, frame) = std::mem::take(&mut self.longest[kind]);
             if ns > 0 {
                 self.times[limit as usize] += ns;
                 self.slices
                     .move_time(LIMITS + kind, limit as usize, self.pending_since, now);
-                self.proofs[limit as usize].add(frame, ns);
+                if stretch > 0 {
+                    self.proofs[limit as usize].add(frame, ns);
+                }
             }
         }
         self.pending_since = now;

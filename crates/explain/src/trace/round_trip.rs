@@ -80,6 +80,11 @@ impl RoundTrip {
         Some(ns)
     }
 
+    #[inline]
+    pub(crate) fn fetch(&self) -> u64 {
+        self.least ^ self.by_ack.fetch()
+    }
+
     /// The least.
     #[inline]
     pub(crate) fn min(&self) -> Option<u64> {

@@ -131,6 +131,14 @@ impl Side {
         self.una = self.next;
     }
 
+    /// One number of each line that most packets need.
+    #[inline]
+    pub(crate) fn fetch(&self) -> u64 {
+        let facts = &self.facts;
+        let scalars = self.next ^ self.last_start ^ self.fin ^ u64::from(self.full_seen);
+        scalars ^ facts.packets ^ facts.flight_bytes_max ^ self.trip.fetch() ^ self.windows.fetch()
+    }
+
     #[inline]
     pub(crate) fn flight(&self) -> u64 {
         self.next.saturating_sub(self.una)

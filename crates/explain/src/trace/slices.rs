@@ -148,6 +148,13 @@ impl Writer {
         &mut self.list[last]
     }
 
+    #[inline]
+    pub(crate) fn fetch(&self) -> u64 {
+        self.list.last().map_or(0, |slice| {
+            slice.sent_bytes ^ u64::from(slice.ticks[STATES - 1])
+        })
+    }
+
     /// Adds the time from `from` to `to` to a state, and what it was in flight.
     #[inline]
     pub(crate) fn spend(&mut self, state: usize, from: u64, to: u64, flight: u64, packets: u64) {

@@ -7,7 +7,9 @@ use wire::tcp::{Flags, SackBlocks};
 
 use crate::trace::log::tests::any_segment;
 use crate::trace::model::{MS, MSS, Model, PLAIN, connections, packets, track};
-use crate::trace::{CapturePoint, Connection, End, Limit, Limits, SideFacts, Start, Tracker};
+use crate::trace::{
+    CapturePoint, Captured, Connection, End, Limit, Limits, SideFacts, Start, Tracker,
+};
 
 fn facts(model: &Model) -> Connection {
     track(&packets(model))
@@ -364,6 +366,20 @@ fn the_application_limits() {
         ..PLAIN
     };
     assert_limit(&slow, Limit::Application);
+    // Whole segments, so that no ACK is delayed: 60 ms of each 100 are idle.
+    let even = Model {
+        write_bytes: 20 * MSS,
+        total_bytes: 2_000 * MSS,
+        ..slow.clone()
+    };
+    let idle = facts(&even).sides[0].clone();
+    assert!(
+        (90..100).contains(&idle.idle_periods),
+        "{}",
+        idle.idle_periods
+    );
+    assert_eq!(idle.idle_time_max, Duration::from_ms(60));
+    assert_eq!(facts(&PLAIN).sides[0].idle_periods, 0);
     let lumps = Model {
         write_every: 10 * MS,
         total_bytes: 9_000_000,
@@ -777,6 +793,41 @@ fn without_room_for_analyses_the_first_packets_are_analysed_and_all_are_counted(
 }
 
 #[test]
+fn taken_all_at_once_is_taken_one_by_one() {
+    let all = packets(&Model {
+        lost: vec![40, 41],
+        total_bytes: 60 * MSS,
+        ..PLAIN
+    });
+    let captured: Vec<Captured> = (0..50_000)
+        .map(|i| {
+            let (time, mut segment) = all[i / 500];
+            segment.flow.ports[0] = u16::try_from(i % 500).unwrap();
+            Captured {
+                time: Instant::from_ns(time),
+                frame: i as u64,
+                interface: 0,
+                segment,
+            }
+        })
+        .collect();
+    let mut ended = [Vec::new(), Vec::new()];
+    for (together, ended) in ended.iter_mut().enumerate() {
+        let mut tracker = Tracker::new(Limits::default(), |c| ended.push(c));
+        if together == 1 {
+            tracker.take_all(&captured);
+        } else {
+            captured
+                .iter()
+                .for_each(|p| tracker.take(p.time, p.frame, 0, &p.segment));
+        }
+        tracker.finish();
+    }
+    assert_eq!(ended[0].len(), 500);
+    assert!(ended[0] == ended[1]);
+}
+
+#[test]
 fn a_sack_of_the_whole_range_is_no_trouble() {
     let mut list = handshake();
     list.push(segment(0, 1_001, 5_001, 100));
@@ -902,20 +953,24 @@ fn speed() {
         for group in 0..flows / at_once {
             for (i, (time, segment)) in all.iter().take(per_flow).enumerate() {
                 // Another order each time: 7,919 is prime to all of the numbers.
-                let order = |n: u32| (n.wrapping_mul(7_919) + i as u32 * 31) % at_once;
+                let order = |n: u32| (n.wrapping_mul(7_919) + segment.sequence % 31) % at_once;
                 batch.extend((0..at_once).map(|n| {
                     let mut segment = *segment;
                     let flow = group * at_once + order(n);
                     segment.flow.addresses[0][12..].copy_from_slice(&flow.to_be_bytes());
-                    (*time + u64::from(n), segment)
+                    let time = Instant::from_ns(*time + u64::from(n));
+                    Captured {
+                        time,
+                        frame: i as u64,
+                        interface: 0,
+                        segment,
+                    }
                 }));
                 if batch.len() < BATCH && i + 1 < per_flow {
                     continue;
                 }
                 let start = spent_ns();
-                for (time, segment) in &batch {
-                    tracker.take(Instant::from_ns(*time), i as u64, 0, segment);
-                }
+                tracker.take_all(&batch);
                 spent += spent_ns() - start;
                 count += batch.len();
                 batch.clear();
