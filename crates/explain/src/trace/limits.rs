@@ -14,10 +14,10 @@
 //! 2. something was lost in this round, or the flight has not regained what it was at the last
 //!    loss: *congestion window after loss*;
 //! 3. no round before, or the flight grew by half: *slow start*;
-//! 4. the flight is what it was, within three segments, twice in a row: ACKs set the segments'
+//! 4. the flight is what it was, within three segments, twice in a row and not growing: ACKs set the segments'
 //!    times: *sender window* (send buffer, or a congestion window that does not move); the
 //!    segments come evenly by a clock of their own: *pacing*; unevenly: the *application*;
-//! 5. the flight grows: *congestion window* that has met no loss.
+//! 5. the flight grows: *congestion window* that has met no loss, else *after loss*.
 //!
 //! When a timeout or tail loss probe resends, the silence before it was *recovery timeout*, whatever it looked like.
 //!
@@ -190,6 +190,9 @@ pub(crate) struct Sender {
     short: bool,
     ack_since_data: bool,
     flat_rounds: u32,
+    grown_rounds: u32,
+    /// It has lost something since the peer's window held it.
+    lost_before: bool,
     pub(crate) slices: Writer,
     lagged: VecDeque<Ack>,
     round: Round,
@@ -265,6 +268,8 @@ impl Sender {
             round: Round::default(),
             before: None,
             flat_rounds: 0,
+            grown_rounds: 0,
+            lost_before: false,
             loss_flight: 0,
             pending: [0; UNDECIDED],
             pending_since: now,
@@ -520,7 +525,7 @@ impl Sender {
         let gap = path.now.saturating_sub(self.last_data);
         let spacing = self.before.map_or(0, |b| b.ack_spacing);
         // Far from the sender its reaction is blurred by the path.
-        let part = if path.lag == 0 { 8 } else { 2 };
+        let part = if path.lag == 0 { 8 } else { 4 };
         let round = &mut self.round;
         if self.ack_since_data {
             let reaction = path.now.saturating_sub(self.last_ack);
@@ -529,7 +534,7 @@ impl Sender {
             } else {
                 round.own_clock += 1;
             }
-        } else if gap > (2 * spacing / part).max(REACTION_NS_MIN) {
+        } else if gap > (spacing / 3).max(REACTION_NS_MIN) {
             round.own_clock += 1;
         }
         round.gaps += 1;
@@ -576,9 +581,9 @@ impl Sender {
             Limit::ReceiveWindow
         };
         // A flight that the peer's window holds has nothing more to regain.
-        if round.flight_max * 20 >= self.loss_flight * 19
-            || self.pending[WINDOW - LIMITS] > self.pending[OPEN - LIMITS]
-        {
+        let held = self.pending[WINDOW - LIMITS] > self.pending[OPEN - LIMITS];
+        self.lost_before = (self.lost_before || round.resent) && !held;
+        if round.flight_max * 20 >= self.loss_flight * 19 || held {
             self.loss_flight = 0;
         }
         self.resolve(limit, window, now);
@@ -599,6 +604,9 @@ impl Sender {
         let slack = (3 * path.segment_bytes).max(round.flight_max / 50);
         let flat_flight = before.is_some_and(|b| b.flight_max.abs_diff(round.flight_max) <= slack);
         self.flat_rounds = if flat_flight { self.flat_rounds + 1 } else { 0 };
+        let grown =
+            before.is_some_and(|b| round.flight_max > b.flight_max + path.segment_bytes / 2);
+        self.grown_rounds = if grown { self.grown_rounds + 1 } else { 0 };
         Shape {
             growth,
             flat_rate: change.abs() <= RATE_SAME,
@@ -628,7 +636,8 @@ impl Sender {
                 };
             }
             match self.flat_rounds {
-                2.. => Limit::SenderWindow,
+                2.. if self.grown_rounds < 2 => Limit::SenderWindow,
+                _ if self.lost_before => Limit::LossWindow,
                 _ if shape.growth > 1.0 => Limit::CongestionWindow,
                 _ => Limit::Unknown,
             }

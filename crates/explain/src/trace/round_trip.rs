@@ -17,6 +17,8 @@ pub(crate) struct RoundTrip {
     least: u64,
     /// A value on its way, and when it passed.
     probe: Option<(u32, u64)>,
+    /// The last one that passed: a clock's value counts for the first packet with it.
+    last_value: Option<u32>,
     /// Least of the present samples and of those before.
     recent: [u64; 2],
     /// Since when the present ones are collected.
@@ -43,6 +45,7 @@ impl RoundTrip {
             by_ack: Histogram::new(RTT_SHIFT),
             by_timestamp: Histogram::new(RTT_SHIFT),
             probe: None,
+            last_value: None,
             recent: [u64::MAX; 2],
             recent_since: 0,
             smoothed: 0,
@@ -58,8 +61,9 @@ impl RoundTrip {
     /// The peer's packet with its clock's `value` passes on the way to this side.
     #[inline]
     pub(crate) fn on_value(&mut self, value: u32, now: u64) {
-        if self.probe.is_none() {
-            self.probe = Some((value, now));
+        if self.last_value != Some(value) {
+            self.last_value = Some(value);
+            self.probe = self.probe.or(Some((value, now)));
         }
     }
 
@@ -205,6 +209,8 @@ mod tests {
         trip.on_value(11, 2_000);
         assert_eq!(trip.on_echo(9, 3_000, true), None);
         assert_eq!(trip.on_echo(10, 4_000, true), Some(3_000));
+        trip.on_value(11, 4_500);
+        assert_eq!(trip.on_echo(11, 4_600, true), None);
         trip.on_value(12, 5_000);
         assert_eq!(trip.on_echo(12, 9_000, false), None);
         trip.on_value(13, 9_000);
