@@ -54,6 +54,7 @@ mod search;
 mod shares;
 pub mod sweep;
 mod text;
+pub mod trace;
 
 pub use diagnose::diagnose;
 pub use evidence::{
