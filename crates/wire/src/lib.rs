@@ -20,6 +20,7 @@ pub mod fragment;
 pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
+pub mod pcap;
 pub mod pcapng;
 pub mod rewrite;
 pub mod segment;
