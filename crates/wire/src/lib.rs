@@ -16,6 +16,7 @@ mod bytes;
 pub mod checksum;
 pub mod classify;
 pub mod ethernet;
+pub mod filter;
 pub mod fragment;
 pub mod icmp;
 pub mod ipv4;
