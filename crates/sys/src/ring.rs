@@ -228,7 +228,9 @@ impl ReceiveRing {
         let address = address(interface);
         let length = socklen::<libc::sockaddr_ll>();
         // SAFETY: `address` is a sockaddr_ll of the stated length.
-        done(unsafe { libc::bind(self.fd.as_raw_fd(), ptr::from_ref(&address).cast(), length) })
+        done(unsafe { libc::bind(self.fd.as_raw_fd(), ptr::from_ref(&address).cast(), length) })?;
+        // Of an interface that is down bind(2) says nothing, but leaves an error.
+        Ok(rustix::net::sockopt::socket_error(&self.fd)??)
     }
 
     fn promiscuous(&self, interface: u32) -> io::Result<()> {
