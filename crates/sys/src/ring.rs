@@ -433,3 +433,126 @@ const ETH_P_ALL: u16 = 3;
 const TAG_TYPE: u16 = 0x8100;
 
 const _: () = assert!(size_of::<libc::tpacket3_hdr>() == 48);
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::ethtool::{HardwareStamps, hardware_stamps};
+    use crate::netlink::{Netlink, VethEnd};
+    use crate::netns::NetNs;
+    use crate::packet::PacketSocket;
+    use wire::filter::{Filter, Way};
+
+    /// A namespace with a veth whose both ends are up, if namespaces can be made.
+    fn veth() -> Option<NetNs> {
+        let Ok(ns) = NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return None;
+        };
+        let end = |name, mac| VethEnd {
+            name,
+            mac: [2, 0, 0, 0, 0, mac],
+            netns: ns.as_fd(),
+        };
+        ns.run(|| {
+            let mut netlink = Netlink::open()?;
+            netlink.add_veth(end("left", 1), end("right", 2))?;
+            netlink.set_up("left", None)?;
+            netlink.set_up("right", None)
+        })
+        .unwrap()
+        .unwrap();
+        Some(ns)
+    }
+
+    fn open(filter: &str, way: Way) -> io::Result<ReceiveRing> {
+        let filter = Filter::parse(filter).unwrap().for_socket(96, way).unwrap();
+        ReceiveRing::open(&RingOptions {
+            interface: Netlink::open()?.index_of("left")?,
+            filter: &filter,
+            bytes: 1 << 18,
+            retire: Duration::from_ms(1),
+            hardware_stamps: true,
+            promiscuous: true,
+        })
+    }
+
+    #[test]
+    fn the_kernel_takes_programs_of_all_kinds() {
+        let Some(ns) = veth() else { return };
+        let hosts: Vec<String> = (0..250).map(|i| format!("src 10.0.0.{i}")).collect();
+        for filter in [
+            "",
+            "2 > 1",
+            "1 > 2",
+            "host 192.0.2.1 and not port 22",
+            "vlan 5 and tcp[tcpflags] & (tcp-syn|tcp-fin) != 0",
+            "net 2001:db8::/33 or ether[10:4] = 0x18100",
+            "ip[0] / ip[1] > ((ip[2] + ip[3]) * -(ip[4] ^ 7)) or len % 3 = 1",
+            "tcp[((tcp[12] & 0xf0) >> 2):4] = 0x47455420",
+            &hosts.join(" or "),
+        ] {
+            for way in [Way::In, Way::Out, Way::Both] {
+                let ring = ns.run(|| open(filter, way)).unwrap();
+                let ring = ring.unwrap_or_else(|e| panic!("{filter:.60}: {e}"));
+                assert_eq!(ring.hardware_type().unwrap(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_come_in_order_cut_and_stamped_and_a_tag_beside_them() {
+        let Some(ns) = veth() else { return };
+        let (mut ring, sender) = ns
+            .run(|| -> io::Result<_> {
+                let right = Netlink::open()?.index_of("right")?;
+                // Whole frames of a kind that nobody else sends.
+                let filter = "ether proto 0x88b5 or (vlan 7 and ether proto 0x88b5)";
+                Ok((open(filter, Way::In)?, PacketSocket::open(right, 1 << 16)?))
+            })
+            .unwrap()
+            .unwrap();
+        let mut batch = crate::packet::SendBatch::new(4);
+        let before = clock::realtime_ns();
+        for number in 0..4_u8 {
+            let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+            if number % 2 == 1 {
+                frame.extend([0x81, 0, 0x60, 7]);
+            }
+            frame.extend([0x88, 0xb5, number]);
+            frame.resize(150, 0);
+            batch.push([0; 10], &frame, 0, 0..0);
+        }
+        assert_eq!(sender.send(&mut batch, |_| &[]).unwrap(), 0);
+        let mut seen = Vec::new();
+        for _ in 0..1_000 {
+            let Some(block) = ring.next_block(Duration::from_ms(10)).unwrap() else {
+                continue;
+            };
+            for frame in block.frames() {
+                assert!((before..=clock::realtime_ns()).contains(&frame.time_ns));
+                assert_ne!(frame.stamp, StampSource::Hardware);
+                assert!(!frame.outgoing);
+                seen.push((frame.bytes[14], frame.bytes.len(), frame.length, frame.tag));
+            }
+            if seen.len() >= 4 {
+                break;
+            }
+        }
+        let tag = Some((0x8100, 0x6007));
+        let expected = [
+            (0, 96, 150, None),
+            (1, 96, 146, tag),
+            (2, 96, 150, None),
+            (3, 96, 146, tag),
+        ];
+        assert_eq!(seen, expected);
+        let counted = ring.statistics().unwrap();
+        assert_eq!((counted.packets, counted.drops), (4, 0));
+        assert_eq!(ring.statistics().unwrap(), PacketStatistics::default());
+        let stamps = ns.run(|| hardware_stamps("left")).unwrap();
+        assert_eq!(stamps, HardwareStamps::default());
+    }
+}

@@ -11,6 +11,7 @@
 use std::fs;
 use std::process::Command;
 
+use proptest::prelude::*;
 use units::Rng;
 use wire::filter::{Filter, INSTRUCTIONS_MAX, Instruction, Way};
 
@@ -395,17 +396,124 @@ fn run(program: &[Instruction], packet: &Seen<'_>) -> u32 {
     }
 }
 
-/// What the kernel asks of a program: it ends in a return and no jump leaves it.
+/// What the kernel asks of a program (bpf_check_classic): every way goes forward and ends in a return, no
+/// scratch word is read that was not written on every way there, nothing is divided by a zero that
+/// stands in the program.
 fn assert_valid(program: &[Instruction]) {
     assert!((1..=INSTRUCTIONS_MAX).contains(&program.len()));
     assert_eq!(program.last().unwrap().code, 6);
+    let mut written = vec![u16::MAX; program.len()];
+    written[0] = 0;
     for (at, i) in program.iter().enumerate() {
-        let reach = match (i.code & 7, i.code) {
-            (5, 0x05) => i.k as usize,
-            (5, _) => usize::from(i.jump_true.max(i.jump_false)),
-            _ => 0,
+        let mut now = written[at];
+        let next: &[usize] = match (i.code & 7, i.code) {
+            (6, _) => &[],
+            (5, 0x05) => &[i.k as usize],
+            (5, _) => &[usize::from(i.jump_true), usize::from(i.jump_false)],
+            _ => &[0],
         };
-        assert!(at + 1 + reach < program.len() || i.code == 6, "{at}: {i:?}");
+        match i.code {
+            0x02 => now |= 1 << i.k,
+            0x61 => assert!(now & 1 << i.k != 0, "word {} at {at}", i.k),
+            0x34 | 0x94 => assert_ne!(i.k, 0, "division at {at}"),
+            0x64 | 0x74 => assert!(i.k < 32, "shift at {at}"),
+            _ => {}
+        }
+        for distance in next {
+            let target = at + 1 + distance;
+            assert!(target < program.len(), "from {at} to {target}");
+            written[target] &= now;
+        }
+    }
+}
+
+const WORDS: &[&str] = &[
+    "host",
+    "net",
+    "port",
+    "portrange",
+    "src",
+    "dst",
+    "or",
+    "and",
+    "not",
+    "!",
+    "&&",
+    "||",
+    "(",
+    ")",
+    "(",
+    ")",
+    "ip",
+    "ip6",
+    "tcp",
+    "udp",
+    "icmp6",
+    "ether",
+    "proto",
+    "vlan",
+    "less",
+    "len",
+    "10.0.0.1",
+    "::1",
+    "2001:db8::/32",
+    "10",
+    "/",
+    "8",
+    "80-90",
+    "80",
+    "5",
+    "0",
+    "tcp[13]",
+    "ip[",
+    "ether[",
+    "[",
+    "]",
+    ":",
+    "2",
+    "4",
+    "=",
+    "!=",
+    ">",
+    "<=",
+    "&",
+    "|",
+    "^",
+    "%",
+    "+",
+    "-",
+    "*",
+    "<<",
+    "40",
+    "tcp[ip[0]:2]",
+    "mask",
+    "broadcast",
+    "multicast",
+    "02:00:00:00:00:01",
+    "mpls",
+    "\\tcp",
+    "é",
+];
+
+proptest! {
+    #[test]
+    fn any_row_of_words_is_refused_in_place_or_makes_valid_programs(
+        words in prop::collection::vec(prop::sample::select(WORDS), 0..24),
+        noise in ".{0,8}",
+    ) {
+        let text = words.join(" ") + &noise;
+        match Filter::parse(&text) {
+            Ok(filter) => {
+                for way in [Way::In, Way::Out, Way::Both] {
+                    assert_valid(&filter.for_socket(96, way).unwrap());
+                }
+                assert_valid(&filter.for_frames(96).unwrap());
+            }
+            Err(error) => {
+                prop_assert!(text.get(error.at()).is_some(), "{error}");
+                prop_assert!(!error.to_string().is_empty());
+            }
+        }
     }
 }
 
