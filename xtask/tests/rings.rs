@@ -17,6 +17,7 @@ const RINGS: [(&str, u32); 11] = [
     ("goodput-link", 0),
     ("goodput-explain", 0),
     ("goodput-sys", 1),
+    ("goodput-capture", 2),
     ("goodput-lab", 2),
     ("goodput-measure", 2),
     ("goodput-report", 2),

@@ -38,6 +38,9 @@ pub(crate) enum Verb {
     /// Be the far end of measurements
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Write the packets of an interface to a file: pcapng, headers only, drops counted
+    #[command(after_help = CAPTURE_EXAMPLES)]
+    Capture(CaptureArgs),
     /// Put programs behind a path: a shell, or labs in the background
     #[command(after_help = LAB_EXAMPLES)]
     Lab(LabArgs),
@@ -260,6 +263,83 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+pub(crate) struct CaptureArgs {
+    /// Interface, such as eth0
+    #[arg(value_name = "IFACE")]
+    pub(crate) interface: String,
+    /// Which packets, in tcpdump's language, such as: host 192.0.2.1 and tcp port 443
+    #[arg(value_name = "FILTER")]
+    pub(crate) filter: Vec<String>,
+    /// File to write: pcapng, or with nanoseconds in the classic format where the name ends in .pcap; - is
+    /// stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) write: PathBuf,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time: Option<Duration>,
+    /// Stop after so many packets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) packets: Option<u64>,
+    /// Stop before more than so many bytes are written, all files together
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bytes: Option<Bytes>,
+    /// Bytes kept of each packet: 128 are the headers of all that is not tunnelled, with 192 also of what is
+    #[arg(long, value_name = "N", default_value_t = capture::live::HEADERS_BYTES,
+          value_parser = clap::value_parser!(u32).range(14..=262_144), conflicts_with = "whole")]
+    pub(crate) snaplen: u32,
+    /// Keep whole packets
+    #[arg(long)]
+    pub(crate) whole: bool,
+    /// Packets that come in, go out, or both
+    #[arg(long, value_enum, default_value_t = WayArg::Both)]
+    pub(crate) direction: WayArg,
+    /// Also packets that are not addressed to this host
+    #[arg(long)]
+    pub(crate) promiscuous: bool,
+    /// Whose clock stamps packets
+    #[arg(long, value_enum, default_value_t = StampsArg::Auto)]
+    pub(crate) stamps: StampsArg,
+    /// Begin another file before one gets larger than this
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) file_size: Option<Bytes>,
+    /// Begin another file after this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) file_time: Option<Duration>,
+    /// Keep the newest N files of those, remove the others
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) files: Option<u32>,
+    /// Write over a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Memory of the kernel for packets that wait to be written
+    #[arg(long, value_name = "SIZE", default_value_t = capture::live::RING)]
+    pub(crate) buffer: Bytes,
+    /// Print what was captured as JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WayArg {
+    /// What comes in
+    In,
+    /// What goes out
+    Out,
+    /// Both; of loopback, which shows each packet twice, what comes in
+    Both,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StampsArg {
+    /// The interface's, where its stamps are on and only what comes in is captured; else the kernel's
+    Auto,
+    /// The interface's wherever a packet has one
+    Hardware,
+    /// The kernel's
+    Kernel,
+}
+
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ReportArgs {
     /// Run folders: one is drawn again, several are compared. Or one packet log of a lab (FILE.gplog)
     #[arg(required = true, value_name = "RUN")]
@@ -417,6 +497,15 @@ Examples:
   goodput serve --listen 0.0.0.0 --stamp      answers STAMP probes on UDP port 862 as well
   goodput serve --listen [::] --token-file token --metrics 9555 --log-clients
                                               who has the token only; counters on 127.0.0.1:9555";
+
+const CAPTURE_EXAMPLES: &str = "\
+Examples:
+  goodput capture eth0 -w transfer.pcapng     headers of all packets until Ctrl-C
+  goodput capture eth0 tcp port 5210 -w transfer.pcapng --time 30s
+  goodput capture eth0 -w ring.pcapng --files 10 --file-size 100MB
+  goodput capture eth0 'host 192.0.2.7 and not port 22' -w - --whole | tshark -r -
+  goodput lab exec near -- goodput capture eth0 -w near.pcapng
+It needs CAP_NET_RAW. The filter is what pcap-filter(7) describes, but names of hosts are not looked up.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

@@ -1,6 +1,7 @@
 //! The `goodput` command: what was typed, what it means, and the exit code.
 
 mod board;
+mod capture_verb;
 mod cli;
 mod context;
 mod cost;
@@ -87,6 +88,7 @@ fn run(cli: &Cli) -> Verdict {
             doctor::command(plan, &context)
         }
         Verb::Serve(args) => serve::command(args, &start(false)?),
+        Verb::Capture(args) => capture_verb::command(args, &start(false)?),
         Verb::Lab(args) => lab_verb::command(args),
         Verb::Report(args) => report_cmd::command(args),
         Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),

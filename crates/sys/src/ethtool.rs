@@ -5,7 +5,7 @@
 //! refuse one (`EOPNOTSUPP`) or hold it fixed. Read is what a report shows, without privileges; what a
 //! driver does not tell is absent. Moderation is never set, and of it only the receiving side is read.
 //!
-//! Sources: ethtool(8), netdevice(7), Linux include/uapi/linux/ethtool.h (struct ethtool_value, struct
+//! Sources: ethtool(8), netdevice(7), Linux Documentation/networking/timestamping.rst, Linux include/uapi/linux/ethtool.h (struct ethtool_value, struct
 //! ethtool_coalesce), net/ethtool/ioctl.c (ethtool_set_one_feature; dev_ethtool: what needs no
 //! privilege).
 
@@ -130,9 +130,43 @@ fn exchange(name: &str, command: u32, data: u32) -> io::Result<u32> {
     Ok(value[1])
 }
 
+/// Receive stamps of an interface's own clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardwareStamps {
+    /// The interface can make them.
+    pub has: bool,
+    /// It makes them for every frame that comes in. Who wants that sets it for the whole interface
+    /// (`hwstamp_ctl -r 1`), here it is only read.
+    pub is_on: bool,
+}
+
+/// What receive stamps the interface `name` makes; none where the driver does not tell.
+pub fn hardware_stamps(name: &str) -> HardwareStamps {
+    // struct ethtool_ts_info: the command, `so_timestamping`, `phc_index`, ….
+    let mut info = [0; TS_INFO_WORDS];
+    info[0] = ETHTOOL_GET_TS_INFO;
+    let both = libc::SOF_TIMESTAMPING_RX_HARDWARE | libc::SOF_TIMESTAMPING_RAW_HARDWARE;
+    let has = ask(name, &mut info).is_ok() && info[1] & both == both;
+    // struct hwtstamp_config: `flags`, `tx_type`, `rx_filter`.
+    let mut config = [0; 3];
+    let is_on = has
+        && ask_by(libc::SIOCGHWTSTAMP as libc::Ioctl, name, &mut config).is_ok()
+        && config[2] == HWTSTAMP_FILTER_ALL;
+    HardwareStamps { has, is_on }
+}
+
 /// Hands `words` to the driver, which answers in place. The first word is the command; the array must
 /// be the whole struct that this command reads and writes, which is what the callers above see to.
 fn ask<const N: usize>(name: &str, words: &mut [u32; N]) -> io::Result<()> {
+    ask_by(libc::SIOCETHTOOL as libc::Ioctl, name, words)
+}
+
+/// The same by another request than SIOCETHTOOL.
+fn ask_by<const N: usize>(
+    request_code: libc::Ioctl,
+    name: &str,
+    words: &mut [u32; N],
+) -> io::Result<()> {
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -151,15 +185,10 @@ fn ask<const N: usize>(name: &str, words: &mut [u32; N]) -> io::Result<()> {
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: request is an ifreq whose name ends in a zero (checked above) and whose data points to
     // `words`, which outlives the call and is as large as the command's struct: two words of struct
-    // ethtool_value, 23 of struct ethtool_coalesce; these commands read and write no more than that
-    // (net/ethtool/ioctl.c). The socket is open for the length of the call.
-    let done = unsafe {
-        libc::ioctl(
-            socket.as_raw_fd(),
-            libc::SIOCETHTOOL as libc::Ioctl,
-            &raw mut request,
-        )
-    };
+    // ethtool_value, 23 of struct ethtool_coalesce, 11 of struct ethtool_ts_info, 3 of struct
+    // hwtstamp_config (SIOCGHWTSTAMP); the kernel reads and writes no more than that
+    // (net/ethtool/ioctl.c, net/core/dev_ioctl.c). The socket is open for the length of the call.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), request_code, &raw mut request) };
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -171,6 +200,11 @@ const ETHTOOL_GCOALESCE: u32 = 0x0e;
 const ETHTOOL_GRXCSUM: u32 = 0x14;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETH_FLAG_LRO: u32 = 1 << 15;
+const ETHTOOL_GET_TS_INFO: u32 = 0x41;
+/// struct ethtool_ts_info holds 11 words of 32 bits.
+const TS_INFO_WORDS: usize = 11;
+/// include/uapi/linux/net_tstamp.h: every frame is stamped.
+const HWTSTAMP_FILTER_ALL: u32 = 1;
 /// struct ethtool_coalesce holds 23 words of 32 bits.
 const COALESCE_WORDS: usize = 23;
 

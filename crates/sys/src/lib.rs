@@ -22,6 +22,7 @@ pub mod mptcp;
 pub mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod ring;
 pub mod sched;
 pub mod signal;
 pub mod simd;

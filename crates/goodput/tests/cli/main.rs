@@ -6,6 +6,7 @@
 //! decides nothing here: a stage is waited for, and where the lab fell behind because the machine is
 //! busy, the run has to say so instead of naming a cause.
 
+mod capture;
 mod far_end;
 mod interrupt;
 mod lab;
