@@ -1,8 +1,8 @@
 //! Round trips while the path is idle and while a transfer fills it, and the queue that lies between.
 
-use measure::{Client, Direction, Histogram, MeasureError, Outcome, Pinger, RoundTrip, Stop};
+use measure::{Client, Direction, MeasureError, Outcome, Pinger, RoundTrip, Stop};
 use report::model::LoadLatency;
-use units::{Duration, Instant};
+use units::{Duration, Histogram, Instant};
 
 use crate::session::CONNECT_TIMEOUT;
 

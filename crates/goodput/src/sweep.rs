@@ -11,14 +11,14 @@ use explain::sweep::{self as curve, Estimate, Schedule, Shape};
 use lab::Lab;
 use lab::path::HostSpec;
 use measure::{
-    Approach, Client, Config, Direction, Histogram, MeasureError, MessageSpec, Outcome, Sample,
-    SampleKind, Stop, Transport, WriteCosts,
+    Approach, Client, Config, Direction, MeasureError, MessageSpec, Outcome, Sample, SampleKind,
+    Stop, Transport, WriteCosts,
 };
 use report::RunFolder;
 use report::model::{
     Run, RunState, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict,
 };
-use units::{Duration, Rate};
+use units::{Duration, Histogram, Rate};
 use wire::tcp_info::TcpInfo;
 
 use crate::cli::{MeasureArgs, UdpArg};

@@ -61,7 +61,6 @@ pub mod datagram;
 mod engine;
 mod error;
 mod facts;
-mod histogram;
 pub mod iperf3;
 mod lobby;
 pub mod message;
@@ -90,7 +89,6 @@ pub use config::{Config, Direction};
 pub use cost::{CpuUse, HostCost};
 pub use error::{End, Fault, MeasureError};
 pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork};
-pub use histogram::Histogram;
 pub use messages::{
     MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern, Verbs, VerbsEnds, VerbsPort,
     VerbsQueue,

@@ -22,10 +22,10 @@ use std::thread::{Builder, JoinHandle};
 
 use serde::{Deserialize, Serialize};
 use sys::clock;
-use units::{Duration, Instant, Rate};
+use units::{Duration, Histogram, Instant, Rate};
 
+use crate::End;
 use crate::message::Message;
-use crate::{End, Histogram};
 pub(crate) use verbs::{NoQueues, Queues};
 pub use verbs::{Verbs, VerbsEnds, VerbsPort, VerbsQueue};
 

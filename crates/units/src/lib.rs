@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod histogram;
 mod rng;
 mod serialise;
 
@@ -18,6 +19,7 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::str::FromStr;
 
+pub use histogram::{FineHistogram, Histogram, LogHistogram};
 pub use rng::Rng;
 pub use serialise::Serialiser;
 

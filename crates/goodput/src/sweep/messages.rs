@@ -10,11 +10,11 @@
 use explain::sweep::{self as curve, Estimate};
 use lab::Lab;
 use measure::{
-    Client, Config, Direction, Histogram, MeasureError, MessageOutcome, MessageSpec, Overhead,
-    Pattern, Stop, Transport, Verbs,
+    Client, Config, Direction, MeasureError, MessageOutcome, MessageSpec, Overhead, Pattern, Stop,
+    Transport, Verbs,
 };
 use report::model::{Observer, Sweep, SweepLatency, SweepMessages, SweepRate};
-use units::{Bytes, Duration};
+use units::{Bytes, Duration, Histogram};
 
 use super::{Axis, Kind, Made, Point, Task, Work, two_digits, whole};
 use crate::cli::MeasureArgs;

@@ -348,7 +348,7 @@ impl Lane<'_> {
     /// As over TCP: the first tenth of the time does not count.
     fn ping(&mut self, worked: &mut Worked) -> io::Result<()> {
         let spec = self.spec;
-        let times = worked.round_trips.insert(crate::Histogram::new());
+        let times = worked.round_trips.insert(units::Histogram::new());
         let enough = match spec.count {
             0 => u64::MAX,
             n => n,
