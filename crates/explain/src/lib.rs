@@ -46,14 +46,17 @@ mod finding;
 mod legs;
 pub mod models;
 pub mod one_way;
+pub mod passive;
 mod predict;
 mod probe;
 mod remedy;
 mod rules;
 mod search;
 mod shares;
+pub mod spacing;
 pub mod sweep;
 mod text;
+pub mod timeline;
 pub mod trace;
 
 pub use diagnose::diagnose;

@@ -44,7 +44,7 @@ mod table;
 mod tracker;
 
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;
 

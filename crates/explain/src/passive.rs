@@ -1,0 +1,536 @@
+//! Why a connection was no faster, by its packets alone: the time that its sender spent at each limit, as
+//! findings with the packets that prove them.
+//!
+//! The same causes as [`crate::diagnose()`] names from the kernel's counters, so that both can be held
+//! against each other. What a capture does not tell is left open: the hosts' settings, and which of send
+//! buffer and fixed congestion window kept a flight from growing.
+
+use std::cmp::Reverse;
+
+use units::{Bytes, Duration, Rate};
+
+use crate::confidence::{CONCLUSIVE, data, ramp};
+use crate::finding::{Cause, Finding, Remedy, RemedyHost, Verdict};
+use crate::text;
+use crate::trace::{Connection, Limit, LimitTime, SideFacts, Spread, Start};
+
+/// What the packets say of one direction of a connection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Passive {
+    /// Who sent: 0 the lower endpoint, 1 the higher one.
+    pub sender: u8,
+    /// From the first data to the end of the last time that counts: neither handshake nor what came after
+    /// the sender's FIN.
+    pub active: Duration,
+    /// Payload acknowledged per second of that; where no ACK was seen, payload sent.
+    pub goodput: Rate,
+    /// Share of that time at each limit, largest first.
+    pub shares: Vec<(Limit, f64)>,
+    /// What limits, the most important first.
+    pub findings: Vec<Finding>,
+    /// In a sentence.
+    pub verdict: Verdict,
+    /// The highest rate that it had over two round trips; `None` where it was too short to tell.
+    pub best: Option<Rate>,
+    /// Payload that the time at limits which can be lifted would have carried at that rate.
+    pub lost: Bytes,
+}
+
+/// The direction that carried more, and why it carried no more; `None` of a connection without data.
+pub fn judge(connection: &Connection) -> Option<Passive> {
+    let [low, high] = &connection.sides;
+    let sender = u8::from(high.unique_bytes > low.unique_bytes);
+    judge_side(connection, sender)
+}
+
+/// Why `sender` sent no faster; `None` where it sent no data.
+pub fn judge_side(connection: &Connection, sender: u8) -> Option<Passive> {
+    let side = connection.sides.get(usize::from(sender))?;
+    let peer = connection.sides.get(usize::from(1 - sender.min(1)))?;
+    let counted = || side.limits.iter().filter(|l| counts(l.limit));
+    let active: u64 = counted().map(|l| l.time.as_ns()).sum();
+    if side.unique_bytes == 0 || active == 0 {
+        return None;
+    }
+    let active = Duration::from_ns(active);
+    let case = Case {
+        connection,
+        side,
+        peer,
+        active,
+        goodput: goodput(side, active),
+    };
+    let mut shares: Vec<(Limit, f64)> = counted()
+        .map(|l| (l.limit, case.share(l.time)))
+        .filter(|(_, share)| *share > 0.0)
+        .collect();
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let findings = case.findings();
+    let best = best(side);
+    Some(Passive {
+        sender,
+        active,
+        goodput: case.goodput,
+        verdict: verdict(case.goodput, &findings),
+        shares,
+        lost: lost(side, &case, best),
+        best,
+        findings,
+    })
+}
+
+struct Case<'a> {
+    connection: &'a Connection,
+    side: &'a SideFacts,
+    peer: &'a SideFacts,
+    active: Duration,
+    goodput: Rate,
+}
+
+/// Time of one cause, of which several limits may be.
+#[derive(Clone, Debug)]
+struct Held {
+    cause: Cause,
+    main: Limit,
+    time: Duration,
+    proofs: Vec<(u64, Duration)>,
+}
+
+impl Case<'_> {
+    fn share(&self, time: Duration) -> f64 {
+        time.as_s_f64() / self.active.as_s_f64()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut held: Vec<Held> = Vec::new();
+        for limit in self.side.limits.iter().filter(|l| counts(l.limit)) {
+            self.add(&mut held, limit);
+        }
+        let mut findings: Vec<Finding> = held.iter().map(|h| self.finding(h)).collect();
+        findings.retain(|f| f.weight() >= WORTH_NAMING);
+        findings.sort_by(|a, b| {
+            b.weight()
+                .total_cmp(&a.weight())
+                .then(a.cause.cmp(&b.cause))
+        });
+        findings
+    }
+
+    fn add(&self, held: &mut Vec<Held>, limit: &LimitTime) {
+        let cause = self.cause(limit.limit);
+        let proofs = limit.proofs.iter().flatten().copied();
+        match held.iter_mut().find(|h| h.cause == cause) {
+            Some(h) => {
+                h.time = h.time + limit.time;
+                h.proofs.extend(proofs);
+            }
+            // Limits come longest first, so the first one of a cause is its main one.
+            None => held.push(Held {
+                cause,
+                main: limit.limit,
+                time: limit.time,
+                proofs: proofs.collect(),
+            }),
+        }
+    }
+
+    fn cause(&self, limit: Limit) -> Cause {
+        match limit {
+            Limit::ReceiveWindow if self.unscaled() => Cause::WindowScaling,
+            Limit::ReceiveWindow => Cause::ReceiveWindow,
+            Limit::SenderWindow => Cause::SendBuffer,
+            Limit::ZeroWindow | Limit::Application | Limit::Pacing => Cause::Application,
+            Limit::LossWindow | Limit::RecoveryTimeout if self.queues_before_loss() => {
+                Cause::ShallowQueue
+            }
+            Limit::LossWindow | Limit::RecoveryTimeout => Cause::Loss,
+            Limit::Bottleneck => Cause::BottleneckReached,
+            Limit::SlowStart | Limit::CongestionWindow => Cause::ShortTransfer,
+            _ => Cause::NetworkUnknown,
+        }
+    }
+
+    /// Windows cannot pass 64 KiB, as a SYN that was seen says.
+    fn unscaled(&self) -> bool {
+        let begun = matches!(self.connection.start, Start::Syn { .. });
+        let both = self.side.window_scale.is_some() && self.peer.window_scale.is_some();
+        begun && !both && self.peer.syns > 0
+    }
+
+    /// A tenth of the rounds had a longer round trip than the least: queues fill before they overflow.
+    fn queues_before_loss(&self) -> bool {
+        let rounds = &self.side.rounds;
+        rounds.inflated * 10 >= rounds.rounds.max(1)
+    }
+
+    fn finding(&self, held: &Held) -> Finding {
+        let share = self.share(held.time);
+        let rounds = usize::try_from(self.side.rounds.rounds).unwrap_or(usize::MAX);
+        // Without the SYNs nobody knows what a window is worth.
+        let known = match (self.connection.start, held.main) {
+            (Start::Midway, Limit::ReceiveWindow | Limit::SenderWindow) => UNKNOWN_SCALE,
+            _ => 1.0,
+        };
+        Finding {
+            cause: held.cause,
+            title: self.title(held, share),
+            confidence: data(rounds) * ramp(share, 0.0, 0.5) * known,
+            share,
+            evidence: self.evidence(held),
+            remedy: self.remedy(held),
+        }
+    }
+
+    fn title(&self, held: &Held, share: f64) -> String {
+        let (side, peer) = (self.side, self.peer);
+        let share = text::percent(share);
+        let rtt = self.rtt();
+        match held.main {
+            Limit::ReceiveWindow => {
+                let window = offered(&peer.window_bytes);
+                let scale = if self.unscaled() {
+                    "; its scale was not agreed on"
+                } else {
+                    ""
+                };
+                format!(
+                    "The receive window of {window} was full for {share} of the time{}{scale}",
+                    per_round_trip(window, rtt)
+                )
+            }
+            Limit::ZeroWindow => format!(
+                "The receiving application read too slowly: its window was closed {} times, for {}",
+                peer.zero_windows, peer.zero_window_time
+            ),
+            Limit::SenderWindow => {
+                let flight = Bytes::new(side.flight_bytes_max);
+                format!(
+                    "The sender never had more than {flight} in flight{}, for {share} of the time: its send \
+                     buffer, or a congestion window that does not grow",
+                    per_round_trip(flight, rtt)
+                )
+            }
+            Limit::LossWindow | Limit::RecoveryTimeout => {
+                let again = side.retransmissions.segments();
+                let rate = again as f64 / side.data_segments.max(1) as f64;
+                let why = if self.queues_before_loss() {
+                    "A queue that overflows"
+                } else {
+                    "Loss without a queue"
+                };
+                let segments = if again == 1 { "segment" } else { "segments" };
+                let again = text::grouped(&again.to_string());
+                let loss = text::loss(rate);
+                format!(
+                    "{why} kept the congestion window small for {share} of the time: {again} {segments} sent \
+                     again, {loss}"
+                )
+            }
+            Limit::Bottleneck => format!(
+                "The path carried what it could for {share} of the time: a queue stood before the bottleneck"
+            ),
+            Limit::SlowStart => {
+                format!("The connection was still in slow start for {share} of the time")
+            }
+            Limit::CongestionWindow => format!(
+                "The congestion window was still growing and had met no loss for {share} of the time"
+            ),
+            Limit::Pacing => {
+                format!("The sender paced itself: evenly spaced segments for {share} of the time")
+            }
+            Limit::Application => {
+                format!("The sending application had nothing to send for {share} of the time")
+            }
+            _ => format!("Nothing tells what held the sender for {share} of the time"),
+        }
+    }
+
+    fn evidence(&self, held: &Held) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut proofs = held.proofs.clone();
+        proofs.sort_by_key(|&(frame, time)| (Reverse(time), frame));
+        proofs.truncate(PROOFS_SHOWN);
+        if !proofs.is_empty() {
+            let each: Vec<String> = proofs
+                .iter()
+                .map(|(frame, time)| format!("from frame {frame} on for {time}"))
+                .collect();
+            lines.push(format!("longest {}", text::list(&each)));
+        }
+        let rounds = &self.side.rounds;
+        if rounds.rounds > 0 {
+            lines.push(format!(
+                "of {} round trips {} had a flight half as large again as the one before, {} the same flight, {} \
+                 a longer round trip, {} a loss",
+                rounds.rounds, rounds.growing, rounds.flat_flight, rounds.inflated, rounds.lossy
+            ));
+        }
+        if let Some(rtt) = self.rtt() {
+            lines.push(format!(
+                "least round trip {rtt}; in flight at most {}, on average {}",
+                Bytes::new(self.side.flight_bytes_max),
+                Bytes::new(self.side.flight_bytes_mean)
+            ));
+        }
+        lines
+    }
+
+    fn remedy(&self, held: &Held) -> Option<Remedy> {
+        let (summary, host) = match held.main {
+            Limit::ReceiveWindow if self.unscaled() => (
+                "Find what keeps window scaling (RFC 7323) out of the SYNs: a host's net.ipv4.tcp_window_scaling, \
+                 or a device between the hosts",
+                RemedyHost::Network,
+            ),
+            Limit::ReceiveWindow => (
+                "Raise the receiver's buffer: the third number of net.ipv4.tcp_rmem, or SO_RCVBUF where its \
+                 application sets one",
+                RemedyHost::Far,
+            ),
+            Limit::ZeroWindow => (
+                "Make the receiving application read faster",
+                RemedyHost::Far,
+            ),
+            Limit::SenderWindow => (
+                "Raise the sender's buffer: the third number of net.ipv4.tcp_wmem, or SO_SNDBUF where its \
+                 application sets one",
+                RemedyHost::Near,
+            ),
+            Limit::LossWindow | Limit::RecoveryTimeout if self.queues_before_loss() => (
+                "Give the bottleneck a longer queue, or pace the sender below its rate",
+                RemedyHost::Network,
+            ),
+            Limit::LossWindow | Limit::RecoveryTimeout => (
+                "Find the link that loses packets; until then a congestion control that does not take loss for \
+                 congestion, such as bbr",
+                RemedyHost::Network,
+            ),
+            _ => return None,
+        };
+        Some(Remedy {
+            summary: summary.to_owned(),
+            host,
+            sysctl: Vec::new(),
+            flags: Vec::new(),
+            settings: Vec::new(),
+            predicted: None,
+            predicted_from: None,
+            cost: String::new(),
+        })
+    }
+
+    /// The least round trip of both halves, where one was seen.
+    fn rtt(&self) -> Option<Duration> {
+        match (self.side.rtt_ahead, self.side.rtt_behind) {
+            (Some(ahead), behind) => Some(ahead + behind.unwrap_or_default()),
+            _ => None,
+        }
+    }
+}
+
+/// The window that was mostly offered: the median is known within an eighth, so where the largest is no
+/// further off it stands for it.
+fn offered(window: &Spread) -> Bytes {
+    let near = window.max <= window.median + window.median / 8;
+    Bytes::new(if near { window.max } else { window.median })
+}
+
+/// Times that say nothing of what held the sender.
+const fn counts(limit: Limit) -> bool {
+    !matches!(limit, Limit::Handshake | Limit::Finished)
+}
+
+fn goodput(side: &SideFacts, active: Duration) -> Rate {
+    let bytes = match side.acked_bytes {
+        0 => side.unique_bytes,
+        acked => acked,
+    };
+    Rate::average(Bytes::new(bytes), active)
+}
+
+/// ` (65.5 kB / 20 ms = 26.2 Mb/s)`.
+fn per_round_trip(bytes: Bytes, rtt: Option<Duration>) -> String {
+    match rtt {
+        Some(rtt) if rtt > Duration::ZERO => {
+            format!(" ({bytes} / {rtt} = {})", Rate::average(bytes, rtt))
+        }
+        _ => String::new(),
+    }
+}
+
+/// The highest rate over two round trips or 20 ms, from the slices.
+fn best(side: &SideFacts) -> Option<Rate> {
+    let slices = side.slices.as_ref()?;
+    let rtt = side.rtt_ahead.unwrap_or_default() + side.rtt_behind.unwrap_or_default();
+    let over = rtt.saturating_mul(2).max(BEST_OVER).as_ns();
+    let count = usize::try_from(over.div_ceil(slices.width.as_ns().max(1))).ok()?;
+    let most = slices
+        .list
+        .windows(count.max(1))
+        .map(|w| w.iter().map(|s| s.acked_bytes).sum::<u64>())
+        .max()?;
+    Some(Rate::average(
+        Bytes::new(most),
+        slices.width.saturating_mul(count as u64),
+    ))
+}
+
+fn lost(side: &SideFacts, case: &Case<'_>, best: Option<Rate>) -> Bytes {
+    let Some(best) = best else {
+        return Bytes::default();
+    };
+    let idle = |l: &&LimitTime| l.limit == Limit::Application;
+    let wanted: u64 = side
+        .limits
+        .iter()
+        .filter(|l| counts(l.limit) && !idle(l))
+        .map(|l| l.time.as_ns())
+        .sum();
+    let could = best.bytes_in(Duration::from_ns(wanted));
+    let did = case.goodput.bytes_in(case.active);
+    Bytes::new(could.as_u64().saturating_sub(did.as_u64()))
+}
+
+fn verdict(goodput: Rate, findings: &[Finding]) -> Verdict {
+    let Some(main) = findings.first() else {
+        return Verdict {
+            sentence: format!("Nothing explains why this connection got {goodput}"),
+            cause: None,
+            healthy: false,
+            conclusive: false,
+        };
+    };
+    let judges = !matches!(main.cause, Cause::ShortTransfer | Cause::NetworkUnknown);
+    let sure = main.confidence >= CONCLUSIVE;
+    Verdict {
+        sentence: main.title.clone(),
+        cause: Some(main.cause),
+        healthy: sure && main.cause == Cause::BottleneckReached,
+        conclusive: sure && judges,
+    }
+}
+
+/// A window whose scale was not seen may be anything up to 2^14 times as large.
+const UNKNOWN_SCALE: f64 = 0.5;
+/// Findings that weigh less than this (confidence times share) are noise; chosen.
+const WORTH_NAMING: f64 = 0.05;
+const PROOFS_SHOWN: usize = 3;
+const BEST_OVER: Duration = Duration::from_ms(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::model::{MS, MSS, Model, PLAIN, packets, track};
+
+    fn judged(model: &Model) -> Passive {
+        judge(&track(&packets(model))).unwrap()
+    }
+
+    fn long(model: Model) -> Model {
+        Model {
+            total_bytes: 20_000 * MSS,
+            ..model
+        }
+    }
+
+    fn assert_cause(model: &Model, cause: Cause) -> Passive {
+        let found = judged(model);
+        assert_eq!(found.verdict.cause, Some(cause), "{:#?}", found.findings);
+        let all: f64 = found.shares.iter().map(|(_, share)| share).sum();
+        assert!((all - 1.0).abs() < 1e-9, "{all}");
+        found
+    }
+
+    #[test]
+    fn a_small_window_is_the_receivers() {
+        let found = assert_cause(
+            &long(Model {
+                window: 1 << 18,
+                ..PLAIN
+            }),
+            Cause::ReceiveWindow,
+        );
+        let title = &found.findings[0].title;
+        // 256 KiB each 40 ms.
+        assert!(title.contains("/ 40 ms = 52."), "{title}");
+        assert!(found.verdict.conclusive && !found.verdict.healthy);
+        let frames = &found.findings[0].evidence[0];
+        assert!(frames.starts_with("longest from frame "), "{frames}");
+        assert_eq!(
+            found.findings[0].remedy.as_ref().unwrap().host,
+            RemedyHost::Far
+        );
+    }
+
+    #[test]
+    fn a_flight_that_stays_below_the_window_is_the_send_buffers() {
+        let model = long(Model {
+            send_buffer: 1 << 18,
+            ..PLAIN
+        });
+        assert_cause(&model, Cause::SendBuffer);
+    }
+
+    #[test]
+    fn a_standing_queue_is_a_path_that_gives_what_it_can() {
+        let full = long(Model {
+            bytes_per_s: 12_500_000,
+            queue_bytes: 500_000,
+            ..PLAIN
+        });
+        let found = assert_cause(&full, Cause::BottleneckReached);
+        assert!(found.verdict.healthy);
+        // 100 Mb/s on the wire; the model's packets are payload and headers.
+        let mbps = found.goodput.as_bits_per_second() / 1_000_000;
+        assert!((85..=100).contains(&mbps), "{mbps}");
+    }
+
+    #[test]
+    fn losses_without_a_queue_are_losses() {
+        let lost: Vec<u64> = (1..60).map(|i| i * 331).collect();
+        let found = assert_cause(
+            &long(Model {
+                lost,
+                lost_at: 0.4,
+                ..PLAIN
+            }),
+            Cause::Loss,
+        );
+        assert!(found.findings[0].title.contains("59 segments sent again"));
+    }
+
+    #[test]
+    fn what_was_over_in_slow_start_was_too_short() {
+        let found = assert_cause(
+            &Model {
+                total_bytes: 200 * MSS,
+                ..PLAIN
+            },
+            Cause::ShortTransfer,
+        );
+        assert!(!found.verdict.conclusive);
+    }
+
+    #[test]
+    fn an_application_that_writes_now_and_then_is_told() {
+        let model = Model {
+            write_bytes: 20 * MSS,
+            write_every: 500 * MS,
+            total_bytes: 400 * MSS,
+            ..PLAIN
+        };
+        let found = assert_cause(&model, Cause::Application);
+        // What the application did not want is not lost.
+        let best = found.best.unwrap().bytes_in(found.active);
+        assert!(found.lost.as_u64() * 2 < best.as_u64());
+    }
+
+    #[test]
+    fn a_connection_without_data_is_not_judged() {
+        let mut connection = track(&packets(&PLAIN));
+        for side in &mut connection.sides {
+            side.unique_bytes = 0;
+        }
+        assert_eq!(judge(&connection), None);
+    }
+}
