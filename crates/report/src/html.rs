@@ -14,6 +14,7 @@ mod path;
 mod phases;
 pub mod queue;
 mod sweep;
+pub(crate) mod trace;
 
 pub use compare::render_comparison;
 pub use sweep::setting as sweep_setting;
@@ -35,10 +36,15 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     hero::numbers(&mut out, run);
     facts::legs(&mut out, run);
     sweep::section(&mut out, run);
+    trace::section(&mut out, run, findings);
     path::section(&mut out, run);
-    findings::remedies(&mut out, run, findings);
+    if run.trace.is_none() {
+        findings::remedies(&mut out, run, findings);
+    }
     phases::section(&mut out, run, samples);
-    findings::section(&mut out, run, findings);
+    if run.trace.is_none() {
+        findings::section(&mut out, run, findings);
+    }
     facts::certificate(&mut out, run);
     facts::host_cost(&mut out, run);
     facts::observers(&mut out, run);

@@ -4,7 +4,11 @@
 //! [`SCHEMA_VERSION`]. Units stand in the key names. Unknown keys are ignored on reading, so that an
 //! older goodput reads a newer run; missing optional keys read as absent.
 
+mod trace;
+
 use serde::{Deserialize, Serialize};
+
+pub use trace::*;
 
 /// Version of the files' layout.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -43,6 +47,9 @@ pub struct Run {
     /// A sweep's points and curves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
+    /// Captures that were explained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
     /// What all of it means.
     pub verdict: Option<Verdict>,
     /// Why a run failed.

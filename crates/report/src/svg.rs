@@ -204,6 +204,27 @@ impl Chart {
         self
     }
 
+    /// Upright strokes, each at a time from one value to another, and what to say when one is pointed at.
+    #[must_use]
+    pub fn strokes(mut self, class: &str, title: &str, strokes: &[(f64, f64, f64)]) -> Self {
+        if strokes.is_empty() {
+            return self;
+        }
+        let mut d = String::with_capacity(strokes.len() * 16);
+        for &(x, low, high) in strokes.iter().take(STROKES_MAX) {
+            let (top, foot) = (self.y_at(high), self.y_at(low));
+            // A stroke of no height would not be seen.
+            let foot = foot.max(top + 1.0);
+            put!(d, "M{} {}V{}", num(self.x_at(x)), num(foot), num(top));
+        }
+        put!(
+            self.marks,
+            "<path class=\"stroke {class}\" d=\"{d}\"><title>{}</title></path>\n",
+            escape(title)
+        );
+        self
+    }
+
     /// Dots at the times `xs`, `y_px` below the top edge; round however wide the page is.
     #[must_use]
     pub fn dots(mut self, class: &str, y_px: u32, xs: &[f64]) -> Self {
@@ -615,7 +636,8 @@ fn ticks(max: f64, step: f64, scale: f64, unit: &str) -> Vec<(f64, String)> {
         .map(|at| (at, format!("{}{unit}", (at / scale * 1e3).round() / 1e3)))
         .collect()
 }
-
+/// Strokes of one kind in a chart.
+const STROKES_MAX: usize = 5_000;
 /// Width of the stretched view box: a tenth of it is below a pixel on any screen.
 const VIEW_WIDTH: f64 = 1_000.0;
 /// Points of one line: more than a chart has pixels.

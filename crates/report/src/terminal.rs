@@ -5,6 +5,7 @@
 
 use crate::model::{
     Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run, Sweep, SweepPoint,
+    TraceConnection,
 };
 use crate::text::{self, PARTS, Tone};
 
@@ -17,13 +18,20 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     };
     page.verdict(run);
     page.sweep(run);
+    page.trace(run);
     page.legs(run);
     page.table(run);
     page.time_spent(run);
     page.latency(run);
     page.host_cost(run);
-    page.findings(run, findings);
-    page.remedies(run, findings);
+    match &run.trace {
+        // Findings of many connections would hide each other: those of the first stand for them.
+        Some(_) => page.findings(run, &of_first(findings)),
+        None => {
+            page.findings(run, findings);
+            page.remedies(run, findings);
+        }
+    }
     page.grounds(run);
     page.out
 }
@@ -46,6 +54,12 @@ fn latency_sentence(l: &LoadLatency, goodput_bits_per_second: u64) -> String {
         text::bytes(l.queue_bytes),
         text::rate(goodput_bits_per_second),
     )
+}
+
+/// Findings of the first connection of a capture.
+fn of_first(findings: &[FindingRecord]) -> Vec<FindingRecord> {
+    let first = findings.iter().filter(|f| f.phase == "1");
+    first.cloned().collect()
 }
 
 /// Text under construction, with what is known of the terminal.
@@ -144,6 +158,76 @@ impl Page {
         if let Some(certificate) = &sweep.certificate {
             self.out.push('\n');
             self.certificate(certificate);
+        }
+    }
+
+    /// A line for each connection of a capture, and what was read.
+    fn trace(&mut self, run: &Run) {
+        let Some(trace) = &run.trace else { return };
+        let shown: Vec<&TraceConnection> = trace.connections.iter().take(CONNECTIONS_MAX).collect();
+        if !shown.is_empty() {
+            self.out.push('\n');
+            let head = format!(
+                "{:>4}{:>13}{:>11}{:>13}{:>11}{:>7}  held by",
+                "", "goodput", "payload", "best", "rtt", "again"
+            );
+            let head = self.ink(Ink::Dim, &head);
+            self.line(&head);
+        }
+        for c in shown {
+            let dash = || "-".to_owned();
+            let held: Vec<String> = c
+                .shares
+                .iter()
+                .filter(|s| s.share >= SHARE_NAMED)
+                .take(LIMITS_MAX)
+                .map(|s| {
+                    let limit = text::plain(&crate::html::trace::spoken(&s.limit));
+                    format!("{limit} {}", text::percent(s.share))
+                })
+                .collect();
+            let line = format!(
+                "{:>3}.{:>13}{:>11}{:>13}{:>11}{:>7}  {}",
+                c.number,
+                text::rate(c.goodput_bits_per_second),
+                text::size(c.payload_bytes),
+                c.best_bits_per_second.map_or_else(dash, text::rate),
+                c.rtt_min_ns.map_or_else(dash, text::duration),
+                text::count(crate::html::trace::again(c)),
+                held.join(", ")
+            );
+            self.line(&line);
+            let ends = format!("{} > {}", text::plain(&c.sender), text::plain(&c.receiver));
+            let ends = self.ink(Ink::Dim, &format!("     {ends}"));
+            self.line(&ends);
+        }
+        self.more(
+            trace.connections.len().saturating_sub(CONNECTIONS_MAX),
+            "connection",
+        );
+        self.out.push('\n');
+        let what = format!(
+            "{} packets, {} of them TCP, in {} with data of {}",
+            text::count(trace.packets),
+            text::count(trace.tcp_packets),
+            text::plural(trace.connections_with_data, "connection"),
+            text::count(trace.connections_seen),
+        );
+        self.wrapped("", &what, Ink::Dim);
+        for file in trace.files.iter().take(CONNECTIONS_MAX) {
+            let stopped = crate::html::trace::stopped(file);
+            if !stopped.is_empty() {
+                let line = format!("{}: {}", text::plain(&file.name), text::plain(&stopped));
+                self.wrapped("", &line, Ink::Bold);
+            }
+            if let Some(dropped) = file.dropped.filter(|n| *n > 0) {
+                let line = format!(
+                    "{}: the capturing host dropped {} packets, so holes may be its own",
+                    text::plain(&file.name),
+                    text::count(dropped)
+                );
+                self.wrapped("", &line, Ink::Bold);
+            }
         }
     }
 
@@ -643,6 +727,11 @@ const COLUMNS_MAX: usize = 3;
 const POINTS_MAX: usize = 60;
 const LEGS_MAX: usize = 17;
 const NOTES_MAX: usize = 6;
+/// Connections of a capture that get a line.
+const CONNECTIONS_MAX: usize = 10;
+/// Limits that are named of each.
+const LIMITS_MAX: usize = 3;
+const SHARE_NAMED: f64 = 0.02;
 const FINDINGS_MAX: usize = 3;
 const EVIDENCE_MAX: usize = 4;
 const REMEDIES_MAX: usize = 2;

@@ -1,0 +1,214 @@
+//! What `goodput explain` finds in captures: the key `trace` of `run.json`.
+
+use serde::{Deserialize, Serialize};
+
+/// Captures read, and the connections in them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Trace {
+    /// What was read, in the order given.
+    pub files: Vec<TraceFile>,
+    /// Packets in all files.
+    pub packets: u64,
+    /// Of these, TCP.
+    pub tcp_packets: u64,
+    /// Of these, ones whose headers were cut or contradict themselves.
+    pub unreadable_packets: u64,
+    /// TCP connections.
+    pub connections_seen: u64,
+    /// Of these, ones that carried payload.
+    pub connections_with_data: u64,
+    /// Payload that all of them carried.
+    pub payload_bytes: u64,
+    /// Payload that they would have carried at their own best rate.
+    pub lost_bytes: u64,
+    /// Those that lost most, at most 200.
+    pub connections: Vec<TraceConnection>,
+}
+
+/// One capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceFile {
+    /// Its name, without folders.
+    pub name: String,
+    /// Packets.
+    pub packets: u64,
+    /// Time of the first, RFC 3339 UTC; absent without packets.
+    pub begins_utc: Option<String>,
+    /// From the first packet to the last.
+    pub span_ns: u64,
+    /// Names of its interfaces.
+    pub interfaces: Vec<String>,
+    /// Packets that the capturing host dropped, where the file says.
+    pub dropped: Option<u64>,
+    /// Why reading ended before the file's end, where it did.
+    pub stopped: Option<String>,
+    /// Where: bytes from its beginning.
+    pub stopped_at_byte: Option<u64>,
+}
+
+/// One direction of a connection: the one that carried more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceConnection {
+    /// From 1, the one that lost most.
+    pub number: u32,
+    /// Place in `files`.
+    pub file: u32,
+    /// Interface within it.
+    pub interface: u32,
+    /// Address and port of the side that sent.
+    pub sender: String,
+    /// Of the other.
+    pub receiver: String,
+    /// Number of its first packet, as Wireshark counts.
+    pub first_frame: u64,
+    /// Its time, from the capture's first packet.
+    pub begins_ns: u64,
+    /// From its first packet to its last.
+    pub lasts_ns: u64,
+    /// `syn` or `midway`: whether its beginning was captured.
+    pub begun: String,
+    /// `open`, `fin`, `reset`, `replaced`, `idle`, `unanswered`, `evicted`.
+    pub ended: String,
+    /// Time that counts: without handshake and what follows the sender's FIN.
+    pub active_ns: u64,
+    /// Payload, each byte once.
+    pub payload_bytes: u64,
+    /// Payload acknowledged a second of the time that counts.
+    pub goodput_bits_per_second: u64,
+    /// Highest rate over two round trips, where it lasted long enough.
+    pub best_bits_per_second: Option<u64>,
+    /// What it would have carried more at that rate.
+    pub lost_bytes: u64,
+    /// Why it was no faster, in a sentence.
+    pub sentence: String,
+    /// Main cause, as in `findings.json`.
+    pub cause: Option<String>,
+    /// How sure that is, 0..=1.
+    pub confidence: f64,
+    /// Share of the time at each limit, largest first.
+    pub shares: Vec<TraceShare>,
+    /// Where it was captured: `near_sender`, `near_receiver`, `between`.
+    pub captured: Option<String>,
+    /// Payload of a full segment.
+    pub segment_bytes: u32,
+    /// Packets with payload; a super-packet is one.
+    pub data_packets: u64,
+    /// Packets with more payload than a segment has.
+    pub super_packets: u64,
+    /// What was sent again.
+    pub retransmissions: TraceRetransmissions,
+    /// Data packets that came behind ones that were sent later.
+    pub out_of_order: u64,
+    /// Duplicate ACKs of the receiver.
+    pub duplicate_acks: u64,
+    /// Times that the receiver closed its window, and for how long in all.
+    pub zero_windows: u64,
+    /// See there.
+    pub zero_window_ns: u64,
+    /// Round trip of the handshake.
+    pub handshake_ns: Option<u64>,
+    /// Least round trip, from the capture point to both ends.
+    pub rtt_min_ns: Option<u64>,
+    /// From the capture point to the receiver and back: median.
+    pub rtt_median_ns: Option<u64>,
+    /// The longest.
+    pub rtt_max_ns: Option<u64>,
+    /// Most that was in flight.
+    pub flight_bytes_max: u64,
+    /// On average.
+    pub flight_bytes_mean: u64,
+    /// Median of the windows that the receiver offered.
+    pub window_bytes_median: u64,
+    /// Both ends agreed on window scaling; absent where the SYNs were not captured.
+    pub window_scaling: Option<bool>,
+    /// Both ends agreed on SACK, by what was captured.
+    pub sack: bool,
+    /// Data packets that had met congestion (ECN CE).
+    pub ce_packets: u64,
+    /// Its course; of the first 20 only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slices: Option<TraceSlices>,
+    /// Time-sequence graphs, the whole first; of the first 8 only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub graphs: Vec<TraceGraph>,
+}
+
+/// Time at one limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceShare {
+    /// `application`, `receive_window`, `zero_window`, `slow_start`, `loss_window`, `sender_window`,
+    /// `bottleneck`, `pacing`, `recovery_timeout`, `congestion_window`, `unknown`.
+    pub limit: String,
+    /// 0..=1.
+    pub share: f64,
+}
+
+/// Packets sent again, by why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceRetransmissions {
+    /// After duplicate ACKs or SACK evidence.
+    pub fast: u64,
+    /// After a timeout.
+    pub timeout: u64,
+    /// As a tail loss probe.
+    pub tail_probe: u64,
+    /// Nothing tells why.
+    pub other: u64,
+    /// Of all these, ones whose original was not captured: lost before the capture point.
+    pub original_unseen: u64,
+    /// Of all these, ones that were not needed.
+    pub spurious: u64,
+}
+
+/// The course of a connection in slices of one width. The lists have the same length.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceSlices {
+    /// Begin of the first, from the capture's first packet.
+    pub begins_ns: u64,
+    /// Of each.
+    pub width_ns: u64,
+    /// Payload sent.
+    pub sent_bytes: Vec<u64>,
+    /// Payload acknowledged.
+    pub acked_bytes: Vec<u64>,
+    /// Packets sent again.
+    pub retransmitted: Vec<u32>,
+    /// Mean round trip from the capture point to the receiver; absent where none was seen.
+    pub rtt_ns: Vec<Option<u64>>,
+    /// Most in flight.
+    pub flight_bytes: Vec<u64>,
+    /// Smallest window that the receiver offered; absent where it offered none.
+    pub window_bytes: Vec<Option<u64>>,
+    /// The limit that had most of the slice.
+    pub limits: Vec<String>,
+}
+
+/// A time-sequence graph in columns. Numbers of bytes count from the connection's first sequence number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceGraph {
+    /// What it shows.
+    pub title: String,
+    /// Begin, from the capture's first packet.
+    pub begins_ns: u64,
+    /// Of each column.
+    pub column_ns: u64,
+    /// Columns.
+    pub columns: u32,
+    /// Data: column, first byte, first byte beyond.
+    pub sent: Vec<(u32, u64, u64)>,
+    /// Data sent again, likewise.
+    pub again: Vec<(u32, u64, u64)>,
+    /// Data that the receiver reported as received out of order, likewise.
+    pub sacked: Vec<(u32, u64, u64)>,
+    /// Column and first byte not acknowledged, where it changed.
+    pub acknowledged: Vec<(u32, u64)>,
+    /// Column and first byte beyond the receive window, where it changed.
+    pub edge: Vec<(u32, u64)>,
+}
