@@ -41,6 +41,9 @@ pub(crate) enum Verb {
     /// Write the packets of an interface to a file: pcapng, headers only, drops counted
     #[command(after_help = CAPTURE_EXAMPLES)]
     Capture(CaptureArgs),
+    /// Say of every TCP connection in captures why it was no faster, with the packets that prove it
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
     /// Put programs behind a path: a shell, or labs in the background
     #[command(after_help = LAB_EXAMPLES)]
     Lab(LabArgs),
@@ -319,6 +322,19 @@ pub(crate) struct CaptureArgs {
     pub(crate) json: bool,
 }
 
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Captures: pcap or pcapng, plain or in gzip or zstd; - is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Folder that run folders are made in
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
+    pub(crate) runs: PathBuf,
+    /// Print the run as JSON (run.json's layout) instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WayArg {
     /// What comes in
@@ -506,6 +522,13 @@ Examples:
   goodput capture eth0 'host 192.0.2.7 and not port 22' -w - --whole | tshark -r -
   goodput lab exec near -- goodput capture eth0 -w near.pcapng
 It needs CAP_NET_RAW. The filter is what pcap-filter(7) describes, but names of hosts are not looked up.";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  goodput explain slow.pcap
+  goodput explain slow.pcapng.zst --json | jq .trace.connections[0].shares
+  ssh dtn tcpdump -s 128 -w - tcp | goodput explain -
+Frame numbers are those that Wireshark shows. Captures that end at headers suffice.";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

@@ -6,6 +6,7 @@ mod cli;
 mod context;
 mod cost;
 mod doctor;
+mod explain_verb;
 mod failure;
 mod lab_verb;
 mod latency;
@@ -90,6 +91,7 @@ fn run(cli: &Cli) -> Verdict {
         Verb::Serve(args) => serve::command(args, &start(false)?),
         Verb::Capture(args) => capture_verb::command(args, &start(false)?),
         Verb::Lab(args) => lab_verb::command(args),
+        Verb::Explain(args) => explain_verb::command(args, &start(false)?),
         Verb::Report(args) => report_cmd::command(args),
         Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),
         Verb::Completions { shell } => {

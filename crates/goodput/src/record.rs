@@ -434,7 +434,13 @@ fn rate_error(e: &lab::RateError) -> model::RateError {
 
 /// What was found in a phase.
 pub(crate) fn findings(phase: &str, diagnosis: &Diagnosis) -> Vec<FindingRecord> {
-    let record = |f: &explain::Finding| FindingRecord {
+    let findings = diagnosis.findings.iter();
+    findings.map(|f| finding(phase, f)).collect()
+}
+
+/// One finding of a phase, or of a connection of a capture.
+pub(crate) fn finding(phase: &str, f: &explain::Finding) -> FindingRecord {
+    FindingRecord {
         phase: phase.to_owned(),
         cause: f.cause.name().to_owned(),
         title: f.title.clone(),
@@ -450,14 +456,19 @@ pub(crate) fn findings(phase: &str, diagnosis: &Diagnosis) -> Vec<FindingRecord>
             predicted_from: r.predicted_from.clone(),
             cost: r.cost.clone(),
         }),
-    };
-    diagnosis.findings.iter().map(record).collect()
+    }
 }
 
 /// `rate` as a percentage of `whole` bits per second.
 #[allow(clippy::cast_precision_loss, reason = "printed without decimals")]
 pub(crate) fn percent(rate: Rate, whole: u64) -> f64 {
     100.0 * rate.as_bits_per_second() as f64 / whole.max(1) as f64
+}
+
+/// A time of day in nanoseconds since 1970, RFC 3339 UTC.
+pub(crate) fn utc_of_ns(ns: u64) -> String {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(ns));
+    time.map_or_else(|_| String::new(), |t| t.to_string())
 }
 
 /// The time of day, RFC 3339 UTC.

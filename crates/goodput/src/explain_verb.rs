@@ -1,0 +1,634 @@
+//! `goodput explain`: captures read, every TCP connection in them, and why it was no faster.
+//!
+//! A file is read twice: once for the facts of all connections, and once more for the time-sequence graphs
+//! of those that lost most. Standard input is read once, and has no graphs.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use capture::file::{self, Capture};
+use explain::passive::{self, Passive};
+use explain::timeline::Timeline;
+use explain::trace::{
+    CapturePoint, Captured, Connection, End, Limit, Limits, SideFacts, Slices, Spread, Start,
+    Tracker,
+};
+use report::RunFolder;
+use report::model::{
+    self, FindingRecord, Run, RunState, Trace, TraceConnection, TraceFile, TraceGraph,
+    TraceRetransmissions, TraceShare, TraceSlices, Verdict as RunVerdict,
+};
+use units::{Duration, Instant};
+use wire::segment::{FlowKey, Segment};
+
+use crate::cli::ExplainArgs;
+use crate::context::{self, Context};
+use crate::failure::{self, Failure, Verdict};
+use crate::record;
+
+/// Explains the captures.
+pub(crate) fn command(args: &ExplainArgs, context: &Context) -> Verdict {
+    let mut trace = Trace::default();
+    let mut best = Ranking::default();
+    for (n, path) in args.files.iter().enumerate() {
+        let number = u32::try_from(n).unwrap_or(u32::MAX);
+        let file = read(path, number, &mut trace, &mut best, context)?;
+        trace.files.push(file);
+    }
+    let mut kept = best.into_sorted();
+    let graphs = graphs(args, &kept, context)?;
+    let mut findings = Vec::new();
+    for (n, (judged, graphs)) in kept.iter_mut().zip(graphs).enumerate() {
+        let number = u32::try_from(n + 1).unwrap_or(u32::MAX);
+        findings.extend(finding_records(judged, number));
+        trace.connections.push(connection(judged, number, graphs));
+    }
+    finish(args, context, trace, &kept, &findings)
+}
+
+/// One connection with what was found of it.
+struct Judged {
+    file: u32,
+    /// Time of the file's first packet.
+    begins: Instant,
+    connection: Connection,
+    passive: Passive,
+}
+
+/// What connections are ordered by, the one to go first last: bytes lost, bytes carried, the earlier first
+/// frame; and its place.
+type Rank = (u64, u64, Reverse<u64>, usize);
+
+/// Those that lost most, a bounded number.
+#[derive(Default)]
+struct Ranking {
+    kept: BinaryHeap<Reverse<Rank>>,
+    places: Vec<Option<Box<Judged>>>,
+}
+
+impl Ranking {
+    fn add(&mut self, judged: Judged) {
+        let lost = judged.passive.lost.as_u64();
+        let side = usize::from(judged.passive.sender);
+        let carried = judged.connection.sides[side].unique_bytes;
+        let first = Reverse(judged.connection.first.frame);
+        let full = self.kept.len() >= KEPT_MAX;
+        let worst = self.kept.peek().map(|Reverse(w)| (w.0, w.1, w.2));
+        if full && worst.is_some_and(|w| (lost, carried, first) <= w) {
+            return;
+        }
+        let place = match full.then(|| self.kept.pop()).flatten() {
+            Some(Reverse(gone)) => gone.3,
+            None => {
+                self.places.push(None);
+                self.places.len() - 1
+            }
+        };
+        self.places[place] = Some(Box::new(judged));
+        self.kept.push(Reverse((lost, carried, first, place)));
+    }
+
+    /// The one that lost most first.
+    fn into_sorted(mut self) -> Vec<Judged> {
+        let order = std::mem::take(&mut self.kept).into_sorted_vec();
+        let places = order
+            .into_iter()
+            .filter_map(|Reverse(w)| self.places[w.3].take());
+        places.map(|judged| *judged).collect()
+    }
+}
+
+/// Reads one capture to its end.
+fn read(
+    path: &Path,
+    number: u32,
+    trace: &mut Trace,
+    best: &mut Ranking,
+    context: &Context,
+) -> Result<TraceFile, Failure> {
+    let mut capture = open(path)?;
+    // Also known to the tracker's sink, which runs in between.
+    let begins: Cell<Option<u64>> = Cell::new(None);
+    let mut last = 0;
+    let (mut seen, mut with_data, mut payload, mut lost) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let limits = Limits {
+        seed: RandomState::new().hash_one(number),
+        ..Limits::default()
+    };
+    let take = |connection: Connection| {
+        seen += 1;
+        let Some(passive) = passive::judge(&connection) else {
+            return;
+        };
+        with_data += 1;
+        payload += connection.sides.iter().map(|s| s.unique_bytes).sum::<u64>();
+        lost += passive.lost.as_u64();
+        best.add(Judged {
+            file: number,
+            begins: Instant::from_ns(begins.get().unwrap_or(0)),
+            connection,
+            passive,
+        });
+    };
+    let mut tracker = Tracker::new(limits, take);
+    let mut packets = 0_u64;
+    let mut frames = 0_u64;
+    let mut batch: Vec<Captured> = Vec::with_capacity(BATCH);
+    capture.for_each_segment(|packet, decoded, segment| {
+        frames += 1;
+        let time = packet.time_ns;
+        if begins.get().is_none() && time > 0 {
+            begins.set(Some(time));
+        }
+        last = last.max(time);
+        if decoded == wire::segment::Decoded::Tcp {
+            packets += 1;
+            batch.push(Captured {
+                time: Instant::from_ns(time),
+                frame: packet.frame,
+                interface: packet.interface,
+                segment: *segment,
+            });
+            if batch.len() == BATCH {
+                tracker.take_all(&batch);
+                batch.clear();
+            }
+        }
+        match context.stop.is_stopped() {
+            true => std::ops::ControlFlow::Break(()),
+            false => std::ops::ControlFlow::Continue(()),
+        }
+    });
+    tracker.take_all(&batch);
+    tracker.finish();
+    drop(tracker);
+    if context.stop.is_stopped() {
+        return Err(Failure::interrupted(context.interrupted().unwrap_or(130)));
+    }
+    if let (0, Some(end @ (file::End::Stopped(_) | file::End::Failed { .. }))) =
+        (frames, capture.end())
+    {
+        let name = path.display();
+        return Err(Failure::usage(anyhow::anyhow!("{name}: {end}")));
+    }
+    trace.packets += frames;
+    trace.tcp_packets += packets;
+    let kinds = capture.kinds();
+    trace.unreadable_packets += kinds.cut + kinds.malformed + kinds.unknown_link;
+    trace.connections_seen += seen;
+    trace.connections_with_data += with_data;
+    trace.payload_bytes += payload;
+    trace.lost_bytes += lost;
+    Ok(described(path, &capture, frames, begins.get(), last))
+}
+
+fn described(
+    path: &Path,
+    capture: &Capture,
+    packets: u64,
+    begins: Option<u64>,
+    last: u64,
+) -> TraceFile {
+    let interfaces = capture.interfaces();
+    let dropped = interfaces.iter().filter_map(|i| {
+        let of_interface = i.counters.dropped_by_interface;
+        let of_system = i.counters.dropped_by_system;
+        (of_interface.is_some() || of_system.is_some()).then(|| {
+            of_interface
+                .unwrap_or(0)
+                .saturating_add(of_system.unwrap_or(0))
+        })
+    });
+    let (stopped, at) = match capture.end() {
+        Some(file::End::Stopped(stopped)) => (Some(stopped.why.to_string()), Some(stopped.offset)),
+        Some(file::End::Failed { offset, error }) => (Some(error.to_string()), Some(*offset)),
+        _ => (None, None),
+    };
+    TraceFile {
+        name: path.file_name().map_or_else(
+            || path.display().to_string(),
+            |name| name.to_string_lossy().into_owned(),
+        ),
+        packets,
+        begins_utc: begins.map(record::utc_of_ns),
+        span_ns: last.saturating_sub(begins.unwrap_or(last)),
+        interfaces: interfaces
+            .iter()
+            .take(INTERFACES_MAX)
+            .map(|i| i.name.clone())
+            .collect(),
+        dropped: dropped.reduce(u64::saturating_add),
+        stopped,
+        stopped_at_byte: at,
+    }
+}
+
+fn open(path: &Path) -> Result<Capture, Failure> {
+    file::open(path)
+        .map_err(|e| Failure::usage(anyhow::anyhow!("cannot read {}: {e}", path.display())))
+}
+
+/// A graph to be drawn: of which connection, and what.
+struct Wanted {
+    /// Place among the connections.
+    of: usize,
+    title: &'static str,
+    timeline: Timeline,
+    /// Frames of the connection: another one may have the same ports.
+    frames: std::ops::RangeInclusive<u64>,
+}
+
+/// The graphs of each connection, in their order; none of standard input.
+fn graphs(
+    args: &ExplainArgs,
+    kept: &[Judged],
+    context: &Context,
+) -> Result<Vec<Vec<TraceGraph>>, Failure> {
+    let mut all: Vec<Vec<TraceGraph>> = kept.iter().map(|_| Vec::new()).collect();
+    for (n, path) in args.files.iter().enumerate() {
+        let drawn = kept.iter().enumerate().take(GRAPHED_MAX);
+        let mut wanted: HashMap<(u32, FlowKey), Vec<Wanted>> = HashMap::new();
+        for (of, judged) in drawn.filter(|(_, j)| usize::try_from(j.file) == Ok(n)) {
+            let key = (judged.connection.interface, judged.connection.flow);
+            wanted.entry(key).or_default().extend(windows(of, judged));
+        }
+        if wanted.is_empty() || path == &PathBuf::from("-") {
+            continue;
+        }
+        let mut capture = open(path)?;
+        capture.for_each_segment(|packet, decoded, segment: &Segment| {
+            if decoded == wire::segment::Decoded::Tcp
+                && let Some(of_flow) = wanted.get_mut(&(packet.interface, segment.flow))
+            {
+                for graph in of_flow
+                    .iter_mut()
+                    .filter(|g| g.frames.contains(&packet.frame))
+                {
+                    graph
+                        .timeline
+                        .take(Instant::from_ns(packet.time_ns), segment);
+                }
+            }
+            if context.stop.is_stopped() {
+                return std::ops::ControlFlow::Break(());
+            }
+            std::ops::ControlFlow::Continue(())
+        });
+        for graph in wanted.into_values().flatten() {
+            let begins = kept[graph.of].begins;
+            all[graph.of].push(drawn_graph(&graph, begins));
+        }
+    }
+    Ok(all)
+}
+
+/// The whole connection; its begin; and around the slice in which most was sent again.
+fn windows(of: usize, judged: &Judged) -> Vec<Wanted> {
+    let connection = &judged.connection;
+    let side = &connection.sides[usize::from(judged.passive.sender)];
+    let frames = connection.first.frame..=connection.last.frame;
+    let lasts = connection.last.time.saturating_since(connection.first.time);
+    let shift = match connection.start {
+        Start::Syn { .. } => None,
+        Start::Midway => Some(0),
+    };
+    let graph = |title, begins: Instant, span: Duration| Wanted {
+        of,
+        title,
+        timeline: Timeline::new(
+            judged.passive.sender,
+            begins,
+            Duration::from_ns(span.as_ns().div_ceil(COLUMNS as u64).max(1)),
+            COLUMNS,
+            shift,
+        ),
+        frames: frames.clone(),
+    };
+    let mut all = vec![graph("The whole connection", connection.first.time, lasts)];
+    let rtt = side.rtt_ahead.unwrap_or_default() + side.rtt_behind.unwrap_or_default();
+    let detail = rtt.saturating_mul(12).max(Duration::from_ms(1));
+    if detail.saturating_mul(3) > lasts {
+        return all;
+    }
+    all.push(graph("Its begin", connection.first.time, detail));
+    let Some(slices) = &side.slices else {
+        return all;
+    };
+    let most = slices.list.iter().enumerate();
+    let most = most.max_by_key(|(n, s)| (s.retransmitted_segments, Reverse(*n)));
+    if let Some((n, _)) = most.filter(|(_, s)| s.retransmitted_segments > 0) {
+        let at = slices.start + slices.width.saturating_mul(n as u64);
+        let before = Duration::from_ns(detail.as_ns() / 4);
+        let begins = Instant::from_ns(at.as_ns().saturating_sub(before.as_ns()));
+        all.push(graph(
+            "Where most was sent again",
+            begins,
+            detail.max(slices.width),
+        ));
+    }
+    all
+}
+
+fn drawn_graph(graph: &Wanted, capture_begins: Instant) -> TraceGraph {
+    let (begins, width) = graph.timeline.extent();
+    let columns = graph.timeline.columns();
+    let number = |column: usize| u32::try_from(column).unwrap_or(u32::MAX);
+    let marks = |of: fn(&explain::timeline::Column) -> Option<(u64, u64)>| {
+        let all = columns.iter().enumerate();
+        all.filter_map(|(n, c)| of(c).map(|(low, high)| (number(n), low, high)))
+            .collect::<Vec<_>>()
+    };
+    let changes = |of: fn(&explain::timeline::Column) -> Option<u64>| {
+        let mut last = None;
+        let all = columns.iter().enumerate();
+        all.filter_map(|(n, c)| {
+            let value = of(c)?;
+            (last.replace(value) != Some(value)).then_some((number(n), value))
+        })
+        .collect::<Vec<_>>()
+    };
+    TraceGraph {
+        title: graph.title.to_owned(),
+        begins_ns: begins.saturating_since(capture_begins).as_ns(),
+        column_ns: width.as_ns(),
+        columns: number(columns.len()),
+        sent: marks(|c| c.sent),
+        again: marks(|c| c.again),
+        sacked: marks(|c| c.sacked),
+        acknowledged: changes(|c| c.acknowledged),
+        edge: changes(|c| c.edge),
+    }
+}
+
+fn finding_records(judged: &Judged, number: u32) -> Vec<FindingRecord> {
+    let phase = number.to_string();
+    let records = judged.passive.findings.iter();
+    records.map(|f| record::finding(&phase, f)).collect()
+}
+
+fn connection(judged: &Judged, number: u32, mut graphs: Vec<TraceGraph>) -> TraceConnection {
+    let Judged {
+        connection: c,
+        passive,
+        ..
+    } = judged;
+    let (sender, receiver) = (
+        usize::from(passive.sender),
+        usize::from(1 - passive.sender.min(1)),
+    );
+    let (side, peer) = (&c.sides[sender], &c.sides[receiver]);
+    graphs.sort_by_key(|g| (g.title != "The whole connection", g.begins_ns));
+    let both = |of: fn(&SideFacts) -> bool| of(side) && of(peer);
+    let r = &side.retransmissions;
+    let ns = |d: Duration| d.as_ns();
+    let handshake = c.handshake_to_server.zip(c.handshake_to_client);
+    TraceConnection {
+        number,
+        file: judged.file,
+        interface: c.interface,
+        sender: endpoint(&c.flow, sender),
+        receiver: endpoint(&c.flow, receiver),
+        first_frame: c.first.frame,
+        begins_ns: c.first.time.saturating_since(judged.begins).as_ns(),
+        lasts_ns: c.last.time.saturating_since(c.first.time).as_ns(),
+        begun: match c.start {
+            Start::Syn { .. } => "syn",
+            Start::Midway => "midway",
+        }
+        .to_owned(),
+        ended: ended(c.end).to_owned(),
+        active_ns: ns(passive.active),
+        payload_bytes: side.unique_bytes,
+        goodput_bits_per_second: passive.goodput.as_bits_per_second(),
+        best_bits_per_second: passive.best.map(units::Rate::as_bits_per_second),
+        lost_bytes: passive.lost.as_u64(),
+        sentence: passive.verdict.sentence.clone(),
+        cause: passive.verdict.cause.map(|cause| cause.name().to_owned()),
+        confidence: passive.findings.first().map_or(0.0, |f| f.confidence),
+        shares: passive
+            .shares
+            .iter()
+            .map(|(limit, share)| TraceShare {
+                limit: limit_name(*limit).to_owned(),
+                share: *share,
+            })
+            .collect(),
+        captured: side.capture_point.map(|at| {
+            match at {
+                CapturePoint::NearSender => "near_sender",
+                CapturePoint::NearReceiver => "near_receiver",
+                CapturePoint::Between => "between",
+            }
+            .to_owned()
+        }),
+        segment_bytes: side.segment_bytes,
+        data_packets: side.data_segments,
+        super_packets: side.super_packets,
+        retransmissions: TraceRetransmissions {
+            fast: r.fast.segments,
+            timeout: r.timeout.segments,
+            tail_probe: r.tail_probe.segments,
+            other: r.other.segments,
+            original_unseen: r.original_unseen.segments,
+            spurious: r.spurious,
+        },
+        out_of_order: side.out_of_order,
+        duplicate_acks: peer.duplicate_acks,
+        zero_windows: peer.zero_windows,
+        zero_window_ns: ns(peer.zero_window_time),
+        handshake_ns: handshake.map(|(there, back)| ns(there + back)),
+        rtt_min_ns: side
+            .rtt_ahead
+            .map(|ahead| ns(ahead + side.rtt_behind.unwrap_or_default())),
+        rtt_median_ns: known(&peer.rtt_ack_ns).map(|s| s.median),
+        rtt_max_ns: known(&peer.rtt_ack_ns).map(|s| s.max),
+        flight_bytes_max: side.flight_bytes_max,
+        flight_bytes_mean: side.flight_bytes_mean,
+        window_bytes_median: peer.window_bytes.median,
+        window_scaling: matches!(c.start, Start::Syn { .. })
+            .then(|| both(|s| s.window_scale.is_some())),
+        sack: c.sack,
+        ce_packets: side.ce,
+        slices: (number <= SLICED_MAX)
+            .then(|| side.slices.as_ref().map(|s| slices(s, judged.begins)))
+            .flatten(),
+        graphs,
+    }
+}
+
+fn known(spread: &Spread) -> Option<&Spread> {
+    (spread.count > 0).then_some(spread)
+}
+
+fn slices(slices: &Slices, begins: Instant) -> TraceSlices {
+    let of = |value: fn(&explain::trace::Slice) -> u64| slices.list.iter().map(value).collect();
+    let main = |slice: &explain::trace::Slice| {
+        let longest = LIMITS.iter().max_by_key(|l| slice.time(**l));
+        let longest = longest.filter(|l| slice.time(**l) > Duration::ZERO);
+        longest.map_or("", |l| limit_name(*l)).to_owned()
+    };
+    TraceSlices {
+        begins_ns: slices.start.saturating_since(begins).as_ns(),
+        width_ns: slices.width.as_ns(),
+        sent_bytes: of(|s| s.sent_bytes),
+        acked_bytes: of(|s| s.acked_bytes),
+        retransmitted: slices
+            .list
+            .iter()
+            .map(|s| s.retransmitted_segments)
+            .collect(),
+        rtt_ns: slices
+            .list
+            .iter()
+            .map(|s| s.rtt_mean().map(Duration::as_ns))
+            .collect(),
+        flight_bytes: of(|s| u64::from(s.flight_bytes_max)),
+        window_bytes: slices
+            .list
+            .iter()
+            .map(|s| (s.window_bytes_min != u32::MAX).then(|| u64::from(s.window_bytes_min)))
+            .collect(),
+        limits: slices.list.iter().map(main).collect(),
+    }
+}
+
+/// `192.0.2.1:5201` or `[2001:db8::1]:443`.
+fn endpoint(flow: &FlowKey, side: usize) -> String {
+    let v6 = Ipv6Addr::from(flow.addresses[side]);
+    let ip = v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4);
+    SocketAddr::new(ip, flow.ports[side]).to_string()
+}
+
+const fn ended(end: End) -> &'static str {
+    match end {
+        End::Fin => "fin",
+        End::Reset { .. } => "reset",
+        End::Replaced => "replaced",
+        End::Idle => "idle",
+        End::Unanswered => "unanswered",
+        End::Evicted => "evicted",
+        _ => "open",
+    }
+}
+
+const fn limit_name(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Handshake => "handshake",
+        Limit::Application => "application",
+        Limit::ReceiveWindow => "receive_window",
+        Limit::ZeroWindow => "zero_window",
+        Limit::SlowStart => "slow_start",
+        Limit::LossWindow => "loss_window",
+        Limit::SenderWindow => "sender_window",
+        Limit::Bottleneck => "bottleneck",
+        Limit::Pacing => "pacing",
+        Limit::RecoveryTimeout => "recovery_timeout",
+        Limit::CongestionWindow => "congestion_window",
+        Limit::Finished => "finished",
+        _ => "unknown",
+    }
+}
+
+/// Writes the run folder and says what was found.
+fn finish(
+    args: &ExplainArgs,
+    context: &Context,
+    trace: Trace,
+    kept: &[Judged],
+    findings: &[FindingRecord],
+) -> Verdict {
+    let name = trace
+        .files
+        .first()
+        .map_or("", |f| f.name.as_str())
+        .to_owned();
+    let run = Run {
+        schema_version: model::SCHEMA_VERSION,
+        verb: "explain".to_owned(),
+        name: name.clone(),
+        state: RunState::Running,
+        command_line: context.command_line.clone(),
+        goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
+        verdict: Some(verdict(&trace, kept)),
+        ..Run::default()
+    };
+    let mut folder =
+        RunFolder::create(&args.runs, "explain", &name, run.clone()).map_err(Failure::here)?;
+    let mut run = Run {
+        started_utc: record::now_utc(),
+        trace: Some(trace),
+        ..run
+    };
+    record::end(&mut run);
+    folder.finish(&run, findings).map_err(Failure::here)?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+    } else {
+        let summary = report::terminal::summary(&run, findings, context::color(), context::width());
+        context::print(&summary)?;
+        context::print(&format!(
+            "\nReport: {}\n",
+            folder.path().join("report.html").display()
+        ))?;
+    }
+    match kept.is_empty() {
+        true => Ok(failure::CHECK_FAILED),
+        false => Ok(failure::DONE),
+    }
+}
+
+/// The connection that lost most, or that there is none.
+fn verdict(trace: &Trace, kept: &[Judged]) -> RunVerdict {
+    let Some(first) = kept.first() else {
+        return RunVerdict {
+            sentence: match trace.tcp_packets {
+                0 => "No TCP packets".to_owned(),
+                _ => "No TCP connection with data".to_owned(),
+            },
+            ..RunVerdict::default()
+        };
+    };
+    let v = &first.passive.verdict;
+    let sentence = match trace.connections_with_data {
+        1 => v.sentence.clone(),
+        n => format!("{n} connections; the one that lost most: {}", v.sentence),
+    };
+    RunVerdict {
+        sentence,
+        cause: v.cause.map(|c| c.name().to_owned()),
+        healthy: v.healthy,
+        conclusive: v.conclusive,
+        ..RunVerdict::default()
+    }
+}
+
+/// All that a slice's time can go to.
+const LIMITS: [Limit; 13] = [
+    Limit::Handshake,
+    Limit::Application,
+    Limit::ReceiveWindow,
+    Limit::ZeroWindow,
+    Limit::SlowStart,
+    Limit::LossWindow,
+    Limit::SenderWindow,
+    Limit::Bottleneck,
+    Limit::Pacing,
+    Limit::RecoveryTimeout,
+    Limit::CongestionWindow,
+    Limit::Unknown,
+    Limit::Finished,
+];
+/// Connections that a run keeps.
+const KEPT_MAX: usize = 200;
+/// Of these, with graphs; with slices.
+const GRAPHED_MAX: usize = 8;
+const SLICED_MAX: u32 = 20;
+const COLUMNS: usize = 1_000;
+/// Segments that the tracker is given at a time.
+const BATCH: usize = 256;
+const INTERFACES_MAX: usize = 64;
