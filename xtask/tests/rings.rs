@@ -21,7 +21,6 @@ const RINGS: [(&str, u32); 11] = [
     ("goodput-lab", 2),
     ("goodput-measure", 2),
     ("goodput-report", 2),
-    ("goodput-capture", 2),
     ("goodput", 3),
     ("xtask", 3),
 ];

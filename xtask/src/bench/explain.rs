@@ -3,7 +3,9 @@
 //! Files are made up ([`traffic`]), written to target/bench, read once without counting and then
 //! once a round, so that they come out of the page cache. One thread does all.
 //!
-//! So far the row `parse`: file to decoded segments, by `capture::file` as `explain` uses it.
+//! `parse`: file to decoded segments, by `capture::file` as `explain` uses it. `analyse`: the same and the
+//! facts and limits of every connection. Beside them tcptrace on the same file where it has few
+//! connections, and both peers on a smaller one, since they take minutes.
 
 mod traffic;
 
@@ -12,13 +14,18 @@ use std::hint::black_box;
 use std::io::BufWriter;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use capture::file::{self, End};
+use explain::passive;
+use explain::trace::{Captured, Limits, Tracker};
 use sys::clock;
+use units::Instant;
 use wire::segment::Decoded;
 
+use super::children::output_within;
 use super::record::{Machine, Record, Recorder};
 use super::table::{self, Table, number};
 use super::{Options, ROUNDS, run, workspace, write};
@@ -30,6 +37,8 @@ struct Cell {
     name: String,
     traffic: Traffic,
     path: PathBuf,
+    /// The same traffic in less packets, for programs that take minutes.
+    small: PathBuf,
 }
 
 impl Cell {
@@ -54,10 +63,12 @@ impl Cell {
                 packets,
                 format,
             };
+            let small = path.with_extension("small");
             cells.push(Self {
                 name,
                 traffic,
                 path,
+                small,
             });
         }
         cells
@@ -70,6 +81,13 @@ impl Cell {
         self.traffic
             .write(BufWriter::with_capacity(1 << 20, file))?;
         parse(&self.path)?;
+        let small = fs::File::create(&self.small)
+            .with_context(|| format!("making {}", self.small.display()))?;
+        let traffic = Traffic {
+            packets: self.traffic.packets.min(SMALL_PACKETS),
+            ..self.traffic
+        };
+        traffic.write(BufWriter::with_capacity(1 << 20, small))?;
         Ok(())
     }
 
@@ -84,7 +102,39 @@ impl Cell {
         to.put("parse.rate", packets / wall_s, "packets/s");
         to.put("parse.cpu", cpu_s, "s");
         to.put("parse.rate_of_cpu", packets / cpu_s, "packets/s");
+        let (at, cpu) = (clock::monotonic(), clock::thread_cpu());
+        let connections = analyse(&self.path)?;
+        let wall_s = clock::monotonic().saturating_since(at).as_s_f64();
+        let cpu_s = (clock::thread_cpu() - cpu).as_s_f64();
+        to.put("connections", connections, "1");
+        to.put("analyse.rate", packets / wall_s, "packets/s");
+        to.put("analyse.rate_of_cpu", packets / cpu_s, "packets/s");
+        if self.traffic.format == Format::Pcap {
+            self.peers(packets, to)?;
+        }
         Ok(())
+    }
+
+    /// tcptrace and tshark, where they are installed.
+    fn peers(&self, packets: f64, to: &mut Recorder) -> anyhow::Result<()> {
+        let few = self.traffic.flows == FEW_FLOWS;
+        let (file, of) = match few {
+            true => (&self.path, packets),
+            false => (&self.small, self.small_packets()),
+        };
+        if let Some(wall_s) = timed("tcptrace", &["-n"], file)? {
+            to.put("tcptrace.rate", of / wall_s, "packets/s");
+        }
+        let conversations = ["-q", "-z", "conv,tcp", "-r"];
+        if let Some(wall_s) = timed("tshark", &conversations, &self.small)? {
+            to.put("tshark.rate", self.small_packets() / wall_s, "packets/s");
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52 packets")]
+    fn small_packets(&self) -> f64 {
+        self.traffic.packets.min(SMALL_PACKETS) as f64
     }
 }
 
@@ -107,6 +157,48 @@ fn parse(path: &Path) -> anyhow::Result<u64> {
         capture.end()
     );
     Ok(capture.kinds().tcp)
+}
+
+/// Reads a capture and judges its connections; how many.
+#[allow(clippy::cast_precision_loss, reason = "far below 2^52 connections")]
+fn analyse(path: &Path) -> anyhow::Result<f64> {
+    let mut capture = file::open(path)?;
+    let mut judged = 0_u64;
+    let mut tracker = Tracker::new(Limits::default(), |connection| {
+        black_box(passive::judge(&connection));
+        judged += 1;
+    });
+    let mut batch: Vec<Captured> = Vec::with_capacity(BATCH);
+    capture.for_each_segment(|packet, decoded, segment| {
+        if decoded == Decoded::Tcp {
+            batch.push(Captured {
+                time: Instant::from_ns(packet.time_ns),
+                frame: packet.frame,
+                interface: packet.interface,
+                segment: *segment,
+            });
+            if batch.len() == BATCH {
+                tracker.take_all(&batch);
+                batch.clear();
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    tracker.take_all(&batch);
+    tracker.finish();
+    drop(tracker);
+    Ok(judged as f64)
+}
+
+/// Seconds that a program takes with a file as its last argument; `None` where it is not installed.
+fn timed(program: &str, args: &[&str], file: &Path) -> anyhow::Result<Option<f64>> {
+    let at = clock::monotonic();
+    let mut command = Command::new(program);
+    command.args(args).arg(file).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let Ok(child) = child else { return Ok(None) };
+    output_within(child, PEER_MAX).with_context(|| program.to_owned())?;
+    Ok(Some(clock::monotonic().saturating_since(at).as_s_f64()))
 }
 
 /// Runs the benchmark and writes its results.
@@ -149,6 +241,16 @@ fn render(record: &Record) -> String {
         "M packets/CPU s",
         "CPU s",
     ]);
+    let mut analysed = Table::new(&[
+        "capture",
+        "connections",
+        "M packets/s",
+        "M packets/CPU s",
+        "tcptrace M packets/s",
+        "of it",
+        "tshark k packets/s",
+        "of it",
+    ]);
     for cell in Cell::all(Path::new(""), record.quick) {
         let name = &cell.name;
         if !record.has(name) {
@@ -165,8 +267,29 @@ fn render(record: &Record) -> String {
             number(median("parse.rate_of_cpu"), 1e6, 1),
             number(median("parse.cpu"), 1.0, 3),
         ]);
+        let times = |peer: &str| {
+            let (ours, theirs) = (median("analyse.rate"), median(peer));
+            ours.zip(theirs).map(|(ours, theirs)| ours / theirs)
+        };
+        analysed.row(vec![
+            format!(
+                "{} connections, {:?}",
+                cell.traffic.flows, cell.traffic.format
+            ),
+            number(median("connections"), 1.0, 0),
+            number(median("analyse.rate"), 1e6, 2),
+            number(median("analyse.rate_of_cpu"), 1e6, 2),
+            number(median("tcptrace.rate"), 1e6, 2),
+            number(times("tcptrace.rate"), 1.0, 1),
+            number(median("tshark.rate"), 1e3, 1),
+            number(times("tshark.rate"), 1.0, 0),
+        ]);
     }
     text += &format!("\n### Parsing\n\n{PARSE_LEGEND}\n\n{}", parsed.finish());
+    text += &format!(
+        "\n### Analysis\n\n{ANALYSE_LEGEND}\n\n{}",
+        analysed.finish()
+    );
     for note in &record.notes {
         text += &format!("\n* {note}");
     }
@@ -176,6 +299,9 @@ fn render(record: &Record) -> String {
 const PARSE_LEGEND: &str = "Header-only captures out of the page cache, read and decoded to TCP \
     segments by one thread (`capture::file`). CPU is that thread's, the kernel's copying included. \
     Medians over the rounds.";
+const ANALYSE_LEGEND: &str = "The same files: the facts of every connection and what held its sender, by \
+    one thread. tcptrace -n on the same file, on 200,000 packets of such traffic where connections are many; \
+    tshark -q -z conv,tcp on 200,000 packets. Neither says why.";
 /// As many as the capture had on which tcptrace was timed for this project's aims.
 const FEW_FLOWS: u32 = 33;
 /// More than a CPU's caches hold the state of.
@@ -183,6 +309,10 @@ const MANY_FLOWS: u32 = 100_000;
 /// Some 0.3 s of parsing, 600 MB.
 const PACKETS: u64 = 6_000_000;
 const QUICK_PACKETS: u64 = 600_000;
+const SMALL_PACKETS: u64 = 200_000;
+/// Segments that the tracker is given at a time.
+const BATCH: usize = 256;
+const PEER_MAX: Duration = Duration::from_secs(120);
 const MARKERS: (&str, &str) = ("<!-- explain:begin -->", "<!-- explain:end -->");
 
 #[cfg(test)]
