@@ -25,7 +25,7 @@ use crate::engine::Engine;
 use crate::forward::{Command, DirectionCounts, Forwarder, PhaseCounts};
 use crate::log::{LogWriter, Logger};
 use crate::path::{Hop, HostSpec, Network, Node, PathFile, RuleSpec};
-use crate::probe::{self, Prober};
+use crate::probe::{self, ProbeSocket, Prober};
 use crate::wiring;
 
 /// A running lab. Dropping it takes everything down.
@@ -430,7 +430,11 @@ impl Lab {
         done.recv_timeout(FORWARDER_PATIENCE)
             .map_err(|_| LabError::ForwarderGone)?;
         let number = self.phases.fetch_add(1, Ordering::Relaxed);
-        let start = |own: &Host, other: &Host| {
+        let failed = |source| LabError::Kernel {
+            step: "starting the probes".into(),
+            source,
+        };
+        let open = |own: &Host, other: &Host| {
             let Some(ns) = &own.ns else {
                 return Err(LabError::Change {
                     link: own.name.clone(),
@@ -439,17 +443,17 @@ impl Lab {
                         .to_owned(),
                 });
             };
-            Prober::start(ns, own.address, other.address, number, self.probe_interval).map_err(
-                |source| LabError::Kernel {
-                    step: "starting the probes".into(),
-                    source,
-                },
-            )
+            ProbeSocket::open(ns, own.address, other.address).map_err(failed)
         };
+        let (near, far) = (
+            open(self.near(), self.far())?,
+            open(self.far(), self.near())?,
+        );
+        let start = |socket| Prober::start(socket, number, self.probe_interval).map_err(failed);
         Ok(Phase {
             lab: self,
-            near: start(self.near(), self.far())?,
-            far: start(self.far(), self.near())?,
+            near: start(near)?,
+            far: start(far)?,
             device_drops,
         })
     }

@@ -54,22 +54,33 @@ pub(crate) struct HostStamps {
     pub(crate) arrivals: Vec<Arrival>,
 }
 
+/// A host's socket for probes. Both hosts' are to be open before either sends: on a path without much delay
+/// the first probe would find nobody, and count as lost.
+#[derive(Debug)]
+pub(crate) struct ProbeSocket(StampedSocket);
+
+impl ProbeSocket {
+    /// In the namespace of `own`, for probes to and from `other`.
+    pub(crate) fn open(ns: &NetNs, own: Ipv4Addr, other: Ipv4Addr) -> io::Result<Self> {
+        ns.run(|| Self::between(own, other))?
+    }
+
+    fn between(own: Ipv4Addr, other: Ipv4Addr) -> io::Result<Self> {
+        let socket = UdpSocket::bind(SocketAddrV4::new(own, PORT))?;
+        socket.connect(SocketAddrV4::new(other, PORT))?;
+        socket.set_read_timeout(Some(READ_TIMEOUT))?;
+        StampedSocket::new(socket).map(Self)
+    }
+}
+
 impl Prober {
-    /// Starts to probe from `own` to `other`, a probe each `interval`, and to receive the other's.
+    /// Starts to send a probe each `interval`, and to receive the other host's.
     pub(crate) fn start(
-        ns: &NetNs,
-        own: Ipv4Addr,
-        other: Ipv4Addr,
+        socket: ProbeSocket,
         phase: u32,
         interval: StdDuration,
     ) -> io::Result<Self> {
-        let socket = ns.run(|| -> io::Result<StampedSocket> {
-            let socket = UdpSocket::bind(SocketAddrV4::new(own, PORT))?;
-            socket.connect(SocketAddrV4::new(other, PORT))?;
-            socket.set_read_timeout(Some(READ_TIMEOUT))?;
-            StampedSocket::new(socket)
-        })??;
-        let socket = Arc::new(socket);
+        let socket = Arc::new(socket.0);
         let [stop, deaf] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let sender = {
             let (socket, stop) = (Arc::clone(&socket), Arc::clone(&stop));
@@ -227,6 +238,28 @@ mod tests {
         // 90 bytes on the wire are 720 bits.
         assert_eq!(ms("1Mb/s"), 720);
         assert_eq!(interval(None).as_millis(), 5);
+    }
+
+    #[test]
+    fn probes_sent_before_the_other_host_looks_are_received() {
+        let ends = [Ipv4Addr::new(127, 61, 0, 1), Ipv4Addr::new(127, 61, 0, 2)];
+        let [near, far] = [(0, 1), (1, 0)]
+            .map(|(own, other)| ProbeSocket::between(ends[own], ends[other]).unwrap());
+        let interval = StdDuration::from_millis(1);
+        let near = Prober::start(near, 7, interval).unwrap();
+        thread::sleep(StdDuration::from_millis(20));
+        let far = Prober::start(far, 7, interval).unwrap();
+        // A receiver ends when nothing comes: both stop at once.
+        let drain = StdDuration::from_millis(10);
+        let (near, far) = thread::scope(|scope| {
+            let near = scope.spawn(|| near.finish(drain).unwrap());
+            let far = scope.spawn(|| far.finish(drain).unwrap());
+            (near.join().unwrap(), far.join().unwrap())
+        });
+        assert!(!near.departures.is_empty());
+        let arrived =
+            |(sequence, _): &(u64, u64)| far.arrivals.iter().any(|a| a.sequence == *sequence);
+        assert!(near.departures.iter().all(arrived), "{near:?} {far:?}");
     }
 
     #[test]
