@@ -594,8 +594,10 @@ fn verdict(trace: &Trace, kept: &[Judged]) -> RunVerdict {
         };
     };
     let v = &first.passive.verdict;
+    let side = &first.connection.sides[usize::from(first.passive.sender)];
+    let nearly_all = side.unique_bytes >= trace.payload_bytes - trace.payload_bytes / 20;
     let sentence = match trace.connections_with_data {
-        1 => v.sentence.clone(),
+        _ if nearly_all => v.sentence.clone(),
         n => format!("{n} connections; the one that lost most: {}", v.sentence),
     };
     RunVerdict {
