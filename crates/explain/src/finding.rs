@@ -162,6 +162,22 @@ impl Cause {
     }
 }
 
+impl Remedy {
+    /// Something to do that is no setting, and whose gain nobody can tell.
+    pub(crate) fn advice(summary: &str, host: RemedyHost, cost: &str) -> Self {
+        Self {
+            summary: summary.to_owned(),
+            host,
+            sysctl: Vec::new(),
+            flags: Vec::new(),
+            settings: Vec::new(),
+            predicted: None,
+            predicted_from: None,
+            cost: cost.to_owned(),
+        }
+    }
+}
+
 impl RemedyHost {
     /// Machine-readable name, as in `findings.json`.
     pub const fn name(self) -> &'static str {

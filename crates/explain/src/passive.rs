@@ -307,16 +307,7 @@ impl Case<'_> {
             ),
             _ => return None,
         };
-        Some(Remedy {
-            summary: summary.to_owned(),
-            host,
-            sysctl: Vec::new(),
-            flags: Vec::new(),
-            settings: Vec::new(),
-            predicted: None,
-            predicted_from: None,
-            cost: String::new(),
-        })
+        Some(Remedy::advice(summary, host, ""))
     }
 
     /// The least round trip of both halves, where one was seen.

@@ -156,16 +156,7 @@ fn cpu_line(cpu: Option<f64>, place: &str) -> Option<String> {
 }
 
 fn host_remedy(summary: &str, host: RemedyHost) -> Remedy {
-    Remedy {
-        summary: summary.to_owned(),
-        host,
-        sysctl: Vec::new(),
-        flags: Vec::new(),
-        settings: Vec::new(),
-        predicted: None,
-        predicted_from: None,
-        cost: "none for the network".to_owned(),
-    }
+    Remedy::advice(summary, host, "none for the network")
 }
 
 /// Below this share of the time an application is not worth a finding.
