@@ -413,7 +413,7 @@ fn connection(judged: &Judged, number: u32, mut graphs: Vec<TraceGraph>) -> Trac
             .shares
             .iter()
             .map(|(limit, share)| TraceShare {
-                limit: limit_name(*limit).to_owned(),
+                limit: limit.name().to_owned(),
                 share: *share,
             })
             .collect(),
@@ -467,9 +467,9 @@ fn known(spread: &Spread) -> Option<&Spread> {
 fn slices(slices: &Slices, begins: Instant) -> TraceSlices {
     let of = |value: fn(&explain::trace::Slice) -> u64| slices.list.iter().map(value).collect();
     let main = |slice: &explain::trace::Slice| {
-        let longest = LIMITS.iter().max_by_key(|l| slice.time(**l));
+        let longest = Limit::ALL.iter().max_by_key(|l| slice.time(**l));
         let longest = longest.filter(|l| slice.time(**l) > Duration::ZERO);
-        longest.map_or("", |l| limit_name(*l)).to_owned()
+        longest.map_or("", |l| l.name()).to_owned()
     };
     TraceSlices {
         begins_ns: slices.start.saturating_since(begins).as_ns(),
@@ -512,24 +512,6 @@ const fn ended(end: End) -> &'static str {
         End::Unanswered => "unanswered",
         End::Evicted => "evicted",
         _ => "open",
-    }
-}
-
-const fn limit_name(limit: Limit) -> &'static str {
-    match limit {
-        Limit::Handshake => "handshake",
-        Limit::Application => "application",
-        Limit::ReceiveWindow => "receive_window",
-        Limit::ZeroWindow => "zero_window",
-        Limit::SlowStart => "slow_start",
-        Limit::LossWindow => "loss_window",
-        Limit::SenderWindow => "sender_window",
-        Limit::Bottleneck => "bottleneck",
-        Limit::Pacing => "pacing",
-        Limit::RecoveryTimeout => "recovery_timeout",
-        Limit::CongestionWindow => "congestion_window",
-        Limit::Finished => "finished",
-        _ => "unknown",
     }
 }
 
@@ -609,22 +591,6 @@ fn verdict(trace: &Trace, kept: &[Judged]) -> RunVerdict {
     }
 }
 
-/// All that a slice's time can go to.
-const LIMITS: [Limit; 13] = [
-    Limit::Handshake,
-    Limit::Application,
-    Limit::ReceiveWindow,
-    Limit::ZeroWindow,
-    Limit::SlowStart,
-    Limit::LossWindow,
-    Limit::SenderWindow,
-    Limit::Bottleneck,
-    Limit::Pacing,
-    Limit::RecoveryTimeout,
-    Limit::CongestionWindow,
-    Limit::Unknown,
-    Limit::Finished,
-];
 /// Connections that a run keeps.
 const KEPT_MAX: usize = 200;
 /// Of these, with graphs; with slices.

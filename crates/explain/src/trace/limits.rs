@@ -69,6 +69,44 @@ pub enum Limit {
     Finished,
 }
 
+impl Limit {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; LIMITS] = [
+        Self::Handshake,
+        Self::Application,
+        Self::ReceiveWindow,
+        Self::ZeroWindow,
+        Self::SlowStart,
+        Self::LossWindow,
+        Self::SenderWindow,
+        Self::Bottleneck,
+        Self::Pacing,
+        Self::RecoveryTimeout,
+        Self::CongestionWindow,
+        Self::Unknown,
+        Self::Finished,
+    ];
+
+    /// Machine-readable name, as in `run.json`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Handshake => "handshake",
+            Self::Application => "application",
+            Self::ReceiveWindow => "receive_window",
+            Self::ZeroWindow => "zero_window",
+            Self::SlowStart => "slow_start",
+            Self::LossWindow => "loss_window",
+            Self::SenderWindow => "sender_window",
+            Self::Bottleneck => "bottleneck",
+            Self::Pacing => "pacing",
+            Self::RecoveryTimeout => "recovery_timeout",
+            Self::CongestionWindow => "congestion_window",
+            Self::Unknown => "unknown",
+            Self::Finished => "finished",
+        }
+    }
+}
+
 /// Time that went to a limit, with packets that show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitTime {
@@ -393,7 +431,7 @@ impl Sender {
             None => Limit::SlowStart,
         };
         self.resolve(open, Limit::ReceiveWindow, path.now);
-        let mut limits: Vec<LimitTime> = ALL
+        let mut limits: Vec<LimitTime> = Limit::ALL
             .into_iter()
             .zip(self.times.into_iter().zip(self.proofs))
             .filter(|(_, (ns, _))| *ns > 0)
@@ -733,22 +771,6 @@ impl Proofs {
 /// Time and frame.
 pub(crate) type Mark2 = (u64, u64);
 
-/// All limits, in the order of their numbers.
-pub(crate) const ALL: [Limit; LIMITS] = [
-    Limit::Handshake,
-    Limit::Application,
-    Limit::ReceiveWindow,
-    Limit::ZeroWindow,
-    Limit::SlowStart,
-    Limit::LossWindow,
-    Limit::SenderWindow,
-    Limit::Bottleneck,
-    Limit::Pacing,
-    Limit::RecoveryTimeout,
-    Limit::CongestionWindow,
-    Limit::Unknown,
-    Limit::Finished,
-];
 /// How many limits there are.
 pub(crate) const LIMITS: usize = 13;
 /// States that a round's end decides on: open, at the peer's window, after a short segment.
