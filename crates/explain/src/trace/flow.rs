@@ -317,7 +317,7 @@ impl Flow {
 
     /// Tells the sender `p` what the peer's ACK says.
     fn tell_sender(&mut self, p: usize, sample: Option<u64>, path: &Path) {
-        let behind = self.sides[p].trip.recent().unwrap_or(0);
+        let behind = self.behind(p);
         let [side, peer] = pair(&mut self.sides, p);
         let flight = side.flight();
         let Some(sender) = &mut side.sender else {
@@ -421,6 +421,7 @@ impl Flow {
     fn catch_up(&mut self, s: usize, packet: Packet<'_>) {
         let path = Path {
             lag: 0,
+            lag_of_late: 0,
             ..self.path(s, (packet.now, packet.frame))
         };
         let [side, peer] = pair(&mut self.sides, s);
@@ -452,7 +453,7 @@ impl Flow {
         if let Some(ns) = sample
             && self.sides[1 - s].sender.is_some()
         {
-            let behind = self.sides[1 - s].trip.recent().unwrap_or(0);
+            let behind = self.behind(1 - s);
             if let Some(sender) = &mut self.sides[1 - s].sender {
                 sender.on_rtt(ns.saturating_add(behind));
             }
@@ -465,10 +466,11 @@ impl Flow {
         let (side, peer) = (&self.sides[s], &self.sides[1 - s]);
         let ahead = peer.trip.min();
         let behind = side.trip.min();
-        let lag = match (ahead, side.trip.recent()) {
-            // So near that nothing is gained by waiting for it.
-            (Some(ahead), Some(recent)) if recent > ahead / 16 => recent,
-            _ => 0,
+        // So near that nothing is gained by waiting for it.
+        let near = ahead.zip(behind).is_none_or(|(a, b)| b <= a / 16);
+        let (lag, lag_of_late) = match near {
+            true => (0, 0),
+            false => (behind.unwrap_or(0), self.behind(s)),
         };
         Path {
             now,
@@ -477,13 +479,25 @@ impl Flow {
             segment_bytes: u64::from(side.segment_bytes),
             base_rtt: ahead.map_or(0, |ns| ns.saturating_add(behind.unwrap_or(0))),
             lag,
+            lag_of_late,
+        }
+    }
+
+    /// Round trip from the capture point to side `s`, which sends, and back: of late, as queues come and go.
+    /// Right beside the sender there is no queue, and what was added of late was its application's time.
+    fn behind(&self, s: usize) -> u64 {
+        let trip = &self.sides[s].trip;
+        let ahead = self.sides[1 - s].trip.min();
+        match (trip.min(), ahead) {
+            (Some(least), Some(ahead)) if least <= ahead / 16 => least,
+            _ => trip.recent().unwrap_or(0),
         }
     }
 
     /// Round trip of side `s`'s data, both halves: smoothed, and four times its variation.
     fn full_rtt(&self, s: usize) -> (u64, u64) {
         let (ahead, variation) = self.sides[1 - s].trip.smoothed();
-        let behind = self.sides[s].trip.recent().unwrap_or(0);
+        let behind = self.behind(s);
         match ahead {
             0 => (0, 0),
             ahead => (ahead.saturating_add(behind), variation),

@@ -1,23 +1,31 @@
 //! What kept a sender from sending sooner, decided while its packets pass.
 //!
-//! **At once** is decided what one event shows: the peer's window is closed or has no room for a
-//! segment, or all is acknowledged and nothing new comes. The time from each event to the next goes
-//! to what held in between. What is left is *open*: data are in flight and there is room for more.
+//! **At once** is decided what one event shows: the peer's window is closed, or has shrunk to less than half
+//! of what it was, which only a peer that does not read does; or it has no room for a segment; or all is
+//! acknowledged and nothing new comes. The time from each event to the next goes to what held in between.
+//! Time after a short segment waits for the next data: where an ACK set them off, writes had waited for a
+//! buffer; else it was the application's. What is left is *open*: data are in flight and there is room for more.
 //!
 //! **Round by round** is decided on open time. A round begins with the first data after the last
 //! round and ends with their ACK. Its flight, rate, round trip, losses and the clock of its segments
-//! are compared with the round before, in this order:
+//! are compared with the rounds before, in this order:
 //!
-//! 1. the round trip is at least a quarter and 50 us above the least one, and the rate stays
-//!    the same or the flight grows by less than half: a queue stands, the *bottleneck* is full. Time
-//!    at the peer's window counts so too: with a larger one the queue would only be longer;
-//! 2. something was lost in this round, or the flight has not regained what it was at the last
+//! 1. the path is full, *bottleneck*: the round trip is at least a quarter and 50 us above the least one, and
+//!    the rate stays the same or the flight grows by less than half; or data are evenly spaced, at the same
+//!    rate, and even the fastest ones waited for a thirty-second of the round trip; or the rate is what
+//!    rounds before have shown to be the path's, by one of these or by more in flight that was carried no faster
+//!    and took longer. Time at the peer's window counts so too where a queue stands: with a larger one it
+//!    would only be longer;
+//! 2. something was lost in this round, or neither flight nor rate has regained what it was at the last
 //!    loss: *congestion window after loss*;
 //! 3. no round before, or the flight grew by half: *slow start*;
-//! 4. the flight is what it was, within three segments, twice in a row and not growing: ACKs set the segments'
-//!    times: *sender window* (send buffer, or a congestion window that does not move); the
-//!    segments come evenly by a clock of their own: *pacing*; unevenly: the *application*;
-//! 5. the flight grows: *congestion window* that has met no loss, else *after loss*.
+//! 4. bursts as a pacer sends them, each followed by as long a gap for its bytes, are *pacing*; data that no
+//!    ACK sets off are the *application*'s;
+//! 5. the flight is what it was, within three segments, twice in a row and not growing: *sender window* (send
+//!    buffer, or a congestion window that does not move);
+//! 6. the flight grows: *congestion window* that has met no loss, else *after loss*.
+//!
+//! Rounds before the path's rate was shown that were as fast are its as well, once it is.
 //!
 //! When a timeout or tail loss probe resends, the silence before it was *recovery timeout*, whatever it looked like.
 //!
@@ -26,6 +34,10 @@
 //! that round trip after they were seen, by the least of the last samples. That puts the sender's
 //! time half a round trip late throughout; where that round trip changes faster than it is sampled,
 //! flights are off by as much data as the change lasts.
+//!
+//! **Known to fail.** An application that writes by a timer whose period is a whole part of the round trip looks
+//! as if ACKs set its data off. A program that a busy machine wakes late, after its send buffer has room, looks
+//! as if it had a clock of its own. Pacing at exactly the path's rate is told from a full path only by a queue.
 //!
 //! Left out: what SACK says of the flight (holes count as in flight), limited transmit, several
 //! flows that share a bottleneck.
@@ -169,8 +181,10 @@ pub(crate) struct Path {
     pub(crate) segment_bytes: u64,
     /// Least round trip, both halves; zero when unknown.
     pub(crate) base_rtt: u64,
-    /// After how long an ACK shows in what is seen of the sender.
+    /// After how long an ACK shows in what is seen of the sender: the least, and of late, with a queue
+    /// on the way or the sender's own waiting in it.
     pub(crate) lag: u64,
+    pub(crate) lag_of_late: u64,
 }
 
 /// An ACK as the sender gets it.
@@ -235,6 +249,18 @@ pub(crate) struct Sender {
     lagged: VecDeque<Ack>,
     round: Round,
     before: Option<Before>,
+    /// Flight, rate and mean round trip of the round before that one.
+    earlier: Option<Before>,
+    /// Rounds that a capacity shown later may explain.
+    open_rounds: Vec<OpenRound>,
+    /// What the path has shown that it carries.
+    capacity: Capacity,
+    /// Rate of the round before the last loss; zero when regained.
+    loss_rate: f64,
+    /// Largest window that the peer has offered, past its first.
+    window_max: u64,
+    /// Data since the last gap that tells bursts apart.
+    burst_bytes: u64,
     /// Undecided time since the last round's end, by kind.
     pending: [u64; UNDECIDED],
     /// Of it, since the last data.
@@ -242,6 +268,8 @@ pub(crate) struct Sender {
     /// Longest undecided stretch, by kind, with its first frame.
     longest: [(u64, u64); UNDECIDED],
     pending_since: u64,
+    /// Since when time after a short segment waits for the next data.
+    short_since: u64,
     times: [u64; LIMITS],
     totals: RoundTotals,
     proofs: [Proofs; LIMITS],
@@ -264,6 +292,18 @@ struct Round {
     gaps: u64,
     gap_sum: f64,
     gap_square_sum: f64,
+    rtts: u64,
+    rtt_sum: u64,
+    /// Segments below full size.
+    shorts: u64,
+    /// Bursts: how many, and the gap behind each for each of its bytes, summed and squared.
+    bursts: u64,
+    pace_sum: f64,
+    pace_square_sum: f64,
+    /// Least time between data segments.
+    gap_min: u64,
+    /// Longest gap behind a burst of more than [`PACED_SEGMENTS`].
+    lump_gap_max: u64,
 }
 
 /// The last round.
@@ -272,8 +312,34 @@ struct Before {
     flight_max: u64,
     rate: f64,
     rtt_min: u64,
+    rtt_mean: u64,
     ack_spacing: u64,
+    /// Mean and least time between data segments.
+    gap: u64,
+    gap_min: u64,
+    resent: bool,
     limit: Limit,
+}
+
+/// A round that may have been the path's.
+#[derive(Clone, Copy, Debug)]
+struct OpenRound {
+    from: u64,
+    to: u64,
+    frame: u64,
+    ns: u64,
+    rate: f64,
+    limit: Limit,
+}
+
+/// The rate at which more in flight has shown to bring nothing but a longer queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Capacity {
+    /// Bytes per ns; zero when not known.
+    rate: f64,
+    /// Rounds that showed it, and rounds since.
+    shown: u32,
+    rounds: u32,
 }
 
 /// The longest stretches of a limit: frames and microseconds.
@@ -309,6 +375,13 @@ impl Sender {
             grown_rounds: 0,
             lost_before: false,
             loss_flight: 0,
+            loss_rate: 0.0,
+            earlier: None,
+            open_rounds: Vec::new(),
+            capacity: Capacity::default(),
+            window_max: 0,
+            burst_bytes: 0,
+            short_since: now,
             pending: [0; UNDECIDED],
             pending_since: now,
             quiet: [0; UNDECIDED],
@@ -360,14 +433,18 @@ impl Sender {
             if self.una >= self.recover && self.loss_flight == 0 {
                 let before = self.before.map_or(0, |b| b.flight_max);
                 self.loss_flight = before.max(self.round.flight_max);
+                self.loss_rate = self.before.map_or(0.0, |b| b.rate);
             }
             self.recover = self.recover.max(sent.next);
             self.round.resent = true;
         }
         if new && sent.payload > 0 {
-            self.clock(path);
+            let clocked = self.clock(sent.payload, path);
+            self.settle_short(clocked, path.now);
+            self.burst(sent.payload, path);
             self.short = !sent.payload.is_multiple_of(path.segment_bytes.max(1));
             self.totals.short_segments += u64::from(self.short);
+            self.round.shorts += u64::from(self.short);
         }
         self.next = self.next.max(sent.next);
         self.fin |= sent.fin;
@@ -389,7 +466,10 @@ impl Sender {
             return self.apply(ack, path);
         }
         let many = self.lagged.len() >= LAGGED_MAX;
-        ack.due = path.now.saturating_add(path.lag);
+        // Where a queue stands it delays data; else what was added of late was the sender's own time.
+        let queue = self.before.is_some_and(|b| b.limit == Limit::Bottleneck);
+        let lag = if queue { path.lag_of_late } else { path.lag };
+        ack.due = path.now.saturating_add(lag);
         match self.lagged.back_mut() {
             // Too many for the memory: they are taken as of the time of the last one held.
             Some(last) if many => {
@@ -413,6 +493,8 @@ impl Sender {
         if round.rtt_min == 0 || total_ns < round.rtt_min {
             round.rtt_min = total_ns;
         }
+        round.rtts += 1;
+        round.rtt_sum = round.rtt_sum.saturating_add(total_ns);
     }
 
     /// Bytes in flight at the capture point from now on.
@@ -430,6 +512,7 @@ impl Sender {
             Some(before) => before.limit,
             None => Limit::SlowStart,
         };
+        self.settle_short(false, path.now);
         self.resolve(open, Limit::ReceiveWindow, path.now);
         let mut limits: Vec<LimitTime> = Limit::ALL
             .into_iter()
@@ -480,7 +563,12 @@ impl Sender {
         } else if recovering {
             OPEN
         } else if self.edge != 0 && self.next + segment_bytes > self.edge {
-            WINDOW
+            // What is in flight is all that the peer has not taken from its window: the rest waits for
+            // its application.
+            match self.edge.saturating_sub(self.una) < self.window_max / 2 {
+                true => Limit::ZeroWindow as usize,
+                false => WINDOW,
+            }
         } else if self.short || self.drains() {
             SHORT
         } else {
@@ -541,6 +629,7 @@ impl Sender {
             self.ack_since_data = true;
         }
         self.edge = ack.edge;
+        self.window_max = self.window_max.max(ack.edge.saturating_sub(ack.una));
         self.closed = ack.closed;
         if self.round.active {
             let long = now.saturating_sub(self.round.start) >= ROUND_NS_MIN;
@@ -550,24 +639,52 @@ impl Sender {
         } else if self.flight() == 0 && self.una >= self.recover {
             // A whole flight was acknowledged and nothing new came: it had no more.
             self.close_stretch();
+            self.settle_short(false, now);
             self.resolve(Limit::Application, Limit::ReceiveWindow, now);
         }
         self.enter(self.instant(path.segment_bytes), ack.frame);
     }
 
-    /// Whose clock new data follow.
-    fn clock(&mut self, path: &Path) {
+    /// Whose clock new data follow: true when an ACK set them off.
+    fn clock(&mut self, payload: u64, path: &Path) -> bool {
         if self.last_data == 0 {
-            return;
+            return false;
         }
         let gap = path.now.saturating_sub(self.last_data);
         let spacing = self.before.map_or(0, |b| b.ack_spacing);
         // Far from the sender its reaction is blurred by the path.
         let part = if path.lag == 0 { 8 } else { 4 };
+        // Far from the sender, segments of one burst come as the path spaces them: they tell nothing, and
+        // the first one came later than a bare ACK would have, by as much.
+        let spread = match path.lag {
+            0 => 0,
+            _ => self.before.map_or(0, |b| b.gap_min).min(path.base_rtt / 8),
+        };
+        let full = payload >= path.segment_bytes;
+        if full && (self.round.gap_min == 0 || gap < self.round.gap_min) {
+            self.round.gap_min = gap.max(1);
+        }
+        self.round.gaps += 1;
+        self.round.gap_sum += gap as f64;
+        self.round.gap_square_sum += gap as f64 * gap as f64;
+        if spread > 0 && gap.saturating_mul(2) <= spread * 3 {
+            return false;
+        }
+        let wake = (path.base_rtt / WAKE_PART).min(WAKE_NS_MAX);
         let round = &mut self.round;
+        let mut clocked = false;
         if self.ack_since_data {
-            let reaction = path.now.saturating_sub(self.last_ack);
-            if reaction <= (spacing / part).max(REACTION_NS_MIN) {
+            let reaction = path
+                .now
+                .saturating_sub(self.last_ack.saturating_add(spread));
+            clocked = reaction
+                <= (spacing / part)
+                    .clamp(REACTION_NS_MIN, REACTION_NS_MAX)
+                    .max(wake);
+            if clocked && payload < path.segment_bytes {
+                // Nagle's algorithm held it back until an ACK came (RFC 896): it says nothing of buffers.
+                clocked = false;
+            } else if clocked {
                 round.clocked += 1;
             } else {
                 round.own_clock += 1;
@@ -575,9 +692,54 @@ impl Sender {
         } else if gap > (spacing / 3).max(REACTION_NS_MIN) {
             round.own_clock += 1;
         }
-        round.gaps += 1;
-        round.gap_sum += gap as f64;
-        round.gap_square_sum += gap as f64 * gap as f64;
+        clocked
+    }
+
+    /// Bursts and what follows them: paced data come as a burst of about 1 ms, then a gap as long as its
+    /// bytes take at the rate (net/ipv4/tcp_output.c, tcp_tso_autosize).
+    fn burst(&mut self, payload: u64, path: &Path) {
+        let gap = path.now.saturating_sub(self.last_data);
+        let mean = self.before.map_or(0, |b| b.gap);
+        if self.last_data > 0 && self.burst_bytes > 0 && gap.saturating_mul(2) > mean {
+            let round = &mut self.round;
+            let pace = gap as f64 / self.burst_bytes as f64;
+            round.bursts += 1;
+            round.pace_sum += pace;
+            round.pace_square_sum += pace * pace;
+            if self.burst_bytes > PACED_SEGMENTS * path.segment_bytes {
+                round.lump_gap_max = round.lump_gap_max.max(gap);
+            }
+            self.burst_bytes = 0;
+        }
+        self.burst_bytes += payload;
+    }
+
+    /// Time after a short segment: it was the application's, or, where an ACK set off what came next, a
+    /// buffer's that writes had to wait for.
+    fn settle_short(&mut self, clocked: bool, now: u64) {
+        let kind = SHORT - LIMITS;
+        let ns = std::mem::take(&mut self.pending[kind]);
+        let (stretch, frame) = std::mem::take(&mut self.longest[kind]);
+        self.quiet[kind] = 0;
+        let since = std::mem::replace(&mut self.short_since, now);
+        if ns == 0 {
+            return;
+        }
+        if clocked {
+            self.pending[OPEN - LIMITS] += ns;
+            self.slices.move_time(SHORT, OPEN, since, now);
+            if stretch > self.longest[OPEN - LIMITS].0 {
+                self.longest[OPEN - LIMITS] = (stretch, frame);
+            }
+            self.pending_since = self.pending_since.min(since);
+        } else {
+            let to = Limit::Application as usize;
+            self.times[to] += ns;
+            self.slices.move_time(SHORT, to, since, now);
+            if stretch > 0 {
+                self.proofs[to].add(frame, ns);
+            }
+        }
     }
 
     /// Time since the last data was spent waiting for a timer.
@@ -585,9 +747,9 @@ impl Sender {
         let to = Limit::RecoveryTimeout as usize;
         let mut all = 0;
         for kind in 0..UNDECIDED {
-            let ns = std::mem::take(&mut self.quiet[kind]);
+            let ns = std::mem::take(&mut self.quiet[kind]).min(self.pending[kind]);
             if ns > 0 {
-                self.pending[kind] -= ns.min(self.pending[kind]);
+                self.pending[kind] -= ns;
                 let since = self.last_data.max(self.pending_since);
                 self.slices
                     .move_time_within(LIMITS + kind, to, since, path.now);
@@ -610,9 +772,11 @@ impl Sender {
             0 => self.before.map_or(0, |b| b.rtt_min),
             rtt => rtt,
         };
-        let shape = self.shape(&round, rate, rtt, path);
+        let rtt_mean = round.rtt_sum.checked_div(round.rtts).unwrap_or(rtt);
+        let shape = self.shape(&round, rate, (rtt, rtt_mean), path);
         self.total(&round, &shape, duration);
-        let limit = self.classify(&round, &shape);
+        self.learn(&round, &shape, rate);
+        let limit = self.classify(&round, &shape, rate);
         let window = if shape.queue() {
             Limit::Bottleneck
         } else {
@@ -621,20 +785,57 @@ impl Sender {
         // A flight that the peer's window holds has nothing more to regain.
         let held = self.pending[WINDOW - LIMITS] > self.pending[OPEN - LIMITS];
         self.lost_before = (self.lost_before || round.resent) && !held;
-        if round.flight_max * 20 >= self.loss_flight * 19 || held {
-            self.loss_flight = 0;
+        if self.regained(&round, rate) || held {
+            (self.loss_flight, self.loss_rate) = (0, 0.0);
+        }
+        let ambiguous = [
+            Limit::Pacing,
+            Limit::SenderWindow,
+            Limit::LossWindow,
+            Limit::CongestionWindow,
+            Limit::Unknown,
+        ];
+        let ns = self.pending[OPEN - LIMITS];
+        if self.capacity.shown < CAPACITY_SHOWN
+            && self.open_rounds.len() < OPEN_ROUNDS_MAX
+            && ns > 0
+            && !round.resent
+            && ambiguous.contains(&limit)
+        {
+            self.open_rounds.push(OpenRound {
+                from: self.pending_since,
+                to: now,
+                frame: path.frame,
+                ns,
+                rate,
+                limit,
+            });
         }
         self.resolve(limit, window, now);
+        self.earlier = self.before;
         self.before = Some(Before {
             flight_max: round.flight_max,
             rate,
             rtt_min: rtt,
+            rtt_mean,
+            resent: round.resent,
             ack_spacing: duration.checked_div(round.acks).unwrap_or(duration),
+            gap_min: match round.gap_min {
+                0 => self.before.map_or(0, |b| b.gap_min),
+                gap => gap,
+            },
+            gap: mean_ns(round.gap_sum, round.gaps),
             limit,
         });
     }
 
-    fn shape(&mut self, round: &Round, rate: f64, rtt: u64, path: &Path) -> Shape {
+    fn shape(
+        &mut self,
+        round: &Round,
+        rate: f64,
+        (rtt, rtt_mean): (u64, u64),
+        path: &Path,
+    ) -> Shape {
         let before = self.before;
         let flight = round.flight_max as f64;
         let growth = before.map_or(f64::INFINITY, |b| flight / b.flight_max.max(1) as f64);
@@ -645,7 +846,35 @@ impl Sender {
         let grown =
             before.is_some_and(|b| round.flight_max > b.flight_max + path.segment_bytes / 2);
         self.grown_rounds = if grown { self.grown_rounds + 1 } else { 0 };
+        // More in flight, no more carried, longer on its way: than one round ago or two, since a queue
+        // shows a round trip after what fills it.
+        let most = before.map_or(0, |b| b.flight_max).max(round.flight_max);
+        let fuller = |then: Option<Before>| {
+            then.is_some_and(|then| {
+                let growth = most as f64 / then.flight_max.max(1) as f64;
+                growth >= 1.1
+                    && !then.resent
+                    && rate / then.rate.max(1e-12) - 1.0 <= (growth - 1.0) * 0.4
+                    && then.rtt_mean > 0
+                    && rtt_mean.saturating_sub(then.rtt_mean)
+                        > (then.rtt_mean / 20).max(QUEUE_NS_MIN)
+            })
+        };
+        let calm = !round.resent && before.is_some_and(|b| !b.resent);
+        let queued = calm && (fuller(before) || fuller(self.earlier));
+        // Evenly, and even the fastest ones waited.
+        let stands = round.is_paced() && {
+            let wait = rtt.saturating_sub(path.base_rtt);
+            // Far from the sender a round trip ends with data, which wait for their time to be sent.
+            let apart = match path.lag {
+                0 => mean_ns(round.gap_sum, round.gaps),
+                _ => mean_ns(round.gap_sum, round.bursts),
+            };
+            path.base_rtt > 0 && wait > (path.base_rtt / 32).max(2 * QUEUE_NS_MIN) + 2 * apart
+        };
         Shape {
+            queued,
+            stands,
             growth,
             flat_rate: change.abs() <= RATE_SAME,
             flat_flight,
@@ -654,31 +883,81 @@ impl Sender {
         }
     }
 
-    fn classify(&self, round: &Round, shape: &Shape) -> Limit {
-        let lost = round.resent || self.una < self.recover;
-        let regained = round.flight_max * 20 >= self.loss_flight * 19;
-        if shape.queue() || (shape.inflated && lost) {
-            Limit::Bottleneck
-        } else if lost || (self.loss_flight > 0 && !regained) {
-            Limit::LossWindow
-        } else if shape.growth >= GROWTH_SLOW_START {
-            Limit::SlowStart
-        } else {
-            let events = round.clocked + round.own_clock;
-            let clocked = round.clocked * 10 >= events * 6;
-            if !clocked {
-                return if round.even() {
-                    Limit::Pacing
-                } else {
-                    Limit::Application
+    /// A loss no longer tells in what is in flight or carried.
+    fn regained(&self, round: &Round, rate: f64) -> bool {
+        round.flight_max * 20 >= self.loss_flight * 19
+            || (self.loss_rate > 0.0 && rate * 20.0 >= self.loss_rate * 19.0)
+    }
+
+    /// Takes note of a round that shows what the path carries.
+    fn learn(&mut self, round: &Round, shape: &Shape, rate: f64) {
+        let known = &mut self.capacity;
+        known.rounds = known.rounds.saturating_add(1);
+        if round.resent || !(shape.queue() || shape.queued) {
+            return;
+        }
+        // A path that has grown slower or faster is learnt anew.
+        if rate > known.rate * 1.15 || rate < known.rate * 0.85 {
+            let old = known.shown >= 2 && rate < known.rate && known.rounds < CAPACITY_ROUNDS;
+            if !old {
+                *known = Capacity {
+                    rate,
+                    shown: 1,
+                    rounds: 0,
                 };
             }
-            match self.flat_rounds {
-                2.. if self.grown_rounds < 2 => Limit::SenderWindow,
-                _ if self.lost_before => Limit::LossWindow,
-                _ if shape.growth > 1.0 => Limit::CongestionWindow,
-                _ => Limit::Unknown,
+            return;
+        }
+        known.rate = known.rate.max(rate);
+        known.shown += 1;
+        known.rounds = 0;
+        if known.shown == CAPACITY_SHOWN {
+            self.explain_open_rounds();
+        }
+    }
+
+    /// Rounds at the rate that now is known to be the path's were the path's as well.
+    fn explain_open_rounds(&mut self) {
+        for round in std::mem::take(&mut self.open_rounds) {
+            if round.rate < self.capacity.rate * 0.9 {
+                continue;
             }
+            let (from, to) = (round.limit as usize, Limit::Bottleneck as usize);
+            let ns = round.ns.min(self.times[from]);
+            self.times[from] -= ns;
+            self.times[to] += ns;
+            self.slices.move_time_within(from, to, round.from, round.to);
+            self.proofs[to].add(round.frame, ns);
+        }
+    }
+
+    fn classify(&self, round: &Round, shape: &Shape, rate: f64) -> Limit {
+        let lost = round.resent || self.una < self.recover;
+        let known = self.capacity;
+        let full = known.shown >= CAPACITY_SHOWN
+            && known.rounds <= CAPACITY_ROUNDS
+            && rate >= known.rate * 0.9;
+        if shape.queue() || (shape.inflated && lost) || full {
+            return Limit::Bottleneck;
+        }
+        if lost || (self.loss_flight > 0 && !self.regained(round, rate)) {
+            return Limit::LossWindow;
+        }
+        if shape.growth >= GROWTH_SLOW_START {
+            return Limit::SlowStart;
+        }
+        let events = round.clocked + round.own_clock;
+        if round.is_paced() {
+            return Limit::Pacing;
+        }
+        if round.clocked * 10 < events * 6 {
+            return Limit::Application;
+        }
+        match self.flat_rounds {
+            2.. if self.grown_rounds < 2 => Limit::SenderWindow,
+            _ if self.lost_before => Limit::LossWindow,
+            _ if shape.growth > 1.0 => Limit::CongestionWindow,
+            _ => Limit::Unknown,
         }
     }
 
@@ -704,7 +983,7 @@ impl Sender {
 
     /// Undecided time goes to what was decided.
     fn resolve(&mut self, open: Limit, window: Limit, now: u64) {
-        for (kind, limit) in [open, window, Limit::Application].into_iter().enumerate() {
+        for (kind, limit) in [open, window].into_iter().enumerate() {
             let ns = std::mem::take(&mut self.pending[kind]);
             let (stretch, frame) = std::mem::take(&mut self.longest[kind]);
             if ns > 0 {
@@ -717,12 +996,18 @@ impl Sender {
             }
         }
         self.pending_since = now;
+        let short = self.quiet[SHORT - LIMITS];
         self.quiet = [0; UNDECIDED];
+        self.quiet[SHORT - LIMITS] = short;
     }
 }
 
 /// A round beside the one before.
 struct Shape {
+    /// More in flight brought nothing but a longer way.
+    queued: bool,
+    /// Even spacing, and a short queue that never went.
+    stands: bool,
     growth: f64,
     flat_rate: bool,
     flat_flight: bool,
@@ -732,19 +1017,22 @@ struct Shape {
 impl Shape {
     /// A queue stands and the path carries no more.
     fn queue(&self) -> bool {
-        self.inflated && (self.flat_rate || self.growth < GROWTH_SLOW_START)
+        (self.inflated && (self.flat_rate || self.growth < GROWTH_SLOW_START))
+            || (self.stands && self.flat_rate)
     }
 }
 
 impl Round {
-    /// Gaps between its data segments are much alike.
-    fn even(&self) -> bool {
-        if self.gaps < 4 {
+    /// Bursts that a pacer may send, each followed by as long a gap for its bytes.
+    fn is_paced(&self) -> bool {
+        // A pacer sends what is there; a short segment behind each burst is the end of a write.
+        if self.bursts < 4 || self.lump_gap_max > PACED_GAP_NS_MAX || self.shorts * 4 > self.bursts
+        {
             return false;
         }
-        let n = self.gaps as f64;
-        let mean = self.gap_sum / n;
-        let variance = self.gap_square_sum / n - mean * mean;
+        let n = self.bursts as f64;
+        let mean = self.pace_sum / n;
+        let variance = self.pace_square_sum / n - mean * mean;
         variance <= EVEN * mean * mean
     }
 }
@@ -766,6 +1054,16 @@ impl Proofs {
             (self.us[i] > 0).then_some((self.frames[i], time))
         })
     }
+}
+
+/// Mean of so many times in ns; the sum of none.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a sum of times of a round, far below 2^63 ns"
+)]
+fn mean_ns(sum: f64, count: u64) -> u64 {
+    (sum / count.max(1) as f64) as u64
 }
 
 /// Time and frame.
@@ -790,6 +1088,22 @@ const ROUND_NS_MIN: u64 = 200_000;
 const QUEUE_NS_MIN: u64 = 50_000;
 /// A host's time from ACK to data that is no time of its own.
 const REACTION_NS_MIN: u64 = 20_000;
+/// However rarely ACKs come, it takes no longer.
+const REACTION_NS_MAX: u64 = 200_000;
+/// A program that waits for room to write is woken and runs within this part of the round trip,
+const WAKE_PART: u64 = 64;
+/// and within this time.
+const WAKE_NS_MAX: u64 = 150_000;
+/// Segments that a pacer sends at a time at least.
+const PACED_SEGMENTS: u64 = 2;
+/// Longest gap behind more than these: 1 ms by the kernel, and as much for its timer.
+const PACED_GAP_NS_MAX: u64 = 2_500_000;
+/// Rounds that must show it.
+const CAPACITY_SHOWN: u32 = 2;
+/// Rounds that are kept for what later ones may show.
+const OPEN_ROUNDS_MAX: usize = 64;
+/// For so many rounds a path is what it was shown to be.
+const CAPACITY_ROUNDS: u32 = 64;
 /// Growth from round to round that only slow start has: with an ACK for every other segment it is
 /// 1.5 at least (RFC 5681 section 3.1, byte counting off).
 const GROWTH_SLOW_START: f64 = 1.45;
