@@ -18,6 +18,7 @@ mod record;
 mod site;
 mod table;
 mod throughput;
+pub(crate) mod truth;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,10 @@ pub(crate) struct Options {
     pub(crate) rounds: Option<u32>,
     /// Only cells whose name contains this.
     pub(crate) only: Option<String>,
+    /// Where random draws begin.
+    pub(crate) seed: Option<u64>,
+    /// Judge what an earlier run has made.
+    pub(crate) again: bool,
 }
 
 /// How long things take.

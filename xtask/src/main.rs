@@ -44,6 +44,13 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             }
             bench::measure::measure(&options)
         }
+        ["bench", "truth", rest @ ..] => {
+            let options = options(rest)?;
+            if !sys::netns::can_create_namespaces() {
+                sys::netns::become_root_in_user_namespace().map_err(lab::LabError::NoNamespaces)?;
+            }
+            bench::truth::truth(&options)
+        }
         ["end", rest @ ..] => bench::measure::end(rest),
         _ => bail!("'{}' is no chore; see: cargo xtask help", args.join(" ")),
     }
@@ -63,6 +70,12 @@ fn options(args: &[&str]) -> anyhow::Result<bench::Options> {
                     rounds.with_context(|| format!("--rounds {text}: expected 1 to 100"))?;
                 options.rounds = Some(rounds);
             }
+            "--seed" => {
+                let text = value()?;
+                let seed = text.parse().ok();
+                options.seed = Some(seed.with_context(|| format!("--seed {text}: no number"))?);
+            }
+            "--again" => options.again = true,
             "--only" => options.only = Some((*value()?).to_owned()),
             _ => bail!("'{arg}' is no option of a bench; see: cargo xtask help"),
         }
@@ -94,6 +107,12 @@ The project's own chores.
       Latency of messages beside a bare ping-pong in C, TCP and UDP beside iperf3
       and nuttcp, the cost of sampling, all over veth. Writes bench/measure.json
       and its table in bench/README.md; four minutes.
+  cargo xtask bench truth [--quick] [--rounds N] [--only KIND] [--seed N] [--again]
+      Connections with planted limits and random parameters in the lab, captured at
+      both ends and explained. Writes bench/truth.json and the table in
+      docs/guide/limits.md; some 25 minutes with 10 draws of each kind, the default.
+      --seed N    other draws
+      --again     judge the captures of an earlier run, in target/bench/truth
   cargo xtask help
 ";
 

@@ -1,0 +1,302 @@
+//! `cargo xtask bench truth`: does `explain` name the limit that was planted?
+//!
+//! Connections are made in the lab, each with a limit of a known kind and everything else drawn at random
+//! (round trip, rate, queue, buffers, off-loads, congestion control), captured at both hosts and judged from
+//! the packets alone. Told are how often the planted limit had the largest share of time, what it was taken
+//! for where it had not, and whether counts agree with the kernel's own of the same connection.
+
+mod judged;
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "drawn numbers are positive and far below 2^52"
+)]
+mod plan;
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "as drawn"
+)]
+mod transfer;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+use wire::tcp_info::TcpInfo;
+
+use super::table::{self, Table};
+use super::{Options, workspace};
+use judged::Judged;
+use plan::{Class, Kind, Plan};
+
+/// One connection as it is kept.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct Row {
+    name: String,
+    kind: String,
+    planted: String,
+    /// At the sender, at the receiver.
+    found: [String; 2],
+    share: [f64; 2],
+    shares: [String; 2],
+    parameters: String,
+    /// Why the kernel's own counters say that it was not planted; empty where they do not.
+    #[serde(default)]
+    not_planted: String,
+    /// Packets that the captures missed.
+    missed: u64,
+    kernel: BTreeMap<String, u64>,
+    /// Ours of the sender's capture.
+    ours: BTreeMap<String, u64>,
+}
+
+/// Makes connections of every kind, or judges those of an earlier run again, and writes what was found.
+pub(crate) fn truth(options: &Options) -> anyhow::Result<ExitCode> {
+    let root = workspace();
+    let draws = options
+        .rounds
+        .unwrap_or(if options.quick { 1 } else { DRAWS });
+    let seed = options.seed.unwrap_or(SEED);
+    let folder = root.join(format!("target/bench/truth/{seed}"));
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let only = options.only.as_deref().unwrap_or_default();
+    let kinds = Kind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| kind.name().contains(only));
+    let mut rows = Vec::new();
+    for number in 0..draws {
+        for kind in kinds.clone() {
+            let plan = Plan::draw(kind, number, seed);
+            match one(&plan, &folder, seed, options.again) {
+                Ok(row) => {
+                    eprintln!("{}", line(&row));
+                    rows.push(row);
+                }
+                Err(error) => eprintln!("{}: failed: {error:#}", plan.name),
+            }
+        }
+    }
+    ensure!(!rows.is_empty(), "nothing was judged");
+    let text = render(&rows, seed, draws);
+    println!("{text}");
+    let whole =
+        !options.quick && options.only.is_none() && !options.again && options.seed.is_none();
+    let file = match whole {
+        true => root.join("bench/truth.json"),
+        false => folder.join("rows.json"),
+    };
+    // A line each, so that one change is one line.
+    let lines: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
+    fs::write(&file, format!("[\n{}\n]\n", lines?.join(",\n")))?;
+    if whole {
+        let page = root.join("docs/guide/limits.md");
+        let old = fs::read_to_string(&page)?;
+        let new = table::put_between(&old, &text, MARKERS).context("the page lacks the markers")?;
+        fs::write(page, new)?;
+    }
+    eprintln!("results: {}", file.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes one connection, or takes the one that was made, and judges its captures.
+fn one(plan: &Plan, folder: &Path, seed: u64, again: bool) -> anyhow::Result<Row> {
+    let kept = folder.join(format!("{}.json", plan.name));
+    let mut row = if again {
+        serde_json::from_str(&fs::read_to_string(&kept)?)?
+    } else {
+        let made = transfer::make(plan, folder, seed)?;
+        Row {
+            name: plan.name.clone(),
+            kind: plan.kind.name().into(),
+            planted: plan.kind.class().name().into(),
+            parameters: parameters(plan),
+            missed: made.missed,
+            kernel: kernel(&made.info),
+            ..Row::default()
+        }
+    };
+    row.not_planted = not_planted(plan, &row.kernel).unwrap_or_default();
+    for (n, end) in ["near", "far"].iter().enumerate() {
+        let judged = judged::judge(&folder.join(format!("{}-{end}.pcapng", plan.name)))?;
+        row.found[n] = judged.class().name().into();
+        row.share[n] = judged.shares.first().map_or(0.0, |s| s.1);
+        row.shares[n] = judged.line();
+        if n == 0 {
+            row.ours = counts(&judged);
+        }
+    }
+    fs::write(&kept, serde_json::to_string(&row)?)?;
+    Ok(row)
+}
+
+fn parameters(plan: &Plan) -> String {
+    let mut text = format!(
+        "{} {} queue {} {}{}",
+        plan.rtt,
+        plan.rate,
+        plan.queue,
+        plan.congestion,
+        if plan.offloads { " off-loads" } else { "" }
+    );
+    for (name, buffer) in ["wmem", "rmem"].iter().zip(plan.buffers) {
+        if let Some(buffer) = buffer {
+            let _ = write!(text, " {name} {buffer}");
+        }
+    }
+    for (name, value) in [
+        ("paced", plan.pacing.map(|r| r.to_string())),
+        ("reads", plan.reads.map(|r| r.to_string())),
+    ] {
+        if let Some(value) = value {
+            let _ = write!(text, " {name} {value}");
+        }
+    }
+    if plan.sends != plan::Sends::Bulk {
+        let _ = write!(text, " {:?}", plan.sends);
+    }
+    let _ = write!(text, " {}", plan.link.trim());
+    text.trim().to_owned()
+}
+
+fn kernel(info: &TcpInfo) -> BTreeMap<String, u64> {
+    let wanted = |name: &&str| KERNEL.contains(name);
+    let fields = info.fields().filter(|(name, _)| wanted(name));
+    fields
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// What shows that something else held the connection, by the kernel's counters: explain has no part in it.
+#[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn not_planted(plan: &Plan, kernel: &BTreeMap<String, u64>) -> Option<String> {
+    let of = |name: &str| kernel.get(name).copied().unwrap_or(0) as f64;
+    let busy = of("busy_time_us").max(1.0);
+    let carried = of("bytes_acked") * 8e6 / busy / plan.rate.as_bits_per_second() as f64;
+    let windowed = of("rwnd_limited_us") / busy;
+    match plan.kind.class() {
+        Class::Bottleneck if carried < 0.7 => Some(format!("{:.0} % of the rate", carried * 100.0)),
+        Class::Loss | Class::ReceiveWindow | Class::SendWindow | Class::Pacing if carried > 0.7 => {
+            Some(format!("{:.0} % of the rate", carried * 100.0))
+        }
+        Class::ReceiveWindow | Class::SlowReader if windowed < 0.5 => Some(format!(
+            "the window held it {:.0} % of the time",
+            windowed * 100.0
+        )),
+        Class::Loss if windowed > 0.3 => Some(format!(
+            "the window held it {:.0} % of the time",
+            windowed * 100.0
+        )),
+        Class::Loss if of("total_retrans_segments") < 3.0 => Some("hardly a loss".to_owned()),
+        _ => None,
+    }
+}
+
+fn counts(judged: &Judged) -> BTreeMap<String, u64> {
+    let side = &judged.connection.sides[judged.sender];
+    [
+        ("unique_bytes", side.unique_bytes),
+        ("payload_bytes", side.payload_bytes),
+        ("acked_bytes", side.acked_bytes),
+        ("data_packets", side.data_segments),
+        ("retransmitted_bytes", side.retransmissions.bytes()),
+        ("retransmitted_packets", side.retransmissions.segments()),
+        ("timeouts", side.retransmissions.timeout.segments),
+        (
+            "rtt_min_us",
+            side.rtt_ahead.map_or(0, |rtt| rtt.as_ns() / 1_000),
+        ),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+fn line(row: &Row) -> String {
+    let mark = |n: usize| {
+        if row.found[n] == row.planted {
+            "ok"
+        } else {
+            "NO"
+        }
+    };
+    format!(
+        "{:16} {} {} | {}near: {} | far: {} | {}",
+        row.name,
+        mark(0),
+        mark(1),
+        match &*row.not_planted {
+            "" => String::new(),
+            why => format!("{why} | "),
+        },
+        row.shares[0],
+        row.shares[1],
+        row.parameters
+    )
+}
+
+fn render(all: &[Row], seed: u64, draws: u32) -> String {
+    let mut text = String::new();
+    let rows: Vec<&Row> = all.iter().filter(|r| r.not_planted.is_empty()).collect();
+    for (n, end) in ["sender", "receiver"].iter().enumerate() {
+        let right = rows.iter().filter(|r| r.found[n] == r.planted).count();
+        let all = rows.len();
+        let _ = writeln!(
+            text,
+            "\nCaptured at the {end}: {right} of {all} right ({:.1} %).\n",
+            100.0 * right as f64 / all as f64
+        );
+        let mut header = vec!["planted", "right"];
+        header.extend(Class::ALL.iter().map(|c| c.name()));
+        let mut table = Table::new(&header);
+        for kind in Kind::ALL {
+            let of_kind: Vec<&&Row> = rows.iter().filter(|r| r.kind == kind.name()).collect();
+            if of_kind.is_empty() {
+                continue;
+            }
+            let count = |name: &str| of_kind.iter().filter(|r| r.found[n] == name).count();
+            let mut cells = vec![
+                kind.name().to_owned(),
+                format!("{} of {}", count(kind.class().name()), of_kind.len()),
+            ];
+            cells.extend(Class::ALL.iter().map(|c| match count(c.name()) {
+                0 => String::new(),
+                n => n.to_string(),
+            }));
+            table.row(cells);
+        }
+        text += &table.finish();
+    }
+    let missed = all.len() - rows.len();
+    let _ = writeln!(
+        text,
+        "\nSeed {seed}, {draws} draws of each kind; {missed} not counted, since the kernel's counters show \
+         that the planted limit did not hold them."
+    );
+    text
+}
+
+/// Draws of each kind.
+const DRAWS: u32 = 10;
+const SEED: u64 = 20_261_122;
+const MARKERS: (&str, &str) = ("<!-- truth:begin -->", "<!-- truth:end -->");
+const KERNEL: [&str; 12] = [
+    "bytes_acked",
+    "bytes_sent",
+    "bytes_retrans",
+    "data_segs_out",
+    "total_retrans_segments",
+    "min_rtt_us",
+    "busy_time_us",
+    "rwnd_limited_us",
+    "sndbuf_limited_us",
+    "dsack_dups",
+    "total_rto",
+    "snd_mss_bytes",
+];
