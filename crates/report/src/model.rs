@@ -58,6 +58,13 @@ pub struct Run {
     pub error: Option<String>,
 }
 
+impl Run {
+    /// The lab's accuracy over the whole run, where it is not told of phases.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.sweep.as_ref()?.certificate.as_ref()
+    }
+}
+
 /// How a run ended. A run that was killed stays `running`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -82,6 +82,10 @@ pub(crate) fn status(run: &Run) -> Status {
         RunState::Interrupted | RunState::Running => return of("interrupted", Tone::Unsure),
         RunState::Done => {}
     }
+    // Of phases the verdict knows.
+    if run.certificate().is_some_and(|c| !c.trusted) {
+        return of("lab not trusted", Tone::Unsure);
+    }
     let Some(verdict) = &run.verdict else {
         return of("no verdict", Tone::Unsure);
     };
