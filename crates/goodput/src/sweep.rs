@@ -826,6 +826,7 @@ fn curve_record(
 /// What the sweep means; nothing where its lab fell behind, though its curves are kept.
 fn verdict(sweep: &Sweep, is_whole: bool) -> RunVerdict {
     let behind = record::fell_behind(sweep.certificate.as_ref());
+    let behind = behind.filter(|_| !sweep.points.is_empty());
     let known = |c: &SweepCurve| c.shape != "noisy" && c.shape != "unknown";
     RunVerdict {
         conclusive: is_whole && behind.is_none() && sweep.curves.iter().any(known),

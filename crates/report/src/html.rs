@@ -10,6 +10,7 @@ mod compare;
 mod facts;
 mod findings;
 mod hero;
+mod messages;
 mod path;
 mod phases;
 pub mod queue;
@@ -36,6 +37,7 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     hero::numbers(&mut out, run);
     facts::legs(&mut out, run);
     sweep::section(&mut out, run);
+    messages::section(&mut out, run);
     trace::section(&mut out, run, findings);
     path::section(&mut out, run);
     if run.trace.is_none() {

@@ -95,6 +95,9 @@ pub(crate) fn status(run: &Run) -> Status {
     if run.sweep.is_some() {
         return of("swept", Tone::Good);
     }
+    if run.messages.is_some() {
+        return of("measured", Tone::Good);
+    }
     if run.legs.iter().any(|leg| leg.bad) {
         return of("limited on one leg", Tone::Limited);
     }
