@@ -5,11 +5,11 @@ mod scenario;
 use std::fmt::Write as _;
 
 use explain::{
-    Cause, Diagnosis, HostConfig, HostLoad, Probe, ProbeKind, ProbePlan, Setting, diagnose,
-    next_probe,
+    Cause, Diagnosis, HostConfig, HostLoad, Probe, ProbeKind, ProbePlan, Setting, WriteCost,
+    diagnose, next_probe,
 };
 use scenario::{Scenario, host, load};
-use units::{Bytes, Rate};
+use units::{Bytes, Duration, Rate};
 
 /// 2^31 - 1: no threshold yet.
 const NO_THRESHOLD: u64 = 0x7fff_ffff;
@@ -337,6 +337,59 @@ fn ends_and_time() -> Vec<Scenario> {
     ]
 }
 
+fn declared_costs() -> Vec<Scenario> {
+    let costing = HostConfig {
+        write_cost: Some(WriteCost {
+            write: Bytes::new(128 << 10),
+            call: Duration::from_ns(15_200),
+            copy: "832Mb/s".parse().ok(),
+            ..WriteCost::default()
+        }),
+        ..host(64 << 20, 64 << 20)
+    };
+    let declared = Scenario {
+        name: "declared cost of writing",
+        goodput: "815Mb/s",
+        shares: [0.3, 0.0, 0.0, 0.7],
+        app_limited: true,
+        sender: costing.clone(),
+        ..Scenario::default()
+    };
+    let unspent = Scenario {
+        name: "declared cost that is not spent",
+        goodput: "210Mb/s",
+        shares: [0.75, 0.0, 0.0, 0.25],
+        ..declared.clone()
+    };
+    let window = Scenario {
+        name: "small receive buffer before a declared cost",
+        goodput: "3.05Mb/s",
+        shares: [0.0, 0.97, 0.0, 0.03],
+        snd_wnd_bytes: [32_768, 32_768],
+        receiver: host(65_536, 64 << 20),
+        ..declared.clone()
+    };
+    let unneeded = Scenario {
+        name: "declared cost above what the path carries",
+        goodput: "600Mb/s",
+        bottleneck: Some("800Mb/s"),
+        shares: [0.0, 0.0, 0.0, 1.0],
+        ..declared.clone()
+    };
+    let writing = Scenario {
+        name: "declared cost of a sender that always writes",
+        writes_always: true,
+        shares: [0.0, 0.0, 0.3, 0.7],
+        ..declared.clone()
+    };
+    let free = Scenario {
+        name: "the same without the cost",
+        sender: host(64 << 20, 64 << 20),
+        ..writing.clone()
+    };
+    vec![declared, writing, free, unspent, window, unneeded]
+}
+
 fn hosts_without_time() -> Vec<Scenario> {
     let sender = Scenario {
         name: "sending thread full",
@@ -388,6 +441,7 @@ fn all() -> Vec<Scenario> {
         told_by_probes(),
         ends_and_time(),
         hosts_without_time(),
+        declared_costs(),
     ]
     .concat()
 }
@@ -542,6 +596,23 @@ fn each_transfer_gets_its_cause() {
     all CPUs full
         host_cpu (confidence 1.00, share 0.90)
         The far host is the limit, not the network, at 21 Gb/s of 94.15 Gb/s aimed at; all its CPUs are full: 99 %; free the CPUs of other work, or use a host with more of them
+    declared cost of writing
+        declared_cost (confidence 1.00, share 0.99)
+        The declared cost per byte on the near host allows 822.1 Mb/s: 815 Mb/s of 941.5 Mb/s possible; use a host that copies faster, or one that does not copy
+    declared cost of a sender that always writes
+        declared_cost (confidence 1.00, share 0.99)
+        The declared cost per byte on the near host allows 822.1 Mb/s: 815 Mb/s of 941.5 Mb/s possible; use a host that copies faster, or one that does not copy
+    the same without the cost [inconclusive]
+        Nothing explains why this transfer got 815 Mb/s
+    declared cost that is not spent
+        application (confidence 1.00, share 1.00)
+        The application on the near host had nothing to send for 100 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+    small receive buffer before a declared cost
+        receive_window (confidence 1.00, share 0.97)
+        The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 36 MiB and use 2 streams, for about 941.5 Mb/s
+    declared cost above what the path carries
+        application (confidence 1.00, share 1.00)
+        The application on the near host had nothing to send for 100 % of the time: 600 Mb/s of 753.2 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
     ");
 }
 
@@ -993,6 +1064,42 @@ fn one_machine_works_for_both_ends() {
     assert!(sure(&evidence) < 0.1);
     evidence.one_machine = true;
     assert!(sure(&evidence) > 0.7);
+}
+
+#[test]
+fn a_declared_cost_is_named_where_goodput_is_what_it_allows() {
+    let scenario = Scenario {
+        bottleneck: Some("10Gb/s"),
+        ..declared_costs().remove(0)
+    };
+    let told = |goodput| {
+        let diagnosis = diagnose(
+            &Scenario {
+                goodput,
+                ..scenario.clone()
+            }
+            .evidence(),
+        );
+        let named = diagnosis.verdict.cause == Some(Cause::DeclaredCost);
+        (named && diagnosis.verdict.conclusive, diagnosis)
+    };
+    let finding = told("815Mb/s").1.findings.remove(0);
+    assert_eq!(finding.remedy.unwrap().host, explain::RemedyHost::Near);
+    let lines = finding.evidence[..2].join("\n");
+    insta::assert_snapshot!(lines, @"
+    each write costs the near host 1.26 ms for its bytes, 15.2 us for the call, as it declares: 128 KiB / 1.276 ms = 822.1 Mb/s
+    that cost took 99 % of its time
+    ");
+    // Of 822 Mb/s: well below something else holds it, well above nobody spends it.
+    for (goodput, named) in [
+        ("600Mb/s", false),
+        ("740Mb/s", true),
+        ("900Mb/s", true),
+        ("1.1Gb/s", false),
+    ] {
+        let (found, diagnosis) = told(goodput);
+        assert_eq!(found, named, "{goodput}: {}", diagnosis.verdict.sentence);
+    }
 }
 
 #[test]

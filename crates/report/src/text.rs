@@ -145,6 +145,7 @@ pub(crate) fn cause_label(cause: &str) -> String {
         "bottleneck_reached" => "the bottleneck's rate".to_owned(),
         "application" => "the application".to_owned(),
         "cpu" => "CPU".to_owned(),
+        "declared_cost" => "a declared cost".to_owned(),
         "host_cpu" => "a host's CPU".to_owned(),
         "mtu" => "MTU".to_owned(),
         other => plain(other).replace('_', " "),
