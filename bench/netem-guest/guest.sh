@@ -72,7 +72,7 @@ perftest() {
 
 # Messages by goodput beside perftest, each from the device to itself.
 verbs() {
-    export NO_COLOR=1
+    export NO_COLOR=1 GOODPUT_RUNS=/tmp/runs
     near="goodput measure 198.18.1.1"
     ip link add veth0 type veth peer name veth1
     ip link set veth0 up

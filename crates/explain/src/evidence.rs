@@ -6,6 +6,7 @@
 use units::{Bytes, Duration, Rate};
 use wire::tcp_info::TcpInfo;
 
+use crate::declared::WriteCost;
 use crate::models::{self, IpVersion};
 use crate::predict::BufferModel;
 use crate::probe::Probe;
@@ -168,6 +169,8 @@ pub struct HostConfig {
     pub sndbuf_fixed: Option<Bytes>,
     /// Receive buffer that the application fixed, as `getsockopt(SO_RCVBUF)` reads it back.
     pub rcvbuf_fixed: Option<Bytes>,
+    /// What writing costs it by declaration, where it does.
+    pub write_cost: Option<WriteCost>,
 }
 
 impl Evidence {

@@ -58,6 +58,8 @@ pub enum Cause {
     BottleneckReached,
     /// A host's CPUs had no time left.
     HostCpu,
+    /// The sender spent its time on what writing costs it by declaration.
+    DeclaredCost,
     /// An application had nothing to send, paced itself, or did not read.
     Application,
     /// The transfer ended before it could reach the path's rate.
@@ -155,6 +157,7 @@ impl Cause {
             Self::ShallowQueue => "shallow_queue",
             Self::BottleneckReached => "bottleneck_reached",
             Self::HostCpu => "host_cpu",
+            Self::DeclaredCost => "declared_cost",
             Self::Application => "application",
             Self::ShortTransfer => "short_transfer",
             Self::NetworkUnknown => "network_unknown",

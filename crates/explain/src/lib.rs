@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 pub mod confidence;
+mod declared;
 mod diagnose;
 mod evidence;
 mod facts;
@@ -59,6 +60,7 @@ mod text;
 pub mod timeline;
 pub mod trace;
 
+pub use declared::WriteCost;
 pub use diagnose::diagnose;
 pub use evidence::{
     CpuLoad, Direction, Evidence, HostConfig, HostLoad, PathKnowledge, Sample, Scaling,

@@ -13,6 +13,7 @@ use units::{Bytes, Duration, Rate};
 
 use crate::evidence::{HostConfig, PathKnowledge};
 use crate::models;
+use crate::text;
 
 /// How a Linux buffer, whose size counts kernel memory (truesize), becomes payload in flight.
 ///
@@ -67,6 +68,8 @@ pub enum Limit {
     LargestWindow,
     /// The congestion control's response to loss.
     Loss,
+    /// What writing costs the sender by declaration.
+    DeclaredCost,
     /// The path's rate.
     Bottleneck,
     /// Nothing that limits is known.
@@ -137,6 +140,7 @@ pub fn predict(setup: &Setup<'_>) -> Prediction {
     let candidates = [
         window_candidate(setup),
         loss_candidate(setup),
+        cost_candidate(setup),
         path_candidate(setup),
     ];
     // The first of equals: a window that just fits the path is still what sets the rate.
@@ -212,7 +216,7 @@ fn window_candidate(setup: &Setup<'_>) -> Option<Candidate> {
     } else {
         list.concat()
     };
-    let per_rtt = format!("{}{list} / {}", streams_text(setup.streams), setup.idle_rtt);
+    let per_rtt = format!("{}{list} / {}", text::times(setup.streams), setup.idle_rtt);
     Some(Candidate {
         rate,
         limit,
@@ -224,15 +228,27 @@ fn loss_candidate(setup: &Setup<'_>) -> Option<Candidate> {
     let p = setup.loss_rate?;
     let (name, one) = loss_response(setup.sender, setup.path, setup.idle_rtt, p)?;
     let rate = times(one, setup.stream_count());
-    let loss = crate::text::loss(p);
+    let loss = text::loss(p);
     let formula = format!(
         "{}{name} at {loss} loss and {} = {rate}",
-        streams_text(setup.streams),
+        text::times(setup.streams),
         setup.idle_rtt
     );
     Some(Candidate {
         rate,
         limit: Limit::Loss,
+        formula,
+    })
+}
+
+fn cost_candidate(setup: &Setup<'_>) -> Option<Candidate> {
+    let cost = setup.sender.write_cost.as_ref()?;
+    let bill = cost.bill(setup.path.mss_bytes())?;
+    let rate = bill.rate(setup.streams)?;
+    let formula = format!("{}, a declared cost = {rate}", bill.quotient(setup.streams));
+    Some(Candidate {
+        rate,
+        limit: Limit::DeclaredCost,
         formula,
     })
 }
@@ -269,14 +285,6 @@ pub(crate) fn loss_response(
     Some(("CUBIC", models::cubic(mss, rtt, p)?))
 }
 
-fn streams_text(streams: u32) -> String {
-    if streams > 1 {
-        format!("{streams} x ")
-    } else {
-        String::new()
-    }
-}
-
 fn times(rate: Rate, n: u64) -> Rate {
     Rate::from_bits_per_second(rate.as_bits_per_second().saturating_mul(n))
 }
@@ -296,6 +304,7 @@ pub(crate) const LARGEST_WINDOW: Bytes = Bytes::new(1 << 30);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::declared::WriteCost;
 
     fn host(rmem_max: u64, wmem_max: u64) -> HostConfig {
         HostConfig {
@@ -434,6 +443,43 @@ mod tests {
             .limit,
             Limit::Bottleneck
         );
+    }
+
+    #[test]
+    fn a_declared_cost_limits_below_what_the_path_carries() {
+        let costing = |bits| HostConfig {
+            write_cost: Some(WriteCost {
+                write: Bytes::new(128 << 10),
+                copy: Some(Rate::from_bits_per_second(bits)),
+                ..WriteCost::default()
+            }),
+            ..host(1 << 26, 1 << 26)
+        };
+        let large = host(1 << 26, 1 << 26);
+        let found = of(&costing(500_000_000), &large, &gigabit());
+        assert_eq!(found.limit, Limit::DeclaredCost);
+        assert_eq!(
+            found.formula,
+            "128 KiB / 2.097 ms, a declared cost = 500 Mb/s"
+        );
+        let path = gigabit();
+        let sender = costing(300_000_000);
+        let streams = |streams| Setup {
+            streams,
+            ..setup(&sender, &large, &path)
+        };
+        let three = predict(&streams(3));
+        assert_eq!(three.rate.unwrap().to_string(), "900 Mb/s");
+        assert!(
+            three.formula.starts_with("3 x 128 KiB"),
+            "{}",
+            three.formula
+        );
+        // What four would spend the path does not carry.
+        assert_eq!(predict(&streams(4)).limit, Limit::Bottleneck);
+        // A receiver's is nobody's to spend.
+        let found = of(&large, &costing(1_000), &gigabit());
+        assert_eq!(found.limit, Limit::Bottleneck);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use units::{Bytes, Duration, Rate};
 
+use crate::declared::Bill;
 use crate::evidence::{Direction, HostConfig};
 use crate::facts::ENOUGH_LOSSES;
 use crate::finding::{Host, RemedyHost, Setting};
@@ -254,6 +255,12 @@ impl Case<'_> {
             buffers: self.evidence.buffers,
             loss_rate: None,
         }
+    }
+
+    /// What a write costs the sender by declaration.
+    pub(crate) fn write_bill(&self) -> Option<Bill> {
+        let cost = self.evidence.sender.write_cost.as_ref()?;
+        cost.bill(self.evidence.path.mss_bytes())
     }
 
     /// Payload in flight that a buffer allows one connection now.

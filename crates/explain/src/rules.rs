@@ -3,11 +3,13 @@
 //! A rule knows nothing of the others; what two of them claim is settled by order alone
 //! (confidence times share). The exceptions are a path that gives what it can: then there is nothing
 //! to mend, and no other rule is asked; a device that counts packets, once it is proved: its drops are
-//! then no random loss, and no short queue, and what helps against those would not help; and a host
-//! without CPU time, which makes its windows and its application look small.
+//! then no random loss, and no short queue, and what helps against those would not help; a host without CPU
+//! time, which makes its windows and its application look small; and a declared cost of writing, which
+//! looks like an application that has nothing to send.
 
 mod application;
 mod bottleneck;
+mod declared;
 mod host;
 mod loss;
 mod packets;
@@ -56,7 +58,16 @@ pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
         }
         findings.push(limit);
     }
-    let explained = |f: &Finding| explains_network(f.cause) && f.weight() >= EXPLAINS;
+    if let Some(cost) = declared::find(case) {
+        if cost.confidence >= CONCLUSIVE {
+            // It pauses to spend the cost, not for want of data.
+            findings.retain(|f| f.cause != Cause::Application);
+        }
+        findings.push(cost);
+    }
+    let explained = |f: &Finding| {
+        (explains_network(f.cause) || f.cause == Cause::DeclaredCost) && f.weight() >= EXPLAINS
+    };
     if !findings.iter().any(explained) {
         findings.extend(bottleneck::unknown(case));
     }

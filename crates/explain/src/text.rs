@@ -44,6 +44,14 @@ pub(crate) fn plural(n: u64, thing: &str) -> String {
     }
 }
 
+/// What stands before what each of several streams does; nothing for one.
+pub(crate) fn times(streams: u32) -> String {
+    match streams {
+        0 | 1 => String::new(),
+        n => format!("{n} x "),
+    }
+}
+
 /// Items as an English list: `a`, `a and b`, `a, b and c`.
 pub(crate) fn list(items: &[String]) -> String {
     match items {

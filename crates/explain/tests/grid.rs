@@ -5,11 +5,11 @@ mod scenario;
 use std::fmt::Write as _;
 
 use explain::{
-    Cause, Diagnosis, HostConfig, HostLoad, Probe, ProbeKind, ProbePlan, Setting, diagnose,
-    next_probe,
+    Cause, Diagnosis, HostConfig, HostLoad, Probe, ProbeKind, ProbePlan, Setting, WriteCost,
+    diagnose, next_probe,
 };
 use scenario::{Scenario, host, load};
-use units::{Bytes, Rate};
+use units::{Bytes, Duration, Rate};
 
 /// 2^31 - 1: no threshold yet.
 const NO_THRESHOLD: u64 = 0x7fff_ffff;
@@ -337,6 +337,59 @@ fn ends_and_time() -> Vec<Scenario> {
     ]
 }
 
+fn declared_costs() -> Vec<Scenario> {
+    let costing = HostConfig {
+        write_cost: Some(WriteCost {
+            write: Bytes::new(128 << 10),
+            call: Duration::from_ns(15_200),
+            copy: "832Mb/s".parse().ok(),
+            ..WriteCost::default()
+        }),
+        ..host(64 << 20, 64 << 20)
+    };
+    let declared = Scenario {
+        name: "declared cost of writing",
+        goodput: "815Mb/s",
+        shares: [0.3, 0.0, 0.0, 0.7],
+        app_limited: true,
+        sender: costing.clone(),
+        ..Scenario::default()
+    };
+    let unspent = Scenario {
+        name: "declared cost that is not spent",
+        goodput: "210Mb/s",
+        shares: [0.75, 0.0, 0.0, 0.25],
+        ..declared.clone()
+    };
+    let window = Scenario {
+        name: "small receive buffer before a declared cost",
+        goodput: "3.05Mb/s",
+        shares: [0.0, 0.97, 0.0, 0.03],
+        snd_wnd_bytes: [32_768, 32_768],
+        receiver: host(65_536, 64 << 20),
+        ..declared.clone()
+    };
+    let unneeded = Scenario {
+        name: "declared cost above what the path carries",
+        goodput: "600Mb/s",
+        bottleneck: Some("800Mb/s"),
+        shares: [0.0, 0.0, 0.0, 1.0],
+        ..declared.clone()
+    };
+    let writing = Scenario {
+        name: "declared cost of a sender that always writes",
+        writes_always: true,
+        shares: [0.0, 0.0, 0.3, 0.7],
+        ..declared.clone()
+    };
+    let free = Scenario {
+        name: "the same without the cost",
+        sender: host(64 << 20, 64 << 20),
+        ..writing.clone()
+    };
+    vec![declared, writing, free, unspent, window, unneeded]
+}
+
 fn hosts_without_time() -> Vec<Scenario> {
     let sender = Scenario {
         name: "sending thread full",
@@ -388,6 +441,7 @@ fn all() -> Vec<Scenario> {
         told_by_probes(),
         ends_and_time(),
         hosts_without_time(),
+        declared_costs(),
     ]
     .concat()
 }
@@ -504,7 +558,7 @@ fn each_transfer_gets_its_cause() {
         0.1 % (1 in 990) of the packets are lost with no queue of 8.502 ms or more, which holds cubic to 5.1 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (a shorter queue, optics, cables, duplex, a line card, a policer); until then use bbr, or 128 streams, for about 846.5 Mb/s
     bursts at a short queue
         shallow_queue (confidence 1.00, share 1.00)
-        Bursts overrun a queue that is too short for 300.1 ms of round trip, and cubic recovers slowly: 86 Mb/s of 941.5 Mb/s possible; give the bottleneck a queue of 16.13 MB, or pace the sender (bbr, or a fixed pace), for about 470 Mb/s
+        Bursts overrun a queue that is too short for 300.1 ms of round trip, and cubic recovers slowly: 86 Mb/s of 941.5 Mb/s possible; give the bottleneck a queue of 16.13 MB, or pace the sender (bbr, or a fixed pace), for about 847.1 Mb/s
     loss that a pace does not end
         loss (confidence 0.67, share 1.00)
         0.03 % (1 in 3,300) of the packets are lost without a full queue, which holds cubic to 86 Mb/s of 941.5 Mb/s possible; find and mend what loses packets (optics, cables, duplex, a line card, a policer); until then use bbr, or 44 streams, for about 847.1 Mb/s
@@ -542,6 +596,23 @@ fn each_transfer_gets_its_cause() {
     all CPUs full
         host_cpu (confidence 1.00, share 0.90)
         The far host is the limit, not the network, at 21 Gb/s of 94.15 Gb/s aimed at; all its CPUs are full: 99 %; free the CPUs of other work, or use a host with more of them
+    declared cost of writing
+        declared_cost (confidence 1.00, share 0.99)
+        The declared cost per byte on the near host allows 822.1 Mb/s: 815 Mb/s of 941.5 Mb/s possible; use a host that copies faster, or one that does not copy
+    declared cost of a sender that always writes
+        declared_cost (confidence 1.00, share 0.99)
+        The declared cost per byte on the near host allows 822.1 Mb/s: 815 Mb/s of 941.5 Mb/s possible; use a host that copies faster, or one that does not copy
+    the same without the cost [inconclusive]
+        Nothing explains why this transfer got 815 Mb/s
+    declared cost that is not spent
+        application (confidence 1.00, share 1.00)
+        The application on the near host had nothing to send for 100 % of the time: 210 Mb/s of 941.5 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+    small receive buffer before a declared cost
+        receive_window (confidence 1.00, share 0.97)
+        The receive window of 32 KiB limits this transfer to 3.05 Mb/s of 941.5 Mb/s possible; raise net.ipv4.tcp_rmem on the far host to 36 MiB and use 2 streams, for about 941.5 Mb/s
+    declared cost above what the path carries
+        application (confidence 1.00, share 1.00)
+        The application on the near host had nothing to send for 100 % of the time: 600 Mb/s of 753.2 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
     ");
 }
 
@@ -816,6 +887,42 @@ fn a_pace_proves_bursts_only_where_losses_had_their_chance() {
     assert!(sure("470Mb/s", 200_000, 60) < 0.1, "losses as before");
 }
 
+/// A pace that tells causes apart is no prediction of BBR, which finds the path's own rate: on
+/// `tokyo-lfn-300ms` the probe got 237 Mb/s, BBR 835.
+#[test]
+fn what_bbr_makes_of_a_path_is_not_what_a_paced_probe_got() {
+    let bursts = Scenario {
+        goodput: "118Mb/s",
+        probes: vec![paced("237Mb/s", 200_000, 0)],
+        ..told_by_probes().remove(5)
+    };
+    let remedy = |change: &dyn Fn(&mut Scenario)| {
+        let mut scenario = bursts.clone();
+        change(&mut scenario);
+        let finding = diagnose(&scenario.evidence()).findings.remove(0);
+        assert_eq!(finding.cause, Cause::ShallowQueue);
+        finding.remedy.unwrap()
+    };
+    let bbr = remedy(&|_| {});
+    let expected = bbr.predicted.unwrap().to_string();
+    assert_eq!(expected, "847.1 Mb/s", "{:?}", bbr.predicted_from);
+    assert_eq!(bbr.settings, [Setting::CongestionControl("bbr".to_owned())]);
+    // Losses bound neither: CUBIC's response would be some 4 Mb/s a stream. Buffers do.
+    let small = remedy(&|s| s.sender = host(64 << 20, 4 << 20));
+    let expected = small.predicted.unwrap().to_string();
+    assert_eq!(expected, "362.2 Mb/s", "{:?}", small.predicted_from);
+    // Without a BBR to choose, or the path's rate, the probe is what there is.
+    let without: [&dyn Fn(&mut Scenario); 2] = [
+        &|s| s.sender.congestion_controls_available = vec!["cubic".to_owned()],
+        &|s| s.bottleneck = None,
+    ];
+    for change in without {
+        let pace = remedy(change);
+        assert_eq!(pace.predicted.unwrap().to_string(), "237 Mb/s");
+        assert!(pace.settings.is_empty());
+    }
+}
+
 #[test]
 fn a_pace_that_proves_nothing_leaves_the_other_sign_of_a_short_queue() {
     let short = network()
@@ -993,6 +1100,42 @@ fn one_machine_works_for_both_ends() {
     assert!(sure(&evidence) < 0.1);
     evidence.one_machine = true;
     assert!(sure(&evidence) > 0.7);
+}
+
+#[test]
+fn a_declared_cost_is_named_where_goodput_is_what_it_allows() {
+    let scenario = Scenario {
+        bottleneck: Some("10Gb/s"),
+        ..declared_costs().remove(0)
+    };
+    let told = |goodput| {
+        let diagnosis = diagnose(
+            &Scenario {
+                goodput,
+                ..scenario.clone()
+            }
+            .evidence(),
+        );
+        let named = diagnosis.verdict.cause == Some(Cause::DeclaredCost);
+        (named && diagnosis.verdict.conclusive, diagnosis)
+    };
+    let finding = told("815Mb/s").1.findings.remove(0);
+    assert_eq!(finding.remedy.unwrap().host, explain::RemedyHost::Near);
+    let lines = finding.evidence[..2].join("\n");
+    insta::assert_snapshot!(lines, @"
+    each write costs the near host 1.26 ms for its bytes, 15.2 us for the call, as it declares: 128 KiB / 1.276 ms = 822.1 Mb/s
+    that cost took 99 % of its time
+    ");
+    // Of 822 Mb/s: well below something else holds it, well above nobody spends it.
+    for (goodput, named) in [
+        ("600Mb/s", false),
+        ("740Mb/s", true),
+        ("900Mb/s", true),
+        ("1.1Gb/s", false),
+    ] {
+        let (found, diagnosis) = told(goodput);
+        assert_eq!(found, named, "{goodput}: {}", diagnosis.verdict.sentence);
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use explain::models::{self, AckPolicy};
 use explain::{
     CpuLoad, Evidence, HostConfig, HostLoad, IpVersion, PathKnowledge, Probe, ProbeKind, Sample,
-    Scaling, Setup, Shares, StreamEvidence, diagnose, intervals, next_probe, predict, shares,
+    Scaling, Setup, Shares, StreamEvidence, WriteCost, diagnose, intervals, next_probe, predict,
+    shares,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -59,12 +60,32 @@ fn sizes() -> impl Strategy<Value = Option<[u64; 3]>> {
     proptest::option::of([number(), number(), number()])
 }
 
+fn write_cost() -> impl Strategy<Value = Option<WriteCost>> {
+    let times = [time(), time(), time()];
+    let cost = (number(), times, maybe(number()), number());
+    let cost = cost.prop_map(|(write, [call, packet, page], copy, page_size)| WriteCost {
+        write: Bytes::new(write),
+        call,
+        packet,
+        copy: copy.map(Rate::from_bits_per_second),
+        page,
+        page_size: Bytes::new(page_size),
+    });
+    proptest::option::of(cost)
+}
+
 fn host() -> impl Strategy<Value = HostConfig> {
     let scaling = proptest::option::of(any::<bool>());
     let control = prop_oneof![Just(""), Just("cubic"), Just("reno"), Just("bbr")];
-    let buffers = (maybe(number()), maybe(number()));
-    (sizes(), sizes(), scaling, control, buffers).prop_map(
-        |(tcp_rmem_bytes, tcp_wmem_bytes, window_scaling, control, (sndbuf, rcvbuf))| HostConfig {
+    let buffers = (maybe(number()), maybe(number()), write_cost());
+    let host = (sizes(), sizes(), scaling, control, buffers).prop_map(
+        |(
+            tcp_rmem_bytes,
+            tcp_wmem_bytes,
+            window_scaling,
+            control,
+            (sndbuf, rcvbuf, write_cost),
+        )| HostConfig {
             window_scaling,
             tcp_rmem_bytes,
             tcp_wmem_bytes,
@@ -72,8 +93,11 @@ fn host() -> impl Strategy<Value = HostConfig> {
             congestion_controls_available: vec!["bbr".to_owned()],
             sndbuf_fixed: sndbuf.map(Bytes::new),
             rcvbuf_fixed: rcvbuf.map(Bytes::new),
+            write_cost,
         },
-    )
+    );
+    // Nested by value, the strategies would outgrow a test's stack.
+    host.boxed()
 }
 
 fn path() -> impl Strategy<Value = PathKnowledge> {

@@ -194,8 +194,8 @@ pub(crate) struct TestArgs {
     /// rate whose loss stays within --loss-limit
     #[arg(short, long, value_name = "RATE", value_parser = udp_arg)]
     pub(crate) udp: Option<UdpArg>,
-    /// Lost datagrams that --udp search puts up with [default: 0.1%]
-    #[arg(long, value_name = "PERCENT", value_parser = share_arg, requires = "udp")]
+    /// Share of the datagrams that --udp search may lose, 0 to below 1 or such as 0.1% [default: 0.1%]
+    #[arg(long, value_name = "SHARE", value_parser = loss_limit, requires = "udp")]
     pub(crate) loss_limit: Option<f64>,
     /// What --transport tls or quic encrypts with [default: aes-128-gcm]
     #[arg(long, value_enum, requires = "transport")]
@@ -442,12 +442,21 @@ fn udp_arg(typed: &str) -> Result<UdpArg, String> {
     }
 }
 
-/// A share from a percentage, with or without its sign.
-fn share_arg(typed: &str) -> Result<f64, String> {
-    let number = typed.trim().trim_end_matches('%').trim_end().parse::<f64>();
-    let share = number.map(|percent| percent / 100.0).ok();
-    let share = share.filter(|share| (0.0..1.0).contains(share));
-    share.ok_or_else(|| "a percentage from 0% to below 100% works, such as 0.1%".to_owned())
+/// A share, of frames or datagrams: a number, or a percentage with its sign. No range is kept here.
+pub(crate) fn share(typed: &str) -> Result<f64, String> {
+    match typed.parse() {
+        Ok(share) => Ok(share),
+        Err(_) => typed
+            .parse()
+            .map(units::Percentage::as_share)
+            .map_err(|e| e.to_string()),
+    }
+}
+
+/// A share of datagrams that leaves some.
+fn loss_limit(typed: &str) -> Result<f64, String> {
+    let limit = Some(share(typed)?).filter(|share| (0.0..1.0).contains(share));
+    limit.ok_or_else(|| "expected a share from 0 to below 1, or such as 0.1%".to_owned())
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -562,11 +571,16 @@ mod tests {
         assert_eq!(udp_arg("50Mb/s"), rate(50_000_000));
         assert_eq!(udp_arg("search"), Ok(UdpArg::Search));
         assert!(udp_arg("fast").unwrap_err().contains("'search'"));
-        assert_eq!(share_arg("0.1%"), Ok(0.001));
-        assert_eq!(share_arg("0"), Ok(0.0));
-        for bad in ["100%", "-1%", "nan", "", "%"] {
-            assert!(share_arg(bad).is_err(), "{bad}");
+        for (typed, limit) in [("0.1%", 0.001), ("0.001", 0.001), ("0", 0.0), ("99%", 0.99)] {
+            assert_eq!(loss_limit(typed), Ok(limit), "{typed}");
+            // What `lab shell --loss` reads.
+            assert_eq!(share(typed), Ok(limit), "{typed}");
         }
+        for bad in ["100%", "1", "-1%", "-0.1", "nan", "inf", "", "%"] {
+            assert!(loss_limit(bad).is_err(), "{bad}");
+        }
+        // One per cent typed without its sign is not taken for all.
+        assert!(loss_limit("1").unwrap_err().contains("such as 0.1%"));
     }
 
     #[test]

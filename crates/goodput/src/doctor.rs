@@ -53,10 +53,20 @@ pub(crate) struct Finished {
 /// Runs the verb and prints what it found.
 pub(crate) fn command(plan: Plan<'_>, context: &Context) -> Verdict {
     let finished = perform(plan, context)?;
+    say(&finished, plan.args, plan.test.format)?;
+    Ok(exit_code(plan, &finished.run))
+}
+
+/// Prints a run as it was asked for.
+pub(crate) fn say(
+    finished: &Finished,
+    args: &TransferArgs,
+    format: FormatArg,
+) -> Result<(), Failure> {
     if let Some(document) = &finished.document {
         let text = serde_json::to_string_pretty(document).map_err(Failure::here)?;
         context::print(&format!("{text}\n"))?;
-    } else if plan.test.format == FormatArg::Jsonl {
+    } else if format == FormatArg::Jsonl {
         let last = ResultRecord {
             event: "result".to_owned(),
             folder: finished.folder.display().to_string(),
@@ -64,7 +74,7 @@ pub(crate) fn command(plan: Plan<'_>, context: &Context) -> Verdict {
         };
         let text = serde_json::to_string(&last).map_err(Failure::here)?;
         context::print(&format!("{text}\n"))?;
-    } else if plan.args.json || plan.test.format == FormatArg::Json {
+    } else if args.json || format == FormatArg::Json {
         let text = serde_json::to_string_pretty(&finished.run).map_err(Failure::here)?;
         context::print(&format!("{text}\n"))?;
     } else {
@@ -73,7 +83,7 @@ pub(crate) fn command(plan: Plan<'_>, context: &Context) -> Verdict {
         let page = finished.folder.join("report.html");
         context::print(&format!("{summary}\nReport: {}\n", page.display()))?;
     }
-    Ok(exit_code(plan, &finished.run))
+    Ok(())
 }
 
 /// Zero when the question was answered. A doctor's is the cause, proved by a gain where a remedy was

@@ -1,23 +1,38 @@
 //! `goodput measure --messages`: latency and rate by the size of messages.
 
-use std::fmt::Write as _;
+use std::cmp::Reverse;
 
 use measure::{
-    Client, MeasureError, MessageOutcome, MessageSpec, Overhead, Pattern, Stop, Verbs, VerbsPort,
+    Approach, Client, MeasureError, MessageOutcome, MessageSpec, Overhead, Pattern, Stop, Verbs,
+    VerbsPort,
 };
-use report::model::{MessagePoint, MessageSweep};
+use report::RunFolder;
+use report::model::{MessagePoint, MessageSweep, RunState, SweepAxis, Verdict as RunVerdict};
 use units::{Bytes, Duration, Rate};
 
 use crate::cli::{MeasureArgs, TransportArg};
 use crate::context::{self, Context};
-use crate::doctor;
+use crate::doctor::{self, Finished};
 use crate::failure::{self, Failure, Verdict};
+use crate::record;
 use crate::session::Site;
 use crate::target::Target;
 use crate::verbs::Wish;
 
-/// Measures every size and prints a table, or the table as JSON.
+/// Measures every size, keeps the run, and prints it as other measurements are.
 pub(crate) fn command(args: &MeasureArgs, sizes: &str, context: &Context) -> Verdict {
+    let finished = perform(args, sizes, context)?;
+    doctor::say(&finished, &args.transfer, args.test.format)?;
+    let conclusive = finished.run.verdict.as_ref().is_some_and(|v| v.conclusive);
+    Ok(if conclusive {
+        failure::DONE
+    } else {
+        failure::CHECK_FAILED
+    })
+}
+
+/// Measures every size and keeps what was measured, however it ends.
+fn perform(args: &MeasureArgs, sizes: &str, context: &Context) -> Result<Finished, Failure> {
     let sizes = sizes_of(sizes)?;
     let target = Target::parse(args.transfer.target.as_deref())?;
     let wish = Wish::of(args, &target, &measure::rdma_devices())?;
@@ -28,7 +43,6 @@ pub(crate) fn command(args: &MeasureArgs, sizes: &str, context: &Context) -> Ver
         )));
     }
     let approach = doctor::approach(&wish.approach, &target)?;
-    let site = Site::open(target, &approach)?;
     let each = args.transfer.duration.unwrap_or(EACH);
     let base = MessageSpec {
         window: args.outstanding.unwrap_or_else(|| window(wish.verbs)),
@@ -38,50 +52,130 @@ pub(crate) fn command(args: &MeasureArgs, sizes: &str, context: &Context) -> Ver
         rdma: wish.rdma,
         ..MessageSpec::default()
     };
-    let stop = &context.stop;
-    let points = site.with_client(stop, |mut client| {
-        let mut points = Vec::new();
-        for &bytes in &sizes {
-            if stop.is_stopped() {
-                break;
-            }
-            points.push(point(&mut client, &base, bytes, stop)?);
-        }
-        Ok(points)
-    });
-    // What was under way then is no reading.
-    let points = match context.interrupted() {
-        Some(code) if points.is_err() => return Err(Failure::interrupted(code)),
-        _ => points?,
-    };
-    let overhead = Overhead::measure();
-    let sweep = MessageSweep {
+    let mut run = record::begin("measure", &target, context);
+    let (runs, name) = (&args.transfer.runs, target.name());
+    let mut folder = RunFolder::create(runs, "messages", &name, run.clone())?;
+    let path = folder.path().to_owned();
+    let mut messages = MessageSweep {
         transport: wish.verbs.map_or("tcp", Verbs::name).to_owned(),
         spin: base.spin,
         window: base.window,
-        clock_ns: overhead.clock_ns,
-        tool_ns: overhead.round_ns,
-        points,
+        each_ns: base.duration_ns,
+        ..MessageSweep::default()
     };
-    if args.transfer.json {
-        let text = serde_json::to_string_pretty(&sweep).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
-    } else {
-        context::print(&table(&sweep))?;
+    let result = exchange(&mut messages, target, &approach, (&base, &sizes), context);
+    run.verdict = Some(verdict(&messages, result.is_ok()));
+    run.messages = Some(messages);
+    if let Some(code) = context.interrupted() {
+        run.state = RunState::Interrupted;
+        run.error = Some(Failure::interrupted(code).to_string());
+    } else if let Err(failure) = &result {
+        run.state = RunState::Failed;
+        run.error = Some(failure.to_string());
     }
-    match context.interrupted() {
-        Some(code) => Err(Failure::interrupted(code)),
-        None => Ok(failure::DONE),
+    record::end(&mut run);
+    let kept = folder.finish(&run, &[]);
+    if let Some(code) = context.interrupted() {
+        if run.messages.as_ref().is_none_or(|m| m.points.is_empty()) {
+            return Err(Failure::interrupted(code));
+        }
+        let page = path.join("report.html");
+        context::note(format_args!("what was measured so far: {}", page.display()));
+        return Err(Failure::interrupted(code));
+    }
+    result?;
+    kept?;
+    Ok(Finished {
+        run,
+        findings: Vec::new(),
+        folder: path,
+        document: None,
+    })
+}
+
+/// Every size, one after the other; those that were measured to their end are kept.
+fn exchange(
+    messages: &mut MessageSweep,
+    target: Target,
+    approach: &Approach,
+    (base, sizes): (&MessageSpec, &[u32]),
+    context: &Context,
+) -> Result<(), Failure> {
+    let stop = &context.stop;
+    let site = Site::open(target, approach)?;
+    let phase = match &site {
+        Site::Lab { lab, .. } => Some(lab.begin_phase()?),
+        _ => None,
+    };
+    let points = &mut messages.points;
+    let done = site.with_client(stop, |mut client| {
+        for &bytes in sizes {
+            match point(&mut client, base, bytes, stop)? {
+                Some(point) => points.push(point),
+                None => break,
+            }
+        }
+        Ok(())
+    });
+    if let Some(phase) = phase {
+        messages.certificate = Some(record::certificate(&phase.finish()?));
+    }
+    let overhead = Overhead::measure();
+    (messages.clock_ns, messages.tool_ns) = (overhead.clock_ns, overhead.round_ns);
+    done
+}
+
+/// What the numbers say at a glance; nothing where the lab fell behind, though they are kept.
+fn verdict(messages: &MessageSweep, is_whole: bool) -> RunVerdict {
+    let behind = record::fell_behind(messages.certificate.as_ref());
+    let behind = behind.filter(|_| !messages.points.is_empty());
+    RunVerdict {
+        conclusive: is_whole && behind.is_none() && !messages.points.is_empty(),
+        sentence: behind.unwrap_or_else(|| sentence(&messages.points)),
+        ..RunVerdict::default()
     }
 }
 
-/// One size in all patterns.
+fn sentence(points: &[MessagePoint]) -> String {
+    let axis = SweepAxis {
+        unit: "bytes".to_owned(),
+        ..SweepAxis::default()
+    };
+    let size = |p: &MessagePoint| report::setting(&axis, p.message_bytes.into());
+    let Some(smallest) = points.iter().min_by_key(|p| p.message_bytes) else {
+        return "Nothing was measured to its end.".to_owned();
+    };
+    let takes = smallest.latency_median_ns.map_or_else(
+        || "no round trip was measured".to_owned(),
+        |ns| {
+            let time = Duration::from_ns(ns);
+            format!("a message of {} takes {time}", size(smallest))
+        },
+    );
+    type Of = fn(&MessagePoint) -> u64;
+    let ways: [(&str, Of); 2] = [
+        ("up", |p| p.up_bits_per_second),
+        ("down", |p| p.down_bits_per_second),
+    ];
+    let most = ways.map(|(way, of)| {
+        // Of sizes that are as fast the smallest.
+        let best = points
+            .iter()
+            .max_by_key(|p| (of(p), Reverse(p.message_bytes)));
+        let (rate, at) = best.map_or((0, String::new()), |p| (of(p), size(p)));
+        let rate = Rate::from_bits_per_second(rate);
+        format!("{rate} {way} with {at}")
+    });
+    format!("In the median {takes}; at most {}.", most.join(", "))
+}
+
+/// One size in all patterns; `None` when the user ended it: what was under way then is no reading.
 fn point(
     client: &mut Client,
     base: &MessageSpec,
     bytes: u32,
     stop: &Stop,
-) -> Result<MessagePoint, MeasureError> {
+) -> Result<Option<MessagePoint>, MeasureError> {
     context::note(format_args!("messages of {}", Bytes::new(bytes.into())));
     let mut run = |pattern| {
         let spec = MessageSpec {
@@ -93,13 +187,16 @@ fn point(
     };
     let (ping, up) = (run(Pattern::PingPong)?, run(Pattern::Up)?);
     let (down, both) = (run(Pattern::Down)?, run(Pattern::Both)?);
+    if stop.is_stopped() {
+        return Ok(None);
+    }
     let half = |time: Option<Duration>| time.map(|t| t.as_ns() / 2);
     let times = &ping.round_trips;
     let rate = |outcome: &MessageOutcome| {
         let near = outcome.near.rate(bytes).as_bits_per_second();
         near + outcome.far.rate(bytes).as_bits_per_second()
     };
-    Ok(MessagePoint {
+    Ok(Some(MessagePoint {
         message_bytes: bytes,
         round_trips: times.count(),
         latency_min_ns: half(times.min()),
@@ -115,7 +212,7 @@ fn point(
         up_lost: lost(&up).map(|[up, _]| up),
         down_lost: lost(&down).map(|[_, down]| down),
         rdma_port: ping.verbs.as_ref().map(port_name),
-    })
+    }))
 }
 
 /// Messages lost each way, where that is counted: over RC none, and it would show.
@@ -172,67 +269,6 @@ fn sizes_of(typed: &str) -> Result<Vec<u32>, Failure> {
     Ok(sizes)
 }
 
-fn table(sweep: &MessageSweep) -> String {
-    let mut text = format!(
-        "{:>9} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11} {:>11}\n",
-        "bytes", "round trips", "min us", "median", "p99", "p99.9", "max", "up", "down", "both"
-    );
-    let us =
-        |ns: Option<u64>| ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.2}", ns as f64 / 1e3));
-    let rate = |rate: u64| Rate::from_bits_per_second(rate).to_string();
-    for p in &sweep.points {
-        let _ = writeln!(
-            text,
-            "{:>9} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11} {:>11}",
-            p.message_bytes,
-            p.round_trips,
-            us(p.latency_min_ns),
-            us(p.latency_median_ns),
-            us(p.latency_p99_ns),
-            us(p.latency_p999_ns),
-            us(p.latency_max_ns),
-            rate(p.up_bits_per_second),
-            rate(p.down_bits_per_second),
-            rate(p.both_bits_per_second),
-        );
-    }
-    text += &carried(sweep);
-    let ends = if sweep.spin {
-        "both ends spin"
-    } else {
-        "both ends sleep until a message is there"
-    };
-    let call = match sweep.transport.starts_with("verbs") {
-        true => "send",
-        false => "write",
-    };
-    let _ = writeln!(
-        text,
-        "Latency is half a round trip; {ends}. Of it the tool's own part is {:.0} ns (clock {:.0} ns). \
-         Rates: one {call} a message, at most {} unconfirmed.",
-        sweep.tool_ns / 2.0,
-        sweep.clock_ns / 2.0,
-        sweep.window
-    );
-    text
-}
-
-/// Where the messages went if not over TCP, and what was lost.
-fn carried(sweep: &MessageSweep) -> String {
-    let Some(port) = sweep.points.iter().find_map(|p| p.rdma_port.as_ref()) else {
-        return String::new();
-    };
-    let mut text = format!("By {} through {port}", sweep.transport);
-    let sum = |each: fn(&MessagePoint) -> Option<u64>| {
-        let known: Option<Vec<u64>> = sweep.points.iter().map(each).collect();
-        known.map(|all| all.iter().fold(0, |sum: u64, &n| sum.saturating_add(n)))
-    };
-    if let (Some(up), Some(down)) = (sum(|p| p.up_lost), sum(|p| p.down_lost)) {
-        let _ = write!(text, "; lost: {up} up, {down} down");
-    }
-    text + ".\n"
-}
-
 /// Long enough for the 99.9th percentile of a path of 100 us.
 const EACH: Duration = Duration::from_ms(500);
 const SIZES_MAX: usize = 64;
@@ -246,33 +282,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_tells_the_port_and_what_was_lost() {
-        let mut sweep = MessageSweep {
-            transport: "verbs-uc".to_owned(),
-            spin: true,
-            window: 128,
-            points: vec![MessagePoint {
-                message_bytes: 64,
-                up_lost: Some(3),
-                down_lost: Some(0),
-                rdma_port: Some("rxe0 port 1".to_owned()),
-                ..MessagePoint::default()
-            }],
+    fn the_sentence_names_the_smallest_size_and_the_fastest() {
+        let point = |message_bytes, median, up| MessagePoint {
+            message_bytes,
+            latency_median_ns: median,
+            up_bits_per_second: up,
+            down_bits_per_second: 5_000_000,
+            ..MessagePoint::default()
+        };
+        let points = [
+            point(1 << 20, Some(900_000), 941_000_000),
+            point(64, Some(7_000), 80_000_000),
+            point(1 << 10, Some(8_000), 941_000_000),
+        ];
+        assert_eq!(
+            sentence(&points),
+            "In the median a message of 64 B takes 7 us; at most 941 Mb/s up with 1 KiB, 5 Mb/s down with 64 B."
+        );
+        assert!(sentence(&[point(1, None, 0)]).contains("no round trip"));
+        assert!(sentence(&[]).contains("Nothing"));
+    }
+
+    #[test]
+    fn only_a_whole_run_over_a_lab_that_kept_up_is_conclusive() {
+        let mut messages = MessageSweep {
+            points: vec![MessagePoint::default()],
             ..MessageSweep::default()
         };
-        let text = table(&sweep);
-        let said = "By verbs-uc through rxe0 port 1; lost: 3 up, 0 down.";
-        assert!(text.contains(said), "{text}");
-        assert!(text.contains("one send a message, at most 128"), "{text}");
-        sweep.points[0].up_lost = None;
-        assert!(!table(&sweep).contains("lost"));
-        sweep.points[0].rdma_port = None;
-        sweep.transport = "tcp".to_owned();
-        let text = table(&sweep);
-        assert!(
-            text.contains("one write a message") && !text.contains("By "),
-            "{text}"
-        );
+        let trusted = |trusted| report::model::Certificate {
+            trusted,
+            ..Default::default()
+        };
+        assert!(verdict(&messages, true).conclusive);
+        assert!(!verdict(&messages, false).conclusive);
+        messages.certificate = Some(trusted(true));
+        assert!(verdict(&messages, true).conclusive);
+        messages.certificate = Some(trusted(false));
+        let behind = verdict(&messages, true);
+        assert!(!behind.conclusive && behind.sentence.contains("fell behind"));
+        messages.points.clear();
+        let nothing = verdict(&messages, true);
+        assert!(!nothing.conclusive && nothing.sentence.contains("Nothing"));
     }
 
     #[test]

@@ -36,6 +36,15 @@ pub(crate) fn end(run: &mut Run) {
     }
 }
 
+/// What a run without phases says where its lab was not what its path file says.
+pub(crate) fn fell_behind(certificate: Option<&model::Certificate>) -> Option<String> {
+    certificate.filter(|c| !c.trusted).map(|_| {
+        "The lab fell behind, so these numbers say nothing about the path: lower the path's rate or \
+         free the CPU, and run again."
+            .to_owned()
+    })
+}
+
 /// Readings of both ends.
 pub(crate) fn samples<'a>(
     phase: &'a str,

@@ -9,7 +9,7 @@ use std::thread;
 
 use explain::{
     BufferModel, Diagnosis, Evidence, HostConfig, PathKnowledge, Prediction, Probe, ProbeKind,
-    ProbePlan, Scaling,
+    ProbePlan, Scaling, WriteCost,
 };
 use lab::{Certificate, Lab, PathFile};
 use measure::iperf3::results::StreamResult;
@@ -697,7 +697,8 @@ fn transfer(
 
 /// Sender and receiver of a transfer as the rules see them.
 fn hosts(config: &Config, near: &HostFacts, far: &HostFacts) -> (HostConfig, HostConfig) {
-    let host = |facts: &HostFacts| HostConfig {
+    let host = |facts: &HostFacts, write_cost| HostConfig {
+        write_cost,
         tcp_rmem_bytes: facts.tcp_rmem_bytes,
         tcp_wmem_bytes: facts.tcp_wmem_bytes,
         window_scaling: facts.tcp_window_scaling,
@@ -711,9 +712,22 @@ fn hosts(config: &Config, near: &HostFacts, far: &HostFacts) -> (HostConfig, Hos
         rcvbuf_fixed: config.receive_buffer,
     };
     match config.direction {
-        Direction::Up => (host(near), host(far)),
-        Direction::Down => (host(far), host(near)),
+        Direction::Up => (host(near, write_cost(config)), host(far, None)),
+        Direction::Down => (host(far, None), host(near, None)),
     }
+}
+
+/// What the near end's writes cost it by declaration.
+fn write_cost(config: &Config) -> Option<WriteCost> {
+    let costs = config.costs;
+    (!costs.is_none()).then(|| WriteCost {
+        write: units::Bytes::new(config.block_bytes.into()),
+        call: costs.call,
+        packet: costs.packet,
+        copy: costs.copy,
+        page: costs.page,
+        page_size: costs.page_size,
+    })
 }
 
 fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evidence {
@@ -837,6 +851,33 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_s(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_declared_cost_is_judged_by_what_a_write_is_made_to_cost() {
+        let config = Config {
+            block_bytes: 10 * 1_448,
+            costs: measure::WriteCosts {
+                call: Duration::from_us(12),
+                packet: Duration::from_us(3),
+                copy: Some(Rate::from_bits_per_second(2_000_000_000)),
+                page: Duration::from_us(49),
+                page_size: units::Bytes::new(8_192),
+            },
+            ..Config::default()
+        };
+        let spent = config.costs.of_write(14_480, 10);
+        let judged = write_cost(&config).unwrap().rate(1_448, 1).unwrap();
+        let wanted = Rate::average(units::Bytes::new(14_480), spent);
+        let off = judged
+            .as_bits_per_second()
+            .abs_diff(wanted.as_bits_per_second());
+        assert!(off <= 1, "{judged} for {wanted}");
+        assert_eq!(write_cost(&Config::default()), None);
+        // Only the near end spends it.
+        let facts = HostFacts::default();
+        let (sender, receiver) = hosts(&config, &facts, &facts);
+        assert!(sender.write_cost.is_some() && receiver.write_cost.is_none());
+    }
 
     #[test]
     fn a_busy_end_is_named_over_tls_only() {

@@ -43,13 +43,8 @@ pub(crate) fn command(args: &MeasureArgs, context: &Context) -> Verdict {
         let page = folder.join("report.html");
         context::print(&format!("{summary}\nReport: {}\n", page.display()))?;
     }
-    let trusted = run
-        .sweep
-        .as_ref()
-        .and_then(|s| s.certificate.as_ref())
-        .is_none_or(|c| c.trusted);
     let conclusive = run.verdict.as_ref().is_some_and(|v| v.conclusive);
-    Ok(if trusted && conclusive {
+    Ok(if conclusive {
         failure::DONE
     } else {
         failure::CHECK_FAILED
@@ -104,15 +99,7 @@ pub(crate) fn perform(
     };
     let result = work.run(target, &approach);
     let sweep = work.finish();
-    run.verdict = Some(RunVerdict {
-        sentence: sentence(&sweep),
-        conclusive: sweep
-            .curves
-            .iter()
-            .any(|c| c.shape != "noisy" && c.shape != "unknown")
-            && result.is_ok(),
-        ..RunVerdict::default()
-    });
+    run.verdict = Some(verdict(&sweep, result.is_ok()));
     run.sweep = Some(sweep);
     if let Some(code) = context.interrupted() {
         run.state = RunState::Interrupted;
@@ -836,6 +823,18 @@ fn curve_record(
 }
 
 /// The sweep in one sentence: the only curve's, or how the knees lie.
+/// What the sweep means; nothing where its lab fell behind, though its curves are kept.
+fn verdict(sweep: &Sweep, is_whole: bool) -> RunVerdict {
+    let behind = record::fell_behind(sweep.certificate.as_ref());
+    let behind = behind.filter(|_| !sweep.points.is_empty());
+    let known = |c: &SweepCurve| c.shape != "noisy" && c.shape != "unknown";
+    RunVerdict {
+        conclusive: is_whole && behind.is_none() && sweep.curves.iter().any(known),
+        sentence: behind.unwrap_or_else(|| sentence(sweep)),
+        ..RunVerdict::default()
+    }
+}
+
 fn sentence(sweep: &Sweep) -> String {
     if sweep.points.is_empty() || sweep.curves.is_empty() {
         return "Nothing was measured to its end.".to_owned();
@@ -1048,6 +1047,27 @@ mod tests {
         conclude(&mut sweep, &other, &points, None, None);
         let curve = sweep.curves.last().unwrap();
         assert!(curve.knee.is_some() && curve.knee_window_bytes.is_none());
+    }
+
+    #[test]
+    fn a_sweep_over_a_lab_that_fell_behind_has_no_verdict() {
+        let axis = Axis::parse("write-size=1KiB..8KiB").unwrap();
+        let mut sweep = finished(&[axis], &[&[10.0, 20.0, 40.0, 40.0]]);
+        let trusted = |trusted| report::model::Certificate {
+            trusted,
+            ..Default::default()
+        };
+        let said = sentence(&sweep);
+        for certificate in [None, Some(trusted(true))] {
+            sweep.certificate = certificate;
+            let good = verdict(&sweep, true);
+            assert_eq!((good.conclusive, &good.sentence), (true, &said));
+        }
+        assert!(!verdict(&sweep, false).conclusive);
+        sweep.certificate = Some(trusted(false));
+        let bad = verdict(&sweep, true);
+        assert!(!bad.conclusive);
+        assert!(bad.sentence.contains("fell behind"), "{}", bad.sentence);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use sys::{clock, tcp};
 use units::{Bytes, Duration, Instant, Rate};
 
-use crate::approach::Approach;
+use crate::approach::{Approach, Dscp};
 use crate::codec::Decoder;
 use crate::config::Spec;
 use crate::control::{Control, Trouble};
@@ -257,7 +257,7 @@ impl Client {
             return Err(MeasureError::Interrupted);
         }
         if let Some(mut control) = self.control.take() {
-            match ping(&mut control, stop, self.patience()) {
+            match self.ping(&mut control, stop) {
                 Ok(rtt) => {
                     self.control = Some(control);
                     return Ok(rtt);
@@ -269,7 +269,9 @@ impl Client {
         // The far end has dropped the idle session, or this is the first call after a failure.
         let (mut control, far) = self.open_again()?;
         self.far = far;
-        let rtt = ping(&mut control, stop, self.patience()).map_err(|t| lost(t, "at the pings"))?;
+        let rtt = self
+            .ping(&mut control, stop)
+            .map_err(|t| lost(t, "at the pings"))?;
         self.control = Some(control);
         Ok(rtt)
     }
@@ -287,6 +289,11 @@ impl Client {
 
     pub(crate) fn patience(&self) -> Duration {
         self.timeout.max(SILENCE)
+    }
+
+    fn ping(&self, control: &mut Control, stop: &Stop) -> Result<IdleRtt, Trouble> {
+        let dscp = self.approach.dscp.map(Dscp::number);
+        ping(control, stop, self.patience(), dscp)
     }
 
     fn transfer(
@@ -663,13 +670,18 @@ fn answer(
     control.receive(deadline, stop).map_err(trouble)
 }
 
-fn ping(control: &mut Control, stop: &Stop, patience: Duration) -> Result<IdleRtt, Trouble> {
+fn ping(
+    control: &mut Control,
+    stop: &Stop,
+    patience: Duration,
+    dscp: Option<u8>,
+) -> Result<IdleRtt, Trouble> {
     let begun = clock::monotonic();
     let mut samples = Vec::new();
     for n in 0..PINGS {
         let deadline = in_time(patience);
         let sent = clock::monotonic();
-        control.send(&Message::Ping { n }, deadline, stop)?;
+        control.send(&Message::Ping { n, dscp }, deadline, stop)?;
         loop {
             match control.receive(deadline, stop)? {
                 Message::Pong { n: got } if got == n => break,

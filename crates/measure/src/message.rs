@@ -90,6 +90,10 @@ pub enum Message {
     Ping {
         /// Comes back in the answer.
         n: u32,
+        /// Mark of what the server sends from then on, 0 to 63 (RFC 2474). Servers from before it was
+        /// there mark nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dscp: Option<u8>,
     },
     /// ← The answer.
     Pong {
@@ -409,7 +413,11 @@ mod tests {
     #[test]
     fn messages_survive_their_framing() {
         let messages = [
-            Message::Ping { n: 7 },
+            Message::Ping { n: 7, dscp: None },
+            Message::Ping {
+                n: 8,
+                dscp: Some(46),
+            },
             Message::Ready,
             Message::Progress {
                 bytes: u64::MAX,

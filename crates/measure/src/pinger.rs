@@ -10,7 +10,7 @@ use std::thread::{Builder, JoinHandle};
 use sys::clock;
 use units::{Duration, Instant};
 
-use crate::approach::Approach;
+use crate::approach::{Approach, Dscp};
 use crate::client::{lost, open};
 use crate::control::{Control, TICK, Trouble};
 use crate::message::Message;
@@ -81,6 +81,7 @@ fn ping(
     let (control, _) = open(approach, addr, timeout, stop)?;
     let mut pings = Pings {
         control,
+        dscp: approach.dscp.map(Dscp::number),
         sent: Vec::new(),
         answered: Vec::new(),
         timeout,
@@ -95,6 +96,7 @@ fn ping(
 /// segments, RFC 6928) would wait in this host and be counted as the path's.
 struct Pings {
     control: Control,
+    dscp: Option<u8>,
     sent: Vec<Instant>,
     answered: Vec<RoundTrip>,
     timeout: Duration,
@@ -108,7 +110,8 @@ impl Pings {
             if now >= due && self.open() < OPEN_MAX {
                 let n = u32::try_from(self.sent.len()).unwrap_or(u32::MAX);
                 let deadline = in_time(self.timeout);
-                self.control.send(&Message::Ping { n }, deadline, stop)?;
+                let asked = Message::Ping { n, dscp: self.dscp };
+                self.control.send(&asked, deadline, stop)?;
                 self.sent.push(now);
                 // Evenly over a long round trip, and one that is late makes no burst of the next.
                 let last = self.answered.last().map_or(Duration::ZERO, |r| r.took);

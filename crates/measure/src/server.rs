@@ -23,6 +23,7 @@ use sys::clock;
 use tracing::{debug, info, warn};
 use units::{Bytes, Duration, Instant};
 
+use crate::approach::{self, Dscp};
 use crate::config::Spec;
 use crate::control::{Control, Trouble, farewell};
 use crate::engine::Role;
@@ -38,9 +39,7 @@ use crate::tls::{self, Side};
 use crate::transfer::{
     Flow, Patience, accompany, in_time, probe_congestion, server_role, set_options, unexpected,
 };
-use crate::{
-    Config, Direction, MeasureError, STREAMS_MAX, Stop, Transport, approach, codec, metrics,
-};
+use crate::{Config, Direction, MeasureError, STREAMS_MAX, Stop, Transport, codec, metrics};
 
 /// What a server lets its clients do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -511,7 +510,10 @@ impl Session {
     fn talk(&self, control: &mut Control) -> Result<(), Leave> {
         loop {
             match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
-                Message::Ping { n } => self.send(control, &Message::Pong { n })?,
+                Message::Ping { n, dscp } => {
+                    mark(control, dscp.and_then(Dscp::new));
+                    self.send(control, &Message::Pong { n })?;
+                }
                 Message::Start(spec) => self.transfer(control, &spec)?,
                 Message::StartMessages(spec) => self.messages(control, &spec)?,
                 // Left over from a transfer whose end crossed the wish to stop it.
@@ -543,10 +545,7 @@ impl Session {
                 return self.send(control, &Message::Refused(refusal));
             }
         };
-        if let Some(dscp) = config.dscp {
-            // Data and control are to meet the same queues; without it the numbers still hold.
-            drop(approach::mark(control.stream(), dscp));
-        }
+        mark(control, config.dscp);
         if config.transport == Transport::Udp {
             return self.transfer_datagrams(control, &config, role, &place);
         }
@@ -725,6 +724,14 @@ impl Session {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
         let (peer, bytes, asked) = (self.peer, Bytes::new(bytes), asked(config));
         info!(%peer, "{asked}: {bytes} in {took}, {how}");
+    }
+}
+
+/// Marks what the server says from now on, for control and data to meet the same queues. A mark that this
+/// host refuses is no reason not to measure.
+fn mark(control: &Control, dscp: Option<Dscp>) {
+    if let Some(dscp) = dscp {
+        drop(approach::mark(control.stream(), dscp));
     }
 }
 

@@ -161,8 +161,11 @@ pub(crate) fn opened(datagram: &[u8], token: [u8; TOKEN_BYTES]) -> Option<u16> {
     (named == token).then_some(stream)
 }
 
-/// Sets a datagram socket's buffer for its role.
+/// Sets a datagram socket's mark, and its buffer for its role.
 pub(crate) fn set_options(fd: BorrowedFd<'_>, role: Role, config: &Config) -> io::Result<()> {
+    if let Some(dscp) = config.dscp {
+        tcp::set_tos(fd, dscp.class())?;
+    }
     if config.transport == Transport::Quic {
         // What the user chose are QUIC's own windows. Packets go both ways.
         tcp::set_send_buffer(fd, RECEIVE_BUFFER)?;

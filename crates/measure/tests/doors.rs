@@ -123,7 +123,7 @@ fn nothing_but_a_proof_opens_a_guarded_session() {
     let serving = guarded(false);
     let zeros = "0".repeat(64);
     for words in [
-        Message::Ping { n: 1 },
+        Message::Ping { n: 1, dscp: None },
         Message::Stop,
         Message::Answer {
             nonce: zeros.clone(),

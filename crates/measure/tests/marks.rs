@@ -4,12 +4,12 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
 use measure::{
-    Approach, Client, Config, Direction, Dscp, Limits, MeasureError, MessageSpec, Server, Stop,
-    Transport, iperf3,
+    Approach, Client, Config, Direction, Dscp, Limits, MeasureError, MessageSpec, Pinger, Server,
+    Stop, Transport, iperf3,
 };
 use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
@@ -18,9 +18,10 @@ use units::{Duration, Rate};
 
 use common::{PATIENCE, Serving, alone, in_own_network, run, short, transfer};
 
-/// A TCP packet as far as these tests care.
+/// A packet as far as these tests care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
+    protocol: u8,
     from: SocketAddr,
     to: SocketAddr,
     dscp: u8,
@@ -29,6 +30,13 @@ struct Seen {
 
 /// Every TCP packet that the loopback interface took in.
 fn drain(socket: &PacketSocket) -> Vec<Seen> {
+    let mut seen = drain_all(socket);
+    seen.retain(|p| p.protocol == TCP);
+    seen
+}
+
+/// Every TCP and UDP packet that it took in.
+fn drain_all(socket: &PacketSocket) -> Vec<Seen> {
     let mut seen = Vec::new();
     each_frame(socket, |frame| seen.extend(read(frame)));
     seen
@@ -58,29 +66,37 @@ fn each_frame(socket: &PacketSocket, mut each: impl FnMut(&[u8])) {
     }
 }
 
-/// An Ethernet frame with TCP in IPv4 without options or in IPv6 without extensions.
+/// An Ethernet frame with TCP or UDP in IPv4 without options or in IPv6 without extensions.
 fn read(frame: &[u8]) -> Option<Seen> {
     let packet = frame.get(14..)?;
-    let (dscp, from, to, segment, len): (u8, IpAddr, IpAddr, &[u8], usize) = match frame[12..14] {
-        [0x08, 0x00] if packet[0] == 0x45 && packet[9] == 6 => (
-            packet[1] >> 2,
-            <[u8; 4]>::try_from(&packet[12..16]).ok()?.into(),
-            <[u8; 4]>::try_from(&packet[16..20]).ok()?.into(),
-            &packet[20..],
-            usize::from(u16::from_be_bytes([packet[2], packet[3]])).wrapping_sub(20),
-        ),
-        [0x86, 0xdd] if packet[6] == 6 => (
-            (packet[0] << 4 | packet[1] >> 4) >> 2,
-            <[u8; 16]>::try_from(&packet[8..24]).ok()?.into(),
-            <[u8; 16]>::try_from(&packet[24..40]).ok()?.into(),
-            &packet[40..],
-            usize::from(u16::from_be_bytes([packet[4], packet[5]])),
-        ),
-        _ => return None,
-    };
+    let known = |protocol: u8| [TCP, UDP].contains(&protocol);
+    let (protocol, dscp, from, to, segment, len): (u8, u8, IpAddr, IpAddr, &[u8], usize) =
+        match frame[12..14] {
+            [0x08, 0x00] if packet[0] == 0x45 && known(packet[9]) => (
+                packet[9],
+                packet[1] >> 2,
+                <[u8; 4]>::try_from(&packet[12..16]).ok()?.into(),
+                <[u8; 4]>::try_from(&packet[16..20]).ok()?.into(),
+                &packet[20..],
+                usize::from(u16::from_be_bytes([packet[2], packet[3]])).wrapping_sub(20),
+            ),
+            [0x86, 0xdd] if known(packet[6]) => (
+                packet[6],
+                (packet[0] << 4 | packet[1] >> 4) >> 2,
+                <[u8; 16]>::try_from(&packet[8..24]).ok()?.into(),
+                <[u8; 16]>::try_from(&packet[24..40]).ok()?.into(),
+                &packet[40..],
+                usize::from(u16::from_be_bytes([packet[4], packet[5]])),
+            ),
+            _ => return None,
+        };
     let port = |at: usize| u16::from_be_bytes([segment[at], segment[at + 1]]);
-    let header = usize::from(segment[12] >> 4) * 4;
+    let header = match protocol {
+        TCP => usize::from(segment[12] >> 4) * 4,
+        _ => 8,
+    };
     Some(Seen {
+        protocol,
         from: SocketAddr::new(from, port(0)),
         to: SocketAddr::new(to, port(2)),
         dscp,
@@ -88,14 +104,24 @@ fn read(frame: &[u8]) -> Option<Seen> {
     })
 }
 
+/// Protocol numbers (RFC 9293, RFC 768).
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
 fn listen(name: &str) -> PacketSocket {
     let index = Netlink::open().unwrap().index_of(name).unwrap();
     PacketSocket::open(index, 64 << 20).unwrap()
 }
 
 fn measure_with(approach: &Approach, addr: SocketAddr, direction: Direction) {
+    measure_by(Transport::Tcp, approach, addr, direction);
+}
+
+fn measure_by(transport: Transport, approach: &Approach, addr: SocketAddr, direction: Direction) {
     let mut client = Client::connect_addr_by(approach, addr, PATIENCE, &Stop::new()).unwrap();
     let config = Config {
+        transport,
+        rate: (transport == Transport::Udp).then(|| Rate::from_bits_per_second(20_000_000)),
         direction,
         duration: Duration::from_ms(20),
         ramp: Duration::ZERO,
@@ -109,30 +135,33 @@ fn serve(addr: &str) -> Serving {
     Serving::start(Server::bind(addr.parse().unwrap(), Limits::default()).unwrap())
 }
 
+/// One server's addresses of both families, each with both directions.
+fn both_families_and_ways(port: u16) -> Vec<(SocketAddr, Direction)> {
+    let hosts = [
+        IpAddr::from(Ipv4Addr::LOCALHOST),
+        Ipv6Addr::LOCALHOST.into(),
+    ];
+    let ways = [Direction::Up, Direction::Down];
+    let of = |host| ways.map(|way| (SocketAddr::new(host, port), way));
+    hosts.into_iter().flat_map(of).collect()
+}
+
+fn marked(number: u8) -> Approach {
+    Approach {
+        dscp: Dscp::new(number),
+        ..Approach::default()
+    }
+}
+
 #[test]
 fn both_ends_mark_control_and_data_over_ipv4_and_ipv6() {
     let _alone = alone();
     in_own_network(|| {
         let dual = serve("[::]:0");
         let port = dual.addr.port();
-        for (addr, direction) in [
-            (SocketAddr::from(([127, 0, 0, 1], port)), Direction::Up),
-            (SocketAddr::from(([127, 0, 0, 1], port)), Direction::Down),
-            (
-                SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port)),
-                Direction::Up,
-            ),
-            (
-                SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port)),
-                Direction::Down,
-            ),
-        ] {
+        for (addr, direction) in both_families_and_ways(port) {
             let socket = listen("lo");
-            let approach = Approach {
-                dscp: Dscp::new(46),
-                ..Approach::default()
-            };
-            measure_with(&approach, addr, direction);
+            measure_with(&marked(46), addr, direction);
             let seen = drain(&socket);
             let near = seen.iter().filter(|p| p.to.port() == port);
             let unmarked: Vec<_> = near.clone().filter(|p| p.dscp != 46).collect();
@@ -156,15 +185,84 @@ fn both_ends_mark_control_and_data_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn both_ends_mark_every_datagram_over_ipv4_and_ipv6() {
+    let _alone = alone();
+    in_own_network(|| {
+        // Datagrams of the loopback interface's own MTU would be too few.
+        Netlink::open().unwrap().set_up("lo", Some(1_500)).unwrap();
+        let dual = serve("[::]:0");
+        let port = dual.addr.port();
+        for transport in [Transport::Udp, Transport::Quic] {
+            for (addr, direction) in both_families_and_ways(port) {
+                let what = format!("{transport:?} {addr} {direction:?}");
+                let socket = listen("lo");
+                measure_by(transport, &marked(46), addr, direction);
+                let mut seen = drain_all(&socket);
+                seen.retain(|p| p.protocol == UDP);
+                let (near, far): (Vec<&Seen>, Vec<_>) = seen.iter().partition(|p| p.to == addr);
+                let unmarked = seen.iter().filter(|p| p.dscp != 46).count();
+                assert_eq!(
+                    unmarked,
+                    0,
+                    "{what}: {} near, {} far",
+                    near.len(),
+                    far.len()
+                );
+                // Over UDP the receiver sends its opening and nothing else; over QUIC both ends send.
+                let (near, far) = (near.len(), far.len());
+                match (transport, direction) {
+                    (Transport::Udp, Direction::Up) => {
+                        assert!(near > 3 && far == 0, "{what}: {near}, {far}")
+                    }
+                    _ => assert!(near > 0 && far > 3, "{what}: {near}, {far}"),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn pings_beside_a_transfer_and_their_answers_are_marked() {
+    let _alone = alone();
+    in_own_network(|| {
+        let dual = serve("[::]:0");
+        for host in ["127.0.0.1", "::1"] {
+            let addr = SocketAddr::new(host.parse().unwrap(), dual.addr.port());
+            let client =
+                Client::connect_addr_by(&marked(46), addr, PATIENCE, &Stop::new()).unwrap();
+            let socket = listen("lo");
+            let pinger = Pinger::start(&client, Duration::from_ms(1), PATIENCE).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let answered = pinger.finish().unwrap().len();
+            let seen = drain(&socket);
+            assert!(answered > 0);
+            assert!(
+                seen.iter().all(|p| p.to != addr || p.dscp == 46),
+                "{seen:?}"
+            );
+            // Greeting and welcome come before the first ping.
+            let words = seen.iter().filter(|p| p.from == addr && p.payload);
+            let marks: Vec<u8> = words.map(|p| p.dscp).collect();
+            assert!(marks.iter().is_sorted(), "{marks:?}");
+            let marked = marks.iter().filter(|&&m| m == 46).count();
+            assert!(marked >= answered, "{marked} of {answered}: {marks:?}");
+        }
+    });
+}
+
+#[test]
 fn without_a_mark_nothing_is_marked() {
     let _alone = alone();
     in_own_network(|| {
         let serving = serve("127.0.0.1:0");
-        let socket = listen("lo");
-        measure_with(&Approach::default(), serving.addr, Direction::Down);
-        let seen = drain(&socket);
-        assert!(seen.len() > 20);
-        assert!(seen.iter().all(|p| p.dscp == 0), "{seen:?}");
+        for transport in [Transport::Tcp, Transport::Udp, Transport::Quic] {
+            let socket = listen("lo");
+            let none = Approach::default();
+            measure_by(transport, &none, serving.addr, Direction::Down);
+            let seen = drain_all(&socket);
+            assert!(seen.len() > 20, "{transport:?}");
+            assert!(seen.iter().all(|p| p.dscp == 0), "{seen:?}");
+        }
     });
 }
 

@@ -10,6 +10,7 @@ mod compare;
 mod facts;
 mod findings;
 mod hero;
+mod messages;
 mod path;
 mod phases;
 pub mod queue;
@@ -36,6 +37,7 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     hero::numbers(&mut out, run);
     facts::legs(&mut out, run);
     sweep::section(&mut out, run);
+    messages::section(&mut out, run);
     trace::section(&mut out, run, findings);
     path::section(&mut out, run);
     if run.trace.is_none() {
@@ -145,7 +147,7 @@ mod tests {
     use super::*;
     use crate::model::{
         Certificate, CpuShares, EndCost, HostCost, HostFacts, LegRecord, MachineCost, NicFacts,
-        Observer, PathFacts, Phase, RemedyRecord, RunState, Verdict,
+        Observer, PathFacts, Phase, RemedyRecord, RunState, Sweep, Verdict,
     };
 
     const HOSTILE: &str =
@@ -286,6 +288,44 @@ mod tests {
             assert!(!page.contains("onerror='"), "{page}");
             assert!(!page.contains('\u{202e}') && !page.contains('\u{0}'));
             assert!(page.contains("&lt;script&gt;"));
+        }
+    }
+
+    #[test]
+    fn a_sweep_over_a_lab_that_fell_behind_is_not_shown_as_good() {
+        let with = |certificate| Run {
+            state: RunState::Done,
+            sweep: Some(Sweep {
+                certificate,
+                ..Sweep::default()
+            }),
+            verdict: Some(Verdict {
+                conclusive: true,
+                ..Verdict::default()
+            }),
+            ..Run::default()
+        };
+        let judged = |trusted| Certificate {
+            trusted,
+            ..Certificate::default()
+        };
+        for (certificate, chip, word) in [
+            (None, "good\">swept", None),
+            (Some(judged(true)), "good\">swept", Some("good\">trusted")),
+            (
+                Some(judged(false)),
+                "unsure\">lab not trusted",
+                Some("bad\">not trusted"),
+            ),
+        ] {
+            let page = render(&with(certificate), &[], &[]);
+            assert!(
+                page.contains(&format!("<p class=\"chip {chip}</p>")),
+                "{page}"
+            );
+            let said = word.is_none_or(|w| page.contains(&format!("<span class=\"word {w}<")));
+            assert!(said, "{page}");
+            assert_eq!(page.contains("The lab's certificate"), word.is_some());
         }
     }
 

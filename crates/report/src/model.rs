@@ -49,6 +49,9 @@ pub struct Run {
     /// A sweep's points and curves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
+    /// Latency and rates of messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<MessageSweep>,
     /// Captures that were explained.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
@@ -56,6 +59,15 @@ pub struct Run {
     pub verdict: Option<Verdict>,
     /// Why a run failed.
     pub error: Option<String>,
+}
+
+impl Run {
+    /// The lab's accuracy over the whole run, where it is not told of phases.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        let of_sweep = self.sweep.as_ref().and_then(|s| s.certificate.as_ref());
+        let of_messages = || self.messages.as_ref()?.certificate.as_ref();
+        of_sweep.or_else(of_messages)
+    }
 }
 
 /// How a run ended. A run that was killed stays `running`.
@@ -591,8 +603,13 @@ pub struct MessageSweep {
     pub clock_ns: f64,
     /// What the tool adds to a round trip, clock included.
     pub tool_ns: f64,
+    /// Time of each measurement.
+    pub each_ns: u64,
     /// A point for each size.
     pub points: Vec<MessagePoint>,
+    /// The lab's own accuracy over all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Certificate>,
 }
 
 /// Messages of one size. Latency is half a round trip.

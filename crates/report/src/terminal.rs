@@ -3,6 +3,10 @@
 //! Bars use block characters of four densities, so the picture is the same without colour. Lines
 //! wrap at the given width; what is to be copied (settings) is never wrapped.
 
+mod messages;
+
+pub(crate) use messages::notes as message_notes;
+
 use crate::model::{
     Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run, Sweep, SweepPoint,
     TraceConnection,
@@ -18,6 +22,7 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     };
     page.verdict(run);
     page.sweep(run);
+    page.sizes(run);
     page.trace(run);
     page.legs(run);
     page.table(run);
@@ -156,6 +161,25 @@ impl Page {
             self.points(sweep);
         }
         if let Some(certificate) = &sweep.certificate {
+            self.out.push('\n');
+            self.certificate(certificate);
+        }
+    }
+
+    /// Messages of several sizes, a line each.
+    fn sizes(&mut self, run: &Run) {
+        let Some(messages) = &run.messages else {
+            return;
+        };
+        if !messages.points.is_empty() {
+            self.out.push('\n');
+            self.out.push_str(&messages::table(messages));
+            self.more(messages.points.len(), "size");
+            for note in messages::notes(messages) {
+                self.wrapped("", &note, Ink::Dim);
+            }
+        }
+        if let Some(certificate) = &messages.certificate {
             self.out.push('\n');
             self.certificate(certificate);
         }

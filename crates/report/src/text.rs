@@ -82,6 +82,10 @@ pub(crate) fn status(run: &Run) -> Status {
         RunState::Interrupted | RunState::Running => return of("interrupted", Tone::Unsure),
         RunState::Done => {}
     }
+    // Of phases the verdict knows.
+    if run.certificate().is_some_and(|c| !c.trusted) {
+        return of("lab not trusted", Tone::Unsure);
+    }
     let Some(verdict) = &run.verdict else {
         return of("no verdict", Tone::Unsure);
     };
@@ -90,6 +94,9 @@ pub(crate) fn status(run: &Run) -> Status {
     }
     if run.sweep.is_some() {
         return of("swept", Tone::Good);
+    }
+    if run.messages.is_some() {
+        return of("measured", Tone::Good);
     }
     if run.legs.iter().any(|leg| leg.bad) {
         return of("limited on one leg", Tone::Limited);
@@ -138,6 +145,7 @@ pub(crate) fn cause_label(cause: &str) -> String {
         "bottleneck_reached" => "the bottleneck's rate".to_owned(),
         "application" => "the application".to_owned(),
         "cpu" => "CPU".to_owned(),
+        "declared_cost" => "a declared cost".to_owned(),
         "host_cpu" => "a host's CPU".to_owned(),
         "mtu" => "MTU".to_owned(),
         other => plain(other).replace('_', " "),

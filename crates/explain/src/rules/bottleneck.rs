@@ -1,14 +1,14 @@
 //! The network holds the sender back: because its rate is reached, because the queue in front of it
 //! is too short, or for a reason that these readings do not show.
 
-use units::Duration;
+use units::{Duration, Rate};
 
 use crate::confidence::{data, ramp};
 use crate::facts::ENOUGH_LOSSES;
-use crate::finding::{Cause, Finding, Remedy, RemedyHost};
+use crate::finding::{Cause, Finding, Remedy, RemedyHost, Setting};
 use crate::models;
 use crate::probe::{Probe, ProbeKind};
-use crate::rules::{Case, application, clock_lines};
+use crate::rules::{Case, application, clock_lines, loss};
 use crate::text;
 
 /// Goodput is what the known rate can carry, to 90 %: the path is healthy.
@@ -132,6 +132,30 @@ fn overrun_by_bursts(case: &Case<'_>) -> Option<Finding> {
     if let Some((queue, bdp)) = case.evidence.path.queue.zip(bdp) {
         evidence.push(format!("the queue holds {queue}, the path {bdp} in flight"));
     }
+    let mut remedy = Remedy {
+        summary: format!("Give the bottleneck {longer}, or pace the sender (bbr, or a fixed pace)"),
+        host: RemedyHost::Network,
+        sysctl: Vec::new(),
+        flags: vec!["--congestion bbr".to_owned()],
+        settings: Vec::new(),
+        predicted: Some(probe.goodput),
+        predicted_from: Some(format!("the paced probe got {}", probe.goodput)),
+        cost: "a longer queue delays everyone behind it while it is full".to_owned(),
+    };
+    // The probe's pace was chosen to tell causes apart, below what the path carries; BBR finds its own.
+    if let Some((name, rate)) = paced_by_bbr(case).filter(|(_, rate)| *rate > probe.goodput) {
+        remedy.sysctl = vec![format!("net.ipv4.tcp_congestion_control = {name}")];
+        remedy.settings = vec![Setting::CongestionControl(name.to_owned())];
+        remedy.predicted = Some(rate);
+        remedy.predicted_from = Some(format!(
+            "{name} paces what it sends: 90 % of what path and buffers carry = {rate}; the paced probe got {}",
+            probe.goodput
+        ));
+        remedy.cost += &format!(
+            "; {name} may take more than its share from loss-based flows beside it, and loses packets at \
+             the short queue too"
+        );
+    }
     Some(Finding {
         cause: Cause::ShallowQueue,
         title: format!(
@@ -145,19 +169,13 @@ fn overrun_by_bursts(case: &Case<'_>) -> Option<Finding> {
         confidence,
         share,
         evidence,
-        remedy: Some(Remedy {
-            summary: format!(
-                "Give the bottleneck {longer}, or pace the sender (bbr, or a fixed pace)"
-            ),
-            host: RemedyHost::Network,
-            sysctl: Vec::new(),
-            flags: vec!["--congestion bbr".to_owned()],
-            settings: Vec::new(),
-            predicted: Some(probe.goodput),
-            predicted_from: Some(format!("the paced probe got {}", probe.goodput)),
-            cost: "a longer queue delays everyone behind it while it is full".to_owned(),
-        }),
+        remedy: Some(remedy),
     })
+}
+
+/// A BBR that the sender may choose, and what it makes of a path whose rate is known.
+fn paced_by_bbr<'a>(case: &Case<'a>) -> Option<(&'a str, Rate)> {
+    loss::bbr(case).zip(loss::bbr_rate(case))
 }
 
 /// How far a pace ended the losses, in 0..=1: it had the chance to meet several, met few, and carried

@@ -176,7 +176,7 @@ fn remedy(case: &Case<'_>) -> Remedy {
 }
 
 /// A BBR that the sender may choose, where one would help.
-fn bbr<'a>(case: &Case<'a>) -> Option<&'a str> {
+pub(super) fn bbr<'a>(case: &Case<'a>) -> Option<&'a str> {
     let sender = &case.evidence.sender;
     if sender.congestion_control_is("bbr") || case.facts.loss_rate >= BBR_LOSS_MAX {
         return None;
@@ -188,7 +188,7 @@ fn bbr<'a>(case: &Case<'a>) -> Option<&'a str> {
 }
 
 /// What BBR makes of the path; unknown where the path's rate is, since BBR then has no limit here.
-fn bbr_rate(case: &Case<'_>) -> Option<Rate> {
+pub(super) fn bbr_rate(case: &Case<'_>) -> Option<Rate> {
     case.facts.achievable?;
     let mut change = Change::of(case);
     change.sender.congestion_control = "bbr".to_owned();

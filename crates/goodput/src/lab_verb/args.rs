@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use units::{Bytes, Duration, Rate};
 
+use crate::cli::share;
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
@@ -261,17 +263,6 @@ Examples:
   goodput lab exec near -- ping -c3 198.18.0.2        a program in one of its hosts
   goodput lab down                                    its end
 Needs no root where the kernel lets users make user namespaces.";
-
-/// A share of the frames: a number, or a percentage with its sign.
-pub(super) fn share(typed: &str) -> Result<f64, String> {
-    match typed.parse() {
-        Ok(share) => Ok(share),
-        Err(_) => typed
-            .parse()
-            .map(units::Percentage::as_share)
-            .map_err(|e| e.to_string()),
-    }
-}
 
 const SHELL_EXAMPLES: &str = "\
 Examples:

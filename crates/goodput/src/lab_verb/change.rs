@@ -15,6 +15,7 @@ use link::spec::ServerSpec;
 use toml::{Table, Value};
 use units::{Bytes, Duration, Rate};
 
+use crate::cli;
 use crate::failure::Failure;
 
 /// What one direction of a link is like at present, as far as it can be changed.
@@ -120,9 +121,7 @@ fn setting(key: &str, typed: &str) -> Result<String, Failure> {
     match key {
         "rate" | "delay" | "queue" => Ok(text_toml(typed)),
         "loss" => {
-            let share = super::args::share(typed)
-                .ok()
-                .filter(|share| share.is_finite());
+            let share = cli::share(typed).ok().filter(|share| share.is_finite());
             let share = share.ok_or_else(|| wrong("a share from 0 to 1, or such as 0.1%"))?;
             Ok(format!("{share:?}"))
         }

@@ -114,7 +114,9 @@ fn serve_reflects_stamp_beside_measurements() {
         "--json",
     ];
     let told = scratch.run(scratch.goodput(&args)).succeeds().json();
-    let points = told["points"].as_array().unwrap();
+    let messages = &told["messages"];
+    assert_eq!(messages["each_ns"], 20_000_000, "{told:#}");
+    let points = messages["points"].as_array().unwrap();
     let sizes: Vec<f64> = points.iter().map(|p| number(p, "message_bytes")).collect();
     assert_eq!(sizes, [1.0, 1024.0]);
     for point in points {
@@ -123,7 +125,21 @@ fn serve_reflects_stamp_beside_measurements() {
         assert!(ns("latency_median_ns") <= ns("latency_max_ns"), "{point}");
         assert!(ns("both_bits_per_second") > 0.0, "{point}");
     }
-    assert!(number(&told, "tool_ns") > 0.0);
+    assert!(number(messages, "tool_ns") > 0.0);
+    // What was printed is what was kept, and the page shows it.
+    assert_eq!(told, scratch.run_json());
+    assert_eq!(
+        (&told["state"], &told["verb"]),
+        (&"done".into(), &"measure".into())
+    );
+    let page = std::fs::read_to_string(scratch.run_folder().join("report.html")).unwrap();
+    assert!(page.contains("Rate and latency of messages"), "{page}");
+    let args = ["measure", &address, "--messages", "64", "-d", "20ms"];
+    let said = scratch.run(scratch.goodput(&args));
+    let lines = &said.succeeds().stdout;
+    for says in ["round trips", "Latency is half a round trip", "Report: "] {
+        assert!(lines.contains(says), "lacks {says}: {lines}");
+    }
     serving.signal("TERM");
     serving.end().succeeds();
     scratch.assert_nothing_left();

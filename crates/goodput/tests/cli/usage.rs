@@ -57,6 +57,10 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
             &["0.1%"],
         ),
         (
+            &["measure", "x", "--udp", "search", "--loss-limit", "1"],
+            &["0.1%"],
+        ),
+        (
             &["measure", "x", "--udp", "1Mb/s", "--length", "23B"],
             &["24 B"],
         ),

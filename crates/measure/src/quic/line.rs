@@ -92,9 +92,6 @@ impl Line {
         // Without it every datagram comes by itself.
         drop(udp::set_join(fd));
         let dscp_class = config.dscp.map_or(0, |dscp| dscp.class());
-        if dscp_class != 0 {
-            tcp::set_tos(fd, dscp_class)?;
-        }
         let remote = socket.peer_addr()?;
         let packet_max = packet_max(&socket, remote);
         let Opening { token, stream, .. } = *opening;

@@ -6,12 +6,12 @@ use crate::text;
 
 /// Was the path what the path file says?
 pub(super) fn certificate(out: &mut String, run: &Run) {
-    let certified: Vec<(&Phase, &Certificate)> = run
+    let of_phases = run
         .phases
         .iter()
-        .filter_map(|p| Some((p, p.certificate.as_ref()?)))
-        .take(PHASES_MAX)
-        .collect();
+        .filter_map(|p| Some((p.name.as_str(), p.certificate.as_ref()?)));
+    let whole = run.certificate().map(|c| ("whole run", c));
+    let certified: Vec<(&str, &Certificate)> = of_phases.chain(whole).take(PHASES_MAX).collect();
     if certified.is_empty() {
         return;
     }
@@ -19,8 +19,8 @@ pub(super) fn certificate(out: &mut String, run: &Run) {
         "<section>\n<h2>The lab's certificate <span>was the path what its file says?</span></h2>\n\
          <div class=\"scroll\"><table class=\"details\">\n<thead><tr><td></td>",
     );
-    for (phase, _) in &certified {
-        put!(out, "<th scope=\"col\">{}</th>", shown(&phase.name));
+    for (name, _) in &certified {
+        put!(out, "<th scope=\"col\">{}</th>", shown(name));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     let mut row = |heading: &str, cell: &dyn Fn(&Certificate) -> String| {

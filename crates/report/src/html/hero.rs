@@ -36,7 +36,7 @@ pub(super) fn verdict(out: &mut String, run: &Run) {
 
 /// Large numbers, their place under the achievable rate, then the table of details.
 pub(super) fn numbers(out: &mut String, run: &Run) {
-    if run.sweep.is_some() || run.trace.is_some() {
+    if run.sweep.is_some() || run.messages.is_some() || run.trace.is_some() {
         return;
     }
     let (before, after) = text::before_and_after(run);

@@ -25,8 +25,10 @@ pub(super) fn section(out: &mut String, run: &Run) {
             shown(&a.name)
         ))
     );
-    chart(out, sweep, first);
-    latency_chart(out, sweep, first);
+    let sure = "median and 95 % interval of each point; a ring falls out of its neighbours";
+    chart(out, sweep, first, sure);
+    let all = "half the round trip of a message, all rounds together";
+    latency_chart(out, sweep, first, all);
     sentences(out, sweep);
     if sweep.axes.len() > 1 {
         heat_map(out, sweep);
@@ -58,7 +60,8 @@ fn octaves(axis: &SweepAxis) -> (Axis, f64) {
     (x, low)
 }
 
-fn chart(out: &mut String, sweep: &Sweep, axis: &SweepAxis) {
+/// Goodput over the first axis; `what` is said beside its unit.
+pub(super) fn chart(out: &mut String, sweep: &Sweep, axis: &SweepAxis, what: &str) {
     let (x, low) = octaves(axis);
     let span = x.max;
     let largest = sweep.points.iter().map(|p| p.goodput_bits_per_second).max();
@@ -77,8 +80,7 @@ fn chart(out: &mut String, sweep: &Sweep, axis: &SweepAxis) {
         .collect();
     put!(
         out,
-        "<h4>Goodput <span>{}, median and 95 % interval of each point; a ring falls out of its neighbours</span></h4>\n\
-         <div class=\"keys\">{}</div>\n<div class=\"plot\">\n",
+        "<h4>Goodput <span>{}, {what}</span></h4>\n<div class=\"keys\">{}</div>\n<div class=\"plot\">\n",
         y.unit,
         keys.concat()
     );
@@ -132,8 +134,8 @@ pub(crate) fn spoken(pattern: &str) -> String {
     pattern.replace('_', " ")
 }
 
-/// Median and 99th percentile by size, both axes logarithmic.
-fn latency_chart(out: &mut String, sweep: &Sweep, axis: &SweepAxis) {
+/// Median and 99th percentile by size, both axes logarithmic; `what` says of what.
+pub(super) fn latency_chart(out: &mut String, sweep: &Sweep, axis: &SweepAxis, what: &str) {
     let mut known: Vec<&SweepLatency> = sweep.latencies.iter().take(POINTS_MAX).collect();
     known.sort_by_key(|l| l.message_bytes);
     let medians = known.iter().map(|l| l.median_ns);
@@ -145,8 +147,7 @@ fn latency_chart(out: &mut String, sweep: &Sweep, axis: &SweepAxis) {
     let (y, bottom) = decades(least, largest);
     put!(
         out,
-        "<h4>Latency <span>half the round trip of a message, all rounds together; both axes \
-         logarithmic</span></h4>\n<div class=\"keys\">{}{}</div>\n<div class=\"plot\">\n",
+        "<h4>Latency <span>{what}; both axes logarithmic</span></h4>\n<div class=\"keys\">{}{}</div>\n<div class=\"plot\">\n",
         key(0, "median"),
         key(1, "99th percentile"),
     );
@@ -449,7 +450,7 @@ fn points(out: &mut String, sweep: &Sweep) {
     out.push_str("</details>\n");
 }
 
-fn table_head(out: &mut String, names: &[&str]) {
+pub(super) fn table_head(out: &mut String, names: &[&str]) {
     out.push_str("<table class=\"list\">\n<thead><tr>");
     for name in names {
         put!(out, "<th class=\"n\">{}</th>", shown(name));
@@ -457,7 +458,7 @@ fn table_head(out: &mut String, names: &[&str]) {
     out.push_str("<th></th></tr></thead>\n<tbody>\n");
 }
 
-fn row(out: &mut String, cells: &[String], anomaly: bool) {
+pub(super) fn row(out: &mut String, cells: &[String], anomaly: bool) {
     out.push_str("<tr>");
     for cell in cells {
         put!(out, "<td class=\"n\">{}</td>", shown(cell));
@@ -473,7 +474,7 @@ fn sure(error: Option<f64>) -> String {
     error.map_or_else(dash, text::percent)
 }
 
-fn dash() -> String {
+pub(super) fn dash() -> String {
     "–".to_owned()
 }
 
