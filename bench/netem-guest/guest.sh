@@ -150,7 +150,7 @@ beside() {
     gid=${gid##*/}
     for service in rc uc ud; do
         upper=$(echo $service | tr a-z A-Z)
-        sizes="4096 131072 1048576"
+        sizes="4096 131072 524288"
         [ $service = ud ] && sizes="1024 4096"
         # Without a ramp both count from the first message to the last.
         goodput measure 198.18.1.1 --transport verbs-$service --sweep message-size="$(echo $sizes | tr ' ' ,)" \
@@ -169,7 +169,7 @@ beside() {
             n=$((50000000 / size))
             [ $n -gt 5000 ] && n=5000
             what="ib_send_bw -d rxe0 -x $gid -c $upper -s $size -n $n -t 16 -Q 8 -F"
-            printf '%s{"message_bytes": %s, "polling": ' "$comma" $size
+            printf '%s{"message_bytes": %s, "poll": ' "$comma" $size
             send_bw $what
             printf ', "events": '
             send_bw $what -e

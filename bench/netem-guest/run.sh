@@ -182,7 +182,7 @@ main() {
             fi
             grep -q 'guest: up' "$cache/console" || lacking "the guest did not come up; see $cache/console"
             [ $code -ne 124 ] || lacking "the guest was not done within $limit s (TIMEOUT_S)"
-            grep -q '^}' "$cache/rows" || die "the guest gave no JSON; see $cache/rows"
+            grep -q '^"kernel"' "$cache/rows" || die "the guest did not come to its end; see $cache/rows"
             { echo "{\"guest\": \"$image, $machine\","; tr -d '\r' <"$cache/rows"; } >"${OUT:-$here/beside.json}"
             ;;
         bench)

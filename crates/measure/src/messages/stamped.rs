@@ -94,8 +94,9 @@ impl Line {
         // The first departure counts: one that is lost and sent again departs twice.
         let mut departed = None;
         while let Some(departure) = stream.departure()? {
-            let is_this = departure.id == last && departed.is_none();
-            departed = departed.or(is_this.then_some(departure.stamp_realtime_ns));
+            if departure.id == last {
+                departed.get_or_insert(departure.stamp_realtime_ns);
+            }
         }
         // Set back between the two, the clock says nothing.
         let between = arrived.zip(departed).and_then(|(a, d)| a.checked_sub(d));

@@ -319,6 +319,7 @@ fn latencies(out: &mut String, sweep: &Sweep, axis: &SweepAxis) {
     }
     out.push_str("<details><summary>Latency of every size</summary>\n<div class=\"scroll\">");
     let shown = || sweep.latencies.iter().take(ROWS_MAX);
+    let none = || "–".to_owned();
     let by_kernel = shown().any(|l| l.kernel_median_ns.is_some());
     let mut heads = vec!["bytes", "iterations", "min", "median"];
     heads.extend(by_kernel.then_some("by the kernel's stamps"));
@@ -327,7 +328,7 @@ fn latencies(out: &mut String, sweep: &Sweep, axis: &SweepAxis) {
     for l in shown() {
         let mut cells = vec![setting(axis, l.message_bytes), text::count(l.round_trips)];
         cells.extend([l.min_ns, l.median_ns].map(text::duration));
-        let stamped = l.kernel_median_ns.map_or("–".to_owned(), text::duration);
+        let stamped = l.kernel_median_ns.map_or_else(none, text::duration);
         cells.extend(by_kernel.then_some(stamped));
         cells.extend([l.mean_ns, l.p99_ns, l.p999_ns, l.max_ns].map(text::duration));
         cells.push(sure(l.error));
