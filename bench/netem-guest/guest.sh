@@ -121,18 +121,21 @@ verbs() {
     try timeout 30 $near --messages 64 --transport verbs-rc --duration 20s
 }
 
-# One row of ib_send_bw and its client as JSON: completions polled for, as ours are, or waited for. MB are
-# MiB there.
+# ib_send_bw and its client, $1 times, as JSON: the rates and their median. Its MB are MiB.
 send_bw() {
-    "$@" >/tmp/server 2>&1 &
-    server=$!
-    sleep 1
-    timeout 60 "$@" 198.18.1.1 >/tmp/client 2>&1
-    kill $server 2>/dev/null
-    wait $server 2>/dev/null
-    awk -v command="$*" '/^ *[0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+/ { rate = sprintf("%.0f", $4 * 8388608); n = $2 }
-        END { printf "{\"command\": \"%s\", \"iterations\": %s, \"goodput_bits_per_second\": %s}",
-            command, n ? n : "null", rate ? rate : "null" }' /tmp/client
+    rounds=$1
+    shift
+    for round in $(seq "$rounds"); do
+        "$@" >/tmp/server 2>&1 &
+        server=$!
+        sleep 1
+        timeout 60 "$@" 198.18.1.1 >/tmp/client 2>&1
+        kill $server 2>/dev/null
+        wait $server 2>/dev/null
+        awk '/^ *[0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+/ { printf "%.0f\n", $4 * 8388608 }' /tmp/client
+    done | sort -n | awk -v command="$*" '{ each = each (NR > 1 ? ", " : "") $1; rate[NR] = $1 }
+        END { printf "{\"command\": \"%s\", \"each_bits_per_second\": [%s], \"goodput_bits_per_second\": %s}",
+            command, each, NR ? rate[int((NR + 1) / 2)] : "null" }'
 }
 
 # Sweeps of messages by goodput and then the same sizes by ib_send_bw, as one JSON object but for its brace.
@@ -170,9 +173,9 @@ beside() {
             [ $n -gt 5000 ] && n=5000
             what="ib_send_bw -d rxe0 -x $gid -c $upper -s $size -n $n -t 16 -Q 8 -F"
             printf '%s{"message_bytes": %s, "poll": ' "$comma" $size
-            send_bw $what
+            send_bw 3 $what
             printf ', "events": '
-            send_bw $what -e
+            send_bw 1 $what -e
             printf '}'
             comma=",
 "
