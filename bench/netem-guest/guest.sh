@@ -121,6 +121,70 @@ verbs() {
     try timeout 30 $near --messages 64 --transport verbs-rc --duration 20s
 }
 
+# ib_send_bw and its client, $1 times, as JSON: the rates and their median. Its MB are MiB.
+send_bw() {
+    rounds=$1
+    shift
+    for round in $(seq "$rounds"); do
+        "$@" >/tmp/server 2>&1 &
+        server=$!
+        sleep 1
+        timeout 60 "$@" 198.18.1.1 >/tmp/client 2>&1
+        kill $server 2>/dev/null
+        wait $server 2>/dev/null
+        awk '/^ *[0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+/ { printf "%.0f\n", $4 * 8388608 }' /tmp/client
+    done | sort -n | awk -v command="$*" '{ each = each (NR > 1 ? ", " : "") $1; rate[NR] = $1 }
+        END { printf "{\"command\": \"%s\", \"each_bits_per_second\": [%s], \"goodput_bits_per_second\": %s}",
+            command, each, NR ? rate[int((NR + 1) / 2)] : "null" }'
+}
+
+# Sweeps of messages by goodput and then the same sizes by ib_send_bw, as one JSON object but for its brace.
+beside() {
+    cd /tmp || exit 1
+    ip link add veth0 type veth peer name veth1
+    # So that a packet has 4096 B, the most there is.
+    ip link set veth0 mtu 9000 up
+    ip link set veth1 mtu 9000 up
+    ip address add 198.18.1.1/24 dev veth0
+    rdma link add rxe0 type rxe netdev veth0
+    goodput serve --listen 198.18.1.1 >/tmp/serve 2>&1 &
+    sleep 3
+    gid=$(grep -l c612:0101 /sys/class/infiniband/rxe0/ports/1/gids/* | tail -1)
+    gid=${gid##*/}
+    for service in rc uc ud; do
+        upper=$(echo $service | tr a-z A-Z)
+        sizes="4096 131072 524288"
+        [ $service = ud ] && sizes="1024 4096"
+        # Without a ramp both count from the first message to the last.
+        goodput measure 198.18.1.1 --transport verbs-$service --sweep message-size="$(echo $sizes | tr ' ' ,)" \
+            --outstanding 16 --duration 1s --ramp 0s --budget 1ms --json >/tmp/sweep.json 2>/tmp/said
+        code=$?
+        # 1: points of two rounds are no curve.
+        if [ $code -gt 1 ]; then
+            printf '"failed": "goodput ended with %s: %s",\n' $code "$(tail -1 /tmp/said | tr -d '"\\')"
+            break
+        fi
+        printf '"%s": ' $service
+        cat /tmp/sweep.json
+        printf ', "ib_send_bw_%s": [\n' $service
+        comma=
+        for size in $sizes; do
+            n=$((50000000 / size))
+            [ $n -gt 5000 ] && n=5000
+            what="ib_send_bw -d rxe0 -x $gid -c $upper -s $size -n $n -t 16 -Q 8 -F"
+            printf '%s{"message_bytes": %s, "poll": ' "$comma" $size
+            send_bw 3 $what
+            printf ', "events": '
+            send_bw 1 $what -e
+            printf '}'
+            comma=",
+"
+        done
+        printf '],\n'
+    done
+    printf '"kernel": "%s"\n}\n' "$(uname -r)"
+}
+
 facts() {
     cat /proc/version
     echo
@@ -143,7 +207,7 @@ case $what in
         echo "guest: exit code $?"
         cat target/bench/netem.json >/dev/ttyS1
         ;;
-    facts | verbs) $what >/dev/ttyS1 2>&1 ;;
+    beside | facts | verbs) $what >/dev/ttyS1 2>&1 ;;
     shell) setsid cttyhack sh ;;
 esac
 sync

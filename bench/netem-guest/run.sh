@@ -4,11 +4,13 @@
 #
 #   run.sh [bench] [--rounds N] [--quick] [--only NAME]   measure; rows to bench/netem-guest.json
 #   run.sh verbs                                          soft RoCE beside perftest; to verbs.txt here
+#   run.sh beside                                         sweeps of it beside ib_send_bw; JSON to OUT
 #   run.sh facts                                          modules, soft RoCE; to facts.txt here
 #   run.sh shell                                          a shell in the guest
 #
 # Environment: CACHE (what is downloaded and built), ACCEL (auto, kvm, tcg, icount), CPUS, MEMORY,
-# TIMEOUT_S, OUT (the rows' file), PROFILE (release; debug for a look).
+# TIMEOUT_S, OUT (the rows' file), PROFILE (release; debug for a look), GOODPUT (another program than
+# the one built here). Exit code 3: this machine cannot have the guest.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,23 +28,33 @@ perftest libibumad3 librdmacm1 libpci3"
 
 say() { echo "netem-guest: $*" >&2; }
 die() { say "$*"; exit 1; }
+lacking() { say "$*"; exit 3; }
 
 need() {
     for program in "$@"; do
-        command -v "$program" >/dev/null || die "$program is missing; Debian: apt-get install \
+        command -v "$program" >/dev/null || lacking "$program is missing; Debian: apt-get install \
 --no-install-recommends qemu-system-x86 cpio kmod iproute2 iperf3 ethtool"
     done
 }
 
 # Downloads and unpacks, once. Nothing is installed, so this machine's own kernel stays what it is.
 unpack() {
-    [ -n "$image" ] || die "no Debian kernel known; run apt-get update, or set IMAGE"
+    [ -n "$image" ] || lacking "no Debian kernel known; run apt-get update, or set IMAGE"
     [ "$(cat "$cache/$image.unpacked" 2>/dev/null)" = "$packages" ] && return
     rm -rf "$cache/debs" "$cache/system"
     mkdir -p "$cache/debs" "$cache/system"
-    (cd "$cache/debs" && apt-get download $packages >/dev/null)
+    (cd "$cache/debs" && apt-get download $packages >/dev/null) ||
+        lacking "the guest's packages could not be downloaded: $packages"
     for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$cache/system"; done
     echo "$packages" >"$cache/$image.unpacked"
+}
+
+# Where a program of ours is.
+binary() {
+    case $1 in
+        goodput) echo "${GOODPUT:-$built/goodput}" ;;
+        *) echo "$built/$1" ;;
+    esac
 }
 
 # Copies a program and the libraries that it loads.
@@ -70,7 +82,7 @@ initramfs() {
         program "$(command -v $name)" "/bin/$name"
     done
     for name in $ours; do
-        program "$built/$name" "/bin/$name"
+        program "$(binary "$name")" "/bin/$name"
     done
     for name in ibv_devinfo ibv_devices ibv_rc_pingpong ib_send_bw ib_send_lat; do
         program "$cache/system/usr/bin/$name" "/bin/$name"
@@ -142,13 +154,13 @@ $(uname -r), $(nproc) x $model, load $(cut -d' ' -f1-3 /proc/loadavg) before"
 main() {
     need qemu-system-x86_64 cpio depmod modprobe modinfo ip tc iperf3 ethtool rdma
     what=bench ours="xtask goodput"
-    case ${1:-} in bench | facts | shell | verbs) what=$1; shift ;; esac
-    [ "$what" = verbs ] && ours=goodput
+    case ${1:-} in bench | beside | facts | shell | verbs) what=$1; shift ;; esac
+    case $what in beside | verbs) ours=goodput ;; esac
     mkdir -p "$cache"
     unpack
-    for binary in $ours; do
-        [ -x "$built/$binary" ] ||
-            die "$built/$binary is missing: cargo build --release -p goodput -p xtask"
+    for name in $ours; do
+        [ -x "$(binary "$name")" ] ||
+            die "$(binary "$name") is missing: cargo build --release -p goodput -p xtask"
     done
     initramfs
     choose
@@ -160,6 +172,18 @@ main() {
         facts | verbs)
             boot "$accel" "$what" </dev/null >"$cache/console" 2>&1 || true
             { echo "$image, $machine"; tr -d '\r' <"$cache/rows"; } | tee "$here/$what.txt"
+            ;;
+        beside)
+            code=0
+            boot "$accel" beside </dev/null >"$cache/console" 2>&1 || code=$?
+            # The emulator's timer stops a kernel early now and then.
+            if ! grep -q 'guest: up' "$cache/console" && [ $code -ne 124 ]; then
+                boot "$accel" beside </dev/null >"$cache/console" 2>&1 || code=$?
+            fi
+            grep -q 'guest: up' "$cache/console" || lacking "the guest did not come up; see $cache/console"
+            [ $code -ne 124 ] || lacking "the guest was not done within $limit s (TIMEOUT_S)"
+            grep -q '^"kernel"' "$cache/rows" || die "the guest did not come to its end; see $cache/rows"
+            { echo "{\"guest\": \"$image, $machine\","; tr -d '\r' <"$cache/rows"; } >"${OUT:-$here/beside.json}"
             ;;
         bench)
             # A kernel's command line has no spaces inside a value.

@@ -7,7 +7,8 @@
 //! a board that anyone's folder can recolour proves nothing.
 //!
 //! A row is green only when every check passed and everyone whom it names as observer passed one.
-//! What could not be judged is amber, what failed or cannot be run yet is red.
+//! What could not be judged is amber, and so is a step for which this machine lacks something; what failed
+//! or cannot be run yet is red.
 //!
 //! Left out: running anything (the caller does, through [`Runner`]) and telling the time.
 
@@ -22,7 +23,7 @@ use std::fmt;
 use serde_json::Value;
 
 pub(crate) use check::CheckOutcome;
-pub(crate) use experiment::{Experiment, ExperimentError, RunStep};
+pub(crate) use experiment::{Experiment, ExperimentError, GUEST, RunStep};
 pub(crate) use render::{board_json, render, render_row, row_json};
 pub(crate) use state::{Outcome, RowResult, State};
 
@@ -35,7 +36,31 @@ pub(crate) struct Board {
 /// Runs a step and returns its `run.json` (the model of `report::model::Run`), or why there is none.
 pub(crate) trait Runner {
     /// Runs `step` to its end.
-    fn run(&mut self, step: &RunStep) -> Result<Value, String>;
+    fn run(&mut self, step: &RunStep) -> Result<Value, NoRun>;
+}
+
+/// Why a step gave nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoRun {
+    /// This machine lacks what it takes: that says nothing of goodput.
+    Lacking(String),
+    /// It did not run, or not to its end.
+    Failed(String),
+}
+
+impl<T: Into<String>> From<T> for NoRun {
+    fn from(why: T) -> Self {
+        Self::Failed(why.into())
+    }
+}
+
+impl fmt::Display for NoRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lacking(what) => write!(f, "cannot run here: {what}"),
+            Self::Failed(why) => write!(f, "did not run: {why}"),
+        }
+    }
 }
 
 /// Circumstances of a run that only the caller knows.
@@ -116,18 +141,18 @@ impl Board {
 
 /// Runs all steps of a row. A step that fails does not keep the next from running: each stands for
 /// another statement of the document.
-pub(crate) fn run_steps(row: &Experiment, runner: &mut impl Runner) -> Vec<Result<Value, String>> {
+pub(crate) fn run_steps(row: &Experiment, runner: &mut impl Runner) -> Vec<Result<Value, NoRun>> {
     row.steps.iter().map(|step| runner.run(step)).collect()
 }
 
 /// Judges a row by what its steps gave, in their order.
-pub(crate) fn judge(row: &Experiment, runs: &[Result<Value, String>], made: Made) -> RowResult {
-    let absent = Err("it was not started".to_owned());
+pub(crate) fn judge(row: &Experiment, runs: &[Result<Value, NoRun>], made: Made) -> RowResult {
+    let absent = Err("it was not started".into());
     let runs = runs.iter().chain(std::iter::repeat(&absent));
     let mut checks = Vec::new();
     let mut errors = Vec::new();
     for (step, run) in row.steps.iter().zip(runs) {
-        if let Err(why) = run {
+        if let Err(NoRun::Failed(why)) = run {
             errors.push(format!("{} ({}): {why}", step.name, step.command()));
         }
         checks.extend(check::judge_step(row, step, run));
@@ -373,10 +398,10 @@ mod tests {
         );
     }
 
-    struct Fake(Vec<Result<Value, String>>, Vec<String>);
+    struct Fake(Vec<Result<Value, NoRun>>, Vec<String>);
 
     impl Runner for Fake {
-        fn run(&mut self, step: &RunStep) -> Result<Value, String> {
+        fn run(&mut self, step: &RunStep) -> Result<Value, NoRun> {
             self.1.push(step.command());
             self.0.remove(0)
         }
@@ -386,7 +411,7 @@ mod tests {
     fn every_step_runs_even_after_one_failed() {
         let board = board();
         let row = board.row("N1").unwrap();
-        let answers = vec![Err("no tun".to_owned()), Ok(json!({})), Ok(json!({}))];
+        let answers = vec![Err("no tun".into()), Ok(json!({})), Ok(json!({}))];
         let mut fake = Fake(answers, Vec::new());
         let result = judge(row, &run_steps(row, &mut fake), Made::default());
         assert_eq!(
@@ -424,7 +449,7 @@ mod tests {
     #[test]
     fn a_status_says_why_it_is_not_green() {
         let row = sample();
-        let stands = |run: Result<Value, String>| {
+        let stands = |run: Result<Value, NoRun>| {
             let mut state = State::default();
             state.add(judge(&row, &[run], Made::default()));
             status(&row, &state)
@@ -438,6 +463,12 @@ mod tests {
         let (amber, why) = stands(Ok(late));
         assert_eq!(amber, Status::Amber);
         assert_eq!(why.unwrap(), "untuned, lab kept up: false, wanted true");
+        let (amber, why) = stands(Err(NoRun::Lacking("no qemu".to_owned())));
+        assert_eq!(amber, Status::Amber);
+        assert_eq!(
+            why.unwrap(),
+            "untuned, lab kept up: cannot run here: no qemu"
+        );
         assert_eq!(status(&row, &State::default()).0, Status::NotRun);
     }
 

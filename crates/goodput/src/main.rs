@@ -8,6 +8,7 @@ mod cost;
 mod doctor;
 mod explain_verb;
 mod failure;
+mod guest;
 mod lab_verb;
 mod latency;
 mod legs;

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use crate::board::{self, Board, Made, Runner, State};
+use crate::board::{self, Board, Made, NoRun, Runner, State};
 use crate::cli::{DoctorArgs, MeasureArgs, ReproduceArgs, TestArgs};
 use crate::context::{self, Context};
 use crate::doctor::{self, Plan};
 use crate::failure::{self, Failure, Verdict};
+use crate::guest;
 use crate::lab_verb::{self, LabArgs};
 use crate::record;
 use crate::sweep;
@@ -93,11 +94,16 @@ struct Steps<'a> {
 }
 
 impl Runner for Steps<'_> {
-    fn run(&mut self, step: &board::RunStep) -> Result<Value, String> {
+    fn run(&mut self, step: &board::RunStep) -> Result<Value, NoRun> {
         if self.context.interrupted().is_some() {
-            return Err("not run: stopped by the user".to_owned());
+            return Err("stopped by the user".into());
         }
         context::note(format_args!("{}: {}", step.name, step.command()));
+        if step.verb == board::GUEST {
+            let folder = guest::folder(&self.args.runs, &step.name)?;
+            self.folders.push(folder.display().to_string());
+            return guest::run(&step.args, &folder);
+        }
         if step.verb == "lab" {
             let args: LabArgs = parse(&step.args)?;
             let done = lab_verb::check(&args, &self.args.runs, &self.context.stop);
@@ -117,11 +123,11 @@ impl Runner for Steps<'_> {
                     let done = sweep::perform(&args, self.context);
                     let (run, folder) = done.map_err(|f| f.to_string())?;
                     self.folders.push(folder.display().to_string());
-                    return serde_json::to_value(&run).map_err(|e| e.to_string());
+                    return serde_json::to_value(&run).map_err(|e| e.to_string().into());
                 }
                 (false, args.transfer, args.test)
             }
-            verb => return Err(format!("the verb {verb} cannot be run by reproduce yet")),
+            verb => return Err(format!("the verb {verb} cannot be run by reproduce yet").into()),
         };
         transfer.runs.clone_from(&self.args.runs);
         let plan = Plan {
@@ -133,7 +139,7 @@ impl Runner for Steps<'_> {
         };
         let finished = doctor::perform(plan, self.context).map_err(|f| f.to_string())?;
         self.folders.push(finished.folder.display().to_string());
-        serde_json::to_value(&finished.run).map_err(|e| e.to_string())
+        serde_json::to_value(&finished.run).map_err(|e| e.to_string().into())
     }
 }
 

@@ -233,6 +233,8 @@ struct Point {
     made: Vec<Made>,
     /// Round trips of messages to and fro, of all rounds.
     round_trips: Option<Histogram>,
+    /// Of these the ones that the kernel stamped.
+    stamped: Option<measure::Stamped>,
     /// Rates that the observer measured in the same rounds.
     observed: Vec<f64>,
     /// CPUs that the observer used each time, where it says so.
@@ -269,6 +271,7 @@ impl Point {
             task,
             made: Vec::new(),
             round_trips: None,
+            stamped: None,
             observed: Vec::new(),
             observers_cpus: Vec::new(),
             observers: Vec::new(),

@@ -90,8 +90,8 @@ pub use cost::{CpuUse, HostCost};
 pub use error::{End, Fault, MeasureError};
 pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork};
 pub use messages::{
-    MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern, Verbs, VerbsEnds, VerbsPort,
-    VerbsQueue,
+    MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern, Stamped, Verbs, VerbsEnds,
+    VerbsPort, VerbsQueue,
 };
 pub use outcome::{
     Datagrams, EndResult, IdleRtt, MptcpCounts, Outcome, Sample, SampleKind, UdpCounts,

@@ -12,6 +12,7 @@
 
 mod client;
 mod server;
+mod stamped;
 mod verbs;
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,6 +27,7 @@ use units::{Duration, Histogram, Instant, Rate};
 
 use crate::End;
 use crate::message::Message;
+pub use stamped::Stamped;
 pub(crate) use verbs::{NoQueues, Queues};
 pub use verbs::{Verbs, VerbsEnds, VerbsPort, VerbsQueue};
 
@@ -69,6 +71,10 @@ pub struct MessageSpec {
     /// was there mark nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
+    /// Round trips to take by the kernel's stamps as well, after the others, 0 for none; see [`Stamped`].
+    /// The far end need not know.
+    #[serde(skip)]
+    pub stamped: u32,
     /// Queue pairs of this kind instead of TCP connections. A far end that does not tell of it would
     /// not see it here, and is not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,6 +113,8 @@ pub struct MessageOutcome {
     pub round_trips: Histogram,
     /// From the first of these round trips to the end of the last: one begins where another ends.
     pub elapsed: Duration,
+    /// Round trips that the kernel stamped, where they were asked for and can be had.
+    pub stamped: Option<Stamped>,
     /// What the client received.
     pub near: MessageCount,
     /// What the server received.
@@ -138,6 +146,7 @@ impl Default for MessageSpec {
             count: 0,
             spin: false,
             dscp: None,
+            stamped: 0,
             verbs: None,
             rdma: sys::verbs::Choice::default(),
         }
@@ -274,6 +283,7 @@ struct Worked {
     count: MessageCount,
     round_trips: Option<Histogram>,
     elapsed: Duration,
+    stamped: Option<Stamped>,
     /// Kept until the other end is done: it may still want an acknowledgement.
     queues: Vec<sys::verbs::Queue>,
 }
@@ -446,6 +456,7 @@ fn sum(workers: Vec<Worker>) -> Worked {
         count.error = count.error.take().or(more.error);
         all.elapsed = all.elapsed.max(worked.elapsed);
         all.round_trips = all.round_trips.or(worked.round_trips);
+        all.stamped = all.stamped.or(worked.stamped);
         all.queues.extend(worked.queues);
     }
     all
@@ -483,6 +494,9 @@ impl Line {
         let ended = self.ping_until(spec, done, &mut times, &mut span);
         worked.elapsed = span.map_or(Duration::ZERO, |(begun, last)| last.saturating_since(begun));
         worked.round_trips = Some(times);
+        if ended.is_ok() {
+            worked.stamped = self.stamped(spec, done);
+        }
         ended.and_then(|()| self.socket.shutdown(Shutdown::Write))
     }
 

@@ -60,6 +60,37 @@ fn every_message_of_a_ping_pong_comes_back() {
 }
 
 #[test]
+fn round_trips_between_the_kernels_stamps_are_shorter_than_ours_and_of_small_messages_only() {
+    let serving = Serving::with(Limits::default());
+    let mut client = serving.client();
+    for (bytes, stamped, spin, some) in [
+        (1, 0, false, false),
+        (1, 50, false, true),
+        (1_000, 50, true, true),
+        // More than a segment of the loopback interface.
+        (1 << 17, 50, false, false),
+    ] {
+        let spec = MessageSpec {
+            stamped,
+            spin,
+            ..spec(Pattern::PingPong, bytes)
+        };
+        let outcome = run(&mut client, &spec);
+        let seen = outcome.stamped;
+        assert_eq!(seen.is_some(), some, "{bytes} B, {stamped}");
+        let Some(seen) = seen else { continue };
+        let count = seen.kernel.count();
+        assert!((1..=50).contains(&count) && count == seen.ours.count());
+        // Each one's is; so the shortest, the longest and the mean are.
+        assert!(seen.kernel.min() < seen.ours.min());
+        assert!(seen.kernel.max() < seen.ours.max());
+        assert!(seen.kernel.mean() < seen.ours.mean());
+        // They come after those that count and were sent back as well.
+        assert!(outcome.far.messages >= outcome.round_trips.count() + count);
+    }
+}
+
+#[test]
 fn a_number_of_round_trips_is_kept() {
     let serving = Serving::with(Limits::default());
     let spec = MessageSpec {

@@ -1,15 +1,17 @@
-//! UDP probes whose departure and arrival are stamped by the kernel, not by the program.
+//! UDP probes and small TCP messages whose departure and arrival are stamped by the kernel, not by the
+//! program.
 //!
 //! The transmit stamp is taken where the driver takes the frame (SOF_TIMESTAMPING_TX_SOFTWARE, read
-//! back from the error queue with the probe's number), the receive stamp where the kernel first sees
-//! it. So a probe's one-way delay holds neither the sender's nor the receiver's scheduling.
+//! back from the error queue with the probe's number, or that of a stream's byte), the receive stamp
+//! where the kernel first sees it. So the time between them holds neither the sender's nor the
+//! receiver's scheduling.
 //!
 //! Source: Linux Documentation/networking/timestamping.rst; veth stamps in veth_xmit.
 
 use std::io;
 use std::mem;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
 use crate::clock;
@@ -19,6 +21,12 @@ use crate::packet::set_option;
 #[derive(Debug)]
 pub struct StampedSocket {
     socket: UdpSocket,
+}
+
+/// A TCP connection with kernel stamps on both directions.
+#[derive(Debug)]
+pub struct StampedStream<'a> {
+    socket: &'a TcpStream,
 }
 
 /// A received datagram.
@@ -34,10 +42,11 @@ pub struct Stamped {
     pub from: Option<SocketAddr>,
 }
 
-/// The departure of one datagram.
+/// The departure of one datagram, or of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// Number of the datagram, counted from 0 for each socket.
+    /// Number of the datagram, counted from 0 for each socket; of a stream that of the last byte of a
+    /// call's, which wraps around.
     pub id: u32,
     /// Kernel stamp, CLOCK_REALTIME nanoseconds.
     pub stamp_realtime_ns: u64,
@@ -50,11 +59,8 @@ impl StampedSocket {
     /// # Errors
     /// As setsockopt(2).
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
-        let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE
-            | libc::SOF_TIMESTAMPING_OPT_ID
-            | libc::SOF_TIMESTAMPING_OPT_TSONLY
-            | libc::SOF_TIMESTAMPING_OPT_CMSG;
-        Self::with(socket, flags)
+        turn_on(socket.as_fd(), DEPARTURES)?;
+        Ok(Self { socket })
     }
 
     /// Turns stamps of arrivals on, and no others.
@@ -62,18 +68,7 @@ impl StampedSocket {
     /// # Errors
     /// As setsockopt(2).
     pub fn arrivals_only(socket: UdpSocket) -> io::Result<Self> {
-        Self::with(socket, 0)
-    }
-
-    fn with(socket: UdpSocket, flags: libc::c_uint) -> io::Result<Self> {
-        let flags = flags | libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-        let flags = libc::c_int::try_from(flags).unwrap_or(0);
-        set_option(
-            socket.as_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_TIMESTAMPING,
-            flags,
-        )?;
+        turn_on(socket.as_fd(), 0)?;
         Ok(Self { socket })
     }
 
@@ -114,19 +109,7 @@ impl StampedSocket {
     /// # Errors
     /// As recvmsg(2), except that "none yet" is `Ok(None)`.
     pub fn departure(&self) -> io::Result<Option<Departure>> {
-        let mut buffer = [0_u8; 128];
-        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-        match self.receive_message(&mut buffer, flags) {
-            Ok((_, control)) => Ok(control
-                .stamp
-                .zip(control.id)
-                .map(|(stamp_realtime_ns, id)| Departure {
-                    id,
-                    stamp_realtime_ns,
-                })),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(e) => Err(e),
-        }
+        departure(self.socket.as_fd())
     }
 
     fn receive_message(
@@ -134,31 +117,92 @@ impl StampedSocket {
         buffer: &mut [u8],
         flags: libc::c_int,
     ) -> io::Result<(usize, Control)> {
-        let mut control = [0_u64; 64];
-        // SAFETY: an all-zero sockaddr_storage is valid: no family.
-        let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
-        let mut iovec = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
-        // SAFETY: an all-zero msghdr is valid.
-        let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        message.msg_name = (&raw mut name).cast();
-        message.msg_namelen = libc::socklen_t::try_from(size_of_val(&name)).unwrap_or(0);
-        message.msg_iov = &raw mut iovec;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
-        // SAFETY: name, iovec and control are live, writable and of the stated lengths.
-        let n = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
-        match usize::try_from(n) {
-            Ok(n) => {
-                let mut control = Control::read(&message);
-                control.from = address_of(&name);
-                Ok((n, control))
-            }
-            Err(_) => Err(io::Error::last_os_error()),
+        receive_message(self.socket.as_fd(), buffer, flags)
+    }
+}
+
+impl<'a> StampedStream<'a> {
+    /// Turns stamps on. The kernel numbers bytes from 0, beginning with the first that the peer has
+    /// not confirmed: nothing may be on the way, or a departure's number means another byte.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn new(socket: &'a TcpStream) -> io::Result<Self> {
+        turn_on(socket.as_fd(), DEPARTURES)?;
+        Ok(Self { socket })
+    }
+
+    /// Reads what is there as the socket is set, and the kernel's stamp of the last segment of it,
+    /// CLOCK_REALTIME nanoseconds; 0 bytes at the end of the stream.
+    ///
+    /// # Errors
+    /// As recvmsg(2).
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<u64>)> {
+        let (len, control) = receive_message(self.socket.as_fd(), buffer, 0)?;
+        Ok((len, control.stamp))
+    }
+
+    /// The next departure stamp that the kernel has ready. A segment that is sent again departs again.
+    ///
+    /// # Errors
+    /// As recvmsg(2), except that "none yet" is `Ok(None)`.
+    pub fn departure(&self) -> io::Result<Option<Departure>> {
+        departure(self.socket.as_fd())
+    }
+}
+
+/// Turns stamps of arrivals on, and what `more` says.
+fn turn_on(socket: BorrowedFd<'_>, more: libc::c_uint) -> io::Result<()> {
+    let flags = more | libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    let flags = libc::c_int::try_from(flags).unwrap_or(0);
+    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags)
+}
+
+fn departure(socket: BorrowedFd<'_>) -> io::Result<Option<Departure>> {
+    let mut buffer = [0_u8; 128];
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    match receive_message(socket, &mut buffer, flags) {
+        Ok((_, control)) => Ok(control
+            .stamp
+            .zip(control.id)
+            .map(|(stamp_realtime_ns, id)| Departure {
+                id,
+                stamp_realtime_ns,
+            })),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn receive_message(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: libc::c_int,
+) -> io::Result<(usize, Control)> {
+    let mut control = [0_u64; 64];
+    // SAFETY: an all-zero sockaddr_storage is valid: no family.
+    let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
+    let mut iovec = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: an all-zero msghdr is valid.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = libc::socklen_t::try_from(size_of_val(&name)).unwrap_or(0);
+    message.msg_iov = &raw mut iovec;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: name, iovec and control are live, writable and of the stated lengths.
+    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    match usize::try_from(n) {
+        Ok(n) => {
+            let mut control = Control::read(&message);
+            control.from = address_of(&name);
+            Ok((n, control))
         }
+        Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
@@ -227,12 +271,18 @@ fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
+/// Stamps of departures, numbered, without what departed.
+const DEPARTURES: libc::c_uint = libc::SOF_TIMESTAMPING_TX_SOFTWARE
+    | libc::SOF_TIMESTAMPING_OPT_ID
+    | libc::SOF_TIMESTAMPING_OPT_TSONLY
+    | libc::SOF_TIMESTAMPING_OPT_CMSG;
 /// Linux include/uapi/linux/errqueue.h.
 const SO_EE_ORIGIN_TIMESTAMPING: u8 = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read as _, Write as _};
     use std::time::Duration;
 
     #[test]
@@ -291,5 +341,38 @@ mod tests {
         let ids: Vec<u32> = departures.iter().map(|d| d.id).collect();
         assert_eq!(ids, (0..u32::try_from(count).unwrap()).collect::<Vec<_>>());
         assert!(departures.last().unwrap().stamp_realtime_ns <= arrived);
+    }
+    #[test]
+    fn each_message_of_a_stream_departs_by_its_last_bytes_number_and_before_its_answer_arrives() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let echo = std::thread::spawn(move || {
+            let mut message = [0; 3];
+            while far.read_exact(&mut message).is_ok() {
+                far.write_all(&message).unwrap();
+            }
+        });
+        let limit = Some(Duration::from_secs(10));
+        socket.set_read_timeout(limit).unwrap();
+        socket.set_nodelay(true).unwrap();
+        let stamped = StampedStream::new(&socket).unwrap();
+        let mut next = 0_u32;
+        // As with datagrams, the first may not be stamped on arrival.
+        let stamps = (0..1_000).find_map(|_| {
+            (&socket).write_all(b"abc").unwrap();
+            next += 3;
+            let (len, arrived) = stamped.receive(&mut [0; 8]).unwrap();
+            assert_eq!(len, 3);
+            let departure = stamped.departure().unwrap().expect("a departure stamp");
+            assert_eq!(departure.id, next - 1);
+            assert_eq!(stamped.departure().unwrap(), None);
+            Some((departure.stamp_realtime_ns, arrived?))
+        });
+        let (departed, arrived) = stamps.expect("an arrival stamp");
+        assert!(departed <= arrived, "{departed} {arrived}");
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        echo.join().unwrap();
+        assert_eq!(stamped.receive(&mut [0; 8]).unwrap(), (0, None));
     }
 }

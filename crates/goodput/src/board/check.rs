@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use units::{Bytes, Duration, Rate};
 
+use super::NoRun;
 use super::experiment::{
     Bound, Check, Dimension, DocumentNumber, DocumentValue, Experiment, Op, Reference, RunStep,
     Scalar, Tolerance, unit_scale,
@@ -66,14 +67,14 @@ pub(crate) struct CheckResult {
 pub(crate) fn judge_step(
     row: &Experiment,
     step: &RunStep,
-    run: &Result<Value, String>,
+    run: &Result<Value, NoRun>,
 ) -> Vec<CheckResult> {
     let mut results: Vec<_> = step
         .checks
         .iter()
         .map(|check| match run {
             Ok(run) => judge(row, step, check, run),
-            Err(why) => missing(row, step, check, format!("did not run: {why}")),
+            Err(why) => missing(row, step, check, why.to_string()),
         })
         .collect();
     let broken = results

@@ -234,7 +234,7 @@ impl TryFrom<RawTolerance> for Tolerance {
 pub(crate) struct RunStep {
     /// Name within the row; part of run names.
     pub(crate) name: String,
-    /// The verb, such as `doctor`.
+    /// The verb, such as `doctor`; or [`GUEST`] for a part of the script of that virtual machine.
     pub(crate) verb: String,
     /// Its arguments, as a user would type them.
     #[serde(default)]
@@ -249,7 +249,10 @@ pub(crate) struct RunStep {
 impl RunStep {
     /// The command as a user would type it.
     pub(crate) fn command(&self) -> String {
-        let mut words = vec!["goodput".to_owned(), self.verb.clone()];
+        let mut words = match self.verb.as_str() {
+            GUEST => vec![crate::guest::SCRIPT.to_owned()],
+            verb => vec!["goodput".to_owned(), verb.to_owned()],
+        };
         words.extend(self.args.iter().map(|a| {
             if a.is_empty()
                 || a.contains(|c: char| c.is_whitespace() || "'\"$`\\*?&;|<>()".contains(c))
@@ -649,6 +652,8 @@ fn line_of(text: &str, near: &str) -> usize {
         .map_or(1, |index| index + 1)
 }
 
+/// The verb of steps that another kernel than this machine's is booted for.
+pub(crate) const GUEST: &str = "guest";
 /// The name under which goodput's own readings stand.
 pub(crate) const OURSELVES: &str = "goodput";
 
@@ -792,5 +797,8 @@ mod tests {
         let mut step = parse(ROW).unwrap().steps.remove(0);
         step.args = vec!["a b".into(), "it's".into(), "plain".into()];
         assert_eq!(step.command(), r"goodput doctor 'a b' 'it'\''s' plain");
+        step.verb = GUEST.to_owned();
+        step.args = vec!["beside".into()];
+        assert_eq!(step.command(), "bench/netem-guest/run.sh beside");
     }
 }

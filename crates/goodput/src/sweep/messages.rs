@@ -166,6 +166,10 @@ impl Work<'_> {
             })?;
             let all = self.points[n].round_trips.get_or_insert_default();
             all.merge(times);
+            match (&mut self.points[n].stamped, outcome.stamped) {
+                (Some(all), Some(stamped)) => all.merge(&stamped),
+                (all, stamped) => *all = all.take().or(stamped),
+            }
             return Ok(Some(Made {
                 value: median.as_ns() / 2,
                 messages: times.count(),
@@ -201,6 +205,7 @@ impl Work<'_> {
         // To and fro there is one message at a time, and so no slow start to leave out.
         if way == Task::ToAndFro {
             (base.duration_ns, base.ramp_ns) = (base.duration_ns - base.ramp_ns, 0);
+            base.stamped = if bytes <= STAMPED_UP_TO { STAMPED } else { 0 };
         }
         let spec = MessageSpec {
             pattern: match (way, self.base.direction) {
@@ -327,6 +332,7 @@ pub(super) fn record(sweep: &mut Sweep, points: &[Point], spec: &MessageSpec) {
 fn latency(point: &Point) -> Option<SweepLatency> {
     let (estimate, times) = (point.estimate()?, point.round_trips.as_ref()?);
     let half = |time: Option<Duration>| time.map_or(0, |t| t.as_ns() / 2);
+    let stamped = point.stamped.as_ref();
     let at = |permille| half(Histogram::quantile(times, permille));
     Some(SweepLatency {
         message_bytes: *point.settings.first()?,
@@ -337,6 +343,9 @@ fn latency(point: &Point) -> Option<SweepLatency> {
         p99_ns: at(990),
         p999_ns: at(999),
         max_ns: half(times.max()),
+        kernel_round_trips: stamped.map(|s| s.kernel.count()),
+        kernel_median_ns: stamped.map(|s| half(s.kernel.quantile(500))),
+        stamped_median_ns: stamped.map(|s| half(s.ours.quantile(500))),
         each_median_ns: point.made.iter().map(|m| m.value).collect(),
         each_round: point.made.iter().map(|m| m.round).collect(),
         error: Some(estimate.error).filter(|e| e.is_finite()),
@@ -409,6 +418,9 @@ fn verbs(device: Option<&str>) -> String {
 const TRIAL_BYTES: u32 = 64 << 10;
 /// The smallest MTU.
 const TRIAL_DATAGRAM_BYTES: u32 = 256;
+/// Round trips that the kernel stamps at each measurement, of messages that are a segment on any path.
+const STAMPED: u32 = 200;
+const STAMPED_UP_TO: u32 = 1 << 10;
 /// To and fro and half a window of such messages still end within a client's patience.
 const MESSAGE_TIME_MAX: Duration = Duration::from_s(1);
 /// Below this the number of calls limits, which iperf3 makes otherwise.

@@ -133,6 +133,12 @@ fn a_sweep_of_messages_has_rates_of_both_ways_and_latency() {
             let times = times.map(|key| latency[key].as_u64().unwrap());
             assert!(times[0] > 0 && times.is_sorted(), "{latency:#}");
             assert_eq!(latency["each_median_ns"].as_array().unwrap().len(), 2);
+            // The kernel's stamps lie inside of what the program takes.
+            let small = latency["message_bytes"].as_u64().unwrap() <= 1024;
+            let stamped = ["kernel_median_ns", "stamped_median_ns"];
+            let stamped = stamped.map(|key| latency[key].as_u64());
+            assert_eq!(stamped.map(|ns| ns.is_some()), [small; 2], "{latency:#}");
+            assert!(stamped.is_sorted(), "{latency:#}");
         }
         let curves = sweep["curves"].as_array().unwrap();
         assert_eq!(curves.len(), 2);

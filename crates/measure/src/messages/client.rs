@@ -102,6 +102,7 @@ impl Client {
             spec: spec.clone(),
             round_trips: worked.round_trips.unwrap_or_default(),
             elapsed: worked.elapsed,
+            stamped: worked.stamped,
             near,
             far,
             verbs,

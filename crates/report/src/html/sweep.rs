@@ -319,31 +319,19 @@ fn latencies(out: &mut String, sweep: &Sweep, axis: &SweepAxis) {
         return;
     }
     out.push_str("<details><summary>Latency of every size</summary>\n<div class=\"scroll\">");
-    table_head(
-        out,
-        &[
-            "bytes",
-            "iterations",
-            "min",
-            "median",
-            "average",
-            "99 %",
-            "99.9 %",
-            "max",
-            "± 95 %",
-        ],
-    );
-    for l in sweep.latencies.iter().take(ROWS_MAX) {
-        let times = [
-            l.min_ns,
-            l.median_ns,
-            l.mean_ns,
-            l.p99_ns,
-            l.p999_ns,
-            l.max_ns,
-        ];
+    let shown = || sweep.latencies.iter().take(ROWS_MAX);
+    let none = || "–".to_owned();
+    let by_kernel = shown().any(|l| l.kernel_median_ns.is_some());
+    let mut heads = vec!["bytes", "iterations", "min", "median"];
+    heads.extend(by_kernel.then_some("by the kernel's stamps"));
+    heads.extend(["average", "99 %", "99.9 %", "max", "± 95 %"]);
+    table_head(out, &heads);
+    for l in shown() {
         let mut cells = vec![setting(axis, l.message_bytes), text::count(l.round_trips)];
-        cells.extend(times.map(text::duration));
+        cells.extend([l.min_ns, l.median_ns].map(text::duration));
+        let stamped = l.kernel_median_ns.map_or_else(none, text::duration);
+        cells.extend(by_kernel.then_some(stamped));
+        cells.extend([l.mean_ns, l.p99_ns, l.p999_ns, l.max_ns].map(text::duration));
         cells.push(sure(l.error));
         row(out, &cells, l.anomaly);
     }
@@ -657,6 +645,12 @@ mod tests {
             assert!(unglued.contains(says), "lacks {says}: {unglued}");
         }
         assert!(!out.contains("<b>"), "{out}");
+        assert!(!out.contains("the kernel"), "{out}");
+        let mut stamped = messages(10);
+        stamped.latencies[0].kernel_median_ns = Some(6_543);
+        let out = page(stamped);
+        assert_eq!(out.matches("<th class=\"n\">by the kernel").count(), 1);
+        assert_eq!(out.matches("<td class=\"n\">6.543").count(), 1);
     }
 
     #[test]

@@ -91,6 +91,16 @@ pub struct SweepLatency {
     pub p999_ns: u64,
     /// Longest.
     pub max_ns: u64,
+    /// Round trips beside these that the kernel stamped as they left and came back, on this host; of TCP
+    /// and messages up to 1 KiB, where the interface's driver stamps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_round_trips: Option<u64>,
+    /// Their median between the kernel's stamps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_median_ns: Option<u64>,
+    /// The same round trips by the program's clock: median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stamped_median_ns: Option<u64>,
     /// Median of each measurement, in the order they were made.
     pub each_median_ns: Vec<u64>,
     /// Round in which each was made, from 1.
