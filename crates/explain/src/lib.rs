@@ -46,6 +46,7 @@ mod finding;
 mod legs;
 pub mod models;
 pub mod one_way;
+pub mod pairing;
 pub mod passive;
 mod predict;
 mod probe;
