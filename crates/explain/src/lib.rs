@@ -50,6 +50,7 @@ pub mod pairing;
 pub mod passive;
 mod predict;
 mod probe;
+pub mod reasons;
 mod remedy;
 mod rules;
 mod search;

@@ -10,6 +10,7 @@ mod compare;
 mod facts;
 mod findings;
 mod hero;
+pub(crate) mod pair;
 mod path;
 mod phases;
 pub mod queue;

@@ -500,7 +500,8 @@ impl Way {
         let ends = other
             .ends_ns
             .is_none_or(|ends| due.saturating_add(slack) <= ends);
-        due.saturating_sub(slack) >= other.begins_ns && ends
+        // Where a later copy came through, this one would have, too.
+        due.saturating_sub(slack) >= other.begins_ns && (ends || copy.repeat.is_some())
     }
 
     /// When the other point has what this one saw at a time, as long as packets usually take.
