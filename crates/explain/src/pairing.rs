@@ -14,8 +14,8 @@
 //! * what the first point saw, the second did not, and the receiver did not acknowledge before it was
 //!   sent again, was lost **between** them;
 //! * what the first point saw for the first time when it was sent again was lost **before** it;
-//! * what the second point saw again, though it had seen it, was lost **behind** it, unless the receiver
-//!   had it: then it was sent again in vain.
+//! * what the second point saw again, though it had seen it, was lost **behind** it, if the receiver has
+//!   said since that it lacks it; else it was sent again in vain.
 //!
 //! What was acknowledged and never seen at one point was not lost there; its capture has a hole.
 //!
@@ -432,7 +432,7 @@ impl Pairing {
                     value: c.base_ns as f64 + c.line.offset_ns.value,
                     ..c.line.offset_ns
                 },
-                drift_ppm: c.line.drift_ppm,
+                drift_ppm: c.drift_ppm(),
                 steps: c.steps,
                 round_trip_min_ns: c.round_trip_min_ns,
             }),
@@ -656,7 +656,7 @@ fn way_facts(way: &Way, first: usize) -> WayFacts {
     }
 }
 
-/// Tells the losses between the points what dropped them: by connection, bytes and time, each drop once.
+/// Tells losses what dropped them: by connection, bytes and time, each drop once.
 /// Returns how many drops found their loss.
 pub fn attach(paired: &mut Paired, drops: &[Dropped]) -> u64 {
     let mut by_way: HashMap<(FlowKey, u8), Vec<(Dropped, bool)>> = HashMap::new();
@@ -673,8 +673,7 @@ pub fn attach(paired: &mut Paired, drops: &[Dropped]) -> u64 {
             let Some(all) = by_way.get_mut(&(connection.flow, side)) else {
                 continue;
             };
-            let between = way.losses.iter_mut().filter(|l| l.place == Place::Between);
-            for lost in between {
+            for lost in &mut way.losses {
                 found += explain_loss(lost, all);
             }
         }

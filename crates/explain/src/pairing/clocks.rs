@@ -8,7 +8,7 @@
 //! A clock that is set while packets pass shows as a jump that no delay explains. Then the line goes
 //! through the longest stretch without one, and delays are of that stretch.
 
-use crate::one_way::{ClockLine, Delays, Reply, one_way};
+use crate::one_way::{ClockLine, Delays, Reply, Within, one_way};
 use units::Rng;
 
 /// A packet's way: at which time by the first capture, and how much later the second had it.
@@ -167,11 +167,17 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
+    /// By how much the second clock is faster; a steeper line than clocks have is one through queues.
+    pub(super) fn drift_ppm(&self) -> Option<Within> {
+        let possible = |d: &Within| d.value.abs() <= DRIFT_MAX_PPM as f64;
+        self.line.drift_ppm.filter(possible)
+    }
+
     /// How far the second clock is ahead at a time of the first one.
     fn ahead_ns(&self, near_ns: u64) -> i64 {
         let middle = self.start_ns.saturating_add(self.line.middle.as_ns());
         let since_s = super::apart_ns(middle, near_ns) as f64 / 1e9;
-        let drift = self.line.drift_ppm.map_or(0.0, |d| d.value);
+        let drift = self.drift_ppm().map_or(0.0, |d| d.value);
         let ahead = self.line.offset_ns.value + drift * 1e3 * since_s;
         #[allow(clippy::cast_possible_truncation, reason = "a float cast saturates")]
         let ahead = ahead.round() as i64;

@@ -7,7 +7,7 @@
 //! not known while packets pass, so both views are kept: what only one point saw, what it saw for the
 //! first time when it was sent again, and what it saw twice.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use wire::segment::Segment;
@@ -65,6 +65,9 @@ pub(super) struct View {
     recent: VecDeque<Recent>,
     acked: u64,
     sacked: Ranges,
+    /// Bytes that the receiver said it lacks, since they were seen here last: those at the edges of what
+    /// it has.
+    missing: BTreeSet<u64>,
     /// Lines of bytes that were seen twice, until an answer says that they were not needed.
     open: VecDeque<(u64, u64, usize)>,
     pub(super) packets: u64,
@@ -216,16 +219,18 @@ impl Way {
         let view = &mut self.views[point];
         view.acked = view.acked.max(acked);
         // The first block may be one that came twice (RFC 2883, section 4).
-        let is_double = |block: &(u64, u64)| {
+        let is_double = |block: &&(u64, u64)| {
             let within = blocks.get(1).filter(|b| b.0 <= block.0 && b.1 >= block.1);
             block.1 <= acked || within.is_some()
         };
-        if let Some(double) = blocks.first().filter(|b| is_double(b)) {
+        let double = blocks.first().filter(is_double);
+        if let Some(double) = double {
             view.withdraw(*double);
         }
-        for block in blocks.iter().skip_while(|b| is_double(b)) {
+        for block in blocks.iter().skip(usize::from(double.is_some())) {
             view.sacked.add(block.0, block.1);
         }
+        view.note_missing(acked, &blocks[usize::from(double.is_some())..]);
     }
 
     /// Judges what waits at `point` since before `until_ns`.
@@ -332,7 +337,10 @@ impl Way {
         let mut note = None;
         for (start, end, known) in view.seen.parts(copy.start, copy.end) {
             let count = Count::of(end - start, segment_bytes);
-            if known && (view.acked >= end || view.sacked.holds(start, end)) {
+            let is_missing = view.missing.range(start..end).next().is_some();
+            let has_it = view.acked >= end || view.sacked.holds(start, end);
+            if known && (has_it || !is_missing) {
+                // A receiver of packets out of order does not report all that it has.
                 view.spurious.add(count);
             } else if known {
                 view.behind.add(count);
@@ -360,6 +368,9 @@ impl Way {
             if view.gaps.len() > GAPS_MAX {
                 view.gaps.pop_front();
             }
+        }
+        while let Some(&byte) = view.missing.range(copy.start..copy.end).next() {
+            view.missing.remove(&byte);
         }
         view.seen.add(copy.start, copy.end);
         view.high = high.max(copy.end);
@@ -565,8 +576,13 @@ impl View {
     /// that sends again counts its packets on.
     fn is_duplicate(&mut self, number: u64, copy: &Copy) -> bool {
         let again = self.recent.iter().any(|r| {
-            let soon = copy.time_ns.abs_diff(r.time_ns) < DUPLICATE_NS;
-            r.key == number && r.id == copy.id && (copy.id != 0 || soon)
+            let within = if copy.id == 0 {
+                DUPLICATE_NS
+            } else {
+                DUPLICATE_WITH_ID_NS
+            };
+            let soon = copy.time_ns.abs_diff(r.time_ns) < within;
+            r.key == number && r.id == copy.id && soon
         });
         if !again {
             self.recent.push_back(Recent {
@@ -634,6 +650,25 @@ impl View {
         Some(self.lines.len() - 1)
     }
 
+    /// The receiver lacks the byte that it waits for, and those around what it has.
+    fn note_missing(&mut self, acked: u64, blocks: &[(u64, u64)]) {
+        self.missing = self.missing.split_off(&acked);
+        for &(low, high) in blocks {
+            while let Some(&byte) = self.missing.range(low..high).next() {
+                self.missing.remove(&byte);
+            }
+        }
+        let edges = blocks.iter().flat_map(|b| [b.0.saturating_sub(1), b.1]);
+        for byte in edges.chain([acked]) {
+            if byte >= acked && byte < self.high {
+                self.missing.insert(byte);
+            }
+        }
+        while self.missing.len() > MISSING_MAX {
+            self.missing.pop_first();
+        }
+    }
+
     /// The receiver says that it has these bytes twice: it needed no second copy.
     fn withdraw(&mut self, (low, high): (u64, u64)) {
         for &(start, end, line) in self.open.iter().filter(|o| o.0 < high && o.1 > low) {
@@ -687,11 +722,14 @@ const IDS_SURE: u32 = 16;
 /// From one packet to the next no queue grows as much: a clock was set.
 const JUMP_NS: u64 = 1_000_000_000;
 const OPEN_MAX: usize = 256;
+const MISSING_MAX: usize = 1_024;
 const GAPS_MAX: usize = 256;
 const RECENT_MAX: usize = 32;
 /// A second copy without a number of its own (IPv6) is one of the network's, not of the sender's, if it
 /// comes within this; no timeout or fast retransmission is as quick beyond a rack.
 const DUPLICATE_NS: u64 = 200_000;
+/// With one it may come later; some hosts give all packets the same.
+const DUPLICATE_WITH_ID_NS: u64 = 100_000_000;
 /// Without stamps and numbers a packet that comes this late was sent again; chosen.
 const REORDERED_NS: u64 = 5_000_000;
 /// Jumbo frames; what is longer is a super-packet.

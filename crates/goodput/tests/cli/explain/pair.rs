@@ -305,3 +305,24 @@ fn losses_of_a_queue_that_overflowed_are_found_one_by_one_and_called_that() {
     assert!(lost > 10, "{lost}");
     scratch.assert_nothing_left();
 }
+
+#[test]
+fn segments_that_the_lab_damaged_are_lost_behind_the_far_capture() {
+    let _alone = lab_alone();
+    let Some(scratch) = captured_lab("queue = \"1MiB\"\ncorrupt = 0.004") else {
+        return;
+    };
+    let both = json(&scratch.path("both.json"));
+    let pair = &both["trace"]["pair"];
+    let lost = both["trace"]["logs"][0]["data_lost"].as_u64().unwrap();
+    let [between, behind] = ["lost_between", "lost_behind"].map(|key| pair[key].as_u64().unwrap());
+    // A bit of the header makes another packet of it, which then never came.
+    assert_eq!(between + behind, lost, "{}", pair["sentence"]);
+    assert!(behind > 10 && behind > 5 * between, "{}", pair["sentence"]);
+    let connections = pair["connections"].as_array().unwrap().iter();
+    let ways = connections.flat_map(|c| c["ways"].as_array().unwrap());
+    for loss in ways.flat_map(|w| w["losses"].as_array().unwrap()) {
+        assert_eq!(loss["reason"], "corrupted at wan/corrupt", "{loss}");
+    }
+    scratch.assert_nothing_left();
+}
