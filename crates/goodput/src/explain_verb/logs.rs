@@ -89,6 +89,7 @@ pub(super) fn read(
     });
     let begins = span.map_or(0, |(first, _)| first);
     let mut all = Vec::new();
+    let (mut with_data, mut payload, mut lost) = (0_u64, 0_u64, 0_u64);
     let limits = Limits {
         seed: RandomState::new().hash_one(number),
         ..Limits::default()
@@ -100,6 +101,9 @@ pub(super) fn read(
         };
         let way = told.ways.get(&(connection.flow, passive.sender));
         if way.and_then(|w| w.port).map(u32::from) == Some(connection.interface) {
+            with_data += 1;
+            payload += connection.sides[usize::from(passive.sender)].unique_bytes;
+            lost += passive.lost.as_u64();
             all.push(Judged {
                 file: number,
                 begins: Instant::from_ns(begins),
@@ -131,11 +135,10 @@ pub(super) fn read(
     trace.packets += packets;
     trace.tcp_packets += packets;
     trace.connections_seen += u64::try_from(told.ways.len().div_ceil(2)).unwrap_or(u64::MAX);
-    trace.connections_with_data += all.len() as u64;
+    trace.connections_with_data += with_data;
+    trace.payload_bytes += payload;
+    trace.lost_bytes += lost;
     for judged in all {
-        let side = usize::from(judged.passive.sender);
-        trace.payload_bytes += judged.connection.sides[side].unique_bytes;
-        trace.lost_bytes += judged.passive.lost.as_u64();
         best.add(judged);
     }
     told.conclude();
