@@ -121,7 +121,7 @@ impl Delays {
         )
     }
 
-    fn of(mut delays_ns: Vec<i64>) -> Option<Self> {
+    pub(crate) fn of(mut delays_ns: Vec<i64>) -> Option<Self> {
         delays_ns.sort_unstable();
         let at = |permille: usize| {
             let rank = (delays_ns.len() * permille).div_ceil(1000).max(1);

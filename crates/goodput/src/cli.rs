@@ -324,15 +324,30 @@ pub(crate) struct CaptureArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// Captures: pcap or pcapng, plain or in gzip or zstd; - is standard input
+    /// Captures: pcap or pcapng, plain or in gzip or zstd; - is standard input. Packet logs of a lab
+    /// (FILE.gplog)
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// Match two captures packet by packet: which way losses and delays were. auto does so where both hold
+    /// the same packets
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = MatchArg::Auto)]
+    pub(crate) r#match: MatchArg,
     /// Folder that run folders are made in
     #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
     pub(crate) runs: PathBuf,
     /// Print the run as JSON (run.json's layout) instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MatchArg {
+    /// Where two captures have packets in common
+    Auto,
+    /// Fail where they have none
+    Always,
+    /// Each by itself
+    Never,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -537,6 +552,8 @@ Examples:
   goodput explain slow.pcap
   goodput explain slow.pcapng.zst --json | jq .trace.connections[0].shares
   ssh dtn tcpdump -s 128 -w - tcp | goodput explain -
+  goodput explain near.pcapng far.pcapng              both ends: where each segment was lost
+  goodput explain frames.gplog                        a lab's packet log: what it lost and why
 Frame numbers are those that Wireshark shows. Captures that end at headers suffice.";
 
 const REPORT_EXAMPLES: &str = "\

@@ -2,6 +2,12 @@
 //!
 //! A file is read twice: once for the facts of all connections, and once more for the time-sequence graphs
 //! of those that lost most. Standard input is read once, and has no graphs.
+//!
+//! Two captures of one path are also matched with each other ([`pair`]); a lab's packet log stands for a
+//! capture at each port, and says why segments were lost ([`logs`]).
+
+mod logs;
+mod pair;
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -34,12 +40,20 @@ use crate::record;
 pub(crate) fn command(args: &ExplainArgs, context: &Context) -> Verdict {
     let mut trace = Trace::default();
     let mut best = Ranking::default();
+    let mut told = Vec::new();
     for (n, path) in args.files.iter().enumerate() {
         let number = u32::try_from(n).unwrap_or(u32::MAX);
-        let file = read(path, number, &mut trace, &mut best, context)?;
+        let file = if logs::is_log(path) {
+            let (file, log) = logs::read(path, number, &mut trace, &mut best, context)?;
+            told.push(log);
+            file
+        } else {
+            read(path, number, &mut trace, &mut best, context)?
+        };
         trace.files.push(file);
     }
     let mut kept = best.into_sorted();
+    logs::tell(&mut kept, &told);
     let graphs = graphs(args, &kept, context)?;
     let mut findings = Vec::new();
     for (n, (judged, graphs)) in kept.iter_mut().zip(graphs).enumerate() {
@@ -47,6 +61,11 @@ pub(crate) fn command(args: &ExplainArgs, context: &Context) -> Verdict {
         findings.extend(finding_records(judged, number));
         trace.connections.push(connection(judged, number, graphs));
     }
+    if let Some((pair, of_pair)) = pair::run(args, &told, context)? {
+        trace.pair = Some(pair);
+        findings.extend(of_pair);
+    }
+    trace.logs = told.into_iter().map(|log| log.facts).collect();
     finish(args, context, trace, &kept, &findings)
 }
 
@@ -209,10 +228,7 @@ fn described(
         _ => (None, None),
     };
     TraceFile {
-        name: path.file_name().map_or_else(
-            || path.display().to_string(),
-            |name| name.to_string_lossy().into_owned(),
-        ),
+        name: name_of(path),
         packets,
         begins_utc: begins.map(record::utc_of_ns),
         span_ns: last.saturating_sub(begins.unwrap_or(last)),
@@ -225,6 +241,14 @@ fn described(
         stopped,
         stopped_at_byte: at,
     }
+}
+
+/// Without folders.
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }
 
 fn open(path: &Path) -> Result<Capture, Failure> {
@@ -256,7 +280,7 @@ fn graphs(
             let key = (judged.connection.interface, judged.connection.flow);
             wanted.entry(key).or_default().extend(windows(of, judged));
         }
-        if wanted.is_empty() || path == &PathBuf::from("-") {
+        if wanted.is_empty() || path == &PathBuf::from("-") || logs::is_log(path) {
             continue;
         }
         let mut capture = open(path)?;

@@ -1,11 +1,13 @@
 //! The packet log from the logger to what other programs read.
 
+use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab::log::{
-    Converted, Depth, Filter, Legend, LinkLegend, Logger, NODE_STAGE, SERIES_MAX, Summary, convert,
+    Converted, Depth, Fate, Filter, Legend, LinkLegend, Logger, NODE_STAGE, SERIES_MAX, Segments,
+    Summary, convert,
 };
 use link::record::{Block, Code, End, FrameRecord, MAGIC, NO_LINK, ROW_BYTES, Reader, Row};
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -885,8 +887,16 @@ fn read_all(log: &[u8]) {
     let rows = convert::parquet(reader.clone(), std::io::sink(), &filter).unwrap();
     assert_eq!(lines, rows);
     convert::pcapng(reader.clone(), std::io::sink(), &filter).unwrap();
-    let summary = Summary::read(reader);
+    let summary = Summary::read(reader.clone());
     assert_eq!(summary.read, lines);
+    let segments = Segments::read(reader);
+    segments.for_each(|seen| {
+        if let Fate::Lost(reason) = seen.fate {
+            assert!(usize::from(reason) < segments.reasons().len());
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(segments.trusted().lost_rows, lines.lost_rows);
 }
 
 prop_compose! {

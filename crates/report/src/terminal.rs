@@ -253,6 +253,23 @@ impl Page {
                 self.wrapped("", &line, Ink::Bold);
             }
         }
+        for log in trace.logs.iter().take(CONNECTIONS_MAX) {
+            self.out.push('\n');
+            self.wrapped("", &text::plain(&log.sentence), Ink::Bold);
+        }
+        for (n, line) in trace
+            .pair
+            .iter()
+            .flat_map(crate::html::pair::lines)
+            .enumerate()
+        {
+            if n == 0 {
+                self.out.push('\n');
+                self.wrapped("", &line, Ink::Bold);
+            } else {
+                self.wrapped("  ", &line, Ink::Plain);
+            }
+        }
     }
 
     /// Points with a bar of the highest.

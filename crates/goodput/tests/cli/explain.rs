@@ -1,5 +1,7 @@
 //! `goodput explain`: what it makes of captures, whole and broken.
 
+mod pair;
+
 use std::fs;
 use std::path::PathBuf;
 

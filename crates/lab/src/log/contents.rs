@@ -54,6 +54,13 @@ impl<'a> Contents<'a> {
         self.frames.get(at).filter(|frame| frame.number == number)
     }
 
+    /// The place of that frame among all.
+    pub(crate) fn place(&self, number: u64) -> Option<u32> {
+        let at = self.frames.partition_point(|frame| frame.number < number);
+        let found = self.frames.get(at).filter(|frame| frame.number == number);
+        found.and_then(|_| u32::try_from(at).ok())
+    }
+
     /// All frames in the order of their numbers.
     pub(crate) fn frames(&self) -> &[FrameRecord<'a>] {
         &self.frames

@@ -11,6 +11,7 @@ use crate::text;
 /// Nothing where no capture was explained.
 pub(super) fn section(out: &mut String, run: &Run, findings: &[FindingRecord]) {
     let Some(trace) = &run.trace else { return };
+    super::pair::section(out, trace);
     list(out, trace);
     for connection in trace.connections.iter().filter(large).take(DRAWN_MAX) {
         one(out, connection, findings);

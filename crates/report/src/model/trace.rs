@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::pair::{TraceLog, TracePair};
+
 /// Captures read, and the connections in them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -24,6 +26,12 @@ pub struct Trace {
     pub lost_bytes: u64,
     /// Those that lost most, at most 200.
     pub connections: Vec<TraceConnection>,
+    /// What two of the captures say together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair: Option<TracePair>,
+    /// What logs of a lab say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<TraceLog>,
 }
 
 /// One capture.
