@@ -30,9 +30,9 @@ pub struct Timeline {
 /// A column of time. Offsets are bytes from the first sequence number seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Column {
-    /// Lowest and first beyond the highest byte sent, where something was.
+    /// Lowest and first beyond the highest byte sent for the first time, where something was.
     pub sent: Option<(u64, u64)>,
-    /// The same of what was sent again.
+    /// The same of what was sent again; not part of `sent`.
     pub again: Option<(u64, u64)>,
     /// The same of what was reported as received out of order.
     pub sacked: Option<(u64, u64)>,
@@ -129,9 +129,10 @@ impl Timeline {
             return;
         };
         column.segments = column.segments.saturating_add(1);
-        widen(&mut column.sent, low, high);
-        if again {
-            widen(&mut column.again, low, high);
+        // Apart: what is sent again lies far below what is new, and a stroke would join the two.
+        match again {
+            true => widen(&mut column.again, low, high),
+            false => widen(&mut column.sent, low, high),
         }
         let kind = if again {
             MarkKind::Again
@@ -362,6 +363,7 @@ mod tests {
         ]);
         assert_eq!(line.columns()[2].sacked, Some((200, 300)));
         assert_eq!(line.columns()[3].again, Some((100, 200)));
+        assert_eq!(line.columns()[3].sent, None, "a stroke would join it to what is new");
         let kinds: Vec<MarkKind> = line.marks().unwrap().iter().map(|m| m.kind).collect();
         use MarkKind::{Again, New, Sacked, ZeroWindow};
         assert_eq!(kinds, [New, New, New, Sacked, Again, ZeroWindow]);
