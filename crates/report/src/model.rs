@@ -4,11 +4,13 @@
 //! [`SCHEMA_VERSION`]. Units stand in the key names. Unknown keys are ignored on reading, so that an
 //! older goodput reads a newer run; missing optional keys read as absent.
 
+mod spacing;
 mod sweep;
 mod trace;
 
 use serde::{Deserialize, Serialize};
 
+pub use spacing::*;
 pub use sweep::*;
 pub use trace::*;
 

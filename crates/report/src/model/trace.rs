@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{TraceObserver, TraceSpacing, TraceStreams};
+
 /// Captures read, and the connections in them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -24,6 +26,12 @@ pub struct Trace {
     pub lost_bytes: u64,
     /// Those that lost most, at most 200.
     pub connections: Vec<TraceConnection>,
+    /// Parallel streams among them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<TraceStreams>,
+    /// What another program makes of the spacing, if one was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer: Option<TraceObserver>,
 }
 
 /// One capture.
@@ -131,6 +139,9 @@ pub struct TraceConnection {
     /// Its course; of the first 20 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<TraceSlices>,
+    /// When its packets came, if that was asked for; of the first 20 only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spacing: Option<TraceSpacing>,
     /// Time-sequence graphs, the whole first; of the first 8 only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub graphs: Vec<TraceGraph>,
