@@ -17,7 +17,7 @@ use wire::capture::LinkType;
 use wire::segment::{Segment, decode};
 
 use super::feed::{self, Feed};
-use super::{Ranking, begin};
+use super::{Ranking, begin, source};
 use crate::cli::ExplainArgs;
 use crate::context::{self, Context};
 use crate::failure::Failure;
@@ -52,7 +52,12 @@ pub(super) fn explain(
     });
     let mut stopped = None;
     match ended {
-        Ok(()) => {}
+        Ok(()) => {
+            let in_time = args.time.is_none_or(|time| progress.elapsed < time);
+            if in_time && !context.stop.is_stopped() {
+                stopped = Some(format!("its headers had come to {}", source::LIVE_BYTES));
+            }
+        }
         // What was read is worth a report, and the file is whole.
         Err(error @ (CaptureError::WentDown(_) | CaptureError::Socket { .. })) => {
             stopped = Some(error.to_string());

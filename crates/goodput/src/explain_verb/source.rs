@@ -86,7 +86,8 @@ pub(super) fn question(args: &ExplainArgs, source: &Source) -> Result<Option<Que
         || !args.section.is_empty()
         || args.bin.is_some()
         || args.line_rate.is_some()
-        || args.observer.is_some();
+        || args.observer.is_some()
+        || !args.gaps.is_empty();
     if !asked {
         return Ok(None);
     }
@@ -115,4 +116,4 @@ impl Question {
 }
 
 /// What is kept of an interface's packets: some five million headers.
-const LIVE_BYTES: Bytes = Bytes::new(1 << 30);
+pub(super) const LIVE_BYTES: Bytes = Bytes::new(1 << 30);

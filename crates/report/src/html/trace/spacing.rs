@@ -449,8 +449,8 @@ mod tests {
         let spacing = TraceSpacing {
             packet_time_ns: 1,
             refused: Some(HOSTILE.to_owned()),
-            bins: vec![bin, (0, u64::MAX, u64::MAX), (0, 0, 0)].repeat(10_000),
-            fine: vec![bin, (0, u64::MAX, u64::MAX)].repeat(10_000),
+            bins: [bin, (0, u64::MAX, u64::MAX), (0, 0, 0)].repeat(10_000),
+            fine: [bin, (0, u64::MAX, u64::MAX)].repeat(10_000),
             modes: vec![
                 TraceMode {
                     share: f64::NAN,
