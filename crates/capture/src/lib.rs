@@ -12,8 +12,8 @@ pub mod live;
 pub mod out;
 pub mod rotation;
 
-pub use live::{Captured, Limits, Options, Progress, Stamps};
-pub use out::{About, Format, Output};
+pub use live::{Captured, Limits, Options, Progress, Stamps, Tap};
+pub use out::{About, Format, Output, Record};
 pub use rotation::{Place, Rotation};
 
 use std::io;

@@ -103,6 +103,26 @@ pub struct Captured {
     pub hardware: ethtool::HardwareStamps,
 }
 
+/// Who looks on while packets are written.
+pub trait Tap {
+    /// A packet was written.
+    fn packet(&mut self, packet: &Record<'_>) {
+        let _ = packet;
+    }
+
+    /// How it goes: once the first file is open, some times a second, and at the end.
+    fn progress(&mut self, progress: &Progress);
+}
+
+/// Asks for progress only.
+struct Told<'t>(&'t mut dyn FnMut(&Progress));
+
+impl Tap for Told<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        (self.0)(progress);
+    }
+}
+
 /// A capture that is set up: the socket is there, and no packet passes it by.
 #[derive(Debug)]
 pub struct Live {
@@ -203,15 +223,28 @@ impl Live {
     /// Where writing fails or the interface goes away. What was captured before is in the files, which
     /// are whole.
     pub fn run(
-        mut self,
+        self,
         out: &mut Output,
         stop: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Captured, CaptureError> {
+        self.run_tapped(out, stop, &mut Told(progress))
+    }
+
+    /// As [`Self::run`]; `tap` is shown each packet as well.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_tapped(
+        mut self,
+        out: &mut Output,
+        stop: &dyn Fn() -> bool,
+        tap: &mut dyn Tap,
+    ) -> Result<Captured, CaptureError> {
         let begun = clock::monotonic();
         out.open(begun, clock::realtime_ns())?;
-        progress(&self.captured.total);
-        let ended = self.take_all(begun, out, stop, progress);
+        tap.progress(&self.captured.total);
+        let ended = self.take_all(begun, out, stop, tap);
         let ended = match ended {
             // An unwritable file takes no end either.
             Err(error @ (CaptureError::Write { .. } | CaptureError::NobodyReads)) => Err(error),
@@ -221,7 +254,7 @@ impl Live {
             }
         };
         self.captured.total.elapsed = clock::monotonic().saturating_since(begun);
-        progress(&self.captured.total);
+        tap.progress(&self.captured.total);
         self.captured.file_bytes = out.all_bytes().as_u64();
         (self.captured.files, self.captured.files_removed) = out.files();
         ended.map(|()| self.captured)
@@ -232,9 +265,10 @@ impl Live {
         begun: Instant,
         out: &mut Output,
         stop: &dyn Fn() -> bool,
-        progress: &mut dyn FnMut(&Progress),
+        tap: &mut dyn Tap,
     ) -> Result<(), CaptureError> {
         let mut ending: Option<Ending> = None;
+        let mut gone: Option<CaptureError> = None;
         let mut shown = begun;
         loop {
             let now = clock::monotonic();
@@ -246,7 +280,7 @@ impl Live {
                 });
             }
             if ending.is_some_and(|ending| now >= ending.latest) {
-                return Ok(());
+                return gone.map_or(Ok(()), Err);
             }
             if out.is_old(now) {
                 self.next_file(out)?;
@@ -255,10 +289,20 @@ impl Live {
                 shown = now;
                 self.count_drops()?;
                 self.captured.total.elapsed = elapsed;
-                progress(&self.captured.total);
+                tap.progress(&self.captured.total);
             }
-            if self.take_block(out, ending)? {
-                return Ok(());
+            match self.take_block(out, ending, tap) {
+                Ok(false) => {}
+                Ok(true) => return gone.map_or(Ok(()), Err),
+                // The kernel says so once, and hands over the block under way when its time is up.
+                Err(error @ CaptureError::WentDown(_)) => {
+                    gone.get_or_insert(error);
+                    ending.get_or_insert_with(|| Ending {
+                        realtime_ns: clock::realtime_ns(),
+                        latest: now + LINGER,
+                    });
+                }
+                Err(error) => return Err(error),
             }
         }
     }
@@ -268,6 +312,7 @@ impl Live {
         &mut self,
         out: &mut Output,
         ending: Option<Ending>,
+        tap: &mut dyn Tap,
     ) -> Result<bool, CaptureError> {
         // Borrowed apart from the ring, whose block is open meanwhile.
         let Self {
@@ -310,6 +355,7 @@ impl Live {
                 return Ok(true);
             }
             out.write(&record)?;
+            tap.packet(&record);
             count(
                 captured,
                 &frame,

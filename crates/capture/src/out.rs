@@ -55,11 +55,15 @@ pub struct Output {
 
 /// A packet as it is to be written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record<'p> {
-    pub(crate) time_ns: u64,
-    pub(crate) captured: &'p [u8],
-    pub(crate) original_bytes: u32,
-    pub(crate) outgoing: bool,
+pub struct Record<'p> {
+    /// Nanoseconds of the realtime clock, or of the interface's.
+    pub time_ns: u64,
+    /// The frame's first bytes.
+    pub captured: &'p [u8],
+    /// Bytes of the frame.
+    pub original_bytes: u32,
+    /// It went out by the interface.
+    pub outgoing: bool,
 }
 
 impl Output {

@@ -363,7 +363,11 @@ mod tests {
         ]);
         assert_eq!(line.columns()[2].sacked, Some((200, 300)));
         assert_eq!(line.columns()[3].again, Some((100, 200)));
-        assert_eq!(line.columns()[3].sent, None, "a stroke would join it to what is new");
+        assert_eq!(
+            line.columns()[3].sent,
+            None,
+            "a stroke would join it to what is new"
+        );
         let kinds: Vec<MarkKind> = line.marks().unwrap().iter().map(|m| m.kind).collect();
         use MarkKind::{Again, New, Sacked, ZeroWindow};
         assert_eq!(kinds, [New, New, New, Sacked, Again, ZeroWindow]);

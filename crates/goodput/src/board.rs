@@ -299,7 +299,10 @@ mod tests {
             .filter(|r| !r.steps.is_empty())
             .map(|r| r.id.as_str())
             .collect();
-        assert_eq!(running, ["C3", "C4", "T1", "T2", "T3", "N1", "N5", "O1"]);
+        assert_eq!(
+            running,
+            ["C3", "C4", "T1", "T2", "T3", "T5", "N1", "N5", "O1"]
+        );
         assert!(
             board
                 .rows()

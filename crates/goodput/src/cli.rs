@@ -324,10 +324,33 @@ pub(crate) struct CaptureArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// Captures: pcap or pcapng, plain or in gzip or zstd; - is standard input. Packet logs of a lab
-    /// (FILE.gplog)
-    #[arg(required = true, value_name = "FILE")]
+    /// Captures: pcap or pcapng, plain or in gzip or zstd; - is standard input. Or an interface, such as eth0,
+    /// and behind it which packets, in tcpdump's language. Or lab:FILE or lab:NAME, a path that is filled.
+    /// Or a lab's packet log (FILE.gplog)
+    #[arg(required = true, value_name = "FILE|IFACE|lab:PATH")]
     pub(crate) files: Vec<PathBuf>,
+    /// Also when packets came: gaps, bursts, rates in sections, order of parallel streams
+    #[arg(long)]
+    pub(crate) spacing: bool,
+    /// Length of these sections, 100ns to 4.2s; may be repeated [default: 5ms and 300ms]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) section: Vec<Duration>,
+    /// Width of the gaps' bins [default: as fine as the stamps tell apart]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) bin: Option<Duration>,
+    /// The line's rate: gaps are then also told without the packets' own time
+    #[arg(long, value_name = "RATE")]
+    pub(crate) line_rate: Option<Rate>,
+    /// Have another program work out the spacing from the same packets, and compare
+    #[arg(long, value_enum, value_name = "TOOL")]
+    pub(crate) observer: Option<SpacingObserverArg>,
+    /// End of an interface's capture [default: Ctrl-C]; time that a path is filled
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time: Option<Duration>,
+    /// Fill lab:PATH in virtual time, with a gap of so many octets behind each frame, several in turn; without
+    /// this it is filled in real time, by iperf3
+    #[arg(long, value_name = "OCTETS", value_delimiter = ',')]
+    pub(crate) gaps: Vec<u32>,
     /// Match two captures packet by packet: which way losses and delays were. auto does so where both hold
     /// the same packets
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = MatchArg::Auto)]
@@ -338,6 +361,13 @@ pub(crate) struct ExplainArgs {
     /// Print the run as JSON (run.json's layout) instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Who works out the spacing as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SpacingObserverArg {
+    /// Wireshark's
+    Tshark,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -554,6 +584,9 @@ Examples:
   ssh dtn tcpdump -s 128 -w - tcp | goodput explain -
   goodput explain near.pcapng far.pcapng              both ends: where each segment was lost
   goodput explain frames.gplog                        a lab's packet log: what it lost and why
+  goodput explain eth0 tcp port 5210 --time 30s       an interface; needs CAP_NET_RAW
+  goodput explain slow.pcap --spacing --section 1ms   gaps, bursts, sections, order of streams
+  goodput explain lab:master-1-10g --gaps 700,720     a path, in virtual time
 Frame numbers are those that Wireshark shows. Captures that end at headers suffice.";
 
 const REPORT_EXAMPLES: &str = "\

@@ -1,28 +1,31 @@
 //! `goodput explain`: captures read, every TCP connection in them, and why it was no faster.
 //!
 //! A file is read twice: once for the facts of all connections, and once more for the time-sequence graphs
-//! of those that lost most. Standard input is read once, and has no graphs.
+//! of those that lost most. Standard input is read once, and has no graphs. An interface is captured into
+//! the run folder while its packets are analysed; then that file is read for the graphs. A path is filled,
+//! and captured, first.
 //!
 //! Two captures of one path are also matched with each other ([`pair`]); a lab's packet log stands for a
 //! capture at each port, and says why segments were lost ([`logs`]).
 
+mod feed;
+mod live;
 mod logs;
+mod observed;
 mod pair;
+mod planted;
+mod source;
+mod spacing;
 
-use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use capture::file::{self, Capture};
-use explain::passive::{self, Passive};
+use explain::passive::Passive;
 use explain::timeline::Timeline;
-use explain::trace::{
-    CapturePoint, Captured, Connection, End, Limit, Limits, SideFacts, Slices, Spread, Start,
-    Tracker,
-};
+use explain::trace::{CapturePoint, Connection, End, Limit, SideFacts, Slices, Spread, Start};
 use report::RunFolder;
 use report::model::{
     self, FindingRecord, Run, RunState, Trace, TraceConnection, TraceFile, TraceGraph,
@@ -38,44 +41,129 @@ use crate::record;
 
 /// Explains the captures.
 pub(crate) fn command(args: &ExplainArgs, context: &Context) -> Verdict {
-    let mut trace = Trace::default();
-    let mut best = Ranking::default();
-    let mut told = Vec::new();
-    for (n, path) in args.files.iter().enumerate() {
-        let number = u32::try_from(n).unwrap_or(u32::MAX);
-        let file = if logs::is_log(path) {
-            let (file, log) = logs::read(path, number, &mut trace, &mut best, context)?;
-            told.push(log);
-            file
-        } else {
-            read(path, number, &mut trace, &mut best, context)?
-        };
-        trace.files.push(file);
+    let explained = perform(args, context)?;
+    let run = &explained.run;
+    if args.json {
+        let text = serde_json::to_string_pretty(run).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+    } else {
+        let findings = &explained.findings;
+        let summary = report::terminal::summary(run, findings, context::color(), context::width());
+        context::print(&summary)?;
+        context::print(&format!(
+            "\nReport: {}\n",
+            explained.folder.join("report.html").display()
+        ))?;
     }
+    let any = run
+        .trace
+        .as_ref()
+        .is_some_and(|t| !t.connections.is_empty());
+    match any {
+        true => Ok(failure::DONE),
+        false => Ok(failure::CHECK_FAILED),
+    }
+}
+
+/// What was found, and where it is kept.
+pub(crate) struct Explained {
+    pub(crate) run: Run,
+    pub(crate) findings: Vec<FindingRecord>,
+    pub(crate) folder: PathBuf,
+}
+
+/// Explains what the arguments name.
+pub(crate) fn perform(args: &ExplainArgs, context: &Context) -> Result<Explained, Failure> {
+    let source = source::Source::of(args)?;
+    let mut question = source::question(args, &source)?;
+    let (mut trace, mut best) = (Trace::default(), Ranking::default());
+    let mut told = Vec::new();
+    let mut read_all = |files: &[PathBuf], trace: &mut Trace, best: &mut Ranking| {
+        for (number, path) in (0_u32..).zip(files) {
+            let file = if logs::is_log(path) {
+                let (file, log) = logs::read(path, number, trace, best, context)?;
+                told.push(log);
+                file
+            } else {
+                read(path, number, trace, best, context)?
+            };
+            trace.files.push(file);
+        }
+        Ok::<(), Failure>(())
+    };
+    let mut folder = None;
+    let mut is_live = false;
+    let files = match source {
+        source::Source::Files(files) => {
+            read_all(&files, &mut trace, &mut best)?;
+            files
+        }
+        source::Source::Interface(options) => {
+            let (own, file) = live::explain(args, *options, context, &mut trace, &mut best)?;
+            folder = Some(own);
+            // Ctrl-C has ended the capture, not the analysis.
+            is_live = true;
+            vec![file]
+        }
+        source::Source::Path(path) => {
+            let own = begin(args, context, &source::title(&path))?;
+            let (file, line) = planted::capture(args, &path, own.path(), &context.stop)?;
+            question = question.map(|q| q.with_line(line));
+            folder = Some(own);
+            let files = vec![file];
+            read_all(&files, &mut trace, &mut best)?;
+            files
+        }
+    };
+    let is_stopped = || !is_live && context.stop.is_stopped();
     let mut kept = best.into_sorted();
     logs::tell(&mut kept, &told);
-    let graphs = graphs(args, &kept, context)?;
+    let graphs = graphs(&files, &kept, &is_stopped)?;
     let mut findings = Vec::new();
     for (n, (judged, graphs)) in kept.iter_mut().zip(graphs).enumerate() {
         let number = u32::try_from(n + 1).unwrap_or(u32::MAX);
         findings.extend(finding_records(judged, number));
         trace.connections.push(connection(judged, number, graphs));
     }
-    if let Some((pair, of_pair)) = pair::run(args, &told, context)? {
+    if !is_live && let Some((pair, of_pair)) = pair::run(args, &files, &told, context)? {
         trace.pair = Some(pair);
         findings.extend(of_pair);
     }
     trace.logs = told.into_iter().map(|log| log.facts).collect();
-    finish(args, context, trace, &kept, &findings)
+    if let Some(question) = question {
+        let (counted, streams) = spacing::count(&files, &kept, &question, &is_stopped)?;
+        for one in &counted {
+            if let Some(connection) = trace.connections.get_mut(one.of) {
+                connection.spacing = Some(one.found(&question));
+            }
+        }
+        trace.streams = streams;
+        if args.observer.is_some() {
+            trace.observer = Some(observed::tshark(&files, &counted, &question)?);
+        }
+    }
+    if is_stopped() {
+        return Err(Failure::interrupted(context.interrupted().unwrap_or(130)));
+    }
+    finish(args, context, folder, trace, &kept, findings)
 }
 
 /// One connection with what was found of it.
+#[derive(Debug)]
 struct Judged {
     file: u32,
     /// Time of the file's first packet.
     begins: Instant,
     connection: Connection,
     passive: Passive,
+}
+
+impl Judged {
+    /// Payload of the side that is judged, each byte once.
+    fn carried(&self) -> u64 {
+        let side = usize::from(self.passive.sender);
+        self.connection.sides[side].unique_bytes
+    }
 }
 
 /// What connections are ordered by, the one to go first last: bytes lost, bytes carried, the earlier first
@@ -130,79 +218,32 @@ fn read(
     context: &Context,
 ) -> Result<TraceFile, Failure> {
     let mut capture = open(path)?;
-    // Also known to the tracker's sink, which runs in between.
-    let begins: Cell<Option<u64>> = Cell::new(None);
-    let mut last = 0;
-    let (mut seen, mut with_data, mut payload, mut lost) = (0_u64, 0_u64, 0_u64, 0_u64);
-    let limits = Limits {
-        seed: RandomState::new().hash_one(number),
-        ..Limits::default()
-    };
-    let take = |connection: Connection| {
-        seen += 1;
-        let Some(passive) = passive::judge(&connection) else {
-            return;
-        };
-        with_data += 1;
-        payload += connection.sides.iter().map(|s| s.unique_bytes).sum::<u64>();
-        lost += passive.lost.as_u64();
-        best.add(Judged {
-            file: number,
-            begins: Instant::from_ns(begins.get().unwrap_or(0)),
-            connection,
-            passive,
-        });
-    };
-    let mut tracker = Tracker::new(limits, take);
-    let mut packets = 0_u64;
-    let mut frames = 0_u64;
-    let mut batch: Vec<Captured> = Vec::with_capacity(BATCH);
-    capture.for_each_segment(|packet, decoded, segment| {
-        frames += 1;
-        let time = packet.time_ns;
-        if begins.get().is_none() && time > 0 {
-            begins.set(Some(time));
-        }
-        last = last.max(time);
-        if decoded == wire::segment::Decoded::Tcp {
-            packets += 1;
-            batch.push(Captured {
-                time: Instant::from_ns(time),
-                frame: packet.frame,
-                interface: packet.interface,
-                segment: *segment,
-            });
-            if batch.len() == BATCH {
-                tracker.take_all(&batch);
-                batch.clear();
+    let fed = feed::analyse(number, trace, best, |feed| {
+        capture.for_each_segment(|packet, decoded, segment| {
+            feed.take(
+                packet.time_ns,
+                packet.frame,
+                packet.interface,
+                decoded,
+                segment,
+            );
+            match context.stop.is_stopped() {
+                true => std::ops::ControlFlow::Break(()),
+                false => std::ops::ControlFlow::Continue(()),
             }
-        }
-        match context.stop.is_stopped() {
-            true => std::ops::ControlFlow::Break(()),
-            false => std::ops::ControlFlow::Continue(()),
-        }
+        });
     });
-    tracker.take_all(&batch);
-    tracker.finish();
-    drop(tracker);
     if context.stop.is_stopped() {
         return Err(Failure::interrupted(context.interrupted().unwrap_or(130)));
     }
     if let (0, Some(end @ (file::End::Stopped(_) | file::End::Failed { .. }))) =
-        (frames, capture.end())
+        (fed.frames, capture.end())
     {
         let name = path.display();
         return Err(Failure::usage(anyhow::anyhow!("{name}: {end}")));
     }
-    trace.packets += frames;
-    trace.tcp_packets += packets;
-    let kinds = capture.kinds();
-    trace.unreadable_packets += kinds.cut + kinds.malformed + kinds.unknown_link;
-    trace.connections_seen += seen;
-    trace.connections_with_data += with_data;
-    trace.payload_bytes += payload;
-    trace.lost_bytes += lost;
-    Ok(described(path, &capture, frames, begins.get(), last))
+    trace.unreadable_packets += feed::unreadable(&capture.kinds());
+    Ok(described(path, &capture, fed.frames, fed.begins, fed.last))
 }
 
 fn described(
@@ -268,12 +309,12 @@ struct Wanted {
 
 /// The graphs of each connection, in their order; none of standard input.
 fn graphs(
-    args: &ExplainArgs,
+    files: &[PathBuf],
     kept: &[Judged],
-    context: &Context,
+    is_stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<Vec<TraceGraph>>, Failure> {
     let mut all: Vec<Vec<TraceGraph>> = kept.iter().map(|_| Vec::new()).collect();
-    for (n, path) in args.files.iter().enumerate() {
+    for (n, path) in files.iter().enumerate() {
         let drawn = kept.iter().enumerate().take(GRAPHED_MAX);
         let mut wanted: HashMap<(u32, FlowKey), Vec<Wanted>> = HashMap::new();
         for (of, judged) in drawn.filter(|(_, j)| usize::try_from(j.file) == Ok(n)) {
@@ -297,7 +338,7 @@ fn graphs(
                         .take(Instant::from_ns(packet.time_ns), segment);
                 }
             }
-            if context.stop.is_stopped() {
+            if is_stopped() {
                 return std::ops::ControlFlow::Break(());
             }
             std::ops::ControlFlow::Continue(())
@@ -477,6 +518,7 @@ fn connection(judged: &Judged, number: u32, mut graphs: Vec<TraceGraph>) -> Trac
             .then(|| both(|s| s.window_scale.is_some())),
         sack: c.sack,
         ce_packets: side.ce,
+        spacing: None,
         slices: (number <= SLICED_MAX)
             .then(|| side.slices.as_ref().map(|s| slices(s, judged.begins)))
             .flatten(),
@@ -539,53 +581,51 @@ const fn ended(end: End) -> &'static str {
     }
 }
 
-/// Writes the run folder and says what was found.
+/// Begins a run folder.
+fn begin(args: &ExplainArgs, context: &Context, name: &str) -> Result<RunFolder, Failure> {
+    let run = Run {
+        schema_version: model::SCHEMA_VERSION,
+        verb: "explain".to_owned(),
+        name: name.to_owned(),
+        state: RunState::Running,
+        command_line: context.command_line.clone(),
+        goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Run::default()
+    };
+    RunFolder::create(&args.runs, "explain", name, run).map_err(Failure::here)
+}
+
+/// Writes the run folder, the one that was begun if there is one.
 fn finish(
     args: &ExplainArgs,
     context: &Context,
+    folder: Option<RunFolder>,
     trace: Trace,
     kept: &[Judged],
-    findings: &[FindingRecord],
-) -> Verdict {
+    findings: Vec<FindingRecord>,
+) -> Result<Explained, Failure> {
     let name = trace
         .files
         .first()
         .map_or("", |f| f.name.as_str())
         .to_owned();
-    let run = Run {
-        schema_version: model::SCHEMA_VERSION,
-        verb: "explain".to_owned(),
-        name: name.clone(),
-        state: RunState::Running,
-        command_line: context.command_line.clone(),
-        goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
-        verdict: Some(verdict(&trace, kept)),
-        ..Run::default()
+    let mut folder = match folder {
+        Some(folder) => folder,
+        None => begin(args, context, &name)?,
     };
-    let mut folder =
-        RunFolder::create(&args.runs, "explain", &name, run.clone()).map_err(Failure::here)?;
     let mut run = Run {
+        verdict: Some(verdict(&trace, kept)),
         started_utc: record::now_utc(),
         trace: Some(trace),
-        ..run
+        ..folder.run().clone()
     };
     record::end(&mut run);
-    folder.finish(&run, findings).map_err(Failure::here)?;
-    if args.json {
-        let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
-    } else {
-        let summary = report::terminal::summary(&run, findings, context::color(), context::width());
-        context::print(&summary)?;
-        context::print(&format!(
-            "\nReport: {}\n",
-            folder.path().join("report.html").display()
-        ))?;
-    }
-    match kept.is_empty() {
-        true => Ok(failure::CHECK_FAILED),
-        false => Ok(failure::DONE),
-    }
+    folder.finish(&run, &findings).map_err(Failure::here)?;
+    Ok(Explained {
+        run: folder.run().clone(),
+        findings,
+        folder: folder.path().to_owned(),
+    })
 }
 
 /// The connection that lost most, or that there is none.
@@ -621,6 +661,4 @@ const KEPT_MAX: usize = 200;
 const GRAPHED_MAX: usize = 8;
 const SLICED_MAX: u32 = 20;
 const COLUMNS: usize = 1_000;
-/// Segments that the tracker is given at a time.
-const BATCH: usize = 256;
 const INTERFACES_MAX: usize = 64;

@@ -92,7 +92,13 @@ fn run(cli: &Cli) -> Verdict {
         Verb::Serve(args) => serve::command(args, &start(false)?),
         Verb::Capture(args) => capture_verb::command(args, &start(false)?),
         Verb::Lab(args) => lab_verb::command(args),
-        Verb::Explain(args) => explain_verb::command(args, &start(false)?),
+        Verb::Explain(args) => {
+            let path = args
+                .files
+                .first()
+                .is_some_and(|f| f.to_string_lossy().starts_with("lab:"));
+            explain_verb::command(args, &start(path)?)
+        }
         Verb::Report(args) => report_cmd::command(args),
         Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),
         Verb::Completions { shell } => {

@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use crate::board::{self, Board, Made, NoRun, Runner, State};
-use crate::cli::{DoctorArgs, MeasureArgs, ReproduceArgs, TestArgs};
+use crate::cli::{DoctorArgs, ExplainArgs, MeasureArgs, ReproduceArgs, TestArgs};
 use crate::context::{self, Context};
 use crate::doctor::{self, Plan};
+use crate::explain_verb;
 use crate::failure::{self, Failure, Verdict};
 use crate::guest;
 use crate::lab_verb::{self, LabArgs};
@@ -111,6 +112,16 @@ impl Runner for Steps<'_> {
             self.folders.push(folder.display().to_string());
             return Ok(found);
         }
+        if step.verb == "explain" {
+            let args = ExplainArgs {
+                runs: self.args.runs.clone(),
+                ..parse(&step.args)?
+            };
+            let done = explain_verb::perform(&args, self.context);
+            let explained = done.map_err(|f| f.to_string())?;
+            self.folders.push(explained.folder.display().to_string());
+            return serde_json::to_value(&explained.run).map_err(|e| e.to_string().into());
+        }
         let (fix, mut transfer, test) = match step.verb.as_str() {
             "doctor" => {
                 let args: DoctorArgs = parse(&step.args)?;
@@ -143,7 +154,7 @@ impl Runner for Steps<'_> {
     }
 }
 
-fn parse<A: clap::Args>(words: &[String]) -> Result<A, String> {
+pub(crate) fn parse<A: clap::Args>(words: &[String]) -> Result<A, String> {
     let command = A::augment_args(clap::Command::new("step").no_binary_name(true));
     let matches = command
         .try_get_matches_from(words)

@@ -210,6 +210,11 @@ impl RunFolder {
         Ok(())
     }
 
+    /// The run as it was written last.
+    pub const fn run(&self) -> &Run {
+        &self.run
+    }
+
     /// Where the run is kept.
     pub fn path(&self) -> &Path {
         &self.path

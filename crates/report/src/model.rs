@@ -5,12 +5,14 @@
 //! older goodput reads a newer run; missing optional keys read as absent.
 
 mod pair;
+mod spacing;
 mod sweep;
 mod trace;
 
 use serde::{Deserialize, Serialize};
 
 pub use pair::*;
+pub use spacing::*;
 pub use sweep::*;
 pub use trace::*;
 

@@ -7,9 +7,10 @@ mod messages;
 
 pub(crate) use messages::notes as message_notes;
 
+use crate::html::trace::spacing;
 use crate::model::{
     Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run, Sweep, SweepPoint,
-    TraceConnection,
+    Trace, TraceConnection,
 };
 use crate::text::{self, PARTS, Tone};
 
@@ -229,6 +230,7 @@ impl Page {
             trace.connections.len().saturating_sub(CONNECTIONS_MAX),
             "connection",
         );
+        self.spacing(trace);
         self.out.push('\n');
         let what = format!(
             "{} packets, {} of them TCP, in {} with data of {}",
@@ -269,6 +271,61 @@ impl Page {
             } else {
                 self.wrapped("  ", &line, Ink::Plain);
             }
+        }
+    }
+
+    /// When packets came, a few lines for each of the first connections.
+    fn spacing(&mut self, trace: &Trace) {
+        let spaced = trace.connections.iter().filter(|c| c.spacing.is_some());
+        for c in spaced.take(SPACED_MAX) {
+            let Some(s) = &c.spacing else { continue };
+            self.out.push('\n');
+            let mut line = |text: String| self.wrapped("     ", &text, Ink::Dim);
+            line(format!("{}. {}", c.number, spacing::stamps(s)));
+            if !s.modes.is_empty() {
+                line(format!("gaps: {}", spacing::modes(s)));
+            }
+            if s.bursts.limit_ns > 0 {
+                line(spacing::bursts(s));
+            }
+            for section in s.sections.iter().take(SECTIONS_NAMED) {
+                let length = text::duration(section.length_ns);
+                line(match &section.refused {
+                    Some(why) => format!("sections of {length}: {}", text::plain(why)),
+                    None => format!(
+                        "sections of {length}: {} at most, median {}, {} at least",
+                        text::rate(section.peak_bits_per_second),
+                        text::rate(section.median_bits_per_second),
+                        text::rate(section.least_bits_per_second)
+                    ),
+                });
+            }
+        }
+        for s in trace.streams.iter().take(SPACED_MAX) {
+            self.out.push('\n');
+            let line = format!(
+                "{} streams side by side. {}",
+                s.connections.len(),
+                spacing::order(s)
+            );
+            self.wrapped("     ", &line, Ink::Dim);
+        }
+        if let Some(o) = &trace.observer {
+            self.out.push('\n');
+            let line = format!(
+                "{}: {}, {}, {}, {}: {}",
+                text::plain(&o.tool),
+                text::plural(o.packets, "packet"),
+                text::plural(o.gaps, "gap"),
+                text::plural(o.sections, "section"),
+                text::plural(o.bursts, "burst"),
+                if o.agrees {
+                    "all the same"
+                } else {
+                    "THEY DIFFER"
+                }
+            );
+            self.wrapped("", &line, if o.agrees { Ink::Dim } else { Ink::Bold });
         }
     }
 
@@ -770,6 +827,9 @@ const LEGS_MAX: usize = 17;
 const NOTES_MAX: usize = 6;
 /// Connections of a capture that get a line.
 const CONNECTIONS_MAX: usize = 10;
+/// Connections whose spacing is told, and lengths of sections of each.
+const SPACED_MAX: usize = 4;
+const SECTIONS_NAMED: usize = 8;
 /// Limits that are named of each.
 const LIMITS_MAX: usize = 3;
 const SHARE_NAMED: f64 = 0.02;

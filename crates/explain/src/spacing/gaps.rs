@@ -31,11 +31,11 @@ pub struct Gaps {
 pub struct Stamps {
     /// All stamps are multiples of this.
     pub step: Duration,
-    /// Nineteen of twenty packets came by no more than this too soon behind the one before, as its time on
-    /// the wire allows it; zero where none did.
+    /// What two of them may be wrong by against each other.
     pub error: Duration,
-    /// The shortest time of a packet on the wire against which the error was held: as the interface's
-    /// rate has it, else as the densest trains have it; zero when too few packets came to know.
+    /// The shortest time of a packet on the wire against which the error was held: as the line's rate has
+    /// it where the stamps obey that, else as the densest trains have it; zero when too few packets came to
+    /// know.
     pub packet_time: Duration,
 }
 
@@ -104,6 +104,9 @@ impl Gaps {
             return self.begin_train(at, wire_bytes);
         }
         let gap = at.saturating_since(last_at);
+        if gap > IDLE {
+            self.train_len = 0;
+        }
         self.step_ns = greatest_common_divisor(self.step_ns, gap.as_ns());
         if wire_bytes != self.size || last_bytes != self.size {
             return self.begin_train(at, wire_bytes);
@@ -166,28 +169,67 @@ impl Gaps {
         &self.gaps
     }
 
-    /// How exact the stamps are, by what they say of packets that cannot have been closer: two packets of
-    /// n bits are at least n / `rate` apart, and no closer than the packets of the densest trains of 32 are
-    /// on average. `rate` is the interface's, if known, in the bits that [`Gaps::take`] was told.
+    /// How exact the stamps are. `rate` is the line's, if known, in the bits that [`Gaps::take`] was told.
+    ///
+    /// Two packets of n bits are at least n / `rate` apart. Stamps that break this law are wrong by as much,
+    /// and their packets may even come from a slower line: they are taken to be no closer than those of the
+    /// densest trains of 32 are on average. Where the stamps obey it, their error is no more than what the
+    /// shortest gaps leave above it, and no more than the gaps scatter: were they wrong by e, a fifth of
+    /// them would not lie within e / 5. Without a rate nothing below 1 us is claimed, as a kernel's loop
+    /// makes regular stamps that the wire never saw.
     pub fn stamps(&self, rate: Option<Rate>) -> Stamps {
         let densest = self.train_gaps.quantile(DENSE_PERMILLE).unwrap_or_default();
         let own = rate.map_or(Duration::ZERO, |rate| time_on_wire(self.size, rate));
-        let packet_time = densest.max(own);
         let allowed = self.gaps.count() * TOO_SOON_PERMILLE / 1000;
         let mut seen = 0;
         let least = self.gaps.buckets().find_map(|(from, _, n)| {
             seen += n;
             (seen > allowed).then_some(from)
         });
-        let error = match least {
-            Some(least) if least < packet_time => packet_time - least,
-            _ => Duration::ZERO,
+        let least = least.unwrap_or_default();
+        let obeys = own > Duration::ZERO && least >= own;
+        let packet_time = if obeys { own } else { densest.max(own) };
+        let too_soon = packet_time - least;
+        let error = if packet_time == Duration::ZERO || self.gaps.count() < ENOUGH {
+            ASSUMED
+        } else if obeys {
+            self.scatter().min(least - own).min(ASSUMED)
+        } else if own > Duration::ZERO {
+            too_soon
+        } else {
+            let scatter = self.scatter().min(ASSUMED);
+            too_soon.max(scatter).max(UNCHECKED)
         };
         Stamps {
             step: Duration::from_ns(self.step_ns),
             error,
             packet_time,
         }
+    }
+
+    /// Five times the narrowest span that holds a fifth of the gaps.
+    fn scatter(&self) -> Duration {
+        let buckets: Vec<(u64, u64, u64)> = self
+            .gaps
+            .buckets()
+            .map(|(from, to, n)| (from.as_ns(), to.as_ns(), n))
+            .collect();
+        let fifth = self.gaps.count().div_ceil(5);
+        let (mut last, mut within, mut narrowest) = (0, 0, u64::MAX);
+        for (from, _, n) in &buckets {
+            while within < fifth
+                && let Some(&(_, _, more)) = buckets.get(last)
+            {
+                within += more;
+                last += 1;
+            }
+            if within < fifth {
+                break;
+            }
+            narrowest = narrowest.min(buckets[last - 1].1 - from);
+            within -= n;
+        }
+        Duration::from_ns(narrowest.saturating_mul(5))
     }
 
     /// The gaps from the least to the 99.9th percentile in bins of `width`, at most 10,000 of them.
@@ -225,7 +267,9 @@ impl Gaps {
     /// Gaps around which at least a twentieth of all lie, each further from the next than the stamps' error
     /// tells apart; the shortest first.
     pub fn modes(&self, rate: Option<Rate>) -> Vec<Mode> {
-        let reach = self.stamps(rate).finest().as_ns();
+        let stamps = self.stamps(rate);
+        // One and the same gap comes out a step longer or shorter, as its two stamps are rounded.
+        let reach = (stamps.finest() + stamps.step).as_ns();
         let buckets: Vec<(u64, u64)> = self
             .gaps
             .buckets()
@@ -304,6 +348,14 @@ const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
+/// What is longer is no error of stamps but an idle line: interrupts are held off for less.
+const IDLE: Duration = Duration::from_ms(1);
+/// Of stamps of which nothing is known: as long as drivers hold interrupts off by default.
+const ASSUMED: Duration = Duration::from_us(50);
+/// The least that is claimed where no line's rate can be held against the stamps.
+const UNCHECKED: Duration = Duration::from_us(1);
+/// Gaps of which a fifth says something.
+const ENOUGH: u64 = 32;
 /// Packets over which the time of one is worked out: an error of 50 us at both ends changes that at
 /// 1 Gb/s by a quarter.
 const TRAIN: usize = 32;
@@ -390,6 +442,75 @@ mod tests {
     }
 
     #[test]
+    fn stamps_that_obey_the_lines_rate_are_believed() {
+        // Pairs of packets back to back, a packet's time between pairs: no train of 32 is that dense.
+        let exact = paced(&[12, 9_738], 4_000);
+        let stamps = exact.stamps(Some(TEN_G));
+        assert!(stamps.finest() <= Duration::from_ns(10), "{stamps:?}");
+        assert_eq!(stamps.packet_time, Duration::from_ns(7_220));
+        let modes = exact.modes(Some(TEN_G));
+        assert_eq!(modes.len(), 2, "{modes:?}");
+        assert!((modes[0].share - 0.5).abs() < 0.01, "{modes:?}");
+        // The same stamps at a line on which packets last longer than pairs are apart: they are wrong.
+        let slower = Rate::from_bits_per_second(9_900_000_000);
+        assert!(exact.stamps(Some(slower)).finest() > Duration::from_us(3));
+        assert!(exact.stamps(None).finest() > Duration::from_us(3));
+    }
+
+    #[test]
+    fn stamps_that_nothing_is_held_against_are_not_claimed_to_be_exact() {
+        // Far from the line's rate, scattered by 20 us, and by nothing.
+        let paced = |scatter_ns: u64| {
+            let (mut gaps, mut rng) = (Gaps::new(), Rng::new(5));
+            for i in 0..4_000_u64 {
+                let off_ns = rng.next_u64() % (scatter_ns + 1);
+                gaps.take(Instant::from_ns(i * 500_000 + off_ns), 1_526);
+            }
+            gaps
+        };
+        let finest = |gaps: &Gaps, rate| gaps.stamps(rate).finest();
+        let scattered = paced(20_000);
+        for rate in [None, Some(TEN_G)] {
+            let finest = finest(&scattered, rate);
+            assert!(finest >= Duration::from_us(15), "{finest}");
+        }
+        let exact = paced(0);
+        assert_eq!(
+            finest(&exact, Some(TEN_G)),
+            Duration::from_us(500),
+            "its step"
+        );
+        let mut regular = Gaps::new();
+        for i in 0..4_000_u64 {
+            regular.take(Instant::from_ns(i * 500_001 + i % 2), 1_526);
+        }
+        assert_eq!(finest(&regular, None), Duration::from_us(1));
+        assert!(finest(&regular, Some(TEN_G)) <= Duration::from_us(1));
+    }
+
+    #[test]
+    fn flights_with_idle_times_between_are_no_train() {
+        // Four packets 12 us apart, each `idle_ns`.
+        let flights = |idle_ns: u64| {
+            let mut gaps = Gaps::new();
+            for i in 0..4_000_u64 {
+                let at_ns = i / 4 * (36_000 + idle_ns) + i % 4 * 12_000;
+                gaps.take(Instant::from_ns(at_ns), 1_514);
+            }
+            gaps
+        };
+        let far = flights(1_000_001);
+        assert_eq!(far.stamps(None).packet_time, Duration::ZERO);
+        assert_eq!(far.stamps(None).finest(), Duration::from_us(50));
+        assert!(far.bins(Duration::from_ns(49_999), None).is_err());
+        assert!(far.bins(Duration::from_us(50), None).is_ok());
+        // 12,112 ns on the wire at 1 Gb/s: the stamps come 112 ns too soon.
+        let gigabit = Rate::from_bits_per_second(1_000_000_000);
+        assert_eq!(far.stamps(Some(gigabit)).error, Duration::from_ns(112));
+        assert!(flights(1_000_000).stamps(None).packet_time > Duration::from_us(200));
+    }
+
+    #[test]
     fn trains_tell_the_rate_where_the_interface_does_not() {
         let exact = paced(&[20], 1_000);
         let of_train = exact.stamps(None).packet_time.as_ns();
@@ -433,10 +554,12 @@ mod tests {
                 gaps.take(Instant::from_ns(at), 1538);
                 at += rng.next_u64() >> (24 + rng.next_u64() % 40);
             }
-            if let Ok(bins) = gaps.bins(Duration::from_ns(width_ns), None) {
+            // A packet of 1 ns: few stamps are too soon for that.
+            let rate = Some(Rate::from_bits_per_second(12_000_000_000_000));
+            if let Ok(bins) = gaps.bins(Duration::from_ns(width_ns), rate) {
                 prop_assert_eq!(bins.counts.iter().sum::<u64>() + bins.beyond, n as u64 - 1);
             }
-            let modes = gaps.modes(None);
+            let modes = gaps.modes(rate);
             prop_assert!(modes.iter().all(|m| m.share <= 1.0));
         }
     }

@@ -612,7 +612,7 @@ mod tests {
         ▷ T2   Switch, filter, logger, pseudo…  up to 400 ms                      kernel timestamps +1
         ▷ T3   How switches drop and merge pa…  shown, no number                  tshark
         ○ T4   Stream Harmonizer: balanced st…  loss order 3,1,2,0                tshark +1
-        ○ T5   TAPEE: packets at fine time      100 ns                            tshark +1
+        ▷ T5   TAPEE: packets at fine time      100 ns                            tshark +1
         ○ T6   Pacing: only the gap does it     700 loses, 720 octets not         formula +1
         ○ T7   Adjusted gap finds the bottlen…  with no limit specified           kernel tcp_info +2
         ○ T8   Pseudo against real LFN          side by side                      tshark +1
@@ -660,7 +660,7 @@ mod tests {
         ▷ red: not run  can be run here: goodput reproduce ID
         ○ red: not yet  goodput reproduce ID says what is missing
 
-        47 rows: green 0 / amber 0 / red 47 (failed 0, not run 8, not yet 39)
+        47 rows: green 0 / amber 0 / red 47 (failed 0, not run 9, not yet 38)
         "#);
     }
 
@@ -816,7 +816,7 @@ mod tests {
             json["counts"],
             json!({
                 "green": 0, "amber": 0, "red": 47,
-                "red_failed": 0, "red_not_run": 8, "red_not_yet": 39,
+                "red_failed": 0, "red_not_run": 9, "red_not_yet": 38,
             })
         );
         let (row, state) = sample(

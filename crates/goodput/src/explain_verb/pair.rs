@@ -26,13 +26,13 @@ use crate::record;
 /// Matches the two captures, where there are two of one path.
 pub(super) fn run(
     args: &ExplainArgs,
+    files: &[PathBuf],
     logs: &[Told],
     context: &Context,
 ) -> Result<Option<(TracePair, Vec<FindingRecord>)>, Failure> {
     let wanted = args.r#match == MatchArg::Always;
     let is_log = |n: usize| logs.iter().any(|l| usize::try_from(l.facts.file) == Ok(n));
-    let captures: Vec<(usize, &PathBuf)> = args
-        .files
+    let captures: Vec<(usize, &PathBuf)> = files
         .iter()
         .enumerate()
         .filter(|(n, _)| !is_log(*n))

@@ -1,6 +1,8 @@
 //! Captures explained: the connections that lost most, and of each why, its course and its time-sequence
 //! graph.
 
+pub(crate) mod spacing;
+
 use super::{ENTRIES_MAX, left_out, shown, shown_sentence};
 use crate::model::{
     FindingRecord, Run, Trace, TraceConnection, TraceFile, TraceGraph, TraceShare, TraceSlices,
@@ -16,6 +18,7 @@ pub(super) fn section(out: &mut String, run: &Run, findings: &[FindingRecord]) {
     for connection in trace.connections.iter().filter(large).take(DRAWN_MAX) {
         one(out, connection, findings);
     }
+    spacing::of_all(out, trace);
     files(out, trace);
 }
 
@@ -102,6 +105,7 @@ fn one(out: &mut String, c: &TraceConnection, findings: &[FindingRecord]) {
     }
     out.push_str("</div>\n");
     numbers(out, c);
+    spacing::one(out, c);
     out.push_str("</section>\n");
 }
 

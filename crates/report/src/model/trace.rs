@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::pair::{TraceLog, TracePair};
+use super::{TraceObserver, TraceSpacing, TraceStreams};
 
 /// Captures read, and the connections in them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +33,12 @@ pub struct Trace {
     /// What logs of a lab say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<TraceLog>,
+    /// Parallel streams among them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<TraceStreams>,
+    /// What another program makes of the spacing, if one was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer: Option<TraceObserver>,
 }
 
 /// One capture.
@@ -139,6 +146,9 @@ pub struct TraceConnection {
     /// Its course; of the first 20 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slices: Option<TraceSlices>,
+    /// When its packets came, if that was asked for; of the first 20 only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spacing: Option<TraceSpacing>,
     /// Time-sequence graphs, the whole first; of the first 8 only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub graphs: Vec<TraceGraph>,
