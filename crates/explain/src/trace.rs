@@ -40,6 +40,7 @@ mod resend;
 mod round_trip;
 mod side;
 mod slices;
+mod split;
 mod table;
 mod tracker;
 
@@ -52,4 +53,5 @@ pub use facts::{CapturePoint, Connection, Counted, End, Mark, Retransmissions, S
 pub use histogram::Spread;
 pub use limits::{Limit, LimitTime, RoundTotals};
 pub use slices::{Slice, Slices};
+pub use split::{Batch, SHARDS, Split};
 pub use tracker::{Captured, Counts, Limits, Tracker};

@@ -129,11 +129,14 @@ impl Slice {
 
 impl Writer {
     pub(crate) fn new(start: u64) -> Self {
+        // As many as a connection of few packets may have, in one piece of memory.
+        let mut list = Vec::with_capacity(SLICES_MIN);
+        list.push(Slice::EMPTY);
         Self {
             start,
             width: WIDTH_NS_MIN,
             end: start.saturating_add(WIDTH_NS_MIN),
-            list: vec![Slice::EMPTY],
+            list,
         }
     }
 
