@@ -3,19 +3,20 @@
 //! A file is read twice: once for the facts of all connections, and once more for the time-sequence graphs
 //! of those that lost most. Standard input is read once, and has no graphs.
 
-use std::cell::Cell;
+mod threads;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use capture::file::{self, Capture};
-use explain::passive::{self, Passive};
+use explain::passive::{self, Passive, Weight};
 use explain::timeline::Timeline;
 use explain::trace::{
     CapturePoint, Captured, Connection, End, Limit, Limits, SideFacts, Slices, Spread, Start,
-    Tracker,
 };
 use report::RunFolder;
 use report::model::{
@@ -29,6 +30,7 @@ use crate::cli::ExplainArgs;
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::record;
+use threads::Analysis;
 
 /// Explains the captures.
 pub(crate) fn command(args: &ExplainArgs, context: &Context) -> Verdict {
@@ -36,7 +38,7 @@ pub(crate) fn command(args: &ExplainArgs, context: &Context) -> Verdict {
     let mut best = Ranking::default();
     for (n, path) in args.files.iter().enumerate() {
         let number = u32::try_from(n).unwrap_or(u32::MAX);
-        let file = read(path, number, &mut trace, &mut best, context)?;
+        let file = read(path, number, args, &mut trace, &mut best, context)?;
         trace.files.push(file);
     }
     let mut kept = best.into_sorted();
@@ -71,16 +73,24 @@ struct Ranking {
 }
 
 impl Ranking {
-    fn add(&mut self, judged: Judged) {
-        let lost = judged.passive.lost.as_u64();
-        let side = usize::from(judged.passive.sender);
-        let carried = judged.connection.sides[side].unique_bytes;
-        let first = Reverse(judged.connection.first.frame);
+    /// Takes a connection of file `file` that carried data, and judges it if it belongs to them.
+    fn add(&mut self, file: u32, connection: Connection, weight: Weight) {
+        let (lost, carried) = (weight.lost.as_u64(), weight.carried.as_u64());
+        let first = Reverse(connection.first.frame);
         let full = self.kept.len() >= KEPT_MAX;
         let worst = self.kept.peek().map(|Reverse(w)| (w.0, w.1, w.2));
         if full && worst.is_some_and(|w| (lost, carried, first) <= w) {
             return;
         }
+        let Some(passive) = passive::judge(&connection) else {
+            return;
+        };
+        let judged = Judged {
+            file,
+            begins: Instant::ZERO,
+            connection,
+            passive,
+        };
         let place = match full.then(|| self.kept.pop()).flatten() {
             Some(Reverse(gone)) => gone.3,
             None => {
@@ -92,9 +102,16 @@ impl Ranking {
         self.kept.push(Reverse((lost, carried, first, place)));
     }
 
+    /// Says when a file's first packet was.
+    fn set_begins(&mut self, file: u32, begins: Instant) {
+        let kept = self.places.iter_mut().flatten();
+        kept.filter(|judged| judged.file == file)
+            .for_each(|judged| judged.begins = begins);
+    }
+
     /// The one that lost most first.
     fn into_sorted(mut self) -> Vec<Judged> {
-        let order = std::mem::take(&mut self.kept).into_sorted_vec();
+        let order = mem::take(&mut self.kept).into_sorted_vec();
         let places = order
             .into_iter()
             .filter_map(|Reverse(w)| self.places[w.3].take());
@@ -106,66 +123,41 @@ impl Ranking {
 fn read(
     path: &Path,
     number: u32,
+    args: &ExplainArgs,
     trace: &mut Trace,
     best: &mut Ranking,
     context: &Context,
 ) -> Result<TraceFile, Failure> {
     let mut capture = open(path)?;
-    // Also known to the tracker's sink, which runs in between.
-    let begins: Cell<Option<u64>> = Cell::new(None);
-    let mut last = 0;
-    let (mut seen, mut with_data, mut payload, mut lost) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let (mut begins, mut last) = (None, 0);
     let limits = Limits {
         seed: RandomState::new().hash_one(number),
         ..Limits::default()
     };
-    let take = |connection: Connection| {
-        seen += 1;
-        let Some(passive) = passive::judge(&connection) else {
-            return;
-        };
-        with_data += 1;
-        payload += connection.sides.iter().map(|s| s.unique_bytes).sum::<u64>();
-        lost += passive.lost.as_u64();
-        best.add(Judged {
-            file: number,
-            begins: Instant::from_ns(begins.get().unwrap_or(0)),
-            connection,
-            passive,
-        });
-    };
-    let mut tracker = Tracker::new(limits, take);
+    let mut analysis = Analysis::new(threads::count(args), limits, number, mem::take(best))?;
     let mut packets = 0_u64;
     let mut frames = 0_u64;
-    let mut batch: Vec<Captured> = Vec::with_capacity(BATCH);
     capture.for_each_segment(|packet, decoded, segment| {
         frames += 1;
         let time = packet.time_ns;
-        if begins.get().is_none() && time > 0 {
-            begins.set(Some(time));
+        if begins.is_none() && time > 0 {
+            begins = Some(time);
         }
         last = last.max(time);
         if decoded == wire::segment::Decoded::Tcp {
             packets += 1;
-            batch.push(Captured {
+            analysis.take(&Captured {
                 time: Instant::from_ns(time),
                 frame: packet.frame,
                 interface: packet.interface,
                 segment: *segment,
             });
-            if batch.len() == BATCH {
-                tracker.take_all(&batch);
-                batch.clear();
-            }
         }
         match context.stop.is_stopped() {
             true => std::ops::ControlFlow::Break(()),
             false => std::ops::ControlFlow::Continue(()),
         }
     });
-    tracker.take_all(&batch);
-    tracker.finish();
-    drop(tracker);
     if context.stop.is_stopped() {
         return Err(Failure::interrupted(context.interrupted().unwrap_or(130)));
     }
@@ -175,15 +167,21 @@ fn read(
         let name = path.display();
         return Err(Failure::usage(anyhow::anyhow!("{name}: {end}")));
     }
+    let found = analysis.finish();
+    *best = found.best;
+    best.set_begins(number, Instant::from_ns(begins.unwrap_or(0)));
     trace.packets += frames;
     trace.tcp_packets += packets;
     let kinds = capture.kinds();
     trace.unreadable_packets += kinds.cut + kinds.malformed + kinds.unknown_link;
-    trace.connections_seen += seen;
-    trace.connections_with_data += with_data;
-    trace.payload_bytes += payload;
-    trace.lost_bytes += lost;
-    Ok(described(path, &capture, frames, begins.get(), last))
+    trace.connections_seen += found.seen;
+    trace.connections_with_data += found.with_data;
+    trace.connections_evicted += found.counts.evicted;
+    trace.half_open_dropped += found.counts.half_open_evicted;
+    trace.connections_incomplete += found.counts.incomplete;
+    trace.payload_bytes += found.payload_bytes;
+    trace.lost_bytes += found.lost_bytes;
+    Ok(described(path, &capture, frames, begins, last))
 }
 
 fn described(
@@ -597,6 +595,4 @@ const KEPT_MAX: usize = 200;
 const GRAPHED_MAX: usize = 8;
 const SLICED_MAX: u32 = 20;
 const COLUMNS: usize = 1_000;
-/// Segments that the tracker is given at a time.
-const BATCH: usize = 256;
 const INTERFACES_MAX: usize = 64;
