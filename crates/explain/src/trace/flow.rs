@@ -144,6 +144,12 @@ impl Flow {
         }
     }
 
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let [zero, one] = &self.sides;
+        size_of::<Self>() + zero.more_bytes() + one.more_bytes()
+    }
+
     /// Reads a little of all that the next packets will need; see
     /// [`crate::trace::Tracker::take_all`].
     #[inline]

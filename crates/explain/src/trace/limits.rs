@@ -349,6 +349,11 @@ impl Sender {
         scalars ^ self.pending[0] ^ self.longest[0].0 ^ self.times[4] ^ self.slices.fetch()
     }
 
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.slices.bytes() + self.lagged.capacity() * size_of::<Ack>()
+    }
+
     /// A data segment passes, after [`Self::advance`].
     pub(crate) fn on_data(&mut self, sent: Sent, path: &Path) {
         self.close_stretch();

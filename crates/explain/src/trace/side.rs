@@ -139,6 +139,12 @@ impl Side {
         scalars ^ facts.packets ^ facts.flight_bytes_max ^ self.trip.fetch() ^ self.windows.fetch()
     }
 
+    /// Memory that it takes beside itself; what holes and retransmissions take is left out, some
+    /// kilobytes at most.
+    pub(crate) fn more_bytes(&self) -> usize {
+        self.way.bytes() + self.sender.as_deref().map_or(0, Sender::bytes)
+    }
+
     /// One number of most of the other lines.
     pub(crate) fn fetch_all(&self) -> u64 {
         let facts = &self.facts;

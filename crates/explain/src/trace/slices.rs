@@ -191,6 +191,11 @@ impl Writer {
         });
     }
 
+    /// Memory that it takes beside itself.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.list.capacity() * size_of::<Slice>()
+    }
+
     pub(crate) fn into_slices(self) -> Slices {
         Slices {
             start: Instant::from_ns(self.start),

@@ -131,6 +131,7 @@ impl Limits {
             connections_max: part(self.connections_max),
             half_open_max: part(self.half_open_max),
             large_max: part(self.large_max),
+            bytes_max: part(self.bytes_max),
             cached: part(self.cached),
             ..self
         }

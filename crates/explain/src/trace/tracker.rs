@@ -1,6 +1,7 @@
 //! Which connection a packet belongs to, and when one is over.
 
 use std::hint::black_box;
+use std::mem;
 use std::ops::AddAssign;
 
 use units::{Duration, Instant};
@@ -28,6 +29,10 @@ pub struct Limits {
     pub half_open_max: usize,
     /// Of these, such with more packets than the log holds.
     pub large_max: usize,
+    /// Bytes of connections and analyses together: where a new one would pass it, what began first makes
+    /// room for a connection, and a long connection stays without an analysis. Those that have one may
+    /// still grow, from some 8 KB to 50 KB over 2,000 packets.
+    pub bytes_max: usize,
     /// Connections whose analyses stay in a core's caches; where there are more, packets are put together
     /// before they are analysed. Changes nothing but the speed.
     pub cached: usize,
@@ -74,6 +79,8 @@ pub struct Tracker<S> {
     places: Places,
     rows: [Row; ROWS],
     large: usize,
+    /// Memory of analyses.
+    held_kib: usize,
     /// When connections were last looked through for ended ones.
     looked: u64,
     counts: Counts,
@@ -94,6 +101,8 @@ struct Slot {
     hash: u32,
     row: u8,
     incomplete: bool,
+    /// Memory of its analysis.
+    held_kib: u16,
     flow: Option<Box<Flow>>,
     last: u64,
     life: Life,
@@ -128,6 +137,7 @@ impl Default for Limits {
             connections_max: 1 << 20,
             half_open_max: 1 << 17,
             large_max: 1 << 17,
+            bytes_max: 1_000_000_000,
             cached: CACHED,
             seed: 0,
         }
@@ -155,6 +165,7 @@ impl<S: FnMut(Connection)> Tracker<S> {
             places: Places::default(),
             rows: [Row::EMPTY; ROWS],
             large: 0,
+            held_kib: 0,
             looked: 0,
             counts: Counts::default(),
         }
@@ -279,6 +290,11 @@ impl<S: FnMut(Connection)> Tracker<S> {
         self.rows.iter().map(|r| r.len).sum()
     }
 
+    /// Bytes of all that it holds.
+    pub fn bytes(&self) -> usize {
+        self.table_bytes() + self.held_kib * KIB
+    }
+
     /// Bytes of the table and of all places, not of analyses in memory.
     pub fn table_bytes(&self) -> usize {
         let chunks = self.places.chunks.len() * CHUNK * size_of::<Slot>();
@@ -329,6 +345,7 @@ impl<S: FnMut(Connection)> Tracker<S> {
 
     fn hand_over(&mut self, place: u32, now: u64, frame: u64, segment: &Segment) {
         let many = self.connections() > self.limits.cached;
+        let has_room = self.has_room_for_analysis();
         let slot = self.places.get_mut(place);
         let side = usize::from(segment.from & 1);
         slot.last = now;
@@ -336,12 +353,18 @@ impl<S: FnMut(Connection)> Tracker<S> {
         slot.payload_bytes[side] += u64::from(segment.payload_bytes);
         let row = slot.life.on(segment);
         if slot.flow.is_some() {
-            slot.analyse(now, frame, segment, many);
+            if slot.analyse(now, frame, segment, many) {
+                self.held_kib -= usize::from(slot.held_kib);
+                slot.weigh();
+                self.held_kib += usize::from(slot.held_kib);
+            }
         } else if !slot.incomplete && !slot.log.push(now, frame, segment) {
-            if self.large < self.limits.large_max {
+            if has_room {
                 self.large += 1;
                 slot.flow = Some(new_flow());
                 slot.analyse(now, frame, segment, many);
+                slot.weigh();
+                self.held_kib += usize::from(slot.held_kib);
             } else {
                 slot.incomplete = true;
                 self.counts.incomplete += 1;
@@ -354,13 +377,20 @@ impl<S: FnMut(Connection)> Tracker<S> {
         }
     }
 
+    fn has_room_for_analysis(&self) -> bool {
+        let bytes = self.bytes() + ANALYSIS_BYTES;
+        self.large < self.limits.large_max && bytes <= self.limits.bytes_max
+    }
+
     fn begin(&mut self, key: Key, hash: u32, now: u64, segment: &Segment) -> u32 {
         let half_open = segment.flags.contains(Flags::SYN);
         let row = if half_open { HALF_OPEN } else { LIVE };
         if half_open && self.rows[HALF_OPEN].len >= self.limits.half_open_max.max(1) {
             self.forget_half_open();
         }
-        if self.connections() >= self.limits.connections_max.clamp(1, PLACES_MAX) {
+        let full = self.connections() >= self.limits.connections_max.clamp(1, PLACES_MAX);
+        let grows = self.places.free.is_empty();
+        if full || grows && self.connections() > 0 && self.bytes() >= self.limits.bytes_max {
             self.make_room();
         }
         self.counts.connections += 1;
@@ -415,6 +445,7 @@ impl<S: FnMut(Connection)> Tracker<S> {
         let slot = self.places.get_mut(place);
         let end = end.unwrap_or_else(|| slot.life.end(End::Idle));
         self.large -= usize::from(slot.flow.is_some());
+        self.held_kib -= usize::from(mem::take(&mut slot.held_kib));
         let mut flow = slot.flow.take().unwrap_or_else(new_flow);
         slot.replay(&mut flow);
         let mut connection = flow.finish(end);
@@ -435,6 +466,8 @@ impl<S: FnMut(Connection)> Tracker<S> {
     fn take_out(&mut self, place: u32) {
         let slot = self.places.get(place);
         let (row, hash) = (usize::from(slot.row), slot.hash);
+        self.large -= usize::from(slot.flow.is_some());
+        self.held_kib -= usize::from(slot.held_kib);
         self.rows[row].remove(&mut self.places, place);
         self.table.remove(hash, place);
         self.places.give_back(place);
@@ -452,13 +485,13 @@ impl<S: FnMut(Connection)> Tracker<S> {
 impl Slot {
     /// Takes a packet of a connection with an analysis of its own: now, or, where there are `many`
     /// connections, later with others. An analysis that is not in a core's caches is brought in once for some
-    /// 20 packets then.
-    fn analyse(&mut self, now: u64, frame: u64, segment: &Segment, many: bool) {
+    /// 20 packets then. True when it may have grown.
+    fn analyse(&mut self, now: u64, frame: u64, segment: &Segment, many: bool) -> bool {
         if many && self.log.push(now, frame, segment) {
-            return;
+            return false;
         }
         let Some(mut flow) = self.flow.take() else {
-            return;
+            return false;
         };
         self.replay(&mut flow);
         self.log.clear();
@@ -466,6 +499,13 @@ impl Slot {
             flow.take(now, frame, segment);
         }
         self.flow = Some(flow);
+        many || (self.packets[0] + self.packets[1]).is_multiple_of(LOOKED_AT)
+    }
+
+    /// Says how much memory its analysis takes.
+    fn weigh(&mut self) {
+        let bytes = self.flow.as_deref().map_or(0, Flow::bytes);
+        self.held_kib = u16::try_from(bytes.div_ceil(KIB)).unwrap_or(u16::MAX);
     }
 
     /// One number of each line of memory that most packets need, but for the log's end.
@@ -557,6 +597,7 @@ impl Places {
         slot.packets = [0; 2];
         slot.payload_bytes = [0; 2];
         slot.incomplete = false;
+        slot.held_kib = 0;
         slot.flow = None;
         slot.log.clear();
         place
@@ -581,6 +622,7 @@ impl Places {
             packets: [0; 2],
             payload_bytes: [0; 2],
             incomplete: false,
+            held_kib: 0,
             flow: None,
             log: Log::new(),
         });
@@ -618,6 +660,11 @@ const CACHED: usize = 200;
 const ENDED_AT_ONCE: usize = 8;
 /// Connections that are looked at for one that may go.
 const SECOND_CHANCES: usize = 8;
+const KIB: usize = 1 << 10;
+/// What an analysis takes at first, with its slices.
+const ANALYSIS_BYTES: usize = 9 * KIB;
+/// Packets after which the size of an analysis is looked at.
+const LOOKED_AT: u64 = 64;
 /// How often ended connections are looked for.
 pub(crate) const LOOK_NS: u64 = 1_000_000_000;
 /// Places of one allocation, 160 KiB.
