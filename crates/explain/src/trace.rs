@@ -12,7 +12,8 @@
 //! through the analysis when it ends. Only one with more than some 20 packets has its analysis in
 //! memory, of some kilobytes. There are [`Limits::connections_max`] at most, of these
 //! [`Limits::half_open_max`] that have not got beyond SYNs and [`Limits::large_max`] with an analysis of
-//! their own; for one more, ended ones go first, then half-open ones, then the longest idle.
+//! their own, and [`Limits::bytes_max`] of memory; for one more, ended ones go first, then half-open ones,
+//! then the longest idle.
 //!
 //! Left out: payload, urgent data, MPTCP's and fast open's options, a blind reset's sequence check.
 //!
