@@ -187,7 +187,7 @@ mod tests {
         (1..30_000)
             .map(|frame| {
                 let draw = rng.next_u64();
-                now = now + Duration::from_ms(draw % 4_000);
+                now += Duration::from_ms(draw % 4_000);
                 let mut segment = Segment {
                     from: u8::from(draw >> 32 & 1 == 1),
                     sequence: 1,

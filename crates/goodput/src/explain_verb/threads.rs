@@ -38,10 +38,13 @@ pub(super) struct Found {
     pub(super) best: Ranking,
 }
 
+/// Takes connections that have ended.
+type Sink = Box<dyn FnMut(Connection) + Send>;
+
 /// One tracker, and what it found.
 struct Part {
     /// `None` when it has come to its end.
-    tracker: Option<Tracker<Box<dyn FnMut(Connection) + Send>>>,
+    tracker: Option<Tracker<Sink>>,
     found: Arc<Mutex<Found>>,
 }
 

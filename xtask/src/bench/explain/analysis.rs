@@ -14,8 +14,11 @@ use explain::trace::{Batch, Captured, Connection, Limits, SHARDS, Split, Tracker
 use units::Instant;
 use wire::segment::Decoded;
 
+/// Takes connections that have ended.
+type Sink = Box<dyn FnMut(Connection) + Send>;
+
 /// One tracker.
-struct Part(Option<Tracker<Box<dyn FnMut(Connection) + Send>>>);
+struct Part(Option<Tracker<Sink>>);
 
 impl Part {
     fn new(ended: &Arc<AtomicU64>) -> Self {
