@@ -305,8 +305,8 @@ impl<S: Shard> State<S> {
         } else if !place.batches.is_empty() || self.closing {
             self.ready.push_back(work.number);
         }
-        let room = self.waiting_max.saturating_sub(self.spare.len()) + 1;
-        self.spare.extend(work.batches.into_iter().take(room));
+        // No more than were waiting and in threads' hands at a time.
+        self.spare.extend(work.batches);
     }
 }
 
