@@ -51,6 +51,11 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             }
             bench::truth::truth(&options)
         }
+        // What bench explain starts to see how much memory it takes.
+        ["crowd", name, part] => {
+            bench::explain::crowd(name, part)?;
+            Ok(ExitCode::SUCCESS)
+        }
         ["end", rest @ ..] => bench::measure::end(rest),
         _ => bail!("'{}' is no chore; see: cargo xtask help", args.join(" ")),
     }
@@ -101,7 +106,7 @@ The project's own chores.
       The lab beside netem: delay, throughput, losses. As root, on a kernel that
       has netem; bench/netem-guest/run.sh brings one. Writes target/bench/netem.json.
   cargo xtask bench explain [--quick] [--rounds N] [--only NAME]
-      How fast captures are read. Writes bench/explain.json and its table in
+      How fast captures are read, and how much memory that takes. Writes bench/explain.json and its table in
       bench/README.md; under a minute, and 1.7 GB in target/bench meanwhile.
   cargo xtask bench measure [--quick] [--rounds N] [--only NAME]
       Latency of messages beside a bare ping-pong in C, TCP and UDP beside iperf3

@@ -7,6 +7,7 @@
 //! Left out: seeking, compression other than gzip and zstd, and any when writing.
 
 mod compressed;
+pub mod crew;
 pub mod file;
 pub mod live;
 pub mod out;

@@ -38,45 +38,54 @@ pub struct Passive {
 
 /// The direction that carried more, and why it carried no more; `None` of a connection without data.
 pub fn judge(connection: &Connection) -> Option<Passive> {
-    let [low, high] = &connection.sides;
-    let sender = u8::from(high.unique_bytes > low.unique_bytes);
-    judge_side(connection, sender)
+    judge_side(connection, main_sender(connection))
 }
 
 /// Why `sender` sent no faster; `None` where it sent no data.
 pub fn judge_side(connection: &Connection, sender: u8) -> Option<Passive> {
-    let side = connection.sides.get(usize::from(sender))?;
-    let peer = connection.sides.get(usize::from(1 - sender.min(1)))?;
-    let counted = || side.limits.iter().filter(|l| counts(l.limit));
-    let active: u64 = counted().map(|l| l.time.as_ns()).sum();
-    if side.unique_bytes == 0 || active == 0 {
-        return None;
-    }
-    let active = Duration::from_ns(active);
-    let case = Case {
-        connection,
-        side,
-        peer,
-        active,
-        goodput: goodput(side, active),
-    };
-    let mut shares: Vec<(Limit, f64)> = counted()
+    let case = Case::of(connection, sender)?;
+    let mut shares: Vec<(Limit, f64)> = case
+        .counted()
         .map(|l| (l.limit, case.share(l.time)))
         .filter(|(_, share)| *share > 0.0)
         .collect();
     shares.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let findings = case.findings();
-    let best = best(side);
+    let best = best(case.side);
     Some(Passive {
         sender,
-        active,
+        active: case.active,
         goodput: case.goodput,
         verdict: verdict(case.goodput, &findings),
         shares,
-        lost: lost(side, &case, best),
+        lost: lost(&case, best),
         best,
         findings,
     })
+}
+
+/// What the direction that carried more lost, as [`judge`] says, without the words: that takes a
+/// tenth of the time. `None` where that gives none.
+pub fn weigh(connection: &Connection) -> Option<Weight> {
+    let case = Case::of(connection, main_sender(connection))?;
+    Some(Weight {
+        lost: lost(&case, best(case.side)),
+        carried: Bytes::new(case.side.unique_bytes),
+    })
+}
+
+/// How much a connection matters among others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// [`Passive::lost`].
+    pub lost: Bytes,
+    /// Payload of the direction that carried more.
+    pub carried: Bytes,
+}
+
+fn main_sender(connection: &Connection) -> u8 {
+    let [low, high] = &connection.sides;
+    u8::from(high.unique_bytes > low.unique_bytes)
 }
 
 struct Case<'a> {
@@ -96,14 +105,36 @@ struct Held {
     proofs: Vec<(u64, Duration)>,
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    /// `None` where `sender` sent no data.
+    fn of(connection: &'a Connection, sender: u8) -> Option<Self> {
+        let side = connection.sides.get(usize::from(sender))?;
+        let peer = connection.sides.get(usize::from(1 - sender.min(1)))?;
+        let counted = side.limits.iter().filter(|l| counts(l.limit));
+        let active: u64 = counted.map(|l| l.time.as_ns()).sum();
+        if side.unique_bytes == 0 || active == 0 {
+            return None;
+        }
+        let active = Duration::from_ns(active);
+        Some(Self {
+            connection,
+            side,
+            peer,
+            active,
+            goodput: goodput(side, active),
+        })
+    }
+
+    fn counted(&self) -> impl Iterator<Item = &'a LimitTime> {
+        self.side.limits.iter().filter(|l| counts(l.limit))
+    }
     fn share(&self, time: Duration) -> f64 {
         time.as_s_f64() / self.active.as_s_f64()
     }
 
     fn findings(&self) -> Vec<Finding> {
         let mut held: Vec<Held> = Vec::new();
-        for limit in self.side.limits.iter().filter(|l| counts(l.limit)) {
+        for limit in self.counted() {
             self.add(&mut held, limit);
         }
         let mut findings: Vec<Finding> = held.iter().map(|h| self.finding(h)).collect();
@@ -366,17 +397,12 @@ fn best(side: &SideFacts) -> Option<Rate> {
     ))
 }
 
-fn lost(side: &SideFacts, case: &Case<'_>, best: Option<Rate>) -> Bytes {
+fn lost(case: &Case<'_>, best: Option<Rate>) -> Bytes {
     let Some(best) = best else {
         return Bytes::default();
     };
-    let idle = |l: &&LimitTime| l.limit == Limit::Application;
-    let wanted: u64 = side
-        .limits
-        .iter()
-        .filter(|l| counts(l.limit) && !idle(l))
-        .map(|l| l.time.as_ns())
-        .sum();
+    let wanted = case.counted().filter(|l| l.limit != Limit::Application);
+    let wanted: u64 = wanted.map(|l| l.time.as_ns()).sum();
     let could = best.bytes_in(Duration::from_ns(wanted));
     let did = case.goodput.bytes_in(case.active);
     Bytes::new(could.as_u64().saturating_sub(did.as_u64()))
@@ -414,7 +440,13 @@ mod tests {
     use crate::trace::model::{MS, MSS, Model, PLAIN, packets, track};
 
     fn judged(model: &Model) -> Passive {
-        judge(&track(&packets(model))).unwrap()
+        let connection = track(&packets(model));
+        let found = judge(&connection).unwrap();
+        let weight = weigh(&connection).unwrap();
+        let side = &connection.sides[usize::from(found.sender)];
+        assert_eq!(weight.lost, found.lost);
+        assert_eq!(weight.carried.as_u64(), side.unique_bytes);
+        found
     }
 
     fn long(model: Model) -> Model {
@@ -523,5 +555,6 @@ mod tests {
             side.unique_bytes = 0;
         }
         assert_eq!(judge(&connection), None);
+        assert_eq!(weigh(&connection), None);
     }
 }

@@ -12,7 +12,8 @@
 //! through the analysis when it ends. Only one with more than some 20 packets has its analysis in
 //! memory, of some kilobytes. There are [`Limits::connections_max`] at most, of these
 //! [`Limits::half_open_max`] that have not got beyond SYNs and [`Limits::large_max`] with an analysis of
-//! their own; for one more, ended ones go first, then half-open ones, then the longest idle.
+//! their own, and [`Limits::bytes_max`] of memory; for one more, ended ones go first, then half-open ones,
+//! then the longest idle.
 //!
 //! Left out: payload, urgent data, MPTCP's and fast open's options, a blind reset's sequence check.
 //!
@@ -40,6 +41,7 @@ mod resend;
 mod round_trip;
 mod side;
 mod slices;
+mod split;
 mod table;
 mod tracker;
 
@@ -52,4 +54,5 @@ pub use facts::{CapturePoint, Connection, Counted, End, Mark, Retransmissions, S
 pub use histogram::Spread;
 pub use limits::{Limit, LimitTime, RoundTotals};
 pub use slices::{Slice, Slices};
+pub use split::{Batch, SHARDS, Split};
 pub use tracker::{Captured, Counts, Limits, Tracker};

@@ -358,6 +358,9 @@ pub(crate) struct ExplainArgs {
     /// Folder that run folders are made in
     #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
     pub(crate) runs: PathBuf,
+    /// Threads, 1 to 16 [default: as many as there are CPUs, at most 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) threads: Option<u8>,
     /// Print the run as JSON (run.json's layout) instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -16,14 +16,16 @@ mod pair;
 mod planted;
 mod source;
 mod spacing;
+mod threads;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::mem;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use capture::file::{self, Capture};
-use explain::passive::Passive;
+use explain::passive::{self, Passive, Weight};
 use explain::timeline::Timeline;
 use explain::trace::{CapturePoint, Connection, End, Limit, SideFacts, Slices, Spread, Start};
 use report::RunFolder;
@@ -85,7 +87,7 @@ pub(crate) fn perform(args: &ExplainArgs, context: &Context) -> Result<Explained
                 told.push(log);
                 file
             } else {
-                read(path, number, trace, best, context)?
+                read(path, number, args, trace, best, context)?
             };
             trace.files.push(file);
         }
@@ -178,16 +180,24 @@ struct Ranking {
 }
 
 impl Ranking {
-    fn add(&mut self, judged: Judged) {
-        let lost = judged.passive.lost.as_u64();
-        let side = usize::from(judged.passive.sender);
-        let carried = judged.connection.sides[side].unique_bytes;
-        let first = Reverse(judged.connection.first.frame);
+    /// Takes a connection of file `file` that carried data, and judges it if it belongs to them.
+    fn add(&mut self, file: u32, connection: Connection, weight: Weight) {
+        let (lost, carried) = (weight.lost.as_u64(), weight.carried.as_u64());
+        let first = Reverse(connection.first.frame);
         let full = self.kept.len() >= KEPT_MAX;
         let worst = self.kept.peek().map(|Reverse(w)| (w.0, w.1, w.2));
         if full && worst.is_some_and(|w| (lost, carried, first) <= w) {
             return;
         }
+        let Some(passive) = passive::judge(&connection) else {
+            return;
+        };
+        let judged = Judged {
+            file,
+            begins: Instant::ZERO,
+            connection,
+            passive,
+        };
         let place = match full.then(|| self.kept.pop()).flatten() {
             Some(Reverse(gone)) => gone.3,
             None => {
@@ -199,9 +209,16 @@ impl Ranking {
         self.kept.push(Reverse((lost, carried, first, place)));
     }
 
+    /// Says when a file's first packet was.
+    fn set_begins(&mut self, file: u32, begins: Instant) {
+        let kept = self.places.iter_mut().flatten();
+        kept.filter(|judged| judged.file == file)
+            .for_each(|judged| judged.begins = begins);
+    }
+
     /// The one that lost most first.
     fn into_sorted(mut self) -> Vec<Judged> {
-        let order = std::mem::take(&mut self.kept).into_sorted_vec();
+        let order = mem::take(&mut self.kept).into_sorted_vec();
         let places = order
             .into_iter()
             .filter_map(|Reverse(w)| self.places[w.3].take());
@@ -213,12 +230,13 @@ impl Ranking {
 fn read(
     path: &Path,
     number: u32,
+    args: &ExplainArgs,
     trace: &mut Trace,
     best: &mut Ranking,
     context: &Context,
 ) -> Result<TraceFile, Failure> {
     let mut capture = open(path)?;
-    let fed = feed::analyse(number, trace, best, |feed| {
+    let fed = feed::analyse(number, threads::count(args), trace, best, |feed| {
         capture.for_each_segment(|packet, decoded, segment| {
             feed.take(
                 packet.time_ns,
@@ -232,7 +250,7 @@ fn read(
                 false => std::ops::ControlFlow::Continue(()),
             }
         });
-    });
+    })?;
     if context.stop.is_stopped() {
         return Err(Failure::interrupted(context.interrupted().unwrap_or(130)));
     }

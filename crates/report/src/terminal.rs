@@ -240,6 +240,10 @@ impl Page {
             text::count(trace.connections_seen),
         );
         self.wrapped("", &what, Ink::Dim);
+        let given_up = crate::html::trace::given_up(trace);
+        if !given_up.is_empty() {
+            self.wrapped("", &given_up, Ink::Bold);
+        }
         for file in trace.files.iter().take(CONNECTIONS_MAX) {
             let stopped = crate::html::trace::stopped(file);
             if !stopped.is_empty() {

@@ -1,12 +1,14 @@
 //! `cargo xtask bench explain`: how fast captures are read.
 //!
 //! Files are made up ([`traffic`]), written to target/bench, read once without counting and then
-//! once a round, so that they come out of the page cache. One thread does all.
+//! once a round, so that they come out of the page cache.
 //!
 //! `parse`: file to decoded segments, by `capture::file` as `explain` uses it. `analyse`: the same and the
 //! facts and limits of every connection. Beside them tcptrace on the same file where it has few
 //! connections, and both peers on a smaller one, since they take minutes.
 
+mod analysis;
+mod memory;
 mod traffic;
 
 use std::fs;
@@ -19,10 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use capture::file::{self, End};
-use explain::passive;
-use explain::trace::{Captured, Limits, Tracker};
 use sys::clock;
-use units::Instant;
 use wire::segment::Decoded;
 
 use super::children::output_within;
@@ -30,6 +29,8 @@ use super::record::{Machine, Record, Recorder};
 use super::table::{self, Table, number};
 use super::{Options, ROUNDS, run, workspace, write};
 use traffic::{Format, Traffic};
+
+pub(crate) use memory::crowd;
 
 /// One capture.
 #[derive(Clone, Debug)]
@@ -103,12 +104,17 @@ impl Cell {
         to.put("parse.cpu", cpu_s, "s");
         to.put("parse.rate_of_cpu", packets / cpu_s, "packets/s");
         let (at, cpu) = (clock::monotonic(), clock::thread_cpu());
-        let connections = analyse(&self.path)?;
+        let connections = analysis::analyse(&self.path, 1)?;
         let wall_s = clock::monotonic().saturating_since(at).as_s_f64();
         let cpu_s = (clock::thread_cpu() - cpu).as_s_f64();
-        to.put("connections", connections, "1");
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52 connections")]
+        to.put("connections", connections as f64, "1");
         to.put("analyse.rate", packets / wall_s, "packets/s");
         to.put("analyse.rate_of_cpu", packets / cpu_s, "packets/s");
+        let at = clock::monotonic();
+        analysis::analyse(&self.path, 2)?;
+        let wall_s = clock::monotonic().saturating_since(at).as_s_f64();
+        to.put("analyse.rate_two_threads", packets / wall_s, "packets/s");
         if self.traffic.format == Format::Pcap {
             self.peers(packets, to)?;
         }
@@ -159,37 +165,6 @@ fn parse(path: &Path) -> anyhow::Result<u64> {
     Ok(capture.kinds().tcp)
 }
 
-/// Reads a capture and judges its connections; how many.
-#[allow(clippy::cast_precision_loss, reason = "far below 2^52 connections")]
-fn analyse(path: &Path) -> anyhow::Result<f64> {
-    let mut capture = file::open(path)?;
-    let mut judged = 0_u64;
-    let mut tracker = Tracker::new(Limits::default(), |connection| {
-        black_box(passive::judge(&connection));
-        judged += 1;
-    });
-    let mut batch: Vec<Captured> = Vec::with_capacity(BATCH);
-    capture.for_each_segment(|packet, decoded, segment| {
-        if decoded == Decoded::Tcp {
-            batch.push(Captured {
-                time: Instant::from_ns(packet.time_ns),
-                frame: packet.frame,
-                interface: packet.interface,
-                segment: *segment,
-            });
-            if batch.len() == BATCH {
-                tracker.take_all(&batch);
-                batch.clear();
-            }
-        }
-        ControlFlow::Continue(())
-    });
-    tracker.take_all(&batch);
-    tracker.finish();
-    drop(tracker);
-    Ok(judged as f64)
-}
-
 /// Seconds that a program takes with a file as its last argument; `None` where it is not installed.
 fn timed(program: &str, args: &[&str], file: &Path) -> anyhow::Result<Option<f64>> {
     let at = clock::monotonic();
@@ -217,7 +192,17 @@ pub(crate) fn explain(options: &Options) -> anyhow::Result<ExitCode> {
         .rounds
         .unwrap_or(if options.quick { 1 } else { ROUNDS });
     let name = |cell: &Cell| cell.name.clone();
-    let (rows, notes, failed) = run(rounds, &cells, name, |cell, to, _| cell.measure(to));
+    let (mut rows, mut notes, mut failed) =
+        run(rounds, &cells, name, |cell, to, _| cell.measure(to));
+    let mut crowds = memory::Crowd::ALL.to_vec();
+    crowds.retain(|crowd| crowd.name().contains(only));
+    let name = |crowd: &memory::Crowd| crowd.name().to_owned();
+    let more = run(1, &crowds, name, |crowd, to, _| {
+        crowd.measure(options.quick, to)
+    });
+    rows.extend(more.0);
+    notes.extend(more.1);
+    failed += more.2;
     fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
     let record = Record::of(machine, rounds, options.quick, notes, rows);
     let tables = render(&record);
@@ -246,6 +231,8 @@ fn render(record: &Record) -> String {
         "connections",
         "M packets/s",
         "M packets/CPU s",
+        "on two threads",
+        "of one",
         "tcptrace M packets/s",
         "of it",
         "tshark k packets/s",
@@ -279,6 +266,14 @@ fn render(record: &Record) -> String {
             number(median("connections"), 1.0, 0),
             number(median("analyse.rate"), 1e6, 2),
             number(median("analyse.rate_of_cpu"), 1e6, 2),
+            number(median("analyse.rate_two_threads"), 1e6, 2),
+            number(
+                median("analyse.rate_two_threads")
+                    .zip(median("analyse.rate"))
+                    .map(|(two, one)| two / one),
+                1.0,
+                2,
+            ),
             number(median("tcptrace.rate"), 1e6, 2),
             number(times("tcptrace.rate"), 1.0, 1),
             number(median("tshark.rate"), 1e3, 1),
@@ -290,17 +285,24 @@ fn render(record: &Record) -> String {
         "\n### Analysis\n\n{ANALYSE_LEGEND}\n\n{}",
         analysed.finish()
     );
+    text += &format!(
+        "\n### Memory\n\n{MEMORY_LEGEND}\n\n{}",
+        memory::table(record)
+    );
     for note in &record.notes {
         text += &format!("\n* {note}");
     }
     text
 }
 
+const MEMORY_LEGEND: &str = "Peak resident memory of a process that analyses a made-up crowd, all of it live at \
+    once, on one thread.";
 const PARSE_LEGEND: &str = "Header-only captures out of the page cache, read and decoded to TCP \
     segments by one thread (`capture::file`). CPU is that thread's, the kernel's copying included. \
     Medians over the rounds.";
-const ANALYSE_LEGEND: &str = "The same files: the facts of every connection and what held its sender, by \
-    one thread. tcptrace -n on the same file, on 200,000 packets of such traffic where connections are many; \
+const ANALYSE_LEGEND: &str = "The same files: the facts of every connection, what held its sender and what \
+    that cost, as `goodput explain` does it, on one thread and on two; `explain` puts the 200 that lost most into \
+    words besides. tcptrace -n on the same file, on 200,000 packets of such traffic where connections are many; \
     tshark -q -z conv,tcp on 200,000 packets. Neither says why.";
 /// As many as the capture had on which tcptrace was timed for this project's aims.
 const FEW_FLOWS: u32 = 33;
@@ -310,8 +312,6 @@ const MANY_FLOWS: u32 = 100_000;
 const PACKETS: u64 = 6_000_000;
 const QUICK_PACKETS: u64 = 600_000;
 const SMALL_PACKETS: u64 = 200_000;
-/// Segments that the tracker is given at a time.
-const BATCH: usize = 256;
 const PEER_MAX: Duration = Duration::from_secs(120);
 const MARKERS: (&str, &str) = ("<!-- explain:begin -->", "<!-- explain:end -->");
 

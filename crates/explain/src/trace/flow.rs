@@ -99,8 +99,8 @@ impl Flow {
         }
     }
 
-    /// What is known at the end.
-    pub(crate) fn finish(mut self, end: End) -> Connection {
+    /// What is known at the end; what is left behind means nothing.
+    pub(crate) fn finish(&mut self, end: End) -> Connection {
         let [zero, one] = &self.sides;
         let both = |f: fn(&Side) -> bool| f(zero) && f(one);
         let (sack, timestamps) = (both(|s| s.sack_permitted), both(|s| s.has_timestamps));
@@ -112,12 +112,9 @@ impl Flow {
             self.sides[s].close(now);
         }
         let wire_segments = [self.sides[0].wire_segments(), self.sides[1].wire_segments()];
-        let mut index = 0;
         let start = self.opener.map_or(Start::Midway, |by| Start::Syn { by });
-        let sides = self.sides.map(|side| {
-            let s = index;
-            index += 1;
-            let mut facts = side.into_facts(&paths[s]);
+        let sides = std::array::from_fn(|s| {
+            let mut facts = self.sides[s].take_facts(&paths[s]);
             facts.rtt_ahead = trips[1 - s].map(Duration::from_ns);
             facts.rtt_behind = trips[s].map(Duration::from_ns);
             facts.capture_point = capture_point(trips[1 - s], trips[s]);
@@ -147,14 +144,26 @@ impl Flow {
         }
     }
 
-    /// Reads a little of all that the next packet from side `from` will need; see
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let [zero, one] = &self.sides;
+        size_of::<Self>() + zero.more_bytes() + one.more_bytes()
+    }
+
+    /// Reads a little of all that the next packets will need; see
     /// [`crate::trace::Tracker::take_all`].
     #[inline]
-    pub(crate) fn fetch(&self, from: u8) -> u64 {
+    pub(crate) fn fetch(&self) -> u64 {
         let [zero, one] = &self.sides;
         let sender = zero.sender.as_deref().or(one.sender.as_deref());
         let all = self.packets ^ zero.fetch() ^ one.fetch();
-        all ^ u64::from(from) ^ sender.map_or(0, Sender::fetch)
+        all ^ sender.map_or(0, Sender::fetch)
+    }
+
+    /// The same of all that its end will need.
+    pub(crate) fn fetch_all(&self) -> u64 {
+        let sides = self.sides.iter();
+        self.fetch() ^ sides.fold(0, |all, side| all ^ side.fetch_all())
     }
 
     fn count(&mut self, s: usize, segment: &Segment) {

@@ -422,6 +422,13 @@ impl Sender {
         scalars ^ self.pending[0] ^ self.longest[0].0 ^ self.times[4] ^ self.slices.fetch()
     }
 
+    /// Memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let rounds = self.open_rounds.capacity() * size_of::<OpenRound>();
+        let acks = self.lagged.capacity() * size_of::<Ack>();
+        size_of::<Self>() + self.slices.bytes() + acks + rounds
+    }
+
     /// A data segment passes, after [`Self::advance`].
     pub(crate) fn on_data(&mut self, sent: Sent, path: &Path) {
         self.close_stretch();

@@ -94,6 +94,34 @@ impl Log {
         true
     }
 
+    /// A packet more, and it may be full.
+    #[inline]
+    pub(crate) const fn is_nearly_full(&self) -> bool {
+        self.len as usize + LINE_BYTES_COMMON > CAPACITY_BYTES
+    }
+
+    /// One number of each line of memory that the next packet needs, but for where it is written.
+    #[inline]
+    pub(crate) fn fetch_head(&self) -> u64 {
+        self.at.time_ns ^ u64::from(self.at.sides[1].echo)
+    }
+
+    /// A byte of where it is written.
+    #[inline]
+    pub(crate) fn fetch(&self) -> u64 {
+        let next = self.bytes.get(usize::from(self.len));
+        next.copied().map_or(0, u64::from)
+    }
+
+    /// A byte of each line of memory.
+    pub(crate) fn fetch_all(&self) -> u64 {
+        let written = self.bytes.get(..usize::from(self.len)).unwrap_or_default();
+        written
+            .iter()
+            .step_by(LINE_BYTES)
+            .fold(0, |a, &b| a ^ u64::from(b))
+    }
+
     pub(crate) fn read(&self, flow: FlowKey) -> Reader<'_> {
         Reader {
             flow,
@@ -338,6 +366,10 @@ const CAPACITY_BYTES: usize = 440;
 /// Two bytes of flags, two numbers of 10 B, four of 5 B, two of 3 B, two timestamps, four SACK
 /// blocks and their count, a SYN's options.
 const LINE_BYTES_MAX: usize = 2 + 20 + 20 + 6 + 10 + 41 + 5;
+/// A line of a processor's cache.
+const LINE_BYTES: usize = 64;
+/// What most packets take at most.
+const LINE_BYTES_COMMON: usize = 32;
 /// As many as fit a header (RFC 2018 section 3).
 const SACK_BLOCKS_MAX: usize = 4;
 

@@ -161,6 +161,11 @@ impl OnTheWay {
         self.stride = 1;
     }
 
+    /// Memory that it takes beside itself.
+    pub(crate) fn bytes(&self) -> usize {
+        self.list.capacity() * size_of::<(u64, u64)>()
+    }
+
     #[cold]
     fn thin(&mut self) {
         let mut keep = false;

@@ -139,6 +139,22 @@ impl Side {
         scalars ^ facts.packets ^ facts.flight_bytes_max ^ self.trip.fetch() ^ self.windows.fetch()
     }
 
+    /// Memory that it takes beside itself; what holes and retransmissions take is left out, some
+    /// kilobytes at most.
+    pub(crate) fn more_bytes(&self) -> usize {
+        self.way.bytes() + self.sender.as_deref().map_or(0, Sender::bytes)
+    }
+
+    /// One number of most of the other lines.
+    pub(crate) fn fetch_all(&self) -> u64 {
+        let facts = &self.facts;
+        let counts = facts.duplicate_acks ^ facts.fins ^ facts.resets ^ facts.dsacks;
+        let more = facts.retransmissions.fast.bytes ^ facts.rtt_ack_ns.max ^ facts.rounds.gaps;
+        let times = facts.zero_window_time.as_ns() ^ facts.idle_time.as_ns();
+        let rest = self.syn_time ^ self.windows.fetch_all() ^ self.trip.by_ack.fetch_all();
+        counts ^ more ^ times ^ rest ^ self.trip.by_timestamp.fetch_all()
+    }
+
     #[inline]
     pub(crate) fn flight(&self) -> u64 {
         self.next.saturating_sub(self.una)
@@ -342,15 +358,16 @@ impl Side {
         self.wire_segments
     }
 
-    pub(crate) fn into_facts(self, path: &Path) -> SideFacts {
-        let mut facts = self.facts;
+    /// All that is known of it; what is left behind means nothing.
+    pub(crate) fn take_facts(&mut self, path: &Path) -> SideFacts {
+        let mut facts = std::mem::take(&mut self.facts);
         facts.segment_bytes = self.segment_bytes;
         facts.window_bytes = self.windows.spread();
         facts.rtt_ack_ns = self.trip.by_ack.spread();
         facts.rtt_timestamp_ns = self.trip.by_timestamp.spread();
         let span = path.now.saturating_sub(self.first_data);
         facts.flight_bytes_mean = whole(self.flight_byte_ns / span.max(1) as f64);
-        if let Some(sender) = self.sender {
+        if let Some(sender) = self.sender.take() {
             let (limits, rounds, slices) = sender.finish(path);
             facts.limits = limits;
             facts.rounds = rounds;

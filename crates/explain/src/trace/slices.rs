@@ -129,11 +129,14 @@ impl Slice {
 
 impl Writer {
     pub(crate) fn new(start: u64) -> Self {
+        // As many as a connection of few packets may have, in one piece of memory.
+        let mut list = Vec::with_capacity(SLICES_MIN);
+        list.push(Slice::EMPTY);
         Self {
             start,
             width: WIDTH_NS_MIN,
             end: start.saturating_add(WIDTH_NS_MIN),
-            list: vec![Slice::EMPTY],
+            list,
         }
     }
 
@@ -186,6 +189,11 @@ impl Writer {
             slice.ticks[from] -= ticks;
             slice.ticks[to] = slice.ticks[to].saturating_add(ticks);
         });
+    }
+
+    /// Memory that it takes beside itself.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.list.capacity() * size_of::<Slice>()
     }
 
     pub(crate) fn into_slices(self) -> Slices {

@@ -7,12 +7,24 @@
 use wire::segment::FlowKey;
 
 use crate::trace::number::low32;
+use crate::trace::tracker::Captured;
 
 /// A connection at one interface: a packet seen at two of them is two connections' packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) flow: FlowKey,
     pub(crate) interface: u32,
+}
+
+impl Key {
+    /// Whose packet this is.
+    #[inline]
+    pub(crate) const fn of(packet: &Captured) -> Self {
+        Self {
+            flow: packet.segment.flow,
+            interface: packet.interface,
+        }
+    }
 }
 
 /// Finds places by key.
@@ -52,6 +64,12 @@ impl Table {
         let two = fold(word(high, 0) ^ self.seeds[1], word(high, 1) ^ self.seeds[2]);
         let all = fold(one ^ rest ^ self.seeds[2], two ^ self.seeds[0]);
         low32(all >> 32)
+    }
+
+    /// Reads where a hash would be; the number means nothing.
+    #[inline]
+    pub(crate) fn fetch(&self, hash: u32) -> u64 {
+        self.entries.get(self.home(hash)).copied().unwrap_or(0)
     }
 
     /// The place whose key hashes to `hash` and that `is` it.
@@ -196,13 +214,17 @@ impl Links {
         before: NONE,
         behind: NONE,
     };
+
+    pub(crate) const fn behind(self) -> u32 {
+        self.behind
+    }
 }
 
 /// No place.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The product's halves, one over the other (as wyhash and foldhash do).
-fn fold(a: u64, b: u64) -> u64 {
+pub(crate) fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     #[allow(
         clippy::cast_possible_truncation,

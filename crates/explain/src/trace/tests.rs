@@ -882,6 +882,60 @@ fn without_room_for_analyses_the_first_packets_are_analysed_and_all_are_counted(
     assert!(ended[0].sides[0].unique_bytes < PLAIN.total_bytes);
 }
 
+/// Packets of many connections, all of them live: handshake, and `more` segments with their ACKs.
+fn crowd(flows: u32, more: u32) -> impl Iterator<Item = Captured> {
+    let start = handshake();
+    (0..3 + more).flat_map(move |turn| {
+        let segment = match start.get(turn as usize) {
+            Some(segment) => *segment,
+            None if turn % 2 == 1 => segment(0, 1_001 + turn * 100, 5_001, 200),
+            None => segment(1, 5_001, 1_101 + turn * 100, 0),
+        };
+        (0..flows).map(move |flow| {
+            let mut segment = segment;
+            segment.flow.addresses[0][12..].copy_from_slice(&flow.to_be_bytes());
+            let frame = u64::from(turn) * u64::from(flows) + u64::from(flow) + 1;
+            Captured {
+                time: Instant::from_ns(frame * 1_000),
+                frame,
+                interface: 0,
+                segment,
+            }
+        })
+    })
+}
+
+/// Bytes that a tracker says that it holds after these packets, and what it did.
+fn held(limits: Limits, packets: impl Iterator<Item = Captured>) -> (usize, super::Counts) {
+    let mut tracker = Tracker::new(limits, |_| ());
+    packets.for_each(|p| tracker.take(p.time, p.frame, 0, &p.segment));
+    (tracker.bytes(), tracker.counts())
+}
+
+#[test]
+fn memory_is_in_proportion_to_live_connections() {
+    for (flows, more, each) in [(20_000, 10, 700), (20_000, 40, 12_000)] {
+        let (bytes, counts) = held(Limits::default(), crowd(flows, more));
+        assert!(bytes < flows as usize * each, "{bytes}");
+        assert_eq!((counts.evicted, counts.incomplete), (0, 0));
+    }
+}
+
+#[test]
+fn beyond_its_memory_analyses_and_then_connections_are_left_out() {
+    let limits = Limits {
+        bytes_max: 20_000_000,
+        ..Limits::default()
+    };
+    let (bytes, counts) = held(limits, crowd(5_000, 40));
+    assert!((18_000_000..20_500_000).contains(&bytes), "{bytes}");
+    assert!(counts.evicted == 0 && (2_500..4_500).contains(&counts.incomplete));
+    let (bytes, counts) = held(limits, crowd(40_000, 0).take(40_000));
+    assert!((18_000_000..20_500_000).contains(&bytes), "{bytes}");
+    let lost = counts.evicted + counts.half_open_evicted;
+    assert!((9_000..15_000).contains(&lost), "{counts:?}");
+}
+
 #[test]
 fn taken_all_at_once_is_taken_one_by_one() {
     let all = packets(&Model {

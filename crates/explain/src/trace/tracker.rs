@@ -1,5 +1,9 @@
 //! Which connection a packet belongs to, and when one is over.
 
+use std::hint::black_box;
+use std::mem;
+use std::ops::AddAssign;
+
 use units::{Duration, Instant};
 use wire::segment::Segment;
 use wire::tcp::Flags;
@@ -25,6 +29,13 @@ pub struct Limits {
     pub half_open_max: usize,
     /// Of these, such with more packets than the log holds.
     pub large_max: usize,
+    /// Bytes of connections and analyses together: where a new one would pass it, what began first makes
+    /// room for a connection, and a long connection stays without an analysis. Those that have one may
+    /// still grow, from some 8 KB to 50 KB over 2,000 packets.
+    pub bytes_max: usize,
+    /// Connections whose analyses stay in a core's caches; where there are more, packets are put together
+    /// before they are analysed. Changes nothing but the speed.
+    pub cached: usize,
     /// Seed of the hash; unknown to who makes the packets, lest they make keys collide.
     pub seed: u64,
 }
@@ -68,6 +79,8 @@ pub struct Tracker<S> {
     places: Places,
     rows: [Row; ROWS],
     large: usize,
+    /// Memory of analyses.
+    held_kib: usize,
     /// When connections were last looked through for ended ones.
     looked: u64,
     counts: Counts,
@@ -82,12 +95,14 @@ struct Places {
 
 /// A connection. What each packet needs comes first.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 struct Slot {
     key: Key,
     hash: u32,
     row: u8,
     incomplete: bool,
+    /// Memory of its analysis.
+    held_kib: u16,
     flow: Option<Box<Flow>>,
     last: u64,
     life: Life,
@@ -122,8 +137,21 @@ impl Default for Limits {
             connections_max: 1 << 20,
             half_open_max: 1 << 17,
             large_max: 1 << 17,
+            bytes_max: 1_000_000_000,
+            cached: CACHED,
             seed: 0,
         }
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.connections += other.connections;
+        self.half_open_evicted += other.half_open_evicted;
+        self.evicted += other.evicted;
+        self.incomplete += other.incomplete;
+        self.stray_resets += other.stray_resets;
     }
 }
 
@@ -137,6 +165,7 @@ impl<S: FnMut(Connection)> Tracker<S> {
             places: Places::default(),
             rows: [Row::EMPTY; ROWS],
             large: 0,
+            held_kib: 0,
             looked: 0,
             counts: Counts::default(),
         }
@@ -147,17 +176,30 @@ impl<S: FnMut(Connection)> Tracker<S> {
     /// Packets of a connection are to come in the order of time; one that does not counts as of the
     /// time of the packet before.
     pub fn take(&mut self, time: Instant, frame: u64, interface: u32, segment: &Segment) {
+        let packet = Captured {
+            time,
+            frame,
+            interface,
+            segment: *segment,
+        };
+        let hash = self.table.hash(&Key::of(&packet));
+        self.take_hashed(&packet, hash);
+    }
+
+    fn take_hashed(&mut self, packet: &Captured, hash: u32) {
+        let Captured {
+            time,
+            frame,
+            ref segment,
+            ..
+        } = *packet;
         let now = time.as_ns();
         self.counts.packets += 1;
         // Either way, so that one packet of the far future does not stop it for good.
         if now.abs_diff(self.looked) >= LOOK_NS {
             self.expire(time);
         }
-        let key = Key {
-            flow: segment.flow,
-            interface,
-        };
-        let hash = self.table.hash(&key);
+        let key = Key::of(packet);
         let places = &self.places;
         let found = self.table.find(hash, |place| places.get(place).key == key);
         let place = match found {
@@ -179,11 +221,15 @@ impl<S: FnMut(Connection)> Tracker<S> {
     /// them need is fetched from memory at once.
     pub fn take_all(&mut self, packets: &[Captured]) {
         for some in packets.chunks(AT_ONCE) {
-            if self.connections() > CACHED {
-                std::hint::black_box(some.iter().map(|p| self.fetch(p)).fold(0, |a, b| a ^ b));
+            let mut hashes = [0; AT_ONCE];
+            for (hash, packet) in hashes.iter_mut().zip(some) {
+                *hash = self.table.hash(&Key::of(packet));
             }
-            for p in some {
-                self.take(p.time, p.frame, p.interface, &p.segment);
+            if self.connections() > self.limits.cached {
+                black_box(self.fetch(hashes.get(..some.len()).unwrap_or_default()));
+            }
+            for (packet, hash) in some.iter().zip(hashes) {
+                self.take_hashed(packet, hash);
             }
         }
     }
@@ -213,7 +259,13 @@ impl<S: FnMut(Connection)> Tracker<S> {
     /// Ends all connections, in the order of their begin as far as they are of one kind.
     pub fn finish(&mut self) {
         for row in 0..ROWS {
-            while self.rows[row].head != NONE {
+            for n in 0.. {
+                if self.rows[row].head == NONE {
+                    break;
+                }
+                if n % ENDED_AT_ONCE == 0 {
+                    black_box(self.fetch_ending(row));
+                }
                 let place = self.rows[row].head;
                 let idle = self.idle_limit(row).as_ns();
                 let slot = self.places.get(place);
@@ -238,47 +290,81 @@ impl<S: FnMut(Connection)> Tracker<S> {
         self.rows.iter().map(|r| r.len).sum()
     }
 
+    /// Bytes of all that it holds.
+    pub fn bytes(&self) -> usize {
+        self.table_bytes() + self.held_kib * KIB
+    }
+
     /// Bytes of the table and of all places, not of analyses in memory.
     pub fn table_bytes(&self) -> usize {
         let chunks = self.places.chunks.len() * CHUNK * size_of::<Slot>();
         self.table.bytes() + chunks + self.places.free.capacity() * size_of::<u32>()
     }
 
-    /// Reads what this packet will need; the number means nothing.
+    /// Reads what packets with these hashes will need; the number means nothing. In steps, each of
+    /// loads that do not wait for each other.
     #[inline]
-    fn fetch(&self, packet: &Captured) -> u64 {
-        let key = Key {
-            flow: packet.segment.flow,
-            interface: packet.interface,
-        };
-        let hash = self.table.hash(&key);
-        // The hash alone is enough: where it errs, nothing but time is lost.
-        let Some(place) = self.table.find(hash, |_| true) else {
-            return 0;
-        };
-        let slot = self.places.get(place);
-        slot.queued
-            ^ slot
-                .flow
-                .as_deref()
-                .map_or(0, |flow| flow.fetch(packet.segment.from))
+    fn fetch(&self, hashes: &[u32]) -> u64 {
+        let mut all = hashes.iter().fold(0, |a, &hash| a ^ self.table.fetch(hash));
+        let mut places = [NONE; AT_ONCE];
+        for (place, &hash) in places.iter_mut().zip(hashes) {
+            // The hash alone is enough: where it errs, nothing but time is lost.
+            *place = self.table.find(hash, |_| true).unwrap_or(NONE);
+        }
+        let known = places.iter().filter(|&&place| place != NONE);
+        for &place in known.clone() {
+            all ^= self.places.get(place).fetch();
+        }
+        for &place in known {
+            let slot = self.places.get(place);
+            all ^= slot.log.fetch();
+            if slot.log.is_nearly_full() {
+                all ^= slot.flow.as_deref().map_or(0, Flow::fetch);
+            }
+        }
+        all
+    }
+
+    /// Reads what the next connections of a row need to be ended.
+    fn fetch_ending(&self, row: usize) -> u64 {
+        let mut places = [NONE; ENDED_AT_ONCE];
+        let mut next = self.rows[row].head;
+        for place in &mut places {
+            *place = next;
+            if next != NONE {
+                next = self.places.get(next).links.behind();
+            }
+        }
+        let known = places.iter().filter(|&&place| place != NONE);
+        let slots = known.map(|&place| self.places.get(place));
+        let head = |slot: &Slot| slot.fetch() ^ self.table.fetch(slot.hash) ^ slot.log.fetch_all();
+        let all = slots.clone().fold(0, |all, slot| all ^ head(slot));
+        let flows = slots.filter_map(|slot| slot.flow.as_deref());
+        flows.fold(all, |all, flow| all ^ flow.fetch_all())
     }
 
     fn hand_over(&mut self, place: u32, now: u64, frame: u64, segment: &Segment) {
+        let many = self.connections() > self.limits.cached;
+        let has_room = self.has_room_for_analysis();
         let slot = self.places.get_mut(place);
         let side = usize::from(segment.from & 1);
         slot.last = now;
         slot.packets[side] += 1;
         slot.payload_bytes[side] += u64::from(segment.payload_bytes);
         let row = slot.life.on(segment);
-        if let Some(flow) = &mut slot.flow {
-            flow.take(now, frame, segment);
+        if slot.flow.is_some() {
+            if slot.analyse(now, frame, segment, many) {
+                self.held_kib -= usize::from(slot.held_kib);
+                slot.weigh();
+                self.held_kib += usize::from(slot.held_kib);
+            }
         } else if !slot.incomplete && !slot.log.push(now, frame, segment) {
-            if self.large < self.limits.large_max {
+            if has_room {
                 self.large += 1;
-                let mut flow = Box::new(slot.replay());
-                flow.take(now, frame, segment);
-                slot.flow = Some(flow);
+                slot.flow = Some(new_flow());
+                slot.analyse(now, frame, segment, many);
+                slot.weigh();
+                self.held_kib += usize::from(slot.held_kib);
             } else {
                 slot.incomplete = true;
                 self.counts.incomplete += 1;
@@ -291,13 +377,20 @@ impl<S: FnMut(Connection)> Tracker<S> {
         }
     }
 
+    fn has_room_for_analysis(&self) -> bool {
+        let bytes = self.bytes() + ANALYSIS_BYTES;
+        self.large < self.limits.large_max && bytes <= self.limits.bytes_max
+    }
+
     fn begin(&mut self, key: Key, hash: u32, now: u64, segment: &Segment) -> u32 {
         let half_open = segment.flags.contains(Flags::SYN);
         let row = if half_open { HALF_OPEN } else { LIVE };
         if half_open && self.rows[HALF_OPEN].len >= self.limits.half_open_max.max(1) {
             self.forget_half_open();
         }
-        if self.connections() >= self.limits.connections_max.clamp(1, PLACES_MAX) {
+        let full = self.connections() >= self.limits.connections_max.clamp(1, PLACES_MAX);
+        let grows = self.places.free.is_empty();
+        if full || grows && self.connections() > 0 && self.bytes() >= self.limits.bytes_max {
             self.make_room();
         }
         self.counts.connections += 1;
@@ -351,13 +444,10 @@ impl<S: FnMut(Connection)> Tracker<S> {
     fn end(&mut self, place: u32, end: Option<End>) {
         let slot = self.places.get_mut(place);
         let end = end.unwrap_or_else(|| slot.life.end(End::Idle));
-        let flow = match slot.flow.take() {
-            Some(flow) => {
-                self.large -= 1;
-                *flow
-            }
-            None => slot.replay(),
-        };
+        self.large -= usize::from(slot.flow.is_some());
+        self.held_kib -= usize::from(mem::take(&mut slot.held_kib));
+        let mut flow = slot.flow.take().unwrap_or_else(new_flow);
+        slot.replay(&mut flow);
         let mut connection = flow.finish(end);
         connection.flow = slot.key.flow;
         connection.interface = slot.key.interface;
@@ -376,6 +466,8 @@ impl<S: FnMut(Connection)> Tracker<S> {
     fn take_out(&mut self, place: u32) {
         let slot = self.places.get(place);
         let (row, hash) = (usize::from(slot.row), slot.hash);
+        self.large -= usize::from(slot.flow.is_some());
+        self.held_kib -= usize::from(slot.held_kib);
         self.rows[row].remove(&mut self.places, place);
         self.table.remove(hash, place);
         self.places.give_back(place);
@@ -391,12 +483,42 @@ impl<S: FnMut(Connection)> Tracker<S> {
 }
 
 impl Slot {
-    fn replay(&self) -> Flow {
-        let mut flow = Flow::new();
+    /// Takes a packet of a connection with an analysis of its own: now, or, where there are `many`
+    /// connections, later with others. An analysis that is not in a core's caches is brought in once for some
+    /// 20 packets then. True when it may have grown.
+    fn analyse(&mut self, now: u64, frame: u64, segment: &Segment, many: bool) -> bool {
+        if many && self.log.push(now, frame, segment) {
+            return false;
+        }
+        let Some(mut flow) = self.flow.take() else {
+            return false;
+        };
+        self.replay(&mut flow);
+        self.log.clear();
+        if !many || !self.log.push(now, frame, segment) {
+            flow.take(now, frame, segment);
+        }
+        self.flow = Some(flow);
+        many || (self.packets[0] + self.packets[1]).is_multiple_of(LOOKED_AT)
+    }
+
+    /// Says how much memory its analysis takes.
+    fn weigh(&mut self) {
+        let bytes = self.flow.as_deref().map_or(0, Flow::bytes);
+        self.held_kib = u16::try_from(bytes.div_ceil(KIB)).unwrap_or(u16::MAX);
+    }
+
+    /// One number of each line of memory that most packets need, but for the log's end.
+    #[inline]
+    fn fetch(&self) -> u64 {
+        self.last ^ self.payload_bytes[0] ^ self.queued ^ self.log.fetch_head()
+    }
+
+    /// Hands the log's packets over.
+    fn replay(&self, flow: &mut Flow) {
         for logged in self.log.read(self.key.flow) {
             flow.take(logged.time_ns, logged.frame, &logged.segment);
         }
-        flow
     }
 }
 
@@ -475,6 +597,7 @@ impl Places {
         slot.packets = [0; 2];
         slot.payload_bytes = [0; 2];
         slot.incomplete = false;
+        slot.held_kib = 0;
         slot.flow = None;
         slot.log.clear();
         place
@@ -499,6 +622,7 @@ impl Places {
             packets: [0; 2],
             payload_bytes: [0; 2],
             incomplete: false,
+            held_kib: 0,
             flow: None,
             log: Log::new(),
         });
@@ -517,6 +641,11 @@ impl Chain for Places {
     }
 }
 
+/// An empty analysis, made where it is to stay.
+fn new_flow() -> Box<Flow> {
+    Box::write(Box::new_uninit(), Flow::new())
+}
+
 /// Rows by what is to become of a connection.
 const CLOSED: usize = 0;
 const HALF_OPEN: usize = 1;
@@ -524,13 +653,20 @@ const LIVE: usize = 2;
 const ROWS: usize = 3;
 
 /// Packets for which memory is fetched at once: some more than a core has loads under way.
-const AT_ONCE: usize = 16;
-/// Connections whose analyses stay in a core's caches.
+const AT_ONCE: usize = 32;
+/// As many as a core's second cache holds, and a little more.
 const CACHED: usize = 200;
+/// Connections whose memory is fetched at once when all end.
+const ENDED_AT_ONCE: usize = 8;
 /// Connections that are looked at for one that may go.
 const SECOND_CHANCES: usize = 8;
+const KIB: usize = 1 << 10;
+/// What an analysis takes at first, with its slices.
+const ANALYSIS_BYTES: usize = 9 * KIB;
+/// Packets after which the size of an analysis is looked at.
+const LOOKED_AT: u64 = 64;
 /// How often ended connections are looked for.
-const LOOK_NS: u64 = 1_000_000_000;
+pub(crate) const LOOK_NS: u64 = 1_000_000_000;
 /// Places of one allocation, 160 KiB.
 const CHUNK: usize = 256;
 /// Places have 32 bits, and the table a load of three quarters.

@@ -1,27 +1,26 @@
-//! Packets of one capture to the tracker, and what it hands over to the ranking.
+//! Packets of one capture to its analysis, and what that hands over to the ranking.
 
-use std::cell::Cell;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
 
 use capture::file::Kinds;
-use explain::passive;
-use explain::trace::{Captured, Connection, Limits, Tracker};
+use explain::trace::{Captured, Limits};
 use report::model::Trace;
 use units::Instant;
 use wire::segment::{Decoded, Segment};
 
-use super::{Judged, Ranking};
+use super::Ranking;
+use super::threads::Analysis;
+use crate::failure::Failure;
 
 /// Where packets go.
-pub(super) struct Feed<'a> {
-    tracker: Tracker<Box<dyn FnMut(Connection) + 'a>>,
-    /// Also known to the tracker's sink, which runs in between.
-    begins: &'a Cell<Option<u64>>,
+pub(super) struct Feed {
+    analysis: Analysis,
+    begins: Option<u64>,
     last: u64,
     frames: u64,
     packets: u64,
-    batch: Vec<Captured>,
 }
 
 /// What was fed.
@@ -35,7 +34,7 @@ pub(super) struct Fed {
     pub(super) last: u64,
 }
 
-impl fmt::Debug for Feed<'_> {
+impl fmt::Debug for Feed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feed")
             .field("frames", &self.frames)
@@ -43,7 +42,7 @@ impl fmt::Debug for Feed<'_> {
     }
 }
 
-impl Feed<'_> {
+impl Feed {
     /// A packet, whatever it is.
     #[inline]
     pub(super) fn take(
@@ -55,99 +54,74 @@ impl Feed<'_> {
         segment: &Segment,
     ) {
         self.frames += 1;
-        if self.begins.get().is_none() && time_ns > 0 {
-            self.begins.set(Some(time_ns));
+        if self.begins.is_none() && time_ns > 0 {
+            self.begins = Some(time_ns);
         }
         self.last = self.last.max(time_ns);
         if decoded != Decoded::Tcp {
             return;
         }
         self.packets += 1;
-        self.batch.push(Captured {
+        self.analysis.take(&Captured {
             time: Instant::from_ns(time_ns),
             frame,
             interface,
             segment: *segment,
         });
-        if self.batch.len() == BATCH {
-            self.flush();
-        }
     }
 
-    /// Nothing waits any longer.
+    /// Nothing waits any longer to be given to the analysis.
     pub(super) fn flush(&mut self) {
-        self.tracker.take_all(&self.batch);
-        self.batch.clear();
-    }
-
-    /// Hands over what goes on; packets, those of TCP, and the latest time.
-    fn end(mut self) -> (u64, u64, u64) {
-        self.flush();
-        self.tracker.finish();
-        (self.frames, self.packets, self.last)
+        self.analysis.flush();
     }
 
     /// Connections until now, those that have ended and those that go on.
     pub(super) fn connections(&self) -> u64 {
-        self.tracker.counts().connections
+        self.analysis.connections()
     }
 }
 
-/// Lets `source` feed the packets of capture `number`, and adds what they were to `trace` and `best`.
+/// Lets `source` feed the packets of capture `number` to an analysis on so many threads, and adds what they
+/// were to `trace` and `best`.
 pub(super) fn analyse(
     number: u32,
+    threads: usize,
     trace: &mut Trace,
     best: &mut Ranking,
-    source: impl FnOnce(&mut Feed<'_>),
-) -> Fed {
-    let begins: Cell<Option<u64>> = Cell::new(None);
-    let (mut seen, mut with_data, mut payload, mut lost) = (0_u64, 0_u64, 0_u64, 0_u64);
+    source: impl FnOnce(&mut Feed),
+) -> Result<Fed, Failure> {
     let limits = Limits {
         seed: RandomState::new().hash_one(number),
         ..Limits::default()
     };
-    let take = |connection: Connection| {
-        seen += 1;
-        let Some(passive) = passive::judge(&connection) else {
-            return;
-        };
-        with_data += 1;
-        payload += connection.sides.iter().map(|s| s.unique_bytes).sum::<u64>();
-        lost += passive.lost.as_u64();
-        best.add(Judged {
-            file: number,
-            begins: Instant::from_ns(begins.get().unwrap_or(0)),
-            connection,
-            passive,
-        });
-    };
     let mut feed = Feed {
-        tracker: Tracker::new(limits, Box::new(take)),
-        begins: &begins,
+        analysis: Analysis::new(threads, limits, number, mem::take(best))?,
+        begins: None,
         last: 0,
         frames: 0,
         packets: 0,
-        batch: Vec::with_capacity(BATCH),
     };
     source(&mut feed);
-    let (frames, packets, last) = feed.end();
-    trace.packets += frames;
-    trace.tcp_packets += packets;
-    trace.connections_seen += seen;
-    trace.connections_with_data += with_data;
-    trace.payload_bytes += payload;
-    trace.lost_bytes += lost;
-    Fed {
-        frames,
-        begins: begins.get(),
-        last,
-    }
+    let found = feed.analysis.finish();
+    *best = found.best;
+    best.set_begins(number, Instant::from_ns(feed.begins.unwrap_or(0)));
+    trace.packets += feed.frames;
+    trace.tcp_packets += feed.packets;
+    trace.connections_seen += found.seen;
+    trace.connections_with_data += found.with_data;
+    trace.connections_evicted += found.counts.evicted;
+    trace.half_open_dropped += found.counts.half_open_evicted;
+    trace.connections_incomplete += found.counts.incomplete;
+    trace.payload_bytes += found.payload_bytes;
+    trace.lost_bytes += found.lost_bytes;
+    Ok(Fed {
+        frames: feed.frames,
+        begins: feed.begins,
+        last: feed.last,
+    })
 }
 
 /// Packets whose headers say nothing that can be used.
 pub(super) const fn unreadable(kinds: &Kinds) -> u64 {
     kinds.cut + kinds.malformed + kinds.unknown_link
 }
-
-/// Segments that the tracker is given at a time.
-const BATCH: usize = 256;

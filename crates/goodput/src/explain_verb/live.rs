@@ -43,13 +43,13 @@ pub(super) fn explain(
     let mut ended = Ok(());
     let mut kinds = Kinds::default();
     let mut progress = Progress::default();
-    let fed = feed::analyse(0, trace, best, |feed| {
+    let fed = feed::analyse(0, super::threads::count(args), trace, best, |feed| {
         let mut watch = Watch::new(feed);
         let stop = || context.stop.is_stopped();
         ended = live.run_tapped(&mut out, &stop, &mut watch).map(drop);
         watch.bar.finish_and_clear();
         (kinds, progress) = (watch.kinds, watch.progress);
-    });
+    })?;
     let mut stopped = None;
     match ended {
         Ok(()) => {
@@ -79,8 +79,8 @@ pub(super) fn explain(
 }
 
 /// What is done with each packet, and what is said meanwhile.
-struct Watch<'f, 'a> {
-    feed: &'f mut Feed<'a>,
+struct Watch<'f> {
+    feed: &'f mut Feed,
     segment: Segment,
     kinds: Kinds,
     frame: u64,
@@ -90,8 +90,8 @@ struct Watch<'f, 'a> {
     bar: ProgressBar,
 }
 
-impl<'f, 'a> Watch<'f, 'a> {
-    fn new(feed: &'f mut Feed<'a>) -> Self {
+impl<'f> Watch<'f> {
+    fn new(feed: &'f mut Feed) -> Self {
         Self {
             feed,
             segment: Segment::default(),
@@ -119,7 +119,7 @@ impl<'f, 'a> Watch<'f, 'a> {
     }
 }
 
-impl Tap for Watch<'_, '_> {
+impl Tap for Watch<'_> {
     fn packet(&mut self, packet: &Record<'_>) {
         self.frame += 1;
         let (captured, original) = (packet.captured, packet.original_bytes);

@@ -139,8 +139,11 @@ pub(super) fn read(
     trace.payload_bytes += payload;
     trace.lost_bytes += lost;
     for judged in all {
-        best.add(judged);
+        if let Some(weight) = passive::weigh(&judged.connection) {
+            best.add(number, judged.connection, weight);
+        }
     }
+    best.set_begins(number, Instant::from_ns(begins));
     told.conclude();
     let file = TraceFile {
         name: super::name_of(path),

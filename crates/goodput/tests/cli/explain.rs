@@ -161,6 +161,20 @@ fn a_capture_names_the_limit_and_the_frames_that_prove_it() {
 }
 
 #[test]
+fn any_number_of_threads_says_the_same() {
+    let scratch = Scratch::new();
+    let file = written(&scratch, "slow.pcapng", &window_limited());
+    let [one, two, three] = ["1", "2", "3"].map(|threads| {
+        let mut command = scratch.goodput(&["explain", "--json", "--threads", threads]);
+        command.arg(&file);
+        let run = scratch.run(command).succeeds().json();
+        (run["trace"].clone(), run["verdict"].clone())
+    });
+    assert!(one.0["connections"][0].is_object());
+    assert!(one == two && one == three);
+}
+
+#[test]
 fn the_summary_reads_at_one_glance() {
     let scratch = Scratch::new();
     let file = written(&scratch, "slow.pcapng", &window_limited());

@@ -36,6 +36,10 @@ fn list(out: &mut String, trace: &Trace) {
         text::count(trace.connections_with_data),
         text::count(trace.connections_seen)
     );
+    let given_up = given_up(trace);
+    if !given_up.is_empty() {
+        put!(out, "<p>{}.</p>\n", text::plain(&given_up));
+    }
     keys(out);
     out.push_str(
         "<div class=\"scroll\"><table class=\"list\">\n<thead><tr><th class=\"n\"></th><th>from</th><th>to</th>\
@@ -436,6 +440,36 @@ pub(crate) fn stopped(file: &TraceFile) -> String {
         (Some(why), Some(byte)) => format!("read up to byte {byte}: {why}"),
         (Some(why), None) => why.clone(),
         _ => String::new(),
+    }
+}
+
+/// What there was no room for, in words; empty where there was.
+pub(crate) fn given_up(trace: &Trace) -> String {
+    let counts = [
+        (
+            trace.connections_evicted,
+            "connections were given up before their end",
+        ),
+        (
+            trace.half_open_dropped,
+            "SYNs without an answer yet were forgotten",
+        ),
+        (
+            trace.connections_incomplete,
+            "connections were analysed by their first packets only",
+        ),
+    ];
+    let told: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", text::count(*count)))
+        .collect();
+    match told.is_empty() {
+        true => String::new(),
+        false => format!(
+            "More connections at a time than are held: {}",
+            told.join(", ")
+        ),
     }
 }
 

@@ -21,6 +21,13 @@ pub struct Trace {
     pub connections_seen: u64,
     /// Of these, ones that carried payload.
     pub connections_with_data: u64,
+    /// Connections given up before their end, for want of room: more than a million at a time.
+    pub connections_evicted: u64,
+    /// SYNs not yet answered and forgotten, for want of room: more than 131,072 at a time.
+    pub half_open_dropped: u64,
+    /// Connections of which only the first packets were analysed, for want of room: more than
+    /// 131,072 long ones at a time.
+    pub connections_incomplete: u64,
     /// Payload that all of them carried.
     pub payload_bytes: u64,
     /// Payload that they would have carried at their own best rate.
