@@ -511,6 +511,7 @@ fn connection(judged: &Judged, number: u32, mut graphs: Vec<TraceGraph>) -> Trac
         segment_bytes: side.segment_bytes,
         data_packets: side.data_segments,
         super_packets: side.super_packets,
+        wire_segments: side.wire_segments,
         retransmissions: TraceRetransmissions {
             fast: r.fast.segments,
             timeout: r.timeout.segments,

@@ -206,6 +206,7 @@ fn counts(judged: &Judged) -> BTreeMap<String, u64> {
         ("payload_bytes", side.payload_bytes),
         ("acked_bytes", side.acked_bytes),
         ("data_packets", side.data_segments),
+        ("wire_segments", side.wire_segments),
         ("retransmitted_bytes", side.retransmissions.bytes()),
         ("retransmitted_packets", side.retransmissions.segments()),
         ("timeouts", side.retransmissions.timeout.segments),
@@ -273,6 +274,7 @@ fn render(all: &[Row], seed: u64, draws: u32) -> String {
         }
         text += &table.finish();
     }
+    text += &agreement(all);
     let missed = all.len() - rows.len();
     let _ = writeln!(
         text,
@@ -280,6 +282,27 @@ fn render(all: &[Row], seed: u64, draws: u32) -> String {
          that the planted limit did not hold them."
     );
     text
+}
+
+/// How many connections' counts at the sender are the kernel's own to the byte and segment.
+fn agreement(rows: &[Row]) -> String {
+    let whole: Vec<&Row> = rows.iter().filter(|r| r.missed == 0).collect();
+    let equal = |ours: &str, kernels: &dyn Fn(&Row) -> u64| {
+        let of = |row: &&&Row| row.ours.get(ours).copied() == Some(kernels(row));
+        whole.iter().filter(of).count()
+    };
+    let of = |name: &'static str| move |row: &Row| row.kernel.get(name).copied().unwrap_or(0);
+    // SYN and FIN take a number each.
+    let acked = |row: &Row| of("bytes_acked")(row).saturating_sub(2);
+    format!(
+        "\nThe same at the sender as the kernel's `tcp_info` says, of {} connections whose captures missed nothing: \
+         bytes sent {}, bytes acknowledged {}, bytes sent again {}, segments sent {}.\n",
+        whole.len(),
+        equal("payload_bytes", &of("bytes_sent")),
+        equal("acked_bytes", &acked),
+        equal("retransmitted_bytes", &of("bytes_retrans")),
+        equal("wire_segments", &of("data_segs_out")),
+    )
 }
 
 /// Draws of each kind.

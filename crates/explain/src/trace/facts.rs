@@ -154,6 +154,8 @@ pub struct SideFacts {
     /// Packets with more payload than a segment: the sender's host or the capturing one put them
     /// together.
     pub super_packets: u64,
+    /// Segments with payload as they are on the wire: super-packets count as what they are cut into.
+    pub wire_segments: u64,
     /// Packets that say they understand ECN.
     pub ect: u64,
     /// Packets marked as having met congestion.

@@ -119,6 +119,7 @@ impl Flow {
             facts.rtt_behind = trips[s].map(Duration::from_ns);
             facts.capture_point = capture_point(trips[1 - s], trips[s]);
             let progress = facts.progress_acks.max(1) as f64;
+            facts.wire_segments = wire_segments[s];
             facts.segments_per_ack = wire_segments[1 - s] as f64 / progress;
             facts
         });

@@ -120,6 +120,9 @@ pub struct TraceConnection {
     pub data_packets: u64,
     /// Packets with more payload than a segment has.
     pub super_packets: u64,
+    /// Segments with payload as they are on the wire.
+    #[serde(default)]
+    pub wire_segments: u64,
     /// What was sent again.
     pub retransmissions: TraceRetransmissions,
     /// Data packets that came behind ones that were sent later.
