@@ -261,6 +261,8 @@ pub(crate) struct Sender {
     window_max: u64,
     /// Data since the last gap that tells bursts apart.
     burst_bytes: u64,
+    /// Least time between two full segments, of all rounds; zero before the first.
+    gap_least: u64,
     /// Undecided time since the last round's end, by kind.
     pending: [u64; UNDECIDED],
     /// Of it, since the last data.
@@ -381,6 +383,7 @@ impl Sender {
             capacity: Capacity::default(),
             window_max: 0,
             burst_bytes: 0,
+            gap_least: 0,
             short_since: now,
             pending: [0; UNDECIDED],
             pending_since: now,
@@ -869,16 +872,31 @@ impl Sender {
         };
         let calm = !round.resent && before.is_some_and(|b| !b.resent);
         let queued = calm && (fuller(before) || fuller(self.earlier));
+        if round.gap_min > 0 && (self.gap_least == 0 || round.gap_min < self.gap_least) {
+            self.gap_least = round.gap_min;
+        }
+        // Behind the narrowest link segments come one by one, at its rate, and at no time came faster: it had
+        // no pause. Most pacers send two and more at a time, which come as fast as that link lets them; from
+        // one that does not, nothing waits longer than for its turn.
+        let apart = mean_ns(round.gap_sum, round.gaps);
+        let fills = path.lag > 0
+            && round.gaps >= 16
+            && round.shorts == 0
+            && round.bursts == round.gaps
+            && round.is_even(EVEN / 25.0)
+            && apart <= self.gap_least + self.gap_least / 2
+            && rtt.saturating_sub(path.base_rtt) > apart;
         // Evenly, and even the fastest ones waited.
-        let stands = round.is_paced() && {
-            let wait = rtt.saturating_sub(path.base_rtt);
-            // Far from the sender a round trip ends with data, which wait for their time to be sent.
-            let apart = match path.lag {
-                0 => mean_ns(round.gap_sum, round.gaps),
-                _ => mean_ns(round.gap_sum, round.bursts),
+        let stands = fills
+            || round.is_paced() && {
+                let wait = rtt.saturating_sub(path.base_rtt);
+                // Far from the sender a round trip ends with data, which wait for their time to be sent.
+                let apart = match path.lag {
+                    0 => mean_ns(round.gap_sum, round.gaps),
+                    _ => mean_ns(round.gap_sum, round.bursts),
+                };
+                path.base_rtt > 0 && wait > (path.base_rtt / 32).max(2 * QUEUE_NS_MIN) + 2 * apart
             };
-            path.base_rtt > 0 && wait > (path.base_rtt / 32).max(2 * QUEUE_NS_MIN) + 2 * apart
-        };
         Shape {
             queued,
             stands,
@@ -1037,10 +1055,15 @@ impl Round {
         {
             return false;
         }
-        let n = self.bursts as f64;
+        self.is_even(EVEN)
+    }
+
+    /// The square of what gaps vary by for their bytes is at most so much of their mean's.
+    fn is_even(&self, most: f64) -> bool {
+        let n = self.bursts.max(1) as f64;
         let mean = self.pace_sum / n;
         let variance = self.pace_square_sum / n - mean * mean;
-        variance <= EVEN * mean * mean
+        variance <= most * mean * mean
     }
 }
 
