@@ -120,23 +120,28 @@ fn check(args: &CaptureArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn output(args: &CaptureArgs, options: &Options) -> Output {
-    let to_stdout = args.write == Path::new("-");
-    let is_classic = args.write.extension().is_some_and(|e| e == "pcap");
-    let mut about = About {
-        interface: args.interface.clone(),
+/// What a file says of the capture that it holds.
+pub(crate) fn about(options: &Options) -> About {
+    let name = &options.interface;
+    let facts = sys::host::interfaces();
+    let driver = facts.into_iter().find(|i| i.name == *name);
+    let driver = driver.and_then(|i| i.driver);
+    About {
+        interface: name.clone(),
         kept_bytes: options.kept_bytes,
         filter: options.filter.text().to_owned(),
         hardware: sys::host::cpu_model(),
         os: format!("Linux {}", sys::host::kernel_release()),
         application: format!("goodput {}", env!("CARGO_PKG_VERSION")),
-        description: String::new(),
-    };
-    let facts = sys::host::interfaces();
-    let driver = facts.into_iter().find(|i| i.name == args.interface);
-    if let Some(driver) = driver.and_then(|i| i.driver) {
-        about.description = format!("{driver} on {}", sys::host::hostname());
+        description: driver.map_or_else(String::new, |driver| {
+            format!("{driver} on {}", sys::host::hostname())
+        }),
     }
+}
+
+fn output(args: &CaptureArgs, options: &Options) -> Output {
+    let to_stdout = args.write == Path::new("-");
+    let is_classic = args.write.extension().is_some_and(|e| e == "pcap");
     Output::new(
         match to_stdout {
             true => Place::Stdout,
@@ -153,7 +158,7 @@ fn output(args: &CaptureArgs, options: &Options) -> Output {
             files: args.files,
         },
         args.force,
-        about,
+        about(options),
     )
 }
 

@@ -11,7 +11,7 @@ use measure::{
     Approach, Cipher, Config, Direction, MeasureError, Secret, Sending, Transport, WriteCosts,
 };
 use report::RunFolder;
-use report::model::{FindingRecord, Phase, ResultRecord, Run, RunState};
+use report::model::{FindingRecord, Phase, ResultRecord, Run};
 use units::Duration;
 
 use crate::cli::{
@@ -132,15 +132,7 @@ pub(crate) fn perform(plan: Plan<'_>, context: &Context) -> Result<Finished, Fai
         document,
         ..
     } = doctor;
-    // A transfer that was stopped half-way is a result, but not what was asked for.
-    if let Some(code) = context.interrupted() {
-        run.state = RunState::Interrupted;
-        run.error = Some(Failure::interrupted(code).to_string());
-    } else if let Err(failure) = &result {
-        run.state = RunState::Failed;
-        run.error = Some(failure.to_string());
-    }
-    record::end(&mut run);
+    record::end_as(&mut run, &result, context);
     let path = folder.path().to_owned();
     let kept = folder.finish(&run, &findings);
     match (context.interrupted(), result) {

@@ -7,7 +7,7 @@ use measure::{
     VerbsPort,
 };
 use report::RunFolder;
-use report::model::{MessagePoint, MessageSweep, RunState, SweepAxis, Verdict as RunVerdict};
+use report::model::{MessagePoint, MessageSweep, SweepAxis, Verdict as RunVerdict};
 use units::{Bytes, Duration, Rate};
 
 use crate::cli::{MeasureArgs, TransportArg};
@@ -66,14 +66,7 @@ fn perform(args: &MeasureArgs, sizes: &str, context: &Context) -> Result<Finishe
     let result = exchange(&mut messages, target, &approach, (&base, &sizes), context);
     run.verdict = Some(verdict(&messages, result.is_ok()));
     run.messages = Some(messages);
-    if let Some(code) = context.interrupted() {
-        run.state = RunState::Interrupted;
-        run.error = Some(Failure::interrupted(code).to_string());
-    } else if let Err(failure) = &result {
-        run.state = RunState::Failed;
-        run.error = Some(failure.to_string());
-    }
-    record::end(&mut run);
+    record::end_as(&mut run, &result, context);
     let kept = folder.finish(&run, &[]);
     if let Some(code) = context.interrupted() {
         if run.messages.as_ref().is_none_or(|m| m.points.is_empty()) {

@@ -7,6 +7,7 @@ use report::model::{self, FindingRecord, PathFacts, Phase, RemedyRecord, Run, Ru
 use units::Rate;
 
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::session::{Measured, Site, path_mtu};
 use crate::target::Target;
 
@@ -34,6 +35,19 @@ pub(crate) fn end(run: &mut Run) {
     if run.state == RunState::Running {
         run.state = RunState::Done;
     }
+}
+
+/// Marks a run ended as its work has: stopped by the user, failed, or done.
+pub(crate) fn end_as<T>(run: &mut Run, result: &Result<T, Failure>, context: &Context) {
+    // A transfer that was stopped half-way is a result, but not what was asked for.
+    if let Some(code) = context.interrupted() {
+        run.state = RunState::Interrupted;
+        run.error = Some(Failure::interrupted(code).to_string());
+    } else if let Err(failure) = result {
+        run.state = RunState::Failed;
+        run.error = Some(failure.to_string());
+    }
+    end(run);
 }
 
 /// What a run without phases says where its lab was not what its path file says.

@@ -15,9 +15,7 @@ use measure::{
     Stop, Transport, WriteCosts,
 };
 use report::RunFolder;
-use report::model::{
-    Run, RunState, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict,
-};
+use report::model::{Run, Sweep, SweepAxis, SweepCurve, SweepPoint, Verdict as RunVerdict};
 use units::{Duration, Histogram, Rate};
 use wire::tcp_info::TcpInfo;
 
@@ -101,14 +99,7 @@ pub(crate) fn perform(
     let sweep = work.finish();
     run.verdict = Some(verdict(&sweep, result.is_ok()));
     run.sweep = Some(sweep);
-    if let Some(code) = context.interrupted() {
-        run.state = RunState::Interrupted;
-        run.error = Some(Failure::interrupted(code).to_string());
-    } else if let Err(failure) = &result {
-        run.state = RunState::Failed;
-        run.error = Some(failure.to_string());
-    }
-    record::end(&mut run);
+    record::end_as(&mut run, &result, context);
     let kept = folder.finish(&run, &[]);
     if let Some(code) = context.interrupted() {
         let page = path.join("report.html");

@@ -7,9 +7,7 @@ use std::path::PathBuf;
 
 use capture::file::Kinds;
 use capture::live::Live;
-use capture::{
-    About, CaptureError, Format, Options, Output, Place, Progress, Record, Rotation, Tap,
-};
+use capture::{CaptureError, Format, Options, Output, Place, Progress, Record, Rotation, Tap};
 use indicatif::ProgressBar;
 use report::RunFolder;
 use report::model::{Trace, TraceFile};
@@ -18,6 +16,7 @@ use wire::segment::{Segment, decode};
 
 use super::feed::{self, Feed};
 use super::{Ranking, begin, source};
+use crate::capture_verb;
 use crate::cli::ExplainArgs;
 use crate::context::{self, Context};
 use crate::failure::Failure;
@@ -147,20 +146,12 @@ impl Tap for Watch<'_> {
 }
 
 fn output(options: &Options, file: PathBuf) -> Output {
-    let about = About {
-        interface: options.interface.clone(),
-        kept_bytes: options.kept_bytes,
-        filter: options.filter.text().to_owned(),
-        hardware: sys::host::cpu_model(),
-        os: format!("Linux {}", sys::host::kernel_release()),
-        application: format!("goodput {}", env!("CARGO_PKG_VERSION")),
-        description: String::new(),
-    };
     let rotation = Rotation {
         file_bytes: None,
         file_time: None,
         files: None,
     };
+    let about = capture_verb::about(options);
     Output::new(Place::File(file), Format::Pcapng, rotation, false, about)
 }
 
