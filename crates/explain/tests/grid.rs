@@ -376,6 +376,16 @@ fn declared_costs() -> Vec<Scenario> {
         shares: [0.0, 0.0, 0.0, 1.0],
         ..declared.clone()
     };
+    let just_below = Scenario {
+        name: "declared cost just below what the path carries",
+        bottleneck: Some("900Mb/s"),
+        ..declared.clone()
+    };
+    let just_above = Scenario {
+        name: "declared cost just above what the path carries",
+        bottleneck: Some("870Mb/s"),
+        ..declared.clone()
+    };
     let writing = Scenario {
         name: "declared cost of a sender that always writes",
         writes_always: true,
@@ -387,7 +397,9 @@ fn declared_costs() -> Vec<Scenario> {
         sender: host(64 << 20, 64 << 20),
         ..writing.clone()
     };
-    vec![declared, writing, free, unspent, window, unneeded]
+    vec![
+        declared, writing, free, unspent, window, unneeded, just_below, just_above,
+    ]
 }
 
 fn hosts_without_time() -> Vec<Scenario> {
@@ -613,6 +625,13 @@ fn each_transfer_gets_its_cause() {
     declared cost above what the path carries
         application (confidence 1.00, share 1.00)
         The application on the near host had nothing to send for 100 % of the time: 600 Mb/s of 753.2 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+    declared cost just below what the path carries [healthy]
+        bottleneck_reached (confidence 1.00, share 0.00)
+        declared_cost (confidence 1.00, share 0.99)
+        The path gives what it can: 815 Mb/s is 96 % of 847.3 Mb/s; the limit is the declared cost per byte on the near host, which allows 822.1 Mb/s
+    declared cost just above what the path carries [healthy]
+        bottleneck_reached (confidence 1.00, share 0.00)
+        The path gives what it can: 815 Mb/s is 100 % of 819.1 Mb/s
     ");
 }
 
