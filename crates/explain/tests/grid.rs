@@ -861,6 +861,28 @@ fn neither_firewall_is_blamed_on_the_hosts() {
 }
 
 #[test]
+fn losses_well_below_what_came_through_are_no_devices() {
+    let firewall = told_by_probes().remove(0);
+    let cause = |lost: fn(f64) -> f64| {
+        let mut evidence = firewall.evidence();
+        let samples = &mut evidence.streams[0].samples;
+        let (end, last) = samples.last().map(|s| (s.t.as_s_f64(), s.info)).unwrap();
+        for sample in samples {
+            // A window that grows all the time.
+            let along = sample.t.as_s_f64() / end;
+            let part = |of: u64, share: f64| (of as f64 * share).round() as u64;
+            sample.info.data_segs_out = part(last.data_segs_out, along.powi(2));
+            sample.info.total_retrans_segments = part(last.total_retrans_segments, lost(along));
+        }
+        let verdict = diagnose(&evidence).verdict;
+        verdict.cause.filter(|_| verdict.conclusive)
+    };
+    let device = Some(Cause::PacketRate);
+    assert_eq!(cause(|along| (3.0 * along - 2.0).max(0.0)), device);
+    assert_ne!(cause(|along| (2.0 * along).min(1.0)), device);
+}
+
+#[test]
 fn packets_that_come_no_faster_are_a_device_and_those_that_double_a_line() {
     let firewall = told_by_probes().remove(0);
     // 455 Mb/s of 1448-byte segments less one in a thousand lost.
