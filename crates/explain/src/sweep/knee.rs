@@ -206,7 +206,7 @@ fn redrawn<'a>(rounds: &'a [Round], points: usize, rng: &mut Rng) -> Vec<&'a Rou
     // Where no round was whole a point may have been missed.
     for n in 0..points {
         let has = |round: &&Round| round.iter().any(|&(point, _)| point == n);
-        if !drawn.iter().any(|r| has(r)) {
+        if !drawn.iter().any(&has) {
             drawn.extend(rounds.iter().find(has));
         }
     }
