@@ -16,6 +16,7 @@ use wire::tcp_info::TcpInfo;
 
 use crate::evidence::{Evidence, Sample, Scaling};
 use crate::models;
+use crate::peaks;
 use crate::shares::{self, Shares, delta_u32};
 
 /// The evidence in numbers.
@@ -63,6 +64,9 @@ pub struct Facts {
     /// Intervals between readings in which a connection retransmitted: how often losses came,
     /// however many at a time.
     pub loss_intervals: u64,
+    /// Share of the sections of time with a loss in which far fewer packets arrived than came through in
+    /// another; `None` where too few had one.
+    pub lost_below_peak: Option<f64>,
     /// Retransmission timeouts.
     pub timeouts: u64,
     /// Data segments that arrived a second, all connections together: those sent after the ramp
@@ -244,6 +248,7 @@ impl Facts {
         self.loss_rate = share_of(self.lost_segments(), self.sent_segments);
         self.lost_at_full_queue = self.share_lost_at_full_queue(counted);
         self.loss_intervals = loss_intervals(counted);
+        self.lost_below_peak = peaks::lost_below_peak(steady, self.idle_rtt);
         self.packets_per_second = steady.iter().map(|s| arrived_per_second(s)).sum();
     }
 

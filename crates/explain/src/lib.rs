@@ -49,6 +49,7 @@ pub mod models;
 pub mod one_way;
 pub mod pairing;
 pub mod passive;
+mod peaks;
 mod predict;
 mod probe;
 pub mod reasons;

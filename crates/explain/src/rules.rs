@@ -2,7 +2,8 @@
 //!
 //! A rule knows nothing of the others; what two of them claim is settled by order alone
 //! (confidence times share). The exceptions are a path that gives what it can: then there is nothing
-//! to mend, and no other rule is asked; a device that counts packets, once it is proved: its drops are
+//! to mend, and no other rule is asked but for a declared cost just below the path's rate, which the finding
+//! then names; a device that counts packets, once it is proved: its drops are
 //! then no random loss, and no short queue, and what helps against those would not help; a host without CPU
 //! time, which makes its windows and its application look small; and a declared cost of writing, which
 //! looks like an application that has nothing to send.
@@ -32,7 +33,11 @@ pub(crate) struct Case<'a> {
 /// Everything that limits, the most important first.
 pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
     if let Some(healthy) = bottleneck::reached(case) {
-        return vec![healthy];
+        let cost = declared::find(case).filter(|cost| cost.confidence >= CONCLUSIVE);
+        return match cost {
+            Some(cost) => vec![declared::beside(healthy, case), cost],
+            None => vec![healthy],
+        };
     }
     let rules = [
         window::find,

@@ -3,11 +3,16 @@
 //!
 //! A curve is a list of settings in rising order, each with what was measured there, again and again
 //! in rounds of random order, so that a machine that drifts does so for all settings alike. Nothing
-//! is smoothed: a point that falls out stays in and is marked.
+//! is smoothed: a point that falls out stays in and is marked. What the rounds' drift and noise leave
+//! of a knee is in `knee.rs`.
 //!
 //! Left out: fitting models to curves. The knee is read off the measured line.
 
+mod knee;
+
 use units::Rng;
+
+pub use knee::{Known, Repeats};
 
 /// What repeated measurements of one thing give.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +58,8 @@ pub enum Shape {
         at: f64,
         /// First measured setting that is.
         first: f64,
-        /// Height of the plateau: the highest median of three neighbours.
+        /// Height of the plateau: the highest mean of three neighbours, of which none counts as more
+        /// than 5 % off their median.
         plateau: f64,
     },
     /// All settings are within 5 % of the plateau.
@@ -80,13 +86,9 @@ pub fn shape(points: &[(f64, f64)]) -> Shape {
     if points.len() < 4 || points.iter().any(|p| p.0 <= 0.0 || !p.1.is_finite()) {
         return Shape::Unknown;
     }
-    let of_three = points
-        .windows(3)
-        .filter_map(|w| median(&[w[0].1, w[1].1, w[2].1]));
-    let plateau = of_three.fold(0.0, f64::max);
-    if plateau <= 0.0 {
+    let Some((_, plateau)) = plateau_window(points).filter(|w| w.1 > 0.0) else {
         return Shape::Unknown;
-    }
+    };
     let level = KNEE_SHARE * plateau;
     let is_on = |n: usize| points.get(n).is_some_and(|p| p.1 >= level);
     // A single point above the level is luck; of the next two one must be there as well.
@@ -109,6 +111,20 @@ pub fn shape(points: &[(f64, f64)]) -> Shape {
             reached: last.1,
         },
     }
+}
+
+/// The first of the three neighbours that make the plateau, and its height. A mean is surer than a
+/// median; the clip keeps a lucky point from making a plateau.
+fn plateau_window(points: &[(f64, f64)]) -> Option<(usize, f64)> {
+    let height = |w: &[(f64, f64)]| {
+        let middle = median(&[w[0].1, w[1].1, w[2].1])?;
+        let clip = |p: &(f64, f64)| p.1.max(KNEE_SHARE * middle).min(middle / KNEE_SHARE);
+        Some(w.iter().map(clip).sum::<f64>() / 3.0)
+    };
+    let heights = points.windows(3).enumerate();
+    heights
+        .filter_map(|(n, w)| Some((n, height(w)?)))
+        .reduce(|best, next| if next.1 > best.1 { next } else { best })
 }
 
 /// Where the line from `a` to `b`, straight over the setting's logarithm, is at `level`.
@@ -307,6 +323,8 @@ pub fn falls_to(points: &[(f64, f64)], level: f64) -> Option<f64> {
     Some((log(a.0) + share * (log(b.0) - log(a.0))).exp())
 }
 
+/// Rounds of a schedule in all; far more than a sweep's time allows.
+pub const ROUNDS_MAX: usize = 1_000;
 /// Multiples of a size that are looked at.
 const MULTIPLES_MAX: u64 = 64;
 /// Ranges of sizes that are looked at side by side.
@@ -378,17 +396,29 @@ impl Schedule {
         }
     }
 
-    /// The next point; `None` when all are known. `known` is what has been measured so far.
-    pub fn next(&mut self, known: impl Fn(usize) -> Option<Estimate>) -> Option<usize> {
+    /// The next point; `None` when all are known. `known` is what has been measured so far; `again` are
+    /// points that are wanted once more for another reason, asked for at the beginning of each round
+    /// after the first ones, of which there may be [`ROUNDS_MAX`].
+    pub fn next(
+        &mut self,
+        known: impl Fn(usize) -> Option<Estimate>,
+        again: impl FnOnce() -> Vec<usize>,
+    ) -> Option<usize> {
         if self.left.is_empty() {
-            if self.round >= self.rounds_max {
+            let first_rounds = self.round < self.rounds_min;
+            let again = match first_rounds || self.round >= ROUNDS_MAX {
+                true => Vec::new(),
+                false => again(),
+            };
+            let unsure = |n: usize| {
+                self.round < self.rounds_max && known(n).is_none_or(|e| e.error > self.precision)
+            };
+            self.left = (0..self.points)
+                .filter(|&n| first_rounds || again.contains(&n) || unsure(n))
+                .collect();
+            if self.left.is_empty() {
                 return None;
             }
-            let first_rounds = self.round < self.rounds_min;
-            let unsure = |&n: &usize| known(n).is_none_or(|e| e.error > self.precision);
-            self.left = (0..self.points)
-                .filter(|n| first_rounds || unsure(n))
-                .collect();
             for i in (1..self.left.len()).rev() {
                 #[allow(clippy::cast_possible_truncation, reason = "below the list's length")]
                 let j = (self.rng.next_u64() % (i as u64 + 1)) as usize;
@@ -667,7 +697,7 @@ mod tests {
             })
         };
         let mut drawn = Vec::new();
-        while let Some(n) = schedule.next(sure) {
+        while let Some(n) = schedule.next(sure, Vec::new) {
             drawn.push(n);
         }
         let mut first: Vec<usize> = drawn[..5].to_vec();
@@ -680,6 +710,37 @@ mod tests {
             [3, 3],
             "only the unsure one, up to the most rounds"
         );
+    }
+
+    #[test]
+    fn points_that_are_wanted_again_come_after_the_first_rounds() {
+        let mut schedule = Schedule::new(4, (2, 3), 0.03, 1);
+        let sure = |_| Estimate::of(&[1.0, 1.0]);
+        let mut drawn = Vec::new();
+        while let Some(n) = schedule.next(sure, || vec![1, 2, 9]) {
+            drawn.push(n);
+            if schedule.round() == 7 {
+                break;
+            }
+        }
+        // Two whole rounds, four of those two, and the seventh's first; 9 is no point.
+        assert_eq!(drawn.len(), 8 + 4 * 2 + 1);
+        assert!(drawn[8..].iter().all(|n| [1, 2].contains(n)), "{drawn:?}");
+        while schedule.next(sure, || vec![1]).is_some() {}
+        assert_eq!(schedule.round(), ROUNDS_MAX);
+    }
+
+    #[test]
+    fn a_plateau_is_the_mean_of_three_without_luck() {
+        let line = |values: [f64; 5]| (1..).map(f64::from).zip(values).collect::<Vec<_>>();
+        let height = |values| plateau_window(&line(values)).unwrap();
+        let (n, mean) = height([1.0, 50.0, 98.0, 100.0, 102.0]);
+        assert_eq!(n, 2);
+        assert!((mean - 100.0).abs() < 1e-9);
+        // A spike adds at most a third of 5 %.
+        let (_, spiked) = height([1.0, 50.0, 100.0, 300.0, 100.0]);
+        assert!((spiked - (200.0 + 100.0 / 0.95) / 3.0).abs() < 1e-9);
+        assert_eq!(plateau_window(&[(1.0, 1.0), (2.0, 1.0)]), None);
     }
 
     #[test]

@@ -376,6 +376,16 @@ fn declared_costs() -> Vec<Scenario> {
         shares: [0.0, 0.0, 0.0, 1.0],
         ..declared.clone()
     };
+    let just_below = Scenario {
+        name: "declared cost just below what the path carries",
+        bottleneck: Some("900Mb/s"),
+        ..declared.clone()
+    };
+    let just_above = Scenario {
+        name: "declared cost just above what the path carries",
+        bottleneck: Some("870Mb/s"),
+        ..declared.clone()
+    };
     let writing = Scenario {
         name: "declared cost of a sender that always writes",
         writes_always: true,
@@ -387,7 +397,9 @@ fn declared_costs() -> Vec<Scenario> {
         sender: host(64 << 20, 64 << 20),
         ..writing.clone()
     };
-    vec![declared, writing, free, unspent, window, unneeded]
+    vec![
+        declared, writing, free, unspent, window, unneeded, just_below, just_above,
+    ]
 }
 
 fn hosts_without_time() -> Vec<Scenario> {
@@ -613,6 +625,13 @@ fn each_transfer_gets_its_cause() {
     declared cost above what the path carries
         application (confidence 1.00, share 1.00)
         The application on the near host had nothing to send for 100 % of the time: 600 Mb/s of 753.2 Mb/s possible; look for what keeps the sender from writing: disk, cipher, one busy CPU
+    declared cost just below what the path carries [healthy]
+        bottleneck_reached (confidence 1.00, share 0.00)
+        declared_cost (confidence 1.00, share 0.99)
+        The path gives what it can: 815 Mb/s is 96 % of 847.3 Mb/s; the limit is the declared cost per byte on the near host, which allows 822.1 Mb/s
+    declared cost just above what the path carries [healthy]
+        bottleneck_reached (confidence 1.00, share 0.00)
+        The path gives what it can: 815 Mb/s is 100 % of 819.1 Mb/s
     ");
 }
 
@@ -839,6 +858,28 @@ fn neither_firewall_is_blamed_on_the_hosts() {
             assert!(remedy.sysctl.is_empty(), "{name}");
         }
     }
+}
+
+#[test]
+fn losses_well_below_what_came_through_are_no_devices() {
+    let firewall = told_by_probes().remove(0);
+    let cause = |lost: fn(f64) -> f64| {
+        let mut evidence = firewall.evidence();
+        let samples = &mut evidence.streams[0].samples;
+        let (end, last) = samples.last().map(|s| (s.t.as_s_f64(), s.info)).unwrap();
+        for sample in samples {
+            // A window that grows all the time.
+            let along = sample.t.as_s_f64() / end;
+            let part = |of: u64, share: f64| (of as f64 * share).round() as u64;
+            sample.info.data_segs_out = part(last.data_segs_out, along.powi(2));
+            sample.info.total_retrans_segments = part(last.total_retrans_segments, lost(along));
+        }
+        let verdict = diagnose(&evidence).verdict;
+        verdict.cause.filter(|_| verdict.conclusive)
+    };
+    let device = Some(Cause::PacketRate);
+    assert_eq!(cause(|along| (3.0 * along - 2.0).max(0.0)), device);
+    assert_ne!(cause(|along| (2.0 * along).min(1.0)), device);
 }
 
 #[test]

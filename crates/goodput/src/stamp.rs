@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use explain::one_way::{self, Delays, OneWay};
-use measure::MeasureError;
-use measure::stamp::{Answer, Probed, Probing, Reflector, STAMP_PORT, probe};
+use measure::stamp::{Answer, Probed, Probing, Reflector, STAMP_PORT, probe_by};
+use measure::{Approach, MeasureError};
 use report::model::{ClockRecord, DelayRecord, StampRecord};
 use units::Duration;
 
 use crate::cli::MeasureArgs;
 use crate::context::{self, Context};
+use crate::doctor;
 use crate::failure::{self, Failure, Verdict};
 use crate::session::{Site, beside};
 use crate::target::Target;
@@ -22,10 +23,14 @@ pub(crate) fn command(args: &MeasureArgs, target: &str, context: &Context) -> Ve
         interval: args.interval,
         ..Probing::default()
     };
-    let probed = if target.starts_with("lab:") {
-        in_lab(target, &probing, context)?
-    } else {
-        probe(target, &probing, &context.stop)?
+    let parsed = match target.starts_with("lab:") {
+        true => Target::parse(Some(target))?,
+        false => Target::Host(target.to_owned()),
+    };
+    let approach = doctor::approach(&args.transfer.approach, &parsed)?;
+    let probed = match parsed {
+        Target::Lab(_) => in_lab(parsed, &approach, &probing, context)?,
+        _ => probe_by(&approach, target, &probing, &context.stop)?,
     };
     let told = one_way::one_way(probed.sent, &replies(&probed));
     let record = record(&probed, &told);
@@ -49,11 +54,15 @@ pub(crate) fn command(args: &MeasureArgs, target: &str, context: &Context) -> Ve
 }
 
 /// A reflector on the lab's far host, and the probes from its near one.
-fn in_lab(target: &str, probing: &Probing, context: &Context) -> Result<Probed, Failure> {
-    let Site::Lab { lab, .. } =
-        Site::open(Target::parse(Some(target))?, &measure::Approach::default())?
-    else {
-        return Err(Failure::usage(anyhow::anyhow!("'{target}' is no lab")));
+fn in_lab(
+    target: Target,
+    approach: &Approach,
+    probing: &Probing,
+    context: &Context,
+) -> Result<Probed, Failure> {
+    let name = target.name();
+    let Site::Lab { lab, .. } = Site::open(target, approach)? else {
+        return Err(Failure::usage(anyhow::anyhow!("'{name}' is no lab")));
     };
     let address = SocketAddr::from((lab.far().address(), STAMP_PORT));
     beside(
@@ -68,7 +77,7 @@ fn in_lab(target: &str, probing: &Probing, context: &Context) -> Result<Probed, 
                 Ok(())
             }
         },
-        || probe(&address.to_string(), probing, &context.stop),
+        || probe_by(approach, &address.to_string(), probing, &context.stop),
     )
 }
 

@@ -7,7 +7,7 @@ mod beside;
 mod messages;
 mod senders;
 
-use explain::sweep::{self as curve, Estimate, Schedule, Shape};
+use explain::sweep::{self as curve, Estimate, Known, Repeats, Schedule, Shape};
 use lab::Lab;
 use lab::path::HostSpec;
 use measure::{
@@ -351,7 +351,7 @@ impl Work<'_> {
             self.args.precision / 100.0,
             self.args.seed,
         );
-        while let Some(n) = schedule.next(|n| self.points[n].estimate()) {
+        while let Some(n) = schedule.next(|n| self.points[n].estimate(), || self.for_knees()) {
             // The first two rounds are had in any case: with fewer there is nothing to say.
             if schedule.round() > 2 && begun.elapsed() > self.args.budget.to_std() {
                 self.sweep.out_of_time = true;
@@ -371,6 +371,22 @@ impl Work<'_> {
             self.observe_point(n, site, rtt, stop)?;
         }
         Ok(())
+    }
+
+    /// The points that the knees need that are not known well enough.
+    fn for_knees(&self) -> Vec<usize> {
+        let mut wanted = Vec::new();
+        for (second, way) in curves_of(&self.axes, self.messages.is_some()) {
+            let all = self.points.iter().enumerate();
+            let of_curve: Vec<(usize, &Point)> = all
+                .filter(|(_, p)| p.task == way && p.settings.get(1).copied() == second)
+                .filter(|(_, p)| !p.made.is_empty())
+                .collect();
+            let points: Vec<&Point> = of_curve.iter().map(|(_, p)| *p).collect();
+            let focus = known(&points, self.args.seed).focus();
+            wanted.extend(focus.into_iter().map(|n| of_curve[n].0));
+        }
+        wanted
     }
 
     /// One transfer; `None` when the user ended it.
@@ -526,7 +542,8 @@ fn conclude(
         let unsure = estimates.iter().filter(|e| e.error > NOISE_MAX).count();
         let is_noisy = 3 * unsure > estimates.len();
         let lead = lead(axes, second, way);
-        let Some(made) = curve_record(axes, lead.as_deref(), &line, is_noisy) else {
+        let known = known(&of_curve, sweep.seed);
+        let Some(made) = curve_record(axes, lead.as_deref(), &known, is_noisy) else {
             continue;
         };
         let mut curve = SweepCurve {
@@ -563,6 +580,15 @@ fn conclude(
     if let Some(spec) = messages {
         messages::record(sweep, points, spec);
     }
+}
+
+/// What the points of one curve say of its shape.
+fn known(points: &[&Point], seed: u64) -> Known {
+    let repeats = |p: &&Point| Repeats {
+        setting: p.settings[0] as f64,
+        made: p.made.iter().map(|m| (m.round, m.value as f64)).collect(),
+    };
+    Known::of(&points.iter().map(repeats).collect::<Vec<_>>(), seed)
 }
 
 /// Where a buffer was varied and the curve has a knee: up to where windows and buffers held the sender for
@@ -750,9 +776,10 @@ fn lead(axes: &[Axis], second: Option<u64>, way: Task) -> Option<String> {
 fn curve_record(
     axes: &[Axis],
     lead: Option<&str>,
-    line: &[(f64, f64)],
+    known: &Known,
     is_noisy: bool,
 ) -> Option<SweepCurve> {
+    let line = &known.line;
     let (axis, spoken) = (axes.first()?.record(), axes[0].kind.spoken());
     let say = |value: f64| report::setting(&axis, whole(value));
     let rate = |bits: f64| Rate::from_bits_per_second(whole(bits));
@@ -760,14 +787,15 @@ fn curve_record(
     let shape = if is_noisy {
         Shape::Unknown
     } else {
-        curve::shape(line)
+        known.shape
     };
     let (name, sentence) = match shape {
         Shape::Knee { at, first, plateau } => (
             "knee",
             format!(
-                "{with}the knee is at a {spoken} of {} (first measured: {}); the plateau is {}",
+                "{with}the knee is at a {spoken} of {}{} (first measured: {}); the plateau is {}",
                 knee_words(&axis, at),
+                between_words(&axis, at, known.between),
                 say(first),
                 rate(plateau)
             ),
@@ -807,6 +835,8 @@ fn curve_record(
     match shape {
         Shape::Knee { at, first, plateau } => {
             curve.knee = Some(whole(at));
+            curve.knee_low = known.between.map(|(low, _)| whole(low));
+            curve.knee_high = known.between.map(|(_, high)| whole(high));
             curve.knee_measured = Some(whole(first));
             curve.plateau_bits_per_second = Some(whole(plateau));
         }
@@ -870,6 +900,18 @@ fn knee_words(axis: &SweepAxis, at: f64) -> String {
     match axis.unit.as_str() {
         "bytes" if axis.name != Kind::Mtu.name() => about(at),
         _ => report::setting(axis, whole(two_digits(at))),
+    }
+}
+
+/// A knee's interval, where it is wider than what two digits say.
+fn between_words(axis: &SweepAxis, at: f64, between: Option<(f64, f64)>) -> String {
+    let Some((low, high)) = between else {
+        return String::new();
+    };
+    let [at, low, high] = [at, low, high].map(|value| knee_words(axis, value));
+    match low == at && high == at {
+        true => String::new(),
+        false => format!(", 95 % between {low} and {high}"),
     }
 }
 
@@ -1075,7 +1117,13 @@ mod tests {
                 )
             })
             .collect();
-        let curve = |is_noisy| curve_record(&axes, None, &line, is_noisy).unwrap();
+        let made = |value: f64| vec![(1, value), (2, value)];
+        let points = line.iter().map(|&(setting, value)| Repeats {
+            setting,
+            made: made(value),
+        });
+        let known = Known::of(&points.collect::<Vec<_>>(), 1);
+        let curve = |is_noisy| curve_record(&axes, None, &known, is_noisy).unwrap();
         assert_eq!(
             (curve(false).shape.as_str(), curve(false).knee_measured),
             ("knee", Some(8192))
@@ -1083,6 +1131,41 @@ mod tests {
         let noisy = curve(true);
         assert_eq!((noisy.shape.as_str(), noisy.knee), ("noisy", None));
         assert!(noisy.sentence.contains("--budget"), "{}", noisy.sentence);
+    }
+
+    #[test]
+    fn a_knees_interval_is_said_where_its_digits_are_not_sure() {
+        let axis = Axis::parse("write-size=1KiB..64KiB").unwrap().record();
+        let said = |between| between_words(&axis, 7_800.0, between);
+        assert_eq!(said(None), "");
+        assert_eq!(said(Some((7_760.0, 7_840.0))), "");
+        let wide = said(Some((7_130.0, 8_400.0)));
+        assert_eq!(wide, ", 95 % between 7.1 kB and 8.4 kB");
+    }
+
+    #[test]
+    fn the_points_around_a_noisy_knee_are_measured_again() {
+        let axes = [Axis::parse("write-size=1KiB..64KiB").unwrap()];
+        let mut points = combinations(&axes);
+        let rates = [1.0, 2.0, 4.0, 8.0, 8.0, 8.0, 7.0];
+        for (point, rate) in points.iter_mut().zip(rates) {
+            point.made = (1..=3)
+                .map(|round| Made {
+                    round,
+                    value: whole(rate * 1e9 * (1.0 + 0.1 * f64::from(round % 2))),
+                    ..Made::default()
+                })
+                .collect();
+        }
+        let again = |points: &[Point]| {
+            let of_curve: Vec<&Point> = points.iter().collect();
+            known(&of_curve, 1).focus()
+        };
+        // All alike in each round: the machine's drift.
+        assert!(again(&points).is_empty());
+        points[2].made[0].value /= 2;
+        points[3].made[1].value /= 2;
+        assert_eq!(again(&points), [3, 4, 5]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::str::FromStr;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sys::tcp;
 use units::Duration;
 
@@ -146,6 +147,23 @@ impl Approach {
         }
         socket.connect(to)?;
         socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
+    /// A UDP socket to `to`, prepared in every way; what failed stands beside the error.
+    pub(crate) fn prepared_datagrams(
+        &self,
+        to: SocketAddr,
+    ) -> Result<UdpSocket, (&'static str, io::Error)> {
+        let family = match to {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let made = socket_with(family, SocketType::DGRAM, flags, None);
+        let socket = UdpSocket::from(made.map_err(|e| ("open a socket", e.into()))?);
+        self.prepare(socket.as_fd())?;
+        socket.connect(to).map_err(|e| ("send probes", e))?;
         Ok(socket)
     }
 

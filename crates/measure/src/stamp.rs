@@ -26,7 +26,7 @@ use wire::stamp::{
 use crate::client::resolve;
 use crate::control::{TICK, wait_for};
 use crate::transfer::in_time;
-use crate::{MeasureError, Stop};
+use crate::{Approach, MeasureError, Stop};
 
 /// The port that IANA keeps for STAMP; binding it takes a privilege.
 pub const STAMP_PORT: u16 = 862;
@@ -127,25 +127,43 @@ impl Probing {
 /// [`MeasureError::Local`] or [`MeasureError::Unreachable`] when this host cannot send. That nobody
 /// answers is no error.
 pub fn probe(target: &str, probing: &Probing, stop: &Stop) -> Result<Probed, MeasureError> {
+    probe_by(&Approach::default(), target, probing, stop)
+}
+
+/// As [`probe`], from an address, by a device, with a mark. How the reflector marks its answers is its
+/// own affair (RFC 8972, 4.4, is not asked for). Probes carry no proof: there is no token.
+///
+/// # Errors
+///
+/// As [`probe`]; [`MeasureError::Config`] of a token too.
+pub fn probe_by(
+    approach: &Approach,
+    target: &str,
+    probing: &Probing,
+    stop: &Stop,
+) -> Result<Probed, MeasureError> {
+    approach.check()?;
     if let Some(problem) = probing.problem() {
         return Err(MeasureError::Config(problem));
     }
-    let addr = *resolve(target, STAMP_PORT)?
-        .first()
-        .ok_or_else(|| MeasureError::Target {
-            target: target.to_owned(),
-            problem: "its name has no address".to_owned(),
-        })?;
-    let fail = |source: io::Error| match source.kind() {
+    if approach.secret.is_some() {
+        let text = "STAMP probes prove nothing: leave the token out";
+        return Err(MeasureError::Config(text.to_owned()));
+    }
+    let addrs = approach.reachable(resolve(target, STAMP_PORT)?)?;
+    let addr = *addrs.first().ok_or_else(|| MeasureError::Target {
+        target: target.to_owned(),
+        problem: "its name has no address".to_owned(),
+    })?;
+    let fail = |(what, source): (&'static str, io::Error)| match source.kind() {
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
             MeasureError::Unreachable { addr, source }
         }
-        _ => MeasureError::Local {
-            what: "send probes",
-            source,
-        },
+        _ => MeasureError::Local { what, source },
     };
-    let mut sender = Sender::open(addr, probing).map_err(fail)?;
+    let socket = approach.prepared_datagrams(addr).map_err(fail)?;
+    let fail = |source| fail(("send probes", source));
+    let mut sender = Sender::open(socket, addr, probing).map_err(fail)?;
     sender.run(probing, stop).map_err(fail)?;
     Ok(sender.probed)
 }
@@ -168,15 +186,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn open(addr: SocketAddr, probing: &Probing) -> io::Result<Self> {
-        let any: SocketAddr = if addr.is_ipv4() {
-            ([0, 0, 0, 0], 0).into()
-        } else {
-            ([0; 8], 0).into()
-        };
-        let socket = UdpSocket::bind(any)?;
-        socket.connect(addr)?;
-        socket.set_nonblocking(true)?;
+    fn open(socket: UdpSocket, addr: SocketAddr, probing: &Probing) -> io::Result<Self> {
         let synchronised = clock::is_synchronised();
         Ok(Self {
             // A new port is a new session anyway; the number tells answers of an earlier one apart.

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
+use measure::stamp::{Probing, Reflector, probe_by};
 use measure::{
-    Approach, Client, Config, Direction, Dscp, Limits, MeasureError, MessageSpec, Pinger, Server,
-    Stop, Transport, iperf3,
+    Approach, Client, Config, Direction, Dscp, Limits, MeasureError, MessageSpec, Pinger, Secret,
+    Server, Stop, Transport, iperf3,
 };
 use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
@@ -419,6 +420,86 @@ fn two_links() -> NetNs {
         .add_route("near1", all.into(), 16, by.into());
     routed.unwrap();
     far
+}
+
+#[test]
+fn stamp_probes_come_from_the_source_address_and_bear_the_mark() {
+    let _alone = alone();
+    in_own_network(|| {
+        for (any, source) in [("127.0.0.1:0", "127.9.8.7"), ("[::1]:0", "::1")] {
+            let reflector = Reflector::bind(any.parse().unwrap()).unwrap();
+            let (addr, stop) = (reflector.local_addr(), Stop::new());
+            let socket = listen("lo");
+            let approach = Approach {
+                device: Some("lo".to_owned()),
+                dscp: Dscp::new(46),
+                ..common::from(source)
+            };
+            let probing = Probing {
+                count: 5,
+                wait: PATIENCE,
+                ..Probing::default()
+            };
+            let probed = std::thread::scope(|scope| {
+                scope.spawn(|| reflector.serve(&stop).unwrap());
+                let probed = probe_by(&approach, &addr.to_string(), &probing, &Stop::new());
+                stop.stop();
+                probed.unwrap()
+            });
+            assert_eq!(probed.replies.len(), 5, "{any}");
+            let mut seen = drain_all(&socket);
+            seen.retain(|p| p.protocol == UDP && p.to == addr);
+            let marks: Vec<_> = seen.iter().map(|p| (p.from.ip(), p.dscp)).collect();
+            assert_eq!(marks, [(approach.bind.unwrap(), 46); 5], "{any}");
+        }
+    });
+}
+
+#[test]
+fn stamp_probes_leave_by_the_device_that_was_named() {
+    in_own_network(|| {
+        let far = two_links();
+        let bind = || Reflector::bind("198.18.0.2:0".parse().unwrap()).unwrap();
+        let reflector = far.run(bind).unwrap();
+        let links = ["far0", "far1"].map(|name| far.run(|| listen(name)).unwrap());
+        let (addr, stop) = (reflector.local_addr().to_string(), Stop::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| reflector.serve(&stop).unwrap());
+            for (device, expected) in [(None, [3, 0]), (Some("near1".to_owned()), [0, 3])] {
+                let approach = Approach {
+                    device,
+                    ..Approach::default()
+                };
+                let probing = Probing {
+                    count: 3,
+                    wait: PATIENCE,
+                    ..Probing::default()
+                };
+                probe_by(&approach, &addr, &probing, &Stop::new()).unwrap();
+                let came = links.each_ref().map(transported);
+                assert_eq!(came, expected, "{approach:?}");
+            }
+            stop.stop();
+        });
+    });
+}
+
+#[test]
+fn stamp_probes_from_what_is_not_here_or_with_a_token_are_refused() {
+    let wrong = |approach: &Approach| {
+        let probing = Probing::default();
+        probe_by(approach, "127.0.0.1:1", &probing, &Stop::new()).unwrap_err()
+    };
+    let error = wrong(&common::from("192.0.2.1"));
+    assert!(matches!(error, MeasureError::Local { .. }), "{error}");
+    assert!(error.to_string().contains("ip addr"), "{error}");
+    let error = wrong(&common::from("::1"));
+    assert!(matches!(error, MeasureError::Config(_)), "{error}");
+    let error = wrong(&Approach {
+        secret: Some(Secret::new(b"sixteen bytes or more").unwrap()),
+        ..Approach::default()
+    });
+    assert!(matches!(error, MeasureError::Config(_)), "{error}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub mod html;
 pub mod model;
 mod series;
 pub mod svg;
+pub mod table;
 pub mod terminal;
 mod text;
 

@@ -12,6 +12,7 @@ use crate::model::{
     Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run, Sweep, SweepPoint,
     Trace, TraceConnection,
 };
+use crate::table::{Column, Table};
 use crate::text::{self, PARTS, Tone};
 
 /// The run's summary, lines ended by `\n`; at most about thirty. Escape sequences only if `color`.
@@ -192,15 +193,26 @@ impl Page {
         let shown: Vec<&TraceConnection> = trace.connections.iter().take(CONNECTIONS_MAX).collect();
         if !shown.is_empty() {
             self.out.push('\n');
-            let head = format!(
-                "{:>4}{:>13}{:>11}{:>13}{:>11}{:>7}  held by",
-                "", "goodput", "payload", "best", "rtt", "again"
-            );
-            let head = self.ink(Ink::Dim, &head);
+        }
+        let mut table = Table::new([4, 11, 9, 11, 9, 5].map(Column::numbers));
+        table.row(["", "goodput", "payload", "best", "rtt", "again"]);
+        for c in &shown {
+            let dash = || "-".to_owned();
+            table.row([
+                format!("{}.", c.number),
+                text::rate(c.goodput_bits_per_second),
+                text::size(c.payload_bytes),
+                c.best_bits_per_second.map_or_else(dash, text::rate),
+                c.rtt_min_ns.map_or_else(dash, text::duration),
+                text::count(crate::html::trace::again(c)),
+            ]);
+        }
+        let mut lines = table.lines().into_iter();
+        if let Some(head) = lines.next().filter(|_| !shown.is_empty()) {
+            let head = self.ink(Ink::Dim, &format!("{head}  held by"));
             self.line(&head);
         }
-        for c in shown {
-            let dash = || "-".to_owned();
+        for (c, line) in shown.into_iter().zip(lines) {
             let held: Vec<String> = c
                 .shares
                 .iter()
@@ -211,17 +223,7 @@ impl Page {
                     format!("{limit} {}", text::percent(s.share))
                 })
                 .collect();
-            let line = format!(
-                "{:>3}.{:>13}{:>11}{:>13}{:>11}{:>7}  {}",
-                c.number,
-                text::rate(c.goodput_bits_per_second),
-                text::size(c.payload_bytes),
-                c.best_bits_per_second.map_or_else(dash, text::rate),
-                c.rtt_min_ns.map_or_else(dash, text::duration),
-                text::count(crate::html::trace::again(c)),
-                held.join(", ")
-            );
-            self.line(&line);
+            self.line(&format!("{line}  {}", held.join(", ")));
             let ends = format!("{} > {}", text::plain(&c.sender), text::plain(&c.receiver));
             let ends = self.ink(Ink::Dim, &format!("     {ends}"));
             self.line(&ends);
@@ -337,11 +339,6 @@ impl Page {
     fn points(&mut self, sweep: &Sweep) {
         let highest = sweep.points.iter().map(|p| p.goodput_bits_per_second).max();
         self.out.push('\n');
-        let names: Vec<String> = sweep
-            .axes
-            .iter()
-            .map(|a| format!("{:>14}", text::plain(&a.name)))
-            .collect();
         let any = |has: fn(&SweepPoint) -> bool| sweep.points.iter().any(has);
         let lost = any(|p| p.loss.is_some());
         let offered = any(|p| p.window_bytes.is_some());
@@ -350,42 +347,48 @@ impl Page {
             .as_ref()
             .filter(|_| any(|p| p.observer_bits_per_second.is_some()));
         let observer = observer.map(|o| text::plain(o.tool.split(' ').next().unwrap_or_default()));
-        let head = format!(
-            "{}{:>14}{:>8}{}{}{}",
-            names.concat(),
-            "goodput",
-            "± 95 %",
-            if lost { "    lost" } else { "" },
-            if offered { "      window" } else { "" },
-            observer
-                .as_ref()
-                .map_or_else(String::new, |tool| format!("{tool:>12}"))
-        );
-        let head = self.ink(Ink::Dim, &head);
-        self.line(&head);
+        let mut head: Vec<String> = sweep.axes.iter().map(|a| text::plain(&a.name)).collect();
+        let mut widths = vec![12; head.len()];
+        head.extend(["goodput", "± 95 %"].map(str::to_owned));
+        widths.extend([12, 6]);
+        head.extend(lost.then(|| "lost".to_owned()));
+        widths.extend(lost.then_some(6));
+        head.extend(offered.then(|| "window".to_owned()));
+        widths.extend(offered.then_some(10));
+        head.extend(observer.clone());
+        widths.extend(observer.as_ref().map(|_| 10));
+        let mut table = Table::new(widths.into_iter().map(Column::numbers));
+        table.row(head);
         for point in sweep.points.iter().take(POINTS_MAX) {
-            let mut line = String::new();
-            for (axis, &value) in sweep.axes.iter().zip(&point.settings) {
-                put!(line, "{:>14}", crate::html::sweep_setting(axis, value));
-            }
-            let mut error = format!("{:>8}", sure(point.error));
-            if let Some(loss) = point.loss {
-                put!(error, "{:>8}", text::percent(loss));
+            let axes = sweep.axes.iter().zip(&point.settings);
+            let mut row: Vec<String> = axes
+                .map(|(axis, &value)| crate::html::sweep_setting(axis, value))
+                .collect();
+            row.push(text::rate(point.goodput_bits_per_second));
+            row.push(sure(point.error));
+            if lost {
+                row.push(point.loss.map_or_else(String::new, text::percent));
             }
             if offered {
-                let window = point.window_bytes.map_or_else(String::new, text::bytes);
-                put!(error, "{window:>12}");
+                row.push(point.window_bytes.map_or_else(String::new, text::bytes));
             }
             if observer.is_some() {
-                let theirs = point
-                    .observer_bits_per_second
-                    .map_or_else(String::new, text::rate);
+                let theirs = point.observer_bits_per_second;
                 let mark = if point.observer_without_cpu { "*" } else { "" };
-                put!(error, "{:>12}", format!("{mark}{theirs}"));
+                let rate = theirs.map_or_else(String::new, text::rate);
+                row.push(format!("{mark}{rate}"));
             }
+            table.row(row);
+        }
+        let mut lines = table.lines().into_iter();
+        if let Some(head) = lines.next() {
+            let head = self.ink(Ink::Dim, &head);
+            self.line(&head);
+        }
+        for (point, line) in sweep.points.iter().zip(lines) {
             let share =
                 text::ratio(point.goodput_bits_per_second, highest.unwrap_or(0)).unwrap_or(0.0);
-            let taken = line.len() + 14 + error.chars().count() + 4;
+            let taken = line.chars().count() + 4;
             let room = self.width.saturating_sub(taken).min(40);
             #[allow(
                 clippy::cast_possible_truncation,
@@ -393,14 +396,8 @@ impl Page {
                 reason = "a share of 40"
             )]
             let cells = (share.clamp(0.0, 1.0) * room as f64).round() as usize;
-            put!(
-                line,
-                "{:>14}{error}  {}{}",
-                text::rate(point.goodput_bits_per_second),
-                "█".repeat(cells),
-                mark(point.anomaly)
-            );
-            self.line(&line);
+            let (bar, mark) = ("█".repeat(cells), mark(point.anomaly));
+            self.line(&format!("{line}  {bar}{mark}"));
         }
         self.more(sweep.points.len(), "point");
         if let (Some(tool), true) = (observer, any(|p| p.observer_without_cpu)) {
@@ -415,49 +412,63 @@ impl Page {
             Some(axis) => crate::html::sweep_setting(axis, bytes),
             None => text::size(bytes),
         };
-        let mut pattern = None;
-        for point in sweep.points.iter().take(POINTS_MAX) {
+        let shown = sweep.points.iter().take(POINTS_MAX);
+        let mut table = Table::new([9, 10, 11, 11, 11, 6].map(Column::numbers));
+        table.row([
+            "bytes",
+            "iterations",
+            "peak",
+            "average",
+            "messages/s",
+            "± 95 %",
+        ]);
+        for point in shown.clone() {
             let numbers = point.messages.clone().unwrap_or_default();
-            if pattern != Some(&point.pattern) {
-                let way = point.pattern.as_deref().unwrap_or("");
-                let head = format!(
-                    "{:>9}{:>12}{:>13}{:>13}{:>13}{:>8}",
-                    "bytes", "iterations", "peak", "average", "messages/s", "± 95 %"
-                );
-                self.headed(&text::plain(&crate::html::sweep_way(way)), &head);
-                pattern = Some(&point.pattern);
-            }
-            let line = format!(
-                "{:>9}{:>12}{:>13}{:>13}{:>13}{:>8}{}",
+            table.row([
                 size(point.settings.first().copied().unwrap_or(0)),
                 text::count(numbers.iterations),
                 text::rate(numbers.peak_bits_per_second),
                 text::rate(numbers.average_bits_per_second),
                 text::count(numbers.messages_per_second),
                 sure(point.error),
-                mark(point.anomaly)
-            );
-            self.line(&line);
+            ]);
+        }
+        let mut lines = table.lines().into_iter();
+        let head = lines.next().unwrap_or_default();
+        let mut pattern = None;
+        for (point, line) in shown.zip(lines) {
+            if pattern != Some(&point.pattern) {
+                let way = point.pattern.as_deref().unwrap_or("");
+                self.headed(&text::plain(&crate::html::sweep_way(way)), &head);
+                pattern = Some(&point.pattern);
+            }
+            self.line(&format!("{line}{}", mark(point.anomaly)));
         }
         self.more(sweep.points.len(), "point");
-        if !sweep.latencies.is_empty() {
-            let head = format!(
-                "{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>8}",
-                "bytes", "iterations", "min", "median", "99 %", "99.9 %", "max", "± 95 %"
-            );
+        let shown = sweep.latencies.iter().take(POINTS_MAX);
+        let mut table = Table::new([9, 9, 8, 8, 8, 8, 8, 6].map(Column::numbers));
+        table.row([
+            "bytes",
+            "iterations",
+            "min",
+            "median",
+            "99 %",
+            "99.9 %",
+            "max",
+            "± 95 %",
+        ]);
+        for l in shown.clone() {
+            let sizes = [size(l.message_bytes), text::count(l.round_trips)];
+            let times = [l.min_ns, l.median_ns, l.p99_ns, l.p999_ns, l.max_ns];
+            let cells = sizes.into_iter().chain(times.map(text::duration));
+            table.row(cells.chain([sure(l.error)]));
+        }
+        let mut lines = table.lines().into_iter();
+        if let Some(head) = lines.next().filter(|_| !sweep.latencies.is_empty()) {
             self.headed("latency, half the round trip", &head);
         }
-        for l in sweep.latencies.iter().take(POINTS_MAX) {
-            let mut line = format!(
-                "{:>9}{:>11}",
-                size(l.message_bytes),
-                text::count(l.round_trips)
-            );
-            for ns in [l.min_ns, l.median_ns, l.p99_ns, l.p999_ns, l.max_ns] {
-                put!(line, "{:>10}", text::duration(ns));
-            }
-            put!(line, "{:>8}{}", sure(l.error), mark(l.anomaly));
-            self.line(&line);
+        for (l, line) in shown.zip(lines) {
+            self.line(&format!("{line}{}", mark(l.anomaly)));
         }
         self.more(sweep.latencies.len(), "size");
         self.out.push('\n');
@@ -487,25 +498,27 @@ impl Page {
         if run.legs.is_empty() {
             return;
         }
-        let head = format!(
-            "  {:<26}{:>13}{:>13}{:>13}{:>9}",
-            "leg", "goodput", "explained", "RTT added", "lost"
-        );
-        let head = self.ink(Ink::Dim, &head);
-        put!(self.out, "\n{head}\n");
-        for leg in run.legs.iter().take(LEGS_MAX) {
-            let name: String = text::leg_name(leg).chars().take(25).collect();
+        let shown = run.legs.iter().take(LEGS_MAX);
+        let numbers = [11, 11, 11, 7].map(Column::numbers);
+        let mut table = Table::new([Column::words(26)].into_iter().chain(numbers));
+        table.row(["leg", "goodput", "explained", "RTT added", "lost"]);
+        for leg in shown.clone() {
             let explained = leg.explained_bits_per_second.map(text::rate);
-            let line = format!(
-                "  {name:<26}{:>13}{:>13}{:>13}{:>9}",
+            table.row([
+                text::leg_name(leg).chars().take(LEG_NAME_MAX).collect(),
                 text::rate(leg.goodput_bits_per_second),
-                explained.as_deref().unwrap_or("–"),
+                explained.unwrap_or_else(|| "–".to_owned()),
                 text::duration(leg.rtt_added_ns),
                 text::percent(leg.loss),
-            );
+            ]);
+        }
+        let mut lines = table.lines().into_iter();
+        let head = self.ink(Ink::Dim, &format!("  {}", lines.next().unwrap_or_default()));
+        put!(self.out, "\n{head}\n");
+        for (leg, line) in shown.zip(lines) {
             let mark = text::leg_mark(leg);
             let ink = if leg.bad { Ink::Bold } else { Ink::Plain };
-            let line = self.ink(ink, &format!("{line}  {mark}"));
+            let line = self.ink(ink, &format!("  {line}  {mark}"));
             self.line(&line);
         }
     }
@@ -519,7 +532,7 @@ impl Page {
         let mut line = heading;
         for cell in cells {
             let cell: String = cell.as_deref().unwrap_or("–").chars().take(14).collect();
-            put!(line, "{cell:<15}");
+            put!(line, "{cell:<16}");
         }
         if !note.is_empty() {
             line += &self.ink(Ink::Dim, note);
@@ -828,6 +841,8 @@ const BAR_CELLS: u32 = 20;
 const COLUMNS_MAX: usize = 3;
 const POINTS_MAX: usize = 60;
 const LEGS_MAX: usize = 17;
+/// Of both its ends' names.
+const LEG_NAME_MAX: usize = 26;
 const NOTES_MAX: usize = 6;
 /// Connections of a capture that get a line.
 const CONNECTIONS_MAX: usize = 10;

@@ -351,13 +351,21 @@ pub(crate) fn rate(bits_per_second: u64) -> String {
     Rate::from_bits_per_second(bits_per_second).to_string()
 }
 
-/// A size that was chosen: in powers of two where it is one of their multiples.
+/// A size that was chosen: in powers of two where it is up to 999 of them in quarters, or a whole number
+/// of up to four digits. Longer ones are rounded to four digits.
 pub(crate) fn size(bytes: u64) -> String {
-    match bytes {
-        b if b >= 1 << 20 && b % (1 << 18) == 0 => format!("{} MiB", b as f64 / f64::from(1 << 20)),
-        b if b >= 1 << 10 && b % (1 << 8) == 0 => format!("{} KiB", b as f64 / 1024.0),
-        b if b < 1 << 10 => format!("{b} B"),
-        b => self::bytes(b),
+    if bytes < 1 << 10 {
+        return bytes_exact(bytes);
+    }
+    let short = |scale: u64| {
+        let quarters = bytes.is_multiple_of(scale / 4) && bytes < 1000 * scale;
+        let whole = bytes.is_multiple_of(scale) && bytes < 10_000 * scale;
+        bytes >= scale && (quarters || whole)
+    };
+    let binary = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match binary.into_iter().find(|&(scale, _)| short(scale)) {
+        Some((scale, name)) => format!("{} {name}", bytes as f64 / scale as f64),
+        None => self::bytes(bytes),
     }
 }
 
@@ -473,6 +481,29 @@ mod tests {
             "0 %", "0.0021 %", "0.41 %", "4.1 %", "50 %", "95 %", "99.6 %", "100 %", "–",
         ];
         assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn sizes_have_at_most_five_digits() {
+        for (number, said) in [
+            (1_023, "1023 B"),
+            (1_024, "1 KiB"),
+            (1_280, "1.25 KiB"),
+            (1_281, "1.281 kB"),
+            (1_448 << 10, "1448 KiB"),
+            (1_048_320, "1.048 MB"),
+            (999 << 10 | 768, "999.75 KiB"),
+            (1_000 << 10 | 256, "1.024 MB"),
+            (9_999 << 10, "9999 KiB"),
+            (10_001 << 10, "10.24 MB"),
+            (115_037_440, "115 MB"),
+            (1_536 << 20, "1.5 GiB"),
+            (10_000 << 30, "10.74 TB"),
+        ] {
+            assert_eq!(size(number), said, "{number}");
+        }
+        // What was measured stays as short.
+        assert_eq!(bytes(112_341 << 10), "115 MB");
     }
 
     #[test]

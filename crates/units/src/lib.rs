@@ -406,11 +406,13 @@ impl fmt::Display for Duration {
 }
 
 impl fmt::Display for Bytes {
-    /// Powers of two that divide evenly print binary (64 KiB), everything else decimal (10.6 MB).
+    /// Powers of two that divide evenly print binary (64 KiB), up to 9999 of them; everything else decimal
+    /// (10.6 MB).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         for (scale, name) in binary {
-            if self.0 >= scale && self.0.is_multiple_of(scale) {
+            let fits = (1..10_000).contains(&(self.0 / scale));
+            if fits && self.0.is_multiple_of(scale) {
                 return write!(f, "{} {name}", self.0 / scale);
             }
         }

@@ -51,6 +51,26 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
+/// A path that gives what it can, but for a declared cost that allows a little less.
+pub(crate) fn beside(healthy: Finding, case: &Case<'_>) -> Finding {
+    let bill = case.write_bill();
+    let allowed = bill
+        .as_ref()
+        .and_then(|bill| bill.rate(case.stream_count()));
+    let Some((bill, allowed)) = bill.as_ref().zip(allowed) else {
+        return healthy;
+    };
+    let place = case.host_name(Host::Sender);
+    let each = bill.most().each();
+    Finding {
+        title: format!(
+            "{}; the limit is the declared cost per {each} on {place}, which allows {allowed}",
+            healthy.title
+        ),
+        ..healthy
+    }
+}
+
 const fn advice(most: Part) -> &'static str {
     match most {
         Part::Call => "Write more at once: the call costs the same however much it takes",

@@ -4,7 +4,9 @@
 //! with smaller segments and more streams tells (see [`crate::next_probe`]): packets a second stay
 //! what they were. A line would have carried as many more as they are smaller, and losses at random
 //! let each further stream bring its own. A host whose CPU is the limit looks the same, so busy
-//! threads cost confidence; an interface that drops for want of CPU is not told apart.
+//! threads cost confidence. A device drops where its limit is: where packets were lost and far more came
+//! through at another time, as of bursts at a short queue on a long path whose window still grows, it is
+//! none, and the probe's rate a chance. An interface that drops for want of CPU is not told apart.
 
 use units::Rate;
 
@@ -35,7 +37,8 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
     let same = ramp(more, 0.5, 0.8) * (1.0 - ramp(more, MORE_FULL, SMALLER_MIN));
     let cpu = cpu_of_a_stream(case.evidence).unwrap_or(0.0);
     let idle_hosts = 1.0 - 0.6 * ramp(cpu.max(probe.cpu.unwrap_or(0.0)), 0.7, 0.95);
-    let confidence = data(facts.intervals) * same * idle_hosts * ramp(share, 0.2, 0.5);
+    let at_limit = 1.0 - ramp(facts.lost_below_peak.unwrap_or(0.0), 0.3, 0.7);
+    let confidence = data(facts.intervals) * same * idle_hosts * at_limit * ramp(share, 0.2, 0.5);
     let limit = packets(before.max(probe.packets_per_second));
     Some(Finding {
         cause: Cause::PacketRate,
@@ -84,6 +87,13 @@ fn evidence(case: &Case<'_>, probe: &Probe, smaller: f64, more: f64) -> Vec<Stri
             probe.sent_segments,
         ),
     ];
+    if let Some(below) = facts.lost_below_peak.filter(|&share| share > 0.0) {
+        lines.push(format!(
+            "of the seconds with a loss {} had fewer than three quarters of the packets that came \
+             through in the fastest",
+            text::percent(below)
+        ));
+    }
     if let Some(share) = facts.utilisation().filter(|_| facts.bottleneck_known) {
         let share = text::percent(share);
         lines.push(format!(

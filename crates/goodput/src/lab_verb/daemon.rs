@@ -25,6 +25,7 @@ use super::protocol::{
     Answer, Direction, Entrance, HostState, LinkState, REQUEST_BYTES_MAX, Request, RuleState,
     Status, told,
 };
+use super::remote;
 use super::serving::{self, StopOnDrop};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
@@ -107,15 +108,7 @@ fn introduce(status: &Status) -> String {
         "lab '{}' is up (process {}): {}\n",
         status.name, status.pid, status.title
     );
-    for host in &status.hosts {
-        text += &match &host.interface {
-            None => format!(
-                "  {:<12} {:<15} {}\n",
-                host.name, host.address, host.address6
-            ),
-            Some(interface) => format!("  {:<12} behind {interface}\n", host.name),
-        };
-    }
+    text += &remote::hosts(status);
     let inside = status.hosts.iter().find(|h| h.interface.is_none());
     let host = inside.map_or("HOST", |h| &h.name);
     text += &format!(

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use report::table::{Column, Table};
 use sys::netns::NetNs;
 use sys::userns::UserNs;
 
@@ -51,27 +52,23 @@ fn shown(status: &Status) -> String {
         "{}: {}\n  process {}, up since {}\n",
         status.name, status.title, status.pid, status.up_since
     );
-    for host in &status.hosts {
-        let _ = match &host.interface {
-            None => writeln!(
-                text,
-                "  {:<12} {:<15} {}",
-                host.name, host.address, host.address6
-            ),
-            Some(interface) => writeln!(text, "  {:<12} behind {interface}", host.name),
-        };
-    }
-    let _ = writeln!(
-        text,
-        "  {:<36} {:>12} {:>12} {:>12} {:>8} {:>12}",
-        "link", "frames", "queue drops", "lost", "late", "lost by lab"
-    );
+    text += &hosts(status);
+    let counts = [12, 12, 12, 8, 12].map(Column::numbers);
+    let mut table = Table::new([Column::words(36)].into_iter().chain(counts));
+    table.row([
+        "link",
+        "frames",
+        "queue drops",
+        "lost",
+        "late",
+        "lost by lab",
+    ]);
+    let mut below = vec![None];
     for link in &status.links {
         for (from, to, counts) in [
             (&link.from, &link.to, &link.forward),
             (&link.to, &link.from, &link.backward),
         ] {
-            let way = format!("{}: {from} -> {to}", link.name);
             let Counts {
                 frames,
                 dropped_queue,
@@ -80,16 +77,30 @@ fn shown(status: &Status) -> String {
                 lost_by_lab,
                 ..
             } = *counts;
-            let [frames, queue, lost, late, by_lab] =
-                [frames, dropped_queue, lost, late, lost_by_lab].map(grouped);
-            let _ = writeln!(
-                text,
-                "  {way:<36} {frames:>12} {queue:>12} {lost:>12} {late:>8} {by_lab:>12}"
-            );
-            text.extend(collisions(counts));
+            let way = format!("{}: {from} -> {to}", link.name);
+            let numbers = [frames, dropped_queue, lost, late, lost_by_lab].map(grouped);
+            table.row([way].into_iter().chain(numbers));
+            below.push(collisions(counts));
         }
     }
+    for (line, below) in table.lines().into_iter().zip(below) {
+        let _ = writeln!(text, "  {line}");
+        text.extend(below);
+    }
     text
+}
+
+/// A line for each host: its name and where it is.
+pub(super) fn hosts(status: &Status) -> String {
+    let mut table = Table::new([Column::words(12), Column::words(15), Column::words(0)]);
+    for host in &status.hosts {
+        match &host.interface {
+            None => table.row([&host.name, &host.address, &host.address6]),
+            Some(interface) => table.row([&host.name, &format!("behind {interface}")]),
+        }
+    }
+    let lines = table.lines().into_iter();
+    lines.map(|l| format!("  {}\n", l.trim_end())).collect()
 }
 
 /// A line on what became of frames that collided, where any did.
@@ -306,7 +317,53 @@ const DOWN_PATIENCE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
+    use super::super::protocol::{HostState, LinkState};
     use super::*;
+
+    #[test]
+    fn columns_of_a_lab_do_not_touch_and_collisions_stand_below_their_link() {
+        let host = |name: &str, interface: Option<&str>| HostState {
+            name: name.to_owned(),
+            address: "198.18.0.1".to_owned(),
+            address6: "fd00::1".to_owned(),
+            interface: interface.map(str::to_owned),
+        };
+        let counts = |frames, collisions| Counts {
+            frames,
+            collisions,
+            ..Counts::default()
+        };
+        let status = Status {
+            hosts: vec![
+                host("a-host-of-a-long-name", None),
+                host("b", Some("enp1s0")),
+            ],
+            links: vec![LinkState {
+                name: "a".repeat(30),
+                from: "near".to_owned(),
+                to: "far".to_owned(),
+                forward: counts(1_234_567_890_123, 1),
+                backward: counts(0, 0),
+            }],
+            name: "x".to_owned(),
+            title: "y".to_owned(),
+            pid: 1,
+            up_since: "z".to_owned(),
+        };
+        let text = shown(&status);
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(
+            lines[0],
+            "  a-host-of-a-long-name  198.18.0.1       fd00::1"
+        );
+        assert_eq!(lines[1], "  b                      behind enp1s0");
+        assert!(
+            lines[3].contains("near -> far  1,234,567,890,123  "),
+            "{text}"
+        );
+        assert!(lines[4].starts_with("    1 collisions"), "{text}");
+        assert!(lines[5].contains("far -> near  "), "{text}");
+    }
 
     #[test]
     fn collisions_have_a_line_only_where_there_are_any() {

@@ -241,6 +241,12 @@ pub struct SweepCurve {
     /// The same where the axis is of bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knee_bytes: Option<u64>,
+    /// From here to `knee_high` 95 % of the knees lie that other rounds of the run might have given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub knee_low: Option<u64>,
+    /// See `knee_low`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub knee_high: Option<u64>,
     /// The first measured setting that is.
     pub knee_measured: Option<u64>,
     /// The first measured setting with 90 % of what the path can carry, where the axis is of bytes and

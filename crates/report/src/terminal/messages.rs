@@ -2,36 +2,45 @@
 
 use super::POINTS_MAX;
 use crate::model::{MessagePoint, MessageSweep};
+use crate::table::{Column, Table};
 use crate::text;
 
 /// Lines ended by `\n`; of more sizes than a screen shows the first.
 pub(super) fn table(messages: &MessageSweep) -> String {
-    let mut out = format!(
-        "{:>9} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11} {:>11} {:>11}\n",
-        "bytes", "round trips", "min us", "median", "p99", "p99.9", "max", "up", "down", "both"
-    );
+    let mut table = Table::new([8, 11, 8, 8, 8, 8, 8, 10, 10, 10].map(Column::numbers));
+    table.row([
+        "bytes",
+        "round trips",
+        "min us",
+        "median",
+        "p99",
+        "p99.9",
+        "max",
+        "up",
+        "down",
+        "both",
+    ]);
     let us =
         |ns: Option<u64>| ns.map_or_else(|| "–".to_owned(), |ns| format!("{:.2}", ns as f64 / 1e3));
     for p in messages.points.iter().take(POINTS_MAX) {
-        put!(out, "{:>9} {:>11}", p.message_bytes, p.round_trips);
-        for ns in [
+        let sizes = [p.message_bytes.to_string(), p.round_trips.to_string()];
+        let times = [
             p.latency_min_ns,
             p.latency_median_ns,
             p.latency_p99_ns,
             p.latency_p999_ns,
             p.latency_max_ns,
-        ] {
-            put!(out, " {:>9}", us(ns));
-        }
-        for rate in [
+        ];
+        let rates = [
             p.up_bits_per_second,
             p.down_bits_per_second,
             p.both_bits_per_second,
-        ] {
-            put!(out, " {:>11}", text::rate(rate));
-        }
-        out.push('\n');
+        ];
+        let cells = sizes.into_iter().chain(times.map(us));
+        table.row(cells.chain(rates.map(text::rate)));
     }
+    let mut out = table.lines().join("\n");
+    out.push('\n');
     out
 }
 
