@@ -1,6 +1,7 @@
 //! `goodput explain`: what it makes of captures, whole and broken.
 
 mod pair;
+mod tables;
 
 use std::fs;
 use std::path::PathBuf;
