@@ -292,6 +292,9 @@ impl Page {
             if s.bursts.limit_ns > 0 {
                 line(spacing::bursts(s));
             }
+            if let Some(segments) = s.acks.as_ref().and_then(spacing::segments) {
+                line(format!("segments that an ACK acknowledges: {segments}"));
+            }
             for section in s.sections.iter().take(SECTIONS_NAMED) {
                 let length = text::duration(section.length_ns);
                 line(match &section.refused {
