@@ -19,7 +19,6 @@ pub(super) fn render(runs: &[LoadedRun]) -> Option<String> {
     let mut out = open_page("goodput: two captures overlaid");
     header(&mut out, &both);
     out.push_str("<section class=\"trace overlay\">\n");
-    figures(&mut out, &both);
     out.push_str("<div class=\"panels wide\">\n");
     rate(&mut out, &both);
     sequence(&mut out, &both);
@@ -28,6 +27,7 @@ pub(super) fn render(runs: &[LoadedRun]) -> Option<String> {
     gaps(&mut out, &both);
     out.push_str("</div>\n");
     held(&mut out, &both);
+    figures(&mut out, &both);
     out.push_str("</section>\n");
     close_page(&mut out);
     Some(out)
@@ -110,11 +110,11 @@ fn header(out: &mut String, both: &[Side<'_>; 2]) {
     out.push_str("</header>\n");
 }
 
-/// `1.24 times as fast`, or `as fast`.
+/// `1.24 times as fast`, `at 51 % of the first`, or `as fast`.
 fn times(ratio: f64) -> String {
     match ratio {
         r if (0.995..1.005).contains(&r) => "as fast".to_owned(),
-        r if r < 1.0 => format!("{} as fast", text::percent(r)),
+        r if r < 1.0 => format!("at {} of the first", text::percent(r)),
         r => format!("{} times as fast", text::factor(r)),
     }
 }
@@ -180,13 +180,11 @@ fn figures(out: &mut String, both: &[Side<'_>; 2]) {
     put!(
         out,
         "<div class=\"scroll\"><table class=\"list figures-of-two\">\n<thead><tr><th></th>\
-         <th class=\"n\"><span class=\"key\"><i class=\"line {}\"></i>{}</span></th>\
-         <th class=\"n\"><span class=\"key\"><i class=\"line {}\"></i>{}</span></th>\
+         <th class=\"n\"><span class=\"key\"><i class=\"line {}\"></i>first</span></th>\
+         <th class=\"n\"><span class=\"key\"><i class=\"line {}\"></i>second</span></th>\
          <th class=\"n\">second / first</th></tr></thead>\n<tbody>\n",
         CLASSES[0],
-        shown(&both[0].name),
-        CLASSES[1],
-        shown(&both[1].name)
+        CLASSES[1]
     );
     for (name, told, of) in rows {
         let values = [of(&both[0]), of(&both[1])];
@@ -246,25 +244,46 @@ fn keys(both: &[Side<'_>; 2]) -> String {
     out
 }
 
-/// Where the longer one ends, in seconds.
-fn end_s(lines: &[Vec<(f64, f64)>; 2]) -> f64 {
-    lines.iter().flatten().map(|p| p.0).fold(0.0, f64::max)
+/// Where the longer one ends, in seconds: all pictures of time have one axis.
+fn end_s(both: &[Side<'_>; 2]) -> f64 {
+    let ends = both.iter().map(|side| {
+        let c = side.connection;
+        let slices = c.slices.as_ref().map_or(0.0, |s| {
+            s.sent_bytes.len().min(SLICES_MAX) as f64 * s.width_ns as f64
+        });
+        let graph = c.graphs.first();
+        let graph = graph.map_or(0.0, |g| f64::from(g.columns) * g.column_ns as f64);
+        slices.max(graph) / 1e9
+    });
+    ends.fold(0.0, f64::max)
 }
 
+/// Over two round trips at least: within one, what a window allows comes in lumps.
 fn rate(out: &mut String, both: &[Side<'_>; 2]) {
     let lines = [0, 1].map(|n| {
-        let slices = both[n].connection.slices.as_ref();
-        both[n].course(|i| {
-            let slices = slices?;
-            let width_s = slices.width_ns as f64 / 1e9;
-            let bytes = slices.acked_bytes.get(i).copied()?;
-            (width_s > 0.0).then(|| bytes as f64 * 8.0 / width_s)
-        })
+        let c = both[n].connection;
+        let Some(slices) = c.slices.as_ref().filter(|s| s.width_ns > 0) else {
+            return Vec::new();
+        };
+        let over_ns = c.rtt_min_ns.unwrap_or(0).saturating_mul(2);
+        let over = usize::try_from(over_ns.div_ceil(slices.width_ns)).unwrap_or(SLICES_MAX);
+        let over = over.clamp(1, SLICES_MAX);
+        let width_s = slices.width_ns as f64 / 1e9;
+        let acked = &slices.acked_bytes[..slices.acked_bytes.len().min(SLICES_MAX)];
+        let each = acked.chunks(over).enumerate().map(|(k, part)| {
+            let bytes: f64 = part.iter().map(|b| *b as f64).sum();
+            let span_s = part.len() as f64 * width_s;
+            (
+                (k * over) as f64 * width_s + span_s / 2.0,
+                bytes * 8.0 / span_s,
+            )
+        });
+        each.collect()
     });
     pictured(
         out,
-        ("Rate", ", acknowledged"),
-        (Axis::rate, end_s(&lines)),
+        ("Rate", ", acknowledged, over two round trips"),
+        (Axis::rate, end_s(both)),
         both,
         &lines,
     );
@@ -287,7 +306,7 @@ fn sequence(out: &mut String, both: &[Side<'_>; 2]) {
     pictured(
         out,
         ("Time and sequence", ", acknowledged since the begin"),
-        (Axis::wire_bytes, end_s(&lines)),
+        (Axis::wire_bytes, end_s(both)),
         both,
         &lines,
     );
@@ -304,7 +323,7 @@ fn round_trip(out: &mut String, both: &[Side<'_>; 2]) {
     pictured(
         out,
         ("Round trip", ", capture point to receiver"),
-        (Axis::round_trip, end_s(&lines)),
+        (Axis::round_trip, end_s(both)),
         both,
         &lines,
     );
@@ -318,7 +337,7 @@ fn flight(out: &mut String, both: &[Side<'_>; 2]) {
     pictured(
         out,
         ("In flight", ", most of each slice"),
-        (Axis::wire_bytes, end_s(&lines)),
+        (Axis::wire_bytes, end_s(both)),
         both,
         &lines,
     );
@@ -488,6 +507,8 @@ mod tests {
         ];
         let page = render(&two).unwrap();
         assert!(page.contains("the second is 2.50"));
+        // 20 slices of 10 ms, four to a point, with one axis in all pictures of time.
+        assert_eq!(page.matches(">200 ms</text>").count(), 4);
         assert!(!page.contains("the small one"));
         for title in [
             "Rate",
