@@ -333,6 +333,9 @@ impl Page {
                 }
             );
             self.wrapped("", &line, if o.agrees { Ink::Dim } else { Ink::Bold });
+            for r in o.round_trips.iter().take(SPACED_MAX) {
+                self.wrapped("     ", &spacing::round_trips(r), Ink::Dim);
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use std::ops::{ControlFlow, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use explain::spacing::{Acks, Bins, Bursts, Gaps, Sections, Stamps, half_within};
+use explain::trace::Spread;
 use report::model::{
     TraceAcks, TraceBursts, TraceMode, TracePhase, TraceSections, TraceSpacing, TraceStreams,
 };
@@ -52,6 +53,8 @@ pub(super) struct Counted {
     pub(super) bursts: Bursts,
     pub(super) sections: Vec<Result<Sections, String>>,
     phase: Option<(Duration, Sections)>,
+    /// By the first look: from data to its ACK.
+    pub(super) round_trips: Spread,
 }
 
 impl Question {
@@ -196,6 +199,7 @@ impl Counted {
                 .then(|| of_length(step).ok())
                 .flatten()
                 .map(|sections| (rtt, sections)),
+            round_trips: c.sides[usize::from(1 - judged.passive.sender.min(1))].rtt_ack_ns,
         }
     }
 

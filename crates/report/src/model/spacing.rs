@@ -222,4 +222,38 @@ pub struct TraceObserver {
     pub bursts_differ: u64,
     /// Nothing differs, and there was something to compare.
     pub agrees: bool,
+    /// Round trips of each connection by both; these do not count for `agrees`.
+    pub round_trips: Vec<TraceRoundTrips>,
+}
+
+/// Round trips from the capture point to a receiver and back, by us and by another program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceRoundTrips {
+    /// The connection's number.
+    pub connection: u32,
+    /// Ours.
+    pub ours: TraceRoundTripSamples,
+    /// Its own of what was sent once, by ACKs without SACK blocks.
+    pub theirs: TraceRoundTripSamples,
+    /// Further ones of it, of what was sent again: which of the two was acknowledged nobody knows.
+    pub theirs_sent_again: u64,
+    /// Further ones of it, by ACKs that show a hole.
+    pub theirs_in_holes: u64,
+    /// The least is the same to a microsecond, and the median to an eighth or 10 us.
+    pub agrees: bool,
+}
+
+/// What is said of many round trips.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceRoundTripSamples {
+    /// How many.
+    pub samples: u64,
+    /// The least.
+    pub min_ns: u64,
+    /// The middle one.
+    pub median_ns: u64,
+    /// 95 of 100 are no longer.
+    pub p95_ns: u64,
 }

@@ -1,7 +1,10 @@
 //! Packets at fine time: gaps, bursts, sections and round trips of a connection, and parallel streams.
 
 use super::super::{ENTRIES_MAX, shown, shown_sentence};
-use crate::model::{Trace, TraceAcks, TraceConnection, TraceSpacing, TraceStreams};
+use crate::model::{
+    Trace, TraceAcks, TraceConnection, TraceRoundTripSamples, TraceRoundTrips, TraceSpacing,
+    TraceStreams,
+};
 use crate::svg::{Axis, Chart};
 use crate::text;
 
@@ -378,6 +381,39 @@ pub(super) fn of_all(out: &mut String, trace: &Trace) {
         text::count(o.bursts),
         text::count(o.bursts_differ)
     );
+    if !o.round_trips.is_empty() {
+        out.push_str("<section>\n<h2>Round trips by both</h2>\n<ul>\n");
+        for r in o.round_trips.iter().take(ENTRIES_MAX) {
+            put!(out, "<li>{}</li>\n", shown_sentence(&round_trips(r)));
+        }
+        out.push_str("</ul>\n</section>\n");
+    }
+}
+
+/// Both programs' round trips of a connection, in a sentence.
+pub(crate) fn round_trips(r: &TraceRoundTrips) -> String {
+    let told = |s: &TraceRoundTripSamples| {
+        format!(
+            "{} round trips, {} at least, median {}, 95 of 100 within {}",
+            text::count(s.samples),
+            text::duration(s.min_ns),
+            text::duration(s.median_ns),
+            text::duration(s.p95_ns)
+        )
+    };
+    format!(
+        "{}. {}; theirs: {}, and {} of what was sent again, {} in holes: {}",
+        r.connection,
+        told(&r.ours),
+        told(&r.theirs),
+        text::count(r.theirs_sent_again),
+        text::count(r.theirs_in_holes),
+        if r.agrees {
+            "the same least and median"
+        } else {
+            "THEY DIFFER"
+        }
+    )
 }
 
 fn group(out: &mut String, s: &TraceStreams) {
