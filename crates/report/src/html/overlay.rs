@@ -351,7 +351,7 @@ fn gaps(out: &mut String, both: &[Side<'_>; 2]) {
         return;
     };
     let filled = || (0..BINS).filter(|&b| first[b] > 0.0 || second[b] > 0.0);
-    let (Some(from), Some(last)) = (filled().next(), filled().last()) else {
+    let (Some(from), Some(last)) = (filled().next(), filled().next_back()) else {
         return;
     };
     // Whole powers of ten.
