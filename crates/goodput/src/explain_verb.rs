@@ -16,6 +16,7 @@ mod pair;
 mod planted;
 mod source;
 mod spacing;
+mod tables;
 mod threads;
 
 use std::cmp::Reverse;
@@ -31,7 +32,7 @@ use explain::trace::{CapturePoint, Connection, End, Limit, SideFacts, Slices, Sp
 use report::RunFolder;
 use report::model::{
     self, FindingRecord, Run, RunState, Trace, TraceConnection, TraceFile, TraceGraph,
-    TraceRetransmissions, TraceShare, TraceSlices, Verdict as RunVerdict,
+    TraceRetransmissions, TraceShare, TraceSlices, TraceTables, Verdict as RunVerdict,
 };
 use units::{Duration, Instant};
 use wire::segment::{FlowKey, Segment};
@@ -56,6 +57,15 @@ pub(crate) fn command(args: &ExplainArgs, context: &Context) -> Verdict {
             "\nReport: {}\n",
             explained.folder.join("report.html").display()
         ))?;
+        if let Some(rows) = run.trace.as_ref().and_then(|t| t.table_rows) {
+            context::print(&format!(
+                "Tables: {} ({} rows), {} ({} rows)\n",
+                explained.folder.join(tables::CONNECTIONS_FILE).display(),
+                rows.connections,
+                tables::INTERVALS_FILE,
+                rows.intervals
+            ))?;
+        }
     }
     let any = run
         .trace
@@ -97,7 +107,21 @@ pub(crate) fn perform(args: &ExplainArgs, context: &Context) -> Result<Explained
     let mut is_live = false;
     let files = match source {
         source::Source::Files(files) => {
-            read_all(&files, &mut trace, &mut best)?;
+            if args.parquet {
+                let name = files.first().map(|path| name_of(path));
+                let own = begin(args, context, &name.unwrap_or_default())?;
+                best.tables = Some(tables::Tables::create(own.path())?);
+                folder = Some(own);
+            }
+            let tables = best.tables.clone();
+            if let Err(failure) = read_all(&files, &mut trace, &mut best) {
+                // As without tables, a capture that cannot be read leaves no folder.
+                if let Some((own, tables)) = folder.zip(tables) {
+                    tables.discard();
+                    own.discard();
+                }
+                return Err(failure);
+            }
             files
         }
         source::Source::Interface(options) => {
@@ -111,12 +135,22 @@ pub(crate) fn perform(args: &ExplainArgs, context: &Context) -> Result<Explained
             let own = begin(args, context, &source::title(&path))?;
             let (file, line) = planted::capture(args, &path, own.path(), &context.stop)?;
             question = question.map(|q| q.with_line(line));
+            if args.parquet {
+                best.tables = Some(tables::Tables::create(own.path())?);
+            }
             folder = Some(own);
             let files = vec![file];
             read_all(&files, &mut trace, &mut best)?;
             files
         }
     };
+    if let Some(tables) = best.tables.take() {
+        let written = tables.finish()?;
+        trace.table_rows = Some(TraceTables {
+            connections: written.connections,
+            intervals: written.intervals,
+        });
+    }
     let is_stopped = || !is_live && context.stop.is_stopped();
     let mut kept = best.into_sorted();
     logs::tell(&mut kept, &told);
@@ -177,6 +211,8 @@ type Rank = (u64, u64, Reverse<u64>, usize);
 struct Ranking {
     kept: BinaryHeap<Reverse<Rank>>,
     places: Vec<Option<Box<Judged>>>,
+    /// Where all connections go, whatever their rank.
+    tables: Option<tables::Tables>,
 }
 
 impl Ranking {
@@ -583,9 +619,17 @@ fn slices(slices: &Slices, begins: Instant) -> TraceSlices {
 
 /// `192.0.2.1:5201` or `[2001:db8::1]:443`.
 fn endpoint(flow: &FlowKey, side: usize) -> String {
-    let v6 = Ipv6Addr::from(flow.addresses[side]);
-    let ip = v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4);
-    SocketAddr::new(ip, flow.ports[side]).to_string()
+    SocketAddr::new(ip(flow.addresses[side]), flow.ports[side]).to_string()
+}
+
+/// `192.0.2.1` or `2001:db8::1`.
+fn address(octets: [u8; 16]) -> String {
+    ip(octets).to_string()
+}
+
+fn ip(octets: [u8; 16]) -> IpAddr {
+    let v6 = Ipv6Addr::from(octets);
+    v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
 }
 
 const fn ended(end: End) -> &'static str {
