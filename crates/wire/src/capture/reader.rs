@@ -92,18 +92,20 @@ enum Next {
     Stop(Why),
 }
 
-/// Where a packet is.
+/// Where a packet is. Its numbers lie in another order than a [`Packet`]'s: two that were written one by one and
+/// are read as one wait until both are in the cache, behind all that was written before.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 struct Place {
     frame: u64,
-    time_ns: u64,
     captured_at: usize,
+    time_ns: u64,
     captured_bytes: usize,
-    options_bytes: usize,
-    interface: u32,
     original_bytes: u32,
     link: LinkType,
     order: Order,
+    options_bytes: usize,
+    interface: u32,
 }
 
 impl Reader {
