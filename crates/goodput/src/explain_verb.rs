@@ -20,7 +20,7 @@ mod tables;
 mod threads;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::mem;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -370,34 +370,33 @@ fn graphs(
     let mut all: Vec<Vec<TraceGraph>> = kept.iter().map(|_| Vec::new()).collect();
     for (n, path) in files.iter().enumerate() {
         let drawn = kept.iter().enumerate().take(GRAPHED_MAX);
-        let mut wanted: HashMap<(u32, FlowKey), Vec<Wanted>> = HashMap::new();
+        // So few that looking at each takes less time than a hash.
+        let mut wanted: Vec<((u32, FlowKey), Wanted)> = Vec::new();
         for (of, judged) in drawn.filter(|(_, j)| usize::try_from(j.file) == Ok(n)) {
             let key = (judged.connection.interface, judged.connection.flow);
-            wanted.entry(key).or_default().extend(windows(of, judged));
+            wanted.extend(windows(of, judged).into_iter().map(|graph| (key, graph)));
         }
+        let last = wanted.iter().map(|(_, graph)| *graph.frames.end()).max();
         if wanted.is_empty() || path == &PathBuf::from("-") || logs::is_log(path) {
             continue;
         }
         let mut capture = open(path)?;
         capture.for_each_segment(|packet, decoded, segment: &Segment| {
-            if decoded == wire::segment::Decoded::Tcp
-                && let Some(of_flow) = wanted.get_mut(&(packet.interface, segment.flow))
-            {
-                for graph in of_flow
-                    .iter_mut()
-                    .filter(|g| g.frames.contains(&packet.frame))
-                {
+            if decoded == wire::segment::Decoded::Tcp {
+                let key = (packet.interface, segment.flow);
+                let graphs = wanted.iter_mut().filter(|(of, _)| *of == key);
+                for (_, graph) in graphs.filter(|(_, g)| g.frames.contains(&packet.frame)) {
                     graph
                         .timeline
                         .take(Instant::from_ns(packet.time_ns), segment);
                 }
             }
-            if is_stopped() {
+            if is_stopped() || last.is_some_and(|last| packet.frame >= last) {
                 return std::ops::ControlFlow::Break(());
             }
             std::ops::ControlFlow::Continue(())
         });
-        for graph in wanted.into_values().flatten() {
+        for (_, graph) in wanted {
             let begins = kept[graph.of].begins;
             all[graph.of].push(drawn_graph(&graph, begins));
         }
