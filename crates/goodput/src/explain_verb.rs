@@ -652,6 +652,7 @@ fn begin(args: &ExplainArgs, context: &Context, name: &str) -> Result<RunFolder,
         state: RunState::Running,
         command_line: context.command_line.clone(),
         goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_utc: context.started_utc.clone(),
         ..Run::default()
     };
     RunFolder::create(&args.runs, "explain", name, run).map_err(Failure::here)
@@ -677,7 +678,6 @@ fn finish(
     };
     let mut run = Run {
         verdict: Some(verdict(&trace, kept)),
-        started_utc: record::now_utc(),
         trace: Some(trace),
         ..folder.run().clone()
     };

@@ -597,9 +597,11 @@ mod hostile {
             let captures = [near, far];
             for ahead_ns in [ahead_ns, 0, found.ahead_ns()] {
                 let paired = match_with(limits, ahead_ns, &captures);
-                for at in 0..2 {
-                    prop_assert_eq!(paired.packets[at], captures[at].len() as u64);
-                    prop_assert!(paired.matched[at] <= paired.packets[at]);
+                for (capture, (packets, matched)) in
+                    captures.iter().zip(paired.packets.iter().zip(&paired.matched))
+                {
+                    prop_assert_eq!(*packets, capture.len() as u64);
+                    prop_assert!(matched <= packets);
                 }
             }
         }
