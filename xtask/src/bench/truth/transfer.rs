@@ -104,7 +104,8 @@ fn connection(plan: &Plan, ends: &[End<'_>; 2], seed: u64) -> anyhow::Result<Tcp
     let sender = near.run(connect)??.pop().context("no connection")?;
     let (receiver, _) = listener.accept()?;
     sender.set_nodelay(true)?;
-    sender.set_write_timeout(Some(POLL.to_std()))?;
+    // No shorter: a write that gives up and is tried again goes on by that clock and not when there is room.
+    sender.set_write_timeout(Some(LIMIT.to_std()))?;
     sender.set_read_timeout(Some(LIMIT.to_std()))?;
     receiver.set_nodelay(true)?;
     receiver.set_read_timeout(Some(LIMIT.to_std()))?;
