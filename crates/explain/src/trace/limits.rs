@@ -499,12 +499,13 @@ impl Sender {
         self.enter(self.instant(path.segment_bytes), path.frame);
     }
 
-    /// What a loss now takes away. The rate is by Little's law too: what is acknowledged lags behind a flight
-    /// that grows.
+    /// What a loss now takes away. The rate is by Little's law too, over the slowest round trip: what is
+    /// acknowledged lags behind a flight that grows.
     fn at_loss(&self) -> Saw {
         let before = self.before.map_or(0, |b| b.flight_max);
         let flight = before.max(self.round.flight_max);
-        let rate = |b: Before| b.rate.max(flight as f64 / b.rtt_mean.max(1) as f64);
+        let slowest = |b: Before| b.rtt_mean.max(self.round.rtt_max).max(1);
+        let rate = |b: Before| b.rate.max(flight as f64 / slowest(b) as f64);
         Saw {
             flight,
             rate: self.before.map_or(0.0, rate),
@@ -979,6 +980,16 @@ impl Sender {
             && round.is_even(EVEN / 25.0)
             && apart <= self.gap_least + self.gap_least / 2
             && rtt.saturating_sub(path.base_rtt) > apart;
+        // As much as comes when one follows the other is all that the narrowest link can carry (one less the
+        // dispersion score of Siekkinen and others). Segments of a pacer's that come one by one wait
+        // for their turn and no longer.
+        let narrow = path.segment_bytes as f64 / self.gap_quarter.max(1) as f64;
+        let fills = fills
+            || path.lag > 0
+                && self.gap_quarter > 0
+                && round.gaps >= 16
+                && (NARROW_PART * narrow..=1.15 * narrow).contains(&rate)
+                && rtt_mean.saturating_sub(path.base_rtt) > apart;
         // Evenly, and even the fastest ones waited.
         let stands = fills
             || round.is_paced() && {
@@ -1275,6 +1286,8 @@ const OWN_PART: f64 = 0.5;
 const OWN_PART_FLAT: f64 = 0.75;
 /// What a round's waits still weigh in the next.
 const WAITS_KEPT: f64 = 0.75;
+/// So much of what the narrowest link lets through fills it.
+const NARROW_PART: f64 = 0.92;
 /// A path that was idle for this part of a round was not full.
 const IDLE_PART: u64 = 4;
 /// A loss is expected again within so many times the rounds that it took to grow back: CUBIC takes as long
