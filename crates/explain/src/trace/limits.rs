@@ -14,9 +14,10 @@
 //!    the rate stays the same or the flight grows by less than half; or data are evenly spaced, at the same
 //!    rate, and even the fastest ones waited for a thirty-second of the round trip; or the rate is what
 //!    rounds before have shown to be the path's, by one of these or by more in flight that was carried no faster
-//!    and took longer. Time at the peer's window counts so too where a queue stands: with a larger one it
-//!    would only be longer. No path was full that idled for a quarter of the round: at the receiver by any gap, at
-//!    the sender by one that is so much longer than the slowest round trip waited;
+//!    and took longer; or, at the receiver, it is what segments that follow one another come at. Time at the
+//!    peer's window counts so too where a queue stands: with a larger one it would only be longer. No path was
+//!    full that idled for a quarter of the round: at the receiver by any gap, at the sender by one that is so
+//!    much longer than the slowest round trip waited;
 //! 2. something was lost in this round, or neither flight nor rate has regained what it was at the last
 //!    loss: *congestion window after loss*;
 //! 3. no round before, or the flight grew by half: *slow start*;
