@@ -186,7 +186,7 @@ fn streams_text(told: &Streams) -> String {
         told.link,
         told.time
     );
-    let time = |at: Option<Duration>| at.map_or("-".to_owned(), |at| at.to_string());
+    let time = |at: Option<Duration>| at.map_or_else(|| "-".to_owned(), |at| at.to_string());
     for (number, stream) in told.streams.iter().enumerate() {
         let rate = Rate::average(Bytes::new(stream.wire_bytes), told.time).to_string();
         let _ = writeln!(
@@ -206,9 +206,9 @@ fn streams_text(told: &Streams) -> String {
         balance(&what, s.min_to_mean, s.jain);
     }
     let (mean, max) = told.to_queue;
-    let _ = write!(
+    let _ = writeln!(
         text,
-        "burst order {}, loss order {}; to the queue {mean}, at most {max}\n",
+        "burst order {}, loss order {}; to the queue {mean}, at most {max}",
         order(&told.burst_order),
         order(&told.loss_order)
     );
