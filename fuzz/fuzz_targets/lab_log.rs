@@ -1,8 +1,10 @@
-//! Any bytes as a packet log: read, summarised and converted without a panic.
+//! Any bytes as a packet log: read, summarised, converted and explained without a panic.
 
 #![no_main]
 
-use lab::log::{Filter, Summary, convert};
+use std::ops::ControlFlow;
+
+use lab::log::{Fate, Filter, Segments, Summary, convert};
 use libfuzzer_sys::fuzz_target;
 use link::record::{MAGIC, Reader};
 
@@ -20,6 +22,18 @@ fuzz_target!(|bytes: &[u8]| {
         }
         if let Ok(reader) = Reader::new(file) {
             let _ = convert::pcapng(reader, std::io::sink(), &filter);
+        }
+        if let Ok(reader) = Reader::new(file) {
+            let _ = convert::parquet(reader, std::io::sink(), &filter);
+        }
+        if let Ok(reader) = Reader::new(file) {
+            let segments = Segments::read(reader);
+            segments.for_each(|seen| {
+                if let Fate::Lost(reason) = seen.fate {
+                    assert!(usize::from(reason) < segments.reasons().len());
+                }
+                ControlFlow::Continue(())
+            });
         }
     }
 });

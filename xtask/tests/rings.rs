@@ -22,6 +22,7 @@ const RINGS: [(&str, u32); 12] = [
     ("goodput-lab", 2),
     ("goodput-measure", 2),
     ("goodput-report", 2),
+    ("goodput-table", 2),
     ("goodput", 3),
     ("xtask", 3),
 ];

@@ -126,6 +126,37 @@ fn what_was_compressed_with_a_checksum_is_checked() {
     }
 }
 
+/// What the fuzz target `compressed_capture` does, with bytes that are drawn.
+#[test]
+fn any_bytes_in_a_compressed_file_are_read_to_an_end() {
+    let mut rng = units::Rng::new(7);
+    let mut below = |n: usize| usize::try_from(rng.next_u64() % n as u64).unwrap();
+    let file = sample();
+    let heads: [&[u8]; 3] = [
+        &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3],
+        &[0x28, 0xb5, 0x2f, 0xfd],
+        &[0x50, 0x2a, 0x4d, 0x18],
+    ];
+    for round in 0..300 {
+        let mut bytes = heads[round % 3].to_vec();
+        let more = below(400);
+        bytes.extend((0..more).map(|_| u8::try_from(below(256)).unwrap()));
+        let (_, end, _) = read(bytes);
+        assert_ne!(end, WHOLE);
+    }
+    for good in [gzip(&file), zstd(&file, 20)] {
+        for _ in 0..30 {
+            let mut bad = good.clone();
+            for _ in 0..3 {
+                let place = below(bad.len());
+                bad[place] ^= u8::try_from(1 + below(255)).unwrap();
+            }
+            let (packets, ..) = read(bad);
+            assert!(packets.len() < 1_000_000, "{}", packets.len());
+        }
+    }
+}
+
 #[test]
 fn a_window_larger_than_zstd_itself_takes_is_refused() {
     let file = sample();

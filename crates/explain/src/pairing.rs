@@ -24,12 +24,15 @@
 //! [`Limits::lines_max`] losses with their frames (all are counted), 2^17 samples of delays, 2^10 probes.
 //! A packet that had no room to wait is counted as not judged, never as lost.
 //!
-//! Left out: addresses that are translated between the points (such captures have nothing in common),
-//! payload, encryption that hides TCP between them.
+//! Where addresses are translated between the points, [`Names`] says which connection became which, and the
+//! far capture's packets are given the near one's names before they come here.
+//!
+//! Left out: payload, encryption that hides TCP between them.
 
 mod anchors;
 mod clocks;
 mod ranges;
+mod translated;
 mod way;
 
 #[cfg(test)]
@@ -46,6 +49,7 @@ use clocks::{Probes, Sample, Samples};
 use way::{Running, Seen, Way};
 
 pub use anchors::{Anchors, Common};
+pub use translated::{Names, Translated, Translations};
 
 /// Which of the two captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,12 @@
 //! Lineage: TAPEE's analysis with 100 ns resolution (the University of Tokyo at SC08), which showed that
 //! parallel streams keep their order from one round trip to the next, and what that costs the last.
 
+mod acks;
 mod bursts;
 mod gaps;
 mod sections;
 
+pub use acks::{Acks, half_within};
 pub use bursts::{Burst, Bursts};
 pub use gaps::{Bins, Gaps, Mode, Stamps, TooFine};
 pub use sections::{Phase, Round, Sections, TooMany, order_kept};

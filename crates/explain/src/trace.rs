@@ -8,9 +8,9 @@
 //! The same packet seen at two interfaces counts once for each. All of it is as seen at the capture
 //! point, which may be anywhere between the two ends.
 //!
-//! **Memory is bounded.** A connection is at first a log of its packets in less than 700 B, read
-//! through the analysis when it ends. Only one with more than some 20 packets has its analysis in
-//! memory, of some kilobytes. There are [`Limits::connections_max`] at most, of these
+//! **Memory is bounded.** A connection is at first a log of its packets, 200 B and some 15 B for each, read
+//! through the analysis when it ends. Only one with more than some 270 packets, or 30 where there are few, has
+//! its analysis in memory, of some kilobytes. There are [`Limits::connections_max`] at most, of these
 //! [`Limits::half_open_max`] that have not got beyond SYNs and [`Limits::large_max`] with an analysis of
 //! their own, and [`Limits::bytes_max`] of memory; for one more, ended ones go first, then half-open ones,
 //! then the longest idle.

@@ -860,6 +860,15 @@ fn neither_firewall_is_blamed_on_the_hosts() {
     }
 }
 
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of 0 to 1 of a count"
+)]
+fn part(of: u64, share: f64) -> u64 {
+    (of as f64 * share).round() as u64
+}
+
 #[test]
 fn losses_well_below_what_came_through_are_no_devices() {
     let firewall = told_by_probes().remove(0);
@@ -870,7 +879,6 @@ fn losses_well_below_what_came_through_are_no_devices() {
         for sample in samples {
             // A window that grows all the time.
             let along = sample.t.as_s_f64() / end;
-            let part = |of: u64, share: f64| (of as f64 * share).round() as u64;
             sample.info.data_segs_out = part(last.data_segs_out, along.powi(2));
             sample.info.total_retrans_segments = part(last.total_retrans_segments, lost(along));
         }

@@ -358,6 +358,10 @@ pub(crate) struct ExplainArgs {
     /// the same packets
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = MatchArg::Auto)]
     pub(crate) r#match: MatchArg,
+    /// Also write connections.parquet and intervals.parquet into the run folder: every connection, and each
+    /// slice of its time
+    #[arg(long)]
+    pub(crate) parquet: bool,
     /// Folder that run folders are made in
     #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
     pub(crate) runs: PathBuf,

@@ -17,6 +17,8 @@ pub(crate) struct Context {
     interrupted_by: Arc<AtomicU8>,
     /// What was typed.
     pub(crate) command_line: Vec<String>,
+    /// When that was.
+    pub(crate) started_utc: String,
 }
 
 impl Context {
@@ -45,6 +47,7 @@ impl Context {
             stop,
             interrupted_by,
             command_line: std::env::args().collect(),
+            started_utc: crate::record::now_utc(),
         })
     }
 

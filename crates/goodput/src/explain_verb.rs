@@ -16,10 +16,11 @@ mod pair;
 mod planted;
 mod source;
 mod spacing;
+mod tables;
 mod threads;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::mem;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ use explain::trace::{CapturePoint, Connection, End, Limit, SideFacts, Slices, Sp
 use report::RunFolder;
 use report::model::{
     self, FindingRecord, Run, RunState, Trace, TraceConnection, TraceFile, TraceGraph,
-    TraceRetransmissions, TraceShare, TraceSlices, Verdict as RunVerdict,
+    TraceRetransmissions, TraceShare, TraceSlices, TraceTables, Verdict as RunVerdict,
 };
 use units::{Duration, Instant};
 use wire::segment::{FlowKey, Segment};
@@ -56,6 +57,15 @@ pub(crate) fn command(args: &ExplainArgs, context: &Context) -> Verdict {
             "\nReport: {}\n",
             explained.folder.join("report.html").display()
         ))?;
+        if let Some(rows) = run.trace.as_ref().and_then(|t| t.table_rows) {
+            context::print(&format!(
+                "Tables: {} ({} rows), {} ({} rows)\n",
+                explained.folder.join(tables::CONNECTIONS_FILE).display(),
+                rows.connections,
+                tables::INTERVALS_FILE,
+                rows.intervals
+            ))?;
+        }
     }
     let any = run
         .trace
@@ -97,7 +107,21 @@ pub(crate) fn perform(args: &ExplainArgs, context: &Context) -> Result<Explained
     let mut is_live = false;
     let files = match source {
         source::Source::Files(files) => {
-            read_all(&files, &mut trace, &mut best)?;
+            if args.parquet {
+                let name = files.first().map(|path| name_of(path));
+                let own = begin(args, context, &name.unwrap_or_default())?;
+                best.tables = Some(tables::Tables::create(own.path())?);
+                folder = Some(own);
+            }
+            let tables = best.tables.clone();
+            if let Err(failure) = read_all(&files, &mut trace, &mut best) {
+                // As without tables, a capture that cannot be read leaves no folder.
+                if let Some((own, tables)) = folder.zip(tables) {
+                    tables.discard();
+                    own.discard();
+                }
+                return Err(failure);
+            }
             files
         }
         source::Source::Interface(options) => {
@@ -111,12 +135,22 @@ pub(crate) fn perform(args: &ExplainArgs, context: &Context) -> Result<Explained
             let own = begin(args, context, &source::title(&path))?;
             let (file, line) = planted::capture(args, &path, own.path(), &context.stop)?;
             question = question.map(|q| q.with_line(line));
+            if args.parquet {
+                best.tables = Some(tables::Tables::create(own.path())?);
+            }
             folder = Some(own);
             let files = vec![file];
             read_all(&files, &mut trace, &mut best)?;
             files
         }
     };
+    if let Some(tables) = best.tables.take() {
+        let written = tables.finish()?;
+        trace.table_rows = Some(TraceTables {
+            connections: written.connections,
+            intervals: written.intervals,
+        });
+    }
     let is_stopped = || !is_live && context.stop.is_stopped();
     let mut kept = best.into_sorted();
     logs::tell(&mut kept, &told);
@@ -177,6 +211,8 @@ type Rank = (u64, u64, Reverse<u64>, usize);
 struct Ranking {
     kept: BinaryHeap<Reverse<Rank>>,
     places: Vec<Option<Box<Judged>>>,
+    /// Where all connections go, whatever their rank.
+    tables: Option<tables::Tables>,
 }
 
 impl Ranking {
@@ -334,34 +370,33 @@ fn graphs(
     let mut all: Vec<Vec<TraceGraph>> = kept.iter().map(|_| Vec::new()).collect();
     for (n, path) in files.iter().enumerate() {
         let drawn = kept.iter().enumerate().take(GRAPHED_MAX);
-        let mut wanted: HashMap<(u32, FlowKey), Vec<Wanted>> = HashMap::new();
+        // So few that looking at each takes less time than a hash.
+        let mut wanted: Vec<((u32, FlowKey), Wanted)> = Vec::new();
         for (of, judged) in drawn.filter(|(_, j)| usize::try_from(j.file) == Ok(n)) {
             let key = (judged.connection.interface, judged.connection.flow);
-            wanted.entry(key).or_default().extend(windows(of, judged));
+            wanted.extend(windows(of, judged).into_iter().map(|graph| (key, graph)));
         }
+        let last = wanted.iter().map(|(_, graph)| *graph.frames.end()).max();
         if wanted.is_empty() || path == &PathBuf::from("-") || logs::is_log(path) {
             continue;
         }
         let mut capture = open(path)?;
         capture.for_each_segment(|packet, decoded, segment: &Segment| {
-            if decoded == wire::segment::Decoded::Tcp
-                && let Some(of_flow) = wanted.get_mut(&(packet.interface, segment.flow))
-            {
-                for graph in of_flow
-                    .iter_mut()
-                    .filter(|g| g.frames.contains(&packet.frame))
-                {
+            if decoded == wire::segment::Decoded::Tcp {
+                let key = (packet.interface, segment.flow);
+                let graphs = wanted.iter_mut().filter(|(of, _)| *of == key);
+                for (_, graph) in graphs.filter(|(_, g)| g.frames.contains(&packet.frame)) {
                     graph
                         .timeline
                         .take(Instant::from_ns(packet.time_ns), segment);
                 }
             }
-            if is_stopped() {
+            if is_stopped() || last.is_some_and(|last| packet.frame >= last) {
                 return std::ops::ControlFlow::Break(());
             }
             std::ops::ControlFlow::Continue(())
         });
-        for graph in wanted.into_values().flatten() {
+        for (_, graph) in wanted {
             let begins = kept[graph.of].begins;
             all[graph.of].push(drawn_graph(&graph, begins));
         }
@@ -583,9 +618,17 @@ fn slices(slices: &Slices, begins: Instant) -> TraceSlices {
 
 /// `192.0.2.1:5201` or `[2001:db8::1]:443`.
 fn endpoint(flow: &FlowKey, side: usize) -> String {
-    let v6 = Ipv6Addr::from(flow.addresses[side]);
-    let ip = v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4);
-    SocketAddr::new(ip, flow.ports[side]).to_string()
+    SocketAddr::new(ip(flow.addresses[side]), flow.ports[side]).to_string()
+}
+
+/// `192.0.2.1` or `2001:db8::1`.
+fn address(octets: [u8; 16]) -> String {
+    ip(octets).to_string()
+}
+
+fn ip(octets: [u8; 16]) -> IpAddr {
+    let v6 = Ipv6Addr::from(octets);
+    v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
 }
 
 const fn ended(end: End) -> &'static str {
@@ -609,6 +652,7 @@ fn begin(args: &ExplainArgs, context: &Context, name: &str) -> Result<RunFolder,
         state: RunState::Running,
         command_line: context.command_line.clone(),
         goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_utc: context.started_utc.clone(),
         ..Run::default()
     };
     RunFolder::create(&args.runs, "explain", name, run).map_err(Failure::here)
@@ -634,7 +678,6 @@ fn finish(
     };
     let mut run = Run {
         verdict: Some(verdict(&trace, kept)),
-        started_utc: record::now_utc(),
         trace: Some(trace),
         ..folder.run().clone()
     };

@@ -21,6 +21,7 @@ use wire::virtio::VirtioNetHdr;
 
 use crate::forward::{DirectionCounts, ProbeSeen};
 use crate::frames::Frames;
+use crate::groups::Grouping;
 use crate::log::Logger;
 use crate::middlebox::Middleboxes;
 use crate::node::{Router, Rules, Switch};
@@ -58,6 +59,8 @@ pub(crate) struct DirectionWiring {
     pub(crate) to: usize,
     pub(crate) spec: link::spec::DirectionSpec,
     pub(crate) middleboxes: Middleboxes,
+    /// Of its flows, for a harmonizer.
+    pub(crate) grouping: Grouping,
     /// Changes at times after the start.
     pub(crate) schedule: Vec<(Duration, Change)>,
     /// The switch whose buffer its queue shares.
@@ -110,6 +113,7 @@ struct Direction {
     to: usize,
     spec: link::spec::DirectionSpec,
     middleboxes: Middleboxes,
+    grouping: Grouping,
     counts: DirectionCounts,
     /// Where the rate is constant.
     meter: Option<RateMeter>,
@@ -248,6 +252,7 @@ impl Engine {
                     changes_rate,
                     spec: d.spec,
                     middleboxes: d.middleboxes,
+                    grouping: d.grouping,
                     counts: DirectionCounts::default(),
                     feeds: !is_port(d.to),
                     seen: Seen::default(),
@@ -349,6 +354,12 @@ impl Engine {
         let last = frame.segments() - 1;
         let spec = &self.directions[way].spec;
         let (medium, hole) = (spec.medium, spec.black_hole_above_bytes);
+        let group = match spec.harmonizer {
+            Some(_) => self.directions[way]
+                .grouping
+                .group_of(&self.frames.fields(handle)),
+            None => 0,
+        };
         let marks = marks.with(self.frames.tag(handle).marks);
         let mut from = first;
         let end = first + count;
@@ -373,6 +384,7 @@ impl Engine {
                 count: until - from,
                 wire_bytes: medium.wire_bytes(full),
                 flow: frame.flow(),
+                group,
                 marks,
                 damage,
                 at,
@@ -434,6 +446,7 @@ impl Engine {
                 .medium
                 .wire_bytes(frame.segment_frame_bytes(first)),
             flow: frame.flow(),
+            group: 0,
             marks: Marks::NONE,
             damage: 0,
             at,

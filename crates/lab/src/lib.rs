@@ -9,6 +9,7 @@ mod certificate;
 mod engine;
 mod forward;
 mod frames;
+mod groups;
 mod lab;
 pub mod log;
 mod middlebox;
@@ -25,6 +26,7 @@ mod wiring;
 
 pub use certificate::Certificate;
 pub use forward::{DirectionCounts, LATE};
+pub use groups::{GroupRule, Grouping};
 pub use lab::{Host, Lab, LabError, Options, Phase};
 pub use path::{PathError, PathFile};
 pub use rate::RateError;

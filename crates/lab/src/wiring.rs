@@ -54,6 +54,7 @@ pub(crate) fn wiring(network: &Network, near: usize, rings: &[u64]) -> Wiring {
                 to,
                 spec: link.direction(forward).clone(),
                 middleboxes: Middleboxes::new(link.middlebox(forward).to_vec()),
+                grouping: link.grouping(forward).clone(),
                 schedule: changes.map(|entry| (entry.at, entry.change)).collect(),
                 buffer: network.buffer_of(n, forward),
             });

@@ -63,6 +63,7 @@ fn trains(frame: &FrameRecord<'_>, at: Instant) -> Vec<Train> {
         count: frame.segments,
         wire_bytes: wire(full),
         flow: frame.flow,
+        group: 0,
         marks: if matches!(ecn, Some(1 | 2)) {
             Marks::ECT
         } else {

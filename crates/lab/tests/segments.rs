@@ -247,6 +247,7 @@ fn what_a_link_loses_in_virtual_time_is_what_its_log_says_was_lost() {
                 count: 10,
                 wire_bytes: 1_078,
                 flow: 7,
+                group: 0,
                 marks: Marks::NONE,
                 damage: 0,
                 at,

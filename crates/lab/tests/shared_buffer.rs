@@ -148,6 +148,7 @@ fn again(path: &PathFile, rows: &[Row]) -> Vec<Decided> {
             count: 1,
             wire_bytes: row.wire_bytes,
             flow: row.flow,
+            group: 0,
             marks: Marks::NONE,
             damage: 0,
             at: row.time,

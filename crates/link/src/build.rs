@@ -9,6 +9,7 @@ use crate::aqm::{Codel, FqCodel, MarkingDropTail, Red};
 use crate::coalesce::Coalesce;
 use crate::copies::{Corrupt, Duplicate};
 use crate::event::DropCause;
+use crate::harmonizer::{Lengthen, Shuffle};
 use crate::jitter::Jitter;
 use crate::loss::{BurstLoss, BurstModel, ListedLoss, PeriodicLoss, RandomLoss};
 use crate::medium::{AtMedium, End, SharedMedium};
@@ -19,7 +20,8 @@ use crate::policer::{FlowCap, Policer};
 use crate::queue::{Discipline, DropTail, Queue, QueueLimits, Server};
 use crate::shared::SharedBuffer;
 use crate::spec::{
-    DirectionSpec, DisciplineSpec, LossSpec, Medium, Outages, RateSpec, ServerSpec, SharedSpec,
+    DirectionSpec, DisciplineSpec, HarmonizerMode, HarmonizerSpec, LossSpec, Medium, Outages,
+    RateSpec, ServerSpec, SharedSpec,
 };
 use crate::trace::Trace;
 
@@ -40,7 +42,8 @@ impl DirectionSpec {
     }
 
     /// As [`Self::pipeline`], its queue one of those that share `buffer`. There must be no packet
-    /// budget: what it delays would come to the queue later than the pipeline knows.
+    /// budget and no harmonizer: what they delay would come to the queue later than the pipeline
+    /// knows.
     ///
     /// # Panics
     /// As [`Self::pipeline`].
@@ -97,6 +100,9 @@ impl DirectionSpec {
             let server = Server::packets(budget.per_second);
             let budget = Queue::new("budget", queue, server).dropping_as(DropCause::Budget);
             stages.push(Box::new(budget));
+        }
+        if let Some(harmonizer) = self.harmonizer {
+            stages.push(harmonizer.stage(mix(self.seed, SEED_OF_SHUFFLE)));
         }
         if self.shared.is_some() {
             stages.push(Box::new(AtMedium));
@@ -213,6 +219,19 @@ impl DirectionSpec {
     }
 }
 
+impl HarmonizerSpec {
+    fn stage(&self, seed: u64) -> Box<dyn Stage> {
+        match self.mode {
+            HarmonizerMode::Shuffle { hold } => Box::new(Shuffle::new(hold, self.memory, seed)),
+            HarmonizerMode::Lengthen {
+                round_trip,
+                delay_max,
+                rate,
+            } => Box::new(Lengthen::new(round_trip, delay_max, rate, self.memory)),
+        }
+    }
+}
+
 impl RateSpec {
     fn queue(&self, start: Instant, seed: u64) -> Queue {
         let server = match &self.server {
@@ -297,6 +316,7 @@ const SEED_OF_DUPLICATE: u64 = 2;
 const SEED_OF_CORRUPT: u64 = 3;
 const SEED_OF_JITTER: u64 = 4;
 const SEED_OF_BACKOFF: u64 = 5;
+const SEED_OF_SHUFFLE: u64 = 6;
 /// And what follows, for further losses.
 const SEED_OF_LOSS: u64 = 16;
 
@@ -337,6 +357,12 @@ mod tests {
                 per_second: 1_000_000,
                 queue_packets: 100,
             }),
+            harmonizer: Some(HarmonizerSpec {
+                mode: HarmonizerMode::Shuffle {
+                    hold: Duration::from_us(300),
+                },
+                memory: Bytes::new(100_000),
+            }),
             rate: Some(RateSpec {
                 server: ServerSpec::Rate(RATE),
                 limits: QueueLimits::default(),
@@ -375,6 +401,7 @@ mod tests {
             "policer",
             "flow-cap",
             "budget",
+            "shuffle",
             "queue",
             "loss",
             "burst-loss",
@@ -555,6 +582,23 @@ mod tests {
             }
         }
 
+        fn harmonizer(&mut self) -> HarmonizerSpec {
+            let time = Duration::from_us(1) + self.us_below(1_500);
+            let mode = if self.one_in(2) {
+                HarmonizerMode::Shuffle { hold: time }
+            } else {
+                HarmonizerMode::Lengthen {
+                    round_trip: time,
+                    delay_max: self.us_below(2_000),
+                    rate: self.policer().rate,
+                }
+            };
+            HarmonizerSpec {
+                mode,
+                memory: Bytes::new(self.below(400_000)),
+            }
+        }
+
         fn loss(&mut self) -> LossSpec {
             match self.below(4) {
                 0 => LossSpec::Random(self.share()),
@@ -588,6 +632,7 @@ mod tests {
                     per_second: 50_000 + self.below(2_000_000),
                     queue_packets: u32::try_from(self.below(200)).unwrap(),
                 }),
+                harmonizer: self.one_in(2).then(|| self.harmonizer()),
                 rate: self.one_in(2).then(|| self.rate()),
                 loss: (0..self.below(3)).map(|_| self.loss()).collect(),
                 duplicate: if self.one_in(2) { self.share() } else { 0.0 },
@@ -644,6 +689,7 @@ mod tests {
                 };
                 trains.push(Train {
                     flow: u32::try_from(self.below(4)).unwrap(),
+                    group: [0, 7, Train::NO_GROUP][usize::try_from(self.below(5) / 2).unwrap()],
                     marks: if self.one_in(2) {
                         Marks::ECT
                     } else {
@@ -753,9 +799,9 @@ mod tests {
             .collect();
         let drops = |stage: u8, cause: DropCause| seen.contains(&(stage, cause as u8));
         assert!(drops(0, DropCause::Outage));
-        assert!(drops(5, DropCause::Random) && drops(6, DropCause::Burst));
-        assert!(drops(7, DropCause::Periodic) && drops(8, DropCause::Listed));
-        assert!(seen.contains(&(9, 6)) && seen.contains(&(10, 7)) && seen.contains(&(13, 4)));
+        assert!(drops(6, DropCause::Random) && drops(7, DropCause::Burst));
+        assert!(drops(8, DropCause::Periodic) && drops(9, DropCause::Listed));
+        assert!(seen.contains(&(10, 6)) && seen.contains(&(11, 7)) && seen.contains(&(14, 4)));
         assert_eq!(
             balance(&trains, &drive(&spec, &trains, &Driver::Punctual))
                 .values()

@@ -8,6 +8,7 @@
 use units::Instant;
 
 use crate::event::{DropCause, Log};
+use crate::flows::{FLOWS_MAX, FlowTable};
 use crate::loss::sift;
 use crate::pipeline::{Stage, Trains};
 use crate::spec::PolicerSpec;
@@ -27,12 +28,7 @@ pub struct Policer {
 #[derive(Clone, Debug)]
 pub struct FlowCap {
     limit: Limit,
-    flows_max: usize,
-    slots: Vec<Slot>,
-    /// First slot of each hash value.
-    heads: Vec<u16>,
-    newest: u16,
-    oldest: u16,
+    flows: FlowTable<Bucket>,
 }
 
 /// What one bucket allows.
@@ -49,16 +45,6 @@ struct Bucket {
     /// Billionths of a bit.
     tokens: u128,
     filled_at: Instant,
-}
-
-/// A flow in the table, in the chain of its hash value and in the order of last use.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    flow: u32,
-    bucket: Bucket,
-    chain: u16,
-    newer: u16,
-    older: u16,
 }
 
 impl Limit {
@@ -127,90 +113,8 @@ impl FlowCap {
     fn with_flows(spec: PolicerSpec, flows_max: usize) -> Self {
         Self {
             limit: Limit::new(spec),
-            flows_max,
-            slots: Vec::with_capacity(flows_max),
-            heads: vec![NONE; HEADS],
-            newest: NONE,
-            oldest: NONE,
+            flows: FlowTable::new(flows_max),
         }
-    }
-
-    /// The flow's slot, now the newest; a new or forgotten flow begins with a full bucket.
-    fn slot_of(&mut self, flow: u32, now: Instant) -> usize {
-        let mut index = self.heads[head_of(flow)];
-        while index != NONE && self.slots[usize::from(index)].flow != flow {
-            index = self.slots[usize::from(index)].chain;
-        }
-        if index == NONE {
-            index = self.add(flow, now);
-        } else if index != self.newest {
-            self.unlink_age(index);
-            self.link_newest(index);
-        }
-        usize::from(index)
-    }
-
-    /// Takes a free slot, or that of the flow that was idle longest.
-    fn add(&mut self, flow: u32, now: Instant) -> u16 {
-        let slot = Slot {
-            flow,
-            bucket: self.limit.full_bucket(now),
-            chain: self.heads[head_of(flow)],
-            newer: NONE,
-            older: NONE,
-        };
-        let free = u16::try_from(self.slots.len()).unwrap_or(NONE);
-        let index = if self.slots.len() < self.flows_max {
-            self.slots.push(slot);
-            free
-        } else {
-            let index = self.oldest;
-            self.unlink_age(index);
-            self.unlink_chain(index);
-            // The chain may have begun with the one that left.
-            let chain = self.heads[head_of(flow)];
-            self.slots[usize::from(index)] = Slot { chain, ..slot };
-            index
-        };
-        self.heads[head_of(flow)] = index;
-        self.link_newest(index);
-        index
-    }
-
-    fn link_newest(&mut self, index: u16) {
-        let older = std::mem::replace(&mut self.newest, index);
-        let slot = &mut self.slots[usize::from(index)];
-        (slot.newer, slot.older) = (NONE, older);
-        match older {
-            NONE => self.oldest = index,
-            older => self.slots[usize::from(older)].newer = index,
-        }
-    }
-
-    fn unlink_age(&mut self, index: u16) {
-        let Slot { newer, older, .. } = self.slots[usize::from(index)];
-        match newer {
-            NONE => self.newest = older,
-            newer => self.slots[usize::from(newer)].older = older,
-        }
-        match older {
-            NONE => self.oldest = newer,
-            older => self.slots[usize::from(older)].newer = newer,
-        }
-    }
-
-    fn unlink_chain(&mut self, index: u16) {
-        let Slot { flow, chain, .. } = self.slots[usize::from(index)];
-        let head = head_of(flow);
-        if self.heads[head] == index {
-            self.heads[head] = chain;
-            return;
-        }
-        let mut before = self.heads[head];
-        while self.slots[usize::from(before)].chain != index {
-            before = self.slots[usize::from(before)].chain;
-        }
-        self.slots[usize::from(before)].chain = chain;
     }
 }
 
@@ -220,28 +124,19 @@ impl Stage for FlowCap {
     }
 
     fn handle(&mut self, train: Train, out: &mut Trains, log: &mut dyn Log) {
-        let index = self.slot_of(train.flow, train.at);
-        let Self { limit, slots, .. } = self;
-        let bucket = &mut slots[index].bucket;
+        let Self { limit, flows } = self;
+        // A new or forgotten flow begins with a full bucket; there is always room for it.
+        let full = || limit.full_bucket(train.at);
+        let Some(bucket) = flows.touch(train.flow.into(), |_| true, full) else {
+            return out.push(train);
+        };
         sift(train, DropCause::FlowCap, out, log, |k| {
             !bucket.takes(limit, train.wire_bytes, train.time_of(k))
         });
     }
 }
 
-/// Upper bits of the product with 2^32 / golden ratio (Knuth, TAOCP 3, section 6.4).
-fn head_of(flow: u32) -> usize {
-    let hash = flow.wrapping_mul(0x9E37_79B9);
-    usize::try_from(hash >> (32 - HEADS_LOG2)).unwrap_or(0)
-}
-
-/// Flows that [`FlowCap`] tells apart: more than one host keeps busy at a time, 200 KiB of table.
-pub const FLOWS_MAX: usize = 4096;
-const HEADS_LOG2: u32 = 13;
-const HEADS: usize = 1 << HEADS_LOG2;
-const NONE: u16 = u16::MAX;
 const TOKENS_PER_BYTE: u128 = 8 * 1_000_000_000;
-const _: () = assert!(FLOWS_MAX < NONE as usize);
 
 #[cfg(test)]
 mod tests {
@@ -388,34 +283,5 @@ mod tests {
             assert_eq!(passed(&mut stage, of_flow(flow, 1, 0)), 0, "flow {flow}");
         }
         assert_eq!(passed(&mut stage, of_flow(2, 1, 0)), 1);
-    }
-
-    #[test]
-    fn the_table_remembers_exactly_the_last_flows_and_does_not_grow() {
-        let mut stage = FlowCap::with_flows(gigabit(1), 64);
-        let mut rng = units::Rng::new(5);
-        let mut last: Vec<u32> = Vec::new();
-        for _ in 0..20_000 {
-            let flow = u32::try_from(rng.next_u64() % 100).unwrap();
-            let known = last.contains(&flow);
-            assert_eq!(passed(&mut stage, of_flow(flow, 1, 0)) == 0, known);
-            last.retain(|&f| f != flow);
-            last.insert(0, flow);
-            last.truncate(64);
-        }
-        assert_eq!((stage.slots.len(), stage.slots.capacity()), (64, 64));
-    }
-
-    #[test]
-    fn flows_of_one_hash_value_are_told_apart() {
-        let head = head_of(1);
-        let alike: Vec<u32> = (1..).filter(|&f| head_of(f) == head).take(6).collect();
-        let mut stage = FlowCap::with_flows(gigabit(1), 4);
-        for round in 0..3 {
-            for &flow in &alike {
-                // Four are remembered, six take turns: each is always forgotten.
-                assert_eq!(passed(&mut stage, of_flow(flow, 2, round)), 1);
-            }
-        }
     }
 }

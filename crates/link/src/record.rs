@@ -945,6 +945,7 @@ mod tests {
             count: 4,
             wire_bytes: 1538,
             flow: 5,
+            group: 0,
             at: Instant::from_ns(100),
             spacing: Spacing::back_to_back(1538, 10_000_000_000, 0),
             marks: Marks::default(),

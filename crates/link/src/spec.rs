@@ -19,6 +19,8 @@ pub struct DirectionSpec {
     pub flow_cap: Option<PolicerSpec>,
     /// A host or box that handles so many packets a second, whatever their size.
     pub packet_budget: Option<PacketBudget>,
+    /// What keeps parallel streams alike before they meet the queue.
+    pub harmonizer: Option<HarmonizerSpec>,
     /// Queue and rate.
     pub rate: Option<RateSpec>,
     /// The rate is that of a medium which both ends share; both directions have this or none has.
@@ -160,6 +162,34 @@ pub struct PacketBudget {
     pub queue_packets: u32,
 }
 
+/// A Stream Harmonizer for the flows of each group ([`Train::group`](crate::Train::group)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HarmonizerSpec {
+    /// How it keeps them alike.
+    pub mode: HarmonizerMode,
+    /// Most bytes on the wire that it holds.
+    pub memory: Bytes,
+}
+
+/// How a Stream Harmonizer works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HarmonizerMode {
+    /// Mixes the flows' packets.
+    Shuffle {
+        /// Over this time, above zero; a packet is delayed by less than twice as much.
+        hold: Duration,
+    },
+    /// Delays the packets of the faster flows.
+    Lengthen {
+        /// The path's round trip without queues, above zero.
+        round_trip: Duration,
+        /// Longest delay.
+        delay_max: Duration,
+        /// The bottleneck's, on the wire.
+        rate: Rate,
+    },
+}
+
 /// Why and how segments are lost.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LossSpec {
@@ -237,6 +267,7 @@ impl Default for DirectionSpec {
             policer: None,
             flow_cap: None,
             packet_budget: None,
+            harmonizer: None,
             rate: None,
             shared: None,
             loss: Vec::new(),
@@ -246,6 +277,16 @@ impl Default for DirectionSpec {
             jitter: None,
             coalesce: None,
             seed: 1,
+        }
+    }
+}
+
+impl HarmonizerSpec {
+    /// No segment is held for longer.
+    pub const fn delay_max(&self) -> Duration {
+        match self.mode {
+            HarmonizerMode::Shuffle { hold } => hold.saturating_mul(2),
+            HarmonizerMode::Lengthen { delay_max, .. } => delay_max,
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct Train {
     pub wire_bytes: u32,
     /// Flow that the frame belongs to (a hash; 0 when unknown).
     pub flow: u32,
+    /// Group of flows that the flow belongs to; 0 when unknown: such flows are one group.
+    pub group: u32,
     /// What is known of, or was done to, every segment of the run.
     pub marks: Marks,
     /// Draw that decides which bit the driver flips; 0 where no bit is to be flipped.
@@ -136,6 +138,9 @@ impl Spacing {
 }
 
 impl Train {
+    /// The group of flows that have nothing to do with any others.
+    pub const NO_GROUP: u32 = u32::MAX;
+
     /// When segment `k` of this train (from 0) is there.
     pub fn time_of(&self, k: u16) -> Instant {
         self.at + self.spacing.after(k).0
@@ -226,6 +231,7 @@ pub(crate) mod testing {
             count,
             wire_bytes: 1538,
             flow: 0,
+            group: 0,
             marks: Marks::NONE,
             damage: 0,
             at: Instant::from_ns(at_ns),

@@ -210,6 +210,17 @@ impl RunFolder {
         Ok(())
     }
 
+    /// Takes back what [`create`](Self::create) made, for a run that never began. The folder stays if
+    /// anything else is in it.
+    pub fn discard(mut self) {
+        self.finished = true;
+        // What cannot be removed stays: nobody is left to tell.
+        for name in [RUN_FILE, SAMPLES_FILE] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
+        let _ = fs::remove_dir(&self.path);
+    }
+
     /// The run as it was written last.
     pub const fn run(&self) -> &Run {
         &self.run
@@ -665,6 +676,20 @@ mod tests {
         let error = RunFolder::create(&scratch.0.join("file/x"), "doctor", "x", Run::default())
             .unwrap_err();
         assert!(error.to_string().contains("file/x"), "{error}");
+    }
+
+    #[test]
+    fn a_run_that_never_began_leaves_nothing_but_what_others_put_there() {
+        let scratch = Scratch::new("discard");
+        let folder = scratch.run();
+        let path = folder.path().to_owned();
+        folder.discard();
+        assert!(!path.exists());
+        let folder = scratch.run();
+        let path = folder.path().to_owned();
+        fs::write(path.join("own"), "").unwrap();
+        folder.discard();
+        assert!(path.join("own").exists() && !path.join("run.json").exists());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod facts;
 mod findings;
 mod hero;
 mod messages;
+mod overlay;
 pub(crate) mod pair;
 mod path;
 mod phases;

@@ -294,6 +294,9 @@ impl Page {
             if s.bursts.limit_ns > 0 {
                 line(spacing::bursts(s));
             }
+            if let Some(segments) = s.acks.as_ref().and_then(spacing::segments) {
+                line(format!("segments that an ACK acknowledges: {segments}"));
+            }
             for section in s.sections.iter().take(SECTIONS_NAMED) {
                 let length = text::duration(section.length_ns);
                 line(match &section.refused {
@@ -332,6 +335,9 @@ impl Page {
                 }
             );
             self.wrapped("", &line, if o.agrees { Ink::Dim } else { Ink::Bold });
+            for r in o.round_trips.iter().take(SPACED_MAX) {
+                self.wrapped("     ", &spacing::round_trips(r), Ink::Dim);
+            }
         }
     }
 

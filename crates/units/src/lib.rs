@@ -545,6 +545,34 @@ mod tests {
         assert!(long.parse::<Duration>().is_err());
     }
 
+    proptest::proptest! {
+        /// As the fuzz target `quantity`: refused, or it prints what reads again.
+        #[test]
+        fn any_text_is_refused_or_prints_what_reads_again(
+            text in "[0-9]{0,21}[.]?[0-9]{0,12} ?[a-zA-Z/%]{0,5}|.{0,40}",
+        ) {
+            let tight = |shown: String| shown.replace(' ', "");
+            // The largest are printed rounded up, beyond what reads.
+            const MOST: u64 = u64::MAX / 2;
+            if let Ok(rate) = text.parse::<Rate>()
+                && rate.as_bits_per_second() < MOST
+            {
+                proptest::prop_assert!(tight(rate.to_string()).parse::<Rate>().is_ok(), "{rate}");
+            }
+            if let Ok(time) = text.parse::<Duration>()
+                && time.as_ns() < MOST
+            {
+                proptest::prop_assert!(tight(time.to_string()).parse::<Duration>().is_ok(), "{time}");
+            }
+            if let Ok(size) = text.parse::<Bytes>()
+                && size.as_u64() < MOST
+            {
+                proptest::prop_assert!(tight(size.to_string()).parse::<Bytes>().is_ok(), "{size}");
+            }
+            let _ = text.parse::<Percentage>();
+        }
+    }
+
     #[test]
     fn the_largest_value_parses_and_one_more_does_not() {
         assert_eq!(

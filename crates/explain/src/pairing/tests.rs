@@ -497,3 +497,113 @@ fn no_packets_make_it_panic_or_grow() {
         assert!(lines.sum::<usize>() <= 20);
     }
 }
+
+/// The far capture as behind a translator that gives the sender another address, which is above the
+/// receiver's: the ends change places.
+fn translated(mut capture: Capture) -> Capture {
+    for (_, segment) in &mut capture {
+        let own = segment.flow;
+        let ends = [0, 1].map(|end| (own.addresses[end], own.ports[end]));
+        let outside = ([0xff; 16], 61_000);
+        let (source, destination) = match segment.from {
+            0 => (outside, ends[1]),
+            _ => (ends[1], outside),
+        };
+        (segment.flow, segment.from) = FlowKey::of(source, destination);
+    }
+    capture
+}
+
+fn names(capture: &Capture) -> Names {
+    let mut names = Names::default();
+    for (time, segment) in capture {
+        names.take(Instant::from_ns(*time), segment);
+    }
+    names
+}
+
+#[test]
+fn behind_a_translator_the_same_losses_are_found() {
+    let model = Model {
+        total_bytes: 2_000 * MSS,
+        lost: vec![300, 700, 701],
+        lost_at: 0.5,
+        ..PLAIN
+    };
+    let [near, far] = seen_at(&model, 0.0, 1.0);
+    let plain = lost(&matched(&[near.clone(), far.clone()]));
+    let mut far = translated(far);
+    assert!(anchors(&near).common(&anchors(&far)).is_none());
+    let found = names(&near).translations(&names(&far));
+    assert_eq!(found.list().len(), 1);
+    for (_, segment) in &mut far {
+        found.apply(segment);
+    }
+    let paired = match_with(LIMITS, found.ahead_ns(), &[near, far]);
+    assert_eq!(lost(&paired), plain);
+    assert_eq!(plain[1], 3);
+}
+
+mod hostile {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Time in a few milliseconds, ends, numbers near each other and near where they wrap around, flags.
+    fn packet() -> impl Strategy<Value = (u64, Segment)> {
+        let ends = (0_u8..3, any::<bool>());
+        let numbers = (0_u32..6, 0_u32..6, 0_u32..3_000);
+        (
+            0_u64..5_000_000,
+            ends,
+            numbers,
+            any::<u8>(),
+            any::<Option<(u32, u32)>>(),
+        )
+            .prop_map(
+                |(time, (address, up), (sequence, acknowledgment, bytes), flags, timestamps)| {
+                    let ends = [([address; 16], 1), ([1; 16], 2)];
+                    let [source, destination] = if up { ends } else { [ends[1], ends[0]] };
+                    let (flow, from) = FlowKey::of(source, destination);
+                    let segment = Segment {
+                        flow,
+                        from,
+                        sequence: (sequence * 1_000).wrapping_sub(2_000),
+                        acknowledgment: (acknowledgment * 1_000).wrapping_sub(2_000),
+                        payload_bytes: bytes,
+                        ip_bytes: bytes + 40,
+                        flags: Flags::from_bits(u16::from(flags)),
+                        timestamps,
+                        ..Segment::default()
+                    };
+                    (time, segment)
+                },
+            )
+    }
+
+    proptest! {
+        #[test]
+        fn any_two_captures_are_matched_to_their_end(
+            near in prop::collection::vec(packet(), 0..150),
+            far in prop::collection::vec(packet(), 0..150),
+            ahead_ns in any::<i64>(),
+        ) {
+            let found = names(&near).translations(&names(&far));
+            let mut far = far;
+            for (_, segment) in &mut far {
+                found.apply(segment);
+            }
+            let limits = Limits { copies_max: 32, connections_max: 2, lines_max: 8 };
+            let captures = [near, far];
+            for ahead_ns in [ahead_ns, 0, found.ahead_ns()] {
+                let paired = match_with(limits, ahead_ns, &captures);
+                for (capture, (packets, matched)) in
+                    captures.iter().zip(paired.packets.iter().zip(&paired.matched))
+                {
+                    prop_assert_eq!(*packets, capture.len() as u64);
+                    prop_assert!(matched <= packets);
+                }
+            }
+        }
+    }
+}

@@ -145,6 +145,11 @@ impl Flow {
         }
     }
 
+    /// How many it has taken.
+    pub(crate) const fn packets(&self) -> u64 {
+        self.packets
+    }
+
     /// Memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         let [zero, one] = &self.sides;

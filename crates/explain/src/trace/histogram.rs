@@ -15,6 +15,8 @@ pub struct Spread {
     pub min: u64,
     /// The middle one, within an eighth.
     pub median: u64,
+    /// 95 of 100 are no greater, within an eighth.
+    pub p95: u64,
     /// Their mean.
     pub mean: u64,
     /// The greatest.
@@ -81,20 +83,22 @@ impl Histogram {
         Spread {
             count: self.count,
             min: self.min,
-            median: self.median(),
+            median: self.quantile(0.5),
+            p95: self.quantile(0.95),
             mean: whole(self.sum / self.count as f64),
             max: self.max,
         }
     }
 
-    fn median(&self) -> u64 {
-        let half = self.buckets.iter().map(|&n| u64::from(n)).sum::<u64>() as f64 / 2.0;
+    fn quantile(&self, share: f64) -> u64 {
+        let all = self.buckets.iter().map(|&n| u64::from(n)).sum::<u64>();
+        let rank = all as f64 * share;
         let mut below = 0.0;
         for (i, &n) in self.buckets.iter().enumerate() {
             let n = f64::from(n);
-            if n > 0.0 && below + n >= half {
+            if n > 0.0 && below + n >= rank {
                 let (low, high) = (lower(i), lower(i + 1));
-                let within = (high - low) as f64 * (half - below) / n;
+                let within = (high - low) as f64 * (rank - below) / n;
                 let value = (low + whole(within)) << self.shift;
                 return value.clamp(self.min, self.max);
             }
@@ -151,6 +155,10 @@ mod tests {
         assert_eq!(spread.mean, 10_500_000);
         assert!(
             spread.median.abs_diff(10_500_000) < 10_500_000 / 8,
+            "{spread:?}"
+        );
+        assert!(
+            spread.p95.abs_diff(10_950_000) < 10_950_000 / 8 && spread.p95 > spread.median,
             "{spread:?}"
         );
     }

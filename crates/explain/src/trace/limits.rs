@@ -14,16 +14,22 @@
 //!    the rate stays the same or the flight grows by less than half; or data are evenly spaced, at the same
 //!    rate, and even the fastest ones waited for a thirty-second of the round trip; or the rate is what
 //!    rounds before have shown to be the path's, by one of these or by more in flight that was carried no faster
-//!    and took longer. Time at the peer's window counts so too where a queue stands: with a larger one it
-//!    would only be longer;
+//!    and took longer; or, at the receiver, it is what segments that follow one another come at. Time at the
+//!    peer's window counts so too where a queue stands: with a larger one it would only be longer. No path was
+//!    full that idled for a quarter of the round: at the receiver by any gap, at the sender by one that is so
+//!    much longer than the slowest round trip waited;
 //! 2. something was lost in this round, or neither flight nor rate has regained what it was at the last
 //!    loss: *congestion window after loss*;
 //! 3. no round before, or the flight grew by half: *slow start*;
-//! 4. bursts as a pacer sends them, each followed by as long a gap for its bytes, are *pacing*; data that no
-//!    ACK sets off are the *application*'s;
-//! 5. the flight is what it was, within three segments, twice in a row and not growing: *sender window* (send
+//! 4. the flight fell at the last loss, and is no larger than it was there, or not for long: *congestion window
+//!    after loss*, whatever the pace. A socket's pace is its own; one that falls with a loss is what the
+//!    congestion control made of it (BBR's at a policer lasts 48 rounds: net/ipv4/tcp_bbr.c, bbr_lt_bw_sampling);
+//! 5. bursts as a pacer sends them, each followed by as long a gap for its bytes, are *pacing*; where most of the
+//!    time that data waited ended without an ACK, it is the *application*'s. Time counts and not how often: one
+//!    write into a buffer with room again leaves as many bursts with a pacer's gaps between them;
+//! 6. the flight is what it was, within three segments, twice in a row and not growing: *sender window* (send
 //!    buffer, or a congestion window that does not move);
-//! 6. the flight grows: *congestion window* that has met no loss, else *after loss*.
+//! 7. the flight grows: *congestion window* that has met no loss, else *after loss*.
 //!
 //! Rounds before the path's rate was shown that were as fast are its as well, once it is.
 //!
@@ -235,8 +241,6 @@ pub(crate) struct Sender {
     last_ack: u64,
     /// Bytes in flight at the capture point, for the means of slices.
     seen_flight: u64,
-    /// Flight before the last loss; zero when regained.
-    loss_flight: u64,
     closed: bool,
     fin: bool,
     short: bool,
@@ -255,14 +259,20 @@ pub(crate) struct Sender {
     open_rounds: Vec<OpenRound>,
     /// What the path has shown that it carries.
     capacity: Capacity,
-    /// Rate of the round before the last loss; zero when regained.
-    loss_rate: f64,
     /// Largest window that the peer has offered, past its first.
     window_max: u64,
     /// Data since the last gap that tells bursts apart.
     burst_bytes: u64,
     /// Least time between two full segments, of all rounds; zero before the first.
     gap_least: u64,
+    /// Far from the sender: a quarter of all full segments come sooner than this after the one before; zero
+    /// before the first.
+    gap_quarter: u64,
+    /// Time that a pacer waited for each byte, of late; zero before the first.
+    pace: f64,
+    saw: Saw,
+    /// How long data waited that ACKs set off, and that none did: the last rounds' weigh most.
+    waits: (f64, f64),
     /// Undecided time since the last round's end, by kind.
     pending: [u64; UNDECIDED],
     /// Of it, since the last data.
@@ -291,10 +301,15 @@ struct Round {
     resent: bool,
     clocked: u64,
     own_clock: u64,
+    /// How long data waited that an ACK set off, and that none did; a pacer's waiting is neither.
+    clocked_ns: u64,
+    own_ns: u64,
     gaps: u64,
+    gap_max: u64,
     gap_sum: f64,
     gap_square_sum: f64,
     rtts: u64,
+    rtt_max: u64,
     rtt_sum: u64,
     /// Segments below full size.
     shorts: u64,
@@ -316,9 +331,8 @@ struct Before {
     rtt_min: u64,
     rtt_mean: u64,
     ack_spacing: u64,
-    /// Mean and least time between data segments.
+    /// Mean time between data segments.
     gap: u64,
-    gap_min: u64,
     resent: bool,
     limit: Limit,
 }
@@ -342,6 +356,22 @@ struct Capacity {
     /// Rounds that showed it, and rounds since.
     shown: u32,
     rounds: u32,
+}
+
+/// What losses do to the flight: it falls, and grows until the next one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Saw {
+    /// Flight and rate before the last loss.
+    flight: u64,
+    rate: f64,
+    /// Rounds since.
+    rounds: u32,
+    /// After how many the flight or rate was what it had been; zero before.
+    regained: u32,
+    /// It had fallen.
+    fell: bool,
+    /// It has not been since what it had been.
+    open: bool,
 }
 
 /// The longest stretches of a limit: frames and microseconds.
@@ -376,14 +406,16 @@ impl Sender {
             flat_rounds: 0,
             grown_rounds: 0,
             lost_before: false,
-            loss_flight: 0,
-            loss_rate: 0.0,
             earlier: None,
             open_rounds: Vec::new(),
             capacity: Capacity::default(),
             window_max: 0,
             burst_bytes: 0,
             gap_least: 0,
+            gap_quarter: 0,
+            pace: 0.0,
+            saw: Saw::default(),
+            waits: (0.0, 0.0),
             short_since: now,
             pending: [0; UNDECIDED],
             pending_since: now,
@@ -440,10 +472,8 @@ impl Sender {
         }
         let new = sent.next > self.next;
         if sent.resent.is_some() {
-            if self.una >= self.recover && self.loss_flight == 0 {
-                let before = self.before.map_or(0, |b| b.flight_max);
-                self.loss_flight = before.max(self.round.flight_max);
-                self.loss_rate = self.before.map_or(0.0, |b| b.rate);
+            if self.una >= self.recover && !self.saw.open {
+                self.saw = self.at_loss();
             }
             self.recover = self.recover.max(sent.next);
             self.round.resent = true;
@@ -468,6 +498,21 @@ impl Sender {
         self.ack_since_data = false;
         self.quiet = [0; UNDECIDED];
         self.enter(self.instant(path.segment_bytes), path.frame);
+    }
+
+    /// What a loss now takes away. The rate is by Little's law too, over the slowest round trip: what is
+    /// acknowledged lags behind a flight that grows.
+    fn at_loss(&self) -> Saw {
+        let before = self.before.map_or(0, |b| b.flight_max);
+        let flight = before.max(self.round.flight_max);
+        let slowest = |b: Before| b.rtt_mean.max(self.round.rtt_max).max(1);
+        let rate = |b: Before| b.rate.max(flight as f64 / slowest(b) as f64);
+        Saw {
+            flight,
+            rate: self.before.map_or(0.0, rate),
+            open: flight > 0,
+            ..Saw::default()
+        }
     }
 
     /// An ACK passes, after [`Self::advance`].
@@ -503,6 +548,7 @@ impl Sender {
         if round.rtt_min == 0 || total_ns < round.rtt_min {
             round.rtt_min = total_ns;
         }
+        round.rtt_max = round.rtt_max.max(total_ns);
         round.rtts += 1;
         round.rtt_sum = round.rtt_sum.saturating_add(total_ns);
     }
@@ -594,7 +640,7 @@ impl Sender {
             .before
             .map_or(0, |b| b.flight_max)
             .max(self.round.flight_max);
-        self.ack_since_data && self.loss_flight == 0 && self.flight() < flight / 2
+        self.ack_since_data && !self.saw.open && self.flight() < flight / 2
     }
 
     #[inline]
@@ -668,21 +714,26 @@ impl Sender {
         // the first one came later than a bare ACK would have, by as much.
         let spread = match path.lag {
             0 => 0,
-            _ => self.before.map_or(0, |b| b.gap_min).min(path.base_rtt / 8),
+            _ => self.gap_quarter.min(path.base_rtt / 8),
         };
         let full = payload >= path.segment_bytes;
         if full && (self.round.gap_min == 0 || gap < self.round.gap_min) {
             self.round.gap_min = gap.max(1);
         }
         self.round.gaps += 1;
+        self.round.gap_max = self.round.gap_max.max(gap);
         self.round.gap_sum += gap as f64;
         self.round.gap_square_sum += gap as f64 * gap as f64;
+        if full && path.lag > 0 {
+            self.note_gap(gap, payload, path.segment_bytes);
+        }
         if spread > 0 && gap.saturating_mul(2) <= spread * 3 {
             return false;
         }
         let wake = (path.base_rtt / WAKE_PART).min(WAKE_NS_MAX);
         let round = &mut self.round;
         let mut clocked = false;
+        let mut own = false;
         if self.ack_since_data {
             let reaction = path
                 .now
@@ -696,13 +747,49 @@ impl Sender {
                 clocked = false;
             } else if clocked {
                 round.clocked += 1;
+                round.clocked_ns += gap;
             } else {
-                round.own_clock += 1;
+                own = true;
             }
-        } else if gap > (spacing / 3).max(REACTION_NS_MIN) {
+        } else {
+            own = gap > (spacing / 3).max(REACTION_NS_MIN);
+        }
+        if own {
             round.own_clock += 1;
+            if !self.is_in_pace(gap, path.segment_bytes) {
+                self.round.own_ns += gap;
+            }
         }
         clocked
+    }
+
+    /// The gap is as long as a pacer waits for the bytes before it.
+    fn is_in_pace(&self, gap: u64, segment_bytes: u64) -> bool {
+        let due = self.burst_bytes as f64 * self.pace;
+        self.may_be_pace(gap, segment_bytes) && (gap as f64 - due).abs() <= due / 4.0
+    }
+
+    /// A pacer sends bursts of 1 ms, but two whole segments at least.
+    fn may_be_pace(&self, gap: u64, segment_bytes: u64) -> bool {
+        gap <= PACED_GAP_NS_MAX
+            || self.burst_bytes <= PACED_SEGMENTS * segment_bytes
+                && self.burst_bytes.is_multiple_of(segment_bytes.max(1))
+    }
+
+    /// Follows the quarter of gaps, by steps so that three above weigh as one below.
+    fn note_gap(&mut self, gap: u64, payload: u64, segment_bytes: u64) {
+        let gap = match payload > segment_bytes {
+            true => gap.saturating_mul(segment_bytes) / payload,
+            false => gap,
+        };
+        let step = self.gap_quarter / 256 + 1;
+        if self.gap_quarter == 0 {
+            self.gap_quarter = gap;
+        } else if gap < self.gap_quarter {
+            self.gap_quarter = self.gap_quarter.saturating_sub(3 * step).max(1);
+        } else {
+            self.gap_quarter = self.gap_quarter.saturating_add(step);
+        }
     }
 
     /// Bursts and what follows them: paced data come as a burst of about 1 ms, then a gap as long as its
@@ -711,8 +798,11 @@ impl Sender {
         let gap = path.now.saturating_sub(self.last_data);
         let mean = self.before.map_or(0, |b| b.gap);
         if self.last_data > 0 && self.burst_bytes > 0 && gap.saturating_mul(2) > mean {
-            let round = &mut self.round;
             let pace = gap as f64 / self.burst_bytes as f64;
+            if self.may_be_pace(gap, path.segment_bytes) {
+                self.pace = pace;
+            }
+            let round = &mut self.round;
             round.bursts += 1;
             round.pace_sum += pace;
             round.pace_square_sum += pace * pace;
@@ -783,9 +873,15 @@ impl Sender {
             rtt => rtt,
         };
         let rtt_mean = round.rtt_sum.checked_div(round.rtts).unwrap_or(rtt);
-        let shape = self.shape(&round, rate, (rtt, rtt_mean), path);
+        let shape = self.shape(&round, rate, (rtt, rtt_mean, duration), path);
         self.total(&round, &shape, duration);
         self.learn(&round, &shape, rate);
+        self.saw.on_round(&round, rate);
+        let (clocked, own) = self.waits;
+        self.waits = (
+            clocked * WAITS_KEPT + round.clocked_ns as f64,
+            own * WAITS_KEPT + round.own_ns as f64,
+        );
         let limit = self.classify(&round, &shape, rate);
         let window = if shape.queue() {
             Limit::Bottleneck
@@ -795,8 +891,10 @@ impl Sender {
         // A flight that the peer's window holds has nothing more to regain.
         let held = self.pending[WINDOW - LIMITS] > self.pending[OPEN - LIMITS];
         self.lost_before = (self.lost_before || round.resent) && !held;
-        if self.regained(&round, rate) || held {
-            (self.loss_flight, self.loss_rate) = (0, 0.0);
+        if held {
+            self.saw = Saw::default();
+        } else if self.saw.regains(&round, rate) {
+            self.saw.open = false;
         }
         let ambiguous = [
             Limit::Pacing,
@@ -830,10 +928,6 @@ impl Sender {
             rtt_mean,
             resent: round.resent,
             ack_spacing: duration.checked_div(round.acks).unwrap_or(duration),
-            gap_min: match round.gap_min {
-                0 => self.before.map_or(0, |b| b.gap_min),
-                gap => gap,
-            },
             gap: mean_ns(round.gap_sum, round.gaps),
             limit,
         });
@@ -843,7 +937,7 @@ impl Sender {
         &mut self,
         round: &Round,
         rate: f64,
-        (rtt, rtt_mean): (u64, u64),
+        (rtt, rtt_mean, duration): (u64, u64, u64),
         path: &Path,
     ) -> Shape {
         let before = self.before;
@@ -857,12 +951,13 @@ impl Sender {
             before.is_some_and(|b| round.flight_max > b.flight_max + path.segment_bytes / 2);
         self.grown_rounds = if grown { self.grown_rounds + 1 } else { 0 };
         // More in flight, no more carried, longer on its way: than one round ago or two, since a queue
-        // shows a round trip after what fills it.
+        // shows a round trip after what fills it. One segment more is what a delayed ACK makes.
         let most = before.map_or(0, |b| b.flight_max).max(round.flight_max);
         let fuller = |then: Option<Before>| {
             then.is_some_and(|then| {
                 let growth = most as f64 / then.flight_max.max(1) as f64;
                 growth >= 1.1
+                    && most >= then.flight_max + 2 * path.segment_bytes
                     && !then.resent
                     && rate / then.rate.max(1e-12) - 1.0 <= (growth - 1.0) * 0.4
                     && then.rtt_mean > 0
@@ -886,6 +981,16 @@ impl Sender {
             && round.is_even(EVEN / 25.0)
             && apart <= self.gap_least + self.gap_least / 2
             && rtt.saturating_sub(path.base_rtt) > apart;
+        // As much as comes when one follows the other is all that the narrowest link can carry (one less the
+        // dispersion score of Siekkinen and others). Segments of a pacer's that come one by one wait
+        // for their turn and no longer.
+        let narrow = path.segment_bytes as f64 / self.gap_quarter.max(1) as f64;
+        let fills = fills
+            || path.lag > 0
+                && self.gap_quarter > 0
+                && round.gaps >= 16
+                && (NARROW_PART * narrow..=1.15 * narrow).contains(&rate)
+                && rtt_mean.saturating_sub(path.base_rtt) > apart;
         // Evenly, and even the fastest ones waited.
         let stands = fills
             || round.is_paced() && {
@@ -897,8 +1002,17 @@ impl Sender {
                 };
                 path.base_rtt > 0 && wait > (path.base_rtt / 32).max(2 * QUEUE_NS_MIN) + 2 * apart
             };
+        // A gap of the sender's empties a queue that is shorter, and the link idles for the rest of it. Behind
+        // the queue all of the gap is the link's.
+        let waited = match path.lag {
+            0 => round.rtt_max.saturating_sub(path.base_rtt),
+            _ => 0,
+        };
+        let idle = round.gap_max.saturating_sub(waited);
+        let paused = idle > duration / IDLE_PART;
         Shape {
-            queued,
+            paused,
+            queued: queued && !paused,
             stands,
             growth,
             flat_rate: change.abs() <= RATE_SAME,
@@ -908,16 +1022,15 @@ impl Sender {
         }
     }
 
-    /// A loss no longer tells in what is in flight or carried.
-    fn regained(&self, round: &Round, rate: f64) -> bool {
-        round.flight_max * 20 >= self.loss_flight * 19
-            || (self.loss_rate > 0.0 && rate * 20.0 >= self.loss_rate * 19.0)
-    }
-
     /// Takes note of a round that shows what the path carries.
     fn learn(&mut self, round: &Round, shape: &Shape, rate: f64) {
+        let calm = !round.resent && self.before.is_some_and(|b| !b.resent);
         let known = &mut self.capacity;
         known.rounds = known.rounds.saturating_add(1);
+        // It has carried more, and no queue stood.
+        if calm && !shape.queue() && rate > known.rate * 1.3 {
+            *known = Capacity::default();
+        }
         if round.resent || !(shape.queue() || shape.queued) {
             return;
         }
@@ -961,27 +1074,34 @@ impl Sender {
         let known = self.capacity;
         let full = known.shown >= CAPACITY_SHOWN
             && known.rounds <= CAPACITY_ROUNDS
-            && rate >= known.rate * 0.9;
+            && rate >= known.rate * 0.9
+            && !shape.paused;
         if shape.queue() || (shape.inflated && lost) || full {
             return Limit::Bottleneck;
         }
-        if lost || (self.loss_flight > 0 && !self.regained(round, rate)) {
+        if lost || (self.saw.open && !self.saw.regains(round, rate)) {
             return Limit::LossWindow;
         }
         if shape.growth >= GROWTH_SLOW_START {
             return Limit::SlowStart;
         }
-        let events = round.clocked + round.own_clock;
+        if self.saw.holds(round, rate) && round.own_ns <= round.clocked_ns {
+            return Limit::LossWindow;
+        }
         if round.is_paced() {
             return Limit::Pacing;
         }
-        if round.clocked * 10 < events * 6 {
+        // A buffer's writer may be late; an application's timer is in step with ACKs only by chance.
+        let flat = self.flat_rounds >= 2 && self.grown_rounds < 2;
+        let part = if flat { OWN_PART_FLAT } else { OWN_PART };
+        let (clocked, own) = self.waits;
+        if own > part * (clocked + own) {
             return Limit::Application;
         }
-        match self.flat_rounds {
-            2.. if self.grown_rounds < 2 => Limit::SenderWindow,
+        match shape.growth {
+            _ if flat => Limit::SenderWindow,
             _ if self.lost_before => Limit::LossWindow,
-            _ if shape.growth > 1.0 => Limit::CongestionWindow,
+            growth if growth > 1.0 => Limit::CongestionWindow,
             _ => Limit::Unknown,
         }
     }
@@ -1029,6 +1149,8 @@ impl Sender {
 
 /// A round beside the one before.
 struct Shape {
+    /// Nothing passed the narrowest link for a good part of it.
+    paused: bool,
     /// More in flight brought nothing but a longer way.
     queued: bool,
     /// Even spacing, and a short queue that never went.
@@ -1042,8 +1164,39 @@ struct Shape {
 impl Shape {
     /// A queue stands and the path carries no more.
     fn queue(&self) -> bool {
+        if self.paused {
+            return false;
+        }
         (self.inflated && (self.flat_rate || self.growth < GROWTH_SLOW_START))
             || (self.stands && self.flat_rate)
+    }
+}
+
+impl Saw {
+    fn on_round(&mut self, round: &Round, rate: f64) {
+        if self.flight == 0 {
+            return;
+        }
+        self.rounds = self.rounds.saturating_add(1);
+        if !round.resent && round.flight_max * 20 < self.flight * 17 {
+            self.fell = true;
+        }
+        if self.regained == 0 && self.fell && self.regains(round, rate) {
+            self.regained = self.rounds;
+        }
+    }
+
+    /// The loss no longer tells in what is in flight or carried.
+    fn regains(&self, round: &Round, rate: f64) -> bool {
+        round.flight_max * 20 >= self.flight * 19
+            || (self.rate > 0.0 && rate * 20.0 >= self.rate * 19.0)
+    }
+
+    /// It fell at a loss and has not grown far beyond what it was, nor had it long enough for the next one.
+    fn holds(&self, round: &Round, rate: f64) -> bool {
+        let higher = rate > self.rate * 1.15 && round.flight_max * 20 > self.flight * 23;
+        let most = self.regained.saturating_mul(SAW_ROUNDS);
+        self.fell && !higher && (self.regained == 0 || self.rounds <= most)
     }
 }
 
@@ -1128,6 +1281,19 @@ const WAKE_NS_MAX: u64 = 150_000;
 const PACED_SEGMENTS: u64 = 2;
 /// Longest gap behind more than these: 1 ms by the kernel, and as much for its timer.
 const PACED_GAP_NS_MAX: u64 = 2_500_000;
+/// Of the time that data waited, what waited for no ACK is more than this where it was the application's,
+const OWN_PART: f64 = 0.5;
+/// and where flights are the same: half of the waits that end with an ACK would be many by chance.
+const OWN_PART_FLAT: f64 = 0.75;
+/// What a round's waits still weigh in the next.
+const WAITS_KEPT: f64 = 0.75;
+/// So much of what the narrowest link lets through fills it.
+const NARROW_PART: f64 = 0.92;
+/// A path that was idle for this part of a round was not full.
+const IDLE_PART: u64 = 4;
+/// A loss is expected again within so many times the rounds that it took to grow back: CUBIC takes as long
+/// again to grow as far above (RFC 9438 section 4.2), Reno less.
+const SAW_ROUNDS: u32 = 3;
 /// Rounds that must show it.
 const CAPACITY_SHOWN: u32 = 2;
 /// Rounds that are kept for what later ones may show.

@@ -568,4 +568,4 @@ impl Run<'_> {
     }
 }
 
-const SECOND: u64 = 1_000 * MS;
+pub(crate) const SECOND: u64 = 1_000 * MS;

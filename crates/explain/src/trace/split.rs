@@ -10,10 +10,14 @@
 //! where there are more connections than may be held. Who makes up addresses for it can have all connections
 //! in one tracker: that one then has a sixteenth of the room, and counts what it gives up.
 
+use std::slice;
+
 use units::Instant;
-use wire::segment::FlowKey;
+use wire::segment::{FlowKey, SynOptions};
+use wire::tcp::{Flags, SackBlocks};
 
 use crate::trace::facts::Connection;
+use crate::trace::number::saturated;
 use crate::trace::table::fold;
 use crate::trace::tracker::{Captured, LOOK_NS, Limits, Tracker};
 
@@ -26,11 +30,37 @@ pub struct Split {
 }
 
 /// Packets of one tracker in their order, with the times to look for connections that are over.
+///
+/// From one thread to the other they go in a line of a cache each: what few packets have lies apart.
 #[derive(Debug, Default)]
 pub struct Batch {
-    packets: Vec<Captured>,
+    packets: Vec<Packed>,
+    /// Endpoints that are not of IPv4.
+    flows: Vec<FlowKey>,
+    /// Of packets that have SACK blocks or a SYN's options, in their order.
+    more: Vec<(SackBlocks, SynOptions)>,
     /// Before which packet of the batch, and when.
     looks: Vec<(usize, Instant)>,
+}
+
+/// A packet in a batch. Hops left and the IP packet's length are left out, as in connections' logs.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Packed {
+    time: u64,
+    frame: u64,
+    /// Addresses of IPv4; else the first is the place of both in the batch's `flows`.
+    addresses: [u32; 2],
+    ports: [u16; 2],
+    interface: u32,
+    sequence: u32,
+    acknowledgment: u32,
+    payload_bytes: u32,
+    timestamps: [u32; 2],
+    window: u16,
+    ip_id: u16,
+    flags: u16,
+    bits: u8,
 }
 
 impl Split {
@@ -52,7 +82,7 @@ impl Split {
         }
         let shard = shard(&packet.segment.flow);
         let batch = &mut self.batches[shard];
-        batch.packets.push(*packet);
+        batch.push(packet);
         if batch.is_full() {
             renew(shard, batch, give);
         }
@@ -90,6 +120,8 @@ impl Batch {
     pub fn new() -> Self {
         Self {
             packets: Vec::with_capacity(BATCH),
+            flows: Vec::new(),
+            more: Vec::new(),
             looks: Vec::new(),
         }
     }
@@ -97,6 +129,8 @@ impl Batch {
     /// Takes out all.
     pub fn clear(&mut self) {
         self.packets.clear();
+        self.flows.clear();
+        self.more.clear();
         self.looks.clear();
     }
 
@@ -108,18 +142,138 @@ impl Batch {
     fn is_full(&self) -> bool {
         self.packets.len() + self.looks.len() >= BATCH
     }
+
+    #[inline]
+    fn push(&mut self, packet: &Captured) {
+        let segment = &packet.segment;
+        let mut bits = segment.from & bit::FROM | (segment.ecn & 3) << bit::ECN_SHIFT;
+        bits |= u8::from(segment.options_cut) * bit::OPTIONS_CUT;
+        let mut timestamps = [0; 2];
+        if let Some((value, echo)) = segment.timestamps {
+            bits |= bit::TIMESTAMPS;
+            timestamps = [value, echo];
+        }
+        if !segment.sack.as_slice().is_empty() || segment.syn != SynOptions::default() {
+            bits |= bit::MORE;
+            self.more.push((segment.sack, segment.syn));
+        }
+        let [low, high] = &segment.flow.addresses;
+        let addresses = match (v4(low), v4(high)) {
+            (Some(low), Some(high)) => [low, high],
+            _ => {
+                bits |= bit::APART;
+                self.flows.push(segment.flow);
+                [saturated(self.flows.len() as u64 - 1), 0]
+            }
+        };
+        self.packets.push(Packed {
+            time: packet.time.as_ns(),
+            frame: packet.frame,
+            addresses,
+            ports: segment.flow.ports,
+            interface: packet.interface,
+            sequence: segment.sequence,
+            acknowledgment: segment.acknowledgment,
+            payload_bytes: segment.payload_bytes,
+            timestamps,
+            window: segment.window,
+            ip_id: segment.ip_id,
+            flags: segment.flags.bits(),
+            bits,
+        });
+    }
+}
+
+impl Packed {
+    #[inline]
+    fn unpack(
+        &self,
+        flows: &[FlowKey],
+        more: &mut slice::Iter<'_, (SackBlocks, SynOptions)>,
+        packet: &mut Captured,
+    ) {
+        let has = |bit: u8| self.bits & bit != 0;
+        packet.time = Instant::from_ns(self.time);
+        packet.frame = self.frame;
+        packet.interface = self.interface;
+        let segment = &mut packet.segment;
+        segment.flow = match has(bit::APART) {
+            false => FlowKey {
+                addresses: self.addresses.map(mapped),
+                ports: self.ports,
+            },
+            true => flows
+                .get(self.addresses[0] as usize)
+                .copied()
+                .unwrap_or_default(),
+        };
+        segment.from = self.bits & bit::FROM;
+        segment.sequence = self.sequence;
+        segment.acknowledgment = self.acknowledgment;
+        segment.flags = Flags::from_bits(self.flags);
+        segment.window = self.window;
+        segment.payload_bytes = self.payload_bytes;
+        segment.ecn = self.bits >> bit::ECN_SHIFT & 3;
+        segment.ip_id = self.ip_id;
+        let [value, echo] = self.timestamps;
+        segment.timestamps = has(bit::TIMESTAMPS).then_some((value, echo));
+        segment.options_cut = has(bit::OPTIONS_CUT);
+        // What few packets have is left from the one before only after such a packet.
+        let more = has(bit::MORE).then(|| more.next()).flatten();
+        if let Some(&(sack, syn)) = more {
+            (segment.sack, segment.syn) = (sack, syn);
+        } else if !segment.sack.as_slice().is_empty() || segment.syn != SynOptions::default() {
+            (segment.sack, segment.syn) = (SackBlocks::default(), SynOptions::default());
+        }
+    }
+}
+
+/// An IPv4 address that was mapped (RFC 4291 section 2.5.5.2).
+#[inline]
+fn v4(address: &[u8; 16]) -> Option<u32> {
+    let number = u128::from_be_bytes(*address);
+    (number >> 32 == 0xffff)
+        .then(|| u32::from_be_bytes([address[12], address[13], address[14], address[15]]))
+}
+
+#[inline]
+fn mapped(address: u32) -> [u8; 16] {
+    (0xffff_0000_0000 | u128::from(address)).to_be_bytes()
+}
+
+/// Bits of a packet in a batch.
+mod bit {
+    pub(super) const FROM: u8 = 1;
+    pub(super) const TIMESTAMPS: u8 = 2;
+    /// It has SACK blocks or a SYN's options.
+    pub(super) const MORE: u8 = 4;
+    /// Its endpoints are not of IPv4.
+    pub(super) const APART: u8 = 8;
+    pub(super) const OPTIONS_CUT: u8 = 16;
+    pub(super) const ECN_SHIFT: u8 = 5;
 }
 
 impl<S: FnMut(Connection)> Tracker<S> {
     /// Takes a batch of its packets.
     pub fn take_batch(&mut self, batch: &Batch) {
+        let mut unpacked = [Captured::default(); UNPACKED];
+        let mut more = batch.more.iter();
+        let mut take = |tracker: &mut Self, from: usize, until: usize| {
+            let packets = batch.packets.get(from..until).unwrap_or_default();
+            for some in packets.chunks(UNPACKED) {
+                for (packet, packed) in unpacked.iter_mut().zip(some) {
+                    packed.unpack(&batch.flows, &mut more, packet);
+                }
+                tracker.take_all(unpacked.get(..some.len()).unwrap_or_default());
+            }
+        };
         let mut from = 0;
         for &(until, time) in &batch.looks {
-            self.take_all(batch.packets.get(from..until).unwrap_or_default());
+            take(self, from, until);
             self.expire(time);
             from = until;
         }
-        self.take_all(batch.packets.get(from..).unwrap_or_default());
+        take(self, from, batch.packets.len());
     }
 }
 
@@ -163,6 +317,8 @@ fn shard(flow: &FlowKey) -> usize {
 /// Trackers beside each other: some more than threads, so that those with work to do can be shared
 /// among them evenly.
 pub const SHARDS: usize = 16;
+/// Packets that are unpacked at a time, as many as a tracker takes at once.
+const UNPACKED: usize = 32;
 /// Packets of a batch: all that are being filled stay in a core's second cache.
 const BATCH: usize = 128;
 /// The first digits of pi behind the point.
@@ -176,7 +332,6 @@ const MIX: [u64; 3] = [
 mod tests {
     use units::Duration;
     use wire::segment::Segment;
-    use wire::tcp::Flags;
 
     use super::*;
 
@@ -245,6 +400,36 @@ mod tests {
         let idle = ended.iter().filter(|c| c.end == crate::trace::End::Idle);
         assert!(idle.count() > 1_000);
         assert!(split(&packets, Limits::default()) == ended);
+    }
+
+    #[test]
+    fn what_is_unpacked_is_what_was_packed() {
+        let mut batch = Batch::new();
+        let mut packets = packets();
+        packets.truncate(100);
+        for (n, packet) in (0_u32..).zip(&mut packets) {
+            let segment = &mut packet.segment;
+            if n % 3 == 0 {
+                segment.flow.addresses = [mapped(7), mapped(9)];
+                segment.timestamps = Some((n, 5));
+            }
+            if n % 7 == 0 {
+                segment.sack = SackBlocks::new(&[(1, 2), (n, 4)]);
+                segment.ecn = 3;
+            }
+            if n % 5 == 0 {
+                segment.syn.mss = Some(1_460);
+                segment.options_cut = true;
+            }
+            batch.push(packet);
+        }
+        assert_eq!(size_of::<Packed>(), 64);
+        let mut more = batch.more.iter();
+        let mut packet = Captured::default();
+        for (packed, truth) in batch.packets.iter().zip(&packets) {
+            packed.unpack(&batch.flows, &mut more, &mut packet);
+            assert_eq!(packet, *truth);
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::mem;
 use std::ops::AddAssign;
 
 use units::{Duration, Instant};
-use wire::segment::Segment;
+use wire::segment::{FlowKey, Segment};
 use wire::tcp::Flags;
 
 use crate::trace::facts::{Connection, End};
 use crate::trace::flow::Flow;
-use crate::trace::log::Log;
+use crate::trace::log::{Context, Log, Store};
 use crate::trace::table::{Chain, Key, Links, NONE, Row, Table};
 
 /// What a tracker may hold.
@@ -30,11 +30,11 @@ pub struct Limits {
     /// Of these, such with more packets than the log holds.
     pub large_max: usize,
     /// Bytes of connections and analyses together: where a new one would pass it, what began first makes
-    /// room for a connection, and a long connection stays without an analysis. Those that have one may
-    /// still grow, from some 8 KB to 50 KB over 2,000 packets.
+    /// room for a connection, and of others no more packets are analysed than have been until then. Those that
+    /// have an analysis may still grow, from some 8 KB to 50 KB over 2,000 packets.
     pub bytes_max: usize,
     /// Connections whose analyses stay in a core's caches; where there are more, packets are put together
-    /// before they are analysed. Changes nothing but the speed.
+    /// before they are analysed. Changes nothing but speed and memory.
     pub cached: usize,
     /// Seed of the hash; unknown to who makes the packets, lest they make keys collide.
     pub seed: u64,
@@ -77,6 +77,9 @@ pub struct Tracker<S> {
     sink: S,
     table: Table,
     places: Places,
+    store: Store,
+    /// What connections are analysed with that had no analysis of their own until their end.
+    spare: Box<Flow>,
     rows: [Row; ROWS],
     large: usize,
     /// Memory of analyses.
@@ -100,19 +103,32 @@ struct Slot {
     key: Key,
     hash: u32,
     row: u8,
-    incomplete: bool,
     /// Memory of its analysis.
     held_kib: u16,
     flow: Option<Box<Flow>>,
     last: u64,
+    log: Log,
     life: Life,
-    /// Packets and payload of each side, whatever was analysed.
-    packets: [u64; 2],
-    payload_bytes: [u64; 2],
+    state: State,
     /// When it was put into its row.
     queued: u64,
     links: Links,
-    log: Log,
+}
+
+/// What is done with a connection's packets.
+#[derive(Debug)]
+enum State {
+    /// They are analysed, now or from the log.
+    Whole(Context),
+    /// Those of the log will be. These came later: packets and payload of each side.
+    Cut([Sums; 2]),
+}
+
+/// Packets and their payload.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    packets: u64,
+    payload_bytes: u64,
 }
 
 /// What is known of a connection's begin and end.
@@ -127,8 +143,8 @@ struct Life {
 }
 
 impl Default for Limits {
-    /// Ten minutes, as long as firewalls and address translators commonly wait; a gigabyte for a
-    /// million short connections, and as much again for a hundred thousand longer ones.
+    /// Ten minutes, as long as firewalls and address translators commonly wait; less than a gigabyte for a
+    /// million connections of some 40 packets or a hundred thousand longer ones.
     fn default() -> Self {
         Self {
             idle: Duration::from_s(600),
@@ -137,7 +153,7 @@ impl Default for Limits {
             connections_max: 1 << 20,
             half_open_max: 1 << 17,
             large_max: 1 << 17,
-            bytes_max: 1_000_000_000,
+            bytes_max: 970_000_000,
             cached: CACHED,
             seed: 0,
         }
@@ -163,6 +179,8 @@ impl<S: FnMut(Connection)> Tracker<S> {
             sink,
             table: Table::new(limits.seed),
             places: Places::default(),
+            store: Store::new(),
+            spare: new_flow(),
             rows: [Row::EMPTY; ROWS],
             large: 0,
             held_kib: 0,
@@ -292,10 +310,10 @@ impl<S: FnMut(Connection)> Tracker<S> {
 
     /// Bytes of all that it holds.
     pub fn bytes(&self) -> usize {
-        self.table_bytes() + self.held_kib * KIB
+        self.table_bytes() + self.store.bytes() + self.held_kib * KIB
     }
 
-    /// Bytes of the table and of all places, not of analyses in memory.
+    /// Bytes of the table and of all places, not of logs and analyses.
     pub fn table_bytes(&self) -> usize {
         let chunks = self.places.chunks.len() * CHUNK * size_of::<Slot>();
         self.table.bytes() + chunks + self.places.free.capacity() * size_of::<u32>()
@@ -317,9 +335,11 @@ impl<S: FnMut(Connection)> Tracker<S> {
         }
         for &place in known {
             let slot = self.places.get(place);
-            all ^= slot.log.fetch();
-            if slot.log.is_nearly_full() {
-                all ^= slot.flow.as_deref().map_or(0, Flow::fetch);
+            all ^= slot.log.fetch(&self.store);
+            if let Some(flow) = &slot.flow
+                && slot.log.is_nearly_full(CHUNKS_OF_LARGE)
+            {
+                all ^= flow.fetch();
             }
         }
         all
@@ -337,44 +357,102 @@ impl<S: FnMut(Connection)> Tracker<S> {
         }
         let known = places.iter().filter(|&&place| place != NONE);
         let slots = known.map(|&place| self.places.get(place));
-        let head = |slot: &Slot| slot.fetch() ^ self.table.fetch(slot.hash) ^ slot.log.fetch_all();
-        let all = slots.clone().fold(0, |all, slot| all ^ head(slot));
+        let mut all = 0;
+        let mut chunks = [NONE; ENDED_AT_ONCE];
+        for (chunk, slot) in chunks.iter_mut().zip(slots.clone()) {
+            all ^= slot.fetch() ^ self.table.fetch(slot.hash);
+            *chunk = slot.log.first();
+        }
+        // Each says where the next one is: those of all connections are brought in at a time.
+        for _ in 0..CHUNKS_FETCHED {
+            for chunk in &mut chunks {
+                let (number, next) = self.store.fetch(*chunk);
+                all ^= number;
+                *chunk = next;
+            }
+        }
         let flows = slots.filter_map(|slot| slot.flow.as_deref());
         flows.fold(all, |all, flow| all ^ flow.fetch_all())
     }
 
     fn hand_over(&mut self, place: u32, now: u64, frame: u64, segment: &Segment) {
         let many = self.connections() > self.limits.cached;
-        let has_room = self.has_room_for_analysis();
         let slot = self.places.get_mut(place);
-        let side = usize::from(segment.from & 1);
         slot.last = now;
-        slot.packets[side] += 1;
-        slot.payload_bytes[side] += u64::from(segment.payload_bytes);
         let row = slot.life.on(segment);
-        if slot.flow.is_some() {
-            if slot.analyse(now, frame, segment, many) {
-                self.held_kib -= usize::from(slot.held_kib);
-                slot.weigh();
-                self.held_kib += usize::from(slot.held_kib);
+        match &mut slot.flow {
+            Some(flow) if !many && slot.log.is_empty() => {
+                flow.take(now, frame, segment);
+                if flow.packets().is_multiple_of(LOOKED_AT) {
+                    self.held_kib -= usize::from(slot.held_kib);
+                    slot.weigh();
+                    self.held_kib += usize::from(slot.held_kib);
+                }
             }
-        } else if !slot.incomplete && !slot.log.push(now, frame, segment) {
-            if has_room {
-                self.large += 1;
-                slot.flow = Some(new_flow());
-                slot.analyse(now, frame, segment, many);
-                slot.weigh();
-                self.held_kib += usize::from(slot.held_kib);
-            } else {
-                slot.incomplete = true;
-                self.counts.incomplete += 1;
-            }
+            _ => self.note(place, many, (now, frame, segment)),
         }
+        let slot = self.places.get_mut(place);
         if usize::from(slot.row) != row {
             let last = slot.last;
             self.queue(place, row);
             self.places.get_mut(place).queued = last;
         }
+    }
+
+    /// Takes a packet that is to be analysed later with others of its connection: an analysis is in memory
+    /// for longer connections only, and where it is not in a core's caches it is brought in once for many
+    /// packets.
+    fn note(&mut self, place: u32, many: bool, packet: (u64, u64, &Segment)) {
+        if self.store.is_used_up() && self.bytes() < self.limits.bytes_max {
+            self.store.grow();
+        }
+        let slot = self.places.get_mut(place);
+        let context = match &mut slot.state {
+            State::Whole(context) => context,
+            State::Cut(sums) => return sums[usize::from(packet.2.from & 1)].add(packet.2),
+        };
+        let chunks_max = match (many, slot.flow.is_some()) {
+            (true, false) => CHUNKS_OF_SMALL,
+            (true, true) => CHUNKS_OF_LARGE,
+            (false, _) => CHUNKS_OF_FEW,
+        };
+        if slot.log.push(&mut self.store, context, chunks_max, packet) {
+            return;
+        }
+        if slot.flow.is_none() {
+            if !self.has_room_for_analysis() {
+                return self.cut(place, packet.2);
+            }
+            self.large += 1;
+            self.places.get_mut(place).flow = Some(new_flow());
+        }
+        self.analyse(place, many, packet);
+    }
+
+    /// A connection's packets from this one on are counted only.
+    fn cut(&mut self, place: u32, segment: &Segment) {
+        self.counts.incomplete += 1;
+        let mut sums = [Sums::default(); 2];
+        sums[usize::from(segment.from & 1)].add(segment);
+        self.places.get_mut(place).state = State::Cut(sums);
+    }
+
+    /// Hands the log's packets to the connection's own analysis, and one more to either of them.
+    fn analyse(&mut self, place: u32, many: bool, packet: (u64, u64, &Segment)) {
+        let slot = self.places.get_mut(place);
+        let (Some(mut flow), State::Whole(context)) = (slot.flow.take(), &mut slot.state) else {
+            return;
+        };
+        replay(&slot.log, &self.store, slot.key.flow, &mut flow);
+        slot.log.clear(&mut self.store);
+        *context = Context::default();
+        if !many || !slot.log.push(&mut self.store, context, 1, packet) {
+            flow.take(packet.0, packet.1, packet.2);
+        }
+        slot.flow = Some(flow);
+        self.held_kib -= usize::from(slot.held_kib);
+        slot.weigh();
+        self.held_kib += usize::from(slot.held_kib);
     }
 
     fn has_room_for_analysis(&self) -> bool {
@@ -389,12 +467,15 @@ impl<S: FnMut(Connection)> Tracker<S> {
             self.forget_half_open();
         }
         let full = self.connections() >= self.limits.connections_max.clamp(1, PLACES_MAX);
-        let grows = self.places.free.is_empty();
+        let grows = self.places.free.is_empty() || self.store.is_used_up();
         if full || grows && self.connections() > 0 && self.bytes() >= self.limits.bytes_max {
             self.make_room();
         }
         self.counts.connections += 1;
-        let place = self.places.take(key, hash, now);
+        if self.store.is_used_up() {
+            self.store.grow();
+        }
+        let place = self.places.take(key, hash, now, &mut self.store);
         self.table.insert(hash, place);
         self.rows[row].push(&mut self.places, place);
         self.places.get_mut(place).row = u8::try_from(row).unwrap_or_default();
@@ -446,17 +527,29 @@ impl<S: FnMut(Connection)> Tracker<S> {
         let end = end.unwrap_or_else(|| slot.life.end(End::Idle));
         self.large -= usize::from(slot.flow.is_some());
         self.held_kib -= usize::from(mem::take(&mut slot.held_kib));
-        let mut flow = slot.flow.take().unwrap_or_else(new_flow);
-        slot.replay(&mut flow);
-        let mut connection = flow.finish(end);
+        let own = slot.flow.take();
+        let mut connection = match own {
+            Some(mut flow) => {
+                replay(&slot.log, &self.store, slot.key.flow, &mut flow);
+                flow.finish(end)
+            }
+            None => {
+                *self.spare = Flow::new();
+                replay(&slot.log, &self.store, slot.key.flow, &mut self.spare);
+                self.spare.finish(end)
+            }
+        };
         connection.flow = slot.key.flow;
         connection.interface = slot.key.interface;
-        if slot.incomplete {
+        if let State::Cut(mut sums) = slot.state {
+            for logged in slot.log.read(&self.store, slot.key.flow) {
+                sums[usize::from(logged.segment.from & 1)].add(&logged.segment);
+            }
             connection.complete = false;
             connection.last.time = Instant::from_ns(slot.last);
-            for (side, facts) in connection.sides.iter_mut().enumerate() {
-                facts.packets = slot.packets[side];
-                facts.payload_bytes = slot.payload_bytes[side];
+            for (facts, sums) in connection.sides.iter_mut().zip(sums) {
+                facts.packets = sums.packets;
+                facts.payload_bytes = sums.payload_bytes;
             }
         }
         self.take_out(place);
@@ -470,7 +563,7 @@ impl<S: FnMut(Connection)> Tracker<S> {
         self.held_kib -= usize::from(slot.held_kib);
         self.rows[row].remove(&mut self.places, place);
         self.table.remove(hash, place);
-        self.places.give_back(place);
+        self.places.give_back(place, &mut self.store);
     }
 
     fn idle_limit(&self, row: usize) -> Duration {
@@ -483,42 +576,26 @@ impl<S: FnMut(Connection)> Tracker<S> {
 }
 
 impl Slot {
-    /// Takes a packet of a connection with an analysis of its own: now, or, where there are `many`
-    /// connections, later with others. An analysis that is not in a core's caches is brought in once for some
-    /// 20 packets then. True when it may have grown.
-    fn analyse(&mut self, now: u64, frame: u64, segment: &Segment, many: bool) -> bool {
-        if many && self.log.push(now, frame, segment) {
-            return false;
-        }
-        let Some(mut flow) = self.flow.take() else {
-            return false;
-        };
-        self.replay(&mut flow);
-        self.log.clear();
-        if !many || !self.log.push(now, frame, segment) {
-            flow.take(now, frame, segment);
-        }
-        self.flow = Some(flow);
-        many || (self.packets[0] + self.packets[1]).is_multiple_of(LOOKED_AT)
-    }
-
     /// Says how much memory its analysis takes.
     fn weigh(&mut self) {
         let bytes = self.flow.as_deref().map_or(0, Flow::bytes);
         self.held_kib = u16::try_from(bytes.div_ceil(KIB)).unwrap_or(u16::MAX);
     }
 
-    /// One number of each line of memory that most packets need, but for the log's end.
+    /// One number of each line of memory; of the log's chunks none.
     #[inline]
     fn fetch(&self) -> u64 {
-        self.last ^ self.payload_bytes[0] ^ self.queued ^ self.log.fetch_head()
+        let State::Whole(context) = &self.state else {
+            return self.last ^ self.queued;
+        };
+        self.last ^ self.queued ^ context.fetch()
     }
+}
 
-    /// Hands the log's packets over.
-    fn replay(&self, flow: &mut Flow) {
-        for logged in self.log.read(self.key.flow) {
-            flow.take(logged.time_ns, logged.frame, &logged.segment);
-        }
+impl Sums {
+    fn add(&mut self, segment: &Segment) {
+        self.packets += 1;
+        self.payload_bytes += u64::from(segment.payload_bytes);
     }
 }
 
@@ -585,26 +662,24 @@ impl Places {
     }
 
     /// A place for a new connection; there are fewer than [`PLACES_MAX`].
-    fn take(&mut self, key: Key, hash: u32, now: u64) -> u32 {
+    fn take(&mut self, key: Key, hash: u32, now: u64, store: &mut Store) -> u32 {
         let Some(place) = self.free.pop() else {
-            return self.extend(key, hash, now);
+            return self.extend(key, hash, now, store);
         };
         let slot = self.get_mut(place);
         slot.key = key;
         slot.hash = hash;
         slot.life = Life::default();
         (slot.queued, slot.last) = (now, now);
-        slot.packets = [0; 2];
-        slot.payload_bytes = [0; 2];
-        slot.incomplete = false;
+        slot.state = State::Whole(Context::default());
         slot.held_kib = 0;
         slot.flow = None;
-        slot.log.clear();
+        slot.log = Log::new(store);
         place
     }
 
     #[cold]
-    fn extend(&mut self, key: Key, hash: u32, now: u64) -> u32 {
+    fn extend(&mut self, key: Key, hash: u32, now: u64, store: &mut Store) -> u32 {
         if self.chunks.last().is_none_or(|c| c.len() >= CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
@@ -619,18 +694,18 @@ impl Places {
             life: Life::default(),
             queued: now,
             last: now,
-            packets: [0; 2],
-            payload_bytes: [0; 2],
-            incomplete: false,
+            state: State::Whole(Context::default()),
             held_kib: 0,
             flow: None,
-            log: Log::new(),
+            log: Log::new(store),
         });
         u32::try_from(place).unwrap_or(NONE)
     }
 
-    fn give_back(&mut self, place: u32) {
-        self.get_mut(place).flow = None;
+    fn give_back(&mut self, place: u32, store: &mut Store) {
+        let slot = self.get_mut(place);
+        slot.flow = None;
+        slot.log.close(store);
         self.free.push(place);
     }
 }
@@ -638,6 +713,18 @@ impl Places {
 impl Chain for Places {
     fn links(&mut self, place: u32) -> &mut Links {
         &mut self.get_mut(place).links
+    }
+}
+
+/// Hands a log's packets over.
+fn replay(log: &Log, store: &Store, key: FlowKey, flow: &mut Flow) {
+    if log.is_empty() {
+        return;
+    }
+    let mut segment = Segment::default();
+    let mut reader = log.read(store, key);
+    while let Some((now, frame)) = reader.next_into(&mut segment) {
+        flow.take(now, frame, &segment);
     }
 }
 
@@ -658,6 +745,15 @@ const AT_ONCE: usize = 32;
 const CACHED: usize = 200;
 /// Connections whose memory is fetched at once when all end.
 const ENDED_AT_ONCE: usize = 8;
+/// And how many chunks of their logs.
+const CHUNKS_FETCHED: usize = 8;
+/// Chunks of the log of a connection without an analysis in memory: half of what that would take, some 270
+/// packets.
+const CHUNKS_OF_SMALL: u16 = 32;
+/// Of one that has an analysis: some 65 packets, for which it is brought in once.
+const CHUNKS_OF_LARGE: u16 = 8;
+/// Of one of few connections, whose analyses are in a core's caches: some 30 packets.
+const CHUNKS_OF_FEW: u16 = 4;
 /// Connections that are looked at for one that may go.
 const SECOND_CHANCES: usize = 8;
 const KIB: usize = 1 << 10;
@@ -667,7 +763,7 @@ const ANALYSIS_BYTES: usize = 9 * KIB;
 const LOOKED_AT: u64 = 64;
 /// How often ended connections are looked for.
 pub(crate) const LOOK_NS: u64 = 1_000_000_000;
-/// Places of one allocation, 160 KiB.
+/// Places of one allocation, 48 KiB.
 const CHUNK: usize = 256;
 /// Places have 32 bits, and the table a load of three quarters.
 const PLACES_MAX: usize = 1 << 30;
@@ -677,10 +773,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_short_connections_fit_into_a_gigabyte() {
+    fn a_million_connections_of_forty_packets_fit_into_a_gigabyte() {
         let place = size_of::<Slot>();
-        assert!(place <= 700, "{place}");
-        // The table has 2^21 entries then.
-        assert!(place * 1_000_000 + (8 << 21) < 1_000_000_000);
+        assert!(place <= 192, "{place}");
+        // The table has 2^21 entries then, and 40 packets take five chunks.
+        assert!((place + 5 * 128) * 1_000_000 + (8 << 21) < Limits::default().bytes_max);
     }
 }

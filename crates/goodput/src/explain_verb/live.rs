@@ -33,6 +33,9 @@ pub(super) fn explain(
     let name = options.interface.clone();
     let live = Live::open(&options)?;
     let folder = begin(args, context, &name)?;
+    if args.parquet {
+        best.tables = Some(super::tables::Tables::create(folder.path())?);
+    }
     let file = folder.path().join(FILE);
     let mut out = output(&options, file.clone());
     context::note(format_args!(

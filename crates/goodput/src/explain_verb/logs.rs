@@ -101,6 +101,9 @@ pub(super) fn read(
         };
         let way = told.ways.get(&(connection.flow, passive.sender));
         if way.and_then(|w| w.port).map(u32::from) == Some(connection.interface) {
+            if let Some(tables) = &best.tables {
+                tables.take(number, &connection);
+            }
             with_data += 1;
             payload += connection.sides[usize::from(passive.sender)].unique_bytes;
             lost += passive.lost.as_u64();

@@ -3,6 +3,8 @@
 //!
 //! Its packets are held against ours one by one: frame number, time and payload.
 
+mod round_trips;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv6Addr};
@@ -130,6 +132,8 @@ fn one_file(
         }
     })?;
     told.packets_differ += (ours.len() - place) as u64;
+    told.round_trips
+        .extend(round_trips::of_file(file, counted, &find)?);
     for (of, (one, sums)) in counted.iter().zip(&theirs).enumerate() {
         sums.against(of, one, &ours, question, told);
     }
@@ -261,8 +265,17 @@ impl Sums {
 
 /// Has tshark print the TCP packets of a file.
 fn read(file: &Path, mut each: impl FnMut(u64, u64, Way, u32)) -> anyhow::Result<()> {
+    printed(file, &ARGUMENTS, |line| {
+        if let Some((frame, time_ns, way, payload_bytes)) = packet(line) {
+            each(frame, time_ns, way, payload_bytes);
+        }
+    })
+}
+
+/// What tshark prints of a file, line by line.
+fn printed(file: &Path, arguments: &[&str], mut each: impl FnMut(&str)) -> anyhow::Result<()> {
     let mut child = Command::new("tshark")
-        .args(ARGUMENTS)
+        .args(arguments)
         .arg("-r")
         .arg(file)
         .stdin(Stdio::null())
@@ -272,9 +285,7 @@ fn read(file: &Path, mut each: impl FnMut(u64, u64, Way, u32)) -> anyhow::Result
         .context(MISSING)?;
     let stdout = child.stdout.take().context("tshark has no output")?;
     for line in BufReader::new(stdout).lines() {
-        if let Some((frame, time_ns, way, payload_bytes)) = packet(&line?) {
-            each(frame, time_ns, way, payload_bytes);
-        }
+        each(&line?);
     }
     let status = child.wait()?;
     if !status.success() {
@@ -299,9 +310,25 @@ fn packet(line: &str) -> Option<(u64, u64, Way, u32)> {
     else {
         return None;
     };
-    let (seconds, fraction) = time.split_once('.')?;
+    let way = way([v4_from, v4_to], [v6_from, v6_to], [from, to])?;
+    Some((
+        frame.parse().ok()?,
+        nanoseconds(time)?,
+        way,
+        payload.parse().ok()?,
+    ))
+}
+
+/// `1700000000.000007780`.
+fn nanoseconds(seconds: &str) -> Option<u64> {
+    let (seconds, fraction) = seconds.split_once('.')?;
     let fraction: u64 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
-    let time_ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)? + fraction;
+    let whole = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
+    whole.checked_add(fraction)
+}
+
+/// Addresses and ports as tshark prints them.
+fn way(v4: [&str; 2], v6: [&str; 2], ports: [&str; 2]) -> Option<Way> {
     let address = |v4: &str, v6: &str| -> Option<[u8; 16]> {
         let typed = if v4.is_empty() { v6 } else { v4 };
         Some(match typed.parse().ok()? {
@@ -309,13 +336,12 @@ fn packet(line: &str) -> Option<(u64, u64, Way, u32)> {
             IpAddr::V6(v6) => Ipv6Addr::octets(&v6),
         })
     };
-    let way = (
-        address(v4_from, v6_from)?,
-        from.parse().ok()?,
-        address(v4_to, v6_to)?,
-        to.parse().ok()?,
-    );
-    Some((frame.parse().ok()?, time_ns, way, payload.parse().ok()?))
+    Some((
+        address(v4[0], v6[0])?,
+        ports[0].parse().ok()?,
+        address(v4[1], v6[1])?,
+        ports[1].parse().ok()?,
+    ))
 }
 
 /// The innermost packet's fields; no analysis of its own, which costs memory.

@@ -1,13 +1,15 @@
 //! Two captures of the two ends as one: found by the packets that both hold, or asked for.
 
+mod nat;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use capture::file::Capture;
 use explain::one_way::Delays;
 use explain::pairing::{
-    self, Anchors, DelayFacts, Limits, Lost, Paired, PairedConnection, Pairing, Place, Point,
-    WayFacts,
+    self, Anchors, DelayFacts, Limits, Lost, Names, Paired, PairedConnection, Pairing, Place,
+    Point, Translations, WayFacts,
 };
 use explain::{Cause, Finding};
 use report::model::{
@@ -52,20 +54,23 @@ pub(super) fn run(
     if is_input || args.r#match == MatchArg::Never {
         return Ok(None);
     }
-    let common = anchors(near.1, context)?.common(&anchors(far.1, context)?);
+    let [(near_anchors, near_names), (far_anchors, far_names)] =
+        [first_look(near.1, context)?, first_look(far.1, context)?];
+    let translations = near_names.translations(&far_names);
     let names = [name_of(near.1), name_of(far.1)];
-    let ahead_ns = match common {
+    let ahead_ns = match near_anchors.common(&far_anchors) {
         Some(common) if wanted || !common.is_one_capture => common.ahead_ns,
+        None if !translations.list().is_empty() => translations.ahead_ns(),
         None if wanted => {
             return Err(refused(&format!(
-                "{} and {} have no packet in common: they are of other connections or times, or the addresses \
-                 are translated between them",
+                "{} and {} have no packet in common, nor the same connections under other addresses: they are \
+                 of other connections or times",
                 names[0], names[1]
             )));
         }
         _ => return Ok(None),
     };
-    let mut paired = matched([near.1, far.1], ahead_ns, context)?;
+    let mut paired = matched([near.1, far.1], ahead_ns, &translations, context)?;
     for log in logs {
         pairing::attach(&mut paired, &log.drops);
     }
@@ -73,7 +78,8 @@ pub(super) fn run(
         let log = logs.first()?;
         loss.reason.map(|r| log.words(r).to_owned())
     };
-    let pair = described(&paired, [near.0, far.0], &names, &reason);
+    let mut pair = described(&paired, [near.0, far.0], &names, &reason);
+    nat::tell(&mut pair, &paired, &translations, &names);
     let findings = findings(&pair, &paired, &names, logs);
     Ok(Some((pair, findings)))
 }
@@ -82,12 +88,14 @@ fn refused(why: &str) -> Failure {
     Failure::usage(anyhow::anyhow!("{why}"))
 }
 
-fn anchors(path: &Path, context: &Context) -> Result<Anchors, Failure> {
-    let mut anchors = Anchors::default();
+fn first_look(path: &Path, context: &Context) -> Result<(Anchors, Names), Failure> {
+    let (mut anchors, mut names) = (Anchors::default(), Names::default());
     let mut capture = open(path)?;
     let read_all = capture.for_each_segment(|packet, decoded, segment| {
         if decoded == Decoded::Tcp {
-            anchors.take(Instant::from_ns(packet.time_ns), segment);
+            let time = Instant::from_ns(packet.time_ns);
+            anchors.take(time, segment);
+            names.take(time, segment);
         }
         match context.stop.is_stopped() {
             true => ControlFlow::Break(()),
@@ -95,19 +103,29 @@ fn anchors(path: &Path, context: &Context) -> Result<Anchors, Failure> {
         }
     });
     if read_all {
-        return Ok(anchors);
+        return Ok((anchors, names));
     }
     Err(Failure::interrupted(context.interrupted().unwrap_or(130)))
 }
 
-fn matched(paths: [&PathBuf; 2], ahead_ns: i64, context: &Context) -> Result<Paired, Failure> {
+fn matched(
+    paths: [&PathBuf; 2],
+    ahead_ns: i64,
+    translations: &Translations,
+    context: &Context,
+) -> Result<Paired, Failure> {
     let mut captures = [open(paths[0])?, open(paths[1])?];
     let mut pairing = Pairing::new(Limits::default(), ahead_ns, SEED);
     let mut segment = Segment::default();
     while let Some(point) = pairing.next() {
         let capture = &mut captures[usize::from(point == Point::Far)];
         match next(capture, &mut segment) {
-            Some((time, frame)) => pairing.take(point, time, frame, &segment),
+            Some((time, frame)) => {
+                if point == Point::Far {
+                    translations.apply(&mut segment);
+                }
+                pairing.take(point, time, frame, &segment);
+            }
             None => pairing.end(point),
         }
         if context.stop.is_stopped() {
@@ -172,6 +190,7 @@ fn described(
         control_lost: sum(|w| w.control_lost),
         connections: kept.map(|c| connection(c, reason, &mut room)).collect(),
         packets_left_out: paired.connections_left_out,
+        ..TracePair::default()
     }
 }
 
@@ -186,6 +205,7 @@ fn connection(
         near_end: endpoint(&c.flow, near),
         far_end: endpoint(&c.flow, 1 - near),
         side_assumed: c.is_side_assumed,
+        translated_ends: None,
         first_frames: c.first_frames.to_vec(),
         ways: ways.map(|w| way(w, reason, room)).collect(),
     }

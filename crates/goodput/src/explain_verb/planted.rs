@@ -174,6 +174,7 @@ impl Plan {
                 count: 1,
                 wire_bytes: wire(frames),
                 flow: 0,
+                group: 0,
                 marks: Marks::NONE,
                 damage: 0,
                 at,

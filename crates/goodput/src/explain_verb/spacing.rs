@@ -5,7 +5,7 @@
 //! the stamps do not tell apart is not shown as if they did: bins are no finer than `finest`, and an order
 //! is told only where a sixteenth of a round trip is more than that.
 //!
-//! Left out: gaps between ACKs, standard input (which can be read once only), super-packets cut into what
+//! Left out: standard input (which can be read once only), super-packets cut into what
 //! the wire carried (TSO and GRO: capture with them off, or at a switch).
 
 mod streams;
@@ -14,11 +14,12 @@ use std::collections::HashMap;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::{Path, PathBuf};
 
-use explain::spacing::{Bins, Bursts, Gaps, Sections, Stamps};
+use explain::spacing::{Acks, Bins, Bursts, Gaps, Sections, Stamps, half_within};
+use explain::trace::Spread;
 use report::model::{
-    TraceBursts, TraceMode, TracePhase, TraceSections, TraceSpacing, TraceStreams,
+    TraceAcks, TraceBursts, TraceMode, TracePhase, TraceSections, TraceSpacing, TraceStreams,
 };
-use units::{Bytes, Duration, Instant, Rate};
+use units::{Bytes, Duration, FineHistogram, Instant, Rate};
 use wire::segment::{Decoded, FlowKey, Segment};
 
 use super::{Judged, open};
@@ -48,9 +49,12 @@ pub(super) struct Counted {
     pub(super) begun: Instant,
     span: Duration,
     gaps: Gaps,
+    acks: Acks,
     pub(super) bursts: Bursts,
     pub(super) sections: Vec<Result<Sections, String>>,
     phase: Option<(Duration, Sections)>,
+    /// By the first look: from data to its ACK.
+    pub(super) round_trips: Spread,
 }
 
 impl Question {
@@ -188,12 +192,14 @@ impl Counted {
             begun: c.first.time,
             span,
             gaps: Gaps::new(),
+            acks: Acks::new(side.segment_bytes),
             bursts: Bursts::new(),
             sections: question.sections.iter().map(|l| of_length(*l)).collect(),
             phase: (step > Duration::ZERO)
                 .then(|| of_length(step).ok())
                 .flatten()
                 .map(|sections| (rtt, sections)),
+            round_trips: c.sides[usize::from(1 - judged.passive.sender.min(1))].rtt_ack_ns,
         }
     }
 
@@ -204,6 +210,7 @@ impl Counted {
         let sections = self.sections.iter_mut().filter_map(|s| s.as_mut().ok());
         let sections = sections.chain(self.phase.as_mut().map(|(_, s)| s));
         if segment.from != self.sender {
+            self.acks.take(at, segment);
             if segment.payload_bytes == 0 {
                 sections.for_each(|s| s.ack(at, 0));
             }
@@ -265,7 +272,7 @@ impl Counted {
             bin_ns: ns(question.bin),
             bin_borne: asked.as_ref().map(|(_, bins)| bins.is_ok()),
             refused,
-            bins: overall(&self.gaps, &stamps),
+            bins: overall(histogram, &stamps),
             fine: fine.as_ref().map(listed).unwrap_or_default(),
             bursts: self.found_bursts(question.line),
             sections: question
@@ -279,10 +286,28 @@ impl Counted {
                 (!phase.data.is_empty()).then(|| TracePhase {
                     rtt_ns: rtt.as_ns(),
                     step_ns: sections.length().as_ns(),
+                    data_half_share: half_within(&phase.data),
+                    acks_half_share: half_within(&phase.acks),
                     data: phase.data,
                     acks: phase.acks,
                 })
             }),
+            acks: (self.acks.packets() > 0).then(|| self.found_acks(&stamps)),
+        }
+    }
+
+    fn found_acks(&self, stamps: &Stamps) -> TraceAcks {
+        let gaps = self.acks.gaps();
+        let ns = |d: Option<Duration>| d.map(Duration::as_ns);
+        TraceAcks {
+            packets: self.acks.packets(),
+            gap_min_ns: ns(gaps.min()),
+            gap_median_ns: ns(gaps.quantile(500)),
+            gap_p99_ns: ns(gaps.quantile(990)),
+            gap_max_ns: ns(gaps.max()),
+            bins: overall(gaps, stamps),
+            segments_mean: self.acks.segments_mean(),
+            by_segments: self.acks.by_segments().to_vec(),
         }
     }
 
@@ -340,10 +365,10 @@ pub(super) fn on_the_wire(original_bytes: u32) -> u32 {
 }
 
 /// All gaps, in bins a sixteenth of themselves wide and never finer than the stamps.
-fn overall(gaps: &Gaps, stamps: &Stamps) -> Vec<(u64, u64, u64)> {
+fn overall(gaps: &FineHistogram, stamps: &Stamps) -> Vec<(u64, u64, u64)> {
     let finest = stamps.finest().as_ns();
     let mut bins: Vec<(u64, u64, u64)> = Vec::new();
-    for (from, to, n) in gaps.histogram().buckets() {
+    for (from, to, n) in gaps.buckets() {
         let gap = u64::midpoint(from.as_ns(), to.as_ns().saturating_sub(1));
         match bins.last_mut() {
             Some(last) if gap < last.1 => last.2 += n,
@@ -405,7 +430,7 @@ const SECTIONS_DEFAULT: [Duration; 2] = [Duration::from_ms(5), Duration::from_ms
 const SECTION_MIN: Duration = Duration::from_ns(100);
 const SECTION_MAX: Duration = Duration::from_ms(4_200);
 const SECTIONS_MAX: usize = 8;
-/// Connections that are looked at: 2 MiB each for their gaps.
+/// Connections that are looked at: 3 MiB each for their gaps.
 pub(super) const SPACED_MAX: usize = 20;
 /// Sections of all connections and lengths, 16 B each.
 const CELLS_ALL: usize = 8 << 20;

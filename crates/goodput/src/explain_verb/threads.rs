@@ -11,6 +11,7 @@ use explain::passive;
 use explain::trace::{Batch, Captured, Connection, Counts, Limits, SHARDS, Split, Tracker};
 
 use super::Ranking;
+use super::tables::Tables;
 use crate::cli::ExplainArgs;
 use crate::failure::Failure;
 
@@ -65,11 +66,13 @@ impl Analysis {
         file: u32,
         best: Ranking,
     ) -> Result<Self, Failure> {
+        let tables = best.tables.clone();
         let found = Arc::new(Mutex::new(Found {
             best,
             ..Found::default()
         }));
-        let parts = (0..SHARDS).map(|n| Part::new(n, limits.of_shard(), file, &found));
+        let parts =
+            (0..SHARDS).map(|n| Part::new(n, limits.of_shard(), file, &found, tables.clone()));
         Ok(Self {
             split: Split::new(),
             crew: Crew::new(parts.collect(), threads).map_err(Failure::here)?,
@@ -112,9 +115,18 @@ impl Analysis {
 }
 
 impl Part {
-    fn new(number: usize, limits: Limits, file: u32, found: &Arc<Mutex<Found>>) -> Self {
+    fn new(
+        number: usize,
+        limits: Limits,
+        file: u32,
+        found: &Arc<Mutex<Found>>,
+        tables: Option<Tables>,
+    ) -> Self {
         let to = Arc::clone(found);
         let sink = move |connection: Connection| {
+            if let Some(tables) = &tables {
+                tables.take(file, &connection);
+            }
             let weight = passive::weigh(&connection);
             let mut found = locked(&to);
             found.seen += 1;

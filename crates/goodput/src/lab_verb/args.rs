@@ -181,6 +181,15 @@ pub(crate) struct LogArgs {
     /// Write the frames, headers only, as pcapng for Wireshark
     #[arg(long, value_name = "OUT")]
     pub(crate) pcapng: Option<PathBuf>,
+    /// How parallel streams fared at the bottleneck: balance, order of bursts, order of losses
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) streams: bool,
+    /// Also when each stream had moved its part of so many bytes on the wire
+    #[arg(long, value_name = "SIZE", requires = "streams")]
+    pub(crate) striped: Option<Bytes>,
+    /// Print JSON
+    #[arg(long, requires = "streams")]
+    pub(crate) json: bool,
     /// Drops only
     #[arg(long, requires = "output")]
     pub(crate) drops: bool,
@@ -313,6 +322,7 @@ Examples:
 const LOG_EXAMPLES: &str = "\
 Examples:
   goodput lab log frames.gplog                        a summary
+  goodput lab log frames.gplog --streams --striped 1GB
   goodput lab log frames.gplog --csv - --drops
   goodput lab log frames.gplog --csv queue.csv --link wan:forward
   goodput lab log frames.gplog --pcapng frames.pcapng

@@ -1,6 +1,7 @@
 //! `goodput explain`: what it makes of captures, whole and broken.
 
 mod pair;
+mod tables;
 
 use std::fs;
 use std::path::PathBuf;
@@ -322,6 +323,13 @@ fn gaps_that_are_planted_are_found_and_tshark_has_the_same() {
         let run = scratch.run(scratch.goodput(&args)).succeeds().json();
         assert_eq!(run["trace"]["observer"]["agrees"], true, "{run:#}");
         assert!(run["trace"]["observer"]["gaps"].as_u64().unwrap() > 2_000);
+        let both = &run["trace"]["observer"]["round_trips"][0];
+        let least = ["ours", "theirs"].map(|who| both[who]["min_ns"].as_u64());
+        assert_eq!(
+            (&both["agrees"], least[0]),
+            (&true.into(), least[1]),
+            "{both:#}"
+        );
         let spacing = run["trace"]["connections"][0]["spacing"].clone();
         let modes = spacing["modes"].as_array().unwrap();
         let idle = modes.iter().map(|m| m["idle_ns"].as_u64().unwrap());

@@ -6,7 +6,7 @@
 //! nothing waits: while the disk is behind by all chunks, rows are counted as lost instead.
 //!
 //! [`convert`] turns a log into CSV, Parquet or pcapng; [`Summary`] draws from it what a report
-//! shows; [`Segments`] has its TCP segments in the order of time.
+//! shows; [`Streams`] tells how parallel streams fared at a queue; [`Segments`] has its TCP segments in the order of time.
 
 mod contents;
 pub mod convert;
@@ -14,6 +14,7 @@ mod headers;
 mod legend;
 mod parquet;
 mod segments;
+mod streams;
 mod summary;
 
 use std::fmt;
@@ -31,6 +32,7 @@ use link::record::{
 pub use convert::{Converted, Filter};
 pub use legend::{Legend, LinkLegend, NODE_STAGE};
 pub use segments::{Fate, Reason, Seen, Segments};
+pub use streams::{Sections, Stream, Streams};
 pub use summary::{
     ARRIVALS_MAX, Arrival, BINS_MAX, Depth, DropSeries, FlowAtQueue, LinkSummary, QueueSummary,
     SERIES_MAX, Summary,

@@ -56,6 +56,7 @@ pub(super) fn check_buffer<'a>(
             };
             let (medium, has_budget) = (own.medium, own.packet_budget.is_some());
             let is_half_duplex = own.shared.is_some();
+            let has_harmonizer = own.harmonizer.is_some();
             let Some(rate) = &mut own.rate else { continue };
             let typed = raw_link(number);
             if has_budget {
@@ -63,6 +64,9 @@ pub(super) fn check_buffer<'a>(
                     typed,
                     "packets_per_second: not before a queue that shares a buffer",
                 );
+            }
+            if has_harmonizer {
+                return refuse(typed, "harmonizer: not before a queue that shares a buffer");
             }
             if is_half_duplex {
                 return refuse(

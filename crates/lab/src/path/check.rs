@@ -452,6 +452,8 @@ impl<'a> Names<'a> {
                 backward,
                 forward_middlebox: links::check_middlebox(&raws[0])?,
                 backward_middlebox: links::check_middlebox(&raws[1])?,
+                forward_grouping: links::check_grouping(&raws[0])?,
+                backward_grouping: links::check_grouping(&raws[1])?,
                 mtu_bytes,
                 segment: topology.segment[number],
                 forward_memory: Bytes::new(0),

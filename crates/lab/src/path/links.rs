@@ -6,19 +6,24 @@ use std::path::Path;
 use link::QueueLimits;
 use link::medium::cable_max;
 use link::spec::{
-    CoalesceSpec, CodelSpec, DirectionSpec, DisciplineSpec, Duplex, JitterShape, JitterSpec,
-    LossSpec, Medium, Outages, PacketBudget, PolicerSpec, RateSpec, ServerSpec, SharedSpec,
+    CoalesceSpec, CodelSpec, DirectionSpec, DisciplineSpec, Duplex, HarmonizerMode, HarmonizerSpec,
+    JitterShape, JitterSpec, LossSpec, Medium, Outages, PacketBudget, PolicerSpec, RateSpec,
+    ServerSpec, SharedSpec,
 };
 use link::trace::Trace;
 use toml::Spanned;
 use units::{Bytes, Duration, Rate};
+use wire::classify::Prefix;
 
 use super::network::Middlebox;
 use super::raw::{
-    Of, RawBucket, RawCodel, RawDirection, RawDiscipline, RawDuplex, RawFqCodel, RawLink, RawLoss,
-    RawLossTable, RawLosses, RawMedium, RawMiddlebox, RawMiddleboxName, RawShape, RawShare,
+    Of, RawBucket, RawCodel, RawDirection, RawDiscipline, RawDuplex, RawFqCodel, RawGroup,
+    RawHarmonizer, RawLengthen, RawLink, RawLoss, RawLossTable, RawLosses, RawMedium, RawMiddlebox,
+    RawMiddleboxName, RawShape, RawShare, RawShuffle,
 };
+use super::rules::parsed;
 use super::{Refusal, UNLIMITED_RATE, refuse};
+use crate::groups::{GroupRule, Grouping};
 
 /// What the check of a direction has to know beyond its keys.
 #[derive(Clone, Copy)]
@@ -105,6 +110,8 @@ pub(super) fn check_direction(
         Some(s) => check_share(key, s.span().start, *s.get_ref()),
         None => Ok(0.0),
     };
+    let rate = check_queue(raw, context, frame)?;
+    let harmonizer = check_harmonizer(raw, context, rate.as_ref(), frame)?;
     Ok(DirectionSpec {
         medium,
         black_hole_above_bytes: within("black_hole_above", &raw.black_hole_above, 68, 65_535)?,
@@ -112,7 +119,8 @@ pub(super) fn check_direction(
         policer: check_bucket("policer", raw.policer.as_ref(), frame)?,
         flow_cap: check_bucket("flow_cap", raw.flow_cap.as_ref(), frame)?,
         packet_budget: check_budget(raw)?,
-        rate: check_queue(raw, context, frame)?,
+        harmonizer,
+        rate,
         shared: None,
         loss: check_losses(raw.loss.as_ref())?,
         duplicate: share("duplicate", &raw.duplicate)?,
@@ -599,6 +607,98 @@ fn check_coalesce(raw: &RawDirection) -> Result<Option<CoalesceSpec>, Refusal> {
     Ok(Some(CoalesceSpec { hold, packets }))
 }
 
+fn check_harmonizer(
+    raw: &RawDirection,
+    context: Context<'_>,
+    queue: Option<&RateSpec>,
+    frame: u32,
+) -> Result<Option<HarmonizerSpec>, Refusal> {
+    let Some(spanned) = &raw.harmonizer else {
+        return Ok(None);
+    };
+    let within = |key: &str, value: Duration, min: Duration, max: Duration| {
+        if (min..=max).contains(&value) {
+            return Ok(value);
+        }
+        refuse(
+            spanned,
+            format!("harmonizer.{key} = {value}: expected {min} to {max}"),
+        )
+    };
+    let (mode, memory) = match spanned.get_ref() {
+        RawHarmonizer::Shuffle(shuffle) => {
+            let default = Duration::from_ns(context.rtt.as_ns() / MIXED_OF_ROUND_TRIP);
+            let default = default.clamp(MIXED_MIN, MIXED_MAX);
+            let hold = shuffle.hold.map_or(default, |q| q.0);
+            let hold = within("hold", hold, Duration::from_us(1), HOLD_MAX)?;
+            (HarmonizerMode::Shuffle { hold }, shuffle.memory)
+        }
+        RawHarmonizer::Lengthen(lengthen) => {
+            let default = context.rtt.max(ROUND_TRIP_MIN);
+            let round_trip = lengthen.round_trip.map_or(default, |q| q.0);
+            let round_trip = within("round_trip", round_trip, ROUND_TRIP_MIN, DELAY_MAX)?;
+            let delay_max = lengthen.delay_max.map_or(round_trip, |q| q.0);
+            let rate = match (&lengthen.rate, queue) {
+                (Some(rate), _) => check_rate("harmonizer.rate", rate)?,
+                (None, Some(queue)) => mean_rate(&queue.server),
+                (None, None) => {
+                    return refuse(
+                        spanned,
+                        "harmonizer: lengthen needs the bottleneck's rate: expected a rate of the \
+                         link or of its own",
+                    );
+                }
+            };
+            let mode = HarmonizerMode::Lengthen {
+                round_trip,
+                delay_max: within("delay_max", delay_max, Duration::from_us(1), DELAY_MAX)?,
+                rate,
+            };
+            (mode, lengthen.memory)
+        }
+    };
+    let memory = memory.map_or(HARMONIZER_MEMORY, |q| q.0);
+    if memory < Bytes::new(frame.into()) || memory > BURST_MAX {
+        return refuse(
+            spanned,
+            format!(
+                "harmonizer.memory = {memory}: expected {frame} bytes, a full frame, to {BURST_MAX}"
+            ),
+        );
+    }
+    Ok(Some(HarmonizerSpec { mode, memory }))
+}
+
+/// Which flows a harmonizer takes as parallel streams.
+pub(super) fn check_grouping(raw: &RawDirection) -> Result<Grouping, Refusal> {
+    let groups = match raw.harmonizer.as_ref().map(Spanned::get_ref) {
+        Some(
+            RawHarmonizer::Shuffle(RawShuffle { groups, .. })
+            | RawHarmonizer::Lengthen(RawLengthen { groups, .. }),
+        ) => groups.as_deref().unwrap_or_default(),
+        None => &[],
+    };
+    if let Some(last) = groups.get(GROUPS_MAX) {
+        return refuse(
+            last,
+            format!("harmonizer.groups: expected at most {GROUPS_MAX}"),
+        );
+    }
+    let check = |spanned: &Spanned<RawGroup>| {
+        let group = spanned.get_ref();
+        let (src, dst) = (parsed::<Prefix>(&group.src)?, parsed::<Prefix>(&group.dst)?);
+        match (src, dst) {
+            (None, None) => refuse(spanned, "harmonizer.groups: expected src, dst or both"),
+            (Some(src), Some(dst)) if src.network().is_ipv4() != dst.network().is_ipv4() => {
+                refuse(spanned, "src and dst: expected both IPv4 or both IPv6")
+            }
+            _ => Ok(GroupRule { src, dst }),
+        }
+    };
+    let rules = groups.iter().map(check).collect::<Result<_, _>>()?;
+    Ok(Grouping { rules })
+}
+
 /// The boxes of a direction.
 pub(super) fn check_middlebox(raw: &RawDirection) -> Result<Vec<Middlebox>, Refusal> {
     let Some(spanned) = &raw.middlebox else {
@@ -675,6 +775,7 @@ pub(super) fn memory_bytes(
     let flight = flight_bytes(spec, mtu_bytes, extremes).as_u64();
     let keeps_nothing = spec.rate.is_none()
         && spec.packet_budget.is_none()
+        && spec.harmonizer.is_none()
         && spec.jitter.is_none()
         && spec.delay.max(extremes.delay) == Duration::ZERO;
     if keeps_nothing && !alone {
@@ -708,7 +809,10 @@ fn flight_bytes(spec: &DirectionSpec, mtu_bytes: u32, extremes: Extremes) -> Byt
     let budget = spec
         .packet_budget
         .map_or(0, |b| u64::from(b.queue_packets).saturating_mul(frame));
-    carried + queue + Bytes::new(budget)
+    let harmonized = spec.harmonizer.map_or(Bytes::new(0), |h| {
+        h.memory.min(UNLIMITED_RATE.bytes_in(h.delay_max()))
+    });
+    carried + queue + Bytes::new(budget) + harmonized
 }
 
 /// The most bytes that a trace lets through in a window of `time`.
@@ -757,9 +861,17 @@ const GAP_MAX: u32 = 100_000;
 const GAP_STANDARD: u32 = 12;
 /// Above, IEEE 802.3 knows full duplex only.
 const HALF_RATE_MAX: Rate = Rate::from_bits_per_second(1_000_000_000);
+/// 64 MiB hold 400 ms at 1 Gb/s, and 50 ms at 10 Gb/s.
+const HARMONIZER_MEMORY: Bytes = Bytes::new(64 << 20);
 const HOLD_MAX: Duration = Duration::from_s(1);
+const GROUPS_MAX: usize = 256;
 const LOSSES_MAX: usize = 8;
 const MIDDLEBOXES_MAX: usize = 8;
+/// Streams are mixed over a small part of a round trip, 3 %, which still covers the times at which one
+/// program starts them; and over no more than costs a short transfer little.
+const MIXED_OF_ROUND_TRIP: u64 = 32;
+const MIXED_MIN: Duration = Duration::from_ms(1);
+const MIXED_MAX: Duration = Duration::from_ms(20);
 /// TCP_MIN_MSS of Linux' include/net/tcp.h.
 const MSS_MIN: u16 = 88;
 /// 65,535 less IPv4 and TCP headers.
@@ -770,6 +882,8 @@ const PASSING: Bytes = Bytes::new(512 << 10);
 /// Default queue on short paths, where one bandwidth-delay product is next to nothing.
 const QUEUE_MIN: Bytes = Bytes::new(128 * 1024);
 const QUEUE_PACKETS_MAX: u32 = 1_000_000;
+/// Rates are counted over a round trip: shorter ones hold too few packets.
+const ROUND_TRIP_MIN: Duration = Duration::from_ms(1);
 const RATE_MIN: Rate = Rate::from_bits_per_second(8_000);
 const RATE_MAX: Rate = Rate::from_bits_per_second(1_000_000_000_000);
 /// Floyd and Jacobson 1993 use 1/50; Floyd's note of 1997 "RED: Discussions of Setting Parameters"

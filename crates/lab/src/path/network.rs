@@ -8,6 +8,7 @@ use units::{Bytes, Duration};
 use wire::classify::{Mac, Match, Prefix};
 
 use super::HostSpec;
+use crate::groups::Grouping;
 
 /// All nodes and links. Numbers of hosts, switches, routers and links are places in these lists,
 /// which are in the order of the file.
@@ -129,6 +130,10 @@ pub struct LinkSpec {
     pub forward_middlebox: Vec<Middlebox>,
     /// The same backward.
     pub backward_middlebox: Vec<Middlebox>,
+    /// Which flows a harmonizer forward takes as parallel streams.
+    pub forward_grouping: Grouping,
+    /// The same backward.
+    pub backward_grouping: Grouping,
     /// Largest packet that the nodes at its ends send, network layer bytes.
     pub mtu_bytes: u32,
     /// IP subnet; links that switches join have one number.
@@ -247,6 +252,15 @@ impl LinkSpec {
             &self.forward_middlebox
         } else {
             &self.backward_middlebox
+        }
+    }
+
+    /// Which flows the direction's harmonizer takes as parallel streams.
+    pub const fn grouping(&self, forward: bool) -> &Grouping {
+        if forward {
+            &self.forward_grouping
+        } else {
+            &self.backward_grouping
         }
     }
 

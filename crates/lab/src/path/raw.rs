@@ -134,6 +134,7 @@ direction_keys!(
     coalesce: Spanned<RawCoalesce>,
     policer: Spanned<RawBucket>,
     flow_cap: Spanned<RawBucket>,
+    harmonizer: Spanned<RawHarmonizer>,
     packets_per_second: Spanned<u64>,
     packets_queue: Spanned<u32>,
     outages: Spanned<Vec<[Quantity<Duration>; 2]>>,
@@ -193,6 +194,37 @@ pub(super) struct RawFqCodel {
     pub(super) ecn: Option<bool>,
     pub(super) flows: Option<u32>,
     pub(super) quantum: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum RawHarmonizer {
+    Shuffle(RawShuffle),
+    Lengthen(RawLengthen),
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawShuffle {
+    pub(super) hold: Option<Quantity<Duration>>,
+    pub(super) memory: Option<Quantity<Bytes>>,
+    pub(super) groups: Option<Vec<Spanned<RawGroup>>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLengthen {
+    pub(super) round_trip: Option<Quantity<Duration>>,
+    pub(super) delay_max: Option<Quantity<Duration>>,
+    pub(super) rate: Option<Of<Rate>>,
+    pub(super) memory: Option<Quantity<Bytes>>,
+    pub(super) groups: Option<Vec<Spanned<RawGroup>>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGroup {
+    pub(super) src: Option<Spanned<String>>,
+    pub(super) dst: Option<Spanned<String>>,
 }
 
 /// A share of the frames: a number, or a percentage with its sign.
@@ -448,6 +480,7 @@ macro_rules! in_several_forms {
 in_several_forms!(
     TextOrNumber,
     RawDiscipline,
+    RawHarmonizer,
     RawShare,
     RawLoss,
     RawLosses,
@@ -577,6 +610,33 @@ impl<'de> Forms<'de> for RawDiscipline {
             (None, Some(codel), None) => Ok(Self::Codel(codel)),
             (None, None, Some(fq_codel)) => Ok(Self::FqCodel(fq_codel)),
             _ => Err(serde::de::Error::custom("expected one discipline")),
+        }
+    }
+}
+
+impl<'de> Forms<'de> for RawHarmonizer {
+    const EXPECTED: &'static str = "\"shuffle\", \"lengthen\", or a table with shuffle or lengthen";
+
+    fn text(text: &str) -> Option<Result<Self, String>> {
+        Some(match text {
+            "shuffle" => Ok(Self::Shuffle(RawShuffle::default())),
+            "lengthen" => Ok(Self::Lengthen(RawLengthen::default())),
+            other => Err(format!("'{other}': expected {}", Self::EXPECTED)),
+        })
+    }
+
+    fn map<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            shuffle: Option<RawShuffle>,
+            lengthen: Option<RawLengthen>,
+        }
+        let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+        match (table.shuffle, table.lengthen) {
+            (Some(shuffle), None) => Ok(Self::Shuffle(shuffle)),
+            (None, Some(lengthen)) => Ok(Self::Lengthen(lengthen)),
+            _ => Err(serde::de::Error::custom("expected shuffle or lengthen")),
         }
     }
 }

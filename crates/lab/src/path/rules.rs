@@ -157,7 +157,7 @@ pub(super) fn link_of(name: &Spanned<String>, links: &Links<'_>) -> Result<usize
     }
 }
 
-fn parsed<T: FromStr<Err = wire::classify::ParseError>>(
+pub(super) fn parsed<T: FromStr<Err = wire::classify::ParseError>>(
     text: &Option<Spanned<String>>,
 ) -> Result<Option<T>, Refusal> {
     let Some(spanned) = text else {

@@ -472,6 +472,7 @@ coalesce = { hold = "50us" }
 policer = { rate = "100Mb/s", burst = "20kB" }
 flow_cap = { rate = "10Mb/s", burst = "10kB" }
 packets_per_second = 1000
+harmonizer = { shuffle = { hold = "5ms", memory = "2MB", groups = [{ src = "10.0.0.0/24" }] } }
 outages = [["10s", "12s"], ["20s", "21s"]]
 outage_every = ["30s", "1s"]
 black_hole_above = 1400
@@ -533,6 +534,15 @@ backward = { medium = "ethernet", gap = 20, loss = 0, seed = 9, middlebox = [] }
     );
     let budget = to.packet_budget.unwrap();
     assert_eq!((budget.per_second, budget.queue_packets), (1_000, 1_000));
+    let shuffle = spec::HarmonizerSpec {
+        mode: spec::HarmonizerMode::Shuffle {
+            hold: Duration::from_ms(5),
+        },
+        memory: Bytes::new(2_000_000),
+    };
+    assert_eq!(to.harmonizer, Some(shuffle));
+    let group = link.grouping(true).rules[0];
+    assert_eq!((group.src, group.dst), ("10.0.0.0/24".parse().ok(), None));
     let s = Duration::from_s;
     assert_eq!(to.outages.spans, [(s(10), s(12)), (s(20), s(21))]);
     assert_eq!(to.outages.periodic, Some((s(30), s(1))));
@@ -634,6 +644,36 @@ fn both_sides_of_the_limits_of_a_direction() {
             "coalesce = { hold = \"1s\" }",
             "coalesce = { hold = \"1001ms\" }",
             "up to 1 s",
+        ),
+        (
+            "harmonizer = { shuffle = { hold = \"1us\" } }",
+            "harmonizer = { shuffle = { hold = \"999ns\" } }",
+            "expected 1 us to 1 s",
+        ),
+        (
+            "harmonizer = { shuffle = { memory = \"1538B\" } }",
+            "harmonizer = { shuffle = { memory = \"1537B\" } }",
+            "a full frame",
+        ),
+        (
+            "harmonizer = { lengthen = { rate = \"8kb/s\" } }",
+            "harmonizer = \"lengthen\"",
+            "needs the bottleneck's rate",
+        ),
+        (
+            "rate = \"1Gb/s\"\nharmonizer = \"lengthen\"",
+            "rate = \"1Gb/s\"\nharmonizer = \"longer\"",
+            "expected \"shuffle\"",
+        ),
+        (
+            "rate = \"1Gb/s\"\nharmonizer = { lengthen = { delay_max = \"10s\" } }",
+            "rate = \"1Gb/s\"\nharmonizer = { lengthen = { round_trip = \"999us\" } }",
+            "expected 1 ms to 10 s",
+        ),
+        (
+            "harmonizer = { shuffle = { groups = [{ dst = \"10.0.0.1\" }] } }",
+            "harmonizer = { shuffle = { groups = [{}] } }",
+            "src, dst or both",
         ),
         (
             "outages = [[\"0s\", \"1s\"], [\"2s\", \"3s\"]]",
@@ -1018,4 +1058,34 @@ fn half_duplex_needs_one_rate_on_an_ethernet_and_a_cable_within_the_slot() {
         12,
         "both ends of half duplex keep theirs",
     );
+}
+
+#[test]
+fn a_harmonizer_takes_its_times_from_the_path() {
+    for (delay, hold) in [("10us", 1_000), ("150ms", 9_375), ("1s", 20_000)] {
+        let link = |harmonizer| {
+            let keys = format!("rate = \"1Gb/s\"\ndelay = \"{delay}\"\n{harmonizer}");
+            let path = good(&link_of(&keys));
+            path.network.links[0].forward.harmonizer.unwrap().mode
+        };
+        let hold = Duration::from_us(hold);
+        assert_eq!(
+            link("harmonizer = \"shuffle\""),
+            spec::HarmonizerMode::Shuffle { hold }
+        );
+        let spec::HarmonizerMode::Lengthen {
+            round_trip,
+            delay_max,
+            rate,
+        } = link("harmonizer = \"lengthen\"")
+        else {
+            panic!("asked for lengthening");
+        };
+        let of_path = delay.parse::<Duration>().unwrap().saturating_mul(2);
+        assert_eq!(round_trip, of_path.max(Duration::from_ms(1)));
+        assert_eq!(
+            (delay_max, rate.as_bits_per_second()),
+            (round_trip, 1_000_000_000)
+        );
+    }
 }

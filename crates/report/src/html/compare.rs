@@ -1,13 +1,18 @@
 //! Several runs as one table: which path, how fast, how near to what it could be, why.
 
+use super::overlay;
 use super::{ENTRIES_MAX, close_page, left_out, open_page, shown, shown_sentence, tone_class};
 use crate::folder::LoadedRun;
 use crate::model::{Phase, Run};
 use crate::svg::{escape, share_bar};
 use crate::text;
 
-/// A page that compares runs: a row for every phase of every run, in the order given.
+/// A page that compares runs: a row for every phase of every run, in the order given. Two explained
+/// captures are overlaid instead.
 pub fn render_comparison(runs: &[LoadedRun]) -> String {
+    if let Some(page) = overlay::render(runs) {
+        return page;
+    }
     let mut out = open_page("goodput: runs compared");
     put!(
         out,

@@ -50,6 +50,7 @@ pub(super) fn section(out: &mut String, trace: &Trace) {
 /// The same in lines for a terminal.
 pub(crate) fn lines(pair: &TracePair) -> Vec<String> {
     let mut lines = vec![format!("Both ends: {}", text::plain(&pair.sentence))];
+    lines.extend(pair.translated.as_deref().map(text::plain));
     lines.extend(pair.delays.iter().take(2).map(delay));
     lines.extend(pair.clock.as_ref().map(clock));
     lines.extend(remarks(pair));

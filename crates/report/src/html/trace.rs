@@ -205,7 +205,12 @@ fn time_sequence(out: &mut String, graph: &TraceGraph) {
 }
 
 /// A line that goes up in steps, from changes.
-fn steps(changes: &[(u32, u64)], base: u64, column_s: f64, columns: f64) -> Vec<(f64, f64)> {
+pub(super) fn steps(
+    changes: &[(u32, u64)],
+    base: u64,
+    column_s: f64,
+    columns: f64,
+) -> Vec<(f64, f64)> {
     let mut line: Vec<(f64, f64)> = Vec::new();
     for &(column, bytes) in changes.iter().take(MARKS_MAX) {
         let (x, y) = (
@@ -482,7 +487,7 @@ pub(crate) const fn again(c: &TraceConnection) -> u64 {
         .saturating_add(r.other)
 }
 
-fn bar(shares: &[TraceShare], height_px: u32) -> String {
+pub(super) fn bar(shares: &[TraceShare], height_px: u32) -> String {
     let parts: Vec<(&str, f64, String)> = shares
         .iter()
         .take(ENTRIES_MAX)
@@ -499,7 +504,7 @@ fn bar(shares: &[TraceShare], height_px: u32) -> String {
 }
 
 /// Every limit of a connection in words.
-fn legend(out: &mut String, shares: &[TraceShare]) {
+pub(super) fn legend(out: &mut String, shares: &[TraceShare]) {
     out.push_str("<div class=\"keys\">");
     for share in shares
         .iter()

@@ -38,6 +38,26 @@ pub struct TracePair {
     pub connections: Vec<TracePairConnection>,
     /// Packets of connections for which there was no room.
     pub packets_left_out: u64,
+    /// Addresses that were translated between the two, in a sentence; absent where none were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub translated: Option<String>,
+    /// These addresses, at most 200, those of most connections first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub translations: Vec<TraceTranslation>,
+}
+
+/// An address that became another one between two captures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceTranslation {
+    /// In the near capture.
+    pub near_address: String,
+    /// In the far one; the same where only ports changed.
+    pub far_address: String,
+    /// Connections of which it is an end.
+    pub connections: u64,
+    /// Of these, ones whose port became another one, too.
+    pub ports_changed: u64,
 }
 
 /// One clock against another.
@@ -86,6 +106,9 @@ pub struct TracePairConnection {
     pub far_end: String,
     /// Nothing told which end is on which side.
     pub side_assumed: bool,
+    /// The two ends as the far capture has them, where they are translated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub translated_ends: Option<Vec<String>>,
     /// First frame in each.
     pub first_frames: Vec<Option<u64>>,
     /// Directions that had packets.

@@ -51,6 +51,31 @@ pub struct TraceSpacing {
     pub sections: Vec<TraceSections>,
     /// Where in a round trip packets lie.
     pub phase: Option<TracePhase>,
+    /// The ACKs of its data.
+    pub acks: Option<TraceAcks>,
+}
+
+/// A receiver's packets without payload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceAcks {
+    /// How many.
+    pub packets: u64,
+    /// The shortest gap from one to the next.
+    pub gap_min_ns: Option<u64>,
+    /// The median.
+    pub gap_median_ns: Option<u64>,
+    /// 99 of 100 are no longer.
+    pub gap_p99_ns: Option<u64>,
+    /// The longest.
+    pub gap_max_ns: Option<u64>,
+    /// All gaps: from, to, how many; as those of the data.
+    pub bins: Vec<(u64, u64, u64)>,
+    /// Segments that one acknowledges on average, of those that acknowledge something new.
+    pub segments_mean: Option<f64>,
+    /// ACKs by what they acknowledge, a part of a segment counted as one: nothing new, 1 segment, 2, 3 to
+    /// 4, 5 to 8, and so on.
+    pub by_segments: Vec<u64>,
 }
 
 /// A gap around which many lie.
@@ -108,7 +133,7 @@ pub struct TraceSections {
 }
 
 /// Packets by their place within a round trip, all round trips together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TracePhase {
     /// The round trip.
@@ -119,6 +144,10 @@ pub struct TracePhase {
     pub data: Vec<u64>,
     /// Packets of the receiver without.
     pub acks: Vec<u64>,
+    /// The least share of a round trip, in one piece, that holds half of the data: 0.5 where it lies evenly.
+    pub data_half_share: Option<f64>,
+    /// Of the ACKs.
+    pub acks_half_share: Option<f64>,
 }
 
 /// Connections between the same two hosts at the same time.
@@ -193,4 +222,38 @@ pub struct TraceObserver {
     pub bursts_differ: u64,
     /// Nothing differs, and there was something to compare.
     pub agrees: bool,
+    /// Round trips of each connection by both; these do not count for `agrees`.
+    pub round_trips: Vec<TraceRoundTrips>,
+}
+
+/// Round trips from the capture point to a receiver and back, by us and by another program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceRoundTrips {
+    /// The connection's number.
+    pub connection: u32,
+    /// Ours.
+    pub ours: TraceRoundTripSamples,
+    /// Its own of what was sent once, by ACKs without SACK blocks.
+    pub theirs: TraceRoundTripSamples,
+    /// Further ones of it, of what was sent again: which of the two was acknowledged nobody knows.
+    pub theirs_sent_again: u64,
+    /// Further ones of it, by ACKs that show a hole.
+    pub theirs_in_holes: u64,
+    /// The least is the same to a microsecond, and the median to an eighth or 10 us.
+    pub agrees: bool,
+}
+
+/// What is said of many round trips.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceRoundTripSamples {
+    /// How many.
+    pub samples: u64,
+    /// The least.
+    pub min_ns: u64,
+    /// The middle one.
+    pub median_ns: u64,
+    /// 95 of 100 are no longer.
+    pub p95_ns: u64,
 }

@@ -34,6 +34,9 @@ pub struct Trace {
     pub lost_bytes: u64,
     /// Those that lost most, at most 200.
     pub connections: Vec<TraceConnection>,
+    /// Rows of the tables in the run folder, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table_rows: Option<TraceTables>,
     /// What two of the captures say together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<TracePair>,
@@ -46,6 +49,16 @@ pub struct Trace {
     /// What another program makes of the spacing, if one was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer: Option<TraceObserver>,
+}
+
+/// Rows of the tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceTables {
+    /// Of `connections.parquet`.
+    pub connections: u64,
+    /// Of `intervals.parquet`.
+    pub intervals: u64,
 }
 
 /// One capture.

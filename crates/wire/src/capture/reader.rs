@@ -38,6 +38,8 @@ pub struct Reader {
     /// The section's first interface in both.
     section: usize,
     passing: Option<Passing>,
+    /// The packet found last: handed on by value, it went through memory in other pieces than it was written.
+    place: Place,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +72,11 @@ struct Passing {
 /// What was found, as places in the bytes that were looked at.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Found {
-    Packet(Place),
-    NeedMore { bytes: usize },
+    /// [`Reader::place`] has it.
+    Packet,
+    NeedMore {
+        bytes: usize,
+    },
     Stopped(Stopped),
 }
 
@@ -79,26 +84,28 @@ pub(super) enum Found {
 enum Next {
     /// So many bytes without a packet.
     Passed(usize),
-    /// So many bytes with a packet.
-    Packet(usize, Place),
+    /// So many bytes with a packet, which is in [`Reader::place`].
+    Packet(usize),
     /// So many bytes are needed to tell.
     Need(usize),
     /// Nothing that can be read.
     Stop(Why),
 }
 
-/// Where a packet is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+/// Where a packet is. Its numbers lie in another order than a [`Packet`]'s: two that were written one by one and
+/// are read as one wait until both are in the cache, behind all that was written before.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Place {
     frame: u64,
-    time_ns: u64,
     captured_at: usize,
+    time_ns: u64,
     captured_bytes: usize,
-    options_bytes: usize,
-    interface: u32,
     original_bytes: u32,
     link: LinkType,
     order: Order,
+    options_bytes: usize,
+    interface: u32,
 }
 
 impl Reader {
@@ -112,6 +119,7 @@ impl Reader {
             sources: Vec::new(),
             section: 0,
             passing: None,
+            place: Place::NONE,
         }
     }
 
@@ -123,7 +131,7 @@ impl Reader {
         let (used, found) = self.find(bytes);
         *rest = bytes.get(used..).unwrap_or_default();
         match found {
-            Found::Packet(place) => Step::Packet(place.of(bytes)),
+            Found::Packet => Step::Packet(self.place.of(bytes)),
             Found::NeedMore { bytes } => Step::NeedMore { bytes },
             Found::Stopped(stopped) => Step::Stopped(stopped),
         }
@@ -160,6 +168,17 @@ impl Reader {
         &self.interfaces
     }
 
+    /// The packet found last, in the bytes in which it was.
+    #[inline(always)]
+    pub(super) fn found<'a>(&self, bytes: &'a [u8]) -> Packet<'a> {
+        self.place.of(bytes)
+    }
+
+    /// Forgets the packet found last.
+    pub(super) const fn forget(&mut self) {
+        self.place = Place::NONE;
+    }
+
     /// Finds the next packet; how many of `bytes` are done with then, its own included.
     #[inline(always)]
     pub(super) fn find(&mut self, bytes: &[u8]) -> (usize, Found) {
@@ -173,10 +192,12 @@ impl Reader {
                 Format::Stopped(stopped) => return (used, Found::Stopped(stopped)),
             };
             match next {
-                Next::Packet(bytes, mut place) => {
+                Next::Packet(bytes) => {
                     self.offset += bytes as u64;
-                    place.captured_at += used;
-                    return (used + bytes, Found::Packet(place));
+                    if used > 0 {
+                        self.place.captured_at += used;
+                    }
+                    return (used + bytes, Found::Packet);
                 }
                 Next::Passed(bytes) => {
                     self.offset += bytes as u64;
@@ -253,7 +274,7 @@ impl Reader {
         }
         self.frames += 1;
         let (seconds, fraction) = (u64::from(word(0)), u64::from(word(4)));
-        let place = Place {
+        self.place = Place {
             frame: self.frames,
             // At most 2^32 times 10^9 and 2^32 times 1,000: no overflow.
             time_ns: seconds * NS_PER_S + fraction * u64::from(pcap.fraction_ns),
@@ -261,9 +282,9 @@ impl Reader {
             captured_bytes,
             original_bytes: word(12),
             link: pcap.link,
-            ..Place::default()
+            ..Place::NONE
         };
-        Next::Packet(end, place)
+        Next::Packet(end)
     }
 
     /// A block of a pcapng file, or what is left of one that is passed over.
@@ -448,7 +469,7 @@ impl Reader {
             return Next::Stop(Why::UnknownInterface);
         };
         self.frames += 1;
-        let place = Place {
+        self.place = Place {
             frame: self.frames,
             time_ns: source.clock.ns(stated.ticks),
             captured_at: block::HEAD_BYTES + PACKET_BYTES,
@@ -460,7 +481,7 @@ impl Reader {
             link: source.link,
             order,
         };
-        Next::Packet(end, place)
+        Next::Packet(end)
     }
 
     /// A packet of the section's first interface without time and captured length.
@@ -484,7 +505,7 @@ impl Reader {
             return Next::Stop(Why::Lengths);
         }
         self.frames += 1;
-        let place = Place {
+        self.place = Place {
             frame: self.frames,
             captured_at: block::HEAD_BYTES + 4,
             captured_bytes,
@@ -493,9 +514,9 @@ impl Reader {
             original_bytes,
             link: source.link,
             order,
-            ..Place::default()
+            ..Place::NONE
         };
-        Next::Packet(end, place)
+        Next::Packet(end)
     }
 }
 
@@ -506,9 +527,21 @@ impl Default for Reader {
 }
 
 impl Place {
+    const NONE: Self = Self {
+        frame: 0,
+        time_ns: 0,
+        captured_at: 0,
+        captured_bytes: 0,
+        options_bytes: 0,
+        interface: 0,
+        original_bytes: 0,
+        link: LinkType(0),
+        order: Order::Little,
+    };
+
     /// The packet, in the bytes in which it was found.
     #[inline(always)]
-    pub(super) fn of<'a>(&self, bytes: &'a [u8]) -> Packet<'a> {
+    fn of<'a>(&self, bytes: &'a [u8]) -> Packet<'a> {
         let behind = bytes.get(self.captured_at..).unwrap_or_default();
         let captured = behind.get(..self.captured_bytes).unwrap_or_default();
         let options = if self.options_bytes > 0 {

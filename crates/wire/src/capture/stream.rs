@@ -1,6 +1,6 @@
 //! A capture that comes in pieces: the buffer that keeps what is not yet done with.
 
-use crate::capture::reader::{Found, Place};
+use crate::capture::reader::Found;
 use crate::capture::{BLOCK_BYTES_MAX, Packet, Reader, Stopped};
 
 /// Reads a capture from pieces, however they are cut.
@@ -35,7 +35,6 @@ pub struct Stream {
     end: usize,
     /// Bytes from `start` on without which there is no going on.
     wanted: usize,
-    found: Place,
     /// Where the bytes began in which it was found.
     found_from: usize,
 }
@@ -61,7 +60,6 @@ impl Stream {
             start: 0,
             end: 0,
             wanted: 0,
-            found: Place::default(),
             found_from: 0,
         }
     }
@@ -71,7 +69,7 @@ impl Stream {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        self.found = Place::default();
+        self.reader.forget();
         let wanted = self.wanted.min(BLOCK_BYTES_MAX).max(self.end + 1);
         if self.buffer.len() < wanted {
             self.buffer.resize(wanted, 0);
@@ -92,10 +90,7 @@ impl Stream {
         self.found_from = self.start;
         self.start += used;
         match found {
-            Found::Packet(place) => {
-                self.found = place;
-                Advance::Packet
-            }
+            Found::Packet => Advance::Packet,
             Found::NeedMore { bytes } => {
                 self.wanted = bytes;
                 Advance::NeedMore
@@ -107,8 +102,8 @@ impl Stream {
     /// The packet that the last [`Self::advance`] found; an empty one with number zero before that.
     #[inline]
     pub fn packet(&self) -> Packet<'_> {
-        self.found
-            .of(self.buffer.get(self.found_from..).unwrap_or_default())
+        let bytes = self.buffer.get(self.found_from..).unwrap_or_default();
+        self.reader.found(bytes)
     }
 
     /// Whether the file ends well after all that was put in, when no packet is to be had.

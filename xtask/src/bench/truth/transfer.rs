@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -93,16 +93,22 @@ fn connection(plan: &Plan, ends: &[End<'_>; 2], seed: u64) -> anyhow::Result<Tcp
     let [near, far] = ends;
     let address = SocketAddr::from((far.address(), PORT));
     let listener = far.run(|| TcpListener::bind(address))??;
-    let sender = near.run(|| TcpStream::connect_timeout(&address, LIMIT.to_std()))??;
+    // The kernel may keep another default in a namespace: what was drawn is told to the socket, before it
+    // begins.
+    let prepare = |fd: BorrowedFd<'_>| {
+        sys::tcp::set_congestion(fd, plan.congestion)?;
+        plan.pacing
+            .map_or(Ok(()), |rate| sys::tcp::set_max_pacing(fd, rate))
+    };
+    let connect = || sys::tcp::connect_many(address, 1, LIMIT, prepare, || false);
+    let sender = near.run(connect)??.pop().context("no connection")?;
     let (receiver, _) = listener.accept()?;
     sender.set_nodelay(true)?;
-    sender.set_write_timeout(Some(POLL.to_std()))?;
+    // No shorter: a write that gives up and is tried again goes on by that clock and not when there is room.
+    sender.set_write_timeout(Some(LIMIT.to_std()))?;
     sender.set_read_timeout(Some(LIMIT.to_std()))?;
     receiver.set_nodelay(true)?;
     receiver.set_read_timeout(Some(LIMIT.to_std()))?;
-    if let Some(rate) = plan.pacing {
-        sys::tcp::set_max_pacing(sender.as_fd(), rate)?;
-    }
     let (looked, look) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let reader = scope.spawn(move || {

@@ -12,6 +12,10 @@ use crate::support::{Ended, Scratch, json, lab_alone, usable};
 /// A transfer of 200 segments and their ACKs as one end sees it, 20 ms from the other, whose clock is
 /// 7 s ahead. Of the segments `lost` come to nothing the first time; `before` were never seen.
 fn end(far: bool, lost: &[u32], before: &[u32]) -> Vec<u8> {
+    written_out(&packets(far, lost, before))
+}
+
+fn packets(far: bool, lost: &[u32], before: &[u32]) -> Vec<(u64, Vec<u8>)> {
     let mut packets: Vec<(u64, Vec<u8>)> = Vec::new();
     let start_ns = 1_700_000_000_000_000_000_u64;
     let mut packet = |sent_ns: u64, up: bool, segment: tcp::Repr, payload: u16| {
@@ -50,10 +54,28 @@ fn end(far: bool, lost: &[u32], before: &[u32]) -> Vec<u8> {
         packet(sent_ns + 20_000_000, false, ack, 0);
     }
     packets.sort_by_key(|p| p.0);
+    packets
+}
+
+/// The same behind a router that gives the client another address and port: one above the server's, so that
+/// the ends change places.
+fn behind_nat(mut packets: Vec<(u64, Vec<u8>)>) -> Vec<u8> {
+    for (_, bytes) in &mut packets {
+        for (address, port) in [(26..30, 34..36), (30..34, 36..38)] {
+            if bytes[address.clone()] == [192, 0, 2, 1] {
+                bytes[address].copy_from_slice(&[203, 0, 113, 9]);
+                bytes[port].copy_from_slice(&61_000_u16.to_be_bytes());
+            }
+        }
+    }
+    written_out(&packets)
+}
+
+fn written_out(packets: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
     pcapng::section_header("test", &mut file);
     pcapng::interface("eth0", 0, &mut file);
-    for (time_ns, bytes) in &packets {
+    for (time_ns, bytes) in packets {
         pcapng::packet(
             &pcapng::Packet {
                 time_ns: *time_ns,
@@ -331,4 +353,55 @@ fn segments_that_the_lab_damaged_are_lost_behind_the_far_capture() {
     let told = losses.filter(|loss| loss["reason"] == "corrupted at wan/corrupt");
     assert!(told.count() as u64 >= lost - few, "{pair:#}");
     scratch.assert_nothing_left();
+}
+
+#[test]
+fn losses_are_placed_across_a_translator_and_it_is_named() {
+    let scratch = Scratch::new();
+    written(&scratch, "near.pcapng", &end(false, &[50, 120], &[80]));
+    let far = behind_nat(packets(true, &[50, 120], &[80]));
+    written(&scratch, "far.pcapng", &far);
+    let run = explain(&scratch, &["near.pcapng", "far.pcapng", "--json"]);
+    let run = run.succeeds().json();
+    let pair = &run["trace"]["pair"];
+    assert_eq!(
+        pair["sentence"],
+        "2 of 3 lost segments were lost between near.pcapng and far.pcapng, 1 before near.pcapng"
+    );
+    assert_eq!(
+        pair["translated"],
+        "Addresses were translated between near.pcapng and far.pcapng (NAT): 192.0.2.1 became 203.0.113.9 with \
+         other ports; 1 of 1 connections"
+    );
+    let one = &pair["translations"][0];
+    assert_eq!(one["near_address"], "192.0.2.1");
+    assert_eq!(one["far_address"], "203.0.113.9");
+    assert_eq!(
+        (&one["connections"], &one["ports_changed"]),
+        (&1.into(), &1.into())
+    );
+    let connection = &pair["connections"][0];
+    assert_eq!(connection["near_end"], "192.0.2.1:40000");
+    assert_eq!(connection["translated_ends"][0], "203.0.113.9:61000");
+    assert_eq!(connection["translated_ends"][1], "192.0.2.2:5201");
+    for delay in pair["delays"].as_array().unwrap() {
+        assert_eq!(
+            delay["median_ns"].as_u64().unwrap() / 100_000,
+            200,
+            "{delay}"
+        );
+    }
+    let page = fs::read_to_string(scratch.run_folder().join("report.html")).unwrap();
+    assert!(page.contains("192.0.2.1 became 203.0.113.9"));
+}
+
+#[test]
+fn captures_without_a_translator_say_nothing_of_one() {
+    let scratch = Scratch::new();
+    written(&scratch, "near.pcapng", &end(false, &[50], &[]));
+    written(&scratch, "far.pcapng", &end(true, &[50], &[]));
+    let run = explain(&scratch, &["near.pcapng", "far.pcapng", "--json"]);
+    let run = run.succeeds().json();
+    assert!(run["trace"]["pair"]["translated"].is_null());
+    assert!(run["trace"]["pair"]["connections"][0]["translated_ends"].is_null());
 }

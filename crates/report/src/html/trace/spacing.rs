@@ -1,7 +1,10 @@
 //! Packets at fine time: gaps, bursts, sections and round trips of a connection, and parallel streams.
 
 use super::super::{ENTRIES_MAX, shown, shown_sentence};
-use crate::model::{Trace, TraceConnection, TraceSpacing, TraceStreams};
+use crate::model::{
+    Trace, TraceAcks, TraceConnection, TraceRoundTripSamples, TraceRoundTrips, TraceSpacing,
+    TraceStreams,
+};
 use crate::svg::{Axis, Chart};
 use crate::text;
 
@@ -56,16 +59,22 @@ fn capital(text: &str) -> String {
 /// All gaps, both axes by powers of ten.
 fn overall(out: &mut String, s: &TraceSpacing) {
     let bins: Vec<_> = s.bins.iter().filter(sound).take(BINS_MAX).collect();
+    let of_acks = s.acks.iter().flat_map(|a| &a.bins);
+    let acks: Vec<_> = of_acks.filter(sound).take(BINS_MAX).collect();
     let (Some(first), Some(last)) = (bins.first(), bins.last()) else {
         return;
     };
     // Whole decades; what is shorter than the shortest gap is a bin's width only.
     let least = first.0.max(s.gap_min_ns.unwrap_or(0)).max(1).min(last.1);
+    let ack_gaps = s.acks.as_ref().and_then(|a| a.gap_min_ns.zip(a.gap_max_ns));
+    let least = ack_gaps.map_or(least, |(min, _)| least.min(min.max(1)));
+    let longest = ack_gaps.map_or(last.1, |(_, max)| last.1.max(max));
     let from = (least as f64).log10().floor();
-    let to = (last.1 as f64).log10().ceil();
-    let most = bins.iter().map(|b| b.2).max().unwrap_or(1);
+    let to = (longest as f64).log10().ceil();
+    let most = bins.iter().chain(&acks).map(|b| b.2).max().unwrap_or(1);
     let x_of = |ns: u64| ((ns.max(1) as f64).log10() - from).max(0.0);
-    let points = outline(&bins, &x_of, &|n| (n as f64).log10() + FOOT);
+    let height = |n: u64| (n as f64).log10() + FOOT;
+    let points = outline(&bins, &x_of, &height);
     let x = Axis {
         max: (to - from).max(0.01),
         ticks: powers(1, u64::MAX)
@@ -84,11 +93,20 @@ fn overall(out: &mut String, s: &TraceSpacing) {
     put!(
         out,
         "<div><h4>Gaps <span>{} between packets of {} octets on the wire, both axes by powers of ten</span></h4>\n\
-         <div class=\"plot\">\n{}</div></div>\n",
+         {}<div class=\"plot\">\n{}</div></div>\n",
         text::count(s.gaps),
         s.size_bytes,
+        match acks.as_slice() {
+            [] => "",
+            _ => GAP_KEYS,
+        },
         Chart::new("gaps between packets", 170, x, y)
             .area("gaps", &points)
+            .line(
+                "acked",
+                "gaps between ACKs",
+                &outline(&acks, &x_of, &height)
+            )
             .render()
     );
 }
@@ -198,6 +216,24 @@ fn numbers(out: &mut String, s: &TraceSpacing) {
     if !s.modes.is_empty() {
         rows.push(("gaps around which many lie".to_owned(), modes(s)));
     }
+    if let Some(acks) = &s.acks {
+        of_acks(&mut rows, acks, s.finest_ns);
+    }
+    if let Some((data, acks)) = s
+        .phase
+        .as_ref()
+        .and_then(|p| p.data_half_share.zip(p.acks_half_share))
+    {
+        let share = |of: f64| text::percent(of);
+        rows.push((
+            "half of the packets lie within".to_owned(),
+            format!(
+                "{} of a round trip (data), {} (ACKs)",
+                share(data),
+                share(acks)
+            ),
+        ));
+    }
     if s.bursts.limit_ns > 0 {
         rows.push(("bursts".to_owned(), bursts(s)));
     }
@@ -230,6 +266,52 @@ fn numbers(out: &mut String, s: &TraceSpacing) {
         );
     }
     out.push_str("</tbody></table>\n");
+}
+
+fn of_acks(rows: &mut Vec<(String, String)>, acks: &TraceAcks, finest_ns: u64) {
+    if let (Some(min), Some(median), Some(p99), Some(max)) = (
+        acks.gap_min_ns,
+        acks.gap_median_ns,
+        acks.gap_p99_ns,
+        acks.gap_max_ns,
+    ) {
+        rows.push((
+            "gaps between ACKs: the same".to_owned(),
+            [min, median, p99, max]
+                .map(|ns| told(ns, finest_ns))
+                .join(", "),
+        ));
+    }
+    if let Some(segments) = segments(acks) {
+        rows.push(("segments that an ACK acknowledges".to_owned(), segments));
+    }
+}
+
+/// `2.0 on average: 1 in 12 %, 2 in 85 %, 3 to 4 in 3 %; 17 of nothing new`; `None` where none
+/// acknowledges anything.
+pub(crate) fn segments(acks: &TraceAcks) -> Option<String> {
+    let mean = acks.segments_mean.filter(|m| m.is_finite())?;
+    let (nothing, new) = acks.by_segments.split_first()?;
+    let all = new.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
+    let named = new.iter().take(CLASSES_MAX).enumerate();
+    let named = named.filter_map(|(class, n)| {
+        let share = *n as f64 / all.max(1) as f64;
+        let to = 1_u64 << class;
+        let name = match class {
+            0 | 1 => to.to_string(),
+            _ => format!("{} to {to}", to / 2 + 1),
+        };
+        (share >= NAMED_SHARE).then(|| format!("{name} in {}", text::percent(share)))
+    });
+    let named: Vec<String> = named.collect();
+    let nothing = match nothing {
+        0 => String::new(),
+        n => format!("; {} of nothing new", text::count(*n)),
+    };
+    Some(format!(
+        "{mean:.1} on average: {}{nothing}",
+        named.join(", ")
+    ))
 }
 
 /// `7.781 us (idle 560 ns) 50 %, 7.797 us (idle 576 ns) 50 %`.
@@ -299,6 +381,39 @@ pub(super) fn of_all(out: &mut String, trace: &Trace) {
         text::count(o.bursts),
         text::count(o.bursts_differ)
     );
+    if !o.round_trips.is_empty() {
+        out.push_str("<section>\n<h2>Round trips by both</h2>\n<ul>\n");
+        for r in o.round_trips.iter().take(ENTRIES_MAX) {
+            put!(out, "<li>{}</li>\n", shown_sentence(&round_trips(r)));
+        }
+        out.push_str("</ul>\n</section>\n");
+    }
+}
+
+/// Both programs' round trips of a connection, in a sentence.
+pub(crate) fn round_trips(r: &TraceRoundTrips) -> String {
+    let told = |s: &TraceRoundTripSamples| {
+        format!(
+            "{} round trips, {} at least, median {}, 95 of 100 within {}",
+            text::count(s.samples),
+            text::duration(s.min_ns),
+            text::duration(s.median_ns),
+            text::duration(s.p95_ns)
+        )
+    };
+    format!(
+        "{}. {}; theirs: {}, and {} of what was sent again, {} in holes: {}",
+        r.connection,
+        told(&r.ours),
+        told(&r.theirs),
+        text::count(r.theirs_sent_again),
+        text::count(r.theirs_in_holes),
+        if r.agrees {
+            "the same least and median"
+        } else {
+            "THEY DIFFER"
+        }
+    )
 }
 
 fn group(out: &mut String, s: &TraceStreams) {
@@ -428,6 +543,11 @@ fn powers(from: u64, to: u64) -> impl Iterator<Item = u64> {
 /// What stands once would have no height by its logarithm alone.
 const FOOT: f64 = 0.3;
 const BINS_MAX: usize = 2_000;
+/// Doublings of segments that an ACK acknowledges: all that 64 bits have names for.
+const CLASSES_MAX: usize = 40;
+const NAMED_SHARE: f64 = 0.005;
+const GAP_KEYS: &str = "<div class=\"keys\"><span class=\"key\"><i class=\"area gaps\"></i>data</span>\
+    <span class=\"key\"><i class=\"line acked\"></i>ACKs</span></div>\n";
 const MODES_NAMED: usize = 6;
 const GROUPS_MAX: usize = 4;
 const RASTERS_MAX: usize = 2;
