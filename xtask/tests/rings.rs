@@ -15,6 +15,7 @@ const RINGS: [(&str, u32); 12] = [
     ("goodput-units", 0),
     ("goodput-wire", 0),
     ("goodput-link", 0),
+    ("goodput-tcp", 0),
     ("goodput-explain", 0),
     ("goodput-sys", 1),
     ("goodput-capture", 2),

@@ -209,6 +209,9 @@ pub(crate) struct TestArgs {
     /// Bytes of a write, or of a datagram
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) length: Option<Bytes>,
+    /// Pace each stream: at a rate, or `auto` to find the path's rate while sending and hold it just under
+    #[arg(long, value_name = "RATE|auto", value_parser = pacing_arg)]
+    pub(crate) pacing: Option<PacingArg>,
     /// Socket buffers of both ends [default: tuned by the kernels]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) window: Option<Bytes>,
@@ -473,6 +476,25 @@ pub(crate) enum CipherArg {
     /// ChaCha20 with Poly1305
     #[value(name = "chacha20-poly1305")]
     Chacha20Poly1305,
+}
+
+/// What follows --pacing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PacingArg {
+    /// A rate of each stream.
+    Rate(Rate),
+    /// Found while it sends.
+    Auto,
+}
+
+fn pacing_arg(typed: &str) -> Result<PacingArg, String> {
+    match typed {
+        "auto" => Ok(PacingArg::Auto),
+        _ => typed
+            .parse()
+            .map(PacingArg::Rate)
+            .map_err(|e: units::ParseError| format!("{e}, or 'auto'")),
+    }
 }
 
 /// What follows --udp.

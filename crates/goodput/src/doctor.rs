@@ -15,7 +15,8 @@ use report::model::{FindingRecord, Phase, ResultRecord, Run};
 use units::Duration;
 
 use crate::cli::{
-    ApproachArgs, CipherArg, DirectionArg, FormatArg, TestArgs, TransferArgs, TransportArg, UdpArg,
+    ApproachArgs, CipherArg, DirectionArg, FormatArg, PacingArg, TestArgs, TransferArgs,
+    TransportArg, UdpArg,
 };
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
@@ -551,12 +552,17 @@ pub(crate) fn config(
             // A path file's is the host's kernel's.
             .or_else(|| {
                 sender
-                    .filter(|_| !quic)
+                    .filter(|_| !quic && test.pacing != Some(PacingArg::Auto))
                     .map(|host| host.congestion_control.clone())
             }),
         block_bytes: length.unwrap_or_else(|| Config::default().block_bytes),
         send_buffer: test.window,
         receive_buffer: test.window,
+        max_pacing: match test.pacing {
+            Some(PacingArg::Rate(rate)) => Some(rate),
+            _ => None,
+        },
+        finds_gap: test.pacing == Some(PacingArg::Auto),
         dscp: args.approach.dscp,
         costs: sender.map_or_else(WriteCosts::default, costs),
         transport: if foreign { Transport::Tcp } else { transport },

@@ -52,6 +52,9 @@ pub struct Config {
     pub receive_buffer: Option<Bytes>,
     /// SO_MAX_PACING_RATE of each stream.
     pub max_pacing: Option<Rate>,
+    /// Finds each stream's pacing rate while it sends ([`tcp::gap_control`]); in place of
+    /// [`Self::max_pacing`].
+    pub finds_gap: bool,
     /// UDP: payload that each stream sends a second; as much as the host can if none is given.
     pub rate: Option<Rate>,
     /// TLS and QUIC: what they encrypt with.
@@ -94,6 +97,7 @@ impl Default for Config {
             send_buffer: None,
             receive_buffer: None,
             max_pacing: None,
+            finds_gap: false,
             rate: None,
             cipher: Cipher::default(),
             sending: Sending::Write,
@@ -192,6 +196,12 @@ impl Config {
         if self.rate.is_some_and(|rate| rate.as_bits_per_second() < 8) {
             return Some("a rate below 8 b/s sends nothing".to_owned());
         }
+        if self.finds_gap && (udp || self.transport == Transport::Quic) {
+            return Some("the gap is found for TCP; QUIC paces itself, UDP keeps a rate".to_owned());
+        }
+        if self.finds_gap && self.max_pacing.is_some() {
+            return Some("a pacing rate is set or found, not both".to_owned());
+        }
         if udp && (self.block_bytes as usize) < KEYED_BYTES {
             let asked = self.block_bytes;
             return Some(format!(
@@ -265,6 +275,9 @@ pub struct Spec {
     pub receive_buffer_bytes: Option<u64>,
     /// [`Config::max_pacing`].
     pub max_pacing_bits_per_second: Option<u64>,
+    /// [`Config::finds_gap`]; ends before it was there do not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub finds_gap: bool,
     /// [`Config::dscp`]; ends before it was there mark nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
@@ -291,6 +304,7 @@ impl From<&Config> for Spec {
             send_buffer_bytes: config.send_buffer.map(Bytes::as_u64),
             receive_buffer_bytes: config.receive_buffer.map(Bytes::as_u64),
             max_pacing_bits_per_second: config.max_pacing.map(Rate::as_bits_per_second),
+            finds_gap: config.finds_gap,
             dscp: config.dscp.map(Dscp::number),
             sample_interval_ns: config.sample_interval.as_ns(),
             drain_ns: config.drain.as_ns(),
@@ -318,6 +332,7 @@ impl From<&Spec> for Config {
             max_pacing: spec
                 .max_pacing_bits_per_second
                 .map(Rate::from_bits_per_second),
+            finds_gap: spec.finds_gap,
             segment_bytes: None,
             // A number that is no code point marks nothing; honest clients send none.
             dscp: spec.dscp.and_then(Dscp::new),
@@ -489,6 +504,16 @@ mod tests {
             },
             Config {
                 max_pacing: Some(Rate::from_bits_per_second(0)),
+                ..base.clone()
+            },
+            Config {
+                finds_gap: true,
+                max_pacing: Some(Rate::from_bits_per_second(1_000_000)),
+                ..base.clone()
+            },
+            Config {
+                finds_gap: true,
+                transport: Transport::Quic,
                 ..base.clone()
             },
             Config {

@@ -171,6 +171,7 @@ impl<T> Drop for Leave<'_, T> {
 pub(crate) struct Crew<E, S> {
     data: Vec<JoinHandle<Ended<E>>>,
     sampler: Option<JoinHandle<S>>,
+    assistant: Option<JoinHandle<()>>,
 }
 
 /// How a data thread ended.
@@ -205,7 +206,18 @@ impl<E: Send + 'static, S: Send + 'static> Crew<E, S> {
         Self {
             data: Vec::new(),
             sampler: None,
+            assistant: None,
         }
+    }
+
+    /// Starts a thread that helps and finds nothing.
+    pub(crate) fn assist(
+        &mut self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        self.assistant = Some(Builder::new().name(name.to_owned()).spawn(body)?);
+        Ok(())
     }
 
     /// Starts the next stream's data thread.
@@ -253,6 +265,9 @@ impl<E: Send + 'static, S: Send + 'static> Crew<E, S> {
             result.error = result.error.take().or(ended.error);
             more(result, ended.more);
         }
+        if let Some(assistant) = self.assistant.take() {
+            drop(assistant.join());
+        }
         let sampled = self.sampler.take().and_then(|thread| thread.join().ok());
         (busiest, sampled)
     }
@@ -264,6 +279,9 @@ impl<E: Send + 'static, S: Send + 'static> Crew<E, S> {
         }
         if let Some(sampler) = self.sampler.take() {
             drop(sampler.join());
+        }
+        if let Some(assistant) = self.assistant.take() {
+            drop(assistant.join());
         }
     }
 }

@@ -17,6 +17,7 @@ use units::{Duration, Instant, Rate, Rng};
 use crate::control::TICK;
 use crate::cost::Meter;
 use crate::crew::{Board, Crew, Ended, Rounds, Sampled, Used};
+use crate::gaps;
 use crate::outcome::{EndResult, MptcpCounts, Sample, SampleKind};
 use crate::outlet::{Outlet, Supply, ZeroCopyCounts};
 use crate::spend::{Spender, WriteCosts};
@@ -286,6 +287,12 @@ impl Engine {
                 }
             })?;
         }
+        if self.role == Role::Sender && config.finds_gap {
+            let shared = Arc::clone(&self.shared);
+            let may_change = config.congestion.is_none();
+            self.crew
+                .assist("gp-gaps", move || shared.control_gaps(may_change))?;
+        }
         let (shared, role) = (Arc::clone(&self.shared), self.role);
         let config = config.clone();
         let first = self.start.clone();
@@ -472,6 +479,15 @@ impl Shared {
         Sampled {
             samples,
             cost: Some(meter.stop()),
+        }
+    }
+
+    /// The thread that finds each stream's gap, until the sending ends.
+    fn control_gaps(&self, may_change: bool) {
+        if self.board.await_start().is_some() {
+            gaps::control(&self.sockets, may_change, || {
+                self.done.load(Ordering::Relaxed)
+            });
         }
     }
 

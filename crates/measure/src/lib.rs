@@ -61,6 +61,7 @@ pub mod datagram;
 mod engine;
 mod error;
 mod facts;
+mod gaps;
 pub mod iperf3;
 mod lobby;
 pub mod message;

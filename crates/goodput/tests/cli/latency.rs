@@ -22,6 +22,18 @@ loss = 0.1
 delay = "60ms"
 "#;
 
+/// A line with room for a queue of the length of its round trip.
+const LINE: &str = r#"
+title = "A line of 100 Mb/s"
+[hosts.near]
+[hosts.far]
+[links.line]
+between = ["near", "far"]
+rate = "100Mb/s"
+delay = "20ms"
+queue = "500kB"
+"#;
+
 fn number(value: &Value, key: &str) -> f64 {
     value[key]
         .as_f64()
@@ -231,4 +243,22 @@ fn a_full_queue_shows_in_the_round_trip_under_load() {
         "{latency:#}"
     );
     assert!(number(latency, "queue_bytes") > 0.0, "{latency:#}");
+}
+
+#[test]
+fn a_found_gap_is_near_the_rate_of_the_path_and_keeps_its_queue_short() {
+    let _alone = lab_alone();
+    let scratch = Scratch::new();
+    let file = scratch.write("line.toml", LINE);
+    let target = format!("lab:{}", file.display());
+    let args = ["measure", &target, "--pacing", "auto", "-d", "6s"];
+    let ended = scratch.run(scratch.goodput(&args));
+    // 1: the lab fell behind.
+    assert!([0, 1].contains(&ended.code()), "{ended:#?}");
+    let samples = std::fs::read_to_string(scratch.run_folder().join("samples.jsonl")).unwrap();
+    let samples = samples.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let last = samples.filter(|s| s["end"] == "sender").last().unwrap();
+    let ceiling = number(&last, "max_pacing_rate_bytes_per_second") * 8.0;
+    // Payload of full frames is 94 % of the rate; a probe goes up by half at most.
+    assert!((20e6..=142e6).contains(&ceiling), "{ceiling}");
 }
