@@ -197,7 +197,9 @@ impl Config {
             return Some("a rate below 8 b/s sends nothing".to_owned());
         }
         if self.finds_gap && (udp || self.transport == Transport::Quic) {
-            return Some("the gap is found for TCP; QUIC paces itself, UDP keeps a rate".to_owned());
+            return Some(
+                "the gap is found for TCP; QUIC paces itself, UDP keeps a rate".to_owned(),
+            );
         }
         if self.finds_gap && self.max_pacing.is_some() {
             return Some("a pacing rate is set or found, not both".to_owned());

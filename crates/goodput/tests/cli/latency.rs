@@ -256,8 +256,11 @@ fn a_found_gap_is_near_the_rate_of_the_path_and_keeps_its_queue_short() {
     // 1: the lab fell behind.
     assert!([0, 1].contains(&ended.code()), "{ended:#?}");
     let samples = std::fs::read_to_string(scratch.run_folder().join("samples.jsonl")).unwrap();
-    let samples = samples.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let last = samples.filter(|s| s["end"] == "sender").last().unwrap();
+    let mut samples = samples
+        .lines()
+        .rev()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let last = samples.find(|s| s["end"] == "sender").unwrap();
     let ceiling = number(&last, "max_pacing_rate_bytes_per_second") * 8.0;
     // Payload of full frames is 94 % of the rate; a probe goes up by half at most.
     assert!((20e6..=142e6).contains(&ceiling), "{ceiling}");
