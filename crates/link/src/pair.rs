@@ -157,6 +157,17 @@ impl Link {
         }
     }
 
+    /// As [`Self::poll_output`], but the whole train of which the first segment is due: for a driver in
+    /// virtual time, which sees to the others' times itself. Ask [`Self::next_due`] after it.
+    pub fn poll_train(&mut self, way: Way, now: Instant, log: &mut dyn LinkLog) -> Option<Train> {
+        if self.shared.is_none() {
+            return self.sides[way.place()].poll_train(now, &mut way.of(log));
+        }
+        self.change_until(now, log);
+        self.settle(now, false, log);
+        self.sides[way.place()].release_train(now)
+    }
+
     /// When a direction is to be polled next, from what is settled: what was polled or sent the other
     /// way may have brought that forward. `None` where nothing is on its way.
     pub fn next_due(&self, way: Way) -> Option<Instant> {

@@ -405,6 +405,26 @@ impl Pipeline {
         }
     }
 
+    /// As [`Self::poll_output`], but the whole train of which the first segment is due: for a driver in
+    /// virtual time, which sees to the others' times itself.
+    pub fn poll_train(&mut self, now: Instant, log: &mut impl Log) -> Option<Train> {
+        while let Some(at) = self.next_change().filter(|at| *at <= now) {
+            self.settle(at, true, log);
+            self.settled_to(at);
+            let _ = self.change_next();
+        }
+        self.settle(now, false, log);
+        self.release_train(now)
+    }
+
+    /// The next train that is settled and of which the first segment is due at `now`.
+    pub(crate) fn release_train(&mut self, now: Instant) -> Option<Train> {
+        let train = *self.port.front().filter(|f| f.at <= now)?;
+        self.port.pop_front();
+        self.segments_at_port -= u64::from(train.count);
+        Some(train)
+    }
+
     /// The next segments that are settled and due at `now`.
     pub(crate) fn release(&mut self, now: Instant) -> Option<Release> {
         let front = self.port.front().copied().filter(|f| f.at <= now)?;
