@@ -127,6 +127,8 @@ pub struct SenderInfo {
     pub acknowledged: u64,
     /// The same in payload bytes.
     pub acknowledged_bytes: u64,
+    /// Segments sent and not acknowledged in order.
+    pub unacked: u64,
     /// Segments in flight (RFC 6675's pipe).
     pub in_flight: u64,
     /// Congestion window in segments.
@@ -353,6 +355,7 @@ impl Sender {
         SenderInfo {
             acknowledged: self.una,
             acknowledged_bytes: self.config.data_bytes.map_or(bytes, |all| bytes.min(all)),
+            unacked: self.next - self.una,
             in_flight: self.in_flight(),
             cwnd: self.window.cwnd,
             ssthresh: (self.window.ssthresh < u64::MAX).then_some(self.window.ssthresh),
