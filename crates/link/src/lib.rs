@@ -46,4 +46,4 @@ pub use pipeline::{Change, DelayLine, Output, Pipeline, Release, Stage, Trains};
 pub use policer::{FLOWS_MAX, FlowCap, Policer};
 pub use queue::{Backlog, Discipline, DropTail, Pending, Queue, QueueLimits, Server};
 pub use shared::{Alpha, SharedBuffer};
-pub use train::{Marks, Spacing, Train};
+pub use train::{Marks, Spacing, Times, Train};
