@@ -35,7 +35,7 @@ pub(crate) struct SimArgs {
     /// Parallel connections, 1 to 128 [default: the path file's, else 1]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub(crate) streams: Option<u16>,
-    /// Congestion control: reno, cubic or scalable [default: the path file's]
+    /// Congestion control: reno, cubic, bbr, scalable or fast [default: the path file's]
     #[arg(short, long, value_name = "NAME", visible_alias = "cc")]
     pub(crate) congestion: Option<String>,
     /// What holds packets back: off, window (the rate of window and round trip), a rate of payload such as

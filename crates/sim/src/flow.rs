@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tcp::{Ack, Receiver, ReceiverConfig, Sender, SenderConfig, SenderInfo};
+use tcp::{AckRun, Receiver, ReceiverConfig, Sender, SenderConfig, SenderInfo};
 use units::Instant;
 
 use crate::world::Hop;
@@ -54,7 +54,7 @@ pub(crate) struct Flow {
     pub(crate) sender: Option<Sender>,
     pub(crate) receiver: Receiver,
     /// Acknowledgments on their way; the first has number `first_ack`.
-    acks: VecDeque<Ack>,
+    acks: VecDeque<AckRun>,
     first_ack: u64,
     pub(crate) data_packets: u64,
     pub(crate) ack_packets: u64,
@@ -77,31 +77,29 @@ impl Flow {
         }
     }
 
-    /// Keeps an acknowledgment until it arrives; its number.
-    pub(crate) fn keep(&mut self, ack: Ack) -> u64 {
-        self.ack_packets += 1;
-        self.acks.push_back(ack);
+    /// Keeps acknowledgments until they arrive; their number.
+    pub(crate) fn keep(&mut self, run: AckRun) -> u64 {
+        self.ack_packets += u64::from(run.count);
+        self.acks.push_back(run);
         self.first_ack + self.acks.len() as u64 - 1
     }
 
-    /// The acknowledgment of that number, which has arrived. Older ones may still be overtaken by it, but not by
-    /// more than [`OVERTAKEN_MAX`]: those count as lost.
-    pub(crate) fn arrived(&mut self, number: u64) -> Option<Ack> {
-        let place = usize::try_from(number.checked_sub(self.first_ack)?).ok()?;
-        let ack = self.acks.get(place).copied()?;
+    /// The acknowledgments of that number, of which one has arrived. Older ones may still be overtaken,
+    /// but not by more than [`OVERTAKEN_MAX`] runs: those count as lost.
+    pub(crate) fn arrived(&mut self, number: u64) -> Option<AckRun> {
         let keep = number.saturating_sub(OVERTAKEN_MAX);
-        while self.first_ack < keep {
-            self.acks.pop_front();
+        while self.first_ack < keep && self.acks.pop_front().is_some() {
             self.first_ack += 1;
         }
-        Some(ack)
+        let place = usize::try_from(number.checked_sub(self.first_ack)?).ok()?;
+        self.acks.get(place).copied()
     }
 
-    /// Bytes of options of the acknowledgment of that number.
+    /// Bytes of options of the acknowledgments of that number.
     pub(crate) fn option_bytes(&self, number: u64) -> u32 {
         let place = number.saturating_sub(self.first_ack);
-        let ack = usize::try_from(place).ok().and_then(|p| self.acks.get(p));
-        ack.map_or(0, Ack::option_bytes)
+        let run = usize::try_from(place).ok().and_then(|p| self.acks.get(p));
+        run.map_or(0, |r| r.first.option_bytes())
     }
 
     /// Network bytes of segment `n`.
@@ -142,5 +140,5 @@ impl Flow {
     }
 }
 
-/// Acknowledgments that one may overtake and that are still taken when they come.
+/// Runs of acknowledgments that one may overtake and that are still taken when they come.
 const OVERTAKEN_MAX: u64 = 1024;

@@ -8,8 +8,8 @@
 //! first segment's number, or the acknowledgment's. The flow's number is the train's flow.
 
 use link::spec::DirectionSpec;
-use link::{Change, Counters, Link, Marks, Spacing, Train, Way};
-use tcp::{Ack, Burst, Sender};
+use link::{Change, Counters, Link, Marks, Spacing, Times, Train, Way};
+use tcp::{Ack, AckRun, Burst, Sender};
 use units::{Duration, Instant};
 
 use crate::agenda::Agenda;
@@ -70,8 +70,21 @@ pub struct World {
     flows: Vec<Flow>,
     /// For each flow, there and back, and each direction of a link: the direction behind it.
     routes: Vec<Vec<Option<usize>>>,
+    /// Directions that take a train ahead of its time, though others come before it.
+    ahead: Vec<bool>,
     agenda: Agenda,
     events: u64,
+}
+
+impl Arriving {
+    /// What is left when `count` more segments have been taken.
+    fn without(mut self, count: u16) -> Option<Self> {
+        self.taken += count;
+        for _ in 0..count {
+            self.times.step();
+        }
+        (self.taken < self.train.count).then_some(self)
+    }
 }
 
 /// A train that is leaving a link.
@@ -81,7 +94,7 @@ struct Arriving {
     /// Segments of it that have been taken.
     taken: u16,
     /// When the next one is there.
-    at: Instant,
+    times: Times,
 }
 
 const ACK: u64 = 1 << 63;
@@ -127,6 +140,22 @@ impl World {
             links.push(made);
             specs.push([link.forward, link.backward]);
         }
+        let ahead = (0..ways).map(|direction| {
+            // A queue sorts what is to come; what comes second on its way is given in order of time.
+            let first = links[direction / 2].stage_names(way_of(direction)).next();
+            let enters = |hops: &[Hop]| hops.iter().skip(1).any(|h| direction_of(*h) == direction);
+            let second = spec
+                .flows
+                .iter()
+                .any(|f| enters(&f.forward) || enters(&f.backward));
+            let users = spec.flows.iter().filter(|f| {
+                [&f.forward, &f.backward]
+                    .iter()
+                    .any(|hops| direction_of(hops[0]) == direction)
+            });
+            !second && (first == Some("queue") || users.count() <= 1)
+        });
+        let ahead = ahead.collect();
         let flows: Vec<Flow> = spec.flows.into_iter().map(Flow::new).collect();
         let mut agenda = Agenda::new(ways + 2 * flows.len());
         for (number, flow) in flows.iter().enumerate() {
@@ -140,6 +169,7 @@ impl World {
             specs,
             flows,
             routes,
+            ahead,
             agenda,
             events: 0,
         })
@@ -209,7 +239,7 @@ impl World {
                     Some(train) => Arriving {
                         train,
                         taken: 0,
-                        at: train.at,
+                        times: train.times(),
                     },
                     None => {
                         self.set_link(direction);
@@ -222,7 +252,7 @@ impl World {
                 self.arriving[direction] = None;
                 self.send(behind, arriving.train);
             } else {
-                self.arriving[direction] = self.deliver(arriving);
+                self.arriving[direction] = self.deliver(arriving, to);
             }
             self.set_link(direction);
             let (next, at) = self.agenda.next();
@@ -248,9 +278,9 @@ impl World {
     /// When a direction is to be looked at again.
     fn set_link(&mut self, direction: usize) {
         let at = match &self.arriving[direction] {
-            Some(arriving) => arriving.at,
+            Some(arriving) => arriving.times.at(),
             None => self.links[direction / 2]
-                .next_due(way_of(direction))
+                .next_train(way_of(direction))
                 .unwrap_or(Instant::MAX),
         };
         self.agenda.set(direction, at);
@@ -292,32 +322,79 @@ impl World {
         flow.packet_bytes(train.handle + u64::from(train.first))
     }
 
-    /// The first segment of a train, or all that come with it, reaches its end.
-    fn deliver(&mut self, mut arriving: Arriving) -> Option<Arriving> {
-        let Arriving { train, taken, .. } = arriving;
+    /// A train reaches the end of its way: as many of its segments as may be taken before anything else
+    /// happens; what is left.
+    fn deliver(&mut self, arriving: Arriving, to: Instant) -> Option<Arriving> {
+        let train = &arriving.train;
         let number = train.flow as usize;
         if train.damage != 0 {
             // A damaged segment fails its check sum.
             return None;
         }
-        let left = train.count - taken;
-        let flow = &self.flows[number];
-        let together = flow.spec.gathers && train.spacing.is_together();
-        let count = if together { left } else { 1 };
-        let first = (train.handle & !(ACK | SYN)) + u64::from(train.first) + u64::from(taken);
         if train.handle & SYN != 0 {
             self.on_handshake(number, train.handle & ACK != 0);
-        } else if train.handle & ACK != 0 {
-            self.on_ack(number, first);
-        } else {
-            self.on_data(number, first, count, train.marks.has(Marks::CE));
-        }
-        arriving.taken += count;
-        if arriving.taken >= train.count {
             return None;
         }
-        arriving.at = train.time_of(arriving.taken);
-        Some(arriving)
+        if train.handle & ACK != 0 {
+            return self.deliver_acks(number, arriving, to);
+        }
+        self.deliver_data(number, arriving, to)
+    }
+
+    fn deliver_data(&mut self, number: usize, arriving: Arriving, to: Instant) -> Option<Arriving> {
+        let Arriving { train, taken, .. } = arriving;
+        let left = train.count - taken;
+        let first = train.handle + u64::from(train.first) + u64::from(taken);
+        let congested = train.marks.has(Marks::CE);
+        let flow = &mut self.flows[number];
+        if train.spacing.is_together() && (flow.spec.gathers || left == 1) {
+            self.on_data(number, first, left, congested);
+            return None;
+        }
+        let answers = direction_of(flow.spec.backward[0]);
+        if left > 1 && self.ahead[answers] && !congested {
+            let last = train.last_time();
+            let run = if last <= to {
+                flow.receiver.handle_run(first, left, self.now, last)
+            } else {
+                Err(())
+            };
+            if let Ok(run) = run {
+                if let Some(run) = run {
+                    self.acknowledge_run(number, run, &train, taken);
+                }
+                self.set_receiver(number);
+                return None;
+            }
+        }
+        self.on_data(number, first, 1, congested);
+        arriving.without(1)
+    }
+
+    /// Acknowledgments that answer every second segment of a train.
+    fn acknowledge_run(&mut self, number: usize, run: AckRun, data: &Train, taken: u16) {
+        let flow = &mut self.flows[number];
+        let direction = direction_of(flow.spec.backward[0]);
+        let answered = data.part(taken + run.place, 1);
+        let spacing = data
+            .spacing
+            .of_every(run.step.into())
+            .map(|s| s.with_remainder_of(answered.spacing));
+        let Some(spacing) = spacing.filter(|_| run.count > 1) else {
+            for k in 0..run.count {
+                let at = data.time_of(taken + run.place + k * run.step);
+                let handle = ACK | self.flows[number].keep(AckRun::of(run.at(k)));
+                self.send(direction, packet(handle, number, at));
+            }
+            return;
+        };
+        let handle = ACK | flow.keep(run);
+        let train = Train {
+            count: run.count,
+            spacing,
+            ..packet(handle, number, answered.at)
+        };
+        self.send(direction, train);
     }
 
     fn on_data(&mut self, number: usize, first: u64, count: u16, congested: bool) {
@@ -334,25 +411,49 @@ impl World {
 
     fn acknowledge(&mut self, number: usize, ack: Ack) {
         let flow = &mut self.flows[number];
-        let handle = ACK | flow.keep(ack);
+        let handle = ACK | flow.keep(AckRun::of(ack));
         let direction = direction_of(flow.spec.backward[0]);
         self.send(direction, packet(handle, number, self.now));
     }
 
-    fn on_ack(&mut self, number: usize, which: u64) {
-        let now = self.now;
+    /// Acknowledgments reach the sender, each at its time. All of a train where nothing that they
+    /// make the sender send has to wait for others' turn.
+    fn deliver_acks(
+        &mut self,
+        number: usize,
+        mut arriving: Arriving,
+        to: Instant,
+    ) -> Option<Arriving> {
+        let train = arriving.train;
         let flow = &mut self.flows[number];
-        let Some(ack) = flow.arrived(which) else {
-            return;
-        };
-        let Some(sender) = &mut flow.sender else {
-            return;
-        };
-        sender.handle_ack(now, &ack);
-        if flow.done_at.is_none() && sender.is_done() {
-            flow.done_at = Some(now);
+        let run = flow.arrived(train.handle & !ACK)?;
+        let ahead = self.ahead[direction_of(flow.spec.forward[0])];
+        let gathers = train.spacing.is_together();
+        let mut rest = Some(arriving);
+        while let Some(now) = rest {
+            arriving = now;
+            let at = arriving.times.at();
+            if at > self.now && !gathers {
+                let timer = self.flows[number].sender.as_ref().map(Sender::next_timeout);
+                if !ahead || at > to || timer.is_some_and(|t| t <= at) {
+                    break;
+                }
+                self.now = at;
+            }
+            let Some(sender) = &mut self.flows[number].sender else {
+                return None;
+            };
+            sender.handle_ack(self.now, &run.at(train.first + arriving.taken));
+            self.transmit(number);
+            rest = arriving.without(1);
         }
-        self.transmit(number);
+        let flow = &mut self.flows[number];
+        let done = flow.sender.as_ref().is_some_and(Sender::is_done);
+        if flow.done_at.is_none() && done {
+            flow.done_at = Some(self.now);
+        }
+        self.set_sender(number);
+        rest
     }
 
     /// The SYN comes to the far end, or its answer to the near one. Both are sent again after a second.
@@ -371,6 +472,7 @@ impl World {
         let edge = flow.receiver.edge();
         flow.sender = Some(Sender::new(flow.spec.sender, self.now, round_trip, edge));
         self.transmit(number);
+        self.set_sender(number);
     }
 
     /// Sends all that may be sent.
@@ -384,7 +486,6 @@ impl World {
             };
             self.send_burst(number, &burst);
         }
-        self.set_sender(number);
     }
 
     fn send_burst(&mut self, number: usize, burst: &Burst) {
@@ -414,6 +515,7 @@ impl World {
             Some(sender) => {
                 sender.handle_timeout(self.now);
                 self.transmit(number);
+                self.set_sender(number);
             }
             None => {
                 flow.syn_at = self.now;

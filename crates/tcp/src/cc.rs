@@ -1,14 +1,18 @@
 //! Congestion control: how the window grows with what was acknowledged and shrinks at a loss.
 
+mod bbr;
 mod cubic;
+mod fast;
 mod reno;
 mod scalable;
 
 use units::{Duration, Instant};
 
-use crate::config::{Algorithm, Hystart};
+use crate::config::{Algorithm, SenderConfig};
 
+pub(crate) use bbr::{Bbr, Sample};
 pub(crate) use cubic::Cubic;
+pub(crate) use fast::Fast;
 
 /// The congestion window in segments, and what Reno's arithmetic needs.
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +46,23 @@ pub(crate) enum Control {
     Reno,
     Cubic(Cubic),
     Scalable,
+    Bbr(Box<Bbr>),
+    Fast(Fast),
 }
 
 impl Control {
-    pub(crate) fn new(algorithm: Algorithm, hystart: Hystart) -> Self {
-        match algorithm {
+    pub(crate) fn new(config: &SenderConfig) -> Self {
+        let hystart = config.hystart;
+        match config.algorithm {
             Algorithm::Reno => Self::Reno,
             Algorithm::Cubic => Self::Cubic(Cubic::new(hystart)),
             Algorithm::Scalable => Self::Scalable,
+            Algorithm::Fast => Self::Fast(Fast::new(config.fast_alpha)),
+            Algorithm::Bbr => Self::Bbr(Box::new(Bbr::new(
+                config.segment_bytes,
+                config.initial_window,
+                config.seed,
+            ))),
         }
     }
 
@@ -66,6 +79,9 @@ impl Control {
             Self::Reno => reno::on_ack(window, progress),
             Self::Cubic(cubic) => cubic.on_ack(window, progress),
             Self::Scalable => scalable::on_ack(window, progress),
+            Self::Fast(fast) => fast.on_ack(window, progress),
+            // It is told by rate samples.
+            Self::Bbr(_) => {}
         }
     }
 
@@ -75,13 +91,30 @@ impl Control {
             Self::Reno => reno::threshold(window),
             Self::Cubic(cubic) => cubic.threshold(window),
             Self::Scalable => scalable::threshold(window),
+            Self::Fast(_) => fast::threshold(window),
+            Self::Bbr(bbr) => {
+                bbr.on_loss(window);
+                window.ssthresh
+            }
         }
     }
 
     /// A retransmission timeout.
     pub(crate) fn on_timeout(&mut self) {
-        if let Self::Cubic(cubic) = self {
-            cubic.reset();
+        match self {
+            Self::Cubic(cubic) => cubic.reset(),
+            Self::Bbr(bbr) => bbr.on_timeout(),
+            Self::Reno | Self::Scalable | Self::Fast(_) => {}
+        }
+    }
+}
+
+impl Control {
+    /// The rate that the algorithm sets itself, payload bytes a second.
+    pub(crate) fn pacing_rate(&self) -> Option<u64> {
+        match self {
+            Self::Bbr(bbr) => Some(bbr.pacing_rate()),
+            _ => None,
         }
     }
 }

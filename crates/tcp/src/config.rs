@@ -23,6 +23,10 @@ pub struct SenderConfig {
     pub initial_window: u64,
     /// Most bytes of a burst that is handed over at once; less than two segments' worth: one by one.
     pub burst_bytes: u32,
+    /// Of what an algorithm draws: in which phase BBR begins to probe.
+    pub seed: u64,
+    /// Segments of a FAST flow that wait in queues; 200 in the paper's experiments at 1 Gb/s.
+    pub fast_alpha: u64,
 }
 
 /// A congestion control.
@@ -35,6 +39,10 @@ pub enum Algorithm {
     Cubic,
     /// Kelly 2003: 1 in 100 for each segment, 1/8 at a loss.
     Scalable,
+    /// BBR version 1, as Linux has it. It paces whatever [`Pacing`] says, and no faster than that.
+    Bbr,
+    /// Wei et al. 2006: keeps [`SenderConfig::fast_alpha`] segments in queues.
+    Fast,
 }
 
 /// How slow start ends before a loss.
@@ -99,6 +107,8 @@ impl Default for SenderConfig {
             pacing: Pacing::Off,
             initial_window: 10,
             burst_bytes: 65_536,
+            seed: 1,
+            fast_alpha: 200,
         }
     }
 }
@@ -122,6 +132,8 @@ impl Algorithm {
             Self::Reno => "reno",
             Self::Cubic => "cubic",
             Self::Scalable => "scalable",
+            Self::Bbr => "bbr",
+            Self::Fast => "fast",
         }
     }
 
@@ -131,5 +143,11 @@ impl Algorithm {
     }
 
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Reno, Self::Cubic, Self::Scalable];
+    pub const ALL: [Self; 5] = [
+        Self::Reno,
+        Self::Cubic,
+        Self::Scalable,
+        Self::Bbr,
+        Self::Fast,
+    ];
 }

@@ -22,7 +22,7 @@ mod sender;
 mod tuning;
 
 pub use config::{Algorithm, Hystart, Pacing, ReceiverConfig, SenderConfig};
-pub use packet::{Ack, BLOCKS_MAX, Burst, Spaced};
+pub use packet::{Ack, AckRun, BLOCKS_MAX, Burst, Spaced};
 pub use ranges::Ranges;
 pub use receiver::Receiver;
 pub use rtt::Rtt;

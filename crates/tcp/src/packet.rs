@@ -45,6 +45,43 @@ pub struct Ack {
     pub congested: bool,
 }
 
+/// Acknowledgments that differ in their numbers only: each acknowledges as many segments more as the
+/// first but one, and tells of as many more that may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckRun {
+    /// The first.
+    pub first: Ack,
+    /// How many, at least 1.
+    pub count: u16,
+    /// Segments from one to the next.
+    pub step: u16,
+    /// Place, in the run of data, of the segment that the first one answers; the others answer each
+    /// `step`-th behind it.
+    pub place: u16,
+}
+
+impl AckRun {
+    /// One acknowledgment.
+    pub const fn of(ack: Ack) -> Self {
+        Self {
+            first: ack,
+            count: 1,
+            step: 0,
+            place: 0,
+        }
+    }
+
+    /// Acknowledgment `k` of the run, from 0.
+    pub fn at(&self, k: u16) -> Ack {
+        let further = u64::from(k) * u64::from(self.step);
+        Ack {
+            next: self.first.next + further,
+            edge: self.first.edge + further,
+            ..self.first
+        }
+    }
+}
+
 impl Ack {
     /// The blocks that are there.
     pub fn sacked(&self) -> &[(u64, u64)] {

@@ -8,7 +8,7 @@
 use units::{Duration, Instant};
 
 use crate::config::ReceiverConfig;
-use crate::packet::{Ack, BLOCKS_MAX};
+use crate::packet::{Ack, AckRun, BLOCKS_MAX};
 use crate::ranges::Ranges;
 use crate::tuning::Tuning;
 
@@ -74,6 +74,54 @@ impl Receiver {
             return None;
         }
         Some(self.handle_disorder(now, first, end))
+    }
+
+    /// Segments `[first, first + count)` come one by one from `from` to `last`, evenly spaced. What
+    /// [`Self::handle_segments`] would do with each, in one step, where every second one is
+    /// acknowledged and nothing else happens; `Err` where it has to be asked for each.
+    ///
+    /// # Errors
+    /// `()` when nothing was done.
+    #[allow(clippy::result_unit_err, reason = "there is one reason: ask for each")]
+    pub fn handle_run(
+        &mut self,
+        first: u64,
+        count: u16,
+        from: Instant,
+        last: Instant,
+    ) -> Result<Option<AckRun>, ()> {
+        let held_back = self.unacknowledged;
+        let window = self.tuning.segments();
+        let plain = first == self.next && self.early.is_empty() && self.quick == 0;
+        let steady = self.tuning.is_steady(last) && self.due > from && !self.congested;
+        if !plain || !steady || held_back > 1 || self.edge > first - held_back + 2 + window {
+            return Err(());
+        }
+        let total = held_back + u64::from(count);
+        self.next = first + u64::from(count);
+        self.unacknowledged = total % 2;
+        self.due = match (total, self.unacknowledged) {
+            (_, 0) => Instant::MAX,
+            (1, _) => from + self.delay,
+            _ => last + self.delay,
+        };
+        let acks = total / 2;
+        if acks == 0 {
+            return Ok(None);
+        }
+        let next = first - held_back + 2;
+        self.edge = next + 2 * (acks - 1) + window;
+        let ack = Ack {
+            next,
+            edge: next + window,
+            ..Ack::default()
+        };
+        Ok(Some(AckRun {
+            first: ack,
+            count: u16::try_from(acks).unwrap_or(u16::MAX),
+            step: 2,
+            place: if held_back == 1 { 0 } else { 1 },
+        }))
     }
 
     /// The acknowledgment that was held back, when its time has come.
@@ -227,6 +275,38 @@ mod tests {
         assert_eq!(r.next_timeout(), Instant::MAX);
         // What an interface gathered is acknowledged at once and as one.
         assert_eq!(r.handle_segments(due, 19, 44).map(|a| a.next), Some(63));
+    }
+
+    #[test]
+    fn a_run_is_acknowledged_as_its_segments_one_by_one() {
+        let us = |n: u64| Instant::from_ns(n * 1_000);
+        for held_back in [0, 1] {
+            for count in 1..6 {
+                let mut one = receiver();
+                one.set_round_trip(Instant::ZERO, Duration::from_s(10));
+                one.quick = 0;
+                for n in 16..16 + 40 + held_back {
+                    one.handle_segments(us(1), n, 1);
+                }
+                let mut all = one.clone();
+                let first = 56 + held_back;
+                let each: Vec<_> = (0..count)
+                    .map(|k| one.handle_segments(us(10 + k), first + k, 1))
+                    .collect();
+                let n = u16::try_from(count).unwrap();
+                let run = all
+                    .handle_run(first, n, us(10), us(10 + count - 1))
+                    .unwrap();
+                let mut told = vec![None; each.len()];
+                for k in 0..run.map_or(0, |r| r.count) {
+                    let r = run.unwrap();
+                    told[usize::from(r.place + k * r.step)] = Some(r.at(k));
+                }
+                assert_eq!(told, each, "{held_back} {count}");
+                assert_eq!(all.next_timeout(), one.next_timeout());
+                assert_eq!((all.received(), all.edge()), (one.received(), one.edge()));
+            }
+        }
     }
 
     #[test]

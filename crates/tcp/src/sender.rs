@@ -9,6 +9,7 @@
 //! more as in Linux's `tcp_tso_should_defer`, so that bursts stay large.
 
 mod incoming;
+mod meter;
 mod recovery;
 
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use crate::config::{Pacing, SenderConfig};
 use crate::packet::{Burst, Spaced};
 use crate::ranges::Ranges;
 use crate::rtt::Rtt;
+use meter::{Meter, Stamp};
 use recovery::{Probe, Rack, Reduction, Undo};
 
 /// The sending end of a connection.
@@ -76,7 +78,8 @@ pub struct Sender {
     reorder_at: Instant,
     pace: Option<Pace>,
     // Counters.
-    delivered: u64,
+    meter: Meter,
+    lost_total: u64,
     retransmitted: u64,
     timeouts: u64,
     recoveries: u64,
@@ -90,6 +93,7 @@ struct Sent {
     first: u64,
     end: u64,
     at: Instant,
+    stamp: Stamp,
 }
 
 /// A segment sent again.
@@ -97,6 +101,7 @@ struct Sent {
 struct Again {
     segment: u64,
     at: Instant,
+    stamp: Stamp,
 }
 
 /// What the one timer waits for (Linux has one as well).
@@ -170,6 +175,11 @@ impl Sender {
             .map_or(u64::MAX / 4, |b| b.div_ceil(segment_bytes));
         let mut rtt = Rtt::default();
         rtt.on_sample(now, round_trip, 0, 0);
+        let mut control = Control::new(&config);
+        if let Control::Bbr(bbr) = &mut control {
+            bbr.begin(now, round_trip);
+        }
+        let paces = config.pacing != Pacing::Off || matches!(control, Control::Bbr(_));
         let clock = match config.pacing {
             Pacing::Gap { line, .. } => Some(Serialiser::new(line)),
             _ => None,
@@ -196,7 +206,7 @@ impl Sender {
                 ssthresh: u64::MAX,
                 count: 0,
             },
-            control: Control::new(config.algorithm, config.hystart),
+            control: control,
             cwnd_limited: false,
             most_in_flight: 0,
             usage_end: 0,
@@ -213,8 +223,9 @@ impl Sender {
             rtt,
             timer: Timer::Idle,
             reorder_at: Instant::MAX,
-            pace: (config.pacing != Pacing::Off).then_some(Pace { at: now, clock }),
-            delivered: 0,
+            pace: paces.then_some(Pace { at: now, clock }),
+            meter: Meter::default(),
+            lost_total: 0,
             retransmitted: 0,
             timeouts: 0,
             recoveries: 0,
@@ -265,6 +276,9 @@ impl Sender {
         let count = allowed.min(buffered).min(waiting).min(largest);
         if count == 0 {
             self.full |= room == 0 && waiting > 0;
+            if waiting == 0 && room > 0 {
+                self.meter.on_nothing_to_send(self.in_flight());
+            }
             return None;
         }
         if count < largest && waiting > allowed && self.defers(now, allowed, largest) {
@@ -281,12 +295,14 @@ impl Sender {
             again: false,
             spaced: self.spacing(),
         };
+        let alone = self.una == self.next;
         self.next += u64::from(burst.count);
         self.board.fit(self.una, self.next);
         self.sent.push_back(Sent {
             first: burst.first,
             end: self.next,
             at: now,
+            stamp: self.meter.stamp(now, alone),
         });
         if !matches!(self.timer, Timer::Retransmit(_)) {
             self.arm(now);
@@ -375,22 +391,27 @@ impl Sender {
         self.next - self.una - self.sacked_out - self.lost_out + self.again_out
     }
 
-    /// Payload bytes a second of a window in a round trip.
+    /// Payload bytes a second of a window in a round trip, as Linux counts: in microseconds.
     fn window_rate(&self) -> u64 {
-        let rtt = self.rtt.smoothed().as_ns().max(1_000);
-        let bytes = u128::from(self.window.cwnd) * u128::from(self.config.segment_bytes);
-        u64::try_from(bytes * 1_000_000_000 / u128::from(rtt)).unwrap_or(u64::MAX)
+        let rtt_us = (self.rtt.smoothed().as_ns() / 1_000).max(1);
+        let bytes = self.window.cwnd * u64::from(self.config.segment_bytes);
+        bytes.saturating_mul(1_000_000) / rtt_us
     }
 
     /// The rate that Linux would pace at: `tcp_update_pacing_rate`.
     fn pacing_rate(&self) -> u64 {
+        if let Some(rate) = self.control.pacing_rate() {
+            return match self.config.pacing {
+                Pacing::Rate(most) => rate.min(most.as_bits_per_second() / 8).max(1),
+                _ => rate.max(1),
+            };
+        }
         let percent = if self.window.cwnd < self.window.ssthresh / 2 {
             200
         } else {
             120
         };
-        let rate = u128::from(self.window_rate()) * percent / 100;
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        let rate = self.window_rate().saturating_mul(percent) / 100;
         match self.config.pacing {
             Pacing::Rate(most) => rate.min(most.as_bits_per_second() / 8).max(1),
             _ => rate.max(1),
@@ -465,6 +486,9 @@ impl Sender {
     fn on_sent(&mut self, now: Instant, burst: &Burst) {
         if burst.again {
             self.retransmitted += u64::from(burst.count);
+        }
+        if self.pace.is_none() {
+            return;
         }
         let bytes = u64::from(burst.count) * u64::from(self.config.segment_bytes);
         let rate = self.pacing_rate();

@@ -29,6 +29,7 @@ pub(crate) struct Tuning {
 
 impl Tuning {
     pub(crate) fn new(config: &ReceiverConfig) -> Self {
+        let segment_bytes = u64::from(config.segment_bytes);
         let largest = config.buffer_bytes_max.max(config.buffer_bytes);
         let scale = if config.scaling {
             scale_for(largest)
@@ -40,14 +41,14 @@ impl Tuning {
         } else {
             UNSCALED_MAX
         };
-        let clamp = window_of(config.buffer_bytes).min(limit);
-        let segment_bytes = u64::from(config.segment_bytes);
+        let clamp = window_of(config.buffer_bytes, segment_bytes).min(limit);
         Self {
             segment_bytes,
             buffer_max: config.buffer_bytes_max,
             clamp,
             window: clamp.min(UNSCALED_MAX),
-            space: 10 * segment_bytes,
+            // Linux, `tcp_init_buffer_space`.
+            space: (10 * segment_bytes).min(clamp).min(UNSCALED_MAX),
             round_trip: Duration::from_ms(1),
             round_start: Instant::ZERO,
             round_next: 0,
@@ -58,6 +59,11 @@ impl Tuning {
     pub(crate) const fn set_round_trip(&mut self, now: Instant, round_trip: Duration) {
         self.round_trip = round_trip;
         self.round_start = now;
+    }
+
+    /// True when nothing is to be done for segments that come until `last`.
+    pub(crate) fn is_steady(&self, last: Instant) -> bool {
+        self.window >= self.clamp && last.saturating_since(self.round_start) < self.round_trip
     }
 
     /// `segments` came, and `next` is what is waited for.
@@ -84,7 +90,9 @@ impl Tuning {
         let wanted = wanted.saturating_add(growth.saturating_mul(2));
         self.space = copied;
         if self.scale > 0 {
-            self.clamp = self.clamp.max(wanted.min(window_of(self.buffer_max)));
+            self.clamp = self
+                .clamp
+                .max(wanted.min(window_of(self.buffer_max, self.segment_bytes)));
         }
     }
 
@@ -102,11 +110,30 @@ impl Tuning {
     }
 }
 
-/// Of a buffer's bytes, what may be payload: the rest is the kernel's own book-keeping. Linux takes
-/// half until it has seen packets (`TCP_DEFAULT_SCALING_RATIO`), then the share that they had.
-const fn window_of(buffer: u64) -> u64 {
-    buffer / 2
+/// Of a buffer's bytes, what may be payload: the rest is the kernel's own book-keeping, which Linux
+/// takes from the packets that come (`tcp_measure_rcv_mss`).
+///
+/// The memory of a packet is that of the lab's hosts, whose packets come from a packet socket: up to a page in one
+/// piece of a power of two, above it headers and whole pages. Runs in the lab had 0.61 of 64 KiB and of 256 KiB for
+/// segments of 1448 bytes.
+const fn window_of(buffer: u64, segment_bytes: u64) -> u64 {
+    let frame = segment_bytes + FRAME_HEADERS;
+    let memory = if frame + SHARED_INFO <= PAGE {
+        (frame + SHARED_INFO).next_power_of_two() + PACKET
+    } else {
+        frame.next_multiple_of(PAGE) + 4 * PACKET
+    };
+    let ratio = segment_bytes * 256 / memory;
+    let ratio = if ratio == 0 { 1 } else { ratio };
+    let part = (buffer / 256).saturating_mul(ratio);
+    part + buffer % 256 * ratio / 256
 }
+
+const FRAME_HEADERS: u64 = 66;
+const PAGE: u64 = 4096;
+/// Linux, `struct sk_buff` and `struct skb_shared_info` of x86-64.
+const PACKET: u64 = 256;
+const SHARED_INFO: u64 = 320;
 
 /// RFC 7323 2.3: as much as the largest window needs, at most 14.
 const fn scale_for(largest: u64) -> u32 {

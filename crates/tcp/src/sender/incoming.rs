@@ -2,9 +2,9 @@
 
 use units::{Duration, Instant};
 
-use super::{Sender, State, Timer};
+use super::{Sender, Stamp, State, Timer};
 use crate::board::{AGAIN, EVER_AGAIN, LOST, SACKED};
-use crate::cc::Progress;
+use crate::cc::{Control, Progress};
 use crate::packet::Ack;
 
 /// What an acknowledgment brought.
@@ -35,6 +35,7 @@ impl Sender {
             ..News::default()
         };
         let highest = self.sacked.end().unwrap_or(0);
+        let in_flight_before = self.in_flight();
         if ack.blocks_count > 0 {
             self.take_blocks(now, ack, highest, &mut news);
         }
@@ -47,8 +48,7 @@ impl Sender {
         if let Some(rtt) = news.rtt {
             self.rtt.on_sample(now, rtt, self.una, self.next);
         }
-        self.delivered += news.delivered;
-        self.conclude(now, &news);
+        self.conclude(now, &news, in_flight_before);
     }
 
     fn take_blocks(&mut self, now: Instant, ack: &Ack, highest: u64, news: &mut News) {
@@ -85,8 +85,9 @@ impl Sender {
         self.sacked_out += b - a;
         news.delivered += b - a;
         if let Some(n) = newest {
-            let at = self.sent_at(n);
+            let (at, stamp) = self.sent_with(n);
             let rtt = now.saturating_since(at);
+            self.meter.on_arrival(at, n + 1, stamp);
             self.rack.on_arrival(at, n + 1, rtt, false, self.rtt.min());
             news.rtt = Some(rtt);
         }
@@ -109,6 +110,7 @@ impl Sender {
     fn on_copy_arrived(&mut self, now: Instant, n: u64) {
         if let Some(copy) = self.again.iter().find(|c| c.segment == n) {
             let rtt = now.saturating_since(copy.at);
+            self.meter.on_arrival(copy.at, n + 1, copy.stamp);
             self.rack
                 .on_arrival(copy.at, n + 1, rtt, true, self.rtt.min());
         }
@@ -132,14 +134,15 @@ impl Sender {
         while let Some(front) = self.sent.front()
             && front.first < edge
         {
-            newest = Some(front.at);
+            newest = Some((front.at, front.stamp));
             if front.end > edge {
                 break;
             }
             self.sent.pop_front();
         }
-        if once && let Some(at) = newest {
+        if once && let Some((at, stamp)) = newest {
             let rtt = now.saturating_since(at);
+            self.meter.on_arrival(at, edge, stamp);
             self.rack.on_arrival(at, edge, rtt, false, self.rtt.min());
             news.rtt = Some(rtt);
         }
@@ -175,23 +178,38 @@ impl Sender {
     }
 
     /// When the first copy of segment `n` left.
-    pub(super) fn sent_at(&self, n: u64) -> Instant {
+    fn sent_with(&self, n: u64) -> (Instant, Stamp) {
         let place = self.sent.partition_point(|s| s.end <= n);
-        self.sent.get(place).map_or(self.start, |s| s.at)
+        let sent = self.sent.get(place);
+        sent.map_or((self.start, Stamp::default()), |s| (s.at, s.stamp))
     }
 
     /// What follows for losses, window and clocks.
-    fn conclude(&mut self, now: Instant, news: &News) {
+    fn conclude(&mut self, now: Instant, news: &News, in_flight_before: u64) {
         self.check_probe(news);
         self.check_undo(news);
         if self.state != State::Open && self.una >= self.recovery_point {
             self.end_recovery();
         }
-        let lost_before = self.lost_out;
+        let lost_before = self.lost_total;
         if self.sacked_out > 0 || !self.again.is_empty() {
             self.detect(now);
             self.begin_recovery_if_lost();
         }
+        let losses = self.lost_total - lost_before;
+        if let Control::Bbr(_) = self.control {
+            self.model(now, news, losses, in_flight_before);
+        } else {
+            self.grow_or_reduce(now, news, losses);
+        }
+        if self.una == self.next {
+            self.timer = Timer::Idle;
+        } else if news.advanced || news.delivered > 0 {
+            self.arm(now);
+        }
+    }
+
+    fn grow_or_reduce(&mut self, now: Instant, news: &News, losses: u64) {
         let progress = Progress {
             now,
             acked: news.delivered,
@@ -203,15 +221,26 @@ impl Sender {
         };
         self.control.on_round_trip(&mut self.window, &progress);
         if self.state == State::Recovery {
-            let found_more = self.lost_out > lost_before;
-            self.reduce(news.delivered, news.advanced && !found_more);
+            self.reduce(news.delivered, news.advanced && losses == 0);
         } else if news.delivered > 0 {
             self.control.on_ack(&mut self.window, &progress);
         }
-        if self.una == self.next {
-            self.timer = Timer::Idle;
-        } else if news.advanced || news.delivered > 0 {
-            self.arm(now);
+    }
+
+    /// BBR sets window and pace from the model of the path that rate samples make.
+    fn model(&mut self, now: Instant, news: &News, losses: u64, in_flight_before: u64) {
+        let rtt_min = self.rtt.min().unwrap_or(Duration::ZERO);
+        let mut sample = self.meter.sample(now, news.delivered, rtt_min);
+        sample.rtt = news.rtt;
+        sample.losses = losses;
+        sample.in_flight = self.in_flight();
+        sample.in_flight_before = in_flight_before;
+        sample.recovering = self.state != State::Open;
+        sample.burst = self.burst_segments();
+        let pace = self.pace.as_ref();
+        sample.ahead = pace.map_or(Duration::ZERO, |p| p.at.saturating_since(now));
+        if let Control::Bbr(bbr) = &mut self.control {
+            bbr.on_ack(&mut self.window, &sample);
         }
     }
 

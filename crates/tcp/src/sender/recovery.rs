@@ -10,6 +10,7 @@ use units::{Duration, Instant};
 use super::incoming::News;
 use super::{Again, Sender, State, Timer};
 use crate::board::{AGAIN, EVER_AGAIN, LOST, SACKED};
+use crate::cc::Control;
 use crate::packet::Burst;
 
 /// The newest segment known to have arrived, by the time at which it was sent (RFC 8985 5.2).
@@ -150,6 +151,8 @@ impl Sender {
             self.board.set(n, flags);
             if flags & LOST == 0 {
                 self.mark_lost(n);
+            } else {
+                self.lost_total += 1;
             }
             self.lost_twice.push_back(n);
         }
@@ -161,6 +164,7 @@ impl Sender {
         self.flagged_to = self.flagged_to.max(n + 1);
         self.repair_from = self.repair_from.min(n);
         self.lost_out += 1;
+        self.lost_total += 1;
     }
 
     pub(super) fn begin_recovery_if_lost(&mut self) {
@@ -210,7 +214,7 @@ impl Sender {
     }
 
     pub(super) fn end_recovery(&mut self) {
-        if self.state == State::Recovery {
+        if self.state == State::Recovery && !matches!(self.control, Control::Bbr(_)) {
             self.window.cwnd = self.window.ssthresh;
         }
         self.state = State::Open;
@@ -257,11 +261,13 @@ impl Sender {
     }
 
     fn send_again(&mut self, now: Instant, first: u64, count: u64) -> Burst {
+        let stamp = self.meter.stamp(now, false);
         for n in first..first + count {
             self.board.set(n, self.board.of(n) | AGAIN | EVER_AGAIN);
             self.again.push_back(Again {
                 segment: n,
                 at: now,
+                stamp,
             });
         }
         self.flagged_to = self.flagged_to.max(first + count);
@@ -369,7 +375,7 @@ impl Sender {
         if repaired {
             self.recoveries += 1;
             self.begin_reduction();
-            self.window.cwnd = self.window.ssthresh;
+            self.window.cwnd = self.window.cwnd.min(self.window.ssthresh);
             self.recovery_point = self.una;
         }
     }
