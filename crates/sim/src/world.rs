@@ -74,6 +74,8 @@ pub struct World {
     ahead: Vec<bool>,
     agenda: Agenda,
     events: u64,
+    /// Events in a row that took no time.
+    same_instant: u64,
 }
 
 impl Arriving {
@@ -172,6 +174,7 @@ impl World {
             ahead,
             agenda,
             events: 0,
+            same_instant: 0,
         })
     }
 
@@ -182,6 +185,15 @@ impl World {
             if at > to {
                 break;
             }
+            self.same_instant = if at == self.now {
+                self.same_instant + 1
+            } else {
+                0
+            };
+            assert!(
+                self.same_instant < SAME_INSTANT_MAX,
+                "party {party} does not get on at {at:?}"
+            );
             self.now = at;
             self.events += 1;
             let ways = self.arriving.len();
@@ -597,3 +609,6 @@ const ETHERNET_HEADER_BYTES: u32 = 14;
 const SYN_OPTION_BYTES: u32 = 8;
 /// Linux: the first SYN is sent again after a second.
 const SYN_AGAIN: Duration = Duration::from_s(1);
+/// A machine that asks to be called at once for ever is at fault: a run that ends says more than one
+/// that does not.
+const SAME_INSTANT_MAX: u64 = 10_000_000;

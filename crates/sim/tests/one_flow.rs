@@ -113,6 +113,29 @@ fn cubic_and_reno_fill_a_clean_path_with_a_queue_of_one_bdp() {
 }
 
 #[test]
+fn bbr_and_fast_fill_a_clean_path_and_bbr_one_with_losses() {
+    for (algorithm, loss) in [
+        (Algorithm::Bbr, 0.0),
+        (Algorithm::Fast, 0.0),
+        (Algorithm::Bbr, 1e-3),
+    ] {
+        let (rate, info) = rate(
+            &Case {
+                algorithm,
+                loss,
+                ..CASE
+            },
+            5,
+        );
+        let most = 1e8 * 1448.0 / 1538.0;
+        assert!(
+            rate > 0.88 * most && rate <= most * 1.0001,
+            "{algorithm:?} {loss} {rate} {info:?}"
+        );
+    }
+}
+
+#[test]
 fn a_window_that_binds_gives_one_window_a_round_trip() {
     // 60,000 bytes of buffer are 37,500 of window; the scale is 0: 25 segments. A burst of 25 takes its turn at the
     // rate, and the first acknowledgment comes a round trip after.

@@ -77,6 +77,7 @@ pub struct Sender {
     timer: Timer,
     reorder_at: Instant,
     pace: Option<Pace>,
+    held: Held,
     // Counters.
     meter: Meter,
     lost_total: u64,
@@ -112,6 +113,14 @@ enum Timer {
     Retransmit(Instant),
     /// RFC 8985 section 7: the end of the data may be lost.
     Probe(Instant),
+}
+
+/// What kept the next segment back when last asked for it, as far as time alone changes that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    ByPace,
+    ByApplication,
+    Otherwise,
 }
 
 /// Where a connection stands with losses, as Linux names it.
@@ -224,6 +233,7 @@ impl Sender {
             timer: Timer::Idle,
             reorder_at: Instant::MAX,
             pace: paces.then_some(Pace { at: now, clock }),
+            held: Held::Otherwise,
             meter: Meter::default(),
             lost_total: 0,
             retransmitted: 0,
@@ -258,7 +268,9 @@ impl Sender {
         {
             return Some(burst);
         }
+        self.held = Held::Otherwise;
         if self.pace.as_ref().is_some_and(|p| p.at > now) {
+            self.held = Held::ByPace;
             return None;
         }
         let room = self.window.cwnd.saturating_sub(self.in_flight());
@@ -277,6 +289,7 @@ impl Sender {
         if count == 0 {
             self.full |= room == 0 && waiting > 0;
             if waiting == 0 && room > 0 {
+                self.held = Held::ByApplication;
                 self.meter.on_nothing_to_send(self.in_flight());
             }
             return None;
@@ -347,15 +360,10 @@ impl Sender {
             Timer::Retransmit(at) | Timer::Probe(at) => at,
         };
         let mut next = timer.min(self.reorder_at);
-        if self.window.cwnd > self.in_flight() {
-            if let Some(pace) = &self.pace
-                && (self.next < self.edge.min(self.segments) || self.lost_out > self.again_out)
-            {
-                next = next.min(pace.at);
-            }
-            if let Some(at) = self.next_write() {
-                next = next.min(at);
-            }
+        match self.held {
+            Held::ByPace => next = self.pace.as_ref().map_or(next, |p| next.min(p.at)),
+            Held::ByApplication => next = self.next_write().map_or(next, |at| next.min(at)),
+            Held::Otherwise => {}
         }
         next
     }
@@ -460,8 +468,8 @@ impl Sender {
         let rate = self.config.application_rate?.as_bits_per_second().max(1);
         let bits = u128::from(self.next + 1) * u128::from(self.config.segment_bytes) * 8;
         let ns = (bits * 1_000_000_000).div_ceil(u128::from(rate));
-        let open = self.next < self.edge.min(self.segments);
-        open.then(|| self.start + Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
+        let more = self.next < self.segments;
+        more.then(|| self.start + Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
     }
 
     /// How the segments of a burst follow each other when the line's gap is set.
