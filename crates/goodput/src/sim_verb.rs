@@ -134,7 +134,8 @@ pub(crate) fn command(args: &SimArgs, context: &Context) -> Verdict {
 #[derive(Clone, Debug)]
 struct Outcome {
     flows: Vec<FlowInfo>,
-    bytes_at_ramp: u64,
+    /// Payload received, segments sent and sent again by the end of the ramp.
+    at_ramp: [u64; 3],
     bytes: u64,
     packets: u64,
     wall: std::time::Duration,
@@ -153,33 +154,39 @@ fn simulate(
     let mut world = World::new(planned.world.clone()).map_err(Failure::usage)?;
     let began = std::time::Instant::now();
     let end = Instant::ZERO + time;
-    let received = |w: &World| {
-        (0..w.flows())
-            .map(|n| w.flow(n).received_bytes)
-            .sum::<u64>()
+    let sums = |w: &World| {
+        let flows = (0..w.flows()).map(|n| w.flow(n));
+        flows.fold([0; 3], |[bytes, sent, again], f| {
+            let copies = f.sender.map_or(0, |s| s.retransmitted);
+            [
+                bytes + f.received_bytes,
+                sent + f.data_packets,
+                again + copies,
+            ]
+        })
     };
-    let (mut at, mut bytes_at_ramp) = (Instant::ZERO, None);
+    let (mut at, mut at_ramp) = (Instant::ZERO, None);
     loop {
         for number in 0..world.flows() {
             for sample in samples(number, at, &world.flow(number), planned) {
                 folder.append_sample(&sample)?;
             }
         }
-        if at >= Instant::ZERO + ramp && bytes_at_ramp.is_none() {
-            bytes_at_ramp = Some(received(&world));
+        if at >= Instant::ZERO + ramp && at_ramp.is_none() {
+            at_ramp = Some(sums(&world));
         }
         if at >= end || context.interrupted().is_some() {
             break;
         }
         let mut next = (at + every).min(end);
-        if bytes_at_ramp.is_none() {
+        if at_ramp.is_none() {
             next = next.min((Instant::ZERO + ramp).max(at + Duration::from_ns(1)));
         }
         world.run_until(next);
         at = next;
     }
     let flows: Vec<FlowInfo> = (0..world.flows()).map(|n| world.flow(n)).collect();
-    let sums = planned
+    let drops = planned
         .world
         .links
         .iter()
@@ -191,12 +198,12 @@ fn simulate(
             })
         });
     Ok(Outcome {
-        bytes_at_ramp: bytes_at_ramp.unwrap_or(0),
-        bytes: received(&world),
+        at_ramp: at_ramp.unwrap_or_default(),
+        bytes: sums(&world)[0],
         packets: flows.iter().map(|f| f.data_packets + f.ack_packets).sum(),
         wall: began.elapsed(),
-        queue_full: sums.0,
-        lost: sums.1,
+        queue_full: drops.0,
+        lost: drops.1,
         flows,
     })
 }
@@ -333,8 +340,11 @@ fn phase(
     time: Duration,
     ramp: Duration,
 ) -> Phase {
+    let [bytes_before, sent_before, again_before] = outcome.at_ramp;
     let senders = outcome.flows.iter().filter_map(|f| f.sender.as_ref());
-    let after = Bytes::new(outcome.bytes - outcome.bytes_at_ramp);
+    let sent: u64 = outcome.flows.iter().map(|f| f.data_packets).sum();
+    let again: u64 = senders.map(|s| s.retransmitted).sum();
+    let after = Bytes::new(outcome.bytes - bytes_before);
     Phase {
         name: PHASE.to_owned(),
         attempts: 1,
@@ -348,8 +358,9 @@ fn phase(
         goodput_whole_bits_per_second: Rate::average(Bytes::new(outcome.bytes), time)
             .as_bits_per_second(),
         bytes_received: outcome.bytes,
-        segments_sent: outcome.flows.iter().map(|f| f.data_packets).sum(),
-        segments_retransmitted: senders.map(|s| s.retransmitted).sum(),
+        // As the kernel's counts of `measure`: after the ramp.
+        segments_sent: sent - sent_before,
+        segments_retransmitted: again - again_before,
         segment_bytes: planned.segment_bytes.into(),
         packets_per_second: after.as_u64() / u64::from(planned.segment_bytes) * 1_000_000_000
             / (time - ramp).as_ns().max(1),

@@ -215,7 +215,7 @@ impl Sender {
                 ssthresh: u64::MAX,
                 count: 0,
             },
-            control: control,
+            control,
             cwnd_limited: false,
             most_in_flight: 0,
             usage_end: 0,

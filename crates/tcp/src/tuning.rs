@@ -99,8 +99,13 @@ impl Tuning {
     /// Segments that may be sent beyond what is acknowledged. A window is told in steps of its
     /// scale, rounded up as Linux does.
     pub(crate) fn segments(&self) -> u64 {
+        // The segment that is answered still waits to be read.
+        let free = self
+            .window
+            .saturating_sub(self.segment_bytes)
+            .max(self.segment_bytes);
         let step = 1 << self.scale;
-        let told = self.window.div_ceil(step) * step;
+        let told = free.div_ceil(step) * step;
         told.min(UNSCALED_MAX << self.scale) / self.segment_bytes
     }
 
@@ -114,8 +119,8 @@ impl Tuning {
 /// takes from the packets that come (`tcp_measure_rcv_mss`).
 ///
 /// The memory of a packet is that of the lab's hosts, whose packets come from a packet socket: up to a page in one
-/// piece of a power of two, above it headers and whole pages. Runs in the lab had 0.61 of 64 KiB and of 256 KiB for
-/// segments of 1448 bytes.
+/// piece of a power of two, above it headers and whole pages. Of 1448-byte segments that is 0.625; runs in the lab had
+/// 26.9 of them in flight with 64 KiB of buffer and 111.3 with 256 KiB, this model 27 and 112.
 const fn window_of(buffer: u64, segment_bytes: u64) -> u64 {
     let frame = segment_bytes + FRAME_HEADERS;
     let memory = if frame + SHARED_INFO <= PAGE {

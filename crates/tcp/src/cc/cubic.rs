@@ -172,11 +172,9 @@ impl Cubic {
 
     /// RFC 9438 4.3: no slower than Reno that falls by the same factor.
     fn follow_reno(&mut self, cwnd: u64) {
-        let per = (cwnd * RENO_SCALE) >> 3;
-        if per > 0 {
-            self.reno += self.reno_count / per;
-            self.reno_count %= per;
-        }
+        let per = ((cwnd * RENO_SCALE) >> 3).max(1);
+        self.reno += self.reno_count / per;
+        self.reno_count %= per;
         if self.reno > cwnd {
             self.per = self.per.min(cwnd / (self.reno - cwnd));
         }

@@ -181,7 +181,7 @@ impl Sender {
     fn sent_with(&self, n: u64) -> (Instant, Stamp) {
         let place = self.sent.partition_point(|s| s.end <= n);
         let sent = self.sent.get(place);
-        sent.map_or((self.start, Stamp::default()), |s| (s.at, s.stamp))
+        sent.map_or_else(|| (self.start, Stamp::default()), |s| (s.at, s.stamp))
     }
 
     /// What follows for losses, window and clocks.
