@@ -15,6 +15,7 @@ mod meter;
 pub(crate) mod netem;
 mod ours;
 mod record;
+pub(crate) mod sim;
 mod site;
 mod table;
 mod throughput;
@@ -43,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) seed: Option<u64>,
     /// Judge what an earlier run has made.
     pub(crate) again: bool,
+    /// Seconds of each transfer.
+    pub(crate) time_s: Option<u64>,
 }
 
 /// How long things take.

@@ -51,6 +51,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             }
             bench::truth::truth(&options)
         }
+        ["bench", "sim", rest @ ..] => bench::sim::sim(&options(rest)?),
         // What bench explain starts to see how much memory it takes.
         ["crowd", name, part] => {
             bench::explain::crowd(name, part)?;
@@ -79,6 +80,13 @@ fn options(args: &[&str]) -> anyhow::Result<bench::Options> {
                 let text = value()?;
                 let seed = text.parse().ok();
                 options.seed = Some(seed.with_context(|| format!("--seed {text}: no number"))?);
+            }
+            "--time" => {
+                let text = value()?;
+                let seconds = text.trim_end_matches('s').parse().ok();
+                let seconds = seconds.filter(|s| (4..=3_600).contains(s));
+                options.time_s =
+                    Some(seconds.with_context(|| format!("--time {text}: 4s to 3600s"))?);
             }
             "--again" => options.again = true,
             "--only" => options.only = Some((*value()?).to_owned()),
@@ -112,6 +120,10 @@ The project's own chores.
       Latency of messages beside a bare ping-pong in C, TCP and UDP beside iperf3
       and nuttcp, the cost of sampling, all over veth. Writes bench/measure.json
       and its table in bench/README.md; four minutes.
+  cargo xtask bench sim [--quick] [--rounds N] [--only NAME,NAME] [--time SECONDS]
+      The simulated TCP beside the kernel's in the lab: 108 cells of round trip, rate,
+      loss, queue and congestion control, by target/release/goodput (or GOODPUT). About an hour with
+      30 s a cell, the default. Writes target/bench/sim.json.
   cargo xtask bench truth [--quick] [--rounds N] [--only KIND] [--seed N] [--again]
       Connections with planted limits and random parameters in the lab, captured at
       both ends and explained. Writes bench/truth.json and the table in

@@ -8,6 +8,7 @@ use measure::Dscp;
 use units::{Bytes, Duration, Rate};
 
 use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
+use crate::sim_verb::{SIM_EXAMPLES, SimArgs};
 
 /// Measures, explains, reproduces and fixes what keeps fast networks from being filled, and proves
 /// the gain.
@@ -47,6 +48,9 @@ pub(crate) enum Verb {
     /// Put programs behind a path: a shell, or labs in the background
     #[command(after_help = LAB_EXAMPLES)]
     Lab(LabArgs),
+    /// Run a path in virtual time: every packet, no network, no privilege
+    #[command(after_help = SIM_EXAMPLES)]
+    Sim(SimArgs),
     /// Draw the report of a run again, or compare runs
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),

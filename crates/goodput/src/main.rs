@@ -20,6 +20,7 @@ mod report_cmd;
 mod reproduce;
 mod serve;
 mod session;
+mod sim_verb;
 mod stamp;
 mod sweep;
 mod target;
@@ -99,6 +100,7 @@ fn run(cli: &Cli) -> Verdict {
                 .is_some_and(|f| f.to_string_lossy().starts_with("lab:"));
             explain_verb::command(args, &start(path)?)
         }
+        Verb::Sim(args) => sim_verb::command(args, &start(false)?),
         Verb::Report(args) => report_cmd::command(args),
         Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),
         Verb::Completions { shell } => {

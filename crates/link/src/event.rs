@@ -148,6 +148,12 @@ impl Decision {
 pub trait Log {
     /// One decision.
     fn on_event(&mut self, event: &Event);
+
+    /// False: segments that pass an empty queue one after the other may be told of as one run, with
+    /// the queue that each of them found.
+    fn wants_each(&self) -> bool {
+        true
+    }
 }
 
 /// Counts decisions.
@@ -241,6 +247,10 @@ impl Log for Counters {
             Decision::Scheduled { .. } => self.scheduled += n,
             Decision::Served { .. } => {}
         }
+    }
+
+    fn wants_each(&self) -> bool {
+        false
     }
 }
 

@@ -50,4 +50,4 @@ pub use pipeline::{Change, DelayLine, Output, Pipeline, Release, Stage, Trains};
 pub use policer::{FlowCap, Policer};
 pub use queue::{Backlog, Discipline, DropTail, Pending, Queue, QueueLimits, Server};
 pub use shared::{Alpha, SharedBuffer};
-pub use train::{Marks, Spacing, Train};
+pub use train::{Marks, Spacing, Times, Train};

@@ -25,6 +25,11 @@ pub enum Way {
 pub trait LinkLog {
     /// One decision on segments that go `way`.
     fn on_event(&mut self, way: Way, event: &Event);
+
+    /// As [`Log::wants_each`].
+    fn wants_each(&self) -> bool {
+        true
+    }
 }
 
 /// Both directions of a link.
@@ -89,12 +94,20 @@ impl Log for OfWay<'_> {
     fn on_event(&mut self, event: &Event) {
         self.log.on_event(self.way, event);
     }
+
+    fn wants_each(&self) -> bool {
+        self.log.wants_each()
+    }
 }
 
 /// A log for each way.
 impl<L: Log> LinkLog for [L; 2] {
     fn on_event(&mut self, way: Way, event: &Event) {
         self[way.place()].on_event(event);
+    }
+
+    fn wants_each(&self) -> bool {
+        self.iter().any(Log::wants_each)
     }
 }
 
@@ -154,6 +167,26 @@ impl Link {
         match self.sides[way.place()].release(now) {
             Some(release) => Output::Release(release),
             None => self.next_due(way).map_or(Output::Idle, Output::Timeout),
+        }
+    }
+
+    /// As [`Self::poll_output`], but the whole train of which the first segment is due: for a driver in
+    /// virtual time, which sees to the others' times itself. Nothing may come any more that arrives
+    /// before `now`.
+    pub fn poll_train(&mut self, way: Way, now: Instant, log: &mut dyn LinkLog) -> Option<Train> {
+        if self.shared.is_none() {
+            return self.sides[way.place()].poll_train(now, &mut way.of(log));
+        }
+        self.change_until(now, log);
+        self.settle(now, false, log);
+        self.sides[way.place()].release_train(now)
+    }
+
+    /// When [`Self::poll_train`] is to be asked next, as [`Self::next_due`].
+    pub fn next_train(&self, way: Way) -> Option<Instant> {
+        match self.shared {
+            None => self.sides[way.place()].next_train(),
+            Some(_) => self.next_due(way),
         }
     }
 

@@ -207,6 +207,10 @@ impl Log for At<'_> {
         };
         self.log.on_event(&event);
     }
+
+    fn wants_each(&self) -> bool {
+        self.log.wants_each()
+    }
 }
 
 impl Pipeline {
@@ -403,6 +407,38 @@ impl Pipeline {
             Some(release) => Output::Release(release),
             None => self.next_due().map_or(Output::Idle, Output::Timeout),
         }
+    }
+
+    /// As [`Self::poll_output`], but the whole train of which the first segment is due: for a driver in
+    /// virtual time, which sees to the others' times itself. Nothing may come any more that arrives
+    /// before `now`, so that all may be settled up to it.
+    pub fn poll_train(&mut self, now: Instant, log: &mut impl Log) -> Option<Train> {
+        if let Some(train) = self.release_train(now) {
+            return Some(train);
+        }
+        while let Some(at) = self.next_change().filter(|at| *at <= now) {
+            self.settle(at, true, log);
+            self.settled_to(at);
+            let _ = self.change_next();
+        }
+        self.settle(now, true, log);
+        self.release_train(now)
+    }
+
+    /// When [`Self::poll_train`] is to be asked next: what is settled leaves before what is not.
+    pub(crate) fn next_train(&self) -> Option<Instant> {
+        match self.port.front() {
+            Some(train) => Some(train.at),
+            None => self.next_due(),
+        }
+    }
+
+    /// The next train that is settled and of which the first segment is due at `now`.
+    pub(crate) fn release_train(&mut self, now: Instant) -> Option<Train> {
+        let train = *self.port.front().filter(|f| f.at <= now)?;
+        self.port.pop_front();
+        self.segments_at_port -= u64::from(train.count);
+        Some(train)
     }
 
     /// The next segments that are settled and due at `now`.

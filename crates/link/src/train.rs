@@ -114,9 +114,32 @@ impl Spacing {
         u64::try_from(fs).unwrap_or(u64::MAX)
     }
 
+    /// The spacing of every `n`-th of its segments; `None` where that is more than 64 bits hold.
+    #[must_use]
+    pub const fn of_every(self, n: u64) -> Option<Self> {
+        match self.step.checked_mul(n) {
+            Some(step) => Some(Self { step, ..self }),
+            None => None,
+        }
+    }
+
+    /// The same with the fraction at the beginning that `other`, of the same rate, has.
+    #[must_use]
+    pub const fn with_remainder_of(self, other: Self) -> Self {
+        Self {
+            remainder: other.remainder,
+            ..self
+        }
+    }
+
     /// Fraction of a nanosecond by which the first segment is later than its time, times the rate.
     pub const fn remainder(&self) -> u64 {
         self.remainder
+    }
+
+    /// Whole nanoseconds from one segment to the next.
+    pub const fn step_ns(&self) -> u64 {
+        self.step / self.rate
     }
 
     /// True when all segments come at once.
@@ -137,9 +160,55 @@ impl Spacing {
     }
 }
 
+/// The times of a train's segments one after the other, as [`Train::time_of`] without a division for
+/// each.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    at: Instant,
+    remainder: u64,
+    whole: u64,
+    part: u64,
+    rate: u64,
+}
+
+impl Times {
+    /// When the segment that is looked at is there; the first one to begin with.
+    pub const fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// Looks at the next one.
+    pub fn step(&mut self) {
+        self.at += Duration::from_ns(self.whole);
+        // Both are below the rate: the sum passes u64 only where it passes the rate as well.
+        let (sum, over) = self.remainder.overflowing_add(self.part);
+        self.remainder = sum;
+        if over || sum >= self.rate {
+            self.remainder = sum.wrapping_sub(self.rate);
+            self.at += Duration::from_ns(1);
+        }
+    }
+}
+
 impl Train {
     /// The group of flows that have nothing to do with any others.
     pub const NO_GROUP: u32 = u32::MAX;
+
+    /// The times of its segments.
+    pub const fn times(&self) -> Times {
+        let Spacing {
+            step,
+            rate,
+            remainder,
+        } = self.spacing;
+        Times {
+            at: self.at,
+            remainder,
+            whole: step / rate,
+            part: step % rate,
+            rate,
+        }
+    }
 
     /// When segment `k` of this train (from 0) is there.
     pub fn time_of(&self, k: u16) -> Instant {
@@ -256,6 +325,28 @@ mod tests {
         let t = train();
         let times: Vec<u64> = (0..6).map(|k| t.time_of(k).as_ns()).collect();
         assert_eq!(times, [100, 1330, 2560, 3791, 5021, 6252]);
+    }
+
+    #[test]
+    fn times_step_as_they_are_computed() {
+        let spaced = |step, rate, remainder| Train {
+            spacing: Spacing::every(step, rate, remainder),
+            ..train()
+        };
+        let most = u64::MAX;
+        for t in [
+            train(),
+            testing::train(1, 9, 5),
+            spaced(1_000_000_007, 3, 2),
+            spaced(most, most, most - 1),
+            spaced(most - 1, most, most - 1),
+        ] {
+            let mut times = t.times();
+            for k in 0..t.count {
+                assert_eq!(times.at(), t.time_of(k), "segment {k} of {t:?}");
+                times.step();
+            }
+        }
     }
 
     #[test]

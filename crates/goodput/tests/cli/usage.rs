@@ -191,6 +191,7 @@ fn every_verb_has_an_example_in_its_help() {
     for verb in [
         "doctor",
         "measure",
+        "sim",
         "serve",
         "report",
         "reproduce",

@@ -1,0 +1,215 @@
+//! From a path file to a world that can be simulated, or a refusal that says what stands in the way.
+
+use lab::path::{Hop, HostSpec, Middlebox, PathFile};
+use link::Way;
+use sim::{FlowSpec, LinkSpec, WorldSpec};
+use tcp::{Algorithm, Hystart, Pacing, ReceiverConfig, SenderConfig};
+use units::{Duration, Instant};
+
+use crate::failure::Failure;
+
+/// What a simulation does beside what the path file says.
+#[derive(Clone, Debug)]
+pub(crate) struct Wishes {
+    pub(crate) streams: u16,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) hystart: Hystart,
+    pub(crate) pacing: PacingWish,
+    pub(crate) mtu_bytes: Option<u32>,
+    pub(crate) seed: Option<u64>,
+    pub(crate) burst_bytes: u32,
+    pub(crate) lone_segments: bool,
+}
+
+/// `--pacing`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PacingWish {
+    Off,
+    Window,
+    Rate(units::Rate),
+    /// Octets.
+    Gap(u32),
+}
+
+/// The world and what is to be known of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    pub(crate) world: WorldSpec,
+    pub(crate) segment_bytes: u32,
+    pub(crate) mtu_bytes: u32,
+}
+
+/// The world of a path file: `streams` flows from its sender to its receiver.
+pub(crate) fn plan(path: &PathFile, wishes: &Wishes) -> Result<Planned, Failure> {
+    let network = &path.network;
+    let (from, to) = (path.transfer.from, path.transfer.to);
+    let refuse = |what: String| {
+        let file = path.file.display();
+        Err(Failure::usage(anyhow::anyhow!(
+            "{file} cannot be simulated: {what}"
+        )))
+    };
+    let (Some(there), Some(back)) = (network.walk(from, to), network.walk(to, from)) else {
+        return refuse("its routes lead in a circle".to_owned());
+    };
+    for number in there.iter().chain(&back).map(|h| h.link) {
+        let link = &network.links[number];
+        let boxes = link
+            .forward_middlebox
+            .iter()
+            .chain(&link.backward_middlebox);
+        let changes =
+            |b: &&Middlebox| !matches!(b, Middlebox::MssClamp(_) | Middlebox::StripWindowScale);
+        if let Some(what) = boxes.into_iter().find(changes) {
+            return refuse(format!(
+                "link {} has a middlebox ({what:?}), and the sim has none of that kind",
+                link.name
+            ));
+        }
+    }
+    if network.switches.iter().any(|s| s.buffer.is_some()) {
+        return refuse(
+            "a switch shares its buffer among ports; the sim has queues of their own only"
+                .to_owned(),
+        );
+    }
+    let rules = network.switches.iter().map(|s| s.rules.len());
+    let rules = rules.chain(network.routers.iter().map(|r| r.rules.len()));
+    if rules.sum::<usize>() > 0 {
+        return refuse("switches or routers have rules; the sim only forwards".to_owned());
+    }
+    let (near, far) = (&network.hosts[from], &network.hosts[to]);
+    let mtu = path.mtu_bytes();
+    if let Some(asked) = wishes.mtu_bytes
+        && asked > mtu
+    {
+        return refuse(format!("--mtu {asked} is above the path's MTU of {mtu}"));
+    }
+    let mtu = wishes.mtu_bytes.unwrap_or(mtu);
+    let timestamps = near.sysctl.get("tcp_timestamps").is_none_or(|v| v != "0");
+    let header_bytes = if timestamps { 52 } else { 40 };
+    let mut segment_bytes = mtu.saturating_sub(header_bytes).max(1);
+    let mut scaling = far
+        .sysctl
+        .get("tcp_window_scaling")
+        .is_none_or(|v| v != "0");
+    for hop in there.iter().chain(&back) {
+        for middlebox in network.links[hop.link].middlebox(hop.forward) {
+            match middlebox {
+                Middlebox::MssClamp(most) => {
+                    segment_bytes = segment_bytes.min(u32::from(*most) - (header_bytes - 40));
+                }
+                Middlebox::StripWindowScale => scaling = false,
+                _ => {}
+            }
+        }
+    }
+    let links: Vec<LinkSpec> = network
+        .links
+        .iter()
+        .enumerate()
+        .map(|(number, link)| {
+            let mut made = LinkSpec {
+                forward: link.forward.clone(),
+                backward: link.backward.clone(),
+                schedule: Vec::new(),
+            };
+            if let Some(seed) = wishes.seed {
+                made.forward.seed = mixed(seed, number, 0);
+                made.backward.seed = mixed(seed, number, 1);
+            }
+            for entry in network.schedule.iter().filter(|e| e.link == number) {
+                let at = Instant::ZERO + entry.at;
+                for (wanted, way) in [
+                    (entry.forward, Way::Forward),
+                    (entry.backward, Way::Backward),
+                ] {
+                    if wanted {
+                        made.schedule.push((at, way, entry.change));
+                    }
+                }
+            }
+            made
+        })
+        .collect();
+    let first = network.links[there[0].link].direction(there[0].forward);
+    let frame_bytes = first.medium.wire_bytes(segment_bytes + header_bytes + 14);
+    let pacing = match wishes.pacing {
+        PacingWish::Off => Pacing::Off,
+        PacingWish::Window => Pacing::Window,
+        PacingWish::Rate(rate) => Pacing::Rate(rate),
+        PacingWish::Gap(gap_bytes) => {
+            let Some(link::spec::ServerSpec::Rate(line)) = first.rate.as_ref().map(|r| &r.server)
+            else {
+                return refuse(format!(
+                    "--pacing gap= counts octets of the sender's line, and link {} has no rate",
+                    network.links[there[0].link].name
+                ));
+            };
+            Pacing::Gap {
+                gap_bytes,
+                frame_bytes,
+                line: *line,
+            }
+        }
+    };
+    let flow = FlowSpec {
+        forward: there.iter().map(hop).collect(),
+        backward: back.iter().map(hop).collect(),
+        sender: SenderConfig {
+            segment_bytes,
+            buffer_segments: buffer_segments(near, segment_bytes),
+            algorithm: wishes.algorithm,
+            hystart: wishes.hystart,
+            pacing,
+            burst_bytes: if near.offloads { wishes.burst_bytes } else { 0 },
+            ..SenderConfig::default()
+        },
+        receiver: ReceiverConfig {
+            segment_bytes,
+            buffer_bytes: far.tcp_rmem_bytes[1],
+            buffer_bytes_max: far.tcp_rmem_bytes[2],
+            scaling,
+            ..ReceiverConfig::default()
+        },
+        start: Instant::ZERO,
+        header_bytes,
+        gathers: far.offloads && !wishes.lone_segments,
+    };
+    let flows = (0..wishes.streams)
+        .map(|n| FlowSpec {
+            // As `measure` opens its connections, one after the other.
+            start: Instant::ZERO + Duration::from_us(100).saturating_mul(n.into()),
+            ..flow.clone()
+        })
+        .collect();
+    Ok(Planned {
+        world: WorldSpec { links, flows },
+        segment_bytes,
+        mtu_bytes: mtu,
+    })
+}
+
+const fn hop(hop: &Hop) -> sim::Hop {
+    sim::Hop {
+        link: hop.link,
+        way: if hop.forward {
+            Way::Forward
+        } else {
+            Way::Backward
+        },
+    }
+}
+
+/// Segments that a send buffer which has grown to its limit holds in flight. Part of it is the kernel's
+/// own book-keeping, part waits to be sent: in the lab 0.98 of 64 KiB, 0.8 to 0.95 of 256 KiB to 4 MiB were in flight.
+fn buffer_segments(host: &HostSpec, segment_bytes: u32) -> u64 {
+    let bytes = host.tcp_wmem_bytes[2];
+    (bytes - bytes / 20) / u64::from(segment_bytes.max(1))
+}
+
+/// A seed for each direction of each link.
+fn mixed(seed: u64, link: usize, way: u64) -> u64 {
+    let mut rng = units::Rng::new(seed ^ ((link as u64) << 8) ^ (way << 4));
+    rng.next_u64()
+}

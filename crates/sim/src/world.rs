@@ -1,0 +1,615 @@
+//! Links, flows and the order of events.
+//!
+//! Parties of the [`Agenda`]: each direction of each link (its next train, or the next segment of the train
+//! that is arriving), each sender and each receiver (their timers). A train that leaves a link is taken
+//! segment by segment, each at its time, as long as nothing else comes between.
+//!
+//! What a handle means: bit 63 is set for acknowledgments, bit 62 for the handshake; the rest is the
+//! first segment's number, or the acknowledgment's. The flow's number is the train's flow.
+
+use link::spec::DirectionSpec;
+use link::{Change, Counters, Link, Marks, Spacing, Times, Train, Way};
+use tcp::{Ack, AckRun, Burst, Sender};
+use units::{Duration, Instant};
+
+use crate::agenda::Agenda;
+use crate::flow::{Flow, FlowInfo, FlowSpec};
+
+/// A link of a world.
+#[derive(Clone, Debug)]
+pub struct LinkSpec {
+    /// From its first end to its second.
+    pub forward: DirectionSpec,
+    /// Back.
+    pub backward: DirectionSpec,
+    /// Changes on the way, in the order of time.
+    pub schedule: Vec<(Instant, Way, Change)>,
+}
+
+/// A link that a packet takes, and which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Its place among the links.
+    pub link: usize,
+    /// Which way.
+    pub way: Way,
+}
+
+/// What is to be simulated.
+#[derive(Clone, Debug)]
+pub struct WorldSpec {
+    /// The links.
+    pub links: Vec<LinkSpec>,
+    /// The connections.
+    pub flows: Vec<FlowSpec>,
+}
+
+/// Why a world cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorldError {
+    /// A flow has no way to its far end, or none back, or one by a link that there is not.
+    NoRoute {
+        /// Its number.
+        flow: usize,
+    },
+    /// A flow passes one direction of a link twice.
+    Loop {
+        /// Its number.
+        flow: usize,
+    },
+}
+
+/// Endpoints and links in motion.
+#[derive(Debug)]
+pub struct World {
+    now: Instant,
+    links: Vec<Link>,
+    specs: Vec<[DirectionSpec; 2]>,
+    counters: Vec<[Counters; 2]>,
+    arriving: Vec<Option<Arriving>>,
+    flows: Vec<Flow>,
+    /// For each flow, there and back, and each direction of a link: the direction behind it.
+    routes: Vec<Vec<Option<usize>>>,
+    /// Directions that take a train ahead of its time, though others come before it.
+    ahead: Vec<bool>,
+    agenda: Agenda,
+    events: u64,
+    /// Events in a row that took no time.
+    same_instant: u64,
+}
+
+impl Arriving {
+    /// What is left when `count` more segments have been taken.
+    fn without(mut self, count: u16) -> Option<Self> {
+        self.taken += count;
+        for _ in 0..count {
+            self.times.step();
+        }
+        (self.taken < self.train.count).then_some(self)
+    }
+}
+
+/// A train that is leaving a link.
+#[derive(Clone, Copy, Debug)]
+struct Arriving {
+    train: Train,
+    /// Segments of it that have been taken.
+    taken: u16,
+    /// When the next one is there.
+    times: Times,
+}
+
+const ACK: u64 = 1 << 63;
+const SYN: u64 = 1 << 62;
+/// No direction behind it: the end of the way.
+const NONE: usize = usize::MAX;
+
+impl std::fmt::Display for WorldError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoRoute { flow } => write!(f, "flow {flow} has no way there and back"),
+            Self::Loop { flow } => write!(f, "flow {flow} passes a link twice"),
+        }
+    }
+}
+
+impl std::error::Error for WorldError {}
+
+impl World {
+    /// A world at time zero.
+    ///
+    /// # Errors
+    /// [`WorldError`].
+    ///
+    /// # Panics
+    /// When a direction is one that `link` refuses ([`DirectionSpec::pipeline`]).
+    pub fn new(spec: WorldSpec) -> Result<Self, WorldError> {
+        let ways = spec.links.len() * 2;
+        let mut routes = Vec::new();
+        for (number, flow) in spec.flows.iter().enumerate() {
+            for hops in [&flow.forward, &flow.backward] {
+                routes.push(route(hops, ways, number)?);
+            }
+        }
+        let mut links = Vec::new();
+        let mut specs = Vec::new();
+        for link in spec.links {
+            let sides = [&link.forward, &link.backward];
+            let mut made = Link::of(sides, Instant::ZERO, 1024, !link.schedule.is_empty());
+            for (at, way, change) in &link.schedule {
+                made.schedule(*way, *at, *change);
+            }
+            links.push(made);
+            specs.push([link.forward, link.backward]);
+        }
+        let ahead = (0..ways).map(|direction| {
+            // A queue sorts what is to come; what comes second on its way is given in order of time.
+            let first = links[direction / 2].stage_names(way_of(direction)).next();
+            let enters = |hops: &[Hop]| hops.iter().skip(1).any(|h| direction_of(*h) == direction);
+            let second = spec
+                .flows
+                .iter()
+                .any(|f| enters(&f.forward) || enters(&f.backward));
+            let users = spec.flows.iter().filter(|f| {
+                [&f.forward, &f.backward]
+                    .iter()
+                    .any(|hops| direction_of(hops[0]) == direction)
+            });
+            !second && (first == Some("queue") || users.count() <= 1)
+        });
+        let ahead = ahead.collect();
+        let flows: Vec<Flow> = spec.flows.into_iter().map(Flow::new).collect();
+        let mut agenda = Agenda::new(ways + 2 * flows.len());
+        for (number, flow) in flows.iter().enumerate() {
+            agenda.set(ways + 2 * number, flow.syn_at);
+        }
+        Ok(Self {
+            now: Instant::ZERO,
+            counters: vec![<[Counters; 2]>::default(); links.len()],
+            arriving: vec![None; ways],
+            links,
+            specs,
+            flows,
+            routes,
+            ahead,
+            agenda,
+            events: 0,
+            same_instant: 0,
+        })
+    }
+
+    /// Lets everything happen up to and including `to`.
+    pub fn run_until(&mut self, to: Instant) {
+        loop {
+            let (party, at) = self.agenda.next();
+            if at > to {
+                break;
+            }
+            self.same_instant = if at == self.now {
+                self.same_instant + 1
+            } else {
+                0
+            };
+            assert!(
+                self.same_instant < SAME_INSTANT_MAX,
+                "party {party} does not get on at {at:?}"
+            );
+            self.now = at;
+            self.events += 1;
+            let ways = self.arriving.len();
+            if party < ways {
+                self.on_link(party, to);
+            } else {
+                let flow = (party - ways) / 2;
+                if (party - ways).is_multiple_of(2) {
+                    self.on_sender_timer(flow);
+                } else {
+                    self.on_receiver_timer(flow);
+                }
+            }
+        }
+        self.now = self.now.max(to);
+    }
+
+    /// The time that has been reached.
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// How a flow stands.
+    pub fn flow(&self, number: usize) -> FlowInfo {
+        self.flows[number].info()
+    }
+
+    /// Number of flows.
+    pub const fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// What a direction of a link did.
+    pub fn counters(&self, link: usize, way: Way) -> Counters {
+        self.counters[link][way.place()]
+    }
+
+    /// Events that were taken from the agenda.
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// True when all transfers are sized and done.
+    pub fn is_done(&self) -> bool {
+        self.flows.iter().all(|f| f.done_at.is_some())
+    }
+
+    /// A direction of a link has something to hand over, or to be settled.
+    fn on_link(&mut self, direction: usize, to: Instant) {
+        loop {
+            let now = self.now;
+            let arriving = match self.arriving[direction] {
+                Some(arriving) => arriving,
+                None => match self.take_train(direction, now) {
+                    Some(train) => Arriving {
+                        train,
+                        taken: 0,
+                        times: train.times(),
+                    },
+                    None => {
+                        self.set_link(direction);
+                        return;
+                    }
+                },
+            };
+            let behind = self.behind(direction, &arriving.train);
+            if behind != NONE {
+                self.arriving[direction] = None;
+                self.send(behind, arriving.train);
+            } else {
+                self.arriving[direction] = self.deliver(arriving, to);
+            }
+            self.set_link(direction);
+            let (next, at) = self.agenda.next();
+            if next != direction || at > to {
+                return;
+            }
+            self.now = at;
+        }
+    }
+
+    fn take_train(&mut self, direction: usize, now: Instant) -> Option<Train> {
+        let link = direction / 2;
+        self.links[link].poll_train(way_of(direction), now, &mut self.counters[link])
+    }
+
+    /// The direction that a train enters when it leaves this one.
+    fn behind(&self, direction: usize, train: &Train) -> usize {
+        let back = usize::from(train.handle & ACK != 0);
+        let route = train.flow as usize * 2 + back;
+        self.routes[route][direction].unwrap_or(NONE)
+    }
+
+    /// When a direction is to be looked at again.
+    fn set_link(&mut self, direction: usize) {
+        let at = match &self.arriving[direction] {
+            Some(arriving) => arriving.times.at(),
+            None => self.links[direction / 2]
+                .next_train(way_of(direction))
+                .unwrap_or(Instant::MAX),
+        };
+        self.agenda.set(direction, at);
+    }
+
+    /// Puts a train on a direction of a link.
+    fn send(&mut self, direction: usize, train: Train) {
+        let link = direction / 2;
+        let way = way_of(direction);
+        let spec = &self.specs[link][way.place()];
+        let network = self.network_bytes(&train);
+        if spec
+            .black_hole_above_bytes
+            .is_some_and(|most| network > most)
+        {
+            return;
+        }
+        let train = Train {
+            wire_bytes: spec.medium.wire_bytes(network + ETHERNET_HEADER_BYTES),
+            ..train
+        };
+        self.links[link].handle_train(way, train, &mut self.counters[link]);
+        if self.arriving[direction].is_none() {
+            self.set_link(direction);
+        }
+        if self.links[link].is_shared() {
+            self.set_link(link * 2 + way.other().place());
+        }
+    }
+
+    fn network_bytes(&self, train: &Train) -> u32 {
+        let flow = &self.flows[train.flow as usize];
+        if train.handle & SYN != 0 {
+            return flow.spec.header_bytes + SYN_OPTION_BYTES;
+        }
+        if train.handle & ACK != 0 {
+            return flow.spec.header_bytes + flow.option_bytes(train.handle & !ACK);
+        }
+        flow.packet_bytes(train.handle + u64::from(train.first))
+    }
+
+    /// A train reaches the end of its way: as many of its segments as may be taken before anything else
+    /// happens; what is left.
+    fn deliver(&mut self, arriving: Arriving, to: Instant) -> Option<Arriving> {
+        let train = &arriving.train;
+        let number = train.flow as usize;
+        if train.damage != 0 {
+            // A damaged segment fails its check sum.
+            return None;
+        }
+        if train.handle & SYN != 0 {
+            self.on_handshake(number, train.handle & ACK != 0);
+            return None;
+        }
+        if train.handle & ACK != 0 {
+            return self.deliver_acks(number, arriving, to);
+        }
+        self.deliver_data(number, arriving, to)
+    }
+
+    fn deliver_data(&mut self, number: usize, arriving: Arriving, to: Instant) -> Option<Arriving> {
+        let Arriving { train, taken, .. } = arriving;
+        let left = train.count - taken;
+        let first = train.handle + u64::from(train.first) + u64::from(taken);
+        let congested = train.marks.has(Marks::CE);
+        let flow = &mut self.flows[number];
+        if train.spacing.is_together() && (flow.spec.gathers || left == 1) {
+            self.on_data(number, first, left, congested);
+            return None;
+        }
+        let answers = direction_of(flow.spec.backward[0]);
+        if left > 1 && self.ahead[answers] && !congested {
+            let last = train.last_time();
+            let run = if last <= to {
+                flow.receiver.handle_run(first, left, self.now, last)
+            } else {
+                Err(())
+            };
+            if let Ok(run) = run {
+                if let Some(run) = run {
+                    self.acknowledge_run(number, run, &train, taken);
+                }
+                self.set_receiver(number);
+                return None;
+            }
+        }
+        self.on_data(number, first, 1, congested);
+        arriving.without(1)
+    }
+
+    /// Acknowledgments that answer every second segment of a train.
+    fn acknowledge_run(&mut self, number: usize, run: AckRun, data: &Train, taken: u16) {
+        let flow = &mut self.flows[number];
+        let direction = direction_of(flow.spec.backward[0]);
+        let answered = data.part(taken + run.place, 1);
+        let spacing = data
+            .spacing
+            .of_every(run.step.into())
+            .map(|s| s.with_remainder_of(answered.spacing));
+        let Some(spacing) = spacing.filter(|_| run.count > 1) else {
+            for k in 0..run.count {
+                let at = data.time_of(taken + run.place + k * run.step);
+                let handle = ACK | self.flows[number].keep(AckRun::of(run.at(k)));
+                self.send(direction, packet(handle, number, at));
+            }
+            return;
+        };
+        let handle = ACK | flow.keep(run);
+        let train = Train {
+            count: run.count,
+            spacing,
+            ..packet(handle, number, answered.at)
+        };
+        self.send(direction, train);
+    }
+
+    fn on_data(&mut self, number: usize, first: u64, count: u16, congested: bool) {
+        let flow = &mut self.flows[number];
+        if congested {
+            flow.receiver.on_congestion_experienced();
+        }
+        let ack = flow.receiver.handle_segments(self.now, first, count);
+        if let Some(ack) = ack {
+            self.acknowledge(number, ack);
+        }
+        self.set_receiver(number);
+    }
+
+    fn acknowledge(&mut self, number: usize, ack: Ack) {
+        let flow = &mut self.flows[number];
+        let handle = ACK | flow.keep(AckRun::of(ack));
+        let direction = direction_of(flow.spec.backward[0]);
+        self.send(direction, packet(handle, number, self.now));
+    }
+
+    /// Acknowledgments reach the sender, each at its time. All of a train where nothing that they
+    /// make the sender send has to wait for others' turn.
+    fn deliver_acks(
+        &mut self,
+        number: usize,
+        mut arriving: Arriving,
+        to: Instant,
+    ) -> Option<Arriving> {
+        let train = arriving.train;
+        let flow = &mut self.flows[number];
+        let run = flow.arrived(train.handle & !ACK)?;
+        let ahead = self.ahead[direction_of(flow.spec.forward[0])];
+        let gathers = train.spacing.is_together();
+        let mut rest = Some(arriving);
+        while let Some(now) = rest {
+            arriving = now;
+            let at = arriving.times.at();
+            if at > self.now && !gathers {
+                let timer = self.flows[number].sender.as_ref().map(Sender::next_timeout);
+                if !ahead || at > to || timer.is_some_and(|t| t <= at) {
+                    break;
+                }
+                self.now = at;
+            }
+            let Some(sender) = &mut self.flows[number].sender else {
+                return None;
+            };
+            sender.handle_ack(self.now, &run.at(train.first + arriving.taken));
+            self.transmit(number);
+            rest = arriving.without(1);
+        }
+        let flow = &mut self.flows[number];
+        let done = flow.sender.as_ref().is_some_and(Sender::is_done);
+        if flow.done_at.is_none() && done {
+            flow.done_at = Some(self.now);
+        }
+        self.set_sender(number);
+        rest
+    }
+
+    /// The SYN comes to the far end, or its answer to the near one. Both are sent again after a second.
+    fn on_handshake(&mut self, number: usize, answer: bool) {
+        let flow = &mut self.flows[number];
+        if !answer {
+            let direction = direction_of(flow.spec.backward[0]);
+            self.send(direction, packet(ACK | SYN, number, self.now));
+            return;
+        }
+        if flow.sender.is_some() {
+            return;
+        }
+        let round_trip = self.now.saturating_since(flow.syn_at);
+        flow.receiver.set_round_trip(self.now, round_trip);
+        let edge = flow.receiver.edge();
+        flow.sender = Some(Sender::new(flow.spec.sender, self.now, round_trip, edge));
+        self.transmit(number);
+        self.set_sender(number);
+    }
+
+    /// Sends all that may be sent.
+    fn transmit(&mut self, number: usize) {
+        loop {
+            let Some(sender) = &mut self.flows[number].sender else {
+                return;
+            };
+            let Some(burst) = sender.poll_transmit(self.now) else {
+                break;
+            };
+            self.send_burst(number, &burst);
+        }
+    }
+
+    fn send_burst(&mut self, number: usize, burst: &Burst) {
+        let flow = &mut self.flows[number];
+        flow.data_packets += u64::from(burst.count);
+        let direction = direction_of(flow.spec.forward[0]);
+        let spacing = burst.spaced.map_or(Spacing::TOGETHER, |s| {
+            Spacing::back_to_back(s.bytes, s.rate_bits_per_second, s.remainder)
+        });
+        let train = Train {
+            count: burst.count,
+            spacing,
+            ..packet(burst.first, number, self.now)
+        };
+        let last = burst.first + u64::from(burst.count) - 1;
+        if flow.short_segment() == Some(last) && burst.count > 1 {
+            self.send(direction, train.part(0, burst.count - 1));
+            self.send(direction, train.part(burst.count - 1, 1));
+        } else {
+            self.send(direction, train);
+        }
+    }
+
+    fn on_sender_timer(&mut self, number: usize) {
+        let flow = &mut self.flows[number];
+        match &mut flow.sender {
+            Some(sender) => {
+                sender.handle_timeout(self.now);
+                self.transmit(number);
+                self.set_sender(number);
+            }
+            None => {
+                flow.syn_at = self.now;
+                let direction = direction_of(flow.spec.forward[0]);
+                self.send(direction, packet(SYN, number, self.now));
+                let again = self.now + SYN_AGAIN;
+                self.agenda.set(self.arriving.len() + 2 * number, again);
+            }
+        }
+    }
+
+    fn on_receiver_timer(&mut self, number: usize) {
+        let now = self.now;
+        if let Some(ack) = self.flows[number].receiver.handle_timeout(now) {
+            self.acknowledge(number, ack);
+        }
+        self.set_receiver(number);
+    }
+
+    fn set_sender(&mut self, number: usize) {
+        if let Some(sender) = &self.flows[number].sender {
+            let at = sender.next_timeout();
+            self.agenda.set(self.arriving.len() + 2 * number, at);
+        }
+    }
+
+    fn set_receiver(&mut self, number: usize) {
+        let at = self.flows[number].receiver.next_timeout();
+        self.agenda.set(self.arriving.len() + 2 * number + 1, at);
+    }
+}
+
+/// One packet that leaves at `at`.
+fn packet(handle: u64, flow: usize, at: Instant) -> Train {
+    Train {
+        handle,
+        first: 0,
+        count: 1,
+        wire_bytes: 0,
+        flow: u32::try_from(flow).unwrap_or(u32::MAX),
+        group: 0,
+        marks: Marks::NONE,
+        damage: 0,
+        at,
+        spacing: Spacing::TOGETHER,
+    }
+}
+
+/// For each direction the one behind it.
+fn route(hops: &[Hop], ways: usize, flow: usize) -> Result<Vec<Option<usize>>, WorldError> {
+    let mut behind = vec![None; ways];
+    let mut seen = vec![false; ways];
+    if hops.is_empty() || hops.iter().any(|h| direction_of(*h) >= ways) {
+        return Err(WorldError::NoRoute { flow });
+    }
+    for (number, hop) in hops.iter().enumerate() {
+        let direction = direction_of(*hop);
+        if std::mem::replace(&mut seen[direction], true) {
+            return Err(WorldError::Loop { flow });
+        }
+        behind[direction] = hops.get(number + 1).map(|h| direction_of(*h));
+    }
+    Ok(behind)
+}
+
+const fn direction_of(hop: Hop) -> usize {
+    hop.link * 2 + hop.way.place()
+}
+
+const fn way_of(direction: usize) -> Way {
+    if direction & 1 == 0 {
+        Way::Forward
+    } else {
+        Way::Backward
+    }
+}
+
+const ETHERNET_HEADER_BYTES: u32 = 14;
+/// Maximum segment size, SACK permitted and window scale, beside the timestamp.
+const SYN_OPTION_BYTES: u32 = 8;
+/// Linux: the first SYN is sent again after a second.
+const SYN_AGAIN: Duration = Duration::from_s(1);
+/// A machine that asks to be called at once for ever is at fault: a run that ends says more than one
+/// that does not.
+const SAME_INSTANT_MAX: u64 = 10_000_000;

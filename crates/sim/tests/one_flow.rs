@@ -1,0 +1,187 @@
+//! One connection over one link: rates that follow from arithmetic.
+
+use link::spec::{DirectionSpec, DisciplineSpec, LossSpec, RateSpec, ServerSpec};
+use link::{QueueLimits, Way};
+use sim::{FlowInfo, FlowSpec, Hop, LinkSpec, World, WorldSpec};
+use tcp::{Algorithm, ReceiverConfig, SenderConfig};
+use units::{Duration, Instant, Rate};
+
+fn direction(rate: u64, delay: Duration, queue: u64, loss: f64) -> DirectionSpec {
+    let limits = QueueLimits {
+        bytes: Some(queue),
+        packets: None,
+    };
+    DirectionSpec {
+        rate: Some(RateSpec {
+            server: ServerSpec::Rate(Rate::from_bits_per_second(rate)),
+            limits,
+            discipline: DisciplineSpec::DropTail { mark_above: None },
+        }),
+        loss: if loss > 0.0 {
+            vec![LossSpec::Random(loss)]
+        } else {
+            Vec::new()
+        },
+        delay,
+        ..DirectionSpec::default()
+    }
+}
+
+struct Case {
+    rate: u64,
+    rtt_ms: u64,
+    queue_share: f64,
+    loss: f64,
+    algorithm: Algorithm,
+    seconds: u64,
+    window: u64,
+}
+
+const CASE: Case = Case {
+    rate: 100_000_000,
+    rtt_ms: 20,
+    queue_share: 1.0,
+    loss: 0.0,
+    algorithm: Algorithm::Cubic,
+    seconds: 30,
+    window: 1 << 30,
+};
+
+fn world(case: &Case) -> World {
+    let delay = Duration::from_us(case.rtt_ms * 500);
+    let bdp = case.rate / 8 * case.rtt_ms / 1000;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a queue in bytes"
+    )]
+    let queue = ((bdp as f64 * case.queue_share) as u64).max(20_000);
+    let hop = |way| vec![Hop { link: 0, way }];
+    let flow = FlowSpec {
+        forward: hop(Way::Forward),
+        backward: hop(Way::Backward),
+        sender: SenderConfig {
+            algorithm: case.algorithm,
+            ..SenderConfig::default()
+        },
+        receiver: ReceiverConfig {
+            buffer_bytes: case.window,
+            buffer_bytes_max: case.window,
+            ..ReceiverConfig::default()
+        },
+        start: Instant::ZERO,
+        header_bytes: 52,
+        gathers: true,
+    };
+    let link = LinkSpec {
+        forward: direction(case.rate, delay, queue, case.loss),
+        backward: direction(case.rate, delay, 1 << 30, 0.0),
+        schedule: Vec::new(),
+    };
+    World::new(WorldSpec {
+        links: vec![link],
+        flows: vec![flow],
+    })
+    .unwrap()
+}
+
+/// Payload bits a second from second `from` to the end.
+fn rate(case: &Case, from: u64) -> (f64, FlowInfo) {
+    let mut world = world(case);
+    world.run_until(Instant::ZERO + Duration::from_s(from));
+    let before = world.flow(0).received_bytes;
+    world.run_until(Instant::ZERO + Duration::from_s(case.seconds));
+    let info = world.flow(0);
+    let bytes = info.received_bytes - before;
+    #[allow(clippy::cast_precision_loss, reason = "bytes of a test")]
+    let rate = bytes as f64 * 8.0 / (case.seconds - from) as f64;
+    (rate, info)
+}
+
+#[test]
+fn cubic_and_reno_fill_a_clean_path_with_a_queue_of_one_bdp() {
+    for algorithm in [Algorithm::Cubic, Algorithm::Reno, Algorithm::Scalable] {
+        let (rate, info) = rate(&Case { algorithm, ..CASE }, 5);
+        let most = 1e8 * 1448.0 / 1538.0;
+        assert!(
+            rate > 0.95 * most && rate <= most * 1.0001,
+            "{algorithm:?} {rate} {info:?}"
+        );
+        assert_eq!(info.sender.unwrap().timeouts, 0, "{info:?}");
+    }
+}
+
+#[test]
+fn bbr_and_fast_fill_a_clean_path_and_bbr_one_with_losses() {
+    for (algorithm, loss) in [
+        (Algorithm::Bbr, 0.0),
+        (Algorithm::Fast, 0.0),
+        (Algorithm::Bbr, 1e-3),
+    ] {
+        let (rate, info) = rate(
+            &Case {
+                algorithm,
+                loss,
+                ..CASE
+            },
+            5,
+        );
+        let most = 1e8 * 1448.0 / 1538.0;
+        assert!(
+            rate > 0.88 * most && rate <= most * 1.0001,
+            "{algorithm:?} {loss} {rate} {info:?}"
+        );
+    }
+}
+
+#[test]
+fn a_window_that_binds_gives_one_window_a_round_trip() {
+    // 60,000 bytes of buffer are 37,500 of window, less the segment that is answered: 24. A burst of 24 takes its turn at the
+    // rate, and the first acknowledgment comes a round trip after.
+    let case = Case {
+        window: 60_000,
+        rate: 1_000_000_000,
+        rtt_ms: 100,
+        queue_share: 1.0,
+        ..CASE
+    };
+    let (rate, info) = rate(&case, 10);
+    let most = 24.0 * 1448.0 * 8.0 / 0.1;
+    assert!(
+        rate <= most && rate > 0.985 * most,
+        "{rate} of {most}: {info:?}"
+    );
+    assert_eq!(info.sender.unwrap().retransmitted, 0);
+}
+
+#[test]
+fn random_loss_gives_renos_square_root() {
+    // Mathis et al. 1997: rate = MSS / RTT * sqrt(3/2b / p), b = 1 for growth by segments acknowledged.
+    for (loss, seconds) in [(1e-3, 200), (1e-4, 300)] {
+        let case = Case {
+            loss,
+            rate: 1_000_000_000,
+            algorithm: Algorithm::Reno,
+            seconds,
+            rtt_ms: 50,
+            ..CASE
+        };
+        let (rate, info) = rate(&case, 20);
+        let mathis = 1448.0 * 8.0 / 0.050 * (1.5 / loss).sqrt();
+        assert!(
+            (0.8..1.2).contains(&(rate / mathis)),
+            "{loss}: {rate} {mathis} {info:?}"
+        );
+    }
+}
+
+#[test]
+fn the_same_world_comes_twice() {
+    let run = || {
+        let mut world = world(&Case { loss: 1e-3, ..CASE });
+        world.run_until(Instant::ZERO + Duration::from_s(20));
+        format!("{:?} {:?}", world.flow(0), world.counters(0, Way::Forward))
+    };
+    assert_eq!(run(), run());
+}

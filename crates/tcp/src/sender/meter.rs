@@ -1,0 +1,86 @@
+//! Rate samples: how fast was delivered what was sent (draft-cheng-iccrg-delivery-rate-estimation-02,
+//! net/ipv4/tcp_rate.c).
+//!
+//! Each burst carries how much had been delivered when it left. When it arrives, what was delivered since, over the
+//! longer of the times in which that was sent and acknowledged, is a sample of the path's rate.
+
+use units::{Duration, Instant};
+
+use crate::cc::Sample;
+
+/// What a burst remembers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stamp {
+    delivered: u64,
+    delivered_at: Instant,
+    first_sent_at: Instant,
+    app_limited: bool,
+}
+
+/// Counts what arrives.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Meter {
+    delivered: u64,
+    delivered_at: Instant,
+    first_sent_at: Instant,
+    /// Nothing was left to send when so many were delivered or in flight; 0: there was.
+    app_limited: u64,
+    newest: Option<(Instant, u64, Stamp)>,
+}
+
+impl Meter {
+    /// For a burst that leaves now, `alone` if nothing else is in flight.
+    pub(super) fn stamp(&mut self, now: Instant, alone: bool) -> Stamp {
+        if alone {
+            self.first_sent_at = now;
+            self.delivered_at = now;
+        }
+        Stamp {
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent_at: self.first_sent_at,
+            app_limited: self.app_limited > 0,
+        }
+    }
+
+    /// The application has nothing more, though the window would let it.
+    pub(super) fn on_nothing_to_send(&mut self, in_flight: u64) {
+        self.app_limited = (self.delivered + in_flight).max(1);
+    }
+
+    /// A segment that ends before `end` and was sent at `at` has arrived. The newest one counts.
+    pub(super) fn on_arrival(&mut self, at: Instant, end: u64, stamp: Stamp) {
+        if self.newest.is_none_or(|(a, e, _)| (at, end) > (a, e)) {
+            self.newest = Some((at, end, stamp));
+        }
+    }
+
+    /// The sample of an acknowledgment that brought `acked` segments.
+    pub(super) fn sample(&mut self, now: Instant, acked: u64, rtt_min: Duration) -> Sample {
+        self.delivered += acked;
+        if acked > 0 {
+            self.delivered_at = now;
+        }
+        if self.app_limited > 0 && self.delivered > self.app_limited {
+            self.app_limited = 0;
+        }
+        let mut sample = Sample {
+            now,
+            acked,
+            delivered_total: self.delivered,
+            ..Sample::default()
+        };
+        if let Some((at, _, stamp)) = self.newest.take() {
+            let sending = at.saturating_since(stamp.first_sent_at);
+            let acking = now.saturating_since(stamp.delivered_at);
+            self.first_sent_at = at;
+            let interval = sending.max(acking);
+            sample.prior_delivered = Some(stamp.delivered);
+            sample.app_limited = stamp.app_limited;
+            if interval >= rtt_min {
+                sample.interval = interval;
+            }
+        }
+        sample
+    }
+}
