@@ -289,7 +289,7 @@ fn a_lab_in_the_background_is_entered_changed_and_ended() {
         ],
     );
     let up = &up.succeeds().stdout;
-    assert!(up.contains("receiver     198.18.0.3"), "{up}");
+    assert!(up.contains("receiver      198.18.0.3"), "{up}");
     assert!(up.contains("goodput lab exec --lab cycle one"), "{up}");
     assert!(
         fs::metadata(socket(&scratch, "cycle"))
