@@ -92,6 +92,9 @@ pub(crate) fn status(run: &Run) -> Status {
     if !verdict.conclusive {
         return of("inconclusive", Tone::Unsure);
     }
+    if run.verb == "sim" {
+        return of("simulated", Tone::Good);
+    }
     if run.sweep.is_some() {
         return of("swept", Tone::Good);
     }
@@ -462,6 +465,25 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 mod tests {
     use super::*;
     use crate::model::Verdict;
+
+    #[test]
+    fn a_simulated_run_is_not_called_limited() {
+        let run = Run {
+            verb: "sim".to_owned(),
+            state: RunState::Done,
+            verdict: Some(Verdict {
+                conclusive: true,
+                ..Default::default()
+            }),
+            ..Run::default()
+        };
+        assert_eq!(status(&run).label, "simulated");
+        let measured = Run {
+            verb: "measure".to_owned(),
+            ..run
+        };
+        assert_eq!(status(&measured).label, "limited");
+    }
 
     #[test]
     fn percentages_keep_the_digits_that_matter() {
