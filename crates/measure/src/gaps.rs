@@ -83,7 +83,10 @@ impl Stream<'_> {
         self.due = now + self.control.interval();
         if self.may_change && self.control.ride() == Ride::LossTolerant {
             self.may_change = false;
-            if tcp::set_congestion(self.socket.as_fd(), LOSS_TOLERANT).is_ok() {
+            let fd = self.socket.as_fd();
+            if tcp::congestion(fd)? != LOSS_TOLERANT
+                && tcp::set_congestion(fd, LOSS_TOLERANT).is_ok()
+            {
                 tracing::debug!("{LOSS_TOLERANT} from now on: there are losses without a queue");
                 self.control.restart(now);
             }

@@ -3,11 +3,10 @@
 //!
 //! Its packets are held against ours one by one: frame number, time and payload.
 
+mod printed;
 mod round_trips;
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,6 +15,7 @@ use report::model::TraceObserver;
 use units::Duration;
 use wire::segment::{Decoded, FlowKey, Segment};
 
+use self::printed::{Asked, MISSING, Way, nanoseconds};
 use super::open;
 use super::spacing::{Counted, Question};
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ pub(super) fn tshark(
     let name = name.replace("(Wireshark) ", "");
     let mut told = TraceObserver {
         tool: name.split(" (").next().unwrap_or("TShark").to_owned(),
-        command: format!("tshark {}", ARGUMENTS.join(" ")),
+        command: format!("tshark {}", PACKETS.arguments().join(" ")),
         ..TraceObserver::default()
     };
     for (number, file) in (0_u32..).zip(files) {
@@ -61,9 +61,6 @@ struct Seen {
     of: usize,
     ahead: bool,
 }
-
-/// Who sends to whom, as addresses and ports.
-type Way = ([u8; 16], u16, [u8; 16], u16);
 
 /// The connection of a packet, and whether its sender sent it.
 type Find<'f> = &'f dyn Fn(&Way, u64) -> Option<(usize, bool)>;
@@ -103,7 +100,10 @@ fn one_file(
         })
         .collect();
     let mut place = 0;
-    read(file, |frame, time_ns, way, payload_bytes| {
+    PACKETS.read(file, |frame, way, [time, payload]| {
+        let (Some(time_ns), Ok(payload_bytes)) = (nanoseconds(time), payload.parse()) else {
+            return;
+        };
         let Some((of, ahead)) = find(&way, frame) else {
             return;
         };
@@ -263,145 +263,10 @@ impl Sums {
     }
 }
 
-/// Has tshark print the TCP packets of a file.
-fn read(file: &Path, mut each: impl FnMut(u64, u64, Way, u32)) -> anyhow::Result<()> {
-    printed(file, &ARGUMENTS, |line| {
-        if let Some((frame, time_ns, way, payload_bytes)) = packet(line) {
-            each(frame, time_ns, way, payload_bytes);
-        }
-    })
-}
-
-/// What tshark prints of a file, line by line.
-fn printed(file: &Path, arguments: &[&str], mut each: impl FnMut(&str)) -> anyhow::Result<()> {
-    let mut child = Command::new("tshark")
-        .args(arguments)
-        .arg("-r")
-        .arg(file)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .context(MISSING)?;
-    let stdout = child.stdout.take().context("tshark has no output")?;
-    for line in BufReader::new(stdout).lines() {
-        each(&line?);
-    }
-    let status = child.wait()?;
-    if !status.success() {
-        anyhow::bail!("tshark could not read {}: {status}", file.display());
-    }
-    Ok(())
-}
-
-fn packet(line: &str) -> Option<(u64, u64, Way, u32)> {
-    let fields: Vec<&str> = line.split('|').collect();
-    let [
-        frame,
-        time,
-        v4_from,
-        v4_to,
-        v6_from,
-        v6_to,
-        from,
-        to,
-        payload,
-    ] = fields[..]
-    else {
-        return None;
-    };
-    let way = way([v4_from, v4_to], [v6_from, v6_to], [from, to])?;
-    Some((
-        frame.parse().ok()?,
-        nanoseconds(time)?,
-        way,
-        payload.parse().ok()?,
-    ))
-}
-
-/// `1700000000.000007780`.
-fn nanoseconds(seconds: &str) -> Option<u64> {
-    let (seconds, fraction) = seconds.split_once('.')?;
-    let fraction: u64 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
-    let whole = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
-    whole.checked_add(fraction)
-}
-
-/// Addresses and ports as tshark prints them.
-fn way(v4: [&str; 2], v6: [&str; 2], ports: [&str; 2]) -> Option<Way> {
-    let address = |v4: &str, v6: &str| -> Option<[u8; 16]> {
-        let typed = if v4.is_empty() { v6 } else { v4 };
-        Some(match typed.parse().ok()? {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-            IpAddr::V6(v6) => Ipv6Addr::octets(&v6),
-        })
-    };
-    Some((
-        address(v4[0], v6[0])?,
-        ports[0].parse().ok()?,
-        address(v4[1], v6[1])?,
-        ports[1].parse().ok()?,
-    ))
-}
-
-/// The innermost packet's fields; no analysis of its own, which costs memory.
-const ARGUMENTS: [&str; 33] = [
-    "-n",
-    "-Y",
-    "tcp",
-    "-T",
-    "fields",
-    "-E",
-    "separator=|",
-    "-E",
-    "occurrence=l",
-    "-o",
-    "tcp.analyze_sequence_numbers:false",
-    "-o",
-    "tcp.desegment_tcp_streams:false",
-    "-o",
-    "tcp.try_heuristic_first:false",
-    "-e",
-    "frame.number",
-    "-e",
-    "frame.time_epoch",
-    "-e",
-    "ip.src",
-    "-e",
-    "ip.dst",
-    "-e",
-    "ipv6.src",
-    "-e",
-    "ipv6.dst",
-    "-e",
-    "tcp.srcport",
-    "-e",
-    "tcp.dstport",
-    "-e",
-    "tcp.len",
-];
-const MISSING: &str = "tshark cannot be started; install it (Debian: apt-get install tshark) or leave \
-                       --observer out";
+/// No analysis of its own, which costs memory.
+const PACKETS: Asked<2> = Asked {
+    preference: "tcp.analyze_sequence_numbers:false",
+    fields: ["frame.time_epoch", "tcp.len"],
+};
 /// 40 B each.
 const PACKETS_MAX: usize = 10_000_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_tshark_is_a_packet() {
-        let line = "7|1700000000.000007780|198.18.0.1|198.18.0.2|||40000|5201|8960";
-        let (frame, time_ns, way, payload) = packet(line).unwrap();
-        assert_eq!((frame, time_ns), (7, 1_700_000_000_000_007_780));
-        assert_eq!((way.1, way.3, payload), (40_000, 5_201, 8_960));
-        assert_eq!(way.0[10..], [0xff, 0xff, 198, 18, 0, 1]);
-        let v6 = packet("1|0.5|||2001:db8::1|2001:db8::2|1|2|0").unwrap();
-        assert_eq!(
-            (v6.1, v6.2.0[..2].to_vec()),
-            (500_000_000, vec![0x20, 0x01])
-        );
-        assert!(packet("1|0.5||||| 1|2|0").is_none());
-        assert!(packet("nonsense").is_none());
-    }
-}

@@ -11,7 +11,8 @@ use std::path::Path;
 use report::model::{TraceRoundTripSamples, TraceRoundTrips};
 
 use super::super::spacing::Counted;
-use super::{Find, Way, printed, way};
+use super::Find;
+use super::printed::{Asked, nanoseconds};
 
 /// Asks tshark for its round trips of one file.
 pub(super) fn of_file(
@@ -20,9 +21,9 @@ pub(super) fn of_file(
     find: Find<'_>,
 ) -> anyhow::Result<Vec<TraceRoundTrips>> {
     let mut theirs: HashMap<usize, Theirs> = HashMap::new();
-    printed(file, ARGUMENTS, |line| {
-        if let Some(seen) = packet(line)
-            && let Some((of, ahead)) = find(&seen.way, seen.frame)
+    ANALYSED.read(file, |frame, way, values| {
+        if let Some(seen) = seen(values)
+            && let Some((of, ahead)) = find(&way, frame)
         {
             theirs.entry(of).or_default().take(&seen, ahead);
         }
@@ -68,8 +69,6 @@ struct Theirs {
 /// A packet as tshark printed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    frame: u64,
-    way: Way,
     end: u32,
     has_payload: bool,
     acknowledgment: u32,
@@ -110,80 +109,30 @@ fn samples(all: &mut [u64]) -> TraceRoundTripSamples {
     }
 }
 
-fn packet(line: &str) -> Option<Seen> {
-    let fields: Vec<&str> = line.split('|').collect();
-    let [
-        frame,
-        v4_from,
-        v4_to,
-        v6_from,
-        v6_to,
-        from,
-        to,
-        sequence,
-        payload,
-        acknowledgment,
-        round_trip,
-        sack,
-    ] = fields[..]
-    else {
-        return None;
-    };
+/// Of the values of [`ANALYSED`].
+fn seen([sequence, payload, acknowledgment, round_trip, sack]: [&str; 5]) -> Option<Seen> {
     let sequence: u32 = sequence.parse().ok()?;
     let payload: u32 = payload.parse().ok()?;
     Some(Seen {
-        frame: frame.parse().ok()?,
-        way: way([v4_from, v4_to], [v6_from, v6_to], [from, to])?,
         end: sequence.wrapping_add(payload),
         has_payload: payload > 0,
         acknowledgment: acknowledgment.parse().unwrap_or(0),
-        round_trip_ns: super::nanoseconds(round_trip),
+        round_trip_ns: nanoseconds(round_trip),
         has_sack: !sack.is_empty(),
     })
 }
 
 /// tshark's own analysis, with numbers as they are on the wire.
-const ARGUMENTS: &[&str] = &[
-    "-n",
-    "-Y",
-    "tcp",
-    "-T",
-    "fields",
-    "-E",
-    "separator=|",
-    "-E",
-    "occurrence=l",
-    "-o",
-    "tcp.relative_sequence_numbers:false",
-    "-o",
-    "tcp.desegment_tcp_streams:false",
-    "-o",
-    "tcp.try_heuristic_first:false",
-    "-e",
-    "frame.number",
-    "-e",
-    "ip.src",
-    "-e",
-    "ip.dst",
-    "-e",
-    "ipv6.src",
-    "-e",
-    "ipv6.dst",
-    "-e",
-    "tcp.srcport",
-    "-e",
-    "tcp.dstport",
-    "-e",
-    "tcp.seq",
-    "-e",
-    "tcp.len",
-    "-e",
-    "tcp.ack",
-    "-e",
-    "tcp.analysis.ack_rtt",
-    "-e",
-    "tcp.options.sack_le",
-];
+const ANALYSED: Asked<5> = Asked {
+    preference: "tcp.relative_sequence_numbers:false",
+    fields: [
+        "tcp.seq",
+        "tcp.len",
+        "tcp.ack",
+        "tcp.analysis.ack_rtt",
+        "tcp.options.sack_le",
+    ],
+};
 /// What tshark prints is rounded to a nanosecond, stamps are often of microseconds.
 const STAMP_NS: u64 = 1_000;
 /// Beside the receiver what is timed is a host's few microseconds.
@@ -194,38 +143,35 @@ const ENDS_MAX: usize = 10_000_000;
 mod tests {
     use super::*;
 
-    fn seen(end: u32, acknowledgment: u32, ns: Option<u64>, has_sack: bool) -> Seen {
+    fn sent(end: u32, acknowledgment: u32, round_trip_ns: Option<u64>, has_sack: bool) -> Seen {
         Seen {
-            frame: 1,
-            way: ([0; 16], 1, [1; 16], 2),
             end,
             has_payload: end > 0,
             acknowledgment,
-            round_trip_ns: ns,
+            round_trip_ns,
             has_sack,
         }
     }
 
     #[test]
-    fn a_line_of_tshark_is_a_packet() {
-        let line = "7|198.18.0.1|198.18.0.2|||40000|5201|4294967000|1448|9|0.020000123|";
-        let one = packet(line).unwrap();
-        assert_eq!((one.frame, one.end), (7, 1_152));
+    fn values_of_tshark_are_a_segment() {
+        let one = seen(["4294967000", "1448", "9", "0.020000123", ""]).unwrap();
+        assert_eq!((one.end, one.acknowledgment), (1_152, 9));
         assert_eq!(one.round_trip_ns, Some(20_000_123));
         assert!(!one.has_sack && one.has_payload);
-        assert!(packet("7|198.18.0.1").is_none());
+        assert!(seen(["", "0", "9", "", ""]).is_none());
     }
 
     #[test]
     fn what_was_sent_again_and_what_shows_a_hole_stands_apart() {
         let mut theirs = Theirs::default();
         for end in [1_000, 2_000, 3_000, 2_000] {
-            theirs.take(&seen(end, 0, None, false), true);
+            theirs.take(&sent(end, 0, None, false), true);
         }
-        theirs.take(&seen(0, 1_000, Some(20), false), false);
-        theirs.take(&seen(0, 2_000, Some(900), false), false);
-        theirs.take(&seen(0, 3_000, Some(30), true), false);
-        theirs.take(&seen(0, 3_000, None, false), false);
+        theirs.take(&sent(0, 1_000, Some(20), false), false);
+        theirs.take(&sent(0, 2_000, Some(900), false), false);
+        theirs.take(&sent(0, 3_000, Some(30), true), false);
+        theirs.take(&sent(0, 3_000, None, false), false);
         assert_eq!((theirs.sent_again, theirs.in_holes), (1, 1));
         assert_eq!(theirs.clean, [20]);
     }
