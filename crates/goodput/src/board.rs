@@ -147,15 +147,21 @@ pub(crate) fn run_steps(row: &Experiment, runner: &mut impl Runner) -> Vec<Resul
 
 /// Judges a row by what its steps gave, in their order.
 pub(crate) fn judge(row: &Experiment, runs: &[Result<Value, NoRun>], made: Made) -> RowResult {
-    let absent = Err("it was not started".into());
-    let runs = runs.iter().chain(std::iter::repeat(&absent));
     let mut checks = Vec::new();
     let mut errors = Vec::new();
-    for (step, run) in row.steps.iter().zip(runs) {
-        if let Err(NoRun::Failed(why)) = run {
-            errors.push(format!("{} ({}): {why}", step.name, step.command()));
+    for (index, step) in row.steps.iter().enumerate() {
+        match runs.get(index) {
+            Some(Err(NoRun::Failed(why))) => {
+                errors.push(format!("{} ({}): {why}", step.name, step.command()));
+            }
+            None => errors.push(format!(
+                "{} ({}): it was not started",
+                step.name,
+                step.command()
+            )),
+            _ => {}
         }
-        checks.extend(check::judge_step(row, step, run));
+        checks.extend(check::judge_step(row, index, check::Runs::new(runs)));
     }
     let any = |outcome| checks.iter().any(|c| !c.premise && c.outcome == outcome);
     let all_passed = checks.iter().all(|c| c.outcome == CheckOutcome::Passed);

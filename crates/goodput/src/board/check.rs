@@ -63,18 +63,55 @@ pub(crate) struct CheckResult {
     pub(crate) note: Option<String>,
 }
 
-/// Judges all of a step's checks on what its run said, or on why it did not run.
-pub(crate) fn judge_step(
-    row: &Experiment,
-    step: &RunStep,
-    run: &Result<Value, NoRun>,
-) -> Vec<CheckResult> {
+/// What a row's steps gave: a check may hold one step's reading against another's.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs<'a> {
+    /// In the order of the row's steps; short when not all were started.
+    given: &'a [Result<Value, NoRun>],
+}
+
+impl<'a> Runs<'a> {
+    /// What the steps gave, in their order.
+    pub(crate) const fn new(given: &'a [Result<Value, NoRun>]) -> Self {
+        Self { given }
+    }
+
+    /// What the step at `index` gave.
+    fn of(self, index: usize) -> Result<&'a Value, String> {
+        match self.given.get(index) {
+            Some(Ok(run)) => Ok(run),
+            Some(Err(why)) => Err(why.to_string()),
+            None => Err("it was not started".to_owned()),
+        }
+    }
+
+    /// The run of the step of that name, if its premises hold.
+    fn sound(self, row: &Experiment, name: &str) -> Result<&'a Value, String> {
+        let index = row.steps.iter().position(|step| step.name == name);
+        let Some(index) = index else {
+            return Err(format!("no step is named {name}"));
+        };
+        let run = self.of(index).map_err(|why| format!("{name}: {why}"))?;
+        let step = &row.steps[index];
+        let broken = step.checks.iter().find(|check| {
+            check.premise && judge(row, step, check, run, self).outcome != CheckOutcome::Passed
+        });
+        match broken {
+            Some(check) => Err(format!("not judged: {name} has no \"{}\"", check.name)),
+            None => Ok(run),
+        }
+    }
+}
+
+/// Judges all checks of the step at `index` on what its run said, or on why it did not run.
+pub(crate) fn judge_step(row: &Experiment, index: usize, runs: Runs<'_>) -> Vec<CheckResult> {
+    let step = &row.steps[index];
     let mut results: Vec<_> = step
         .checks
         .iter()
-        .map(|check| match run {
-            Ok(run) => judge(row, step, check, run),
-            Err(why) => missing(row, step, check, why.to_string()),
+        .map(|check| match runs.of(index) {
+            Ok(run) => judge(row, step, check, run, runs),
+            Err(why) => missing(row, step, check, why),
         })
         .collect();
     let broken = results
@@ -93,7 +130,13 @@ pub(crate) fn judge_step(
 }
 
 /// Judges one check on a run.
-fn judge(row: &Experiment, step: &RunStep, check: &Check, run: &Value) -> CheckResult {
+fn judge(
+    row: &Experiment,
+    step: &RunStep,
+    check: &Check,
+    run: &Value,
+    runs: Runs<'_>,
+) -> CheckResult {
     let Some(found) = lookup(run, &check.at).filter(|value| !value.is_null()) else {
         return missing(
             row,
@@ -105,7 +148,7 @@ fn judge(row: &Experiment, step: &RunStep, check: &Check, run: &Value) -> CheckR
     let mut result = missing(row, step, check, String::new());
     result.value = Some(found.clone());
     result.ours = show(found, &check.at);
-    match compare(row, check, found, run) {
+    match compare(row, check, found, run, runs) {
         Ok((holds, wanted)) => {
             result.outcome = if holds {
                 CheckOutcome::Passed
@@ -143,6 +186,7 @@ fn compare(
     check: &Check,
     found: &Value,
     run: &Value,
+    runs: Runs<'_>,
 ) -> Result<(bool, String), String> {
     let number = || {
         found
@@ -154,6 +198,9 @@ fn compare(
         Reference::Pointer(at) => lookup(run, at)
             .and_then(Value::as_f64)
             .ok_or_else(|| format!("the run holds no number at {at}")),
+        Reference::Other { step, at } => lookup(runs.sound(row, step)?, at)
+            .and_then(Value::as_f64)
+            .ok_or_else(|| format!("the run of {step} holds no number at {at}")),
     };
     match &check.op {
         Op::Tolerance => Ok((
@@ -165,6 +212,7 @@ fn compare(
             Ok((*low <= x && x <= *high, wanted(row, check, None)))
         }
         Op::AtLeast(least) => Ok((number()? >= *least, wanted(row, check, None))),
+        Op::AtMost(most) => Ok((number()? <= *most, wanted(row, check, None))),
         Op::WithinPercentOf(percent, of) => {
             let (x, reference) = (number()?, reference(of)?);
             let room = reference.abs() * percent / 100.0;
@@ -174,6 +222,11 @@ fn compare(
         Op::AtLeastShareOf(share, of) => {
             let (x, reference) = (number()?, reference(of)?);
             let holds = x >= reference * share * (1.0 - SLACK);
+            Ok((holds, wanted(row, check, Some(reference))))
+        }
+        Op::AtMostShareOf(share, of) => {
+            let (x, reference) = (number()?, reference(of)?);
+            let holds = x <= reference * share * (1.0 + SLACK);
             Ok((holds, wanted(row, check, Some(reference))))
         }
         Op::Equals(value) => Ok((is(found, value), wanted(row, check, None))),
@@ -228,6 +281,8 @@ fn wanted(row: &Experiment, check: &Check, reference: Option<f64>) -> String {
         (Reference::Constant(x), _) => show(*x),
         (Reference::Pointer(at), Some(x)) => format!("{} ({at})", show(x)),
         (Reference::Pointer(at), None) => at.clone(),
+        (Reference::Other { step, at }, Some(x)) => format!("{} ({step}: {at})", show(x)),
+        (Reference::Other { step, at }, None) => format!("{step}: {at}"),
     };
     match &check.op {
         Op::Tolerance => {
@@ -240,8 +295,12 @@ fn wanted(row: &Experiment, check: &Check, reference: Option<f64>) -> String {
         Op::Between(low, high) => format!("{} to {}", show(*low), show(*high)),
         Op::WithinPercentOf(percent, of) => format!("within {percent} % of {}", against(of)),
         Op::AtLeast(least) => format!("at least {}", show(*least)),
+        Op::AtMost(most) => format!("at most {}", show(*most)),
         Op::AtLeastShareOf(share, of) => {
             format!("at least {} % of {}", round(share * 100.0), against(of))
+        }
+        Op::AtMostShareOf(share, of) => {
+            format!("at most {} % of {}", round(share * 100.0), against(of))
         }
         Op::Equals(value) => show_scalar(value),
         Op::OneOf(values) => values
@@ -396,7 +455,7 @@ mod tests {
 
     fn outcome(at: &str, op: Op, run: &Value) -> CheckOutcome {
         let row = row();
-        judge(&row, &row.steps[0], &check(at, op), run).outcome
+        judge(&row, &row.steps[0], &check(at, op), run, Runs::new(&[])).outcome
     }
 
     /// Outcomes of one operation for several values of `/x`.
@@ -447,6 +506,52 @@ mod tests {
         assert_eq!(
             outcomes(&op, &[json!(899), json!(900), json!(2_000)]),
             [Failed, Passed, Passed]
+        );
+    }
+
+    #[test]
+    fn upper_bounds_include_the_bound() {
+        let most = Op::AtMost(10.0);
+        assert_eq!(outcomes(&most, &[json!(10), json!(10.1)]), [Passed, Failed]);
+        let share = Op::AtMostShareOf(0.5, Reference::Pointer("/reference".into()));
+        assert_eq!(
+            outcomes(&share, &[json!(500), json!(501)]),
+            [Passed, Failed]
+        );
+    }
+
+    #[test]
+    fn a_reading_is_held_against_another_steps() {
+        let mut row = row();
+        let mut on = row.steps[0].clone();
+        on.name = "on".into();
+        let of = Reference::Other {
+            step: "untuned".into(),
+            at: "/x".into(),
+        };
+        on.checks = vec![check("/x", Op::AtLeastShareOf(2.0, of))];
+        row.steps.push(on);
+        let off = |trusted| json!({"x": 5, "phases": [{"certificate": {"trusted": trusted}}]});
+        let ends = |off: Result<Value, NoRun>, x| {
+            let runs = [off, Ok(json!({"x": x}))];
+            let result = judge_step(&row, 1, Runs::new(&runs)).remove(0);
+            (result.outcome, result.note.unwrap_or(result.wanted))
+        };
+        assert_eq!(
+            ends(Ok(off(true)), 10),
+            (Passed, "at least 200 % of 5 (untuned: /x)".to_owned())
+        );
+        assert_eq!(ends(Ok(off(true)), 9).0, Failed);
+        assert_eq!(
+            ends(Ok(off(false)), 10),
+            (
+                Missing,
+                "not judged: untuned has no \"lab kept up\"".to_owned()
+            )
+        );
+        assert_eq!(
+            ends(Err("no veth".into()), 10),
+            (Missing, "untuned: did not run: no veth".to_owned())
         );
     }
 
@@ -558,7 +663,7 @@ mod tests {
             }]})
         };
         let ends = |run| -> Vec<_> {
-            judge_step(&row, &row.steps[0], &run)
+            judge_step(&row, 0, Runs::new(&[run]))
                 .into_iter()
                 .map(|r| r.outcome)
                 .collect()
@@ -577,7 +682,7 @@ mod tests {
         let run = json!({"phases": [{
             "name": "before", "certificate": {"trusted": true}, "goodput_bits_per_second": 3_080_000,
         }]});
-        let result = &judge_step(&row, &row.steps[0], &Ok(run))[1];
+        let result = &judge_step(&row, 0, Runs::new(&[Ok(run)]))[1];
         assert_eq!(result.theirs.as_deref(), Some("2..5 Mb/s"));
         assert_eq!(result.ours, "3.08 Mb/s");
         assert_eq!(result.wanted, "2 to 5 Mb/s");

@@ -296,22 +296,78 @@ pub(crate) enum Op {
     WithinPercentOf(f64, Reference),
     /// This or more.
     AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
     /// At least this share of the reference.
     AtLeastShareOf(f64, Reference),
+    /// At most this share of the reference.
+    AtMostShareOf(f64, Reference),
     /// The very value.
     Equals(Scalar),
     /// One of several values.
     OneOf(Vec<Scalar>),
 }
 
+impl Op {
+    /// The other step whose run this needs.
+    fn other_step(&self) -> Option<&str> {
+        match self {
+            Self::WithinPercentOf(_, of)
+            | Self::AtLeastShareOf(_, of)
+            | Self::AtMostShareOf(_, of) => match of {
+                Reference::Other { step, .. } => Some(step),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
 /// What a reading is held against.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(try_from = "RawReference")]
 pub(crate) enum Reference {
     /// A number, in the unit of the reading.
     Constant(f64),
     /// Another place in the same `run.json`.
     Pointer(String),
+    /// A place in the `run.json` of another step of the row.
+    Other {
+        /// Name of that step.
+        step: String,
+        /// Where it stands there.
+        at: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawReference {
+    Constant(f64),
+    Place(String),
+}
+
+impl TryFrom<RawReference> for Reference {
+    type Error = String;
+    fn try_from(raw: RawReference) -> Result<Self, String> {
+        let place = match raw {
+            RawReference::Constant(x) => return Ok(Self::Constant(x)),
+            RawReference::Place(place) => place,
+        };
+        if place.starts_with('/') {
+            return Ok(Self::Pointer(place));
+        }
+        match place.split_once(":/") {
+            Some((step, at)) if !step.is_empty() => Ok(Self::Other {
+                step: step.to_owned(),
+                at: format!("/{at}"),
+            }),
+            _ => Err(format!(
+                "'{place}' is no number, no JSON pointer such as /path/achievable_bits_per_second, \
+                 no other step's such as off:/path/achievable_bits_per_second"
+            )),
+        }
+    }
 }
 
 /// A value that can be compared for equality.
@@ -335,7 +391,9 @@ struct RawCheck {
     between: Option<[f64; 2]>,
     within_percent_of: Option<(f64, Reference)>,
     at_least: Option<f64>,
+    at_most: Option<f64>,
     at_least_share_of: Option<(f64, Reference)>,
+    at_most_share_of: Option<(f64, Reference)>,
     equals: Option<Scalar>,
     one_of: Option<Vec<Scalar>>,
     beside: Option<String>,
@@ -355,11 +413,14 @@ impl TryFrom<RawCheck> for Check {
             raw.at_least.map(Op::AtLeast),
             raw.at_least_share_of
                 .map(|(share, of)| Op::AtLeastShareOf(share, of)),
+            raw.at_most.map(Op::AtMost),
+            raw.at_most_share_of
+                .map(|(share, of)| Op::AtMostShareOf(share, of)),
             raw.equals.map(Op::Equals),
             raw.one_of.map(Op::OneOf),
         ];
-        let names =
-            "tolerance, between, within_percent_of, at_least, at_least_share_of, equals, one_of";
+        let names = "tolerance, between, within_percent_of, at_least, at_most, at_least_share_of, \
+                     at_most_share_of, equals, one_of";
         let op = exactly_one(candidates, names)?;
         let problem = match &op {
             _ if !raw.at.starts_with('/') => Some("at wants a JSON pointer such as /verdict/cause"),
@@ -369,16 +430,10 @@ impl TryFrom<RawCheck> for Check {
             Op::Between(low, high) if low.partial_cmp(high) != Some(std::cmp::Ordering::Less) => {
                 Some("between wants the smaller end first")
             }
-            Op::WithinPercentOf(x, _) | Op::AtLeastShareOf(x, _)
+            Op::WithinPercentOf(x, _) | Op::AtLeastShareOf(x, _) | Op::AtMostShareOf(x, _)
                 if !(x.is_finite() && *x > 0.0) =>
             {
                 Some("percent and share must be above 0")
-            }
-            Op::WithinPercentOf(_, Reference::Pointer(p))
-            | Op::AtLeastShareOf(_, Reference::Pointer(p))
-                if !p.starts_with('/') =>
-            {
-                Some("of wants a number or a JSON pointer such as /path/achievable_bits_per_second")
             }
             Op::OneOf(values) if values.is_empty() => Some("one_of wants at least one value"),
             _ => None,
@@ -575,6 +630,11 @@ impl Experiment {
                 check.observer
             ));
         }
+        if let Some(step) = check.op.other_step()
+            && !self.steps.iter().any(|s| s.name == step)
+        {
+            return Some(format!("no step is named '{step}'"));
+        }
         let name = check.beside.as_ref()?;
         let Some(number) = self.number(name) else {
             return Some(format!("no document number is named '{name}'"));
@@ -750,7 +810,8 @@ mod tests {
         );
         assert!(changed("at = \"/phases", "at = \"phases").contains("JSON pointer"));
         assert!(changed("[5, \"/ph", "[0, \"/ph").contains("above 0"));
-        assert!(changed("[5, \"/ph", "[5, \"ph").contains("number or a JSON pointer"));
+        assert!(changed("[5, \"/ph", "[5, \"ph").contains("no JSON pointer"));
+        assert!(changed("[5, \"/ph", "[5, \"tuned:/ph").contains("no step is named 'tuned'"));
         assert!(changed("beside = \"scp\"\n", "").contains("wants beside"));
         assert!(
             changed("goodput_bits_per_second\"\ntol", "ramp_ns\"\ntol").contains("in Mb/s cannot")
