@@ -645,8 +645,11 @@ Examples:
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use clap::{CommandFactory, error::ErrorKind};
+
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn rates_and_shares_are_read() {
@@ -669,5 +672,131 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Every file of the repository under `place` that is Markdown, or that file itself.
+    fn pages(place: &Path, found: &mut Vec<PathBuf>) {
+        if place.is_dir() {
+            for entry in std::fs::read_dir(place).unwrap() {
+                pages(&entry.unwrap().path(), found);
+            }
+        } else if place.extension().is_some_and(|e| e == "md") {
+            found.push(place.to_owned());
+        }
+    }
+
+    /// The words of the first `goodput` command in a line of shell: up to a pipe, a redirection, a
+    /// comment, or the three blanks before an example's remark.
+    fn command_in(line: &str) -> Option<Vec<String>> {
+        let line = line.trim_start().trim_start_matches("$ ");
+        let line = line.strip_prefix("sudo ").unwrap_or(line);
+        let rest = line.strip_prefix("goodput ")?;
+        if rest.starts_with([' ', '-']) && !rest.starts_with("--") {
+            return None; // a column of output
+        }
+        let mut words = vec!["goodput".to_owned(), String::new()];
+        let mut quote = None;
+        let mut chars = rest.chars().peekable();
+        let mut blanks = 0;
+        while let Some(c) = chars.next() {
+            let word = words.last_mut().unwrap();
+            blanks = if c == ' ' { blanks + 1 } else { 0 };
+            match (c, quote) {
+                ('#', None) if word.is_empty() => break,
+                ('|' | '>' | ';' | '&', None) => break,
+                (' ', None) if blanks == 3 => break,
+                (' ', None) if word.is_empty() => {}
+                (' ', None) => words.push(String::new()),
+                ('\\', None) if chars.peek().is_none() => {}
+                ('\'' | '"', None) => quote = Some(c),
+                (c, Some(q)) if c == q => quote = None,
+                _ => word.push(c),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        Some(words)
+    }
+
+    /// What clap says against a command, if anything. A mention in a sentence may name a verb or an
+    /// option only, and leave out what follows.
+    fn refusal(words: &[String], mention: bool) -> Option<String> {
+        let error = Cli::try_parse_from(words).err()?;
+        let fine = match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
+            ErrorKind::MissingRequiredArgument
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            | ErrorKind::MissingSubcommand => mention,
+            ErrorKind::InvalidValue => mention && words.last().is_some_and(|w| w.starts_with("--")),
+            _ => false,
+        };
+        (!fine).then(|| error.to_string())
+    }
+
+    #[test]
+    fn every_command_that_the_documents_print_is_understood() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut found = Vec::new();
+        for place in ["README.md", "docs", "experiments", "bench/README.md"] {
+            pages(&root.join(place), &mut found);
+        }
+        assert!(found.len() > 10, "{found:?}");
+        let mut wrong = Vec::new();
+        let mut read = 0;
+        for page in found {
+            let text = std::fs::read_to_string(&page).unwrap();
+            let mut fenced = false;
+            for (number, line) in text.lines().enumerate() {
+                if line.starts_with("```") {
+                    fenced = !fenced;
+                    continue;
+                }
+                let spans = line.split('`').skip(1).step_by(2);
+                let commands: Vec<_> = if fenced || line.starts_with("    ") {
+                    command_in(line).into_iter().collect()
+                } else {
+                    spans.filter_map(command_in).collect()
+                };
+                for words in commands {
+                    read += 1;
+                    if let Some(error) = refusal(&words, !fenced) {
+                        wrong.push(format!("{}:{}: {error}", page.display(), number + 1));
+                    }
+                }
+            }
+        }
+        assert!(read > 80, "{read}");
+        for wrong in [
+            "goodput measure x --no-such",
+            "goodput mesure x",
+            "goodput report x -d 1s",
+        ] {
+            let words = command_in(wrong).unwrap();
+            assert!(refusal(&words, true).is_some(), "{wrong}");
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn every_example_of_the_help_is_understood() {
+        let mut read = 0;
+        for examples in [
+            DOCTOR_EXAMPLES,
+            MEASURE_EXAMPLES,
+            SERVE_EXAMPLES,
+            CAPTURE_EXAMPLES,
+            EXPLAIN_EXAMPLES,
+            REPORT_EXAMPLES,
+            REPRODUCE_EXAMPLES,
+            LAB_EXAMPLES,
+            SIM_EXAMPLES,
+            COMPLETIONS_EXAMPLES,
+            MAN_EXAMPLES,
+        ] {
+            for words in examples.lines().filter_map(command_in) {
+                read += 1;
+                assert_eq!(refusal(&words, false), None, "{words:?}");
+            }
+        }
+        assert!(read > 40, "{read}");
     }
 }
