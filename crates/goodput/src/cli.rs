@@ -213,8 +213,9 @@ pub(crate) struct TestArgs {
     /// Bytes of a write, or of a datagram
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) length: Option<Bytes>,
-    /// Pace each stream: at a rate, or `auto` to find the path's rate while sending and hold it just under
-    #[arg(long, value_name = "RATE|auto", value_parser = pacing_arg)]
+    /// Pace each stream: at a rate, packet by packet; `auto` to find the path's rate while sending and
+    /// hold it just under; application=RATE, write by write; window=SIZE under way
+    #[arg(long, value_name = "RATE|auto|...", value_parser = pacing_arg)]
     pub(crate) pacing: Option<PacingArg>,
     /// Socket buffers of both ends [default: tuned by the kernels]
     #[arg(short, long, value_name = "SIZE")]
@@ -485,19 +486,27 @@ pub(crate) enum CipherArg {
 /// What follows --pacing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacingArg {
-    /// A rate of each stream.
+    /// A rate of each stream, kept by the kernel packet by packet.
     Rate(Rate),
     /// Found while it sends.
     Auto,
+    /// A rate of each stream, kept by the application write by write.
+    Application(Rate),
+    /// What may be under way on each stream.
+    Window(Bytes),
 }
 
 fn pacing_arg(typed: &str) -> Result<PacingArg, String> {
-    match typed {
-        "auto" => Ok(PacingArg::Auto),
-        _ => typed
+    let wrong = |e: units::ParseError| e.to_string();
+    match typed.split_once('=') {
+        Some(("application", rate)) => rate.parse().map(PacingArg::Application).map_err(wrong),
+        Some(("window", size)) => size.parse().map(PacingArg::Window).map_err(wrong),
+        Some((kind, _)) => Err(format!("'{kind}='; 'application=' or 'window=' work")),
+        None if typed == "auto" => Ok(PacingArg::Auto),
+        None => typed
             .parse()
             .map(PacingArg::Rate)
-            .map_err(|e: units::ParseError| format!("{e}, or 'auto'")),
+            .map_err(|e| format!("{e}, or 'auto', 'application=RATE', 'window=SIZE'")),
     }
 }
 
@@ -670,6 +679,22 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_pacing_are_read() {
+        let rate = Rate::from_bits_per_second(900_000_000);
+        for (typed, wanted) in [
+            ("auto", PacingArg::Auto),
+            ("900Mb/s", PacingArg::Rate(rate)),
+            ("application=900Mb/s", PacingArg::Application(rate)),
+            ("window=1MB", PacingArg::Window(Bytes::new(1_000_000))),
+        ] {
+            assert_eq!(pacing_arg(typed), Ok(wanted));
+        }
+        assert!(pacing_arg("fast").unwrap_err().contains("'auto'"));
+        assert!(pacing_arg("gap=700").unwrap_err().contains("'window='"));
+        assert!(pacing_arg("window=").is_err());
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
@@ -688,7 +713,11 @@ mod tests {
     /// The words of the first `goodput` command in a line of shell: up to a pipe, a redirection, a
     /// comment, or the three blanks before an example's remark.
     fn command_in(line: &str) -> Option<Vec<String>> {
-        let line = line.trim_start().trim_start_matches("$ ");
+        let line = line.trim_start();
+        let line = match line.split_once("$ ") {
+            Some((prompt, rest)) if prompt.chars().all(char::is_alphanumeric) => rest.trim_start(),
+            _ => line,
+        };
         let line = line.strip_prefix("sudo ").unwrap_or(line);
         let rest = line.strip_prefix("goodput ")?;
         if rest.starts_with([' ', '-']) && !rest.starts_with("--") {

@@ -568,6 +568,13 @@ pub(crate) fn config(
         transport: if foreign { Transport::Tcp } else { transport },
         rate: match test.udp {
             Some(UdpArg::Rate(rate)) if !foreign && rate.as_bits_per_second() > 0 => Some(rate),
+            _ => match test.pacing {
+                Some(PacingArg::Application(rate)) => Some(rate),
+                _ => None,
+            },
+        },
+        window_clamp: match test.pacing {
+            Some(PacingArg::Window(bytes)) => Some(bytes),
             _ => None,
         },
         cipher: match test.cipher {

@@ -80,6 +80,12 @@ fn arguments(
     if let Some(congestion) = &config.congestion {
         option("-C", congestion.clone());
     }
+    if let Some(rate) = config.max_pacing {
+        option("--fq-rate", rate.as_bits_per_second().to_string());
+    }
+    if let Some(rate) = config.rate {
+        option("-b", rate.as_bits_per_second().to_string());
+    }
     if let Some(length) = length {
         option("-l", length.to_string());
     }

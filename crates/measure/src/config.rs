@@ -55,8 +55,12 @@ pub struct Config {
     /// Finds each stream's pacing rate while it sends ([`tcp::gap_control`]); in place of
     /// [`Self::max_pacing`].
     pub finds_gap: bool,
-    /// UDP: payload that each stream sends a second; as much as the host can if none is given.
+    /// Payload that each stream's application hands over a second, block by block by the clock; as much
+    /// as the host can if none is given. Not over QUIC.
     pub rate: Option<Rate>,
+    /// TCP_WINDOW_CLAMP of the receiver: no more than this is under way on a stream. Its buffer is then
+    /// [`Self::receive_buffer`] or this, and not tuned by the kernel. Not over UDP and QUIC.
+    pub window_clamp: Option<Bytes>,
     /// TLS and QUIC: what they encrypt with.
     pub cipher: Cipher,
     /// How the sender hands its payload to the kernel; not over UDP, TLS or QUIC.
@@ -99,6 +103,7 @@ impl Default for Config {
             max_pacing: None,
             finds_gap: false,
             rate: None,
+            window_clamp: None,
             cipher: Cipher::default(),
             sending: Sending::Write,
             file: None,
@@ -190,8 +195,16 @@ impl Config {
     /// What the chosen transport does not go with.
     fn transport_problem(&self) -> Option<String> {
         let udp = self.transport == Transport::Udp;
-        if !udp && self.rate.is_some() {
-            return Some("a rate is kept over UDP only; pacing is TCP's".to_owned());
+        if let Some(clamp) = self.window_clamp {
+            if udp || self.transport == Transport::Quic {
+                return Some("a window is clamped for TCP only".to_owned());
+            }
+            if !WINDOW_CLAMPS.contains(&clamp.as_u64()) {
+                return Some(format!("a window of {clamp}; 4 KiB to 1 GiB work"));
+            }
+        }
+        if self.rate.is_some() && self.transport == Transport::Quic {
+            return Some("a rate is kept over TCP and UDP; QUIC paces itself".to_owned());
         }
         if self.rate.is_some_and(|rate| rate.as_bits_per_second() < 8) {
             return Some("a rate below 8 b/s sends nothing".to_owned());
@@ -260,6 +273,9 @@ pub struct Spec {
     /// [`Config::rate`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub rate_bits_per_second: Option<u64>,
+    /// [`Config::window_clamp`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub window_clamp_bytes: Option<u64>,
     /// [`Config::cipher`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub cipher: Cipher,
@@ -299,6 +315,7 @@ impl From<&Config> for Spec {
             congestion: config.congestion.clone(),
             transport: config.transport,
             rate_bits_per_second: config.rate.map(Rate::as_bits_per_second),
+            window_clamp_bytes: config.window_clamp.map(Bytes::as_u64),
             cipher: config.cipher,
             sending: config.sending,
             block_bytes: config.block_bytes,
@@ -324,6 +341,7 @@ impl From<&Spec> for Config {
             congestion: spec.congestion.clone(),
             transport: spec.transport,
             rate: spec.rate_bits_per_second.map(Rate::from_bits_per_second),
+            window_clamp: spec.window_clamp_bytes.map(Bytes::new),
             cipher: spec.cipher,
             sending: spec.sending,
             file: None,
@@ -357,6 +375,8 @@ const DURATION_MIN: Duration = Duration::from_ms(10);
 const DURATION_MAX: Duration = Duration::from_s(24 * 3600);
 /// Larger writes gain nothing: the kernel copies segment by segment.
 const BLOCK_BYTES_MAX: u32 = 16 << 20;
+/// From what holds a segment, as the kernel's least buffer does, to the largest window (RFC 7323, 2.3).
+const WINDOW_CLAMPS: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
 /// What one session may take of memory for its blocks.
 const BLOCKS_BYTES_MAX: u64 = 256 << 20;
 /// tcp_info of 128 streams takes some 0.2 ms to read; jiffy counters step by 1 ms and more.
@@ -402,7 +422,7 @@ mod tests {
     #[test]
     fn a_wish_for_tcp_is_what_it_was_before_there_were_others() {
         let text = serde_json::to_string(&Spec::from(&Config::default())).unwrap();
-        for key in ["transport", "rate_bits", "sending"] {
+        for key in ["transport", "rate_bits", "sending", "window_clamp"] {
             assert!(!text.contains(key), "{text}");
         }
         let old: Spec = serde_json::from_str(&text).unwrap();
@@ -410,6 +430,7 @@ mod tests {
         let config = Config {
             transport: Transport::Udp,
             rate: Some(Rate::from_bits_per_second(1_000_000)),
+            window_clamp: Some(Bytes::new(100_000)),
             ..Config::default()
         };
         let text = serde_json::to_string(&Spec::from(&config)).unwrap();
@@ -446,7 +467,12 @@ mod tests {
                 ..udp
             },
             Config {
-                rate: Some(Rate::from_bits_per_second(8)),
+                rate: Some(Rate::from_bits_per_second(7)),
+                ..Config::default()
+            },
+            Config {
+                rate: Some(Rate::from_bits_per_second(1_000_000)),
+                transport: Transport::Quic,
                 ..Config::default()
             },
             Config {
@@ -511,6 +537,19 @@ mod tests {
             Config {
                 finds_gap: true,
                 max_pacing: Some(Rate::from_bits_per_second(1_000_000)),
+                ..base.clone()
+            },
+            Config {
+                window_clamp: Some(Bytes::new(4095)),
+                ..base.clone()
+            },
+            Config {
+                window_clamp: Some(Bytes::new((1 << 30) + 1)),
+                ..base.clone()
+            },
+            Config {
+                window_clamp: Some(Bytes::new(1 << 20)),
+                transport: Transport::Udp,
                 ..base.clone()
             },
             Config {

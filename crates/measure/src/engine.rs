@@ -69,6 +69,16 @@ pub(crate) struct Shape {
     pub(crate) rate: Option<Rate>,
 }
 
+impl Shape {
+    /// What `config` asks for.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            budget: None,
+            rate: config.rate,
+        }
+    }
+}
+
 /// Payload bytes of one stream; alone on its cache line (two, for the adjacent-line prefetcher).
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -86,7 +96,7 @@ impl Engine {
         config: &Config,
         sockets: Vec<TcpStream>,
     ) -> io::Result<Self> {
-        Self::prepare_shaped(role, config, sockets, Shape::default())
+        Self::prepare_shaped(role, config, sockets, Shape::of(config))
     }
 
     /// The same for senders that may send only so much, or only so fast.

@@ -109,7 +109,7 @@ pub(crate) fn prepare(
         });
         joined.collect::<io::Result<Vec<_>>>()
     })?;
-    Engine::prepare_sealed(role, config, sockets, Shape::default(), sealed)
+    Engine::prepare_sealed(role, config, sockets, Shape::of(config), sealed)
 }
 
 fn shake_hands(

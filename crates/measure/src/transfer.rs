@@ -260,9 +260,14 @@ pub(crate) fn set_options(fd: BorrowedFd<'_>, role: Role, config: &Config) -> io
         tcp::set_tos(fd, dscp.class())?;
     }
     if role == Role::Receiver {
+        // A buffer that the kernel tunes takes the clamp along (tcp_rcv_space_adjust,
+        // net/ipv4/tcp_input.c): one of a fixed size does not.
+        if let Some(size) = config.receive_buffer.or(config.window_clamp) {
+            tcp::set_receive_buffer(fd, size)?;
+        }
         return config
-            .receive_buffer
-            .map_or(Ok(()), |size| tcp::set_receive_buffer(fd, size));
+            .window_clamp
+            .map_or(Ok(()), |bytes| tcp::set_window_clamp(fd, bytes));
     }
     if let Some(name) = &config.congestion {
         tcp::set_congestion(fd, name)?;

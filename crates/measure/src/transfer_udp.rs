@@ -12,7 +12,7 @@ use units::{Bytes, Duration};
 
 use crate::control::{Control, TICK, Trouble};
 use crate::datagram::KEY_BYTES;
-use crate::engine::{Role, Shape};
+use crate::engine::Role;
 use crate::message::{self, DATA_OPENING_BYTES, Heard, Kind, Message, MessageError, TOKEN_BYTES};
 use crate::transfer::{Ending, PROGRESS_INTERVAL, Patience, unexpected};
 use crate::udp::Framing;
@@ -133,14 +133,6 @@ fn accompany_receiver(
 fn interrupt(engine: &UdpEngine) -> Ending {
     engine.end();
     Ending::Interrupted
-}
-
-/// What a sender may send.
-pub(crate) fn shape(config: &Config) -> Shape {
-    Shape {
-        rate: config.rate,
-        ..Shape::default()
-    }
 }
 
 /// How the datagrams of a transfer begin: the key is a half of its token.

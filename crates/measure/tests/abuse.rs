@@ -168,6 +168,8 @@ fn huge_parameters_are_refused_and_cost_nothing() {
         ("drain_ns", max.to_string()),
         ("congestion", format!("\"{long}\"")),
         ("max_pacing_bits_per_second", "0".to_owned()),
+        ("window_clamp_bytes", "0".to_owned()),
+        ("window_clamp_bytes", max.to_string()),
     ] {
         let mut spec: serde_json::Value = serde_json::from_str(START).unwrap();
         spec[key] = serde_json::from_str(&value).unwrap();

@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use measure::message::{Kind, Message, data_opening, encode, greeting};
 use measure::{
     Client, Config, Direction, Fault, HostFacts, Limits, MeasureError, SampleKind, Sending, Server,
-    Stop, WriteCosts,
+    Stop, Transport, WriteCosts,
 };
 use units::{Bytes, Duration, Rate};
 
@@ -184,6 +184,48 @@ fn options_reach_the_sockets() {
         assert_eq!(outcome.receiver.receive_buffer, Bytes::new(180_000));
         let last = outcome.sender.samples.last().unwrap();
         assert_eq!(last.info.max_pacing_rate_bytes_per_second, 10_000_000);
+    }
+}
+
+#[test]
+fn a_clamped_window_bounds_what_the_sender_may_have_under_way() {
+    let serving = Serving::new();
+    for direction in [Direction::Up, Direction::Down] {
+        let config = Config {
+            window_clamp: Some(Bytes::new(50_000)),
+            ..short(direction, 1)
+        };
+        let outcome = transfer(&mut serving.client(), &config);
+        let windows = outcome.sender.samples.iter().map(|s| s.info.snd_wnd_bytes);
+        let largest = windows.max().unwrap();
+        // 50,000 in the steps of a window scale of at most 14 bits.
+        assert!((1..=65_536).contains(&largest), "{largest}");
+    }
+}
+
+#[test]
+fn an_application_hands_over_no_more_than_its_rate() {
+    let serving = Serving::new();
+    for (direction, transport) in [
+        (Direction::Up, Transport::Tcp),
+        (Direction::Down, Transport::Tcp),
+        (Direction::Up, Transport::Tls),
+    ] {
+        let config = Config {
+            rate: Some(Rate::from_bits_per_second(8_000_000)),
+            block_bytes: 1000,
+            transport,
+            ..short(direction, 2)
+        };
+        let outcome = transfer(&mut serving.client(), &config);
+        let span = outcome.sender.duration.as_ns();
+        // A block that is due may be written at once; however late, never more.
+        let most = 2 * (span / 1_000_000 + 1) * 1000;
+        let sent = outcome.sender.bytes;
+        assert!(
+            (1..=most).contains(&sent),
+            "{transport:?}: {sent} of {most}"
+        );
     }
 }
 

@@ -90,6 +90,22 @@ pub fn set_max_pacing(fd: BorrowedFd<'_>, rate: Rate) -> io::Result<()> {
     )
 }
 
+/// Bounds the window that this socket offers (TCP_WINDOW_CLAMP): before the connection or after, in the
+/// steps of its window scale.
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_window_clamp(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(size.as_u64()).unwrap_or(libc::c_int::MAX);
+    setsockopt(
+        fd,
+        libc::IPPROTO_TCP,
+        libc::TCP_WINDOW_CLAMP,
+        &bytes.to_ne_bytes(),
+    )
+}
+
 /// Limits the unsent part of the send buffer (TCP_NOTSENT_LOWAT).
 ///
 /// # Errors

@@ -8,12 +8,12 @@ use units::Duration;
 
 use super::{Client, DURING, GRACE, GRACE_MAX, Progress, Waited, expect, lost, reporter};
 use crate::control::Control;
-use crate::engine::Role;
+use crate::engine::{Role, Shape};
 use crate::facts::clean;
 use crate::message::{self, Message, Refusal, TOKEN_BYTES};
 use crate::outcome::{IdleRtt, Outcome};
 use crate::transfer::{Ending, Patience, in_time, unexpected};
-use crate::transfer_udp::{accompany, framing, set_options, shape};
+use crate::transfer_udp::{accompany, framing, set_options};
 use crate::udp::UdpEngine;
 use crate::{Config, Direction, MeasureError, Stop};
 
@@ -51,7 +51,7 @@ impl Client {
     ) -> Result<Outcome, MeasureError> {
         let (idle_rtt, stop, progress) = about;
         let sockets = self.open_datagrams(control, config, role, token, stop)?;
-        let engine = UdpEngine::prepare(role, config, sockets, shape(config), framing(token));
+        let engine = UdpEngine::prepare(role, config, sockets, Shape::of(config), framing(token));
         let engine = engine.map_err(|source| MeasureError::Local {
             what: "start the data threads",
             source,

@@ -319,7 +319,7 @@ impl Client {
             bidirectional: wish.bidirectional,
             window_bytes: u32::try_from(window).unwrap_or(0),
             block_bytes: block,
-            rate: wish.udp.map_or(0, Rate::as_bits_per_second),
+            rate: wish.udp.or(config.rate).map_or(0, Rate::as_bits_per_second),
             pacing: config.max_pacing.map_or(0, Rate::as_bits_per_second),
             congestion: config.congestion.clone().filter(|_| !udp),
             server_output: wish.server_output,

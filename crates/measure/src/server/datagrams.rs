@@ -20,10 +20,10 @@ use units::Duration;
 use super::{GATHER_TICK, Leave, Place, Session};
 use crate::Config;
 use crate::control::{Control, TICK, Trouble, wait_for};
-use crate::engine::Role;
+use crate::engine::{Role, Shape};
 use crate::message::{self, DATA_OPENING_BYTES, Message, Refusal};
 use crate::transfer::{in_time, unexpected};
-use crate::transfer_udp::{accompany, framing, opened, set_options, shape};
+use crate::transfer_udp::{accompany, framing, opened, set_options};
 use crate::udp::{self, UdpEngine};
 
 impl Session {
@@ -39,7 +39,7 @@ impl Session {
             return Ok(());
         };
         let key = framing(place.token);
-        let engine = UdpEngine::prepare(role, config, sockets, shape(config), key)
+        let engine = UdpEngine::prepare(role, config, sockets, Shape::of(config), key)
             .map_err(|error| Leave::Host(format!("cannot prepare the streams: {error}")))?;
         if !self.may_go(control, role)? {
             return self.tell(control, &engine.finish().0);
