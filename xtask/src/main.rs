@@ -128,6 +128,8 @@ The project's own chores.
       Connections with planted limits and random parameters in the lab, captured at
       both ends and explained. Writes bench/truth.json and the table in
       docs/guide/limits.md; some 25 minutes with 10 draws of each kind, the default.
+      With target/release/goodput (or GOODPUT) and tshark, round trips are held
+      against tshark's.
       --seed N    other draws
       --again     judge the captures of an earlier run, in target/bench/truth
   cargo xtask help

@@ -325,6 +325,8 @@ pub fn falls_to(points: &[(f64, f64)], level: f64) -> Option<f64> {
 
 /// Rounds of a schedule in all; far more than a sweep's time allows.
 pub const ROUNDS_MAX: usize = 1_000;
+/// Of the rounds that a knee still needs, so many a round of all points: the knee is what was asked for.
+const WHOLE_EVERY: usize = 4;
 /// Multiples of a size that are looked at.
 const MULTIPLES_MAX: u64 = 64;
 /// Ranges of sizes that are looked at side by side.
@@ -398,7 +400,8 @@ impl Schedule {
 
     /// The next point; `None` when all are known. `known` is what has been measured so far; `again` are
     /// points that are wanted once more for another reason, asked for at the beginning of each round
-    /// after the first ones, of which there may be [`ROUNDS_MAX`].
+    /// after the first ones, of which there may be [`ROUNDS_MAX`]. While there are such, only every
+    /// fourth round has the others that are not known.
     pub fn next(
         &mut self,
         known: impl Fn(usize) -> Option<Estimate>,
@@ -410,8 +413,12 @@ impl Schedule {
                 true => Vec::new(),
                 false => again(),
             };
+            let past = self.round.saturating_sub(self.rounds_min);
+            let whole = again.is_empty() || past % WHOLE_EVERY == WHOLE_EVERY - 1;
             let unsure = |n: usize| {
-                self.round < self.rounds_max && known(n).is_none_or(|e| e.error > self.precision)
+                whole
+                    && self.round < self.rounds_max
+                    && known(n).is_none_or(|e| e.error > self.precision)
             };
             self.left = (0..self.points)
                 .filter(|&n| first_rounds || again.contains(&n) || unsure(n))
@@ -728,6 +735,20 @@ mod tests {
         assert!(drawn[8..].iter().all(|n| [1, 2].contains(n)), "{drawn:?}");
         while schedule.next(sure, || vec![1]).is_some() {}
         assert_eq!(schedule.round(), ROUNDS_MAX);
+    }
+
+    #[test]
+    fn while_a_knee_needs_points_the_others_come_in_every_fourth_round() {
+        let mut schedule = Schedule::new(6, (2, 20), 0.03, 1);
+        let unsure = |_| Estimate::of(&[1.0, 2.0]);
+        let mut rounds: Vec<usize> = vec![0; 11];
+        while let Some(_point) = schedule.next(unsure, || vec![1, 2]) {
+            match rounds.get_mut(schedule.round()) {
+                Some(points) => *points += 1,
+                None => break,
+            }
+        }
+        assert_eq!(rounds[1..], [6, 6, 2, 2, 2, 6, 2, 2, 2, 6]);
     }
 
     #[test]

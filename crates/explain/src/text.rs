@@ -1,8 +1,12 @@
 //! Numbers in sentences: percentages, loss rates, counts. Rates, times and sizes print themselves.
 
-/// A share as a percentage: two significant digits below 10 %, whole numbers above.
+/// A share as a percentage: two significant digits below 10 %, whole numbers above; what is there and
+/// below a tenth of a percent is said to be less than that.
 pub(crate) fn percent(share: f64) -> String {
     let value = share * 100.0;
+    if value > 0.0 && value < 0.1 {
+        return "< 0.1 %".to_owned();
+    }
     if value == 0.0 || value >= 9.95 {
         return format!("{value:.0} %");
     }
@@ -100,6 +104,8 @@ mod tests {
     fn shares_read_as_percentages() {
         let found = [0.0, 0.004_56, 0.0456, 0.0996, 0.456, 1.0].map(percent);
         assert_eq!(found, ["0 %", "0.46 %", "4.6 %", "10 %", "46 %", "100 %"]);
+        let small = [1.5e-6, 0.000_99, 0.001].map(percent);
+        assert_eq!(small, ["< 0.1 %", "< 0.1 %", "0.1 %"]);
     }
 
     #[test]

@@ -114,10 +114,17 @@ fn check(args: &CaptureArgs) -> Result<(), Failure> {
     {
         return refuse("--file-time: expected at least 1s");
     }
-    if !(BUFFER_MIN..=BUFFER_MAX).contains(&args.buffer) {
-        return refuse("--buffer: expected 256KiB to 2GiB");
+    check_buffer(args.buffer)
+}
+
+/// Refuses memory that holds next to nothing, or that the kernel does not give.
+pub(crate) fn check_buffer(asked: Bytes) -> Result<(), Failure> {
+    match (BUFFER_MIN..=BUFFER_MAX).contains(&asked) {
+        true => Ok(()),
+        false => Err(Failure::usage(anyhow::anyhow!(
+            "--buffer: expected 256KiB to 2GiB"
+        ))),
     }
-    Ok(())
 }
 
 /// What a file says of the capture that it holds.

@@ -322,7 +322,7 @@ pub(crate) struct CaptureArgs {
     /// Write over a file that is there
     #[arg(long)]
     pub(crate) force: bool,
-    /// Memory of the kernel for packets that wait to be written
+    /// Memory of the kernel for packets that wait to be written, 256KiB to 2GiB
     #[arg(long, value_name = "SIZE", default_value_t = capture::live::RING)]
     pub(crate) buffer: Bytes,
     /// Print what was captured as JSON instead of text
@@ -355,6 +355,9 @@ pub(crate) struct ExplainArgs {
     /// End of an interface's capture [default: Ctrl-C]; time that a path is filled
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Duration>,
+    /// Memory of the kernel for an interface's packets that wait to be read, 256KiB to 2GiB [default: 32MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) buffer: Option<Bytes>,
     /// Fill lab:PATH in virtual time, with a gap of so many octets behind each frame, several in turn; without
     /// this it is filled in real time, by iperf3
     #[arg(long, value_name = "OCTETS", value_delimiter = ',')]

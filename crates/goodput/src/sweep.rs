@@ -4,8 +4,10 @@
 
 mod axis;
 mod beside;
+mod holder;
 mod messages;
 mod senders;
+mod timing;
 
 use explain::sweep::{self as curve, Estimate, Known, Repeats, Schedule, Shape};
 use lab::Lab;
@@ -253,6 +255,8 @@ struct Made {
     in_flight_bytes: Option<u64>,
     /// Share of the time that windows and send buffers held the streams, by their kernel.
     held: Option<f64>,
+    /// The same of the receiver's window and of the send buffer, whatever is varied.
+    held_by: Option<[f64; 2]>,
 }
 
 impl Point {
@@ -337,6 +341,8 @@ impl Work<'_> {
         for axis in &mut self.axes {
             axis.settle(&self.reach).map_err(MeasureError::Config)?;
         }
+        self.base.apart =
+            self.messages.is_none() && timing::apart(clients.near(), &self.base, &self.axes);
         self.time_transfers(rtt);
         if self.messages.is_some() {
             self.prepare_messages(clients.near(), stop)?;
@@ -404,6 +410,7 @@ impl Work<'_> {
         }
         let varies = |kinds: &[Kind]| self.axes.iter().any(|axis| kinds.contains(&axis.kind));
         let datagrams = outcome.datagrams();
+        let held_by = holder::shares(&outcome);
         Ok(Some(Made {
             value: outcome.goodput_after_ramp().as_bits_per_second(),
             cpu_sender: session::cpu_share(&outcome.sender).unwrap_or(0.0),
@@ -412,7 +419,10 @@ impl Work<'_> {
             segment_bytes: segment_bytes(&outcome).filter(|_| varies(&[Kind::Mtu])),
             window_bytes: steady(&outcome, |i| i.snd_wnd_bytes).filter(|_| varies(&BUFFERS)),
             in_flight_bytes: steady(&outcome, in_flight).filter(|_| varies(&BUFFERS)),
-            held: held(&outcome).filter(|_| varies(&BUFFERS)),
+            held: held_by
+                .map(|[window, buffer]| (window + buffer).min(1.0))
+                .filter(|_| varies(&BUFFERS)),
+            held_by,
             ..Made::default()
         }))
     }
@@ -428,20 +438,11 @@ impl Work<'_> {
         }
     }
 
-    /// Long enough for slow start to end and for some round trips after it.
     fn time_transfers(&mut self, rtt: Duration) {
-        let ramp = Duration::from_ms(200).max(rtt.saturating_mul(12));
-        let measured = Duration::from_ms(500).max(rtt.saturating_mul(6));
-        if let Some(whole) = self.args.transfer.duration {
-            self.base.duration = whole;
-            self.base.ramp = self
-                .args
-                .transfer
-                .ramp
-                .unwrap_or_else(|| ramp.min(Duration::from_ns(whole.as_ns() / 2)));
-        } else {
-            (self.base.ramp, self.base.duration) = (ramp, ramp + measured);
-        }
+        let typed = &self.args.transfer;
+        (self.base.ramp, self.base.duration) =
+            timing::times(rtt, self.base.apart, typed.duration, typed.ramp);
+        self.sweep.apart = self.base.apart;
         self.base.sample_interval = Duration::from_ms(50);
         self.sweep.ramp_ns = self.base.ramp.as_ns();
         self.sweep.measured_ns = (self.base.duration - self.base.ramp).as_ns();
@@ -573,6 +574,7 @@ fn conclude(
             Duration::from_ns(sweep.rtt_idle_ns),
         );
         beside::record(&mut curve, &of_curve);
+        holder::note(&mut curve, axes, &of_curve);
         lines.push(line);
         sweep.curves.push(curve);
     }
@@ -707,27 +709,6 @@ fn steady(outcome: &Outcome, of: fn(&TcpInfo) -> u64) -> Option<u64> {
 fn in_flight(info: &TcpInfo) -> u64 {
     let once = info.bytes_sent.saturating_sub(info.bytes_retrans);
     once.saturating_sub(info.bytes_acked)
-}
-
-/// Share of the time after the ramp that the receiver's window or the send buffer held the streams, as
-/// the sender's kernel counts (`tcpi_rwnd_limited`, `tcpi_sndbuf_limited`).
-fn held(outcome: &Outcome) -> Option<f64> {
-    let periodic = |s: &&Sample| s.kind == SampleKind::Periodic && s.t >= outcome.config.ramp;
-    let (mut held, mut time) = (0.0, 0.0);
-    for stream in 0..outcome.config.streams {
-        let of_stream = |s: &&Sample| s.stream == stream;
-        let mut seen = outcome
-            .sender
-            .samples
-            .iter()
-            .filter(periodic)
-            .filter(of_stream);
-        let (first, last) = (seen.next()?, seen.next_back()?);
-        let so_far = |s: &Sample| s.info.rwnd_limited_us + s.info.sndbuf_limited_us;
-        held += so_far(last).saturating_sub(so_far(first)) as f64 / 1e6;
-        time += (last.t - first.t).as_s_f64();
-    }
-    (time > 0.0).then(|| (held / time).min(1.0))
 }
 
 fn point_record(point: &Point) -> SweepPoint {

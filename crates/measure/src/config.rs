@@ -77,6 +77,9 @@ pub struct Config {
     /// The client's own, so it does not travel, and only for [`Direction::Up`] and
     /// [`Sending::Write`].
     pub costs: WriteCosts,
+    /// Both ends are on one machine, and its scheduler is to have no say in where: over TCP and TLS the
+    /// data threads of each end keep to a CPU of their own ([`Self::own_cpu`]).
+    pub apart: bool,
     /// Time between two readings of `tcp_info`, at least 1 ms. Long runs are thinned to some 20 000
     /// samples a stream (see [`SAMPLES_PER_STREAM_MAX`]).
     pub sample_interval: Duration,
@@ -110,6 +113,7 @@ impl Default for Config {
             segment_bytes: None,
             dscp: None,
             costs: WriteCosts::default(),
+            apart: false,
             sample_interval: Duration::from_ms(100),
             drain: DRAIN_DEFAULT,
         }
@@ -127,6 +131,16 @@ impl Config {
             Some(problem) => Err(MeasureError::Config(problem)),
             None => Ok(()),
         }
+    }
+
+    /// The CPU that the data threads of an end keep to, of those that it may run on: the sender's the
+    /// last, the receiver's the one before, since the first ones take most interrupts. `None` where they
+    /// may run anywhere, and where there is one CPU.
+    pub(crate) fn own_cpu(&self, is_sender: bool, cpus: &[usize]) -> Option<usize> {
+        let place = cpus.len().checked_sub(if is_sender { 1 } else { 2 })?;
+        cpus.get(place)
+            .copied()
+            .filter(|_| self.apart && cpus.len() > 1)
     }
 
     fn problem(&self) -> Option<String> {
@@ -299,6 +313,9 @@ pub struct Spec {
     /// [`Config::dscp`]; ends before it was there mark nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
+    /// [`Config::apart`]; ends before it was there run where they like.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub apart: bool,
     /// [`Config::sample_interval`].
     pub sample_interval_ns: u64,
     /// [`Config::drain`].
@@ -325,6 +342,7 @@ impl From<&Config> for Spec {
             max_pacing_bits_per_second: config.max_pacing.map(Rate::as_bits_per_second),
             finds_gap: config.finds_gap,
             dscp: config.dscp.map(Dscp::number),
+            apart: config.apart,
             sample_interval_ns: config.sample_interval.as_ns(),
             drain_ns: config.drain.as_ns(),
         }
@@ -357,6 +375,7 @@ impl From<&Spec> for Config {
             // A number that is no code point marks nothing; honest clients send none.
             dscp: spec.dscp.and_then(Dscp::new),
             costs: WriteCosts::default(),
+            apart: spec.apart,
             sample_interval: Duration::from_ns(spec.sample_interval_ns),
             drain: Duration::from_ns(spec.drain_ns),
         }
@@ -401,6 +420,25 @@ mod tests {
         let text = serde_json::to_string(&Spec::from(&config)).unwrap();
         let spec: Spec = serde_json::from_str(&text).unwrap();
         assert_eq!(Config::from(&spec), config);
+    }
+
+    #[test]
+    fn ends_apart_have_a_cpu_each_and_others_none() {
+        let apart = Config {
+            apart: true,
+            ..Config::default()
+        };
+        let text = serde_json::to_string(&Spec::from(&apart)).unwrap();
+        let spec: Spec = serde_json::from_str(&text).unwrap();
+        assert_eq!(Config::from(&spec), apart);
+        let cpus = |config: &Config, cpus: &[usize]| [true, false].map(|s| config.own_cpu(s, cpus));
+        assert_eq!(cpus(&apart, &[0, 1]), [Some(1), Some(0)]);
+        assert_eq!(cpus(&apart, &[2, 5, 7]), [Some(7), Some(5)]);
+        assert_eq!(cpus(&apart, &[3]), [None, None]);
+        assert_eq!(cpus(&apart, &[]), [None, None]);
+        assert_eq!(cpus(&Config::default(), &[0, 1]), [None, None]);
+        let text = serde_json::to_string(&Spec::from(&Config::default())).unwrap();
+        assert!(!text.contains("apart"), "{text}");
     }
 
     #[test]

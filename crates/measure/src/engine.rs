@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sys::{clock, tcp};
+use sys::{clock, sched, tcp};
 use units::{Duration, Instant, Rate, Rng};
 
 use crate::control::TICK;
@@ -281,6 +281,7 @@ impl Engine {
             Role::Sender => Supply::new(config, &block)?,
             Role::Receiver => Supply::Write,
         };
+        let own_cpu = config.own_cpu(self.role == Role::Sender, &sched::cpus());
         let mut sealed = sealed.into_iter();
         for (stream, socket) in self.shared.sockets.iter().enumerate() {
             let outlet = match sealed.next() {
@@ -291,6 +292,10 @@ impl Engine {
             let (role, costs) = (self.role, config.costs);
             self.crew.carry(move || {
                 let _leave = shared.board.leave();
+                if let Some(cpu) = own_cpu {
+                    // Where it may not, it runs anywhere, as other transfers do.
+                    drop(sched::pin_this_thread(cpu));
+                }
                 match role {
                     Role::Sender => shared.send(stream, &block, outlet, costs),
                     Role::Receiver => shared.receive(stream, block_bytes, outlet),

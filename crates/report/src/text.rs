@@ -291,6 +291,15 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{text} %")
 }
 
+/// A share of the time as a percentage; what is there and below a tenth of a percent is said to be less
+/// than that.
+pub(crate) fn percent_of_time(share: f64) -> String {
+    if share > 0.0 && share < 0.001 {
+        return "< 0.1 %".to_owned();
+    }
+    percent(share)
+}
+
 /// A gain such as `238` or `1.24`, without the sign of multiplication.
 pub(crate) fn factor(gain: f64) -> String {
     match gain {
@@ -374,6 +383,18 @@ pub(crate) fn size(bytes: u64) -> String {
 
 pub(crate) fn bytes(bytes: u64) -> String {
     Bytes::new(bytes).to_string()
+}
+
+/// How to write these sizes side by side: in powers of two where all divide evenly, else decimal.
+pub(crate) fn sizes(all: &[u64]) -> impl Fn(u64) -> String + use<> {
+    let is_binary = all.iter().all(|&n| Bytes::new(n).is_binary());
+    move |bytes| {
+        let bytes = Bytes::new(bytes);
+        match is_binary {
+            true => bytes.to_string(),
+            false => bytes.decimal(),
+        }
+    }
 }
 
 /// A small size to the byte: `1500 B`.

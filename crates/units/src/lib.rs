@@ -405,28 +405,52 @@ impl fmt::Display for Duration {
     }
 }
 
+impl Bytes {
+    const BINARY: [(u64, &'static str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+
+    /// The largest power of two that divides it evenly, up to 9999 of them.
+    fn in_binary(self) -> Option<(u64, &'static str)> {
+        let even =
+            |scale: u64| (1..10_000).contains(&(self.0 / scale)) && self.0.is_multiple_of(scale);
+        let units = Self::BINARY.into_iter().find(|&(scale, _)| even(scale));
+        units.map(|(scale, name)| (self.0 / scale, name))
+    }
+
+    /// Whether it prints the same in binary units and alone: divides evenly, or is below 1 KiB.
+    pub fn is_binary(self) -> bool {
+        self.0 < 1 << 10 || self.in_binary().is_some()
+    }
+
+    /// In decimal units, whatever it divides by: `65.54 kB`.
+    pub fn decimal(self) -> String {
+        struct Decimal(u64);
+        impl fmt::Display for Decimal {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_scaled(
+                    f,
+                    self.0,
+                    &[
+                        (1_000_000_000_000, "TB"),
+                        (1_000_000_000, "GB"),
+                        (1_000_000, "MB"),
+                        (1_000, "kB"),
+                        (1, "B"),
+                    ],
+                )
+            }
+        }
+        Decimal(self.0).to_string()
+    }
+}
+
 impl fmt::Display for Bytes {
     /// Powers of two that divide evenly print binary (64 KiB), up to 9999 of them; everything else decimal
     /// (10.6 MB).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let binary = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-        for (scale, name) in binary {
-            let fits = (1..10_000).contains(&(self.0 / scale));
-            if fits && self.0.is_multiple_of(scale) {
-                return write!(f, "{} {name}", self.0 / scale);
-            }
+        match self.in_binary() {
+            Some((count, name)) => write!(f, "{count} {name}"),
+            None => f.write_str(&self.decimal()),
         }
-        write_scaled(
-            f,
-            self.0,
-            &[
-                (1_000_000_000_000, "TB"),
-                (1_000_000_000, "GB"),
-                (1_000_000, "MB"),
-                (1_000, "kB"),
-                (1, "B"),
-            ],
-        )
     }
 }
 

@@ -24,11 +24,12 @@ mod transfer;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use wire::tcp_info::TcpInfo;
 
 use super::table::{self, Table};
@@ -55,6 +56,20 @@ struct Row {
     kernel: BTreeMap<String, u64>,
     /// Ours of the sender's capture.
     ours: BTreeMap<String, u64>,
+    /// Round trips at the sender by us and by tshark; absent where tshark was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    round_trips: Option<RoundTrips>,
+}
+
+/// What `goodput explain --observer tshark` says of the round trips of a capture's largest connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+struct RoundTrips {
+    /// Ours and tshark's.
+    samples: [u64; 2],
+    min_ns: [u64; 2],
+    median_ns: [u64; 2],
+    /// By the rule of `explain`: the least the same to a microsecond, the median to an eighth or 10 us.
+    agrees: bool,
 }
 
 /// Makes connections of every kind, or judges those of an earlier run again, and writes what was found.
@@ -131,10 +146,45 @@ fn one(plan: &Plan, folder: &Path, seed: u64, again: bool) -> anyhow::Result<Row
         row.shares[n] = judged.line();
         if n == 0 {
             row.ours = counts(&judged);
+            let capture = folder.join(format!("{}-near.pcapng", plan.name));
+            row.round_trips = beside_tshark(&capture, &folder.join("runs"))?;
         }
     }
     fs::write(&kept, serde_json::to_string(&row)?)?;
     Ok(row)
+}
+
+/// Has the program, where it is built, compare a capture's round trips with those of tshark, where that is
+/// installed.
+fn beside_tshark(capture: &Path, runs: &Path) -> anyhow::Result<Option<RoundTrips>> {
+    let built = workspace().join("target/release/goodput");
+    let program = std::env::var_os("GOODPUT").map_or(built, PathBuf::from);
+    let has_tshark = || Command::new("tshark").arg("--version").output().is_ok();
+    if !program.exists() || !has_tshark() {
+        return Ok(None);
+    }
+    let mut asked = Command::new(program);
+    asked.args(["explain", "--spacing", "--observer", "tshark", "--json"]);
+    let told = asked.arg("--runs").arg(runs).arg(capture).output()?;
+    let run: Value = serde_json::from_slice(&told.stdout).with_context(|| {
+        let said = String::from_utf8_lossy(&told.stderr);
+        format!("explaining {}: {said}", capture.display())
+    })?;
+    Ok(round_trips(&run))
+}
+
+/// Of the connection with the most samples: the others are control connections.
+fn round_trips(run: &Value) -> Option<RoundTrips> {
+    let all = run.pointer("/trace/observer/round_trips")?.as_array()?;
+    let count = |r: &Value| r.pointer("/ours/samples").and_then(Value::as_u64);
+    let most = all.iter().max_by_key(|r| count(r))?;
+    let both = |key: &str| ["ours", "theirs"].map(|who| most[who][key].as_u64().unwrap_or(0));
+    Some(RoundTrips {
+        samples: both("samples"),
+        min_ns: both("min_ns"),
+        median_ns: both("median_ns"),
+        agrees: most["agrees"] == true,
+    })
 }
 
 fn parameters(plan: &Plan) -> String {
@@ -294,9 +344,20 @@ fn agreement(rows: &[Row]) -> String {
     let of = |name: &'static str| move |row: &Row| row.kernel.get(name).copied().unwrap_or(0);
     // SYN and FIN take a number each.
     let acked = |row: &Row| of("bytes_acked")(row).saturating_sub(2);
+    let beside: Vec<RoundTrips> = whole.iter().filter_map(|r| r.round_trips).collect();
+    let agree = beside.iter().filter(|r| r.agrees).count();
+    let same_least = |r: &&RoundTrips| r.min_ns[0].abs_diff(r.min_ns[1]) <= 1_000;
+    let least = beside.iter().filter(same_least).count();
+    let tshark = match beside.len() {
+        0 => String::new(),
+        all => format!(
+            "\nRound trips at the sender beside tshark's, of {all} connections: the least the same to a microsecond \
+             {least}, that and the median to an eighth {agree}.\n"
+        ),
+    };
     format!(
         "\nThe same at the sender as the kernel's `tcp_info` says, of {} connections whose captures missed nothing: \
-         bytes sent {}, bytes acknowledged {}, bytes sent again {}, segments sent {}.\n",
+         bytes sent {}, bytes acknowledged {}, bytes sent again {}, segments sent {}.\n{tshark}",
         whole.len(),
         equal("payload_bytes", &of("bytes_sent")),
         equal("acked_bytes", &acked),
@@ -323,3 +384,31 @@ const KERNEL: [&str; 12] = [
     "total_rto",
     "snd_mss_bytes",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connection_with_most_round_trips_is_the_one_that_counts() {
+        let of = |samples: u64, agrees: bool| {
+            let one = |n: u64| serde_json::json!({"samples": n, "min_ns": 5, "median_ns": 7});
+            serde_json::json!({"ours": one(samples), "theirs": one(samples + 1), "agrees": agrees})
+        };
+        let run = serde_json::json!({
+            "trace": {"observer": {"round_trips": [of(3, false), of(900, true), of(2, false)]}}
+        });
+        let found = round_trips(&run).unwrap();
+        assert_eq!((found.samples, found.agrees), ([900, 901], true));
+        assert_eq!((found.min_ns, found.median_ns), ([5, 5], [7, 7]));
+        assert_eq!(round_trips(&Value::Null), None);
+        let row = Row {
+            round_trips: Some(found),
+            ..Row::default()
+        };
+        assert!(
+            agreement(&[row]).contains("of 1 connections: the least the same to a microsecond 1")
+        );
+        assert!(!agreement(&[Row::default()]).contains("tshark"));
+    }
+}

@@ -9,6 +9,7 @@ use units::{Bytes, Rate};
 use wire::filter::{Filter, Way};
 
 use super::spacing::Question;
+use crate::capture_verb;
 use crate::cli::ExplainArgs;
 use crate::failure::Failure;
 use crate::target::Target;
@@ -27,43 +28,50 @@ pub(super) enum Source {
 impl Source {
     /// A file of that name comes before an interface.
     pub(super) fn of(args: &ExplainArgs) -> Result<Self, Failure> {
-        let refuse = |text: String| Err(Failure::usage(anyhow::anyhow!("{text}")));
         let [first, rest @ ..] = &args.files[..] else {
-            return refuse("name a capture, an interface or lab:PATH".to_owned());
+            return refused("name a capture, an interface or lab:PATH".to_owned());
         };
         let name = first.to_string_lossy();
+        let not_an_interface = || {
+            let text = "--buffer goes with an interface only".to_owned();
+            args.buffer.map_or(Ok(()), |_| refused(text))
+        };
         if let Some(path) = name.strip_prefix("lab:").filter(|_| !first.exists()) {
             if !rest.is_empty() {
-                return refuse(format!("lab:{path} is explained by itself"));
+                return refused(format!("lab:{path} is explained by itself"));
             }
+            not_an_interface()?;
             return match Target::parse(Some(&name))? {
                 Target::Lab(path) => Ok(Self::Path(path)),
-                Target::Host(_) | Target::Iperf3(_) => refuse(format!("'{name}' is not a path")),
+                Target::Host(_) | Target::Iperf3(_) => refused(format!("'{name}' is not a path")),
             };
         }
         if !args.gaps.is_empty() {
-            return refuse("--gaps goes with lab:PATH only".to_owned());
+            return refused("--gaps goes with lab:PATH only".to_owned());
         }
         let is_interface = || name != "-" && sys::host::interfaces().iter().any(|i| i.name == name);
         if !first.exists() && is_interface() {
             return Self::interface(args, &name, rest);
         }
         if args.time.is_some() {
-            return refuse("--time goes with an interface or lab:PATH only".to_owned());
+            return refused("--time goes with an interface or lab:PATH only".to_owned());
         }
+        not_an_interface()?;
         Ok(Self::Files(args.files.clone()))
     }
 
     fn interface(args: &ExplainArgs, name: &str, rest: &[PathBuf]) -> Result<Self, Failure> {
         let words: Vec<_> = rest.iter().map(|word| word.to_string_lossy()).collect();
         let filter = Filter::parse(&words.join(" ")).map_err(Failure::usage)?;
+        let ring = args.buffer.unwrap_or(RING);
+        capture_verb::check_buffer(ring)?;
         Ok(Self::Interface(Box::new(Options {
             interface: name.to_owned(),
             filter,
             kept_bytes: HEADERS_BYTES,
             way: Way::Both,
             promiscuous: false,
-            ring: RING,
+            ring,
             stamps: Stamps::Auto,
             limits: Limits {
                 time: args.time,
@@ -72,6 +80,10 @@ impl Source {
             },
         })))
     }
+}
+
+fn refused<T>(text: String) -> Result<T, Failure> {
+    Err(Failure::usage(anyhow::anyhow!("{text}")))
 }
 
 /// A name for the run folder.

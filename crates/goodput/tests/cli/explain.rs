@@ -445,7 +445,7 @@ fn an_interface_that_goes_away_ends_with_what_was_read() {
 #[test]
 fn time_ends_an_interface_and_a_file_of_its_name_wins() {
     let scratch = Scratch::new();
-    let script = "explain v1 --time 1s; wait $pid && exit 98 || code=$?
+    let script = "explain v1 --time 1s --buffer 256KiB; wait $pid && exit 98 || code=$?
         cat out; exit $code";
     let Some(ended) = live(&scratch, script) else {
         return;
@@ -461,6 +461,14 @@ fn time_ends_an_interface_and_a_file_of_its_name_wins() {
     refused.fails_with(2, &["v1: "]);
     let filter = live(&scratch, "rm v1; $GOODPUT explain v1 tcp and foo").unwrap();
     filter.fails_with(2, &["no word of the filter language"]);
+    let small = live(&scratch, "$GOODPUT explain v1 --buffer 1KiB").unwrap();
+    small.fails_with(2, &["256KiB to 2GiB"]);
+    let other = live(
+        &scratch,
+        "$GOODPUT explain lab:healthy-1g-20ms --buffer 1MiB",
+    )
+    .unwrap();
+    other.fails_with(2, &["with an interface only"]);
 }
 
 #[test]

@@ -91,6 +91,16 @@ fn a_sweep_measures_every_combination_and_draws_it() {
     assert_eq!(run["sweep"]["curves"].as_array().unwrap().len(), 2);
     assert_eq!(run["sweep"]["out_of_time"], true);
     assert_self_contained(&scratch.run_folder().join("report.html"));
+    // Of one stream and two the ends cannot have a CPU each alike.
+    assert!(run["sweep"]["apart"].is_null());
+    let mut alone = scratch.goodput(&[
+        "measure", &address, "-d", "60ms", "--budget", "1ms", "--json",
+    ]);
+    alone.args(["--sweep", "write-size=1KiB..8KiB"]);
+    let sweep = &scratch.run(alone).json()["sweep"];
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(sweep["apart"] == true, cpus > 1);
+    assert_eq!(sweep["points"].as_array().unwrap().len(), 4);
     let typed = ["measure", &address, "--sweep", "write-sizes"];
     let says = ["--sweep write-sizes: no such sweep; there are write-size"];
     scratch.run(scratch.goodput(&typed)).fails_with(2, &says);

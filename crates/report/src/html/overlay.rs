@@ -1,39 +1,42 @@
-//! Two explained runs on one page: the connection that carried most of each, in the same pictures.
+//! Two to six explained runs on one page: the connection that carried most of each, in the same pictures.
 //!
-//! Made for a path and its model, or one path with and without an off-load: both begin at zero and share
-//! every axis, so what differs is seen. Which is the better one is not said.
+//! Made for a path and its model, or one path with and without an off-load: all begin at zero and share
+//! every axis, so what differs is seen. Which is the best one is not said.
 //!
-//! Left out: more than two, other connections of the same runs, changes of a clock.
+//! Left out: more than six, whose lines nobody tells apart (they are a table), other connections of the
+//! same runs, changes of a clock.
 
 use super::trace::{again, bar, legend, steps};
 use super::{close_page, open_page, shown, shown_sentence};
 use crate::folder::LoadedRun;
-use crate::model::{TraceConnection, TraceFile, TraceSpacing};
+use crate::model::{Run, Trace, TraceConnection, TraceFile, TraceSpacing};
 use crate::svg::{Axis, Chart};
 use crate::text;
 
-/// The page, where there are two runs that each explain a connection.
+/// The page, where there are two runs or some more that each explain a connection.
 pub(super) fn render(runs: &[LoadedRun]) -> Option<String> {
-    let [first, second] = runs else { return None };
-    let both = [Side::of(first)?, Side::of(second)?];
-    let mut out = open_page("goodput: two captures overlaid");
-    header(&mut out, &both);
+    if !(2..=CLASSES.len()).contains(&runs.len()) {
+        return None;
+    }
+    let all = runs.iter().map(Side::of).collect::<Option<Vec<_>>>()?;
+    let mut out = open_page("goodput: captures overlaid");
+    header(&mut out, &all);
     out.push_str("<section class=\"trace overlay\">\n");
     out.push_str("<div class=\"panels wide\">\n");
-    rate(&mut out, &both);
-    sequence(&mut out, &both);
-    round_trip(&mut out, &both);
-    flight(&mut out, &both);
-    gaps(&mut out, &both);
+    rate(&mut out, &all);
+    sequence(&mut out, &all);
+    round_trip(&mut out, &all);
+    flight(&mut out, &all);
+    gaps(&mut out, &all);
     out.push_str("</div>\n");
-    held(&mut out, &both);
-    figures(&mut out, &both);
+    held(&mut out, &all);
+    figures(&mut out, &all);
     out.push_str("</section>\n");
     close_page(&mut out);
     Some(out)
 }
 
-/// One of the two.
+/// One of them.
 struct Side<'a> {
     /// What it is called on the page.
     name: String,
@@ -45,11 +48,7 @@ struct Side<'a> {
 impl<'a> Side<'a> {
     /// The connection that carried most, of those with a course if there is any.
     fn of(loaded: &'a LoadedRun) -> Option<Self> {
-        let trace = loaded.run.trace.as_ref()?;
-        let connection = trace
-            .connections
-            .iter()
-            .max_by_key(|c| (c.slices.is_some(), c.payload_bytes))?;
+        let (trace, connection) = main_connection(&loaded.run)?;
         let place = usize::try_from(connection.file).ok();
         let file = place.and_then(|place| trace.files.get(place));
         Some(Self {
@@ -77,21 +76,22 @@ impl<'a> Side<'a> {
     }
 }
 
-fn header(out: &mut String, both: &[Side<'_>; 2]) {
-    let rates = [0, 1].map(|n| both[n].connection.goodput_bits_per_second);
-    let [first, second] = rates.map(text::rate);
-    let headline = match text::ratio(rates[1], rates[0]) {
-        Some(ratio) if rates[1] > 0 => {
-            format!("{first} and {second}: the second is {}", times(ratio))
-        }
-        _ => format!("{first} and {second}"),
-    };
+/// The connection of an explained run that carried most, of those with a course if there is any.
+pub(super) fn main_connection(run: &Run) -> Option<(&Trace, &TraceConnection)> {
+    let trace = run.trace.as_ref()?;
+    let connections = trace.connections.iter();
+    let most = connections.max_by_key(|c| (c.slices.is_some(), c.payload_bytes))?;
+    Some((trace, most))
+}
+
+fn header(out: &mut String, all: &[Side<'_>]) {
     put!(
         out,
-        "<header>\n<p class=\"kicker\"><b>goodput report</b><span>two captures overlaid</span></p>\n<h1>{}</h1>\n",
-        shown_sentence(&headline)
+        "<header>\n<p class=\"kicker\"><b>goodput report</b><span>{} captures overlaid</span></p>\n<h1>{}</h1>\n",
+        NUMBERS[all.len() - 2],
+        shown_sentence(&headline(all))
     );
-    for (side, class) in both.iter().zip(CLASSES) {
+    for (side, class) in all.iter().zip(CLASSES) {
         let c = side.connection;
         put!(
             out,
@@ -110,6 +110,30 @@ fn header(out: &mut String, both: &[Side<'_>; 2]) {
     out.push_str("</header>\n");
 }
 
+/// Of two, what the second is beside the first; of more, from which to which.
+fn headline(all: &[Side<'_>]) -> String {
+    let rates = all.iter().map(|s| s.connection.goodput_bits_per_second);
+    let rates: Vec<u64> = rates.collect();
+    if let [first, second] = rates[..] {
+        let said = format!("{} and {}", text::rate(first), text::rate(second));
+        return match text::ratio(second, first) {
+            Some(ratio) if second > 0 => format!("{said}: the second is {}", times(ratio)),
+            _ => said,
+        };
+    }
+    let (least, most) = (rates.iter().min(), rates.iter().max());
+    let [least, most] = [least, most].map(|rate| rate.copied().unwrap_or(0));
+    let said = format!("{} to {}", text::rate(least), text::rate(most));
+    match text::ratio(most, least) {
+        Some(ratio) if ratio < 1.005 => format!("{}, all as fast", text::rate(most)),
+        Some(ratio) => {
+            let times = times(ratio);
+            format!("{said}: the fastest is {times} as the slowest")
+        }
+        None => said,
+    }
+}
+
 /// `1.24 times as fast`, `at 51 % of the first`, or `as fast`.
 fn times(ratio: f64) -> String {
     match ratio {
@@ -119,99 +143,134 @@ fn times(ratio: f64) -> String {
     }
 }
 
-/// How a figure is written.
-type Told = fn(u64) -> String;
+/// How a row's figures are written: sizes in one family of units.
+#[derive(Clone, Copy)]
+enum Told {
+    Each(fn(u64) -> String),
+    Sizes,
+}
 
-/// What is known of each, side by side, and the second as a multiple of the first.
-fn figures(out: &mut String, both: &[Side<'_>; 2]) {
+/// What is known of each, side by side, and how far they are apart: of two the second as a multiple of the
+/// first, of more the most as a multiple of the least.
+fn figures(out: &mut String, all: &[Side<'_>]) {
     type Row = (&'static str, Told, fn(&Side<'_>) -> Option<u64>);
+    let (rate, duration) = (Told::Each(text::rate), Told::Each(text::duration));
+    let (count, exact) = (Told::Each(text::count), Told::Each(text::bytes_exact));
     let rows: [Row; 19] = [
-        ("goodput", text::rate, |s| {
+        ("goodput", rate, |s| {
             Some(s.connection.goodput_bits_per_second)
         }),
-        ("best over two round trips", text::rate, |s| {
+        ("best over two round trips", rate, |s| {
             s.connection.best_bits_per_second
         }),
-        ("payload", text::bytes, |s| Some(s.connection.payload_bytes)),
-        ("in", text::duration, |s| Some(s.connection.active_ns)),
-        ("least round trip", text::duration, |s| {
-            s.connection.rtt_min_ns
-        }),
-        ("round trip to the receiver, median", text::duration, |s| {
+        ("payload", Told::Sizes, |s| Some(s.connection.payload_bytes)),
+        ("in", duration, |s| Some(s.connection.active_ns)),
+        ("least round trip", duration, |s| s.connection.rtt_min_ns),
+        ("round trip to the receiver, median", duration, |s| {
             s.connection.rtt_median_ns
         }),
-        ("the longest", text::duration, |s| s.connection.rtt_max_ns),
-        ("in flight, average", text::bytes, |s| {
+        ("the longest", duration, |s| s.connection.rtt_max_ns),
+        ("in flight, average", Told::Sizes, |s| {
             Some(s.connection.flight_bytes_mean)
         }),
-        ("most", text::bytes, |s| Some(s.connection.flight_bytes_max)),
-        ("receive window, median", text::bytes, |s| {
+        ("most", Told::Sizes, |s| Some(s.connection.flight_bytes_max)),
+        ("receive window, median", Told::Sizes, |s| {
             let window = s.connection.window_bytes_median;
             (window > 0).then_some(window)
         }),
-        ("payload of a segment", text::bytes_exact, |s| {
+        ("payload of a segment", exact, |s| {
             Some(u64::from(s.connection.segment_bytes))
         }),
-        ("packets with data", text::count, |s| {
+        ("packets with data", count, |s| {
             Some(s.connection.data_packets)
         }),
-        ("of these, super-packets (TSO, GRO)", text::count, |s| {
+        ("of these, super-packets (TSO, GRO)", count, |s| {
             Some(s.connection.super_packets)
         }),
-        ("sent again", text::count, |s| Some(again(s.connection))),
-        ("out of order", text::count, |s| {
-            Some(s.connection.out_of_order)
-        }),
-        ("duplicate ACKs", text::count, |s| {
+        ("sent again", count, |s| Some(again(s.connection))),
+        ("out of order", count, |s| Some(s.connection.out_of_order)),
+        ("duplicate ACKs", count, |s| {
             Some(s.connection.duplicate_acks)
         }),
-        ("gap between data packets, median", text::duration, |s| {
+        ("gap between data packets, median", duration, |s| {
             s.spacing()?.gap_median_ns
         }),
-        ("gap between ACKs, median", text::duration, |s| {
+        ("gap between ACKs, median", duration, |s| {
             s.spacing()?.acks.as_ref()?.gap_median_ns
         }),
-        ("packets of the longest burst", text::count, |s| {
+        ("packets of the longest burst", count, |s| {
             s.spacing()
                 .map(|s| s.bursts.longest_packets)
                 .filter(|n| *n > 0)
         }),
     ];
-    put!(
-        out,
-        "<div class=\"scroll\"><table class=\"list figures-of-two\">\n<thead><tr><th></th>\
-         <th class=\"n\"><span class=\"key\"><i class=\"line {}\"></i>first</span></th>\
-         <th class=\"n\"><span class=\"key\"><i class=\"line {}\"></i>second</span></th>\
-         <th class=\"n\">second / first</th></tr></thead>\n<tbody>\n",
-        CLASSES[0],
-        CLASSES[1]
+    out.push_str(
+        "<div class=\"scroll\"><table class=\"list figures-of-two\">\n<thead><tr><th></th>",
     );
+    for (class, place) in CLASSES.iter().zip(PLACES).take(all.len()) {
+        put!(
+            out,
+            "<th class=\"n\"><span class=\"key\"><i class=\"line {class}\"></i>{place}</span></th>"
+        );
+    }
+    let apart = if all.len() == 2 {
+        "second / first"
+    } else {
+        "most / least"
+    };
+    put!(out, "<th class=\"n\">{apart}</th></tr></thead>\n<tbody>\n");
     for (name, told, of) in rows {
-        let values = [of(&both[0]), of(&both[1])];
+        let values: Vec<Option<u64>> = all.iter().map(of).collect();
         if values.iter().all(|v| v.is_none_or(|v| v == 0)) {
             continue;
         }
-        let ratio = values[0]
-            .zip(values[1])
-            .and_then(|(first, second)| text::ratio(second, first));
-        let [first, second] = values.map(|v| v.map_or_else(|| "–".to_owned(), told));
+        put!(out, "<tr><th scope=\"row\">{name}</th>");
+        for figure in written(&values, told) {
+            put!(out, "<td class=\"n\">{figure}</td>");
+        }
         put!(
             out,
-            "<tr><th scope=\"row\">{name}</th><td class=\"n\">{first}</td><td class=\"n\">{second}</td>\
-             <td class=\"n\"><b>{}</b></td></tr>\n",
-            ratio.map_or_else(|| "–".to_owned(), text::factor)
+            "<td class=\"n\"><b>{}</b></td></tr>\n",
+            multiple(&values).map_or_else(dash, text::factor)
         );
     }
     out.push_str("</tbody></table></div>\n");
 }
 
-/// Both lines in one picture, unless neither has a point.
+fn written(values: &[Option<u64>], told: Told) -> Vec<String> {
+    let each = |told: &dyn Fn(u64) -> String| -> Vec<String> {
+        let values = values.iter();
+        values.map(|v| v.map_or_else(dash, told)).collect()
+    };
+    match told {
+        Told::Each(told) => each(&told),
+        Told::Sizes => {
+            let known: Vec<u64> = values.iter().flatten().copied().collect();
+            each(&text::sizes(&known))
+        }
+    }
+}
+
+/// The second over the first, or the most over the least; `None` where one is unknown.
+fn multiple(values: &[Option<u64>]) -> Option<f64> {
+    let known = values.iter().copied().collect::<Option<Vec<u64>>>()?;
+    match known[..] {
+        [first, second] => text::ratio(second, first),
+        _ => text::ratio(*known.iter().max()?, *known.iter().min()?),
+    }
+}
+
+fn dash() -> String {
+    "–".to_owned()
+}
+
+/// All lines in one picture, unless none has a point.
 fn pictured(
     out: &mut String,
     (title, about): (&str, &str),
     (y, end_s): (fn(f64) -> Axis, f64),
-    both: &[Side<'_>; 2],
-    lines: &[Vec<(f64, f64)>; 2],
+    all: &[Side<'_>],
+    lines: &[Line],
 ) {
     let top = lines.iter().flatten().map(|p| p.1).fold(0.0, f64::max);
     if top <= 0.0 || end_s <= 0.0 {
@@ -222,18 +281,25 @@ fn pictured(
         out,
         "<div><h4>{title} <span>{}{about}</span></h4>\n{}<div class=\"plot\">\n",
         y.unit,
-        keys(both)
+        keys(all)
     );
     let mut chart = Chart::new(title, 190, Axis::time(end_s), y);
-    for ((side, class), line) in both.iter().zip(CLASSES).zip(lines) {
+    for ((side, class), line) in all.iter().zip(CLASSES).zip(lines) {
         chart = chart.line(class, &text::plain(&side.name), line);
     }
     put!(out, "{}</div></div>\n", chart.render());
 }
 
-fn keys(both: &[Side<'_>; 2]) -> String {
+fn each(all: &[Side<'_>], of: impl Fn(&Side<'_>) -> Line) -> Vec<Line> {
+    all.iter().map(of).collect()
+}
+
+/// Where a line goes.
+type Line = Vec<(f64, f64)>;
+
+fn keys(all: &[Side<'_>]) -> String {
     let mut out = "<div class=\"keys\">".to_owned();
-    for (side, class) in both.iter().zip(CLASSES) {
+    for (side, class) in all.iter().zip(CLASSES) {
         put!(
             out,
             "<span class=\"key\"><i class=\"line {class}\"></i>{}</span>",
@@ -245,8 +311,8 @@ fn keys(both: &[Side<'_>; 2]) -> String {
 }
 
 /// Where the longer one ends, in seconds: all pictures of time have one axis.
-fn end_s(both: &[Side<'_>; 2]) -> f64 {
-    let ends = both.iter().map(|side| {
+fn end_s(all: &[Side<'_>]) -> f64 {
+    let ends = all.iter().map(|side| {
         let c = side.connection;
         let slices = c.slices.as_ref().map_or(0.0, |s| {
             s.sent_bytes.len().min(SLICES_MAX) as f64 * s.width_ns as f64
@@ -259,9 +325,9 @@ fn end_s(both: &[Side<'_>; 2]) -> f64 {
 }
 
 /// Over two round trips at least: within one, what a window allows comes in lumps.
-fn rate(out: &mut String, both: &[Side<'_>; 2]) {
-    let lines = [0, 1].map(|n| {
-        let c = both[n].connection;
+fn rate(out: &mut String, all: &[Side<'_>]) {
+    let lines = each(all, |side| {
+        let c = side.connection;
         let Some(slices) = c.slices.as_ref().filter(|s| s.width_ns > 0) else {
             return Vec::new();
         };
@@ -283,15 +349,15 @@ fn rate(out: &mut String, both: &[Side<'_>; 2]) {
     pictured(
         out,
         ("Rate", ", acknowledged, over two round trips"),
-        (Axis::rate, end_s(both)),
-        both,
+        (Axis::rate, end_s(all)),
+        all,
         &lines,
     );
 }
 
-fn sequence(out: &mut String, both: &[Side<'_>; 2]) {
-    let lines = [0, 1].map(|n| {
-        let Some(graph) = both[n].connection.graphs.first() else {
+fn sequence(out: &mut String, all: &[Side<'_>]) {
+    let lines = each(all, |side| {
+        let Some(graph) = side.connection.graphs.first() else {
             return Vec::new();
         };
         let base = graph.acknowledged.first().map_or(0, |first| first.1);
@@ -306,16 +372,16 @@ fn sequence(out: &mut String, both: &[Side<'_>; 2]) {
     pictured(
         out,
         ("Time and sequence", ", acknowledged since the begin"),
-        (Axis::wire_bytes, end_s(both)),
-        both,
+        (Axis::wire_bytes, end_s(all)),
+        all,
         &lines,
     );
 }
 
-fn round_trip(out: &mut String, both: &[Side<'_>; 2]) {
-    let lines = [0, 1].map(|n| {
-        let slices = both[n].connection.slices.as_ref();
-        both[n].course(|i| {
+fn round_trip(out: &mut String, all: &[Side<'_>]) {
+    let lines = each(all, |side| {
+        let slices = side.connection.slices.as_ref();
+        side.course(|i| {
             let ns = slices?.rtt_ns.get(i).copied()??;
             Some(ns as f64)
         })
@@ -323,34 +389,35 @@ fn round_trip(out: &mut String, both: &[Side<'_>; 2]) {
     pictured(
         out,
         ("Round trip", ", capture point to receiver"),
-        (Axis::round_trip, end_s(both)),
-        both,
+        (Axis::round_trip, end_s(all)),
+        all,
         &lines,
     );
 }
 
-fn flight(out: &mut String, both: &[Side<'_>; 2]) {
-    let lines = [0, 1].map(|n| {
-        let slices = both[n].connection.slices.as_ref();
-        both[n].course(|i| slices?.flight_bytes.get(i).map(|bytes| *bytes as f64))
+fn flight(out: &mut String, all: &[Side<'_>]) {
+    let lines = each(all, |side| {
+        let slices = side.connection.slices.as_ref();
+        side.course(|i| slices?.flight_bytes.get(i).map(|bytes| *bytes as f64))
     });
     pictured(
         out,
         ("In flight", ", most of each slice"),
-        (Axis::wire_bytes, end_s(both)),
-        both,
+        (Axis::wire_bytes, end_s(all)),
+        all,
         &lines,
     );
 }
 
 /// Gaps between data packets in bins of a tenth of a power of ten, as shares of all: what was counted in
 /// bins of different widths is then comparable.
-fn gaps(out: &mut String, both: &[Side<'_>; 2]) {
-    let shares = [0, 1].map(|n| both[n].spacing().map(|s| shares_by_size(&s.bins)));
-    let [Some(first), Some(second)] = &shares else {
+fn gaps(out: &mut String, all: &[Side<'_>]) {
+    let shares = all.iter().map(|s| Some(shares_by_size(&s.spacing()?.bins)));
+    let Some(shares) = shares.collect::<Option<Vec<_>>>() else {
         return;
     };
-    let filled = || (0..BINS).filter(|&b| first[b] > 0.0 || second[b] > 0.0);
+    let highest = |bin: usize| shares.iter().map(|s| s[bin]).fold(0.0, f64::max);
+    let filled = || (0..BINS).filter(|&bin| highest(bin) > 0.0);
     let (Some(from), Some(last)) = (filled().next(), filled().next_back()) else {
         return;
     };
@@ -364,9 +431,7 @@ fn gaps(out: &mut String, both: &[Side<'_>; 2]) {
         let each = (from..to).flat_map(|b| [(place(b), shares[b]), (place(b + 1), shares[b])]);
         each.collect()
     };
-    let top = (from..to)
-        .map(|b| first[b].max(second[b]))
-        .fold(0.0, f64::max);
+    let top = (from..to).map(highest).fold(0.0, f64::max);
     let decades = (from / PER_DECADE)..=(to / PER_DECADE);
     let x = Axis {
         max: place(to),
@@ -391,15 +456,16 @@ fn gaps(out: &mut String, both: &[Side<'_>; 2]) {
         ],
         unit: "%",
     };
+    let mut chart = Chart::new("gaps between data packets", 190, x, y);
+    for ((side, class), shares) in all.iter().zip(CLASSES).zip(&shares) {
+        chart = chart.line(class, &text::plain(&side.name), &outline(shares));
+    }
     put!(
         out,
         "<div><h4>Gaps between data packets <span>% of all gaps, by powers of ten</span></h4>\n{}\
          <div class=\"plot\">\n{}</div></div>\n",
-        keys(both),
-        Chart::new("gaps between data packets", 190, x, y)
-            .line(CLASSES[0], &text::plain(&both[0].name), &outline(first))
-            .line(CLASSES[1], &text::plain(&both[1].name), &outline(second))
-            .render()
+        keys(all),
+        chart.render()
     );
 }
 
@@ -417,9 +483,9 @@ fn shares_by_size(bins: &[(u64, u64, u64)]) -> [f64; BINS] {
     shares.map(|n| n / f64::max(total, 1.0))
 }
 
-fn held(out: &mut String, both: &[Side<'_>; 2]) {
+fn held(out: &mut String, all: &[Side<'_>]) {
     out.push_str("<h4>Held by <span>share of the time</span></h4>\n");
-    for (side, class) in both.iter().zip(CLASSES) {
+    for (side, class) in all.iter().zip(CLASSES) {
         put!(
             out,
             "<p class=\"held-of\"><span class=\"key\"><i class=\"line {class}\"></i>{}</span></p>\n{}",
@@ -430,8 +496,17 @@ fn held(out: &mut String, both: &[Side<'_>; 2]) {
     }
 }
 
-/// The two colours.
-const CLASSES: [&str; 2] = ["of-first", "of-second"];
+/// Their colours, and what they are called in a table's head and in words.
+const CLASSES: [&str; 6] = [
+    "of-first",
+    "of-second",
+    "of-third",
+    "of-fourth",
+    "of-fifth",
+    "of-sixth",
+];
+const PLACES: [&str; 6] = ["first", "second", "third", "fourth", "fifth", "sixth"];
+const NUMBERS: [&str; 5] = ["two", "three", "four", "five", "six"];
 const SLICES_MAX: usize = 256;
 const GAP_BINS_MAX: usize = 10_000;
 const PER_DECADE: usize = 10;
@@ -441,7 +516,7 @@ const BINS: usize = 200;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Run, Trace, TraceGraph, TraceShare, TraceSlices};
+    use crate::model::{TraceGraph, TraceShare, TraceSlices};
 
     const HOSTILE: &str = "</p><script>alert('x')</script>\u{202e}";
 
@@ -533,8 +608,39 @@ mod tests {
         let explained = loaded("a", 1, course());
         assert!(render(&[explained.clone(), LoadedRun::default()]).is_none());
         assert!(render(std::slice::from_ref(&explained)).is_none());
-        let three = [explained.clone(), explained.clone(), explained];
-        assert!(render(&three).is_none());
+        // More lines than are told apart.
+        assert!(render(&vec![explained; 7]).is_none());
+    }
+
+    #[test]
+    fn three_captures_are_overlaid_as_two_are() {
+        let rates = [100_000_000, 50_000_000, 200_000_000];
+        let three = rates.map(|rate| loaded("some.pcapng", rate, course()));
+        let page = render(&three).unwrap();
+        assert!(page.contains("three captures overlaid"));
+        let said = |rates: [u64; 3]| {
+            let runs = rates.map(|rate| loaded("some.pcapng", rate, course()));
+            headline(&runs.each_ref().map(|run| Side::of(run).unwrap()))
+        };
+        let apart = "50 Mb/s to 200 Mb/s: the fastest is 4.00 times as fast as the slowest";
+        assert_eq!(said(rates), apart);
+        assert_eq!(said([100; 3]), "100 b/s, all as fast");
+        assert_eq!(said([1, 0, 1]), "0 b/s to 1 b/s");
+        let lines = |class: &str| page.matches(&format!("class=\"line {class}\"")).count();
+        assert!(lines("of-third") > 0 && lines("of-third") == lines("of-first"));
+        assert_eq!(lines("of-fourth"), 0);
+        assert!(page.contains("most / least") && page.contains("<b>4.00</b>"));
+    }
+
+    #[test]
+    fn a_row_has_one_family_of_units() {
+        let row = |values: &[u64]| {
+            let values: Vec<Option<u64>> = values.iter().copied().map(Some).collect();
+            written(&values, Told::Sizes)
+        };
+        assert_eq!(row(&[6_356_992, 1_879_000]), ["6.357 MB", "1.879 MB"]);
+        assert_eq!(row(&[65_536, 1 << 20]), ["64 KiB", "1 MiB"]);
+        assert_eq!(written(&[None, Some(1 << 20)], Told::Sizes), ["–", "1 MiB"]);
     }
 
     #[test]

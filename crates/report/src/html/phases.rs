@@ -120,7 +120,7 @@ fn column_text(series: &PhaseSeries, i: usize) -> String {
         .zip(series.shares.get(i).copied().unwrap_or_default())
     {
         if share >= 0.005 {
-            line += &format!(", {} {}", part.name, text::percent(share));
+            line += &format!(", {} {}", part.name, text::percent_of_time(share));
         }
     }
     line

@@ -293,7 +293,7 @@ fn grounds(out: &mut String, sweep: &Sweep) {
         out,
         "<p class=\"note\">{made}, in {} of random order (seed {}). \
          Points were repeated until half of the 95 % confidence interval was below {} of the mean{}. \
-         Whole rounds differ by {}.</p>\n",
+         Whole rounds differ by {}.{}</p>\n",
         text::plural(sweep.rounds.into(), "round"),
         sweep.seed,
         text::percent(sweep.precision),
@@ -303,6 +303,11 @@ fn grounds(out: &mut String, sweep: &Sweep) {
             ""
         },
         text::percent(sweep.drift),
+        if sweep.apart {
+            " Both ends are on this machine; each kept to a CPU of its own."
+        } else {
+            ""
+        },
     );
     if let Some(c) = sweep.certificate.as_ref().filter(|c| !c.trusted) {
         put!(
@@ -382,7 +387,9 @@ fn columns(sweep: &Sweep) -> Vec<Column<'_>> {
         all.push(("segments".to_owned(), Box::new(cut)));
     }
     if any(|p| p.window_bytes.is_some()) {
-        let offered = |p: &SweepPoint| p.window_bytes.map_or_else(dash, text::bytes);
+        let windows: Vec<u64> = sweep.points.iter().filter_map(|p| p.window_bytes).collect();
+        let size = text::sizes(&windows);
+        let offered = move |p: &SweepPoint| p.window_bytes.map_or_else(dash, &size);
         all.push(("window offered".to_owned(), Box::new(offered)));
         let on_the_way = |p: &SweepPoint| p.in_flight_bytes.map_or_else(dash, text::bytes);
         all.push(("on the way".to_owned(), Box::new(on_the_way)));

@@ -495,7 +495,7 @@ pub(super) fn bar(shares: &[TraceShare], height_px: u32) -> String {
             let tip = format!(
                 "{}: {}",
                 text::plain(&spoken(&s.limit)),
-                text::percent(s.share)
+                text::percent_of_time(s.share)
             );
             (class_of(&s.limit), s.share, tip)
         })

@@ -30,6 +30,9 @@ pub struct Sweep {
     pub ramp_ns: u64,
     /// Idle round trip at the beginning.
     pub rtt_idle_ns: u64,
+    /// Both ends were on one machine, and each kept to a CPU of its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
     /// Direction, as in a phase.
     pub direction: String,
     /// Where one sender's curve overtakes another's, where senders were varied.
@@ -278,6 +281,10 @@ pub struct SweepCurve {
     /// By how much the observer was faster at most, at any of these points, as a share of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer_faster_max: Option<f64>,
+    /// Where it is level, what held the senders for most of the time by their kernel: `receive_window` or
+    /// `send_buffer`, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<String>,
     /// The plateau.
     pub plateau_bits_per_second: Option<u64>,
     /// In words.

@@ -212,15 +212,20 @@ fn what_begins_as_a_log_and_is_none_is_read_without_a_panic() {
 
 /// Captures at both hosts and the log of a path, for three seconds of TCP.
 fn captured_lab(link: &str) -> Option<Scratch> {
+    let network = "[links.wan]\nbetween = [\"near\", \"far\"]\n";
+    captured_network(&format!("{network}{WAN}{link}\n"), "198.18.0.2")
+}
+
+const WAN: &str = "rate = \"50Mb/s\"\ndelay = \"20ms\"\nseed = 7\n";
+
+/// The same of a network between `near` and `far`, which has this address.
+fn captured_network(network: &str, far: &str) -> Option<Scratch> {
     usable(&["unshare", "-n"], &["true"])?;
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("run")).unwrap();
     scratch.write(
         "path.toml",
-        &format!(
-            "title = \"a test\"\n[hosts.near]\n[hosts.far]\n[links.wan]\nbetween = [\"near\", \"far\"]\n\
-             rate = \"50Mb/s\"\ndelay = \"20ms\"\nseed = 7\n{link}\n"
-        ),
+        &format!("title = \"a test\"\n[hosts.near]\n[hosts.far]\n{network}"),
     );
     let script = "set -e
         export XDG_RUNTIME_DIR=$DIR/run
@@ -237,7 +242,7 @@ fn captured_lab(link: &str) -> Option<Scratch> {
         capture far; far=$!
         ready near $near
         ready far $far
-        $GOODPUT lab exec --lab pair near -- $GOODPUT measure 198.18.0.2 --duration 3s --ramp 0s >&2 || test $? -eq 1
+        $GOODPUT lab exec --lab pair near -- $GOODPUT measure FAR --duration 3s --ramp 0s >&2 || test $? -eq 1
         sleep 1
         kill -INT $near $far
         wait $near
@@ -247,7 +252,7 @@ fn captured_lab(link: &str) -> Option<Scratch> {
         $GOODPUT explain near.pcapng far.pcapng lab.gplog --json >both.json
         $GOODPUT explain lab.gplog --json >log.json
         $GOODPUT lab log lab.gplog --csv drops.csv --drops";
-    let ended = scratch.run(scratch.script(&[], script));
+    let ended = scratch.run(scratch.script(&[], &script.replace("FAR", far)));
     ended.succeeds();
     Some(scratch)
 }
@@ -393,6 +398,33 @@ fn losses_are_placed_across_a_translator_and_it_is_named() {
     }
     let page = fs::read_to_string(scratch.run_folder().join("report.html")).unwrap();
     assert!(page.contains("192.0.2.1 became 203.0.113.9"));
+}
+
+#[test]
+fn a_lab_s_router_that_translates_is_seen_through() {
+    let _alone = lab_alone();
+    let rules = "rules = [ { src = \"198.18.0.0/24\", rewrite = { src = \"203.0.113.9\" } }, \
+                 { dst = \"203.0.113.9\", rewrite = { dst = \"198.18.0.1\" } } ]";
+    let network = format!(
+        "[routers.nat]\n{rules}\n[links.lan]\nbetween = [\"near\", \"nat\"]\n\
+         [links.wan]\nbetween = [\"nat\", \"far\"]\n{WAN}queue = \"4MiB\"\nloss = 0.005\n"
+    );
+    let Some(scratch) = captured_network(&network, "198.18.1.1") else {
+        return;
+    };
+    let both = json(&scratch.path("both.json"));
+    let pair = &both["trace"]["pair"];
+    let translation = &pair["translations"][0];
+    assert_eq!(translation["near_address"], "198.18.0.1", "{pair:#}");
+    assert_eq!(translation["far_address"], "203.0.113.9");
+    assert_eq!(translation["ports_changed"], 0);
+    let connections = pair["connections"].as_array().unwrap();
+    assert_eq!(translation["connections"], connections.len());
+    // The control connection and the stream.
+    assert_eq!(connections.len(), 2, "{pair:#}");
+    let [between, before] = ["lost_between", "lost_before"].map(|key| pair[key].as_u64().unwrap());
+    assert!(between > 10 && before == 0, "{}", pair["sentence"]);
+    scratch.assert_nothing_left();
 }
 
 #[test]
