@@ -120,10 +120,13 @@ The project's own chores.
       Latency of messages beside a bare ping-pong in C, TCP and UDP beside iperf3
       and nuttcp, the cost of sampling, all over veth. Writes bench/measure.json
       and its table in bench/README.md; four minutes.
-  cargo xtask bench sim [--quick] [--rounds N] [--only NAME,NAME] [--time SECONDS]
+  cargo xtask bench sim [--rounds N] [--only NAME,NAME] [--time SECONDS] [--again]
       The simulated TCP beside the kernel's in the lab: 108 cells of round trip, rate,
-      loss, queue and congestion control, by target/release/goodput (or GOODPUT). About an hour with
-      30 s a cell, the default. Writes target/bench/sim.json.
+      loss, queue and congestion control, by target/release/goodput (or GOODPUT). What the lab
+      gave is kept in bench/sim.json; only what is missing there, or came from a machine that was
+      not quiet, is measured, a minute a cell at most. The sim's side, some seconds in all, is made anew, and the table in docs/guide/sim.md.
+      --rounds N  seeds of the losses, 1 when not given
+      --again     nothing in the lab: compare with what is kept
   cargo xtask bench truth [--quick] [--rounds N] [--only KIND] [--seed N] [--again]
       Connections with planted limits and random parameters in the lab, captured at
       both ends and explained. Writes bench/truth.json and the table in

@@ -56,6 +56,8 @@ pub(crate) struct Flow {
     /// Acknowledgments on their way; the first has number `first_ack`.
     acks: VecDeque<AckRun>,
     first_ack: u64,
+    /// Segment that tells of a reduced window, while it is on its way.
+    pub(crate) reduced_at: Option<u64>,
     pub(crate) data_packets: u64,
     pub(crate) ack_packets: u64,
     pub(crate) done_at: Option<Instant>,
@@ -69,6 +71,7 @@ impl Flow {
             sender: None,
             acks: VecDeque::with_capacity(1024),
             first_ack: 0,
+            reduced_at: None,
             data_packets: 0,
             ack_packets: 0,
             done_at: None,

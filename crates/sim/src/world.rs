@@ -411,6 +411,13 @@ impl World {
 
     fn on_data(&mut self, number: usize, first: u64, count: u16, congested: bool) {
         let flow = &mut self.flows[number];
+        if flow
+            .reduced_at
+            .is_some_and(|n| n < first + u64::from(count))
+        {
+            flow.reduced_at = None;
+            flow.receiver.on_reduced();
+        }
         if congested {
             flow.receiver.on_congestion_experienced();
         }
@@ -507,9 +514,19 @@ impl World {
         let spacing = burst.spaced.map_or(Spacing::TOGETHER, |s| {
             Spacing::back_to_back(s.bytes, s.rate_bits_per_second, s.remainder)
         });
+        if burst.reduced {
+            flow.reduced_at = Some(burst.first);
+        }
+        // RFC 3168 6.1.5: what is sent again may not be marked.
+        let marks = if flow.spec.sender.ecn && !burst.again {
+            Marks::ECT
+        } else {
+            Marks::NONE
+        };
         let train = Train {
             count: burst.count,
             spacing,
+            marks,
             ..packet(burst.first, number, self.now)
         };
         let last = burst.first + u64::from(burst.count) - 1;

@@ -4,9 +4,15 @@ use link::spec::{DirectionSpec, DisciplineSpec, LossSpec, RateSpec, ServerSpec};
 use link::{QueueLimits, Way};
 use sim::{FlowInfo, FlowSpec, Hop, LinkSpec, World, WorldSpec};
 use tcp::{Algorithm, ReceiverConfig, SenderConfig};
-use units::{Duration, Instant, Rate};
+use units::{Bytes, Duration, Instant, Rate};
 
-fn direction(rate: u64, delay: Duration, queue: u64, loss: f64) -> DirectionSpec {
+fn direction(
+    rate: u64,
+    delay: Duration,
+    queue: u64,
+    loss: f64,
+    mark_above: Option<u64>,
+) -> DirectionSpec {
     let limits = QueueLimits {
         bytes: Some(queue),
         packets: None,
@@ -15,7 +21,9 @@ fn direction(rate: u64, delay: Duration, queue: u64, loss: f64) -> DirectionSpec
         rate: Some(RateSpec {
             server: ServerSpec::Rate(Rate::from_bits_per_second(rate)),
             limits,
-            discipline: DisciplineSpec::DropTail { mark_above: None },
+            discipline: DisciplineSpec::DropTail {
+                mark_above: mark_above.map(Bytes::new),
+            },
         }),
         loss: if loss > 0.0 {
             vec![LossSpec::Random(loss)]
@@ -35,6 +43,8 @@ struct Case {
     algorithm: Algorithm,
     seconds: u64,
     window: u64,
+    /// Both ends agreed on ECN, and the queue marks above so many bytes.
+    mark_above: Option<u64>,
 }
 
 const CASE: Case = Case {
@@ -45,6 +55,7 @@ const CASE: Case = Case {
     algorithm: Algorithm::Cubic,
     seconds: 30,
     window: 1 << 30,
+    mark_above: None,
 };
 
 fn world(case: &Case) -> World {
@@ -63,6 +74,7 @@ fn world(case: &Case) -> World {
         backward: hop(Way::Backward),
         sender: SenderConfig {
             algorithm: case.algorithm,
+            ecn: case.mark_above.is_some(),
             ..SenderConfig::default()
         },
         receiver: ReceiverConfig {
@@ -75,8 +87,8 @@ fn world(case: &Case) -> World {
         gathers: true,
     };
     let link = LinkSpec {
-        forward: direction(case.rate, delay, queue, case.loss),
-        backward: direction(case.rate, delay, 1 << 30, 0.0),
+        forward: direction(case.rate, delay, queue, case.loss, case.mark_above),
+        backward: direction(case.rate, delay, 1 << 30, 0.0, None),
         schedule: Vec::new(),
     };
     World::new(WorldSpec {
@@ -173,6 +185,49 @@ fn random_loss_gives_renos_square_root() {
             (0.8..1.2).contains(&(rate / mathis)),
             "{loss}: {rate} {mathis} {info:?}"
         );
+    }
+}
+
+#[test]
+fn random_loss_gives_cubics_average_window() {
+    // RFC 9438 section 5.1: (C (3 + beta) / (4 (1 - beta)))^(1/4) (RTT / p)^(3/4) segments a round trip, where that is
+    // above Reno's. It is for losses at even distances; random ones leave a little more, as with Reno.
+    let case = Case {
+        loss: 1e-4,
+        rate: 1_000_000_000,
+        seconds: 900,
+        rtt_ms: 85,
+        ..CASE
+    };
+    let (rate, info) = rate(&case, 100);
+    let sender = info.sender.unwrap();
+    // The share that was lost, which over some 200 losses is not quite the one that was asked for.
+    #[allow(clippy::cast_precision_loss, reason = "counts of a test")]
+    let p = sender.recoveries as f64 / sender.acknowledged as f64;
+    let window = (0.4_f64 * 3.7 / 1.2).powf(0.25) * (0.085 / p).powf(0.75);
+    let expected = window * 1448.0 * 8.0 / 0.085;
+    assert!(
+        (0.8..1.2).contains(&(rate / expected)),
+        "{rate} {expected} {info:?}"
+    );
+}
+
+#[test]
+fn marks_keep_the_queue_short_and_nothing_is_lost() {
+    for algorithm in [Algorithm::Reno, Algorithm::Cubic] {
+        let case = Case {
+            algorithm,
+            queue_share: 20.0,
+            mark_above: Some(250_000),
+            ..CASE
+        };
+        let (rate, info) = rate(&case, 5);
+        let most = 1e8 * 1448.0 / 1538.0;
+        assert!(rate > 0.95 * most, "{algorithm:?} {rate} {info:?}");
+        let sender = info.sender.unwrap();
+        assert_eq!(sender.retransmitted, 0, "{info:?}");
+        // A window of the path, of the queue up to the mark, and of what grew until the echo came.
+        assert!(sender.cwnd < (250_000 + 250_000) / 1448 + 100, "{info:?}");
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct Progress {
     pub(crate) cwnd_limited: bool,
     /// Bursts are spread in time.
     pub(crate) paced: bool,
+    /// In slow start, how long interfaces may gather segments (Linux, `hystart_ack_delay`).
+    pub(crate) gathering: Duration,
 }
 
 /// One of the algorithms. An enum, so that a call costs no indirection.

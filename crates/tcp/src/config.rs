@@ -25,6 +25,8 @@ pub struct SenderConfig {
     pub burst_bytes: u32,
     /// Of what an algorithm draws: in which phase BBR begins to probe.
     pub seed: u64,
+    /// Both ends agreed on ECN (RFC 3168): queues may mark in place of dropping, and a mark counts as a loss.
+    pub ecn: bool,
     /// Segments of a FAST flow that wait in queues; 200 in the paper's experiments at 1 Gb/s.
     pub fast_alpha: u64,
 }
@@ -108,6 +110,7 @@ impl Default for SenderConfig {
             initial_window: 10,
             burst_bytes: 65_536,
             seed: 1,
+            ecn: false,
             fast_alpha: 200,
         }
     }

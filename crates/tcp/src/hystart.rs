@@ -45,9 +45,11 @@ impl Classic {
         delay_min: Duration,
         rtt: Duration,
     ) -> bool {
-        if self.found || cwnd < LOW_WINDOW {
+        if self.found {
             return false;
         }
+        // From the first round on, below the lowest window as well: a round that began in the middle of a train would
+        // take the queue of its first half for a longer path.
         if progress.una > self.round_end {
             self.round_start = progress.now;
             self.last_ack = progress.now;
@@ -55,10 +57,14 @@ impl Classic {
             self.lowest = None;
             self.samples = 0;
         }
+        if cwnd < LOW_WINDOW {
+            return false;
+        }
         if progress.now.saturating_since(self.last_ack) <= TRAIN_GAP {
             self.last_ack = progress.now;
             // Without pacing the window leaves in bursts, so that half the round trip is the mark.
-            let mark = delay_min.as_ns() / if progress.paced { 1 } else { 2 };
+            let whole = (delay_min + progress.gathering).as_ns();
+            let mark = whole / if progress.paced { 1 } else { 2 };
             if progress.now.saturating_since(self.round_start).as_ns() > mark {
                 self.found = true;
             }
@@ -145,3 +151,52 @@ const DELAY_MAX: Duration = Duration::from_ms(16);
 const GROWTH_DIVISOR: u64 = 4;
 /// RFC 9406 CSS_ROUNDS.
 const CONSERVATIVE_ROUNDS: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Acknowledgments of slow start: trains that leave every 300 ms, each segment of which waits for those before it
+    /// twice as long as the one before did. The window at which HyStart ends it.
+    fn exit_of(spacing_us: u64, later_ms: u64) -> Option<u64> {
+        let mut classic = Classic::default();
+        let (mut una, mut next, mut cwnd) = (0, 10, 10);
+        for round in 1..14 {
+            let train = next - una;
+            for k in 0..train / 2 {
+                una += 2;
+                cwnd += 2;
+                let rtt = Duration::from_ms(300 + later_ms) + Duration::from_us(k * spacing_us);
+                let progress = Progress {
+                    now: Instant::ZERO
+                        + Duration::from_ms(300).saturating_mul(round)
+                        + Duration::from_us(2 * k * spacing_us),
+                    acked: 2,
+                    rtt: Some(rtt),
+                    una,
+                    next,
+                    cwnd_limited: true,
+                    paced: false,
+                    gathering: Duration::from_ms(1),
+                };
+                let delay_min = Duration::from_ms(300);
+                if classic.ends(&progress, cwnd, delay_min, rtt) {
+                    return Some(cwnd);
+                }
+                next = una + cwnd;
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_queue_that_empties_between_trains_does_not_end_slow_start_but_a_long_train_does() {
+        // Of 12 us a segment: half the round trip and of the millisecond of gathering, 150.5 ms, are 12,540 segments of
+        // the first train that is longer, of 20,480.
+        let cwnd = exit_of(12, 0).unwrap();
+        assert!((33_000..33_040).contains(&cwnd), "{cwnd}");
+        // A queue that stays: by the delay, in the first round whose window is large enough.
+        let cwnd = exit_of(12, 40).unwrap();
+        assert!(cwnd < 40, "{cwnd}");
+    }
+}

@@ -13,6 +13,8 @@ pub struct Burst {
     pub count: u16,
     /// Sent before.
     pub again: bool,
+    /// The first segment tells that the window was reduced (CWR, RFC 3168 6.1.2).
+    pub reduced: bool,
     /// How they follow each other; `None`: at once, as a host hands over a GSO packet.
     pub spaced: Option<Spaced>,
 }
@@ -41,7 +43,7 @@ pub struct Ack {
     pub blocks_count: u8,
     /// The first block tells of data that came twice (RFC 2883).
     pub twice: bool,
-    /// Congestion was experienced (RFC 3168).
+    /// Congestion was experienced, and the sender has not yet told that it knows (ECE, RFC 3168 6.1.3).
     pub congested: bool,
 }
 

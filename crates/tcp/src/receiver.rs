@@ -134,9 +134,18 @@ impl Receiver {
         self.due
     }
 
-    /// A segment came that a queue had marked (RFC 3168).
-    pub const fn on_congestion_experienced(&mut self) {
+    /// A segment came that a queue had marked. Told until the sender says that it knows (RFC 3168 6.1.3), and
+    /// the first time at once (Linux, `__tcp_ecn_check_ce`).
+    pub fn on_congestion_experienced(&mut self) {
+        if !self.congested {
+            self.quick = self.quick.max(2);
+        }
         self.congested = true;
+    }
+
+    /// A segment came that tells of a reduced window.
+    pub const fn on_reduced(&mut self) {
+        self.congested = false;
     }
 
     /// Segments below this one may be sent: the right edge of the window that was told.
@@ -205,7 +214,7 @@ impl Receiver {
         let mut ack = Ack {
             next: self.next,
             edge: self.edge,
-            congested: std::mem::take(&mut self.congested),
+            congested: self.congested,
             ..Ack::default()
         };
         if !self.early.is_empty() {

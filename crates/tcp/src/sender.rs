@@ -67,6 +67,8 @@ pub struct Sender {
     state: State,
     recovery_point: u64,
     reduction: Reduction,
+    /// The receiver is to be told of a reduction.
+    tell_reduced: bool,
     rack: Rack,
     undo: Undo,
     probe: Probe,
@@ -128,10 +130,24 @@ enum Held {
 pub enum State {
     /// Nothing is missing.
     Open,
+    /// A queue marked; the window is being reduced, nothing is missing (`CWR`).
+    Reduced,
     /// Segments are being repaired, the window is being reduced.
     Recovery,
     /// A timeout: everything old counts as lost.
     Loss,
+}
+
+impl State {
+    /// The window is on its way down.
+    const fn reduces(self) -> bool {
+        matches!(self, Self::Recovery | Self::Reduced)
+    }
+
+    /// Losses are being repaired.
+    const fn repairs(self) -> bool {
+        matches!(self, Self::Recovery | Self::Loss)
+    }
 }
 
 /// A sender's state at a moment.
@@ -224,6 +240,7 @@ impl Sender {
             state: State::Open,
             recovery_point: 0,
             reduction: Reduction::default(),
+            tell_reduced: false,
             rack: Rack::default(),
             undo: Undo::default(),
             probe: Probe::default(),
@@ -252,7 +269,7 @@ impl Sender {
         match &burst {
             Some(burst) => {
                 self.sent_some = true;
-                if self.state == State::Recovery {
+                if self.state.reduces() {
                     self.reduction.out += u64::from(burst.count);
                 }
                 self.on_sent(now, burst);
@@ -306,6 +323,7 @@ impl Sender {
             first: self.next,
             count: u16::try_from(count).unwrap_or(u16::MAX),
             again: false,
+            reduced: std::mem::take(&mut self.tell_reduced),
             spaced: self.spacing(),
         };
         let alone = self.una == self.next;
@@ -437,7 +455,7 @@ impl Sender {
     /// Linux's `tcp_tso_should_defer`: a piece waits for more where an acknowledgment that brings it
     /// is near.
     fn defers(&self, now: Instant, allowed: u64, largest: u64) -> bool {
-        if self.state != State::Open || allowed >= largest {
+        if self.state.repairs() || allowed >= largest {
             return false;
         }
         let Some(newest) = self.sent.back() else {

@@ -86,13 +86,15 @@ pub(crate) fn plan(path: &PathFile, wishes: &Wishes) -> Result<Planned, Failure>
         return refuse(format!("--mtu {asked} is above the path's MTU of {mtu}"));
     }
     let mtu = wishes.mtu_bytes.unwrap_or(mtu);
-    let timestamps = near.sysctl.get("tcp_timestamps").is_none_or(|v| v != "0");
+    let setting =
+        |host: &HostSpec, name: &str| host.sysctl.get(&format!("net.ipv4.{name}")).cloned();
+    let is_off = |host: &HostSpec, name: &str| setting(host, name).is_some_and(|v| v == "0");
+    let timestamps = !is_off(near, "tcp_timestamps") && !is_off(far, "tcp_timestamps");
+    // Linux asks for ECN when told to, and agrees when asked unless told not to.
+    let ecn = setting(near, "tcp_ecn").is_some_and(|v| v == "1") && !is_off(far, "tcp_ecn");
     let header_bytes = if timestamps { 52 } else { 40 };
     let mut segment_bytes = mtu.saturating_sub(header_bytes).max(1);
-    let mut scaling = far
-        .sysctl
-        .get("tcp_window_scaling")
-        .is_none_or(|v| v != "0");
+    let mut scaling = !is_off(near, "tcp_window_scaling") && !is_off(far, "tcp_window_scaling");
     for hop in there.iter().chain(&back) {
         for middlebox in network.links[hop.link].middlebox(hop.forward) {
             match middlebox {
@@ -162,6 +164,7 @@ pub(crate) fn plan(path: &PathFile, wishes: &Wishes) -> Result<Planned, Failure>
             algorithm: wishes.algorithm,
             hystart: wishes.hystart,
             pacing,
+            ecn,
             burst_bytes: if near.offloads { wishes.burst_bytes } else { 0 },
             ..SenderConfig::default()
         },

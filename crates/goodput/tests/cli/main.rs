@@ -13,6 +13,7 @@ mod interrupt;
 mod lab;
 mod latency;
 mod results;
+mod sim_grid;
 mod support;
 mod this_host;
 mod usage;

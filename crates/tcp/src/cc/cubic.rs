@@ -263,6 +263,7 @@ mod tests {
                     next: 0,
                     cwnd_limited: true,
                     paced: false,
+                    gathering: Duration::ZERO,
                 };
                 cubic.on_ack(&mut window, &progress);
                 now += 100_000_000 / in_round;

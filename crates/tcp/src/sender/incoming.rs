@@ -48,7 +48,7 @@ impl Sender {
         if let Some(rtt) = news.rtt {
             self.rtt.on_sample(now, rtt, self.una, self.next);
         }
-        self.conclude(now, &news, in_flight_before);
+        self.conclude(now, &news, ack.congested, in_flight_before);
     }
 
     fn take_blocks(&mut self, now: Instant, ack: &Ack, highest: u64, news: &mut News) {
@@ -185,16 +185,25 @@ impl Sender {
     }
 
     /// What follows for losses, window and clocks.
-    fn conclude(&mut self, now: Instant, news: &News, in_flight_before: u64) {
+    fn conclude(&mut self, now: Instant, news: &News, echo: bool, in_flight_before: u64) {
         self.check_probe(news);
         self.check_undo(news);
-        if self.state != State::Open && self.una >= self.recovery_point {
+        let over = match self.state {
+            State::Open => false,
+            // Held until the receiver has been told, so that its echoes of old marks are over.
+            State::Reduced => self.una > self.recovery_point,
+            State::Recovery | State::Loss => self.una >= self.recovery_point,
+        };
+        if over {
             self.end_recovery();
         }
         let lost_before = self.lost_total;
         if self.sacked_out > 0 || !self.again.is_empty() {
             self.detect(now);
             self.begin_recovery_if_lost();
+        }
+        if echo {
+            self.on_echo();
         }
         let losses = self.lost_total - lost_before;
         if let Control::Bbr(_) = self.control {
@@ -218,13 +227,23 @@ impl Sender {
             next: self.next,
             cwnd_limited: self.is_cwnd_limited(),
             paced: self.pace.is_some(),
+            gathering: self.gathering(),
         };
         self.control.on_round_trip(&mut self.window, &progress);
-        if self.state == State::Recovery {
+        if self.state.reduces() {
             self.reduce(news.delivered, news.advanced && losses == 0);
         } else if news.delivered > 0 {
             self.control.on_ack(&mut self.window, &progress);
         }
+    }
+
+    /// Time of four of the largest bursts at the pacing rate, at most a millisecond.
+    fn gathering(&self) -> Duration {
+        if !self.window.in_slow_start() {
+            return Duration::ZERO;
+        }
+        let ns = GATHERED_BYTES * 1_000_000_000 / self.pacing_rate().max(1);
+        Duration::from_ns(ns).min(GATHERING_MAX)
     }
 
     /// BBR sets window and pace from the model of the path that rate samples make.
@@ -235,7 +254,7 @@ impl Sender {
         sample.losses = losses;
         sample.in_flight = self.in_flight();
         sample.in_flight_before = in_flight_before;
-        sample.recovering = self.state != State::Open;
+        sample.recovering = self.state.repairs();
         sample.burst = self.burst_segments();
         let pace = self.pace.as_ref();
         sample.ahead = pace.map_or(Duration::ZERO, |p| p.at.saturating_since(now));
@@ -250,3 +269,7 @@ impl Sender {
             || (self.window.in_slow_start() && self.window.cwnd < 2 * self.most_in_flight)
     }
 }
+
+/// Linux: four times `sk_gso_max_size`.
+const GATHERED_BYTES: u64 = 4 * 65_536;
+const GATHERING_MAX: Duration = Duration::from_ms(1);

@@ -96,7 +96,7 @@ impl Sender {
 
     /// RFC 8985 6.2 step 4 with Linux's exceptions.
     fn reordering_window(&self) -> Duration {
-        let certain = self.state != State::Open || self.sacked_out >= self.reordering;
+        let certain = self.state.repairs() || self.sacked_out >= self.reordering;
         if !self.reordering_seen && certain {
             return Duration::ZERO;
         }
@@ -168,12 +168,25 @@ impl Sender {
     }
 
     pub(super) fn begin_recovery_if_lost(&mut self) {
-        if self.lost_out == 0 || self.state != State::Open {
+        if self.lost_out == 0 || self.state.repairs() {
             return;
         }
+        let reduced = self.state == State::Reduced;
         self.state = State::Recovery;
         self.recoveries += 1;
+        if !reduced {
+            self.begin_reduction();
+        }
+    }
+
+    /// The receiver tells of a mark: what a loss would be, once in a window (RFC 3168 6.1.2).
+    pub(super) fn on_echo(&mut self) {
+        if !self.config.ecn || self.state != State::Open {
+            return;
+        }
+        self.state = State::Reduced;
         self.begin_reduction();
+        self.undo = Undo::default();
     }
 
     fn begin_reduction(&mut self) {
@@ -189,6 +202,7 @@ impl Sender {
             out: 0,
             prior: self.window.cwnd,
         };
+        self.tell_reduced = self.config.ecn;
         self.window.count = 0;
         self.window.ssthresh = self.control.threshold(&self.window);
     }
@@ -214,7 +228,7 @@ impl Sender {
     }
 
     pub(super) fn end_recovery(&mut self) {
-        if self.state == State::Recovery && !matches!(self.control, Control::Bbr(_)) {
+        if self.state.reduces() && !matches!(self.control, Control::Bbr(_)) {
             self.window.cwnd = self.window.ssthresh;
         }
         self.state = State::Open;
@@ -277,6 +291,7 @@ impl Sender {
             first,
             count: u16::try_from(count).unwrap_or(u16::MAX),
             again: true,
+            reduced: false,
             spaced: self.spacing(),
         }
     }
@@ -284,8 +299,11 @@ impl Sender {
     /// RFC 6298 5.4 to 5.7, RFC 5681 3.1 equation 4.
     pub(super) fn on_retransmission_timeout(&mut self, now: Instant) {
         self.timeouts += 1;
-        if self.state != State::Loss {
+        if !self.state.repairs() {
+            // What was lost within a window has reduced it once (Linux, `tcp_enter_loss`).
             self.begin_reduction();
+        }
+        if self.state != State::Loss {
             self.control.on_timeout();
         }
         self.recovery_point = self.next;
@@ -326,7 +344,7 @@ impl Sender {
 
     /// Time from the last segment sent to a probe, where one may be sent (RFC 8985 7.2).
     pub(super) fn probe_after(&self) -> Option<Duration> {
-        if self.state != State::Open || self.sacked_out > 0 || self.probe.end > 0 {
+        if self.state.repairs() || self.sacked_out > 0 || self.probe.end > 0 {
             return None;
         }
         let alone = self.next - self.una == 1;

@@ -1,0 +1,98 @@
+//! A sender alone: what it makes of acknowledgments and of silence.
+
+use tcp::{Ack, Algorithm, Burst, Sender, SenderConfig, State};
+use units::{Duration, Instant};
+
+const ROUND_TRIP: Duration = Duration::from_ms(100);
+
+fn sender(ecn: bool) -> Sender {
+    let config = SenderConfig {
+        algorithm: Algorithm::Reno,
+        ecn,
+        ..SenderConfig::default()
+    };
+    Sender::new(config, Instant::ZERO, ROUND_TRIP, 10_000)
+}
+
+fn all(sender: &mut Sender, now: Instant) -> Vec<Burst> {
+    std::iter::from_fn(|| sender.poll_transmit(now)).collect()
+}
+
+fn ack(next: u64) -> Ack {
+    Ack {
+        next,
+        edge: 10_000,
+        ..Ack::default()
+    }
+}
+
+fn echo(next: u64) -> Ack {
+    Ack {
+        congested: true,
+        ..ack(next)
+    }
+}
+
+#[test]
+fn a_mark_halves_once_a_window_and_the_receiver_is_told() {
+    // RFC 3168 6.1.2: no more than once for each window of data; the next new segment carries CWR.
+    let mut s = sender(true);
+    let sent: u16 = all(&mut s, Instant::ZERO).iter().map(|b| b.count).sum();
+    assert_eq!(sent, 10);
+    let mut told = 0;
+    let at = |k: u64| Instant::ZERO + ROUND_TRIP + Duration::from_ms(k);
+    for k in 1..=5 {
+        s.handle_ack(at(k), &echo(2 * k));
+        let info = s.info();
+        assert_eq!(
+            (info.state, info.ssthresh),
+            (State::Reduced, Some(5)),
+            "{k}"
+        );
+        told += all(&mut s, at(k)).iter().filter(|b| b.reduced).count();
+    }
+    assert_eq!(told, 1);
+    assert_eq!(s.info().retransmitted, 0);
+    // A segment from after the reduction has come: the window is over.
+    s.handle_ack(at(100), &ack(11));
+    assert_eq!((s.info().state, s.info().cwnd), (State::Open, 5));
+    all(&mut s, at(100));
+    s.handle_ack(at(101), &echo(12));
+    assert_eq!(s.info().ssthresh, Some(2));
+}
+
+#[test]
+fn without_an_agreement_an_echo_means_nothing() {
+    let mut s = sender(false);
+    all(&mut s, Instant::ZERO);
+    s.handle_ack(Instant::ZERO + ROUND_TRIP, &echo(2));
+    assert_eq!((s.info().state, s.info().ssthresh), (State::Open, None));
+}
+
+#[test]
+fn a_timeout_within_a_recovery_does_not_reduce_again() {
+    // Linux, tcp_enter_loss: the threshold stays until what was in flight at the first loss is acknowledged.
+    let mut s = sender(false);
+    all(&mut s, Instant::ZERO);
+    let now = Instant::ZERO + ROUND_TRIP;
+    let mut holes = ack(0);
+    holes.blocks[0] = (1, 10);
+    holes.blocks_count = 1;
+    s.handle_ack(now, &holes);
+    let info = s.info();
+    assert_eq!((info.state, info.ssthresh), (State::Recovery, Some(5)));
+    let again = all(&mut s, now);
+    assert!(again[0].again && again[0].first == 0, "{again:?}");
+    // The copy is lost as well, and all that followed it.
+    while s.info().state == State::Recovery {
+        let next = s.next_timeout();
+        assert!(next < now + Duration::from_s(2), "no timeout");
+        s.handle_timeout(next);
+        all(&mut s, next);
+    }
+    let info = s.info();
+    assert_eq!(
+        (info.state, info.timeouts, info.ssthresh),
+        (State::Loss, 1, Some(5))
+    );
+}
