@@ -9,6 +9,7 @@ mod cells;
 mod children;
 mod delay;
 pub(crate) mod explain;
+pub(crate) mod gaps;
 mod iperf3;
 pub(crate) mod measure;
 mod meter;

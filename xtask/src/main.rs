@@ -51,6 +51,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             }
             bench::truth::truth(&options)
         }
+        ["bench", "gaps", rest @ ..] => bench::gaps::gaps(&options(rest)?),
         ["bench", "sim", rest @ ..] => bench::sim::sim(&options(rest)?),
         // What bench explain starts to see how much memory it takes.
         ["crowd", name, part] => {
@@ -120,6 +121,11 @@ The project's own chores.
       Latency of messages beside a bare ping-pong in C, TCP and UDP beside iperf3
       and nuttcp, the cost of sampling, all over veth. Writes bench/measure.json
       and its table in bench/README.md; four minutes.
+  cargo xtask bench gaps [--quick] [--rounds N] [--only NAME,NAME]
+      measure --pacing auto beside the kernel's BBR and CUBIC on twelve paths, and two and four
+      such flows on two, by target/release/goodput (or GOODPUT). Writes bench/gaps.json and the table in
+      docs/guide/pacing.md; a quarter of an hour a round, 3 rounds by default.
+      --only NAME paths whose name contains NAME, such as 1000M; kept beside what was there
   cargo xtask bench sim [--rounds N] [--only NAME,NAME] [--time SECONDS] [--again]
       The simulated TCP beside the kernel's in the lab: 108 cells of round trip, rate,
       loss, queue and congestion control, by target/release/goodput (or GOODPUT). What the lab

@@ -217,6 +217,9 @@ pub(crate) struct TestArgs {
     /// hold it just under; application=RATE, write by write; window=SIZE under way
     #[arg(long, value_name = "RATE|auto|...", value_parser = pacing_arg)]
     pub(crate) pacing: Option<PacingArg>,
+    /// Time between samples of both ends' kernels, 1 ms or more [default: 100ms]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) every: Option<Duration>,
     /// Socket buffers of both ends [default: tuned by the kernels]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) window: Option<Bytes>,

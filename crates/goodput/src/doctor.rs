@@ -12,6 +12,7 @@ use measure::{
 };
 use report::RunFolder;
 use report::model::{FindingRecord, Phase, ResultRecord, Run};
+use report::settling;
 use units::Duration;
 
 use crate::cli::{
@@ -354,8 +355,17 @@ impl Doctor<'_> {
             self.run.hosts = record::hosts(site, measured);
             self.run.path = Some(record::path(site, measured));
         }
+        let config = &measured.outcome.config;
+        let judges =
+            config.finds_gap || config.max_pacing.is_some() || self.plan.test.every.is_some();
+        let settling = judges.then(|| {
+            let known = self.run.path.as_ref().map(crate::sim_verb::known);
+            let samples: Vec<_> = record::samples(name, &measured.outcome).collect();
+            settling::of(&samples, name, known.unwrap_or_default())
+        });
         self.run.phases.push(Phase {
             attempts,
+            settling: settling.flatten(),
             ..record::phase(name, settings, measured)
         });
         self.findings
@@ -563,6 +573,9 @@ pub(crate) fn config(
             _ => None,
         },
         finds_gap: test.pacing == Some(PacingArg::Auto),
+        sample_interval: test
+            .every
+            .unwrap_or_else(|| Config::default().sample_interval),
         dscp: args.approach.dscp,
         costs: sender.map_or_else(WriteCosts::default, costs),
         transport: if foreign { Transport::Tcp } else { transport },

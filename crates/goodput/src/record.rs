@@ -249,6 +249,7 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
             other => other.name().to_owned(),
         },
         notes: notes(outcome),
+        settling: None,
         zero_copy: outcome.sender.zero_copy.map(|c| model::ZeroCopyFacts {
             sends: c.sends,
             notified: c.notified,

@@ -11,6 +11,7 @@ use crate::failure::{self, Failure, Verdict};
 use crate::guest;
 use crate::lab_verb::{self, LabArgs};
 use crate::record;
+use crate::sim_verb::{self, SimArgs};
 use crate::sweep;
 
 /// Shows the board or a row, or runs a row.
@@ -121,6 +122,15 @@ impl Runner for Steps<'_> {
             let explained = done.map_err(|f| f.to_string())?;
             self.folders.push(explained.folder.display().to_string());
             return serde_json::to_value(&explained.run).map_err(|e| e.to_string().into());
+        }
+        if step.verb == "sim" {
+            let args = SimArgs {
+                runs: self.args.runs.clone(),
+                ..parse(&step.args)?
+            };
+            let done = sim_verb::perform(&args, self.context).map_err(|f| f.to_string())?;
+            self.folders.push(done.folder.display().to_string());
+            return serde_json::to_value(&done.run).map_err(|e| e.to_string().into());
         }
         let (fix, mut transfer, test) = match step.verb.as_str() {
             "doctor" => {

@@ -11,7 +11,8 @@ use explain::PathKnowledge;
 use lab::PathFile;
 use report::RunFolder;
 use report::model::{PathFacts, Phase, Run, SampleRecord, Verdict as RunVerdict};
-use sim::{FlowInfo, World};
+use report::settling::{self, Known};
+use sim::{FlowInfo, Gaps, World};
 use tcp::{Algorithm, Hystart};
 use units::{Bytes, Duration, Instant, Rate};
 
@@ -35,11 +36,14 @@ pub(crate) struct SimArgs {
     /// Parallel connections, 1 to 128 [default: the path file's, else 1]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub(crate) streams: Option<u16>,
+    /// Time between the starts of two connections
+    #[arg(long, value_name = "TIME", default_value = "100us")]
+    pub(crate) apart: Duration,
     /// Congestion control: reno, cubic, bbr, scalable or fast [default: the path file's]
     #[arg(short, long, value_name = "NAME", visible_alias = "cc")]
     pub(crate) congestion: Option<String>,
     /// What holds packets back: off, window (the rate of window and round trip), a rate of payload such as
-    /// 900Mb/s, or gap=OCTETS between frames on the sender's line
+    /// 900Mb/s, auto (the rate is found on the way; on BBR unless --congestion says otherwise), or gap=OCTETS between frames on the sender's line
     #[arg(long, value_name = "HOW", default_value = "off", value_parser = pacing)]
     pub(crate) pacing: PacingWish,
     /// How slow start may end before a loss: linux (HyStart), plusplus (RFC 9406) or off
@@ -82,6 +86,37 @@ Examples:
 
 /// Simulates a path file.
 pub(crate) fn command(args: &SimArgs, context: &Context) -> Verdict {
+    let Performed {
+        run,
+        folder,
+        outcome,
+        time,
+    } = perform(args, context)?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+    } else {
+        let text = report::terminal::summary(&run, &[], context::color(), context::width());
+        context::print(&text)?;
+        context::print(&speed(&outcome, time))?;
+        context::print(&format!(
+            "Report: {}\n",
+            folder.join("report.html").display()
+        ))?;
+    }
+    Ok(failure::DONE)
+}
+
+/// A finished simulation.
+pub(crate) struct Performed {
+    pub(crate) run: Run,
+    pub(crate) folder: PathBuf,
+    outcome: Outcome,
+    time: Duration,
+}
+
+/// Simulates a path file and leaves a run folder.
+pub(crate) fn perform(args: &SimArgs, context: &Context) -> Result<Performed, Failure> {
     let name = args.path.strip_prefix("lab:").unwrap_or(&args.path);
     let target = Target::parse(Some(&format!("lab:{name}")))?;
     let Target::Lab(path) = &target else {
@@ -104,10 +139,18 @@ pub(crate) fn command(args: &SimArgs, context: &Context) -> Verdict {
     run.seed = args.seed.or(run.seed);
     run.path = Some(facts(path, &planned));
     let mut folder = RunFolder::create(&args.runs, "sim", &target.name(), run.clone())?;
-    let result = simulate(&planned, time, ramp, args.every, context, &mut folder);
+    let mut world = World::new(planned.world.clone()).map_err(Failure::usage)?;
+    let gaps = (wishes.pacing == PacingWish::Auto).then(|| gaps(&planned, run.seed));
+    let mut seen = Seen::new(&mut folder, args.pacing != PacingWish::Off);
+    let times = [time, ramp, args.every];
+    let result = simulate(&planned, &mut world, gaps, times, context, &mut seen);
+    let samples = seen.kept.take();
     if let Ok(outcome) = &result {
-        run.phases
-            .push(phase(path, &wishes, &planned, outcome, time, ramp));
+        let known = run.path.as_ref().map_or_else(Known::default, known);
+        run.phases.push(Phase {
+            settling: samples.and_then(|all| settling::of(&all, PHASE, known)),
+            ..phase(path, &wishes, &planned, outcome, time, ramp)
+        });
         run.verdict = Some(verdict(&run, outcome));
     }
     record::end_as(&mut run, &result, context);
@@ -118,16 +161,12 @@ pub(crate) fn command(args: &SimArgs, context: &Context) -> Verdict {
     }
     let outcome = result?;
     kept?;
-    if args.json {
-        let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
-    } else {
-        let text = report::terminal::summary(&run, &[], context::color(), context::width());
-        context::print(&text)?;
-        context::print(&speed(&outcome, time))?;
-        context::print(&format!("Report: {}\n", page.join("report.html").display()))?;
-    }
-    Ok(failure::DONE)
+    Ok(Performed {
+        run,
+        folder: page,
+        outcome,
+        time,
+    })
 }
 
 /// What a simulation gave.
@@ -143,15 +182,48 @@ struct Outcome {
     lost: u64,
 }
 
+/// Where samples go.
+struct Seen<'a> {
+    folder: &'a mut RunFolder,
+    /// They are kept for judging too.
+    kept: Option<Vec<SampleRecord>>,
+}
+
+impl<'a> Seen<'a> {
+    fn new(folder: &'a mut RunFolder, keeps: bool) -> Self {
+        let kept = keeps.then(Vec::new);
+        Self { folder, kept }
+    }
+
+    fn take(&mut self, sample: SampleRecord) -> Result<(), Failure> {
+        self.folder.append_sample(&sample)?;
+        if let Some(kept) = &mut self.kept {
+            kept.push(sample);
+        }
+        Ok(())
+    }
+}
+
+fn gaps(planned: &Planned, seed: Option<u64>) -> Gaps {
+    let segments = vec![planned.segment_bytes; planned.world.flows.len()];
+    Gaps::new(seed.unwrap_or(1), &segments)
+}
+
+pub(crate) fn known(path: &PathFacts) -> Known {
+    Known {
+        achievable_bits_per_second: path.achievable_bits_per_second,
+        rate_bits_per_second: path.rate_bits_per_second,
+    }
+}
+
 fn simulate(
     planned: &Planned,
-    time: Duration,
-    ramp: Duration,
-    every: Duration,
+    world: &mut World,
+    mut gaps: Option<Gaps>,
+    [time, ramp, every]: [Duration; 3],
     context: &Context,
-    folder: &mut RunFolder,
+    seen: &mut Seen<'_>,
 ) -> Result<Outcome, Failure> {
-    let mut world = World::new(planned.world.clone()).map_err(Failure::usage)?;
     let began = std::time::Instant::now();
     let end = Instant::ZERO + time;
     let sums = |w: &World| {
@@ -168,12 +240,13 @@ fn simulate(
     let (mut at, mut at_ramp) = (Instant::ZERO, None);
     loop {
         for number in 0..world.flows() {
-            for sample in samples(number, at, &world.flow(number), planned) {
-                folder.append_sample(&sample)?;
+            let ceiling = gaps.as_ref().and_then(|g| g.ceiling(number));
+            for sample in samples(number, at, &world.flow(number), planned, ceiling) {
+                seen.take(sample)?;
             }
         }
         if at >= Instant::ZERO + ramp && at_ramp.is_none() {
-            at_ramp = Some(sums(&world));
+            at_ramp = Some(sums(world));
         }
         if at >= end || context.interrupted().is_some() {
             break;
@@ -182,7 +255,10 @@ fn simulate(
         if at_ramp.is_none() {
             next = next.min((Instant::ZERO + ramp).max(at + Duration::from_ns(1)));
         }
-        world.run_until(next);
+        match &mut gaps {
+            Some(gaps) => gaps.run_until(world, next),
+            None => world.run_until(next),
+        }
         at = next;
     }
     let flows: Vec<FlowInfo> = (0..world.flows()).map(|n| world.flow(n)).collect();
@@ -199,7 +275,7 @@ fn simulate(
         });
     Ok(Outcome {
         at_ramp: at_ramp.unwrap_or_default(),
-        bytes: sums(&world)[0],
+        bytes: sums(world)[0],
         packets: flows.iter().map(|f| f.data_packets + f.ack_packets).sum(),
         wall: began.elapsed(),
         queue_full: drops.0,
@@ -209,7 +285,13 @@ fn simulate(
 }
 
 /// What both ends' `tcp_info` would say.
-fn samples(number: usize, at: Instant, info: &FlowInfo, planned: &Planned) -> Vec<SampleRecord> {
+fn samples(
+    number: usize,
+    at: Instant,
+    info: &FlowInfo,
+    planned: &Planned,
+    ceiling: Option<Rate>,
+) -> Vec<SampleRecord> {
     let record = |end: &str, bytes: u64, fields: Vec<(&str, u64)>| SampleRecord {
         phase: PHASE.to_owned(),
         end: end.to_owned(),
@@ -237,6 +319,10 @@ fn samples(number: usize, at: Instant, info: &FlowInfo, planned: &Planned) -> Ve
             ("snd_wnd_bytes", (s.window + s.unacked) * segment),
             ("data_segs_out", info.data_packets),
         ];
+        if let Some(rate) = ceiling {
+            let bytes = rate.as_bits_per_second() / 8;
+            fields.push(("max_pacing_rate_bytes_per_second", bytes));
+        }
         if let Some(min) = s.rtt_min {
             fields.push(("min_rtt_us", us(min)));
         }
@@ -255,6 +341,10 @@ fn wishes(args: &SimArgs, path: &PathFile) -> Result<Wishes, Failure> {
         .congestion
         .as_deref()
         .unwrap_or(&near.congestion_control);
+    let name = match (args.pacing, &args.congestion) {
+        (PacingWish::Auto, None) => Algorithm::Bbr.name(),
+        _ => name,
+    };
     let Some(algorithm) = Algorithm::named(name) else {
         let known: Vec<&str> = Algorithm::ALL.iter().map(|a| a.name()).collect();
         return Err(Failure::usage(anyhow::anyhow!(
@@ -271,6 +361,7 @@ fn wishes(args: &SimArgs, path: &PathFile) -> Result<Wishes, Failure> {
             HystartArg::Off => Hystart::Off,
         },
         pacing: args.pacing,
+        apart: args.apart,
         mtu_bytes: args.mtu,
         seed: args.seed,
         burst_bytes: u32::try_from(args.burst.as_u64())
@@ -284,6 +375,7 @@ fn pacing(typed: &str) -> Result<PacingWish, String> {
     match typed {
         "off" => return Ok(PacingWish::Off),
         "window" => return Ok(PacingWish::Window),
+        "auto" => return Ok(PacingWish::Auto),
         _ => {}
     }
     if let Some(octets) = typed.strip_prefix("gap=") {
@@ -297,7 +389,7 @@ fn pacing(typed: &str) -> Result<PacingWish, String> {
     }
     let rate: Rate = typed
         .parse()
-        .map_err(|e| format!("{e}; or off, window, gap=OCTETS"))?;
+        .map_err(|e| format!("{e}; or off, auto, window, gap=OCTETS"))?;
     if rate.as_bits_per_second() < 8 {
         return Err("a rate is above zero".to_owned());
     }

@@ -113,6 +113,7 @@ built_in!(
     "tokyo-lfn-300ms",
     "wan-phy-behind-lan-phy",
     "lsr-522ms",
+    "master-1-wan-phy",
     "cosmogrid-277ms",
     "cray-cns",
     "cray-mainframe",

@@ -18,6 +18,7 @@ pub mod folder;
 pub mod html;
 pub mod model;
 mod series;
+pub mod settling;
 pub mod svg;
 pub mod table;
 pub mod terminal;

@@ -264,6 +264,9 @@ pub struct Phase {
     /// What else there is to say of transport and sending, a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// How soon and how closely the senders came to the path's rate, where their pacing rate was to be found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settling: Option<Settling>,
     /// What became of sends without copying.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zero_copy: Option<ZeroCopyFacts>,
@@ -276,6 +279,39 @@ pub struct Phase {
     /// What QUIC counted, of a phase over it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quic: Option<QuicFacts>,
+}
+
+/// How soon and how closely senders came to their path's rate, from samples of their `tcp_info`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settling {
+    /// Shortest round trip seen; the unit of what follows.
+    pub round_trip_ns: u64,
+    /// From when on goodput, queue and fairness are taken: 20 round trips after the first byte.
+    pub from_ns: u64,
+    /// Payload acknowledged a second from then on, all streams together.
+    pub goodput_bits_per_second: u64,
+    /// The same as a share of what the path can carry, where that is known.
+    pub share: Option<f64>,
+    /// Round trips until 95 % of that was acknowledged a second, over a round trip or ten samples.
+    pub reached_round_trips: Option<f64>,
+    /// Mean of the round trip's growth, as a share of it (or of the path's window: the same).
+    pub queue_share: f64,
+    /// Its 95th percentile.
+    pub queue_share_p95: f64,
+    /// Round trips until the pacing rate was within 10 % of where it stayed at least 9/10 of the time.
+    pub settled_round_trips: Option<f64>,
+    /// Median pacing rate (`SO_MAX_PACING_RATE`) of each stream, of payload, together.
+    pub held_bits_per_second: Option<u64>,
+    /// The same in bits of the bottleneck's line, framing included.
+    pub held_line_bits_per_second: Option<u64>,
+    /// Jain's index of the streams' goodput in the last quarter: 1 is all the same.
+    pub jain: f64,
+    /// Time from the last stream's first byte until it first had 9/10 of its equal part over two seconds or 20
+    /// round trips.
+    pub part_after_ns: Option<u64>,
+    /// Segments sent again after `from_ns`.
+    pub retransmitted: u64,
 }
 
 /// What one leg adds to the path before it, from transfers to both of its ends.

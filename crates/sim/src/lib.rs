@@ -8,7 +8,9 @@
 
 mod agenda;
 mod flow;
+mod gaps;
 mod world;
 
 pub use flow::{FlowInfo, FlowSpec};
+pub use gaps::Gaps;
 pub use world::{Hop, LinkSpec, World, WorldError, WorldSpec};

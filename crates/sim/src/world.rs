@@ -10,7 +10,7 @@
 use link::spec::DirectionSpec;
 use link::{Change, Counters, Link, Marks, Spacing, Times, Train, Way};
 use tcp::{Ack, AckRun, Burst, Sender};
-use units::{Duration, Instant};
+use units::{Duration, Instant, Rate};
 
 use crate::agenda::Agenda;
 use crate::flow::{Flow, FlowInfo, FlowSpec};
@@ -219,6 +219,13 @@ impl World {
     /// How a flow stands.
     pub fn flow(&self, number: usize) -> FlowInfo {
         self.flows[number].info()
+    }
+
+    /// Sets a flow's pacing rate ([`Sender::set_pacing_rate`]); before it is connected, nothing.
+    pub fn set_pacing_rate(&mut self, number: usize, rate: Rate) {
+        if let Some(sender) = &mut self.flows[number].sender {
+            sender.set_pacing_rate(rate);
+        }
     }
 
     /// Number of flows.

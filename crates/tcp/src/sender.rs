@@ -14,7 +14,7 @@ mod recovery;
 
 use std::collections::VecDeque;
 
-use units::{Duration, Instant, Serialiser};
+use units::{Duration, Instant, Rate, Serialiser};
 
 use crate::board::Board;
 use crate::cc::{Control, Window};
@@ -171,6 +171,8 @@ pub struct SenderInfo {
     pub rtt_min: Option<Duration>,
     /// Segments that the receiver's window still allows.
     pub window: u64,
+    /// Segments that have arrived, in order or not (`tcpi_delivered`).
+    pub delivered: u64,
     /// Segments sent again.
     pub retransmitted: u64,
     /// Retransmission timeouts.
@@ -259,6 +261,13 @@ impl Sender {
             probes: 0,
             undone: 0,
             config,
+        }
+    }
+
+    /// Sets the ceiling of the pacing from now on, as `SO_MAX_PACING_RATE` does; [`Pacing::Rate`]'s only.
+    pub const fn set_pacing_rate(&mut self, rate: Rate) {
+        if let Pacing::Rate(most) = &mut self.config.pacing {
+            *most = rate;
         }
     }
 
@@ -404,6 +413,7 @@ impl Sender {
             rtt: self.rtt.smoothed(),
             rtt_min: self.rtt.min(),
             window: self.edge.saturating_sub(self.next),
+            delivered: self.una + self.sacked_out,
             retransmitted: self.retransmitted,
             timeouts: self.timeouts,
             recoveries: self.recoveries,

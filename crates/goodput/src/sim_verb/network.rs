@@ -4,7 +4,7 @@ use lab::path::{Hop, HostSpec, Middlebox, PathFile};
 use link::Way;
 use sim::{FlowSpec, LinkSpec, WorldSpec};
 use tcp::{Algorithm, Hystart, Pacing, ReceiverConfig, SenderConfig};
-use units::{Duration, Instant};
+use units::{Duration, Instant, Rate};
 
 use crate::failure::Failure;
 
@@ -15,6 +15,8 @@ pub(crate) struct Wishes {
     pub(crate) algorithm: Algorithm,
     pub(crate) hystart: Hystart,
     pub(crate) pacing: PacingWish,
+    /// Between the starts of two connections.
+    pub(crate) apart: Duration,
     pub(crate) mtu_bytes: Option<u32>,
     pub(crate) seed: Option<u64>,
     pub(crate) burst_bytes: u32,
@@ -26,7 +28,9 @@ pub(crate) struct Wishes {
 pub(crate) enum PacingWish {
     Off,
     Window,
-    Rate(units::Rate),
+    Rate(Rate),
+    /// The rate is found on the way.
+    Auto,
     /// Octets.
     Gap(u32),
 }
@@ -140,6 +144,7 @@ pub(crate) fn plan(path: &PathFile, wishes: &Wishes) -> Result<Planned, Failure>
         PacingWish::Off => Pacing::Off,
         PacingWish::Window => Pacing::Window,
         PacingWish::Rate(rate) => Pacing::Rate(rate),
+        PacingWish::Auto => Pacing::Rate(Rate::from_bits_per_second(u64::MAX)),
         PacingWish::Gap(gap_bytes) => {
             let Some(link::spec::ServerSpec::Rate(line)) = first.rate.as_ref().map(|r| &r.server)
             else {
@@ -182,7 +187,7 @@ pub(crate) fn plan(path: &PathFile, wishes: &Wishes) -> Result<Planned, Failure>
     let flows = (0..wishes.streams)
         .map(|n| FlowSpec {
             // As `measure` opens its connections, one after the other.
-            start: Instant::ZERO + Duration::from_us(100).saturating_mul(n.into()),
+            start: Instant::ZERO + wishes.apart.saturating_mul(n.into()),
             ..flow.clone()
         })
         .collect();
