@@ -9,6 +9,7 @@ mod cells;
 mod children;
 mod delay;
 pub(crate) mod explain;
+pub(crate) mod harmonizer;
 mod iperf3;
 pub(crate) mod measure;
 mod meter;
