@@ -10,6 +10,7 @@ mod children;
 mod delay;
 pub(crate) mod explain;
 pub(crate) mod gaps;
+pub(crate) mod harmonizer;
 mod iperf3;
 pub(crate) mod measure;
 mod meter;

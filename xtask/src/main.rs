@@ -36,6 +36,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             bench::lab(&options)
         }
         ["bench", "explain", rest @ ..] => bench::explain::explain(&options(rest)?),
+        ["bench", "harmonizer", rest @ ..] => bench::harmonizer::harmonizer(&options(rest)?),
         ["bench", "netem", rest @ ..] => bench::netem::netem(&options(rest)?),
         ["bench", "measure", rest @ ..] => {
             let options = options(rest)?;
@@ -117,6 +118,10 @@ The project's own chores.
   cargo xtask bench explain [--quick] [--rounds N] [--only NAME]
       How fast captures are read, and how much memory that takes. Writes bench/explain.json and its table in
       bench/README.md; under a minute, and 1.7 GB in target/bench meanwhile.
+  cargo xtask bench harmonizer [--quick] [--rounds N] [--only NAME] [--time SECONDS]
+      Four streams of kernels at a queue, without a Stream Harmonizer and with each variant, by
+      target/release/goodput (or GOODPUT). Runs are kept in target/bench/harmonizer; what is there is not
+      made again. Writes bench/harmonizer.json and its table in bench/README.md; some 18 minutes.
   cargo xtask bench measure [--quick] [--rounds N] [--only NAME]
       Latency of messages beside a bare ping-pong in C, TCP and UDP beside iperf3
       and nuttcp, the cost of sampling, all over veth. Writes bench/measure.json

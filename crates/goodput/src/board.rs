@@ -307,7 +307,9 @@ mod tests {
             .collect();
         assert_eq!(
             running,
-            ["C3", "C4", "T1", "T2", "T3", "T5", "N1", "N5", "O1"]
+            [
+                "C3", "C4", "T1", "T2", "T3", "T4", "T5", "T9", "N1", "N5", "O1"
+            ]
         );
         assert!(
             board

@@ -229,6 +229,17 @@ pub(crate) struct TestArgs {
     /// Ask for the server's own report (iperf3:// only; iperf3-json shows it)
     #[arg(long)]
     pub(crate) get_server_output: bool,
+    /// Find the path's rate, then pick streams, congestion control and pacing that hold the path full,
+    /// and say what stood in the way. It overloads the path for some seconds before
+    #[arg(long, conflicts_with_all = ["udp", "transport", "pacing", "via", "bidir", "bytes", "messages", "sweep"])]
+    pub(crate) fill: bool,
+    /// In a lab: how parallel streams fared at the queue, from a packet log that is kept in memory until
+    /// the end of the run
+    #[arg(long, conflicts_with_all = ["udp", "via", "messages", "sweep", "fill"])]
+    pub(crate) balance: bool,
+    /// With --balance: size of a file that is striped over all streams alike, on the wire
+    #[arg(long, value_name = "SIZE", requires = "balance")]
+    pub(crate) striped: Option<Bytes>,
     /// Say every second how it goes, also where the output is no terminal
     #[arg(long)]
     pub(crate) live: bool,

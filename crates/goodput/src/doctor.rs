@@ -4,6 +4,8 @@
 //! a lab only: nothing on a real host is changed), measures again and keeps everything in a run
 //! folder. Measure is its first half.
 
+mod fill;
+
 use lab::path::HostSpec;
 use lab::{Lab, PathFile};
 use measure::iperf3::{self, Wish};
@@ -15,6 +17,7 @@ use report::model::{FindingRecord, Phase, ResultRecord, Run};
 use report::settling;
 use units::Duration;
 
+use crate::balance;
 use crate::cli::{
     ApproachArgs, CipherArg, DirectionArg, FormatArg, PacingArg, TestArgs, TransferArgs,
     TransportArg, UdpArg,
@@ -83,7 +86,9 @@ pub(crate) fn say(
         let (color, width) = (context::color(), context::width());
         let summary = report::terminal::summary(&finished.run, &finished.findings, color, width);
         let page = finished.folder.join("report.html");
-        context::print(&format!("{summary}\nReport: {}\n", page.display()))?;
+        let streams = finished.run.balance.as_ref().map(balance::text);
+        let streams = streams.map_or_else(String::new, |text| format!("\n{text}"));
+        context::print(&format!("{summary}{streams}\nReport: {}\n", page.display()))?;
     }
     Ok(())
 }
@@ -184,8 +189,12 @@ impl Doctor<'_> {
                 };
                 return self.with_iperf3(&site, folder);
             }
+            other if self.plan.test.balance => return self.balanced(other, folder),
             other => Site::open(other, &self.approach)?,
         };
+        if self.plan.test.fill {
+            return self.fill(&site, folder);
+        }
         let name = match &site {
             Site::Lab { .. } if self.plan.fix => "before",
             _ => "measured",
@@ -216,6 +225,28 @@ impl Doctor<'_> {
         if !after.outcome.interrupted {
             self.conclude(&before, &after);
         }
+        Ok(())
+    }
+
+    /// Measures once in a lab that logs its packets, and tells how the streams fared at the queue.
+    fn balanced(&mut self, target: Target, folder: &mut RunFolder) -> Result<(), Failure> {
+        if !matches!(target, Target::Lab(_)) {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "--balance reads a lab's packet log: name a lab path"
+            )));
+        }
+        let log = balance::Log::new();
+        let options = lab::Options {
+            log: Some(log.file().to_owned()),
+        };
+        let site = Site::open_with(target, &self.approach, options)?;
+        let measured = self.phase(&site, "measured", &[], folder)?;
+        self.judge(&measured);
+        let Site::Lab { lab, .. } = site else {
+            return Ok(());
+        };
+        let end = lab.down()?;
+        self.run.balance = Some(log.balance(end, self.plan.test.striped)?);
         Ok(())
     }
 
@@ -319,7 +350,8 @@ impl Doctor<'_> {
         };
         let mut measured = self.measure(site, name, extras)?;
         let mut attempts = 1;
-        while attempts <= LAB_RETRIES {
+        // A log holds one measurement's streams.
+        while attempts <= LAB_RETRIES && !self.plan.test.balance {
             let Some(certificate) = measured.certificate.as_ref().filter(|c| !c.trusted()) else {
                 break;
             };

@@ -1,5 +1,6 @@
 //! The `goodput` command: what was typed, what it means, and the exit code.
 
+mod balance;
 mod board;
 mod capture_verb;
 mod cli;

@@ -80,6 +80,10 @@ fn arguments(
     if let Some(congestion) = &config.congestion {
         option("-C", congestion.clone());
     }
+    // SO_MAX_PACING_RATE of each stream, as ours.
+    if let Some(pacing) = config.max_pacing {
+        option("--fq-rate", pacing.as_bits_per_second().to_string());
+    }
     if let Some(rate) = config.max_pacing {
         option("--fq-rate", rate.as_bits_per_second().to_string());
     }

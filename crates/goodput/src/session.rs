@@ -1,7 +1,10 @@
 //! One measurement over a lab path or to a far host, with everything that explains it.
 
+mod fill;
 mod quic;
 mod udp;
+
+pub(crate) use fill::Found;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Sender};
@@ -146,6 +149,15 @@ struct Transfer {
 impl Site {
     /// Builds the lab, if the target is one.
     pub(crate) fn open(target: Target, approach: &Approach) -> Result<Self, Failure> {
+        Self::open_with(target, approach, lab::Options::default())
+    }
+
+    /// The same; a lab does what `options` say beside.
+    pub(crate) fn open_with(
+        target: Target,
+        approach: &Approach,
+        options: lab::Options,
+    ) -> Result<Self, Failure> {
         Ok(match target {
             Target::Host(target) => Self::Host {
                 target,
@@ -154,7 +166,7 @@ impl Site {
             Target::Lab(path) => {
                 tracing::info!("building the lab of {}", path.file.display());
                 Self::Lab {
-                    lab: Box::new(Lab::up(&path)?),
+                    lab: Box::new(Lab::up_with(&path, options)?),
                     path,
                 }
             }

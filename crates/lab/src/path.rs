@@ -292,11 +292,11 @@ impl DirectionSpec {
         })
     }
 
-    /// Memory for the frames of this direction: half as much again as they take on the wire, for
-    /// trains whose tail the queue refused, and room for bursts that wait to be decided on.
+    /// Memory for the frames of this direction: half as much again as they take on the wire and the queue
+    /// once more, for trains of which it refused a part, and room for bursts that wait to be decided on.
     pub fn ring_bytes(&self) -> Bytes {
         let flight = self.flight_bytes().as_u64();
-        Bytes::new(flight.saturating_add(flight / 2)) + RING_EXTRA
+        Bytes::new(flight.saturating_add(flight / 2)) + self.queue + RING_EXTRA
     }
 
     /// Bytes that frames in flight may take: what the delay line holds at the rate, and the queue.

@@ -4,6 +4,7 @@
 //! [`SCHEMA_VERSION`]. Units stand in the key names. Unknown keys are ignored on reading, so that an
 //! older goodput reads a newer run; missing optional keys read as absent.
 
+mod balance;
 mod pair;
 mod spacing;
 mod sweep;
@@ -11,6 +12,7 @@ mod trace;
 
 use serde::{Deserialize, Serialize};
 
+pub use balance::*;
 pub use pair::*;
 pub use spacing::*;
 pub use sweep::*;
@@ -59,6 +61,12 @@ pub struct Run {
     /// Captures that were explained.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
+    /// How parallel streams fared at the queue of a lab.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balance: Option<Balance>,
+    /// How full the path was held, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill: Option<Fill>,
     /// What all of it means.
     pub verdict: Option<Verdict>,
     /// Why a run failed.

@@ -6,15 +6,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use lab::log::{Converted, Filter, Legend, Streams, Summary, convert};
+use lab::log::{Converted, Filter, Legend, Summary, convert};
 use link::record::{Block, Reader};
 use sys::map;
-use units::{Bytes, Duration, Rate};
+use units::Bytes;
 
 use super::args::LogArgs;
 use super::build::grouped;
 use super::protocol::Direction;
 use super::remote::with_direction;
+use crate::balance;
 use crate::context;
 use crate::failure::{self, Failure, Verdict};
 
@@ -30,15 +31,16 @@ pub(super) fn command(args: &LogArgs) -> Verdict {
     })?;
     let reader = Reader::new(&bytes).map_err(|e| Failure::usage(anyhow::anyhow!("{name}: {e}")))?;
     if args.streams {
-        let sections = [Duration::from_ms(300), Duration::from_ms(5)];
-        let striped = args.striped.map(Bytes::as_u64);
-        let streams = Streams::read(reader, &sections, striped).ok_or_else(|| {
+        let balance = balance::of(reader, args.striped).ok_or_else(|| {
             Failure::usage(anyhow::anyhow!("{name}: no queue served anything in it"))
         })?;
         context::print(&if args.json {
-            streams_json(&streams)
+            format!(
+                "{}\n",
+                serde_json::to_string(&balance).map_err(Failure::here)?
+            )
         } else {
-            streams_text(&streams)
+            balance::text(&balance)
         })?;
         return Ok(failure::DONE);
     }
@@ -176,86 +178,6 @@ fn summary(legend: &Legend, reader: Reader<'_>) -> String {
         };
     }
     text
-}
-
-/// Streams at a queue as a table.
-fn streams_text(told: &Streams) -> String {
-    let mut text = format!(
-        "{} streams through {} in {}\n  stream            rate    lost  first lost  part moved\n",
-        told.streams.len(),
-        told.link,
-        told.time
-    );
-    let time = |at: Option<Duration>| at.map_or_else(|| "-".to_owned(), |at| at.to_string());
-    for (number, stream) in told.streams.iter().enumerate() {
-        let rate = Rate::average(Bytes::new(stream.wire_bytes), told.time).to_string();
-        let _ = writeln!(
-            text,
-            "  {number:>6} {rate:>15} {:>7} {:>11} {:>11}",
-            grouped(stream.lost),
-            time(stream.first_lost),
-            time(stream.striped)
-        );
-    }
-    let mut balance = |what: &str, min_to_mean: f64, jain: f64| {
-        let _ = writeln!(text, "{what}: min/mean {min_to_mean:.3}, Jain {jain:.3}");
-    };
-    balance("all", told.min_to_mean, told.jain);
-    for s in &told.sections {
-        let what = format!("sections of {}, median", s.length);
-        balance(&what, s.min_to_mean, s.jain);
-    }
-    let (mean, max) = told.to_queue;
-    let _ = writeln!(
-        text,
-        "burst order {}, loss order {}; to the queue {mean}, at most {max}",
-        order(&told.burst_order),
-        order(&told.loss_order)
-    );
-    text
-}
-
-fn streams_json(told: &Streams) -> String {
-    let ns = |at: Option<Duration>| at.map(Duration::as_ns);
-    let streams = told.streams.iter().map(|s| {
-        serde_json::json!({
-            "flow": s.flow,
-            "wire_bytes": s.wire_bytes,
-            "lost_segments": s.lost,
-            "first_lost_ns": ns(s.first_lost),
-            "striped_ns": ns(s.striped),
-        })
-    });
-    let sections = told.sections.iter().map(|s| {
-        serde_json::json!({
-            "length_ns": s.length.as_ns(),
-            "min_to_mean_median": s.min_to_mean,
-            "jain_median": s.jain,
-        })
-    });
-    let whole = serde_json::json!({
-        "link": told.link,
-        "time_ns": told.time.as_ns(),
-        "streams": streams.collect::<Vec<_>>(),
-        "burst_order": order(&told.burst_order),
-        "loss_order": order(&told.loss_order),
-        "min_to_mean": told.min_to_mean,
-        "jain": told.jain,
-        "sections": sections.collect::<Vec<_>>(),
-        "to_queue_mean_ns": told.to_queue.0.as_ns(),
-        "to_queue_max_ns": told.to_queue.1.as_ns(),
-    });
-    format!("{whole}\n")
-}
-
-/// Such as 0,2,1,3; a dash where there is none.
-fn order(streams: &[usize]) -> String {
-    let numbers: Vec<String> = streams.iter().map(usize::to_string).collect();
-    if numbers.is_empty() {
-        "-".to_owned()
-    } else {
-        numbers.join(",")
-    }
 }
 
 /// How far the log can be trusted, where there is something to say.

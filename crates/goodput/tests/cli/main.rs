@@ -9,6 +9,7 @@
 mod capture;
 mod explain;
 mod far_end;
+mod fill;
 mod interrupt;
 mod lab;
 mod latency;

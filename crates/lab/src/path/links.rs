@@ -763,9 +763,10 @@ pub(super) struct Extremes {
     pub(super) queue: Bytes,
 }
 
-/// Memory for the frames of a direction: half as much again as they take on the wire, for trains
-/// whose tail the queue refused, and room for bursts that wait to be decided on. A link without
-/// rate and delay keeps next to nothing where it is one of several.
+/// Memory for the frames of a direction: half as much again as they take on the wire and the queue once
+/// more, for trains of which a full queue refused a part, and room for bursts that wait to be decided on.
+/// Where senders overrun the queue twice, half of each train lies there for nothing. A link without rate and
+/// delay keeps next to nothing where it is one of several.
 pub(super) fn memory_bytes(
     spec: &DirectionSpec,
     mtu_bytes: u32,
@@ -781,7 +782,8 @@ pub(super) fn memory_bytes(
     if keeps_nothing && !alone {
         return PASSING;
     }
-    Bytes::new(flight.saturating_add(flight / 2)) + super::RING_EXTRA
+    let queue = queue_bytes(spec, mtu_bytes).max(extremes.queue);
+    Bytes::new(flight.saturating_add(flight / 2)) + queue + super::RING_EXTRA
 }
 
 fn flight_bytes(spec: &DirectionSpec, mtu_bytes: u32, extremes: Extremes) -> Bytes {

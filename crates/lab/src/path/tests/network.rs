@@ -511,8 +511,8 @@ queue = "2MB""#,
         "a stage that can change"
     );
     assert_eq!(own.forward.loss, []);
-    // 1 Gb/s for 50 + 20 ms and the queue, half as much again.
-    let memory = |queue: u64| Bytes::new((8_750_000 + queue) * 3 / 2 + (4 << 20));
+    // 1 Gb/s for 50 + 20 ms and the queue, half as much again, and the queue once more.
+    let memory = |queue: u64| Bytes::new((8_750_000 + queue) * 3 / 2 + queue + (4 << 20));
     assert_eq!(own.forward_memory, memory(131_072));
     assert_eq!(own.backward_memory, memory(2_000_000));
     assert_eq!(
