@@ -38,10 +38,14 @@ pub fn ramp(value: f64, low: f64, high: f64) -> f64 {
 
 /// How close two rates are: 1 when equal, 0.5 at a factor of two, 0 from a factor of four on.
 pub fn agreement(measured: Rate, model: Rate) -> f64 {
-    let (a, b) = (
+    agreement_of(
         measured.as_bits_per_second() as f64,
         model.as_bits_per_second() as f64,
-    );
+    )
+}
+
+/// The same of any two quantities.
+pub fn agreement_of(a: f64, b: f64) -> f64 {
     if a <= 0.0 || b <= 0.0 {
         return 0.0;
     }

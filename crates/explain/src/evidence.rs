@@ -171,6 +171,8 @@ pub struct HostConfig {
     pub rcvbuf_fixed: Option<Bytes>,
     /// What writing costs it by declaration, where it does.
     pub write_cost: Option<WriteCost>,
+    /// Rate of the bus between its memory and its interface, as the machine states it, before overhead.
+    pub bus: Option<Rate>,
 }
 
 impl Evidence {

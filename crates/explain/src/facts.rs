@@ -80,6 +80,11 @@ pub struct Facts {
     pub sender_scaling: Option<Scaling>,
     /// Congestion windows in bytes, one connection's median.
     pub cwnd: Option<Range>,
+    /// Share of readings in which data waited though both windows had room for an eighth of what was in flight:
+    /// what holds it back lies between TCP and the line.
+    pub held_below: f64,
+    /// How slow start went, where readings show it.
+    pub opening: Option<Opening>,
     /// Share of readings that betray a starved sender.
     pub starved: f64,
     /// True while no connection has left slow start.
@@ -92,6 +97,20 @@ pub struct Facts {
     pub shares: Option<Shares>,
     /// The same with starved time moved to where it belongs.
     pub attributed: Option<Shares>,
+}
+
+/// How a window opened in slow start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Opening {
+    /// Segments that one acknowledgment stood for.
+    pub segments_per_ack: f64,
+    /// Factor of the window in a round trip.
+    pub growth: f64,
+    /// The same for a window that grows by one segment for each acknowledgment, from how many of both came in
+    /// each interval.
+    pub growth_by_acks: f64,
+    /// Time that was looked at.
+    pub over: Duration,
 }
 
 /// How a quantity moved over the readings.
@@ -216,6 +235,8 @@ impl Facts {
         if readings > 0 {
             let starved = all().filter(|s| is_starved(&s.info, writes_always)).count();
             self.starved = starved as f64 / readings as f64;
+            let held = all().filter(|s| is_held_below(&s.info)).count();
+            self.held_below = held as f64 / readings as f64;
         }
         self.pacing_cap = pacing_cap(&last);
     }
@@ -235,6 +256,7 @@ impl Facts {
         let in_ramp = share_of(self.retransmitted_in_ramp_segments, lost_in_all)
             - share_of(sent_in_ramp, sent_in_all);
         self.bunched_in_ramp = in_ramp.max(0.0);
+        self.opening = whole.iter().find_map(|samples| opening(samples));
 
         let counted = if lost_after >= ENOUGH_LOSSES {
             steady
@@ -368,6 +390,73 @@ pub fn is_starved(info: &TcpInfo, writes_always: bool) -> bool {
         && (info.delivery_rate_app_limited() || (writes_always && room_at_peer))
 }
 
+/// Data waits to be sent, and congestion window, peer's window and pacing would let an eighth more out:
+/// what lies below TCP takes no more. Queues below TCP push back so (Linux, TCP small queues,
+/// net/ipv4/tcp_output.c, `tcp_small_queue_check`).
+pub fn is_held_below(info: &TcpInfo) -> bool {
+    let in_flight = info.unacked_segments.saturating_mul(info.snd_mss_bytes);
+    let more = (in_flight / 8).saturating_add(info.snd_mss_bytes.saturating_mul(2));
+    let wanted = in_flight.saturating_add(more);
+    let cwnd = info.snd_cwnd_segments.saturating_mul(info.snd_mss_bytes);
+    let paced = info.pacing_rate_bytes_per_second;
+    let flow = (in_flight as f64 / (info.rtt_us.max(1) as f64 / 1e6)).max(1.0);
+    info.unacked_segments > 0
+        && info.notsent_bytes >= info.snd_mss_bytes
+        && info.snd_mss_bytes > 0
+        && info.rtt_us > 0
+        && cwnd >= wanted
+        && info.snd_wnd_bytes >= wanted
+        && (paced == 0 || paced as f64 >= flow * 1.1)
+}
+
+/// From a window of twice the usual beginning up to half of the largest in slow start.
+fn opening(samples: &[Sample]) -> Option<Opening> {
+    let slow = |s: &&Sample| s.info.snd_ssthresh_segments >= INFINITE_SSTHRESH;
+    let top = samples
+        .iter()
+        .filter(slow)
+        .map(|s| s.info.snd_cwnd_segments)
+        .max()?;
+    let first = samples
+        .iter()
+        .filter(slow)
+        .find(|s| s.info.snd_cwnd_segments >= OPENING_FROM_SEGMENTS)?;
+    let last = samples
+        .iter()
+        .filter(slow)
+        .rfind(|s| s.info.snd_cwnd_segments <= top / 2)?;
+    let (a, b) = (&first.info, &last.info);
+    let over = last
+        .t
+        .as_ns()
+        .checked_sub(first.t.as_ns())
+        .filter(|ns| *ns > 0)?;
+    let rtt_us = a.rtt_us.midpoint(b.rtt_us);
+    let acks = delta_u32(a.segs_in, b.segs_in);
+    let wider = b.snd_cwnd_segments as f64 / a.snd_cwnd_segments.max(1) as f64;
+    if acks == 0 || rtt_us == 0 || a.snd_mss_bytes == 0 || wider < OPENING_WIDER {
+        return None;
+    }
+    let segments = b.bytes_acked.checked_sub(a.bytes_acked)? as f64 / a.snd_mss_bytes as f64;
+    let round_trips = over as f64 / 1e3 / rtt_us as f64;
+    let within = |s: &&Sample| s.t >= first.t && s.t <= last.t;
+    let within: Vec<&Sample> = samples.iter().filter(within).collect();
+    let mut by_acks = 0.0;
+    for pair in within.windows(2) {
+        let (a, b) = (&pair[0].info, &pair[1].info);
+        let segments = b.bytes_acked.saturating_sub(a.bytes_acked) as f64 / a.snd_mss_bytes as f64;
+        let acks = delta_u32(a.segs_in, b.segs_in) as f64;
+        let part = (pair[1].t - pair[0].t).as_s_f64() / (over as f64 / 1e9);
+        by_acks += (1.0 + acks / segments.max(1.0)).ln() * part;
+    }
+    Some(Opening {
+        segments_per_ack: segments / acks as f64,
+        growth: wider.powf(1.0 / round_trips),
+        growth_by_acks: by_acks.exp(),
+        over: Duration::from_ns(over),
+    })
+}
+
 /// Moves the starved part of the network's share to whom it belongs.
 ///
 /// The kernel books sndbuf-limited time only when the last of the queue leaves while a writer is
@@ -440,6 +529,11 @@ fn time_to_send(size: Bytes, rate: Rate) -> Option<Duration> {
 
 /// Losses that must be seen before a loss rate means something (NPAD, pathdiag.py: four events).
 pub(crate) const ENOUGH_LOSSES: u64 = 4;
+
+/// Twice the initial window of RFC 6928.
+const OPENING_FROM_SEGMENTS: u64 = 20;
+/// A window that opened by less tells of no pace; chosen.
+const OPENING_WIDER: f64 = 3.0;
 
 /// A thread that used this much of a CPU had little left to write faster with; chosen.
 const CPU_BOUND: f64 = 0.8;

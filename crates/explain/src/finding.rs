@@ -58,6 +58,10 @@ pub enum Cause {
     BottleneckReached,
     /// A host's CPUs had no time left.
     HostCpu,
+    /// The bus between the sending host's memory and its interface takes no more.
+    HostBus,
+    /// One acknowledgment stands for so many segments that the window opens slowly.
+    ThinnedAcks,
     /// The sender spent its time on what writing costs it by declaration.
     DeclaredCost,
     /// An application had nothing to send, paced itself, or did not read.
@@ -157,6 +161,8 @@ impl Cause {
             Self::ShallowQueue => "shallow_queue",
             Self::BottleneckReached => "bottleneck_reached",
             Self::HostCpu => "host_cpu",
+            Self::HostBus => "host_bus",
+            Self::ThinnedAcks => "thinned_acks",
             Self::DeclaredCost => "declared_cost",
             Self::Application => "application",
             Self::ShortTransfer => "short_transfer",

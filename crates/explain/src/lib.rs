@@ -69,7 +69,7 @@ pub use evidence::{
     CpuLoad, Direction, Evidence, HostConfig, HostLoad, PathKnowledge, Sample, Scaling,
     StreamEvidence,
 };
-pub use facts::{Facts, Range, is_starved};
+pub use facts::{Facts, Opening, Range, is_held_below, is_starved};
 pub use finding::{Cause, Diagnosis, Finding, Host, Remedy, RemedyHost, Setting, Verdict};
 pub use legs::{Comparison, Leg, LegFinding, compare_legs};
 pub use models::IpVersion;

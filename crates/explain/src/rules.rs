@@ -8,8 +8,10 @@
 //! time, which makes its windows and its application look small; and a declared cost of writing, which
 //! looks like an application that has nothing to send.
 
+mod acks;
 mod application;
 mod bottleneck;
+mod bus;
 mod declared;
 mod host;
 mod loss;
@@ -57,6 +59,20 @@ pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
         }
         findings.push(device);
     }
+    if let Some(acks) = acks::find(case) {
+        if acks.confidence >= CONCLUSIVE {
+            // That is why it was too short.
+            findings.retain(|f| f.cause != Cause::ShortTransfer);
+        }
+        findings.push(acks);
+    }
+    if let Some(bus) = bus::find(case) {
+        if bus.confidence >= CONCLUSIVE {
+            // The path is not asked for more, and the windows have room.
+            findings.retain(|f| !explains_network(f.cause) && !host::is_symptom(f.cause));
+        }
+        findings.push(bus);
+    }
     if let Some(limit) = host::find(case) {
         if limit.confidence >= CONCLUSIVE {
             findings.retain(|f| !host::is_symptom(f.cause) || f.weight() > limit.weight());
@@ -71,7 +87,11 @@ pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {
         findings.push(cost);
     }
     let explained = |f: &Finding| {
-        (explains_network(f.cause) || f.cause == Cause::DeclaredCost) && f.weight() >= EXPLAINS
+        let own = matches!(
+            f.cause,
+            Cause::DeclaredCost | Cause::HostBus | Cause::ThinnedAcks
+        );
+        (explains_network(f.cause) || own) && f.weight() >= EXPLAINS
     };
     if !findings.iter().any(explained) {
         findings.extend(bottleneck::unknown(case));

@@ -77,14 +77,19 @@ fn write_cost() -> impl Strategy<Value = Option<WriteCost>> {
 fn host() -> impl Strategy<Value = HostConfig> {
     let scaling = proptest::option::of(any::<bool>());
     let control = prop_oneof![Just(""), Just("cubic"), Just("reno"), Just("bbr")];
-    let buffers = (maybe(number()), maybe(number()), write_cost());
+    let buffers = (
+        maybe(number()),
+        maybe(number()),
+        write_cost(),
+        maybe(number()),
+    );
     let host = (sizes(), sizes(), scaling, control, buffers).prop_map(
         |(
             tcp_rmem_bytes,
             tcp_wmem_bytes,
             window_scaling,
             control,
-            (sndbuf, rcvbuf, write_cost),
+            (sndbuf, rcvbuf, write_cost, bus),
         )| HostConfig {
             window_scaling,
             tcp_rmem_bytes,
@@ -94,6 +99,7 @@ fn host() -> impl Strategy<Value = HostConfig> {
             sndbuf_fixed: sndbuf.map(Bytes::new),
             rcvbuf_fixed: rcvbuf.map(Bytes::new),
             write_cost,
+            bus: bus.map(Rate::from_bits_per_second),
         },
     );
     // Nested by value, the strategies would outgrow a test's stack.

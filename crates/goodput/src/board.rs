@@ -172,7 +172,7 @@ pub(crate) fn judge(row: &Experiment, runs: &[Result<Value, NoRun>], made: Made)
     });
     let outcome = if !errors.is_empty() || any(CheckOutcome::Failed) {
         Outcome::Failed
-    } else if all_passed && judged && !checks.is_empty() {
+    } else if all_passed && judged && !checks.is_empty() && row.lacks.is_none() {
         Outcome::Green
     } else {
         Outcome::Amber
@@ -206,10 +206,15 @@ pub(crate) fn status(row: &Experiment, state: &State) -> (Status, Option<String>
     }
     match result.outcome {
         Outcome::Green => (Status::Green, None),
-        Outcome::Amber => (
-            Status::Amber,
-            Some(first_note(result, CheckOutcome::Missing)),
-        ),
+        Outcome::Amber => {
+            let missing = result
+                .checks
+                .iter()
+                .any(|c| c.outcome == CheckOutcome::Missing);
+            let lacks = row.lacks.clone().filter(|_| !missing);
+            let why = lacks.unwrap_or_else(|| first_note(result, CheckOutcome::Missing));
+            (Status::Amber, Some(why))
+        }
         Outcome::Failed => (
             Status::Failed,
             Some(first_note(result, CheckOutcome::Failed)),
@@ -308,7 +313,7 @@ mod tests {
         assert_eq!(
             running,
             [
-                "C3", "C4", "T1", "T2", "T3", "T4", "T5", "T9", "N1", "N5", "O1"
+                "C3", "C4", "T1", "T2", "T3", "T4", "T5", "T6", "T9", "T10", "N1", "N5", "O1"
             ]
         );
         assert!(
@@ -354,7 +359,7 @@ mod tests {
     #[test]
     fn every_missing_part_is_said_in_one_sentence() {
         for row in board().rows() {
-            if let Some(missing) = &row.not_yet {
+            if let Some(missing) = row.not_yet.as_ref().or(row.lacks.as_ref()) {
                 assert!(
                     missing.ends_with('.') && missing.len() > 30,
                     "{}: {missing}",

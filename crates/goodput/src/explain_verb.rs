@@ -11,7 +11,7 @@
 mod feed;
 mod live;
 mod logs;
-mod observed;
+pub(crate) mod observed;
 mod pair;
 mod planted;
 mod source;

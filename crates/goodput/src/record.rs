@@ -262,6 +262,7 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
         }),
         udp: measured.udp.clone(),
         quic: outcome.sender.quic().map(|counts| quic(outcome, &counts)),
+        model: None,
     }
 }
 
@@ -371,7 +372,8 @@ fn as_f64(n: u64) -> f64 {
     n as f64
 }
 
-fn probe(p: &explain::Probe) -> model::ProbeRecord {
+/// A probe as run.json has it.
+pub(crate) fn probe(p: &explain::Probe) -> model::ProbeRecord {
     model::ProbeRecord {
         kind: p.kind.name().to_owned(),
         streams: p.streams.into(),

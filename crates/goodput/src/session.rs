@@ -722,6 +722,7 @@ fn hosts(config: &Config, near: &HostFacts, far: &HostFacts) -> (HostConfig, Hos
         congestion_controls_available: facts.congestion_allowed.clone(),
         sndbuf_fixed: config.send_buffer,
         rcvbuf_fixed: config.receive_buffer,
+        bus: None,
     };
     match config.direction {
         Direction::Up => (host(near, write_cost(config)), host(far, None)),

@@ -3,14 +3,20 @@
 //! The same file as the lab runs, through the same link machines, with TCP endpoints of our own in
 //! place of kernels. It leaves a run folder like `measure`'s, so that `goodput report` lays both side by side.
 
+mod capture;
+mod judge;
 mod network;
+mod vary;
 
 use std::path::PathBuf;
 
 use explain::PathKnowledge;
 use lab::PathFile;
 use report::RunFolder;
-use report::model::{PathFacts, Phase, Run, SampleRecord, Verdict as RunVerdict};
+use report::model::{
+    FindingRecord, GapThreshold, ModelFacts, PathFacts, Phase, Run, SampleRecord,
+    Verdict as RunVerdict,
+};
 use report::settling::{self, Known};
 use sim::{FlowInfo, Gaps, World};
 use tcp::{Algorithm, Hystart};
@@ -21,6 +27,7 @@ use crate::failure::{self, Failure, Verdict};
 use crate::record;
 use crate::target::Target;
 use network::{PacingWish, Planned, Wishes};
+use vary::PacingArg;
 
 /// What `goodput sim` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,13 +46,43 @@ pub(crate) struct SimArgs {
     /// Time between the starts of two connections
     #[arg(long, value_name = "TIME", default_value = "100us")]
     pub(crate) apart: Duration,
-    /// Congestion control: reno, cubic, bbr, scalable or fast [default: the path file's]
-    #[arg(short, long, value_name = "NAME", visible_alias = "cc")]
-    pub(crate) congestion: Option<String>,
-    /// What holds packets back: off, window (the rate of window and round trip), a rate of payload such as
-    /// 900Mb/s, auto (the rate is found on the way; on BBR unless --congestion says otherwise), or gap=OCTETS between frames on the sender's line
-    #[arg(long, value_name = "HOW", default_value = "off", value_parser = pacing)]
-    pub(crate) pacing: PacingWish,
+    /// Congestion control: reno, cubic, bbr, scalable or fast, several after commas [default: the path
+    /// file's; bbr where the rate is found]
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        visible_alias = "cc",
+        value_delimiter = ','
+    )]
+    pub(crate) congestion: Vec<String>,
+    /// What holds packets back, several after commas: off, window (the rate of window and round trip, as
+    /// Linux), exact (that rate itself, packet by packet), a rate of payload such as 900Mb/s, auto (the rate is
+    /// found on the way), gap=OCTETS between frames on the sender's line or gap=600..800/20, app=RATE:SIZE (writes
+    /// of that size), limit=SIZE in flight
+    #[arg(long, value_name = "HOW", default_value = "off", value_parser = vary::pacing, value_delimiter = ',')]
+    pub(crate) pacing: Vec<PacingArg>,
+    /// Room of the queue before the slowest link, several after commas [default: the path file's]
+    #[arg(long, value_name = "SIZE", value_delimiter = ',')]
+    pub(crate) queue: Vec<Bytes>,
+    /// Keep the packets on the sender's line for so long after the ramp, as pcapng in the run folder
+    #[arg(long, value_name = "TIME")]
+    pub(crate) capture: Option<Duration>,
+    /// Have another program read the capture as well
+    #[arg(long, value_name = "TOOL", requires = "capture")]
+    pub(crate) observer: Option<SimObserver>,
+    /// Host that sends, in place of the path file's
+    #[arg(long, value_name = "HOST")]
+    pub(crate) from: Option<String>,
+    /// Host that receives, in place of the path file's
+    #[arg(long, value_name = "HOST")]
+    pub(crate) to: Option<String>,
+    /// What the window grows by: bytes (RFC 3465, Linux) or acks, whatever each acknowledges (RFC 5681)
+    #[arg(long, value_enum, default_value_t = GrowthArg::Bytes)]
+    pub(crate) growth: GrowthArg,
+    /// Say what limits each, as doctor does, with short simulations that tell causes apart
+    #[arg(long)]
+    pub(crate) explain: bool,
     /// How slow start may end before a loss: linux (HyStart), plusplus (RFC 9406) or off
     #[arg(long, value_enum, default_value_t = HystartArg::Linux)]
     pub(crate) hystart: HystartArg,
@@ -77,53 +114,75 @@ pub(crate) enum HystartArg {
     Off,
 }
 
+/// `--growth`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum GrowthArg {
+    Bytes,
+    Acks,
+}
+
+/// `--observer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum SimObserver {
+    Tshark,
+}
+
 pub(crate) const SIM_EXAMPLES: &str = "\
 Examples:
   goodput sim lsr-522ms                             a minute of a built-in path in a second or two
   goodput sim healthy-1g-20ms --time 60s --congestion reno
   goodput sim wan-phy-behind-lan-phy --pacing gap=720
+  goodput sim master-1-wan-phy --pacing gap=700..720/1,off    one run for each, in one table
   goodput report runs/*-measure-* runs/*-sim-*      the lab's run and the sim's in one table";
 
-/// Simulates a path file.
+/// A finished run.
+#[derive(Debug)]
+pub(crate) struct Simulated {
+    pub(crate) run: Run,
+    pub(crate) folder: PathBuf,
+    findings: Vec<FindingRecord>,
+    packets: u64,
+    wall: std::time::Duration,
+    /// Of all its simulations.
+    time: Duration,
+}
+
+/// Simulates a path file and prints what came of it.
 pub(crate) fn command(args: &SimArgs, context: &Context) -> Verdict {
-    let Performed {
-        run,
-        folder,
-        outcome,
-        time,
-    } = perform(args, context)?;
+    let done = perform(args, context)?;
     if args.json {
-        let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
+        let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
         context::print(&format!("{text}\n"))?;
     } else {
-        let text = report::terminal::summary(&run, &[], context::color(), context::width());
+        let text = report::terminal::summary(
+            &done.run,
+            &done.findings,
+            context::color(),
+            context::width(),
+        );
         context::print(&text)?;
-        context::print(&speed(&outcome, time))?;
-        context::print(&format!(
-            "Report: {}\n",
-            folder.join("report.html").display()
-        ))?;
+        context::print(&table(&done.run))?;
+        context::print(&speed(done.packets, done.wall, done.time))?;
+        let page = done.folder.join("report.html");
+        context::print(&format!("Report: {}\n", page.display()))?;
     }
     Ok(failure::DONE)
 }
 
-/// A finished simulation.
-pub(crate) struct Performed {
-    pub(crate) run: Run,
-    pub(crate) folder: PathBuf,
-    outcome: Outcome,
-    time: Duration,
-}
-
-/// Simulates a path file and leaves a run folder.
-pub(crate) fn perform(args: &SimArgs, context: &Context) -> Result<Performed, Failure> {
+/// Simulates a path file and keeps the run.
+pub(crate) fn perform(args: &SimArgs, context: &Context) -> Result<Simulated, Failure> {
     let name = args.path.strip_prefix("lab:").unwrap_or(&args.path);
     let target = Target::parse(Some(&format!("lab:{name}")))?;
     let Target::Lab(path) = &target else {
         return Err(Failure::usage(anyhow::anyhow!("'{name}' is no path file")));
     };
-    let wishes = wishes(args, path)?;
-    let planned = network::plan(path, &wishes)?;
+    let path = &between(path, args)?;
+    let cells = cells(args, path)?;
+    // All are looked at before the first one runs.
+    for cell in &cells {
+        network::plan(path, &cell.wishes)?;
+    }
+    let planned = network::plan(path, &cells[0].wishes)?;
     let time = args.time.unwrap_or(path.transfer.duration);
     let ramp = match (args.ramp, args.time) {
         (Some(ramp), _) => ramp,
@@ -139,34 +198,263 @@ pub(crate) fn perform(args: &SimArgs, context: &Context) -> Result<Performed, Fa
     run.seed = args.seed.or(run.seed);
     run.path = Some(facts(path, &planned));
     let mut folder = RunFolder::create(&args.runs, "sim", &target.name(), run.clone())?;
-    let mut world = World::new(planned.world.clone()).map_err(Failure::usage)?;
-    let gaps = (wishes.pacing == PacingWish::Auto).then(|| gaps(&planned, run.seed));
-    let mut seen = Seen::new(&mut folder, args.pacing != PacingWish::Off);
-    let times = [time, ramp, args.every];
-    let result = simulate(&planned, &mut world, gaps, times, context, &mut seen);
-    let samples = seen.kept.take();
-    if let Ok(outcome) = &result {
-        let known = run.path.as_ref().map_or_else(Known::default, known);
-        run.phases.push(Phase {
-            settling: samples.and_then(|all| settling::of(&all, PHASE, known)),
-            ..phase(path, &wishes, &planned, outcome, time, ramp)
-        });
-        run.verdict = Some(verdict(&run, outcome));
-    }
+    let mut findings = Vec::new();
+    let result = all_cells(
+        &cells,
+        path,
+        args,
+        [time, ramp],
+        context,
+        &mut folder,
+        (&mut run, &mut findings),
+    );
     record::end_as(&mut run, &result, context);
     let page = folder.path().to_owned();
-    let kept = folder.finish(&run, &[]);
+    let kept = folder.finish(&run, &findings);
     if let Some(code) = context.interrupted() {
         return Err(Failure::interrupted(code));
     }
-    let outcome = result?;
+    let (packets, wall) = result?;
     kept?;
-    Ok(Performed {
+    Ok(Simulated {
         run,
         folder: page,
-        outcome,
-        time,
+        findings,
+        packets,
+        wall,
+        time: time.saturating_mul(cells.len() as u64),
     })
+}
+
+/// The path with the ends that were asked for.
+fn between(path: &PathFile, args: &SimArgs) -> Result<PathFile, Failure> {
+    let mut path = path.clone();
+    let named = |name: &str| {
+        let place = path.network.hosts.iter().position(|h| h.name == name);
+        place.ok_or_else(|| Failure::usage(anyhow::anyhow!("the path file has no host '{name}'")))
+    };
+    let from = args.from.as_deref().map(named).transpose()?;
+    let to = args.to.as_deref().map(named).transpose()?;
+    path.transfer.from = from.unwrap_or(path.transfer.from);
+    path.transfer.to = to.unwrap_or(path.transfer.to);
+    if path.transfer.from == path.transfer.to {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "a host cannot send to itself"
+        )));
+    }
+    Ok(path)
+}
+
+/// One of the simulations that a run is made of.
+#[derive(Clone, Debug)]
+struct Cell {
+    /// What differs from the others.
+    name: String,
+    wishes: Wishes,
+}
+
+/// Every combination of what was typed.
+fn cells(args: &SimArgs, path: &PathFile) -> Result<Vec<Cell>, Failure> {
+    let near = &path.network.hosts[path.transfer.from];
+    let own = [near.congestion_control.clone()];
+    let names: &[String] = match args.congestion.is_empty() {
+        true => &own,
+        false => &args.congestion,
+    };
+    let queues: Vec<Option<Bytes>> = match args.queue.is_empty() {
+        true => vec![None],
+        false => args.queue.iter().copied().map(Some).collect(),
+    };
+    let pacings: Vec<PacingWish> = args.pacing.iter().flat_map(|p| p.0.clone()).collect();
+    let mut cells = Vec::new();
+    for name in names {
+        for queue in &queues {
+            for pacing in &pacings {
+                let mut parts = Vec::new();
+                if names.len() > 1 {
+                    parts.push(name.clone());
+                }
+                parts.extend(queue.filter(|_| queues.len() > 1).map(|q| q.to_string()));
+                if pacings.len() > 1 {
+                    parts.push(pacing.to_string());
+                }
+                let name_of_all = match parts.is_empty() {
+                    true => PHASE.to_owned(),
+                    false => parts.join(", "),
+                };
+                let algorithm = match pacing {
+                    PacingWish::Auto if args.congestion.is_empty() => Algorithm::Bbr.name(),
+                    _ => name,
+                };
+                cells.push(Cell {
+                    name: name_of_all,
+                    wishes: wishes(args, path, algorithm, *pacing, *queue)?,
+                });
+            }
+        }
+    }
+    if cells.len() > CELLS_MAX {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "{} simulations are too many for one run; {CELLS_MAX} at most",
+            cells.len()
+        )));
+    }
+    Ok(cells)
+}
+
+/// Simulates one after the other; packets and time in all.
+fn all_cells(
+    cells: &[Cell],
+    path: &PathFile,
+    args: &SimArgs,
+    [time, ramp]: [Duration; 2],
+    context: &Context,
+    folder: &mut RunFolder,
+    (run, findings): (&mut Run, &mut Vec<FindingRecord>),
+) -> Result<(u64, std::time::Duration), Failure> {
+    let (mut packets, mut wall) = (0, std::time::Duration::ZERO);
+    let mut lasts = None;
+    for cell in cells {
+        let planned = network::plan(path, &cell.wishes)?;
+        let course = Course {
+            name: &cell.name,
+            time,
+            ramp,
+            every: args.every,
+            capture: args.capture,
+            finds: (cell.wishes.pacing == PacingWish::Auto).then(|| args.seed.unwrap_or(1)),
+            keeps: cell.wishes.pacing != PacingWish::Off,
+        };
+        let outcome = simulate(&planned, &course, context, Some(&mut *folder))?;
+        if context.interrupted().is_some() {
+            break;
+        }
+        let mut phase = phase(path, cell, &planned, &outcome, time, ramp);
+        phase.settling = match (&outcome.kept, &run.path) {
+            (Some(kept), Some(path)) => settling::of(kept, &cell.name, known(path)),
+            _ => None,
+        };
+        if let (Some(model), Some(passed)) = (&mut phase.model, &outcome.passed) {
+            let name = cell.name.replace([' ', ',', '/'], "-");
+            let file = folder.path().join(format!("{name}.pcapng"));
+            capture::write(&file, passed, &planned)?;
+            let asked = model.gap_octets;
+            model
+                .spacing
+                .push(capture::spacing(passed, &planned, asked));
+            if args.observer == Some(SimObserver::Tshark) {
+                let theirs = capture::by_tshark(&file, &planned, asked)?;
+                model.spacing.push(theirs);
+            }
+        }
+        if args.explain {
+            let diagnosis = judge::diagnose(path, cell, &planned, &outcome, &course, context)?;
+            findings.extend(record::findings(&cell.name, &diagnosis.0));
+            phase.probes = diagnosis.1.iter().map(record::probe).collect();
+            if let Some(model) = &mut phase.model
+                && let Some(opening) = diagnosis.0.facts.opening
+            {
+                model.segments_per_ack = Some(opening.segments_per_ack);
+                model.window_growth = Some(opening.growth);
+                model.window_growth_by_acks = Some(opening.growth_by_acks);
+            }
+            run.verdict = Some(record::verdict(&diagnosis.0));
+        }
+        run.phases.push(phase);
+        run.gap_threshold = threshold(&run.phases, &planned);
+        packets += outcome.packets;
+        wall += outcome.wall;
+        lasts = Some(outcome);
+    }
+    if !args.explain {
+        run.verdict = lasts.map(|last| verdict(run, &last));
+    }
+    Ok((packets, wall))
+}
+
+/// Where gaps stop losing, of several.
+fn threshold(phases: &[Phase], planned: &Planned) -> Option<GapThreshold> {
+    let mut gaps: Vec<(u32, u64)> = phases
+        .iter()
+        .filter_map(|p| p.model.as_ref())
+        .filter_map(|m| Some((m.gap_octets?, m.dropped_at_queues)))
+        .collect();
+    gaps.sort_unstable();
+    let losing = gaps.iter().rposition(|(_, dropped)| *dropped > 0);
+    let clean = gaps.get(losing.map_or(0, |n| n + 1));
+    (gaps.len() > 1).then(|| GapThreshold {
+        balanced_octets: planned.balanced_gap,
+        losing_octets: losing.map(|n| gaps[n].0),
+        clean_octets: clean.map(|(gap, _)| *gap),
+    })
+}
+
+/// How long, and what is kept of it.
+#[derive(Clone, Copy, Debug)]
+struct Course<'a> {
+    name: &'a str,
+    time: Duration,
+    ramp: Duration,
+    every: Duration,
+    capture: Option<Duration>,
+    /// Seed of the search for the rate.
+    finds: Option<u64>,
+    /// The samples are kept, to tell how it settled.
+    keeps: bool,
+}
+
+/// The bottleneck's queue and the drops, sample by sample.
+#[derive(Clone, Debug, Default)]
+struct QueueTrack {
+    /// Time and deepest level so far, before the first drop.
+    levels: Vec<(Instant, u64)>,
+    first_drop: Option<Instant>,
+}
+
+impl QueueTrack {
+    fn look(&mut self, world: &World, planned: &Planned) {
+        if self.first_drop.is_some() {
+            return;
+        }
+        if queue_drops(world, planned)[0] > 0 {
+            self.first_drop = Some(world.now());
+        } else if let Some(hop) = planned.bottleneck {
+            let level = world.counters(hop.link, hop.way).queue_bytes_max;
+            self.levels.push((world.now(), level));
+        }
+    }
+
+    /// Fastest growth over half a second.
+    fn growth(&self) -> Option<u64> {
+        let mut from = 0;
+        let mut most = None;
+        for (at, level) in &self.levels {
+            // The last level that is half a second old.
+            while let Some((next, _)) = self.levels.get(from + 1)
+                && at.saturating_since(*next) >= GROWS_OVER
+            {
+                from += 1;
+            }
+            let (before, low) = self.levels[from];
+            let span = at.saturating_since(before);
+            if span >= GROWS_OVER {
+                let grown = u128::from(level - low) * 1_000_000_000 / u128::from(span.as_ns());
+                most = most.max(u64::try_from(grown).ok());
+            }
+        }
+        most
+    }
+}
+
+/// Data segments that found no room, and those lost otherwise.
+fn queue_drops(world: &World, planned: &Planned) -> [u64; 2] {
+    let hops = planned.world.flows.first().map(|f| f.forward.as_slice());
+    hops.unwrap_or_default()
+        .iter()
+        .fold([0; 2], |[full, lost], hop| {
+            let c = world.counters(hop.link, hop.way);
+            [full + c.queue_full + c.early, lost + c.lost]
+        })
 }
 
 /// What a simulation gave.
@@ -180,33 +468,17 @@ struct Outcome {
     wall: std::time::Duration,
     queue_full: u64,
     lost: u64,
-}
-
-/// Where samples go.
-struct Seen<'a> {
-    folder: &'a mut RunFolder,
-    /// They are kept for judging too.
+    queue_max_bytes: u64,
+    track: QueueTrack,
+    passed: Option<Vec<sim::Passed>>,
+    /// The senders' samples.
+    streams: Vec<explain::StreamEvidence>,
     kept: Option<Vec<SampleRecord>>,
 }
 
-impl<'a> Seen<'a> {
-    fn new(folder: &'a mut RunFolder, keeps: bool) -> Self {
-        let kept = keeps.then(Vec::new);
-        Self { folder, kept }
-    }
-
-    fn take(&mut self, sample: SampleRecord) -> Result<(), Failure> {
-        self.folder.append_sample(&sample)?;
-        if let Some(kept) = &mut self.kept {
-            kept.push(sample);
-        }
-        Ok(())
-    }
-}
-
-fn gaps(planned: &Planned, seed: Option<u64>) -> Gaps {
+fn gaps(planned: &Planned, seed: u64) -> Gaps {
     let segments = vec![planned.segment_bytes; planned.world.flows.len()];
-    Gaps::new(seed.unwrap_or(1), &segments)
+    Gaps::new(seed, &segments)
 }
 
 pub(crate) fn known(path: &PathFacts) -> Known {
@@ -218,14 +490,15 @@ pub(crate) fn known(path: &PathFacts) -> Known {
 
 fn simulate(
     planned: &Planned,
-    world: &mut World,
-    mut gaps: Option<Gaps>,
-    [time, ramp, every]: [Duration; 3],
+    course: &Course<'_>,
     context: &Context,
-    seen: &mut Seen<'_>,
+    mut folder: Option<&mut RunFolder>,
 ) -> Result<Outcome, Failure> {
+    let mut world = World::new(planned.world.clone()).map_err(Failure::usage)?;
+    let mut streams = vec![explain::StreamEvidence::default(); world.flows()];
     let began = std::time::Instant::now();
-    let end = Instant::ZERO + time;
+    let (ramp, end) = (Instant::ZERO + course.ramp, Instant::ZERO + course.time);
+    let captured = course.capture.map(|time| (ramp + time).min(end));
     let sums = |w: &World| {
         let flows = (0..w.flows()).map(|n| w.flow(n));
         flows.fold([0; 3], |[bytes, sent, again], f| {
@@ -237,55 +510,74 @@ fn simulate(
             ]
         })
     };
-    let (mut at, mut at_ramp) = (Instant::ZERO, None);
+    let (mut at, mut sampled, mut at_ramp) = (Instant::ZERO, Instant::ZERO, None);
+    let (mut track, mut passed) = (QueueTrack::default(), None);
+    let mut gaps = course.finds.map(|seed| gaps(planned, seed));
+    let mut kept = course.keeps.then(Vec::new);
     loop {
-        for number in 0..world.flows() {
-            let ceiling = gaps.as_ref().and_then(|g| g.ceiling(number));
-            for sample in samples(number, at, &world.flow(number), planned, ceiling) {
-                seen.take(sample)?;
+        if at == sampled || at >= end {
+            for (number, stream) in streams.iter_mut().enumerate() {
+                let ceiling = gaps.as_ref().and_then(|g| g.ceiling(number));
+                let info = world.flow(number);
+                for sample in samples(course.name, number, at, &info, planned, ceiling) {
+                    if sample.end == "sender" {
+                        stream.samples.push(judge::sample(&sample));
+                    }
+                    if let Some(folder) = &mut folder {
+                        folder.append_sample(&sample)?;
+                    }
+                    if let Some(kept) = &mut kept {
+                        kept.push(sample);
+                    }
+                }
+            }
+            track.look(&world, planned);
+            sampled = at + course.every;
+        }
+        if at >= ramp && at_ramp.is_none() {
+            at_ramp = Some(sums(&world));
+            if captured.is_some() {
+                world.watch(PASSED_MAX);
             }
         }
-        if at >= Instant::ZERO + ramp && at_ramp.is_none() {
-            at_ramp = Some(sums(world));
+        if captured.is_some_and(|to| at >= to) && passed.is_none() {
+            passed = Some(world.watched());
         }
         if at >= end || context.interrupted().is_some() {
             break;
         }
-        let mut next = (at + every).min(end);
-        if at_ramp.is_none() {
-            next = next.min((Instant::ZERO + ramp).max(at + Duration::from_ns(1)));
-        }
+        let stops = [Some(sampled), Some(ramp), captured, Some(end)];
+        let next = stops.into_iter().flatten().filter(|stop| *stop > at).min();
+        at = next.unwrap_or(end);
         match &mut gaps {
-            Some(gaps) => gaps.run_until(world, next),
-            None => world.run_until(next),
+            Some(gaps) => gaps.run_until(&mut world, at),
+            None => world.run_until(at),
         }
-        at = next;
     }
     let flows: Vec<FlowInfo> = (0..world.flows()).map(|n| world.flow(n)).collect();
-    let drops = planned
-        .world
-        .links
-        .iter()
-        .enumerate()
-        .fold((0, 0), |sum, (link, _)| {
-            link::Way::BOTH.iter().fold(sum, |(full, lost), way| {
-                let c = world.counters(link, *way);
-                (full + c.queue_full + c.early, lost + c.lost)
-            })
-        });
+    let [queue_full, lost] = queue_drops(&world, planned);
+    let queue_max_bytes = planned
+        .bottleneck
+        .map_or(0, |hop| world.counters(hop.link, hop.way).queue_bytes_max);
     Ok(Outcome {
         at_ramp: at_ramp.unwrap_or_default(),
-        bytes: sums(world)[0],
+        bytes: sums(&world)[0],
         packets: flows.iter().map(|f| f.data_packets + f.ack_packets).sum(),
         wall: began.elapsed(),
-        queue_full: drops.0,
-        lost: drops.1,
+        queue_full,
+        lost,
+        queue_max_bytes,
+        track,
+        passed,
+        streams,
+        kept,
         flows,
     })
 }
 
 /// What both ends' `tcp_info` would say.
 fn samples(
+    phase: &str,
     number: usize,
     at: Instant,
     info: &FlowInfo,
@@ -293,7 +585,7 @@ fn samples(
     ceiling: Option<Rate>,
 ) -> Vec<SampleRecord> {
     let record = |end: &str, bytes: u64, fields: Vec<(&str, u64)>| SampleRecord {
-        phase: PHASE.to_owned(),
+        phase: phase.to_owned(),
         end: end.to_owned(),
         stream: u32::try_from(number).unwrap_or(0),
         t_ns: at.as_ns(),
@@ -308,7 +600,20 @@ fn samples(
     if let Some(s) = &info.sender {
         let segment = u64::from(planned.segment_bytes);
         let us = |d: Duration| d.as_ns() / 1_000;
+        let flow = &planned.world.flows[number].sender;
+        // An application that always has more keeps its buffer full.
+        let notsent = match flow.application_rate {
+            None => flow.buffer_segments.saturating_sub(s.unacked),
+            Some(_) => 0,
+        };
+        let notsent = notsent.saturating_mul(segment).min(u64::from(u32::MAX));
         let mut fields = vec![
+            ("segs_in", info.acks_in),
+            ("notsent_bytes", notsent),
+            (
+                "snd_ssthresh_segments",
+                s.ssthresh.unwrap_or(SSTHRESH_UNSET),
+            ),
             ("snd_mss_bytes", segment),
             ("rtt_us", us(s.rtt)),
             ("snd_cwnd_segments", s.cwnd),
@@ -319,6 +624,12 @@ fn samples(
             ("snd_wnd_bytes", (s.window + s.unacked) * segment),
             ("data_segs_out", info.data_packets),
         ];
+        // One that always has more to send has always something outstanding.
+        if flow.application_rate.is_none() {
+            fields.push(("busy_time_us", at.as_ns() / 1_000));
+            fields.push(("rwnd_limited_us", 0));
+            fields.push(("sndbuf_limited_us", 0));
+        }
         if let Some(rate) = ceiling {
             let bytes = rate.as_bits_per_second() / 8;
             fields.push(("max_pacing_rate_bytes_per_second", bytes));
@@ -326,25 +637,19 @@ fn samples(
         if let Some(min) = s.rtt_min {
             fields.push(("min_rtt_us", us(min)));
         }
-        if let Some(ssthresh) = s.ssthresh {
-            fields.push(("snd_ssthresh_segments", ssthresh));
-        }
         let sent = s.acknowledged_bytes + s.unacked * segment;
         all.push(record("sender", sent, fields));
     }
     all
 }
 
-fn wishes(args: &SimArgs, path: &PathFile) -> Result<Wishes, Failure> {
-    let near = &path.network.hosts[path.transfer.from];
-    let name = args
-        .congestion
-        .as_deref()
-        .unwrap_or(&near.congestion_control);
-    let name = match (args.pacing, &args.congestion) {
-        (PacingWish::Auto, None) => Algorithm::Bbr.name(),
-        _ => name,
-    };
+fn wishes(
+    args: &SimArgs,
+    path: &PathFile,
+    name: &str,
+    pacing: PacingWish,
+    queue: Option<Bytes>,
+) -> Result<Wishes, Failure> {
     let Some(algorithm) = Algorithm::named(name) else {
         let known: Vec<&str> = Algorithm::ALL.iter().map(|a| a.name()).collect();
         return Err(Failure::usage(anyhow::anyhow!(
@@ -360,40 +665,17 @@ fn wishes(args: &SimArgs, path: &PathFile) -> Result<Wishes, Failure> {
             HystartArg::Plusplus => Hystart::PlusPlus,
             HystartArg::Off => Hystart::Off,
         },
-        pacing: args.pacing,
+        pacing,
         apart: args.apart,
+        queue,
         mtu_bytes: args.mtu,
         seed: args.seed,
         burst_bytes: u32::try_from(args.burst.as_u64())
             .unwrap_or(65_536)
             .min(65_536),
         lone_segments: false,
+        counts_acks: args.growth == GrowthArg::Acks,
     })
-}
-
-fn pacing(typed: &str) -> Result<PacingWish, String> {
-    match typed {
-        "off" => return Ok(PacingWish::Off),
-        "window" => return Ok(PacingWish::Window),
-        "auto" => return Ok(PacingWish::Auto),
-        _ => {}
-    }
-    if let Some(octets) = typed.strip_prefix("gap=") {
-        let octets: u32 = octets
-            .parse()
-            .map_err(|_| format!("'{octets}' is no number of octets; say gap=720"))?;
-        if octets > 1 << 20 {
-            return Err("a gap has at most 1048576 octets".to_owned());
-        }
-        return Ok(PacingWish::Gap(octets));
-    }
-    let rate: Rate = typed
-        .parse()
-        .map_err(|e| format!("{e}; or off, auto, window, gap=OCTETS"))?;
-    if rate.as_bits_per_second() < 8 {
-        return Err("a rate is above zero".to_owned());
-    }
-    Ok(PacingWish::Rate(rate))
 }
 
 fn facts(path: &PathFile, planned: &Planned) -> PathFacts {
@@ -426,19 +708,20 @@ fn facts(path: &PathFile, planned: &Planned) -> PathFacts {
 
 fn phase(
     path: &PathFile,
-    wishes: &Wishes,
+    cell: &Cell,
     planned: &Planned,
     outcome: &Outcome,
     time: Duration,
     ramp: Duration,
 ) -> Phase {
+    let wishes = &cell.wishes;
     let [bytes_before, sent_before, again_before] = outcome.at_ramp;
     let senders = outcome.flows.iter().filter_map(|f| f.sender.as_ref());
     let sent: u64 = outcome.flows.iter().map(|f| f.data_packets).sum();
     let again: u64 = senders.map(|s| s.retransmitted).sum();
     let after = Bytes::new(outcome.bytes - bytes_before);
     Phase {
-        name: PHASE.to_owned(),
+        name: cell.name.clone(),
         attempts: 1,
         direction: "up".to_owned(),
         streams: wishes.streams.into(),
@@ -460,6 +743,24 @@ fn phase(
             "Simulated, not measured: model packets in virtual time; dropped at full queues {}, lost on the way {}",
             outcome.queue_full, outcome.lost
         )],
+        model: Some(ModelFacts {
+            pacing: wishes.pacing.to_string(),
+            gap_octets: match wishes.pacing {
+                PacingWish::Gap(octets) => Some(octets),
+                _ => None,
+            },
+            queue_limit_bytes: planned.queue_bytes,
+            queue_max_bytes: outcome.queue_max_bytes,
+            queue_growth_bytes_per_second: outcome.track.growth(),
+            dropped_at_queues: outcome.queue_full,
+            lost_on_the_way: outcome.lost,
+            first_drop_ns: outcome.track.first_drop.map(Instant::as_ns),
+            recoveries: counted(outcome, |s| s.recoveries),
+            timeouts: counted(outcome, |s| s.timeouts),
+            bus_bits_per_second: planned.bus.map(|(rate, _)| rate.as_bits_per_second()),
+            bus_payload_bits_per_second: planned.bus.map(|(_, rate)| rate.as_bits_per_second()),
+            ..ModelFacts::default()
+        }),
         ..Phase::default()
     }
 }
@@ -474,34 +775,75 @@ fn verdict(run: &Run, outcome: &Outcome) -> RunVerdict {
             record::percent(rate, a)
         )
     });
-    let timeouts: u64 = outcome
-        .flows
-        .iter()
-        .filter_map(|f| f.sender.map(|s| s.timeouts))
-        .sum();
-    let recoveries: u64 = outcome
-        .flows
-        .iter()
-        .filter_map(|f| f.sender.map(|s| s.recoveries))
-        .sum();
-    RunVerdict {
-        sentence: format!(
+    let (recoveries, timeouts) = (
+        counted(outcome, |s| s.recoveries),
+        counted(outcome, |s| s.timeouts),
+    );
+    let sentence = match run.phases.len() {
+        1 => format!(
             "In the model {rate}{share}; {recoveries} recoveries from loss, {timeouts} timeouts."
         ),
+        n => format!("In the model {n} simulations; the last one {rate}{share}."),
+    };
+    RunVerdict {
+        sentence,
         conclusive: true,
         ..RunVerdict::default()
     }
 }
 
+fn counted(outcome: &Outcome, field: fn(&tcp::SenderInfo) -> u64) -> u64 {
+    let senders = outcome.flows.iter().filter_map(|f| f.sender.as_ref());
+    senders.map(field).sum()
+}
+
+/// One line for each of several simulations; empty for one.
+fn table(run: &Run) -> String {
+    if run.phases.len() < 2 {
+        return String::new();
+    }
+    let width = run.phases.iter().map(|p| p.name.chars().count()).max();
+    let width = width.unwrap_or(0).max(8);
+    let mut text = format!(
+        "{:width$}  {:>12}  {:>8}  {:>10}  {:>8}\n",
+        "", "goodput", "dropped", "queue", "timeouts"
+    );
+    for phase in &run.phases {
+        let goodput = Rate::from_bits_per_second(phase.goodput_bits_per_second).to_string();
+        let Some(model) = &phase.model else { continue };
+        let queue = Bytes::new(model.queue_max_bytes).to_string();
+        text += &format!(
+            "{:width$}  {goodput:>12}  {:>8}  {queue:>10}  {:>8}\n",
+            phase.name, model.dropped_at_queues, model.timeouts
+        );
+    }
+    if let Some(gaps) = &run.gap_threshold {
+        let octets = |gap: Option<u32>| gap.map_or_else(|| "none".to_owned(), |g| g.to_string());
+        let even = gaps.balanced_octets.unwrap_or(0.0);
+        text += &format!(
+            "Gaps: largest that loses {}, smallest that does not {}; by arithmetic {even:.2} octets are even\n",
+            octets(gaps.losing_octets),
+            octets(gaps.clean_octets),
+        );
+    }
+    text
+}
+
 /// How fast virtual time went.
 #[allow(clippy::cast_precision_loss, reason = "for people")]
-fn speed(outcome: &Outcome, time: Duration) -> String {
-    let wall = outcome.wall.as_secs_f64().max(1e-9);
+fn speed(packets: u64, wall: std::time::Duration, time: Duration) -> String {
+    let wall = wall.as_secs_f64().max(1e-9);
     format!(
-        "Simulated {time} and {} packets in {wall:.2} s: {:.2} M packets/s\n",
-        outcome.packets,
-        outcome.packets as f64 / wall / 1e6,
+        "Simulated {time} and {packets} packets in {wall:.2} s: {:.2} M packets/s\n",
+        packets as f64 / wall / 1e6,
     )
 }
 
 const PHASE: &str = "measured";
+/// Linux: no threshold yet.
+const SSTHRESH_UNSET: u64 = 0x7fff_ffff;
+const CELLS_MAX: usize = 1_000;
+/// Packets of a capture; 100 MB of headers.
+const PASSED_MAX: usize = 1_000_000;
+/// Short enough to lie before a small queue's first drop, long enough to hold many frames; chosen.
+const GROWS_OVER: Duration = Duration::from_ms(500);

@@ -112,6 +112,7 @@ struct Port {
 struct Direction {
     to: usize,
     spec: link::spec::DirectionSpec,
+    stretch: link::spec::Stretch,
     middleboxes: Middleboxes,
     grouping: Grouping,
     counts: DirectionCounts,
@@ -253,6 +254,7 @@ impl Engine {
                     spec: d.spec,
                     middleboxes: d.middleboxes,
                     grouping: d.grouping,
+                    stretch: link::spec::Stretch::default(),
                     counts: DirectionCounts::default(),
                     feeds: !is_port(d.to),
                     seen: Seen::default(),
@@ -378,11 +380,13 @@ impl Engine {
                 from = until;
                 continue;
             }
+            let stretch = &mut self.directions[way].stretch;
+            let (wire_bytes, longer) = stretch.wire_bytes(medium, full, until - from);
             let train = Train {
                 handle,
                 first: from,
                 count: until - from,
-                wire_bytes: medium.wire_bytes(full),
+                wire_bytes,
                 flow: frame.flow(),
                 group,
                 marks,
@@ -390,8 +394,18 @@ impl Engine {
                 at,
                 spacing: Spacing::TOGETHER,
             };
+            let usual = train.count - longer;
             self.book(way, |link, books| {
-                link.handle_train(way_of(way), train, books)
+                if usual > 0 {
+                    link.handle_train(way_of(way), train.part(0, usual), books);
+                }
+                if longer > 0 {
+                    let train = Train {
+                        wire_bytes: wire_bytes + 1,
+                        ..train.part(usual, longer)
+                    };
+                    link.handle_train(way_of(way), train, books);
+                }
             });
             self.next[way] = Instant::ZERO;
             if self.links[way / 2].is_shared() {

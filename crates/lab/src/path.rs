@@ -82,6 +82,8 @@ pub struct HostSpec {
     /// What writing costs the machine that it stands for. The lab itself does nothing with it: a
     /// sender that runs in the host may spend it.
     pub costs: HostCosts,
+    /// The bus between its memory and its interface, for virtual time; a lab's hosts have this machine's.
+    pub bus: Option<HostBus>,
     /// A network interface of this machine that takes the host's place: what is behind it is not
     /// the lab's.
     pub interface: Option<String>,
@@ -120,6 +122,15 @@ pub struct HostCosts {
     pub page: Duration,
     /// Size of a page, 0 where pages cost nothing.
     pub page_size: Bytes,
+}
+
+/// What packets cross on their way to a host's interface, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostBus {
+    /// At which it moves frames.
+    pub rate: Rate,
+    /// Time of each transfer, one a frame, beside that: set-up, descriptors, waiting for the bus.
+    pub cost: Duration,
 }
 
 /// One direction of the path.

@@ -69,7 +69,8 @@ pub enum Medium {
         gap_bytes: u32,
     },
     /// 10GBASE-W (IEEE 802.3 clause 4.2.3.2.2 with ifsStretchRatio 104 bits): as Ethernet, and one
-    /// octet more of gap for every 13 octets of preamble and frame. Its rate is that of the LAN PHY.
+    /// octet more of gap for every 13 octets of preamble and frame; what is left over counts for the
+    /// next frame ([`Stretch`]). Its rate is that of the LAN PHY.
     WanPhy {
         /// Octets between frames before the stretch.
         gap_bytes: u32,
@@ -295,16 +296,75 @@ impl Medium {
     /// Ethernet with the standard's gap.
     pub const ETHERNET: Self = Self::Ethernet { gap_bytes: 12 };
 
-    /// What a frame of `frame_bytes` (Ethernet header included, check sequence not) occupies.
+    /// What a frame of `frame_bytes` (Ethernet header included, check sequence not) occupies, without
+    /// what a WAN PHY has left over of the frames before.
     pub fn wire_bytes(self, frame_bytes: u32) -> u32 {
-        let with_preamble = || frame_bytes.saturating_add(4).max(64).saturating_add(8);
+        let frame = with_preamble(frame_bytes);
         match self {
-            Self::Ethernet { gap_bytes } => with_preamble().saturating_add(gap_bytes),
-            Self::WanPhy { gap_bytes } => {
-                let frame = with_preamble();
-                frame.saturating_add(gap_bytes).saturating_add(frame / 13)
-            }
+            Self::Ethernet { gap_bytes } => frame.saturating_add(gap_bytes),
+            Self::WanPhy { gap_bytes } => frame
+                .saturating_add(gap_bytes)
+                .saturating_add(frame / STRETCH_OCTETS),
             Self::None => frame_bytes.saturating_sub(14).max(1),
         }
+    }
+}
+
+/// The sender's count of a WAN PHY's stretch, which runs on from frame to frame (`ifsStretchCount`), so
+/// that over many frames the gap grows by exactly a thirteenth of preamble and frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Octets that have made no octet of gap yet, 0 to 12.
+    left_over: u32,
+}
+
+impl Stretch {
+    /// What each of `count` frames of `frame_bytes` (as of [`Medium::wire_bytes`]) occupies, and how
+    /// many of them, the last ones, take an octet more.
+    pub fn wire_bytes(&mut self, medium: Medium, frame_bytes: u32, count: u16) -> (u32, u16) {
+        let each = medium.wire_bytes(frame_bytes);
+        if !matches!(medium, Medium::WanPhy { .. }) {
+            return (each, 0);
+        }
+        let rest = with_preamble(frame_bytes) % STRETCH_OCTETS;
+        let octets = self.left_over + rest * u32::from(count);
+        self.left_over = octets % STRETCH_OCTETS;
+        let longer = u16::try_from(octets / STRETCH_OCTETS).unwrap_or(count);
+        (each, longer.min(count))
+    }
+}
+
+/// Preamble, start delimiter and check sequence with it, and padded.
+fn with_preamble(frame_bytes: u32) -> u32 {
+    frame_bytes.saturating_add(4).max(64).saturating_add(8)
+}
+
+/// IEEE 802.3: ifsStretchRatio, 104 bits.
+const STRETCH_OCTETS: u32 = 13;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wan_phy_carries_what_is_left_of_its_stretch() {
+        let medium = Medium::WanPhy { gap_bytes: 12 };
+        let mut stretch = Stretch::default();
+        // 9,018 octets of frame and 8 of preamble: 694 4/13 octets of stretch.
+        let mut octets = 0;
+        for count in [1, 2, 1, 3, 6] {
+            let (each, longer) = stretch.wire_bytes(medium, 9_014, count);
+            assert_eq!(each, 9_026 + 12 + 694);
+            octets += u32::from(count) * each + u32::from(longer);
+        }
+        assert_eq!(octets, 13 * (9_026 + 12) + 9_026);
+        assert_eq!(stretch, Stretch::default());
+    }
+
+    #[test]
+    fn other_media_stretch_nothing() {
+        let mut stretch = Stretch::default();
+        assert_eq!(stretch.wire_bytes(Medium::ETHERNET, 1_514, 40), (1_538, 0));
+        assert_eq!(stretch, Stretch::default());
     }
 }

@@ -227,7 +227,7 @@ fn what_does_not_go_with_quic_is_refused_in_one_line() {
                 rate: Some(Rate::from_bits_per_second(1_000_000)),
                 ..base.clone()
             },
-            "UDP only",
+            "over TCP and UDP",
         ),
         (
             Config {

@@ -6,6 +6,7 @@
 
 mod balance;
 mod pair;
+mod sim;
 mod spacing;
 mod sweep;
 mod trace;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use balance::*;
 pub use pair::*;
+pub use sim::*;
 pub use spacing::*;
 pub use sweep::*;
 pub use trace::*;
@@ -55,6 +57,9 @@ pub struct Run {
     /// A sweep's points and curves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
+    /// Where gaps stop losing, of a simulation of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap_threshold: Option<GapThreshold>,
     /// Latency and rates of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<MessageSweep>,
@@ -287,6 +292,9 @@ pub struct Phase {
     /// What QUIC counted, of a phase over it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quic: Option<QuicFacts>,
+    /// What only a model can tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelFacts>,
 }
 
 /// How soon and how closely senders came to their path's rate, from samples of their `tcp_info`.

@@ -150,6 +150,8 @@ pub(crate) fn cause_label(cause: &str) -> String {
         "cpu" => "CPU".to_owned(),
         "declared_cost" => "a declared cost".to_owned(),
         "host_cpu" => "a host's CPU".to_owned(),
+        "host_bus" => "a host's bus".to_owned(),
+        "thinned_acks" => "thinned acknowledgments".to_owned(),
         "mtu" => "MTU".to_owned(),
         other => plain(other).replace('_', " "),
     }

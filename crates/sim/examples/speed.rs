@@ -48,6 +48,7 @@ fn main() {
         start: Instant::ZERO,
         header_bytes: 52,
         gathers: true,
+        bus: None,
     };
     let flows = vec![flow; usize::try_from(streams).unwrap()];
     let link = LinkSpec {
@@ -58,6 +59,7 @@ fn main() {
     let mut world = World::new(WorldSpec {
         links: vec![link],
         flows,
+        buses: Vec::new(),
     })
     .unwrap();
     #[allow(

@@ -24,6 +24,8 @@ pub struct FlowSpec {
     pub header_bytes: u32,
     /// Segments that come together are taken as one (GRO and LRO).
     pub gathers: bool,
+    /// The bus of the sending host, by its number.
+    pub bus: Option<usize>,
 }
 
 /// How a flow stands.
@@ -41,6 +43,8 @@ pub struct FlowInfo {
     pub data_packets: u64,
     /// Acknowledgments that were sent.
     pub ack_packets: u64,
+    /// Acknowledgments that the sender took in.
+    pub acks_in: u64,
     /// Bytes of the receive window.
     pub window_bytes: u64,
     /// When the last segment of a sized transfer was acknowledged.
@@ -60,8 +64,11 @@ pub(crate) struct Flow {
     pub(crate) reduced_at: Option<u64>,
     pub(crate) data_packets: u64,
     pub(crate) ack_packets: u64,
+    pub(crate) acks_in: u64,
     pub(crate) done_at: Option<Instant>,
     pub(crate) syn_at: Instant,
+    /// When the bus that its sender waits for is free.
+    pub(crate) bus_at: Instant,
 }
 
 impl Flow {
@@ -74,8 +81,10 @@ impl Flow {
             reduced_at: None,
             data_packets: 0,
             ack_packets: 0,
+            acks_in: 0,
             done_at: None,
             syn_at: spec.start,
+            bus_at: Instant::MAX,
             spec,
         }
     }
@@ -98,11 +107,15 @@ impl Flow {
         self.acks.get(place).copied()
     }
 
+    /// The acknowledgments of that number.
+    pub(crate) fn kept(&self, number: u64) -> Option<&AckRun> {
+        let place = number.checked_sub(self.first_ack)?;
+        usize::try_from(place).ok().and_then(|p| self.acks.get(p))
+    }
+
     /// Bytes of options of the acknowledgments of that number.
     pub(crate) fn option_bytes(&self, number: u64) -> u32 {
-        let place = number.saturating_sub(self.first_ack);
-        let run = usize::try_from(place).ok().and_then(|p| self.acks.get(p));
-        run.map_or(0, |r| r.first.option_bytes())
+        self.kept(number).map_or(0, |r| r.first.option_bytes())
     }
 
     /// Network bytes of segment `n`.
@@ -123,6 +136,15 @@ impl Flow {
         (!all.is_multiple_of(full)).then_some(all / full)
     }
 
+    /// When its sender is to be called.
+    pub(crate) fn sender_at(&self) -> Instant {
+        let at = self
+            .sender
+            .as_ref()
+            .map_or(Instant::MAX, Sender::next_timeout);
+        at.min(self.bus_at)
+    }
+
     pub(crate) fn info(&self) -> FlowInfo {
         let received = self.receiver.received();
         let bytes = received * u64::from(self.spec.sender.segment_bytes);
@@ -137,6 +159,7 @@ impl Flow {
             duplicates: self.receiver.duplicates(),
             data_packets: self.data_packets,
             ack_packets: self.ack_packets,
+            acks_in: self.acks_in,
             window_bytes: self.receiver.window_bytes(),
             done_at: self.done_at,
         }

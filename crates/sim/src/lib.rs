@@ -9,8 +9,10 @@
 mod agenda;
 mod flow;
 mod gaps;
+mod tap;
 mod world;
 
 pub use flow::{FlowInfo, FlowSpec};
 pub use gaps::Gaps;
-pub use world::{Hop, LinkSpec, World, WorldError, WorldSpec};
+pub use tap::{Passed, What};
+pub use world::{BusSpec, Hop, LinkSpec, World, WorldError, WorldSpec};

@@ -7,13 +7,14 @@
 //! What a handle means: bit 63 is set for acknowledgments, bit 62 for the handshake; the rest is the
 //! first segment's number, or the acknowledgment's. The flow's number is the train's flow.
 
-use link::spec::DirectionSpec;
+use link::spec::{DirectionSpec, Stretch};
 use link::{Change, Counters, Link, Marks, Spacing, Times, Train, Way};
 use tcp::{Ack, AckRun, Burst, Sender};
 use units::{Duration, Instant, Rate};
 
 use crate::agenda::Agenda;
 use crate::flow::{Flow, FlowInfo, FlowSpec};
+use crate::tap::{Passed, Tap, What};
 
 /// A link of a world.
 #[derive(Clone, Debug)]
@@ -42,6 +43,44 @@ pub struct WorldSpec {
     pub links: Vec<LinkSpec>,
     /// The connections.
     pub flows: Vec<FlowSpec>,
+    /// Of hosts whose bus holds them back.
+    pub buses: Vec<BusSpec>,
+}
+
+/// What lies between a host's memory and its interface: one frame after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct BusSpec {
+    /// At which it moves frames.
+    pub rate: Rate,
+    /// Time of each transfer beside that, one a frame.
+    pub cost: Duration,
+}
+
+/// A bus in use.
+#[derive(Clone, Copy, Debug)]
+struct Bus {
+    spec: BusSpec,
+    free_at: Instant,
+    /// Fraction of a nanosecond beyond that, times the rate.
+    remainder: u64,
+}
+
+impl Bus {
+    /// How frames of so many bytes that begin now follow each other; the bus is theirs until the last one is over.
+    fn take(&mut self, now: Instant, count: u16, frame_bytes: u32) -> Spacing {
+        let rate = self.spec.rate.as_bits_per_second();
+        if now > self.free_at {
+            self.remainder = 0;
+        }
+        let bits = u64::from(frame_bytes) * 8;
+        let step = bits * 1_000_000_000 + self.spec.cost.as_ns() * rate;
+        let spacing = Spacing::every(step, rate, self.remainder);
+        let whole = u128::from(self.remainder) + u128::from(count) * u128::from(step);
+        let ns = u64::try_from(whole / u128::from(rate)).unwrap_or(u64::MAX);
+        self.remainder = u64::try_from(whole % u128::from(rate)).unwrap_or(0);
+        self.free_at = now + Duration::from_ns(ns);
+        spacing
+    }
 }
 
 /// Why a world cannot be.
@@ -65,14 +104,18 @@ pub struct World {
     now: Instant,
     links: Vec<Link>,
     specs: Vec<[DirectionSpec; 2]>,
+    /// Of each direction.
+    stretches: Vec<Stretch>,
     counters: Vec<[Counters; 2]>,
     arriving: Vec<Option<Arriving>>,
     flows: Vec<Flow>,
+    buses: Vec<Bus>,
     /// For each flow, there and back, and each direction of a link: the direction behind it.
     routes: Vec<Vec<Option<usize>>>,
     /// Directions that take a train ahead of its time, though others come before it.
     ahead: Vec<bool>,
     agenda: Agenda,
+    tap: Option<Tap>,
     events: u64,
     /// Events in a row that took no time.
     same_instant: u64,
@@ -158,6 +201,12 @@ impl World {
             !second && (first == Some("queue") || users.count() <= 1)
         });
         let ahead = ahead.collect();
+        let buses = spec.buses.iter().map(|bus| Bus {
+            spec: *bus,
+            free_at: Instant::ZERO,
+            remainder: 0,
+        });
+        let buses = buses.collect();
         let flows: Vec<Flow> = spec.flows.into_iter().map(Flow::new).collect();
         let mut agenda = Agenda::new(ways + 2 * flows.len());
         for (number, flow) in flows.iter().enumerate() {
@@ -169,10 +218,13 @@ impl World {
             arriving: vec![None; ways],
             links,
             specs,
+            stretches: vec![Stretch::default(); ways],
             flows,
+            buses,
             routes,
             ahead,
             agenda,
+            tap: None,
             events: 0,
             same_instant: 0,
         })
@@ -209,6 +261,16 @@ impl World {
             }
         }
         self.now = self.now.max(to);
+    }
+
+    /// From now on packets are kept as they pass the senders' own lines, `packets_max` of them.
+    pub fn watch(&mut self, packets_max: usize) {
+        self.tap = Some(Tap::new(packets_max));
+    }
+
+    /// What was kept since [`Self::watch`], in the order of time; nothing is kept any more.
+    pub fn watched(&mut self) -> Vec<Passed> {
+        self.tap.take().map(Tap::into_order).unwrap_or_default()
     }
 
     /// The time that has been reached.
@@ -284,7 +346,27 @@ impl World {
 
     fn take_train(&mut self, direction: usize, now: Instant) -> Option<Train> {
         let link = direction / 2;
-        self.links[link].poll_train(way_of(direction), now, &mut self.counters[link])
+        let way = way_of(direction);
+        let train = self.links[link].poll_train(way, now, &mut self.counters[link])?;
+        if let Some(tap) = &mut self.tap {
+            let flow = &self.flows[train.flow as usize];
+            let back = train.handle & ACK != 0;
+            let line = match back {
+                false => flow.spec.forward.first(),
+                true => flow.spec.backward.last(),
+            };
+            if line.is_some_and(|hop| direction_of(*hop) == direction) && train.damage == 0 {
+                tap.take(&train, back, |n| match (train.handle & SYN != 0, back) {
+                    (true, _) => What::Syn,
+                    (false, false) => What::Data(train.handle + u64::from(n)),
+                    (false, true) => What::Ack(
+                        flow.kept(train.handle & !ACK)
+                            .map_or_else(Ack::default, |r| r.at(n)),
+                    ),
+                });
+            }
+        }
+        Some(train)
     }
 
     /// The direction that a train enters when it leaves this one.
@@ -309,19 +391,33 @@ impl World {
     fn send(&mut self, direction: usize, train: Train) {
         let link = direction / 2;
         let way = way_of(direction);
-        let spec = &self.specs[link][way.place()];
         let network = self.network_bytes(&train);
+        let spec = &self.specs[link][way.place()];
         if spec
             .black_hole_above_bytes
             .is_some_and(|most| network > most)
         {
             return;
         }
+        let stretch = &mut self.stretches[direction];
+        let frame = network + ETHERNET_HEADER_BYTES;
+        let (wire_bytes, longer) = stretch.wire_bytes(spec.medium, frame, train.count);
         let train = Train {
-            wire_bytes: spec.medium.wire_bytes(network + ETHERNET_HEADER_BYTES),
+            wire_bytes,
             ..train
         };
-        self.links[link].handle_train(way, train, &mut self.counters[link]);
+        let usual = train.count - longer;
+        let log = &mut self.counters[link];
+        if usual > 0 {
+            self.links[link].handle_train(way, train.part(0, usual), log);
+        }
+        if longer > 0 {
+            let train = Train {
+                wire_bytes: wire_bytes + 1,
+                ..train.part(usual, longer)
+            };
+            self.links[link].handle_train(way, train, log);
+        }
         if self.arriving[direction].is_none() {
             self.set_link(direction);
         }
@@ -460,8 +556,7 @@ impl World {
             arriving = now;
             let at = arriving.times.at();
             if at > self.now && !gathers {
-                let timer = self.flows[number].sender.as_ref().map(Sender::next_timeout);
-                if !ahead || at > to || timer.is_some_and(|t| t <= at) {
+                if !ahead || at > to || self.flows[number].sender_at() <= at {
                     break;
                 }
                 self.now = at;
@@ -470,6 +565,7 @@ impl World {
                 return None;
             };
             sender.handle_ack(self.now, &run.at(train.first + arriving.taken));
+            self.flows[number].acks_in += 1;
             self.transmit(number);
             rest = arriving.without(1);
         }
@@ -503,10 +599,18 @@ impl World {
 
     /// Sends all that may be sent.
     fn transmit(&mut self, number: usize) {
+        self.flows[number].bus_at = Instant::MAX;
         loop {
-            let Some(sender) = &mut self.flows[number].sender else {
+            let flow = &mut self.flows[number];
+            let Some(sender) = &mut flow.sender else {
                 return;
             };
+            let bus = flow.spec.bus.map(|n| self.buses[n].free_at);
+            if let Some(free_at) = bus.filter(|at| *at > self.now) {
+                sender.on_host_busy();
+                flow.bus_at = free_at;
+                return;
+            }
             let Some(burst) = sender.poll_transmit(self.now) else {
                 break;
             };
@@ -518,7 +622,7 @@ impl World {
         let flow = &mut self.flows[number];
         flow.data_packets += u64::from(burst.count);
         let direction = direction_of(flow.spec.forward[0]);
-        let spacing = burst.spaced.map_or(Spacing::TOGETHER, |s| {
+        let mut spacing = burst.spaced.map_or(Spacing::TOGETHER, |s| {
             Spacing::back_to_back(s.bytes, s.rate_bits_per_second, s.remainder)
         });
         if burst.reduced {
@@ -530,6 +634,13 @@ impl World {
         } else {
             Marks::NONE
         };
+        if let Some(bus) = flow.spec.bus {
+            let frame = flow.packet_bytes(burst.first) + ETHERNET_HEADER_BYTES;
+            let by_bus = self.buses[bus].take(self.now, burst.count, frame);
+            if by_bus.step_ns() > spacing.step_ns() {
+                spacing = by_bus;
+            }
+        }
         let train = Train {
             count: burst.count,
             spacing,
@@ -572,8 +683,8 @@ impl World {
     }
 
     fn set_sender(&mut self, number: usize) {
-        if let Some(sender) = &self.flows[number].sender {
-            let at = sender.next_timeout();
+        if self.flows[number].sender.is_some() {
+            let at = self.flows[number].sender_at();
             self.agenda.set(self.arriving.len() + 2 * number, at);
         }
     }

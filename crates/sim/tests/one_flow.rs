@@ -2,8 +2,8 @@
 
 use link::spec::{DirectionSpec, DisciplineSpec, LossSpec, RateSpec, ServerSpec};
 use link::{QueueLimits, Way};
-use sim::{FlowInfo, FlowSpec, Hop, LinkSpec, World, WorldSpec};
-use tcp::{Algorithm, ReceiverConfig, SenderConfig};
+use sim::{BusSpec, FlowInfo, FlowSpec, Hop, LinkSpec, What, World, WorldSpec};
+use tcp::{Algorithm, Hystart, Pacing, ReceiverConfig, SenderConfig};
 use units::{Bytes, Duration, Instant, Rate};
 
 fn direction(
@@ -59,6 +59,10 @@ const CASE: Case = Case {
 };
 
 fn world(case: &Case) -> World {
+    World::new(spec(case)).unwrap()
+}
+
+fn spec(case: &Case) -> WorldSpec {
     let delay = Duration::from_us(case.rtt_ms * 500);
     let bdp = case.rate / 8 * case.rtt_ms / 1000;
     #[allow(
@@ -85,17 +89,18 @@ fn world(case: &Case) -> World {
         start: Instant::ZERO,
         header_bytes: 52,
         gathers: true,
+        bus: None,
     };
     let link = LinkSpec {
         forward: direction(case.rate, delay, queue, case.loss, case.mark_above),
         backward: direction(case.rate, delay, 1 << 30, 0.0, None),
         schedule: Vec::new(),
     };
-    World::new(WorldSpec {
+    WorldSpec {
         links: vec![link],
         flows: vec![flow],
-    })
-    .unwrap()
+        buses: Vec::new(),
+    }
 }
 
 /// Payload bits a second from second `from` to the end.
@@ -239,4 +244,89 @@ fn the_same_world_comes_twice() {
         format!("{:?} {:?}", world.flow(0), world.counters(0, Way::Forward))
     };
     assert_eq!(run(), run());
+}
+
+/// Payload bits a second of a world between two times.
+fn rate_of(world: &mut World, from_s: u64, to_s: u64) -> f64 {
+    world.run_until(Instant::ZERO + Duration::from_s(from_s));
+    let before = world.flow(0).received_bytes;
+    world.run_until(Instant::ZERO + Duration::from_s(to_s));
+    let bytes = world.flow(0).received_bytes - before;
+    #[allow(clippy::cast_precision_loss, reason = "bytes of a test")]
+    let rate = bytes as f64 * 8.0 / (to_s - from_s) as f64;
+    rate
+}
+
+#[test]
+fn a_bus_holds_its_sender_and_neither_window_nor_queue_grows_for_it() {
+    let mut slow = spec(&CASE);
+    // 1,514 bytes at 100 Mb/s take 121.12 us, and 30 us beside.
+    slow.buses.push(BusSpec {
+        rate: Rate::from_bits_per_second(100_000_000),
+        cost: Duration::from_us(30),
+    });
+    slow.flows[0].bus = Some(0);
+    let mut world = World::new(slow).unwrap();
+    let got = rate_of(&mut world, 5, 15);
+    let due = 1448.0 * 8.0 / 151.12e-6;
+    assert!((got / due - 1.0).abs() < 0.005, "{got} {due}");
+    let sender = world.flow(0).sender.unwrap();
+    assert!(
+        sender.cwnd >= sender.unacked + sender.unacked / 8,
+        "{sender:?}"
+    );
+    assert_eq!(sender.retransmitted, 0);
+    // What stands before the line is a burst at most.
+    assert!(world.counters(0, Way::Forward).queue_bytes_max < 100_000);
+}
+
+#[test]
+fn a_window_that_counts_acknowledgments_opens_by_a_half_and_one_that_counts_bytes_doubles() {
+    for (counts_acks, growth) in [(true, 1.5), (false, 2.0)] {
+        let mut long = spec(&Case {
+            rate: 10_000_000_000,
+            rtt_ms: 200,
+            ..CASE
+        });
+        let sender = &mut long.flows[0].sender;
+        (sender.counts_acks, sender.hystart) = (counts_acks, Hystart::Off);
+        long.flows[0].gathers = false;
+        let mut world = World::new(long).unwrap();
+        let mut windows = Vec::new();
+        for ms in [1_300, 2_100] {
+            world.run_until(Instant::ZERO + Duration::from_ms(ms));
+            windows.push(world.flow(0).sender.unwrap().cwnd);
+        }
+        #[allow(clippy::cast_precision_loss, reason = "windows of a test")]
+        let each = (windows[1] as f64 / windows[0] as f64).powf(0.25);
+        assert!((each / growth - 1.0).abs() < 0.03, "{counts_acks} {each}");
+    }
+}
+
+#[test]
+fn the_tap_shows_gaps_to_the_nanosecond() {
+    let mut gaps = spec(&Case {
+        rate: 1_000_000_000,
+        ..CASE
+    });
+    let line = Rate::from_bits_per_second(1_000_000_000);
+    gaps.flows[0].sender.pacing = Pacing::Gap {
+        gap_bytes: 500,
+        frame_bytes: 1_526,
+        line,
+    };
+    let mut world = World::new(gaps).unwrap();
+    world.run_until(Instant::ZERO + Duration::from_s(3));
+    world.watch(10_000);
+    world.run_until(Instant::ZERO + Duration::from_ms(3_100));
+    let passed = world.watched();
+    let data: Vec<u64> = passed
+        .iter()
+        .filter(|p| matches!(p.what, What::Data(_)))
+        .map(|p| p.at.as_ns())
+        .collect();
+    assert!(data.len() > 5_000, "{}", data.len());
+    // 2,026 octets of 8 ns.
+    assert!(data.windows(2).all(|w| w[1] - w[0] == 16_208));
+    assert!(world.watched().is_empty());
 }

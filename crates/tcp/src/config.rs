@@ -13,8 +13,12 @@ pub struct SenderConfig {
     pub data_bytes: Option<u64>,
     /// Rate at which the application writes; `None`: it always has more.
     pub application_rate: Option<Rate>,
+    /// Bytes of each of its writes; 0: as they come.
+    pub application_block: u64,
     /// Congestion control.
     pub algorithm: Algorithm,
+    /// The window grows by acknowledgments, whatever each acknowledges (RFC 5681 before RFC 3465).
+    pub counts_acks: bool,
     /// How slow start ends before the first loss.
     pub hystart: Hystart,
     /// What holds segments back beside the windows.
@@ -68,12 +72,15 @@ pub enum Pacing {
     /// The rate of congestion window and round trip: twice that in slow start, 1.2 times after
     /// (Linux, net.ipv4.tcp_pacing_ss_ratio and tcp_pacing_ca_ratio).
     Window,
+    /// The rate of congestion window and round trip itself, segment by segment (PSPacer: Takano et al.,
+    /// PFLDnet 2005).
+    WindowExact,
     /// At most this rate of payload, in bursts of about a millisecond (Linux, SO_MAX_PACING_RATE).
     Rate(Rate),
     /// This many octets between the end of a frame and the beginning of the next one, at the rate
-    /// of the sender's line; `frame_bytes` is what a full segment takes on it, standard gap included.
+    /// of the sender's line; `frame_bytes` is what a full segment takes on it without a gap.
     Gap {
-        /// Octets beyond the standard's gap.
+        /// Octets, no fewer than the line's own.
         gap_bytes: u32,
         /// Octets of a full segment on the line.
         frame_bytes: u32,
@@ -104,7 +111,9 @@ impl Default for SenderConfig {
             buffer_segments: u64::MAX / 4,
             data_bytes: None,
             application_rate: None,
+            application_block: 0,
             algorithm: Algorithm::Cubic,
+            counts_acks: false,
             hystart: Hystart::Linux,
             pacing: Pacing::Off,
             initial_window: 10,

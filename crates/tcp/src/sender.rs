@@ -350,6 +350,13 @@ impl Sender {
         burst
     }
 
+    /// The host takes no more for now, though more might be sent (as Linux's queues below TCP hold a
+    /// sender back): the window was not what did.
+    pub fn on_host_busy(&mut self) {
+        self.held = Held::Otherwise;
+        self.validate();
+    }
+
     /// Linux's `tcp_cwnd_validate`: was the congestion window what held the sender back?
     fn validate(&mut self) {
         let full = self.full || self.in_flight() >= self.window.cwnd;
@@ -442,7 +449,9 @@ impl Sender {
                 _ => rate.max(1),
             };
         }
-        let percent = if self.window.cwnd < self.window.ssthresh / 2 {
+        let percent = if self.config.pacing == Pacing::WindowExact {
+            100
+        } else if self.window.cwnd < self.window.ssthresh / 2 {
             200
         } else {
             120
@@ -458,6 +467,9 @@ impl Sender {
     /// with sk_pacing_shift 10 and net.ipv4.tcp_min_tso_segs), at most what the interface takes.
     fn burst_segments(&self) -> u64 {
         let segment = u64::from(self.config.segment_bytes.max(1));
+        if self.config.pacing == Pacing::WindowExact {
+            return 1;
+        }
         let most = (u64::from(self.config.burst_bytes) / segment).max(1);
         (self.pacing_rate() / 1024 / segment).max(2).min(most)
     }
@@ -488,13 +500,17 @@ impl Sender {
             return self.segments;
         };
         let written = rate.bytes_in(now.saturating_since(self.start)).as_u64();
+        let block = self.config.application_block.max(1);
+        let written = written / block * block;
         (written / u64::from(self.config.segment_bytes.max(1))).min(self.segments)
     }
 
-    /// When the application writes the next segment that has not been written.
+    /// When the application has written the next segment that it has not, its whole block with it.
     fn next_write(&self) -> Option<Instant> {
         let rate = self.config.application_rate?.as_bits_per_second().max(1);
-        let bits = u128::from(self.next + 1) * u128::from(self.config.segment_bytes) * 8;
+        let block = u128::from(self.config.application_block.max(1));
+        let bytes = u128::from(self.next + 1) * u128::from(self.config.segment_bytes);
+        let bits = bytes.div_ceil(block) * block * 8;
         let ns = (bits * 1_000_000_000).div_ceil(u128::from(rate));
         let more = self.next < self.segments;
         more.then(|| self.start + Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))

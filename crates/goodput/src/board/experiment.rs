@@ -35,6 +35,8 @@ pub(crate) struct Experiment {
     pub(crate) steps: Vec<RunStep>,
     /// What is missing before the row can be run, in one sentence.
     pub(crate) not_yet: Option<String>,
+    /// What the steps leave out so far, in one sentence: the row is amber at best.
+    pub(crate) lacks: Option<String>,
     /// Fingerprint of the file's text: tells whether a result was judged by this text.
     #[serde(skip)]
     pub(crate) digest: String,
@@ -520,6 +522,10 @@ impl Experiment {
             let problem = "wants either [[run]] steps or not_yet = \"what is missing\"";
             return Some(("not_yet".into(), problem.into()));
         }
+        if self.lacks.is_some() && self.steps.is_empty() {
+            let problem = "wants [[run]] steps beside it; without them it is not_yet";
+            return Some(("lacks".into(), problem.into()));
+        }
         if self.ours.observer.is_empty() {
             return Some((
                 "observer".into(),
@@ -619,7 +625,8 @@ impl Experiment {
                 .any(|check| check.observer == *name)
         };
         let idle = self.ours.observer.iter().find(|name| !judges(name));
-        idle.filter(|_| !self.steps.is_empty())
+        // Who judges what is still left out judges nothing yet.
+        idle.filter(|_| !self.steps.is_empty() && self.lacks.is_none())
             .map(|name| (name.clone(), format!("observer '{name}' judges no check")))
     }
 

@@ -115,6 +115,9 @@ pub(crate) fn render_row(row: &Experiment, state: &State, color: bool, width: us
         Some(missing) => section(&mut out, "missing", missing, &paint, width),
         None => steps(&mut out, row, &paint, width),
     }
+    if let Some(lacks) = &row.lacks {
+        section(&mut out, "lacks", lacks, &paint, width);
+    }
     if let Some(result) = state.latest(&row.id) {
         result_lines(&mut out, result, &paint, width);
     }
@@ -660,7 +663,7 @@ mod tests {
         ▷ red: not run  can be run here: goodput reproduce ID
         ○ red: not yet  goodput reproduce ID says what is missing
 
-        47 rows: green 0 / amber 0 / red 47 (failed 0, not run 11, not yet 36)
+        47 rows: green 0 / amber 0 / red 47 (failed 0, not run 13, not yet 34)
         "#);
     }
 
@@ -816,7 +819,7 @@ mod tests {
             json["counts"],
             json!({
                 "green": 0, "amber": 0, "red": 47,
-                "red_failed": 0, "red_not_run": 11, "red_not_yet": 36,
+                "red_failed": 0, "red_not_run": 13, "red_not_yet": 34,
             })
         );
         let (row, state) = sample(

@@ -3,7 +3,7 @@
 //!
 //! Its packets are held against ours one by one: frame number, time and payload.
 
-mod printed;
+pub(crate) mod printed;
 mod round_trips;
 
 use std::collections::HashMap;

@@ -18,8 +18,8 @@ use super::raw::{
 };
 use super::topology::{Flaw, Plan, Routes, Stated, Topology};
 use super::{
-    DirectionSpec, HostCosts, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec, buffers, hint,
-    refuse, rules,
+    DirectionSpec, HostBus, HostCosts, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec,
+    buffers, hint, refuse, rules,
 };
 
 /// Checks all of a file.
@@ -855,6 +855,7 @@ fn check_host(name: &str, raw: &RawHost) -> Result<HostSpec, Refusal> {
         sysctl,
         offloads: raw.offloads.unwrap_or(true),
         costs: check_costs(raw)?,
+        bus: check_bus(raw)?,
         interface,
         link: 0,
         mac: Mac::default(),
@@ -903,7 +904,27 @@ fn check_interface(raw: &RawHost) -> Result<Option<String>, Refusal> {
 
 fn has_costs(raw: &RawHost) -> bool {
     let times = [&raw.write_cost, &raw.packet_cost, &raw.page_cost];
-    times.into_iter().any(Option::is_some) || raw.copy_rate.is_some() || raw.page.is_some()
+    times.into_iter().any(Option::is_some)
+        || raw.copy_rate.is_some()
+        || raw.page.is_some()
+        || raw.bus.is_some()
+        || raw.bus_cost.is_some()
+}
+
+fn check_bus(raw: &RawHost) -> Result<Option<HostBus>, Refusal> {
+    let cost = match &raw.bus_cost {
+        None => Duration::ZERO,
+        Some(cost) if raw.bus.is_none() => {
+            return refuse(
+                cost,
+                "bus_cost: expected the bus's rate as well, such as bus = \"8.53Gb/s\"",
+            );
+        }
+        Some(cost) if cost.get_ref().0 <= COST_MAX => cost.get_ref().0,
+        Some(cost) => return refuse(cost, format!("bus_cost: expected at most {COST_MAX}")),
+    };
+    let rate = raw.bus.as_ref().map(|rate| links::check_rate("bus", rate));
+    Ok(rate.transpose()?.map(|rate| HostBus { rate, cost }))
 }
 
 fn check_costs(raw: &RawHost) -> Result<HostCosts, Refusal> {

@@ -50,6 +50,8 @@ pub(super) struct RawHost {
     pub(super) copy_rate: Option<Of<Rate>>,
     pub(super) page_cost: Option<Of<Duration>>,
     pub(super) page: Option<Of<Bytes>>,
+    pub(super) bus: Option<Of<Rate>>,
+    pub(super) bus_cost: Option<Of<Duration>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -221,7 +221,10 @@ impl Sender {
     fn grow_or_reduce(&mut self, now: Instant, news: &News, losses: u64) {
         let progress = Progress {
             now,
-            acked: news.delivered,
+            acked: match self.config.counts_acks {
+                true => news.delivered.min(1),
+                false => news.delivered,
+            },
             rtt: news.rtt,
             una: self.una,
             next: self.next,

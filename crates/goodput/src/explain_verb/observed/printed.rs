@@ -8,15 +8,15 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 
 /// Address and port of a packet's sender, and of its receiver; IPv4 addresses as IPv6 maps them.
-pub(super) type Way = ([u8; 16], u16, [u8; 16], u16);
+pub(crate) type Way = ([u8; 16], u16, [u8; 16], u16);
 
 /// What tshark is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<const N: usize> {
+pub(crate) struct Asked<const N: usize> {
     /// How it is to take the packets (`-o`).
-    pub(super) preference: &'static str,
+    pub(crate) preference: &'static str,
     /// Fields beside those that say which packet it is.
-    pub(super) fields: [&'static str; N],
+    pub(crate) fields: [&'static str; N],
 }
 
 /// Says which packet it is; of tunnelled ones the innermost.
@@ -44,12 +44,12 @@ const COMMON: [&str; 13] = [
     "-o",
     "tcp.try_heuristic_first:false",
 ];
-pub(super) const MISSING: &str = "tshark cannot be started; install it (Debian: apt-get install tshark) or \
+pub(crate) const MISSING: &str = "tshark cannot be started; install it (Debian: apt-get install tshark) or \
                                   leave --observer out";
 
 impl<const N: usize> Asked<N> {
     /// The command's arguments, but for the file.
-    pub(super) fn arguments(&self) -> Vec<&'static str> {
+    pub(crate) fn arguments(&self) -> Vec<&'static str> {
         let mut all = COMMON.to_vec();
         all.extend(["-o", self.preference]);
         let fields = PACKET.iter().chain(&self.fields);
@@ -62,7 +62,7 @@ impl<const N: usize> Asked<N> {
     ///
     /// # Errors
     /// When tshark cannot be started or does not read the file.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         file: &Path,
         mut each: impl FnMut(u64, Way, [&str; N]),
@@ -113,7 +113,7 @@ fn packet<const N: usize>(line: &str) -> Option<(u64, Way, [&str; N])> {
 }
 
 /// Seconds as tshark prints them, such as `1700000000.000007780`.
-pub(super) fn nanoseconds(seconds: &str) -> Option<u64> {
+pub(crate) fn nanoseconds(seconds: &str) -> Option<u64> {
     let (seconds, fraction) = seconds.split_once('.')?;
     let fraction: u64 = format!("{fraction:0<9}").get(..9)?.parse().ok()?;
     let whole = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
