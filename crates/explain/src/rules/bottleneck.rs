@@ -168,13 +168,13 @@ fn overrun_in_slow_start(case: &Case<'_>) -> Option<Finding> {
         * once
         * short
         * (1.0 - ramp(standing, 0.3, 0.6));
-    let mut evidence = network_lines(case);
-    evidence.push(format!(
+    let mut evidence = vec![format!(
         "{} of the losses came in slow start, when the windows made less than three quarters of what the \
          path carries",
         text::percent(share_of_ramp(case)),
-    ));
+    )];
     evidence.extend(queue_beside_path(case));
+    evidence.extend(network_lines(case));
     Some(Finding {
         cause: Cause::ShallowQueue,
         title: format!(
