@@ -152,10 +152,10 @@ fn burst(window: u64, rtt_us: u64, more: impl Fn(u64, &mut TcpInfo)) -> Diagnosi
 }
 
 #[test]
-fn a_burst_of_slow_start_at_a_short_queue_is_named_by_its_window_and_the_queue() {
+fn bursts_at_a_short_queue_are_named_by_their_windows_and_the_queue() {
     // 512 KiB are 0.42 ms at 10 Gb/s; 13,970 segments fill the path.
     let by_burst = |found: &Diagnosis| {
-        let of_it = |f: &explain::Finding| f.title.contains("burst of slow start");
+        let of_it = |f: &explain::Finding| f.cause == Cause::ShallowQueue;
         found
             .findings
             .iter()
@@ -164,13 +164,28 @@ fn a_burst_of_slow_start_at_a_short_queue_is_named_by_its_window_and_the_queue()
     let found = burst(1_900, 100_400, |_, _| {});
     assert_eq!(found.verdict.cause, Some(Cause::ShallowQueue), "{found:?}");
     assert!(found.verdict.conclusive && by_burst(&found), "{found:?}");
+    assert!(found.findings[0].title.contains("slow start"), "{found:?}");
+    let later = burst(1_900, 100_400, |n, info| {
+        if n >= 50 {
+            info.total_retrans_segments += 300;
+        }
+        if (49..=51).contains(&n) {
+            info.rtt_us = 100_400;
+        }
+    });
+    assert!(by_burst(&later), "{later:?}");
+    assert!(!later.findings[0].title.contains("slow start"), "{later:?}");
     let at_no_queue = burst(1_900, 100_010, |_, _| {});
     let path_full = burst(14_000, 100_400, |_, _| {});
     let standing = burst(1_900, 100_400, |_, info| info.rtt_us = 100_400);
     let again = burst(1_900, 100_400, |n, info| {
         info.total_retrans_segments = n * 16;
     });
-    for other in [at_no_queue, path_full, standing, again] {
+    let one_by_one = burst(1_900, 100_400, |n, info| {
+        info.total_retrans_segments = n;
+        info.rtt_us = 100_010 + n % 2 * 400;
+    });
+    for other in [at_no_queue, path_full, standing, again, one_by_one] {
         assert!(!by_burst(&other), "{other:?}");
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn reached(case: &Case<'_>) -> Option<Finding> {
 pub(crate) fn shallow_queue(case: &Case<'_>) -> Option<Finding> {
     let signs = [
         overrun_by_bursts(case),
-        overrun_in_slow_start(case),
+        overrun_below_rate(case),
         runs_empty(case),
     ];
     let surer = |a: &Finding, b: &Finding| a.confidence.total_cmp(&b.confidence);
@@ -145,11 +145,13 @@ fn overrun_by_bursts(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// One burst of losses at the queue while the window was still far too small to fill the path, and
-/// hardly any since: what acknowledgments set off in slow start (RFC 5681, 3.1) leaves at the sender's own
-/// line's rate and overruns a queue that is short beside the path. The queue must be known, and readings
-/// must have seen it full; somebody else's would stand after the burst as well.
-fn overrun_in_slow_start(case: &Case<'_>) -> Option<Finding> {
+/// Many segments lost at once at the queue while the windows were far too small to fill the path: what
+/// acknowledgments set off, in slow start (RFC 5681, 3.1) most of all, leaves at the sender's own line's rate and
+/// overruns a queue that is short beside the path. The queue must be known, and readings must have seen
+/// it full; somebody else's would stand after the burst as well, damage loses one by one.
+///
+/// Left out: bursts of others that come and go within a reading.
+fn overrun_below_rate(case: &Case<'_>) -> Option<Finding> {
     let facts = case.facts;
     let full = facts.full_queue_delay?;
     let utilisation = facts.utilisation().filter(|_| facts.bottleneck_known)?;
@@ -160,26 +162,36 @@ fn overrun_in_slow_start(case: &Case<'_>) -> Option<Finding> {
     let of_rtt = full.as_ns() as f64 / facts.idle_rtt.as_ns().max(1) as f64;
     let short = 1.0 - ramp(of_rtt, 0.2, models::CUBIC_QUEUE_PER_BDP);
     let standing = facts.queue_delay().as_ns() as f64 / full.as_ns() as f64;
-    let once = ramp(facts.bunched_in_ramp, 0.5, 0.8) * ramp(facts.lost_below_rate, 0.7, 0.9);
-    let confidence = data(facts.intervals)
+    let at_once = facts.lost_segments() as f64 / facts.loss_intervals.max(1) as f64;
+    let bursts = ramp(at_once, 3.0, 10.0) * ramp(facts.lost_below_rate, 0.7, 0.9);
+    let confidence = BURSTS_SEEN_MAX
+        * data(facts.intervals)
         * ramp(share, 0.2, 0.5)
         * (1.0 - ramp(utilisation, 0.8, HEALTHY_UTILISATION))
         * facts.lost_at_full_queue
-        * once
+        * bursts
         * short
         * (1.0 - ramp(standing, 0.3, 0.6));
     let mut evidence = vec![format!(
-        "{} of the losses came in slow start, when the windows made less than three quarters of what the \
-         path carries",
-        text::percent(share_of_ramp(case)),
+        "{} lost at a time, while the windows made less than three quarters of what the path carries: {} of \
+         the losses; {} in the ramp",
+        text::plural(
+            facts.lost_segments() / facts.loss_intervals.max(1),
+            "segment"
+        ),
+        text::percent(facts.lost_below_rate),
+        facts.retransmitted_in_ramp_segments,
     )];
     evidence.extend(queue_beside_path(case));
     evidence.extend(network_lines(case));
+    let (what, then) = match facts.bunched_in_ramp >= 0.5 {
+        true => ("One burst of slow start overran", "still climbs from there"),
+        false => ("Bursts overrun", "recovers slowly"),
+    };
     Some(Finding {
         cause: Cause::ShallowQueue,
         title: format!(
-            "One burst of slow start overran a queue that is too short for {} of round trip, and {} \
-             still climbs from there: {}{}",
+            "{what} a queue that is too short for {} of round trip, and {} {then}: {}{}",
             facts.idle_rtt,
             case.evidence.sender.controller(),
             facts.goodput,
@@ -190,13 +202,6 @@ fn overrun_in_slow_start(case: &Case<'_>) -> Option<Finding> {
         evidence,
         remedy: Some(pace_or_lengthen(case, None)),
     })
-}
-
-/// Share of the retransmissions that came in the ramp.
-fn share_of_ramp(case: &Case<'_>) -> f64 {
-    let facts = case.facts;
-    let again = facts.retransmitted_segments.max(1) as f64;
-    (facts.retransmitted_in_ramp_segments as f64 / again).min(1.0)
 }
 
 fn queue_beside_path(case: &Case<'_>) -> Option<String> {
@@ -388,6 +393,9 @@ fn network_lines(case: &Case<'_>) -> Vec<String> {
     }
     lines
 }
+
+/// Most that bursts are believed in that no pace has ended; chosen.
+const BURSTS_SEEN_MAX: f64 = 0.9;
 
 /// Fewer may be damage; a burst that overruns a queue loses many. Chosen.
 const BURST_LOSSES: u64 = 10;
