@@ -294,17 +294,26 @@ impl Facts {
         self.attributed = self.shares.map(|s| attribute(s, self.starved, to_buffer));
     }
 
-    /// Share of the retransmissions in intervals whose round trip rose above the queue's mark at
-    /// either end: a loss is seen a round trip late, when the queue may have drained already.
+    /// Share of the retransmissions in intervals before or at whose ends the round trip rose above the queue's
+    /// mark: a loss is seen a round trip late, and what a recovery sends again takes another (RFC 6937), when
+    /// the queue may have drained already.
     fn share_lost_at_full_queue(&self, streams: &[&[Sample]]) -> f64 {
         let mark = self.idle_rtt + self.queue_mark();
         let (mut all, mut at_queue) = (0_u64, 0_u64);
-        for pair in streams.iter().flat_map(|s| s.windows(2)) {
-            let (from, to) = (&pair[0].info, &pair[1].info);
-            let lost = delta_u32(from.total_retrans_segments, to.total_retrans_segments);
-            all = all.saturating_add(lost);
-            if shares::rtt(from).max(shares::rtt(to)) >= mark {
-                at_queue = at_queue.saturating_add(lost);
+        for samples in streams {
+            // When the round trip last was that high.
+            let mut full: Option<Duration> = None;
+            for pair in samples.windows(2) {
+                let (from, to) = (&pair[0].info, &pair[1].info);
+                for reading in pair.iter().filter(|s| shares::rtt(&s.info) >= mark) {
+                    full = Some(reading.t);
+                }
+                let lost = delta_u32(from.total_retrans_segments, to.total_retrans_segments);
+                all = all.saturating_add(lost);
+                let seen = pair[0].t - self.idle_rtt.saturating_mul(2);
+                if full.is_some_and(|at| at >= seen) {
+                    at_queue = at_queue.saturating_add(lost);
+                }
             }
         }
         if all == 0 {
