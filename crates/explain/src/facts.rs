@@ -62,7 +62,8 @@ pub struct Facts {
     /// Share of the retransmissions that fell into intervals with a filled queue.
     pub lost_at_full_queue: f64,
     /// Share of the retransmissions that came while all windows together, a round trip, were less than
-    /// three quarters of what the path can carry: whatever was full then was so for less than a round trip.
+    /// three quarters of what the path can carry: whatever was full then was so for less than a round trip. Those
+    /// between readings more than two round trips apart do not count as such.
     pub lost_below_rate: f64,
     /// Intervals between readings in which a connection retransmitted: how often losses came,
     /// however many at a time.
@@ -330,22 +331,30 @@ impl Facts {
             return 0.0;
         };
         let most = achievable.bytes_in(self.idle_rtt).as_u64() as f64 * BELOW_RATE;
-        let window = |samples: &[Sample], t| {
-            let before = samples.partition_point(|s| s.t <= t).saturating_sub(1);
-            samples.get(before).map_or(0, |s| {
-                s.info.snd_cwnd_segments.saturating_mul(self.mss_bytes)
-            })
-        };
-        let (mut all, mut below) = (0_u64, 0_u64);
+        let mut losses: Vec<(Duration, u64)> = Vec::new();
+        let mut all = 0_u64;
         for pair in streams.iter().flat_map(|s| s.windows(2)) {
             let (from, to) = (&pair[0].info, &pair[1].info);
             let lost = delta_u32(from.total_retrans_segments, to.total_retrans_segments);
-            if lost == 0 {
-                continue;
-            }
             all = all.saturating_add(lost);
-            let windows = streams.iter().map(|s| window(s, pair[0].t));
-            if (windows.fold(0, u64::saturating_add) as f64) < most {
+            // In a longer time a window that was small may have filled the path before the loss.
+            if lost > 0 && pair[1].t - pair[0].t <= self.idle_rtt.saturating_mul(2) {
+                losses.push((pair[0].t, lost));
+            }
+        }
+        losses.sort_unstable();
+        let mut places = vec![0; streams.len()];
+        let mut below = 0_u64;
+        for (t, lost) in losses {
+            let mut windows = 0_u64;
+            for (samples, place) in streams.iter().zip(&mut places) {
+                while samples.get(*place + 1).is_some_and(|s| s.t <= t) {
+                    *place += 1;
+                }
+                let window = samples.get(*place).map_or(0, |s| s.info.snd_cwnd_segments);
+                windows = windows.saturating_add(window.saturating_mul(self.mss_bytes));
+            }
+            if (windows as f64) < most {
                 below = below.saturating_add(lost);
             }
         }
@@ -483,6 +492,11 @@ fn opening(samples: &[Sample]) -> Option<Opening> {
     let round_trips = over as f64 / 1e3 / rtt_us as f64;
     let within = |s: &&Sample| s.t >= first.t && s.t <= last.t;
     let within: Vec<&Sample> = samples.iter().filter(within).collect();
+    // A window that something else leaves half empty opens by that, not by acknowledgments.
+    let full = |s: &&&Sample| s.info.unacked_segments >= s.info.snd_cwnd_segments / 4 * 3;
+    if within.iter().filter(full).count() < within.len().div_ceil(4) * 3 {
+        return None;
+    }
     let mut by_acks = 0.0;
     for pair in within.windows(2) {
         let (a, b) = (&pair[0].info, &pair[1].info);

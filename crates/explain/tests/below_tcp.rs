@@ -101,6 +101,11 @@ fn a_full_window_or_a_queue_on_the_path_is_no_bus() {
 
 /// A window that opens by `growth` a round trip, with one acknowledgment for `k` segments.
 fn opening(growth: f64, k: u64) -> Diagnosis {
+    opening_of(growth, k, 1)
+}
+
+/// The same, of which one in `part` segments is under way.
+fn opening_of(growth: f64, k: u64, part: u64) -> Diagnosis {
     diagnosed(gigabits(5), None, |n, info| {
         #[allow(
             clippy::cast_possible_truncation,
@@ -109,7 +114,7 @@ fn opening(growth: f64, k: u64) -> Diagnosis {
         )]
         let cwnd = (20.0 * growth.powi(i32::try_from(n).unwrap())) as u64;
         info.snd_ssthresh_segments = 0x7fff_ffff;
-        (info.snd_cwnd_segments, info.unacked_segments) = (cwnd, cwnd);
+        (info.snd_cwnd_segments, info.unacked_segments) = (cwnd, cwnd / part);
         info.rtt_us = 100_000;
         info.segs_in = info.bytes_acked / 8_948 / k;
     })
@@ -124,6 +129,8 @@ fn few_acknowledgments_are_named_where_the_window_opens_at_their_pace() {
         "{thinned:?}"
     );
     // One that counts bytes doubles, whatever is gathered.
+    let half_empty = opening_of(1.125, 8, 2);
+    assert!(half_empty.facts.opening.is_none(), "{half_empty:?}");
     let counts_bytes = opening(1.9, 8);
     let usual = opening(1.5, 2);
     for found in [counts_bytes, usual] {

@@ -19,7 +19,7 @@ use report::model::{
 };
 use report::settling::{self, Known};
 use sim::{FlowInfo, Gaps, World};
-use tcp::{Algorithm, Hystart};
+use tcp::{Algorithm, Hystart, Pacing};
 use units::{Bytes, Duration, Instant, Rate};
 
 use crate::context::{self, Context};
@@ -196,7 +196,7 @@ pub(crate) fn perform(args: &SimArgs, context: &Context) -> Result<Simulated, Fa
     }
     let mut run = record::begin("sim", &target, context);
     run.seed = args.seed.or(run.seed);
-    run.path = Some(facts(path, &planned));
+    run.path = Some(facts(path, &planned, args.queue.len() <= 1));
     let mut folder = RunFolder::create(&args.runs, "sim", &target.name(), run.clone())?;
     let mut findings = Vec::new();
     let result = all_cells(
@@ -228,21 +228,18 @@ pub(crate) fn perform(args: &SimArgs, context: &Context) -> Result<Simulated, Fa
 
 /// The path with the ends that were asked for.
 fn between(path: &PathFile, args: &SimArgs) -> Result<PathFile, Failure> {
-    let mut path = path.clone();
     let named = |name: &str| {
         let place = path.network.hosts.iter().position(|h| h.name == name);
         place.ok_or_else(|| Failure::usage(anyhow::anyhow!("the path file has no host '{name}'")))
     };
     let from = args.from.as_deref().map(named).transpose()?;
     let to = args.to.as_deref().map(named).transpose()?;
-    path.transfer.from = from.unwrap_or(path.transfer.from);
-    path.transfer.to = to.unwrap_or(path.transfer.to);
-    if path.transfer.from == path.transfer.to {
-        return Err(Failure::usage(anyhow::anyhow!(
-            "a host cannot send to itself"
-        )));
-    }
-    Ok(path)
+    let (from, to) = (
+        from.unwrap_or(path.transfer.from),
+        to.unwrap_or(path.transfer.to),
+    );
+    path.between(from, to)
+        .map_err(|problem| Failure::usage(anyhow::anyhow!(problem)))
 }
 
 /// One of the simulations that a run is made of.
@@ -293,6 +290,14 @@ fn cells(args: &SimArgs, path: &PathFile) -> Result<Vec<Cell>, Failure> {
             }
         }
     }
+    let mut names: Vec<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "'{}' would be simulated twice",
+            pair[0]
+        )));
+    }
     if cells.len() > CELLS_MAX {
         return Err(Failure::usage(anyhow::anyhow!(
             "{} simulations are too many for one run; {CELLS_MAX} at most",
@@ -323,7 +328,8 @@ fn all_cells(
             every: args.every,
             capture: args.capture,
             finds: (cell.wishes.pacing == PacingWish::Auto).then(|| args.seed.unwrap_or(1)),
-            keeps: cell.wishes.pacing != PacingWish::Off,
+            settles: cell.wishes.pacing != PacingWish::Off,
+            explains: args.explain,
         };
         let outcome = simulate(&planned, &course, context, Some(&mut *folder))?;
         if context.interrupted().is_some() {
@@ -336,6 +342,11 @@ fn all_cells(
         };
         if let (Some(model), Some(passed)) = (&mut phase.model, &outcome.passed) {
             let name = cell.name.replace([' ', ',', '/'], "-");
+            if passed.len() >= PASSED_MAX {
+                phase.notes.push(format!(
+                    "The capture ends after {PASSED_MAX} packets, before the time that was asked for"
+                ));
+            }
             let file = folder.path().join(format!("{name}.pcapng"));
             capture::write(&file, passed, &planned)?;
             let asked = model.gap_octets;
@@ -399,8 +410,10 @@ struct Course<'a> {
     capture: Option<Duration>,
     /// Seed of the search for the rate.
     finds: Option<u64>,
-    /// The samples are kept, to tell how it settled.
-    keeps: bool,
+    /// Samples are kept to tell how it settled, if they are not too many.
+    settles: bool,
+    /// Samples are kept for the rules.
+    explains: bool,
 }
 
 /// The bottleneck's queue and the drops, sample by sample.
@@ -513,14 +526,16 @@ fn simulate(
     let (mut at, mut sampled, mut at_ramp) = (Instant::ZERO, Instant::ZERO, None);
     let (mut track, mut passed) = (QueueTrack::default(), None);
     let mut gaps = course.finds.map(|seed| gaps(planned, seed));
-    let mut kept = course.keeps.then(Vec::new);
+    let samples_of_all = course.time.as_ns() / course.every.as_ns().max(1) * world.flows() as u64;
+    let few = samples_of_all <= SAMPLES_MAX;
+    let mut kept = (course.settles && few).then(Vec::new);
     loop {
         if at == sampled || at >= end {
             for (number, stream) in streams.iter_mut().enumerate() {
                 let ceiling = gaps.as_ref().and_then(|g| g.ceiling(number));
                 let info = world.flow(number);
                 for sample in samples(course.name, number, at, &info, planned, ceiling) {
-                    if sample.end == "sender" {
+                    if course.explains && sample.end == "sender" {
                         stream.samples.push(judge::sample(&sample));
                     }
                     if let Some(folder) = &mut folder {
@@ -630,7 +645,11 @@ fn samples(
             fields.push(("rwnd_limited_us", 0));
             fields.push(("sndbuf_limited_us", 0));
         }
-        if let Some(rate) = ceiling {
+        let set = match flow.pacing {
+            Pacing::Rate(rate) if rate.as_bits_per_second() < u64::MAX => Some(rate),
+            _ => None,
+        };
+        if let Some(rate) = ceiling.or(set) {
             let bytes = rate.as_bits_per_second() / 8;
             fields.push(("max_pacing_rate_bytes_per_second", bytes));
         }
@@ -678,7 +697,8 @@ fn wishes(
     })
 }
 
-fn facts(path: &PathFile, planned: &Planned) -> PathFacts {
+/// `one_queue`: all cells have the planned one.
+fn facts(path: &PathFile, planned: &Planned, one_queue: bool) -> PathFacts {
     let knowledge = PathKnowledge {
         bottleneck: path.forward.rate,
         mtu_bytes: Some(planned.mtu_bytes),
@@ -695,10 +715,10 @@ fn facts(path: &PathFile, planned: &Planned) -> PathFacts {
         rtt_idle_ns: Some(rtt.as_ns()),
         delay_forward_ns: Some(path.forward.delay.as_ns()),
         delay_backward_ns: Some(path.backward.delay.as_ns()),
-        queue_bytes: path
-            .forward
-            .rate
-            .map(|_| path.forward.queue_bytes(planned.mtu_bytes).as_u64()),
+        queue_bytes: match one_queue {
+            true => planned.queue_bytes,
+            false => None,
+        },
         loss_forward: path.forward.loss,
         loss_backward: path.backward.loss,
         mtu_bytes: Some(planned.mtu_bytes),
@@ -843,7 +863,9 @@ const PHASE: &str = "measured";
 /// Linux: no threshold yet.
 const SSTHRESH_UNSET: u64 = 0x7fff_ffff;
 const CELLS_MAX: usize = 1_000;
-/// Packets of a capture; 100 MB of headers.
+/// Samples that are kept in memory to tell how a search settled.
+const SAMPLES_MAX: u64 = 500_000;
+/// Packets of a capture, data and acknowledgments.
 const PASSED_MAX: usize = 1_000_000;
 /// Short enough to lie before a small queue's first drop, long enough to hold many frames; chosen.
 const GROWS_OVER: Duration = Duration::from_ms(500);

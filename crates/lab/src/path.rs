@@ -259,6 +259,64 @@ impl PathFile {
     }
 }
 
+impl PathFile {
+    /// The same network measured between two other hosts, by their numbers: hosts, rate, queue, delay and losses
+    /// are those of the way between them.
+    ///
+    /// # Errors
+    /// In one line, when packets find no way or the two are one.
+    pub fn between(&self, from: usize, to: usize) -> Result<Self, String> {
+        let hosts = &self.network.hosts;
+        let (Some(near), Some(far)) = (hosts.get(from), hosts.get(to)) else {
+            return Err("there is no such host".to_owned());
+        };
+        if from == to {
+            return Err(format!("{} cannot send to itself", near.name));
+        }
+        let way = Way::between(&self.network, from, to)?;
+        let mut path = Self {
+            near: near.clone(),
+            far: far.clone(),
+            link: self.network.links[way.limit].name.clone(),
+            forward: way.forward,
+            backward: way.backward,
+            ..self.clone()
+        };
+        (path.transfer.from, path.transfer.to) = (from, to);
+        Ok(path)
+    }
+}
+
+/// What packets meet between two hosts.
+struct Way {
+    forward: DirectionSpec,
+    backward: DirectionSpec,
+    /// Number of the link that limits the way there.
+    limit: usize,
+}
+
+impl Way {
+    fn between(network: &Network, from: usize, to: usize) -> Result<Self, String> {
+        let walk = |from: usize, to: usize| {
+            network.walk(from, to).ok_or_else(|| {
+                format!(
+                    "routes: packets from {} to {} go round in a circle or find no way",
+                    network.hosts[from].name, network.hosts[to].name
+                )
+            })
+        };
+        let (there, back) = (walk(from, to)?, walk(to, from)?);
+        let mtu = network.mtu_bytes(from, to).min(network.mtu_bytes(to, from));
+        let (forward, limit) = DirectionSpec::along(network, &there, mtu);
+        let (backward, _) = DirectionSpec::along(network, &back, mtu);
+        Ok(Self {
+            forward,
+            backward,
+            limit,
+        })
+    }
+}
+
 impl DirectionSpec {
     /// What packets meet that take `hops` one after the other, and the link that limits them.
     fn along(network: &Network, hops: &[Hop], mtu_bytes: u32) -> (Self, usize) {

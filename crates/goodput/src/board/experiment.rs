@@ -642,6 +642,10 @@ impl Experiment {
         {
             return Some(format!("no step is named '{step}'"));
         }
+        // Two could wait for each other.
+        if check.premise && check.op.other_step().is_some() {
+            return Some("a premise is judged on its own step's run".to_owned());
+        }
         let name = check.beside.as_ref()?;
         let Some(number) = self.number(name) else {
             return Some(format!("no document number is named '{name}'"));
@@ -819,6 +823,9 @@ mod tests {
         assert!(changed("[5, \"/ph", "[0, \"/ph").contains("above 0"));
         assert!(changed("[5, \"/ph", "[5, \"ph").contains("no JSON pointer"));
         assert!(changed("[5, \"/ph", "[5, \"tuned:/ph").contains("no step is named 'tuned'"));
+        let of_another = "[5, \"untuned:/phases/0/goodput_bits_per_second\"]\npremise = true";
+        let own = "[5, \"/phases/0/goodput_bits_per_second\"]";
+        assert!(changed(own, of_another).contains("its own step's run"));
         assert!(changed("beside = \"scp\"\n", "").contains("wants beside"));
         assert!(
             changed("goodput_bits_per_second\"\ntol", "ramp_ns\"\ntol").contains("in Mb/s cannot")

@@ -64,7 +64,8 @@ fn probe(
         every: PROBE_EVERY,
         capture: None,
         finds: (wishes.pacing == PacingWish::Auto).then_some(1),
-        keeps: false,
+        settles: false,
+        explains: true,
     };
     let outcome = simulate(&planned, &course, context, None)?;
     let evidence = evidence(path, &wishes, &planned, &outcome, &course);

@@ -18,8 +18,8 @@ use super::raw::{
 };
 use super::topology::{Flaw, Plan, Routes, Stated, Topology};
 use super::{
-    DirectionSpec, HostBus, HostCosts, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec,
-    buffers, hint, refuse, rules,
+    HostBus, HostCosts, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec, Way, buffers, hint,
+    refuse, rules,
 };
 
 /// Checks all of a file.
@@ -40,26 +40,19 @@ pub(super) fn check(
     let mut network = names.network(&topology, file, files)?;
     network.schedule = names.schedule(&raw.schedule, &mut network)?;
     names.memory(&mut network)?;
-    let walk = |from, to| match network.walk(from, to) {
-        Some(hops) => Ok(hops),
-        None => whole(format!(
-            "routes: packets from {} to {} go round in a circle or find no way",
-            network.hosts[from].name, network.hosts[to].name
-        )),
+    let way = match Way::between(&network, from, to) {
+        Ok(way) => way,
+        Err(problem) => return whole(problem),
     };
-    let (there, back) = (walk(from, to)?, walk(to, from)?);
-    let mtu = network.mtu_bytes(from, to).min(network.mtu_bytes(to, from));
-    let (forward, limit) = DirectionSpec::along(&network, &there, mtu);
-    let (backward, _) = DirectionSpec::along(&network, &back, mtu);
     Ok(PathFile {
         file: file.to_owned(),
         text: text.to_owned(),
         title: raw.title.clone(),
         near: network.hosts[from].clone(),
         far: network.hosts[to].clone(),
-        link: network.links[limit].name.clone(),
-        forward,
-        backward,
+        link: network.links[way.limit].name.clone(),
+        forward: way.forward,
+        backward: way.backward,
         transfer,
         network,
     })
@@ -923,8 +916,19 @@ fn check_bus(raw: &RawHost) -> Result<Option<HostBus>, Refusal> {
         Some(cost) if cost.get_ref().0 <= COST_MAX => cost.get_ref().0,
         Some(cost) => return refuse(cost, format!("bus_cost: expected at most {COST_MAX}")),
     };
-    let rate = raw.bus.as_ref().map(|rate| links::check_rate("bus", rate));
-    Ok(rate.transpose()?.map(|rate| HostBus { rate, cost }))
+    let Some(bus) = &raw.bus else {
+        return Ok(None);
+    };
+    let rate = links::check_rate("bus", bus)?;
+    // What the bus could have moved meanwhile, in bits times 1e9.
+    let meanwhile = u128::from(cost.as_ns()) * u128::from(rate.as_bits_per_second());
+    if meanwhile > u128::from(u64::MAX / 2) {
+        return refuse(
+            bus,
+            format!("bus: at {rate} a bus_cost of {cost} is out of proportion"),
+        );
+    }
+    Ok(Some(HostBus { rate, cost }))
 }
 
 fn check_costs(raw: &RawHost) -> Result<HostCosts, Refusal> {

@@ -73,7 +73,7 @@ fn headline(runs: &[LoadedRun]) -> String {
 
 /// What each command said that not all of them did, in the order typed; without options of output.
 fn wishes(runs: &[LoadedRun]) -> Vec<Vec<String>> {
-    let mut each: Vec<Vec<String>> = runs.iter().map(|r| words(&r.run.command_line)).collect();
+    let mut each: Vec<Vec<String>> = runs.iter().map(|r| words(&r.run)).collect();
     let first = each.first().cloned().unwrap_or_default();
     let by_all = |word: &String| each.iter().all(|words| words.contains(word));
     let common: Vec<String> = first.into_iter().filter(by_all).collect();
@@ -83,11 +83,12 @@ fn wishes(runs: &[LoadedRun]) -> Vec<Vec<String>> {
     each
 }
 
-/// A command line's options with their values, and what stands alone, behind program and verb.
-fn words(line: &[String]) -> Vec<String> {
+/// A command line's options with their values, and what stands alone, behind the verb.
+fn words(run: &Run) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut takes_value = false;
-    for word in line.iter().skip(2) {
+    let verb = run.command_line.iter().position(|word| *word == run.verb);
+    for word in run.command_line.iter().skip(verb.map_or(2, |at| at + 1)) {
         let option = word.starts_with('-');
         match words.last_mut() {
             Some(last) if takes_value && !option => {
@@ -96,7 +97,7 @@ fn words(line: &[String]) -> Vec<String> {
             }
             _ => words.push(word.clone()),
         }
-        takes_value = option && !word.contains('=');
+        takes_value = option && !word.contains('=') && !ALONE.contains(&word.as_str());
     }
     let of_output = |w: &str| OUTPUT.iter().any(|o| w.split([' ', '=']).next() == Some(o));
     words.retain(|word| !of_output(word));
@@ -279,6 +280,18 @@ impl Row<'_> {
 /// Options that say where a run goes, not what it does.
 const OUTPUT: [&str; 5] = ["--runs", "--json", "--format", "-v", "-vv"];
 
+/// Options of `measure` and `sim` without a value, before which or behind which the target may stand.
+const ALONE: [&str; 8] = [
+    "--json",
+    "-v",
+    "-vv",
+    "--fill",
+    "--balance",
+    "--explain",
+    "--latency",
+    "--zero-copy",
+];
+
 /// Points of a line in the picture, about.
 const POINTS: u64 = 150;
 
@@ -337,6 +350,7 @@ mod tests {
         LoadedRun {
             run: Run {
                 name: "path".to_owned(),
+                verb: "measure".to_owned(),
                 command_line: command.split(' ').map(str::to_owned).collect(),
                 phases: vec![phase],
                 ..Run::default()
@@ -357,6 +371,16 @@ mod tests {
             "{page}"
         );
         assert!(!page.contains("10s") && !page.contains("--runs"), "{page}");
+        let flags = [
+            run("goodput -v measure --json lab:a --fill", 1),
+            run("goodput measure --fill lab:b -v", 1),
+        ];
+        let page = render_comparison(&flags);
+        assert!(page.contains(">lab:a</span>") && page.contains(">lab:b</span>"));
+        assert!(
+            !page.contains("--fill") && !page.contains("--json"),
+            "{page}"
+        );
         let hostile = run("goodput measure <b>x</b>", 8_000_000);
         assert!(!render_comparison(&[hostile, run(four, 1)]).contains("<b>x"));
     }
