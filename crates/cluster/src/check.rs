@@ -359,7 +359,7 @@ fn traffic(
         .and_then(|c| c.transports.as_ref())
         .or(raw.transports.as_ref());
     let mut kinds = Vec::new();
-    for transport in transports.unwrap_or(&vec![RawTransport::Rc]) {
+    for transport in transports.map_or(&[RawTransport::Rc][..], Vec::as_slice) {
         let kind = match transport {
             RawTransport::Rc => Transport::Rc,
             RawTransport::Uc => Transport::Uc,

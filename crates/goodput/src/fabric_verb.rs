@@ -78,20 +78,24 @@ pub(crate) fn command(args: &FabricArgs, context: &Context) -> Verdict {
     }
 }
 
-/// As a step of `reproduce`: `run` alone can be one.
+/// As a step of `reproduce`: what it found, and the run folder if it leaves one.
 pub(crate) fn step(
     args: &FabricArgs,
     runs: &Path,
     context: &Context,
-) -> Result<(Run, PathBuf), Failure> {
-    let FabricVerb::Run(args) = &args.verb else {
-        return Err(Failure::usage(anyhow::anyhow!("a step runs a fabric file")));
-    };
-    let args = RunArgs {
-        runs: runs.to_owned(),
-        ..args.clone()
-    };
-    perform(&args, context).map(|done| (done.run, done.folder))
+) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
+    match &args.verb {
+        FabricVerb::Cable(args) => cable::facts(args).map(|found| (found, None)),
+        FabricVerb::Run(args) => {
+            let args = RunArgs {
+                runs: runs.to_owned(),
+                ..args.clone()
+            };
+            let done = perform(&args, context)?;
+            let value = serde_json::to_value(&done.run).map_err(Failure::here)?;
+            Ok((value, Some(done.folder)))
+        }
+    }
 }
 
 /// A finished run.
@@ -211,6 +215,9 @@ fn curve(
         let point = point(case, &traffic.flow(transport, size), counts, &name)?;
         let off = share(point.goodput_bits_per_second, point.formula_bits_per_second) - 1.0;
         difference_max = difference_max.max(off.abs());
+        if let (Some(found), Some(formula)) = (point.latency_ns, point.latency_formula_ns) {
+            difference_max = difference_max.max((found / formula.max(1e-3) - 1.0).abs());
+        }
         points.push(point);
     }
     let longest = points.last().map_or(1, |p| p.message_bytes);
@@ -266,15 +273,23 @@ fn point(
     });
     let goodput: u64 = each.sum();
     let least = formula::least(&bounds(case, flow)).map_or(0, |b| bits(b.bytes_per_second));
-    let mut latency_ns = None;
+    let mut latency = None;
     if flow.message_bytes <= case.traffic.latency_to_bytes {
-        let world = run(&[FlowSpec {
+        let there = FlowSpec {
             ping_pong: true,
             messages: ROUND_TRIPS,
             ..*flow
-        }])?;
-        let ps = world.flow(0).round_trips_ps / (2 * u128::from(ROUND_TRIPS));
-        latency_ns = u32::try_from(ps).ok().map(|ps| f64::from(ps) / 1e3);
+        };
+        let back = FlowSpec {
+            from: flow.to,
+            to: flow.from,
+            ..there
+        };
+        let world = run(&[there])?;
+        let half = world.flow(0).round_trips_ps / (2 * u128::from(ROUND_TRIPS));
+        let one_way = |f: &FlowSpec| formula::latency_ps(&case.spec, f, &way(case, f));
+        let both = one_way(&there) + one_way(&back);
+        latency = Some([ns(u64::try_from(half).unwrap_or(u64::MAX)), ns(both / 2)]);
     }
     Ok(FabricPoint {
         message_bytes: flow.message_bytes,
@@ -282,7 +297,8 @@ fn point(
         goodput_bits_per_second: goodput,
         messages_per_second: goodput / 8 / u64::from(flow.message_bytes),
         formula_bits_per_second: least,
-        latency_ns,
+        latency_ns: latency.map(|[found, _]| found),
+        latency_formula_ns: latency.map(|[_, formula]| formula),
     })
 }
 
@@ -347,15 +363,14 @@ fn named_bound(case: &Case, flow: &FlowSpec, bound: &Bound) -> FabricBound {
 }
 
 fn verdict(fabric: &FabricRun, findings: &[FindingRecord]) -> RunVerdict {
-    let slowest = fabric
-        .curves
-        .iter()
-        .max_by_key(|c| c.below_first_bits_per_second);
-    let Some(curve) = slowest.filter(|c| c.below_first_bits_per_second > 0) else {
-        let cases = fabric.curves.len();
+    let curves = fabric.curves.iter();
+    let slowest = curves.min_by(|a, b| a.share_of_first.total_cmp(&b.share_of_first));
+    let Some(curve) = slowest.filter(|c| c.share_of_first < finding::SHARE_MAX) else {
+        let least = slowest.map_or(1.0, |c| c.share_of_first);
         return RunVerdict {
             sentence: format!(
-                "In the model none of {cases} curves is slower than the first of its transport."
+                "In the model every case carries what the first of its transport does, within {:.1} %.",
+                (1.0 - least) * 100.0
             ),
             conclusive: true,
             healthy: true,

@@ -136,9 +136,9 @@ impl Runner for Steps<'_> {
         if step.verb == "fabric" {
             let args: FabricArgs = parse(&step.args)?;
             let done = fabric_verb::step(&args, &self.args.runs, self.context);
-            let (run, folder) = done.map_err(|f| f.to_string())?;
-            self.folders.push(folder.display().to_string());
-            return serde_json::to_value(&run).map_err(|e| e.to_string().into());
+            let (found, folder) = done.map_err(|f| f.to_string())?;
+            self.folders.extend(folder.map(|f| f.display().to_string()));
+            return Ok(found);
         }
         let (fix, mut transfer, test) = match step.verb.as_str() {
             "doctor" => {

@@ -4,7 +4,7 @@ use cluster::length_mm;
 use fabric::formula::{self, CableNeeds};
 use fabric::link::{Cable, CableKind, Speed, copper_reach_m};
 use report::table::{Column, Table};
-use serde_json::json;
+use serde_json::{Value, json};
 use units::{Bytes, Duration};
 
 use super::finding::length;
@@ -71,82 +71,111 @@ fn mtu(text: &str) -> Result<u32, String> {
 }
 
 pub(super) fn command(args: &CableArgs) -> Verdict {
-    let fix_ps = args.fix.as_ns().saturating_mul(1_000);
-    if fix_ps > fabric::spec::DELAY_MAX_PS {
-        return Err(Failure::usage(anyhow::anyhow!(
-            "--fix may be 10 ms at most"
-        )));
-    }
-    let kind = match args.kind {
-        KindArg::Copper => CableKind::Copper,
-        KindArg::Fibre => CableKind::Fibre,
-    };
-    let cable = Cable {
-        kind,
-        length_mm: args.length,
-        rated: None,
-        electronics_ps: 0,
-    };
-    let needs = formula::cable_needs(args.rate, args.width, &cable, args.mtu, fix_ps);
-    let lanes = u64::from(args.lanes);
-    // Room of a lane is counted in whole packets of whole blocks.
-    let packet = needs.lane_bytes / u64::from(needs.packets.max(1));
-    let has = args
-        .buffer
-        .map(|b| u32::try_from(b.as_u64() / lanes / packet.max(1)).unwrap_or(u32::MAX));
-    let table: Vec<(Speed, u32, Option<u64>)> = Speed::ALL
-        .into_iter()
-        .map(|speed| {
-            let needs = formula::cable_needs(speed, args.width, &cable, args.mtu, fix_ps);
-            let reach = |n| formula::reach_mm(speed, args.width, kind, args.mtu, fix_ps, n);
-            (speed, needs.packets, has.and_then(reach))
-        })
-        .collect();
     if args.json {
-        let rows: Vec<_> = table
-            .iter()
-            .map(|(speed, packets, reach)| {
-                json!({
-                    "speed": speed.name(),
-                    "lane_buffer_bytes": u64::from(*packets) * packet,
-                    "reach_mm": reach,
-                    "copper_reach_m": copper_reach_m(*speed, args.width),
-                })
-            })
-            .collect();
-        let value = json!({
-            "speed": args.rate.name(),
-            "width": args.width,
-            "length_mm": args.length,
-            "delay_ns": ns(needs.delay_ps),
-            "round_ns": ns(needs.round_ps),
-            "payload_bits_per_second": super::bits(needs.payload_bytes_per_second),
-            "in_flight_bytes": needs.in_flight_bytes,
-            "packets": needs.packets,
-            "lane_buffer_bytes": needs.lane_bytes,
-            "port_buffer_bytes": needs.lane_bytes * lanes,
-            "beyond_credits": needs.beyond_credits,
-            "lane_packets": has,
-            "goodput_bits_per_second":
-                has.map(|n| super::bits(formula::with_packets(&needs, args.mtu, n))),
-            "copper_reach_m": copper_reach_m(args.rate, args.width),
-            "speeds": rows,
-        });
-        let text = serde_json::to_string_pretty(&value).map_err(Failure::here)?;
+        let text = serde_json::to_string_pretty(&facts(args)?).map_err(Failure::here)?;
         context::print(&format!("{text}\n"))?;
-        return Ok(failure::DONE);
+    } else {
+        context::print(&text(args, &Answer::new(args)?))?;
     }
-    context::print(&text(args, &needs, has, packet, &table))?;
     Ok(failure::DONE)
 }
 
-fn text(
-    args: &CableArgs,
-    needs: &CableNeeds,
-    has: Option<u32>,
+/// What follows from what was typed.
+struct Answer {
+    needs: CableNeeds,
+    /// Room of a lane that one packet takes.
     packet: u64,
-    table: &[(Speed, u32, Option<u64>)],
-) -> String {
+    /// Packets that a lane has room for, where the buffer is known.
+    has: Option<u32>,
+    /// By signalling: packets needed, and how far the buffer lasts.
+    speeds: Vec<(Speed, u32, Option<u64>)>,
+}
+
+impl Answer {
+    fn new(args: &CableArgs) -> Result<Self, Failure> {
+        let fix_ps = args.fix.as_ns().saturating_mul(1_000);
+        if fix_ps > fabric::spec::DELAY_MAX_PS {
+            let problem = anyhow::anyhow!("--fix may be 10 ms at most");
+            return Err(Failure::usage(problem));
+        }
+        let kind = match args.kind {
+            KindArg::Copper => CableKind::Copper,
+            KindArg::Fibre => CableKind::Fibre,
+        };
+        let cable = Cable {
+            kind,
+            length_mm: args.length,
+            rated: None,
+            electronics_ps: 0,
+        };
+        let needs = |speed| formula::cable_needs(speed, args.width, &cable, args.mtu, fix_ps);
+        let own = needs(args.rate);
+        // Counted in whole packets of whole blocks.
+        let packet = own.lane_bytes / u64::from(own.packets.max(1));
+        let share = |b: Bytes| b.as_u64() / u64::from(args.lanes) / packet.max(1);
+        let has = args
+            .buffer
+            .map(|b| u32::try_from(share(b)).unwrap_or(u32::MAX));
+        let reach = |speed, n| formula::reach_mm(speed, args.width, kind, args.mtu, fix_ps, n);
+        let of = |speed| {
+            (
+                speed,
+                needs(speed).packets,
+                has.and_then(|n| reach(speed, n)),
+            )
+        };
+        Ok(Self {
+            needs: own,
+            packet,
+            has,
+            speeds: Speed::ALL.into_iter().map(of).collect(),
+        })
+    }
+}
+
+/// The same as JSON.
+pub(super) fn facts(args: &CableArgs) -> Result<Value, Failure> {
+    let Answer {
+        needs,
+        packet,
+        has,
+        speeds,
+    } = Answer::new(args)?;
+    let goodput = has.map(|n| super::bits(formula::with_packets(&needs, args.mtu, n)));
+    let rows = speeds.iter().map(|(speed, packets, reach)| {
+        json!({
+            "speed": speed.name(),
+            "lane_buffer_bytes": u64::from(*packets) * packet,
+            "reach_mm": reach,
+            "copper_reach_m": copper_reach_m(*speed, args.width),
+        })
+    });
+    Ok(json!({
+        "speed": args.rate.name(),
+        "width": args.width,
+        "length_mm": args.length,
+        "delay_ns": ns(needs.delay_ps),
+        "round_ns": ns(needs.round_ps),
+        "payload_bits_per_second": super::bits(needs.payload_bytes_per_second),
+        "in_flight_bytes": needs.in_flight_bytes,
+        "packets": needs.packets,
+        "lane_buffer_bytes": needs.lane_bytes,
+        "port_buffer_bytes": needs.lane_bytes * u64::from(args.lanes),
+        "beyond_credits": needs.beyond_credits,
+        "lane_packets": has,
+        "goodput_bits_per_second": goodput,
+        "copper_reach_m": copper_reach_m(args.rate, args.width),
+        "speeds": rows.collect::<Vec<_>>(),
+    }))
+}
+
+fn text(args: &CableArgs, answer: &Answer) -> String {
+    let Answer {
+        needs,
+        packet,
+        has,
+        speeds,
+    } = answer;
     let (data, of) = args.rate.code();
     let us = |ps: u64| float(ps) / 1e6;
     let mut out = format!(
@@ -181,7 +210,7 @@ fn text(
     if needs.beyond_credits {
         out += "That is more than credits can count: 2048 blocks of 64 B a lane.\n";
     }
-    if let (Some(buffer), Some(has)) = (args.buffer, has) {
+    if let (Some(buffer), Some(has)) = (args.buffer, *has) {
         let rate = formula::with_packets(needs, args.mtu, has);
         out += &format!(
             "A port's buffer of {buffer} shared by {} lanes has room for {has} packets a lane: {has} x {} B / {:.3} us, \
@@ -205,7 +234,7 @@ fn text(
         Column::numbers(12),
     ]);
     rows.row(["", "needs a lane", "buffer lasts", "copper"]);
-    for (speed, packets, reach) in table {
+    for (speed, packets, reach) in speeds {
         rows.row([
             speed.to_string(),
             format!("{} B", u64::from(*packets) * packet),

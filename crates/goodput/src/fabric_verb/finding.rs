@@ -21,7 +21,7 @@ pub(super) fn limit_name(case: &Case, flow: &FlowSpec, limit: Limit) -> &'static
     }
 }
 
-/// What bounds a case at its longest message, in words; a full link is no finding.
+/// What bounds a case at its longest message, in words. A full link is no finding, nor is what makes no difference.
 pub(super) fn of(case: &Case, transport: Transport, curve: &FabricCurve) -> Option<FindingRecord> {
     let longest = curve.points.last()?.message_bytes;
     let flow = case.traffic.flow(transport, longest);
@@ -38,6 +38,18 @@ pub(super) fn of(case: &Case, transport: Transport, curve: &FabricCurve) -> Opti
         "bus" => "host_bus",
         other => other,
     };
+    let gains = |r: &RemedyRecord| {
+        float(r.predicted_bits_per_second.unwrap_or(0)) >= GAIN_MIN * least.bytes_per_second * 8.0
+    };
+    let hides = least.limit == Limit::Engine || least.limit == Limit::Post;
+    let worth = match &remedy {
+        Some(remedy) => gains(remedy) || curve.share_of_first < SHARE_MAX,
+        None if hides => link_is_held(case),
+        None => curve.share_of_first < SHARE_MAX,
+    };
+    if !worth {
+        return None;
+    }
     // Of what the next part would let through.
     let next = bounds.iter().filter(|b| b.limit != least.limit);
     let next = next
@@ -59,6 +71,15 @@ pub(super) fn of(case: &Case, transport: Transport, curve: &FabricCurve) -> Opti
         ],
         remedy,
     })
+}
+
+/// With long messages over a connection the links would hold this case back.
+fn link_is_held(case: &Case) -> bool {
+    let longest = case.traffic.sizes.last().copied().unwrap_or(1);
+    let flow = case.traffic.flow(Transport::Rc, longest);
+    let bounds = bounds(case, &flow);
+    let least = formula::least(&bounds);
+    least.is_some_and(|b| matches!(limit_name(case, &flow, b.limit), "converter" | "credits"))
 }
 
 type Said = (String, Option<RemedyRecord>);
@@ -87,7 +108,7 @@ fn credits(case: &Case, flow: &FlowSpec, hop: usize) -> Said {
     spec.operational_lanes = 1;
     let remedy = (lanes > 1).then(|| {
         let summary = "set max_op_vls to 1 in the subnet manager: one virtual lane for data has the whole buffer";
-        remedy(case, flow, &spec, summary, "traffic classes of their own need lanes of their own")
+        remedy(case, flow, &spec, "network", summary, "traffic classes of their own need lanes of their own")
     });
     (title, remedy)
 }
@@ -135,7 +156,7 @@ fn converter(case: &Case, flow: &FlowSpec, hop: usize) -> Option<Said> {
     let mut spec = case.spec.clone();
     spec.links[number as usize].cable.rated = None;
     let summary = format!("use a cable or converter made for {ports}");
-    let record = remedy(case, flow, &spec, &summary, "another cable");
+    let record = remedy(case, flow, &spec, "network", &summary, "another cable");
     Some((title, Some(record)))
 }
 
@@ -162,7 +183,7 @@ fn bus(case: &Case, flow: &FlowSpec, limit: Limit) -> Option<Said> {
     }
     let summary =
         "let the adapter use long bursts, as tune_pci=1 of ib_mthca did (lspci -vv: MaxReadReq)";
-    let record = remedy(case, flow, &spec, summary, "nothing known");
+    let record = remedy(case, flow, &spec, "both", summary, "nothing known");
     Some((title, Some(record)))
 }
 
@@ -187,6 +208,7 @@ fn remedy(
     case: &Case,
     flow: &FlowSpec,
     spec: &FabricSpec,
+    host: &str,
     summary: &str,
     cost: &str,
 ) -> RemedyRecord {
@@ -198,7 +220,7 @@ fn remedy(
     let least = formula::least(&bounds);
     RemedyRecord {
         summary: summary.to_owned(),
-        host: "network".to_owned(),
+        host: host.to_owned(),
         predicted_bits_per_second: least.map(|b| bits(b.bytes_per_second)),
         predicted_from: least.map(|b| b.how.clone()),
         cost: cost.to_owned(),
@@ -214,5 +236,9 @@ pub(super) fn length(mm: u64) -> String {
     }
 }
 
+/// A remedy is worth saying from a twentieth on; chosen.
+const GAIN_MIN: f64 = 1.05;
+/// A case that gets less of the first is to be explained; chosen.
+pub(super) const SHARE_MAX: f64 = 0.98;
 /// What `tune_pci` sets (Linux, drivers/infiniband/hw/mthca: MaxReadReq 4096).
 const BURST_TUNED_BYTES: u32 = 4_096;

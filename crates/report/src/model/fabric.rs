@@ -40,7 +40,8 @@ pub struct FabricCurve {
     pub limit: String,
     /// What every part would let through, by formula, for the longest message.
     pub bounds: Vec<FabricBound>,
-    /// Largest difference of a point's goodput from the least of its bounds, as a share of it.
+    /// Largest difference of a point's goodput from the least of its bounds, or of its latency from the formula's, as
+    /// a share of it.
     pub formula_difference_max: f64,
     /// By message size.
     pub points: Vec<FabricPoint>,
@@ -97,4 +98,7 @@ pub struct FabricPoint {
     /// Half of the round trip, where it was taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<f64>,
+    /// The same by formula.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_formula_ns: Option<f64>,
 }
