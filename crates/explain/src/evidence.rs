@@ -39,6 +39,8 @@ pub struct Evidence {
     /// The sending program always had data to write, as a bulk test does: what looks like a pause is
     /// then its send buffer.
     pub writes_always: bool,
+    /// The sender finds its pacing rate on the way: what it holds is a result, no wish.
+    pub finds_pace: bool,
     /// CPU time of the sending threads over the duration: 1 is one CPU all the time.
     pub sender_cpu: Option<f64>,
     /// The same of the receiving threads.

@@ -61,6 +61,9 @@ pub struct Facts {
     pub bunched_in_ramp: f64,
     /// Share of the retransmissions that fell into intervals with a filled queue.
     pub lost_at_full_queue: f64,
+    /// Share of the retransmissions that came while all windows together, a round trip, were less than
+    /// three quarters of what the path can carry: whatever was full then was so for less than a round trip.
+    pub lost_below_rate: f64,
     /// Intervals between readings in which a connection retransmitted: how often losses came,
     /// however many at a time.
     pub loss_intervals: u64,
@@ -269,6 +272,7 @@ impl Facts {
         self.timeouts = grown(counted, |i| i.total_rto);
         self.loss_rate = share_of(self.lost_segments(), self.sent_segments);
         self.lost_at_full_queue = self.share_lost_at_full_queue(counted);
+        self.lost_below_rate = self.share_lost_below_rate(counted);
         self.loss_intervals = loss_intervals(counted);
         self.lost_below_peak = peaks::lost_below_peak(steady, self.idle_rtt);
         self.packets_per_second = steady.iter().map(|s| arrived_per_second(s)).sum();
@@ -308,6 +312,35 @@ impl Facts {
         } else {
             at_queue as f64 / all as f64
         }
+    }
+
+    /// Share of the retransmissions in intervals before which all windows together were small beside what
+    /// the path can carry; 0 where that is not known.
+    fn share_lost_below_rate(&self, streams: &[&[Sample]]) -> f64 {
+        let Some(achievable) = self.achievable.filter(|_| self.bottleneck_known) else {
+            return 0.0;
+        };
+        let most = achievable.bytes_in(self.idle_rtt).as_u64() as f64 * BELOW_RATE;
+        let window = |samples: &[Sample], t| {
+            let before = samples.partition_point(|s| s.t <= t).saturating_sub(1);
+            samples.get(before).map_or(0, |s| {
+                s.info.snd_cwnd_segments.saturating_mul(self.mss_bytes)
+            })
+        };
+        let (mut all, mut below) = (0_u64, 0_u64);
+        for pair in streams.iter().flat_map(|s| s.windows(2)) {
+            let (from, to) = (&pair[0].info, &pair[1].info);
+            let lost = delta_u32(from.total_retrans_segments, to.total_retrans_segments);
+            if lost == 0 {
+                continue;
+            }
+            all = all.saturating_add(lost);
+            let windows = streams.iter().map(|s| window(s, pair[0].t));
+            if (windows.fold(0, u64::saturating_add) as f64) < most {
+                below = below.saturating_add(lost);
+            }
+        }
+        share_of(below, all)
     }
 
     /// Rise of the round trip from which a queue counts as filled: half of what the full queue
@@ -529,6 +562,10 @@ fn time_to_send(size: Bytes, rate: Rate) -> Option<Duration> {
 
 /// Losses that must be seen before a loss rate means something (NPAD, pathdiag.py: four events).
 pub(crate) const ENOUGH_LOSSES: u64 = 4;
+
+/// A window that filled the path and its queue is cut to 0.7 of it at worst (RFC 9438, 4.6), so below this
+/// it filled neither; chosen.
+const BELOW_RATE: f64 = 0.75;
 
 /// Twice the initial window of RFC 6928.
 const OPENING_FROM_SEGMENTS: u64 = 20;

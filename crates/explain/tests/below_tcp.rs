@@ -1,4 +1,5 @@
-//! Senders that something beside the path holds back: their host below TCP, and too few acknowledgments.
+//! Senders that something beside the path's rate holds back: their host below TCP, too few
+//! acknowledgments, one burst of slow start.
 
 use explain::{Cause, Diagnosis, Evidence, HostConfig, PathKnowledge, Sample, StreamEvidence};
 use units::{Bytes, Duration, Rate};
@@ -128,5 +129,63 @@ fn few_acknowledgments_are_named_where_the_window_opens_at_their_pace() {
     for found in [counts_bytes, usual] {
         let named = found.findings.iter().any(|f| f.cause == Cause::ThinnedAcks);
         assert!(!named, "{found:?}");
+    }
+}
+
+/// Slow start that lost 80 segments at a window of `window` and a round trip of `rtt_us`, and hardly grew
+/// since; `more` shapes what comes after.
+fn burst(window: u64, rtt_us: u64, more: impl Fn(u64, &mut TcpInfo)) -> Diagnosis {
+    diagnosed(gigabits(30), None, |n, info| {
+        let (cwnd, lost) = match n {
+            0..=5 => (window >> (5 - n), 0),
+            _ => (4_000 + n * 10, 80),
+        };
+        (info.snd_cwnd_segments, info.unacked_segments) = (cwnd, cwnd);
+        info.total_retrans_segments = lost;
+        info.rtt_us = if (4..=6).contains(&n) {
+            rtt_us
+        } else {
+            100_010
+        };
+        more(n, info);
+    })
+}
+
+#[test]
+fn bursts_at_a_short_queue_are_named_by_their_windows_and_the_queue() {
+    // 512 KiB are 0.42 ms at 10 Gb/s; 13,970 segments fill the path.
+    let by_burst = |found: &Diagnosis| {
+        let of_it = |f: &explain::Finding| f.cause == Cause::ShallowQueue;
+        found
+            .findings
+            .iter()
+            .any(|f| of_it(f) && f.confidence >= 0.5)
+    };
+    let found = burst(1_900, 100_400, |_, _| {});
+    assert_eq!(found.verdict.cause, Some(Cause::ShallowQueue), "{found:?}");
+    assert!(found.verdict.conclusive && by_burst(&found), "{found:?}");
+    assert!(found.findings[0].title.contains("slow start"), "{found:?}");
+    let later = burst(1_900, 100_400, |n, info| {
+        if n >= 50 {
+            info.total_retrans_segments += 300;
+        }
+        if (49..=51).contains(&n) {
+            info.rtt_us = 100_400;
+        }
+    });
+    assert!(by_burst(&later), "{later:?}");
+    assert!(!later.findings[0].title.contains("slow start"), "{later:?}");
+    let at_no_queue = burst(1_900, 100_010, |_, _| {});
+    let path_full = burst(14_000, 100_400, |_, _| {});
+    let standing = burst(1_900, 100_400, |_, info| info.rtt_us = 100_400);
+    let again = burst(1_900, 100_400, |n, info| {
+        info.total_retrans_segments = n * 16;
+    });
+    let one_by_one = burst(1_900, 100_400, |n, info| {
+        info.total_retrans_segments = n;
+        info.rtt_us = 100_010 + n % 2 * 400;
+    });
+    for other in [at_no_queue, path_full, standing, again, one_by_one] {
+        assert!(!by_burst(&other), "{other:?}");
     }
 }

@@ -788,6 +788,7 @@ fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evi
             .last()
             .map(|s| Scaling::of(&s.info)),
         writes_always: true,
+        finds_pace: config.finds_gap,
         sender_cpu: cpu_share(&t.outcome.sender),
         receiver_cpu: cpu_share(&t.outcome.receiver),
         sender_load: cost::load(&t.outcome.sender),

@@ -52,7 +52,7 @@ pub(crate) fn idle_sender(case: &Case<'_>) -> Option<Finding> {
 /// The sender was told to go no faster (SO_MAX_PACING_RATE).
 pub(crate) fn paced_sender(case: &Case<'_>) -> Option<Finding> {
     let facts = case.facts;
-    let cap = facts.pacing_cap.filter(|&cap| near(case, cap))?;
+    let cap = facts.pacing_cap.filter(|_| is_paced(case))?;
     let place = case.host_name(Host::Sender);
     let shares = facts.attributed_or_network();
     Some(Finding {
@@ -137,9 +137,10 @@ pub(crate) fn reads_slowly(case: &Case<'_>) -> bool {
     blamed && !small && closes && slower && !opened_meanwhile
 }
 
-/// True when the application's own pace explains the rate.
+/// True when the application's own pace explains the rate: one that it set, not one that it found.
 pub(crate) fn is_paced(case: &Case<'_>) -> bool {
-    case.facts.pacing_cap.is_some_and(|cap| near(case, cap))
+    let cap = case.facts.pacing_cap.filter(|_| !case.evidence.finds_pace);
+    cap.is_some_and(|cap| near(case, cap))
 }
 
 /// Goodput within 10 % of the cap, which counts headers as well.

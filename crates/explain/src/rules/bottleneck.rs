@@ -49,9 +49,13 @@ pub(crate) fn reached(case: &Case<'_>) -> Option<Finding> {
     })
 }
 
-/// A queue that is too short, by the surer of two signs.
+/// A queue that is too short, by the surest of three signs.
 pub(crate) fn shallow_queue(case: &Case<'_>) -> Option<Finding> {
-    let signs = [overrun_by_bursts(case), runs_empty(case)];
+    let signs = [
+        overrun_by_bursts(case),
+        overrun_below_rate(case),
+        runs_empty(case),
+    ];
     let surer = |a: &Finding, b: &Finding| a.confidence.total_cmp(&b.confidence);
     signs.into_iter().flatten().max_by(surer)
 }
@@ -112,13 +116,6 @@ fn overrun_by_bursts(case: &Case<'_>) -> Option<Finding> {
     let (facts, probe) = (case.facts, pace(case)?);
     let share = facts.attributed_or_network().network;
     let confidence = data(facts.intervals) * ramp(share, 0.2, 0.5) * ended_by_pace(case);
-    let bdp = facts
-        .wire_rate
-        .map(|rate| models::bdp(rate, facts.idle_rtt));
-    let longer = bdp.map_or_else(
-        || "a longer queue".to_owned(),
-        |bdp| format!("a queue of {}", units::Bytes::new(bdp.as_u64() / 100 * 43)),
-    );
     let mut evidence = network_lines(case);
     evidence.push(format!(
         "paced, {} got {} and lost {} of {} segments; at the losses of before it would have lost \
@@ -129,33 +126,8 @@ fn overrun_by_bursts(case: &Case<'_>) -> Option<Finding> {
         probe.sent_segments,
         text::count(expected_losses(case, probe)),
     ));
-    if let Some((queue, bdp)) = case.evidence.path.queue.zip(bdp) {
-        evidence.push(format!("the queue holds {queue}, the path {bdp} in flight"));
-    }
-    let mut remedy = Remedy {
-        summary: format!("Give the bottleneck {longer}, or pace the sender (bbr, or a fixed pace)"),
-        host: RemedyHost::Network,
-        sysctl: Vec::new(),
-        flags: vec!["--congestion bbr".to_owned()],
-        settings: Vec::new(),
-        predicted: Some(probe.goodput),
-        predicted_from: Some(format!("the paced probe got {}", probe.goodput)),
-        cost: "a longer queue delays everyone behind it while it is full".to_owned(),
-    };
-    // The probe's pace was chosen to tell causes apart, below what the path carries; BBR finds its own.
-    if let Some((name, rate)) = paced_by_bbr(case).filter(|(_, rate)| *rate > probe.goodput) {
-        remedy.sysctl = vec![format!("net.ipv4.tcp_congestion_control = {name}")];
-        remedy.settings = vec![Setting::CongestionControl(name.to_owned())];
-        remedy.predicted = Some(rate);
-        remedy.predicted_from = Some(format!(
-            "{name} paces what it sends: 90 % of what path and buffers carry = {rate}; the paced probe got {}",
-            probe.goodput
-        ));
-        remedy.cost += &format!(
-            "; {name} may take more than its share from loss-based flows beside it, and loses packets at \
-             the short queue too"
-        );
-    }
+    evidence.extend(queue_beside_path(case));
+    let remedy = pace_or_lengthen(case, Some(probe));
     Some(Finding {
         cause: Cause::ShallowQueue,
         title: format!(
@@ -171,6 +143,110 @@ fn overrun_by_bursts(case: &Case<'_>) -> Option<Finding> {
         evidence,
         remedy: Some(remedy),
     })
+}
+
+/// Many segments lost at once at the queue while the windows were far too small to fill the path: what
+/// acknowledgments set off, in slow start (RFC 5681, 3.1) most of all, leaves at the sender's own line's rate and
+/// overruns a queue that is short beside the path. The queue must be known, and readings must have seen
+/// it full; somebody else's would stand after the burst as well, damage loses one by one.
+///
+/// Left out: bursts of others that come and go within a reading.
+fn overrun_below_rate(case: &Case<'_>) -> Option<Finding> {
+    let facts = case.facts;
+    let full = facts.full_queue_delay?;
+    let utilisation = facts.utilisation().filter(|_| facts.bottleneck_known)?;
+    if facts.lost_segments() < BURST_LOSSES || full.as_ns() == 0 {
+        return None;
+    }
+    let share = facts.attributed_or_network().network;
+    let of_rtt = full.as_ns() as f64 / facts.idle_rtt.as_ns().max(1) as f64;
+    let short = 1.0 - ramp(of_rtt, 0.2, models::CUBIC_QUEUE_PER_BDP);
+    let standing = facts.queue_delay().as_ns() as f64 / full.as_ns() as f64;
+    let at_once = facts.lost_segments() as f64 / facts.loss_intervals.max(1) as f64;
+    let bursts = ramp(at_once, 3.0, 10.0) * ramp(facts.lost_below_rate, 0.7, 0.9);
+    let confidence = BURSTS_SEEN_MAX
+        * data(facts.intervals)
+        * ramp(share, 0.2, 0.5)
+        * (1.0 - ramp(utilisation, 0.8, HEALTHY_UTILISATION))
+        * facts.lost_at_full_queue
+        * bursts
+        * short
+        * (1.0 - ramp(standing, 0.3, 0.6));
+    let mut evidence = vec![format!(
+        "{} lost at a time, while the windows made less than three quarters of what the path carries: {} of \
+         the losses; {} in the ramp",
+        text::plural(
+            facts.lost_segments() / facts.loss_intervals.max(1),
+            "segment"
+        ),
+        text::percent(facts.lost_below_rate),
+        facts.retransmitted_in_ramp_segments,
+    )];
+    evidence.extend(queue_beside_path(case));
+    evidence.extend(network_lines(case));
+    let (what, then) = match facts.bunched_in_ramp >= 0.5 {
+        true => ("One burst of slow start overran", "still climbs from there"),
+        false => ("Bursts overrun", "recovers slowly"),
+    };
+    Some(Finding {
+        cause: Cause::ShallowQueue,
+        title: format!(
+            "{what} a queue that is too short for {} of round trip, and {} {then}: {}{}",
+            facts.idle_rtt,
+            case.evidence.sender.controller(),
+            facts.goodput,
+            case.of_possible(),
+        ),
+        confidence,
+        share,
+        evidence,
+        remedy: Some(pace_or_lengthen(case, None)),
+    })
+}
+
+fn queue_beside_path(case: &Case<'_>) -> Option<String> {
+    let bdp = models::bdp(case.facts.wire_rate?, case.facts.idle_rtt);
+    let queue = case.evidence.path.queue?;
+    Some(format!("the queue holds {queue}, the path {bdp} in flight"))
+}
+
+/// What helps where bursts overrun a queue, and what it brings: by BBR's model, or by a paced probe.
+fn pace_or_lengthen(case: &Case<'_>, probe: Option<&Probe>) -> Remedy {
+    let facts = case.facts;
+    let bdp = facts
+        .wire_rate
+        .map(|rate| models::bdp(rate, facts.idle_rtt));
+    let longer = bdp.map_or_else(
+        || "a longer queue".to_owned(),
+        |bdp| format!("a queue of {}", units::Bytes::new(bdp.as_u64() / 100 * 43)),
+    );
+    let by_probe = probe.map(|p| format!("the paced probe got {}", p.goodput));
+    let mut remedy = Remedy {
+        summary: format!("Give the bottleneck {longer}, or pace the sender (bbr, or a fixed pace)"),
+        host: RemedyHost::Network,
+        sysctl: Vec::new(),
+        flags: vec!["--congestion bbr".to_owned()],
+        settings: Vec::new(),
+        predicted: probe.map(|p| p.goodput),
+        predicted_from: by_probe.clone(),
+        cost: "a longer queue delays everyone behind it while it is full".to_owned(),
+    };
+    // The probe's pace was chosen to tell causes apart, below what the path carries; BBR finds its own.
+    let found = probe.map_or(facts.goodput, |p| p.goodput);
+    if let Some((name, rate)) = paced_by_bbr(case).filter(|(_, rate)| *rate > found) {
+        remedy.sysctl = vec![format!("net.ipv4.tcp_congestion_control = {name}")];
+        remedy.settings = vec![Setting::CongestionControl(name.to_owned())];
+        remedy.predicted = Some(rate);
+        let beside = by_probe.map_or_else(String::new, |text| format!("; {text}"));
+        remedy.predicted_from = Some(format!(
+            "{name} paces what it sends: 90 % of what path and buffers carry = {rate}{beside}"
+        ));
+        remedy.cost += &format!(
+            "; {name} may take more than its share from loss-based flows beside it, and loses packets at \
+             the short queue too"
+        );
+    }
+    remedy
 }
 
 /// A BBR that the sender may choose, and what it makes of a path whose rate is known.
@@ -317,6 +393,12 @@ fn network_lines(case: &Case<'_>) -> Vec<String> {
     }
     lines
 }
+
+/// Most that bursts are believed in that no pace has ended; chosen.
+const BURSTS_SEEN_MAX: f64 = 0.9;
+
+/// Fewer may be damage; a burst that overruns a queue loses many. Chosen.
+const BURST_LOSSES: u64 = 10;
 
 /// From this share of what the path can carry it counts as filled.
 const HEALTHY_UTILISATION: f64 = 0.9;

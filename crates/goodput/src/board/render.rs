@@ -708,40 +708,25 @@ mod tests {
     #[test]
     fn a_row_that_cannot_run_says_what_is_missing() {
         let board = Board::embedded().unwrap();
-        let row = board.row("T6").unwrap();
+        let row = board.row("T8").unwrap();
         insta::assert_snapshot!(render_row(row, &State::default(), false, 100), @r#"
-        T6  ○ red: not yet
-        Pacing: only the gap does it
+        T8  ○ red: not yet
+        Pseudo against real LFN
         seed 001: MaSTER-1, TCP/IP performance, GRAPE-DR (University of Tokyo and NICT, SC08)
 
-        theirs    700 loses, 720 octets not
-                  gap losing: 700 octets
-                    in the document, slide Packet Pacing (1): "700 octet NG, 720 octet OK"
-                    accepted: 700 to 719 octets (the largest gap that still loses: theirs brackets it from
-                    below)
-                  gap clean: 720 octets
-                    in the document, slide Packet Pacing (1): "700 octet NG, 720 octet OK"
-                    accepted: 701 to 720 octets (the smallest gap that loses nothing in 60 s: theirs
-                    brackets it from above)
-                  gap threshold: 706.3 octets
-                    from memory, to be verified: 12 + 9026 / 13, 802.3 ifsStretchRatio of 104 bits
-                    context: shown, not judged
-                  queue growth at 700: 0.75 MB/s
-                    from memory, to be verified: frame rate in minus out at a gap of 700, x 9018 B; rests on
-                    the same ratio
-                    context: shown, not judged
+        theirs    side by side
 
-        ours      sim: 10 GbE LAN PHY host, jumbo frames, WAN PHY with the stretched gap behind it; X
-                  application, X window, O gap; gaps 600..800
-                    must hold: at equal average rate, pacing by application writes and by window still
-                    overflow the queue that gap pacing leaves empty
-                    must hold: frames of a paced sender differ in spacing by no more than one octet from the
-                    gap asked for, counted in the capture
+        ours      one transfer on a real long path, its measured rate, delay and loss as a path file, the
+                  same transfer in lab and in sim
+                    must hold: lab against sim: goodput within 5 %, number of loss events equal for equal
+                    seeds, window over time within 10 % outside recovery
+                    must hold: lab against the capture of the real path: goodput within 10 %; where
+                    distributions of gaps differ, the report shows which part
 
-        observer  formula, tshark
+        observer  tshark, iperf3
 
-        missing   Gap and stretch of the WAN PHY are modelled to the octet in the lab; gap pacing, and steps
-                  for the board, are missing.
+        missing   capture and sim are there; a real path, and a step that sets the three beside each other,
+                  are missing.
         "#);
     }
 

@@ -69,19 +69,18 @@ impl Site {
             Ok((train, transfer))
         };
         let mut rate = FIRST;
-        let (train, host_limited) = loop {
+        let mut came = 0;
+        let host_limited = loop {
             let (train, _) = send(rate, TRAIN)?;
             let host_limited = below(train.sent_bits_per_second, KEPT, rate);
+            // Hosts that are overrun may take in less than the train before brought.
+            came = train.received_bits_per_second.max(came);
             if host_limited || below(train.received_bits_per_second, KEPT, rate) {
-                break (train, host_limited);
+                break host_limited;
             }
             rate *= GROWTH;
         };
-        // What its own host holds back cannot be overrun.
-        let rate = match host_limited {
-            true => train.received_bits_per_second,
-            false => train.received_bits_per_second + train.received_bits_per_second / ABOVE,
-        };
+        let rate = last_train(came, host_limited);
         let mut tries = 0_usize;
         let (mut train, last) = loop {
             let (train, transfer) = send(rate.max(FIRST / GROWTH), LAST_TRAIN)?;
@@ -115,6 +114,16 @@ impl Found {
     /// Sender and receiver of a transfer as the rules see them.
     pub(crate) fn hosts(&self, config: &Config) -> (explain::HostConfig, explain::HostConfig) {
         hosts(config, &self.last.near, &self.last.far.host)
+    }
+}
+
+/// Rate of the last train behind others of which `came` was the most that came through.
+const fn last_train(came: u64, host_limited: bool) -> u64 {
+    // What its own host holds back cannot be overrun.
+    if host_limited {
+        came
+    } else {
+        came + came / ABOVE
     }
 }
 

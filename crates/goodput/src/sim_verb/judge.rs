@@ -105,6 +105,7 @@ fn evidence(
         ),
         goodput_whole: rate(outcome.bytes, course.time),
         idle_rtt: path.rtt_configured(),
+        finds_pace: wishes.pacing == PacingWish::Auto,
         writes_always: !matches!(wishes.pacing, PacingWish::Application { .. }),
         ..Evidence::default()
     }

@@ -497,7 +497,7 @@ fn held(out: &mut String, all: &[Side<'_>]) {
 }
 
 /// Their colours, and what they are called in a table's head and in words.
-const CLASSES: [&str; 6] = [
+pub(super) const CLASSES: [&str; 6] = [
     "of-first",
     "of-second",
     "of-third",
