@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fabric::link::{Cable, CableKind, Speed};
 use fabric::{
-    BusSpec, FabricSpec, HostSpec, LinkSpec, Node, Place, PortSpec, SpecError, SwitchSpec,
+    BusSpec, FabricSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, SpecError, SwitchSpec,
     Transport, World,
 };
 use toml::Spanned;
@@ -124,6 +124,7 @@ impl<'a> Kinds<'a> {
                 own.and_then(|c| c.max_op_vls.as_ref())
                     .or(raw.max_op_vls.as_ref()),
             )?,
+            routing: Routing::MinHop,
         };
         for (n, (name, kind)) in (0..).zip(hosts) {
             check_name(name)?;

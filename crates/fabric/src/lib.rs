@@ -13,10 +13,11 @@ pub mod link;
 mod queue;
 mod route;
 pub mod spec;
+pub mod topology;
 mod world;
 
 pub use spec::{
-    BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Place, PortSpec, SpecError,
+    BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, SpecError,
     SwitchSpec, Transport,
 };
 pub use world::{ChannelStats, Counters, FlowInfo, Stuck, World};

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::spec::{FabricSpec, Node, Place, SpecError, at};
+use crate::spec::{FabricSpec, Node, Place, Routing, SpecError, at};
 
 /// A neighbour as its node sees it: what is at the other end of each port, in the order of the links.
 pub(crate) fn neighbours(spec: &FabricSpec) -> Vec<Vec<Node>> {
@@ -27,11 +27,47 @@ pub(crate) fn number(spec: &FabricSpec, node: Node) -> usize {
     }
 }
 
+/// The fabric's own table, or one of fewest hops.
+///
+/// # Errors
+/// When two hosts have no way to each other.
+pub(crate) fn table(spec: &FabricSpec) -> Result<Vec<u8>, SpecError> {
+    let Routing::Table(given) = &spec.routing else {
+        return min_hop(spec);
+    };
+    let neighbours = neighbours(spec);
+    let hosts = spec.hosts.len();
+    let whole = |problem: &str| Err(at(Place::Whole, problem));
+    if given.len() != hosts * spec.switches.len() {
+        return whole("the table of routes has another size than its fabric");
+    }
+    // From every switch, so that no packet goes round or leaves by a port that is not there.
+    for to in 0..hosts {
+        for switch in 0..spec.switches.len() {
+            let mut node = hosts + switch;
+            for _ in 0..=spec.switches.len() {
+                if node < hosts {
+                    break;
+                }
+                let port = given[(node - hosts) * hosts + to];
+                match neighbours[node].get(usize::from(port)) {
+                    Some(next) => node = number(spec, *next),
+                    None => return whole("a route leaves by a port that leads nowhere"),
+                }
+            }
+            if node != to {
+                return whole("a route does not end at its host");
+            }
+        }
+    }
+    Ok(given.clone())
+}
+
 /// Out-port of switch `s` towards host `h` at `s * hosts + h`; [`NO_WAY`] where there is none.
 ///
 /// # Errors
 /// When two hosts have no way to each other.
-pub(crate) fn min_hop(spec: &FabricSpec) -> Result<Vec<u8>, SpecError> {
+fn min_hop(spec: &FabricSpec) -> Result<Vec<u8>, SpecError> {
     let neighbours = neighbours(spec);
     let hosts = spec.hosts.len();
     let mut table = vec![NO_WAY; spec.switches.len() * hosts];

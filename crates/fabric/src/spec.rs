@@ -15,6 +15,17 @@ pub struct FabricSpec {
     pub links: Vec<LinkSpec>,
     /// Virtual lanes for data that the subnet manager asks for; a link has as many as both its ends can.
     pub operational_lanes: u8,
+    /// How packets find their way.
+    pub routing: Routing,
+}
+
+/// How packets find their way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// Fewest hops, ports with the fewest destinations first.
+    MinHop,
+    /// Out-port of switch s towards host h at s * hosts + h.
+    Table(Vec<u8>),
 }
 
 /// A port of a part.

@@ -272,7 +272,7 @@ impl World {
             packets: Pool::default(),
             hosts: spec.hosts.iter().map(Host::new).collect(),
             flows: Vec::new(),
-            table: route::min_hop(spec)?,
+            table: route::table(spec)?,
             ways: Vec::new(),
             counters: Counters::default(),
         };

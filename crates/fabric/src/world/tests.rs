@@ -1,7 +1,8 @@
 use super::*;
 use crate::formula::{self, Limit};
 use crate::link::{Cable, CableKind, Speed};
-use crate::spec::{HostSpec, PortSpec, Transport};
+use crate::spec::{HostSpec, PortSpec, Routing, Transport};
+use crate::topology::fat_tree;
 use units::Rate;
 
 fn port(speed: Speed) -> PortSpec {
@@ -56,6 +57,7 @@ fn back_to_back(speed: Speed, metres: u64) -> FabricSpec {
         switches: Vec::new(),
         links: vec![link(Node::Host(0), Node::Host(1), metres)],
         operational_lanes: 8,
+        routing: Routing::MinHop,
     }
 }
 
@@ -68,6 +70,7 @@ fn star(hosts: u32) -> FabricSpec {
             .map(|n| link(Node::Host(n), Node::Switch(0), 5))
             .collect(),
         operational_lanes: 1,
+        routing: Routing::MinHop,
     }
 }
 
@@ -330,6 +333,7 @@ fn a_ring_of_full_buffers_is_found_to_be_stuck() {
         switches: vec![switch(4); 4],
         links: Vec::new(),
         operational_lanes: 1,
+        routing: Routing::MinHop,
     };
     for n in 0..4 {
         spec.links
@@ -358,6 +362,71 @@ fn a_ring_of_full_buffers_is_found_to_be_stuck() {
         8,
         "four in the ring, four hosts: {stuck:?}"
     );
+}
+
+#[test]
+fn trees_are_whole_and_shifts_by_d_mod_k_do_not_meet() {
+    for (levels, radix, hosts) in [(2, 24, 288), (3, 4, 16), (3, 8, 128)] {
+        let tree = fat_tree(levels, &host(Speed::Ddr), &switch(radix), &fibre(5));
+        assert_eq!(tree.hosts.len(), hosts);
+        let hosts = u32::try_from(hosts).unwrap();
+        for shift in [1, hosts / 2, hosts - 3] {
+            let flows: Vec<FlowSpec> = (0..hosts)
+                .map(|n| FlowSpec {
+                    transport: Transport::Uc,
+                    messages: 20,
+                    ..flow(n, (n + shift) % hosts, 1 << 14)
+                })
+                .collect();
+            let world = ran(&tree, &flows);
+            let alone = formula::bounds(&tree, &flows[0], &world.path(0, shift));
+            let alone = formula::least(&alone).unwrap();
+            for n in 0..flows.len() {
+                assert_close(rate(&world, n, 1 << 14), alone.bytes_per_second, "a shift");
+            }
+        }
+        let mut routes = tree.clone();
+        routes.routing = Routing::Table(vec![0; 3]);
+        let error = World::new(&routes, &[]).unwrap_err().to_string();
+        assert!(error.contains("another size"), "{error}");
+        routes.routing = Routing::Table(vec![0; tree.switches.len() * tree.hosts.len()]);
+        let error = World::new(&routes, &[]).unwrap_err().to_string();
+        assert!(error.contains("does not end at its host"), "{error}");
+    }
+}
+
+#[test]
+fn a_random_permutation_on_a_tree_arrives() {
+    for routing in [true, false] {
+        let mut tree = fat_tree(3, &host(Speed::Ddr), &switch(8), &fibre(5));
+        if routing {
+            tree.routing = Routing::MinHop;
+        }
+        let flows = permutation(128, 7, 1 << 16);
+        let world = ran(&tree, &flows);
+        let hops = world.counters().packet_hops;
+        let packets: u64 = (0..flows.len())
+            .map(|n| world.flow(n).packets_arrived)
+            .sum();
+        // To a leaf, up, up, down, down, to a host; near ones fewer; acknowledgments besides.
+        assert!(hops > 5 * packets && hops < 7 * packets, "{hops} {packets}");
+    }
+}
+
+/// Each host sends to another, each host receives.
+fn permutation(hosts: u32, seed: u64, message_bytes: u32) -> Vec<FlowSpec> {
+    let mut rng = units::Rng::new(seed);
+    let mut to: Vec<u32> = (0..hosts).collect();
+    for n in (1..to.len()).rev() {
+        let other = rng.next_u64() % (n as u64 + 1);
+        to.swap(n, usize::try_from(other).unwrap());
+    }
+    let all = (0..hosts).zip(to).filter(|(from, to)| from != to);
+    all.map(|(from, to)| FlowSpec {
+        messages: 20,
+        ..flow(from, to, message_bytes)
+    })
+    .collect()
 }
 
 #[test]
