@@ -11,15 +11,17 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate of the workspace with its ring: 0 pure, 1 the kernel, 2 services, 3 what is run.
-const RINGS: [(&str, u32); 14] = [
+const RINGS: [(&str, u32); 16] = [
     ("goodput-units", 0),
     ("goodput-wire", 0),
     ("goodput-link", 0),
     ("goodput-tcp", 0),
     ("goodput-explain", 0),
     ("goodput-sim", 0),
+    ("goodput-fabric", 0),
     ("goodput-sys", 1),
     ("goodput-capture", 2),
+    ("goodput-cluster", 2),
     ("goodput-lab", 2),
     ("goodput-measure", 2),
     ("goodput-report", 2),

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use measure::Dscp;
 use units::{Bytes, Duration, Rate};
 
+use crate::fabric_verb::{FABRIC_EXAMPLES, FabricArgs};
 use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
 use crate::sim_verb::{SIM_EXAMPLES, SimArgs};
 
@@ -51,6 +52,9 @@ pub(crate) enum Verb {
     /// Run a path in virtual time: every packet, no network, no privilege
     #[command(after_help = SIM_EXAMPLES)]
     Sim(SimArgs),
+    /// Run a cluster fabric in virtual time: cables, switches, credits, virtual lanes
+    #[command(after_help = FABRIC_EXAMPLES)]
+    Fabric(FabricArgs),
     /// Draw the report of a run again, or compare runs
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),

@@ -8,6 +8,7 @@ mod context;
 mod cost;
 mod doctor;
 mod explain_verb;
+mod fabric_verb;
 mod failure;
 mod guest;
 mod lab_verb;
@@ -101,6 +102,7 @@ fn run(cli: &Cli) -> Verdict {
                 .is_some_and(|f| f.to_string_lossy().starts_with("lab:"));
             explain_verb::command(args, &start(path)?)
         }
+        Verb::Fabric(args) => fabric_verb::command(args, &start(false)?),
         Verb::Sim(args) => sim_verb::command(args, &start(false)?),
         Verb::Report(args) => report_cmd::command(args),
         Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),

@@ -7,6 +7,7 @@ use crate::cli::{DoctorArgs, ExplainArgs, MeasureArgs, ReproduceArgs, TestArgs};
 use crate::context::{self, Context};
 use crate::doctor::{self, Plan};
 use crate::explain_verb;
+use crate::fabric_verb::{self, FabricArgs};
 use crate::failure::{self, Failure, Verdict};
 use crate::guest;
 use crate::lab_verb::{self, LabArgs};
@@ -131,6 +132,13 @@ impl Runner for Steps<'_> {
             let done = sim_verb::perform(&args, self.context).map_err(|f| f.to_string())?;
             self.folders.push(done.folder.display().to_string());
             return serde_json::to_value(&done.run).map_err(|e| e.to_string().into());
+        }
+        if step.verb == "fabric" {
+            let args: FabricArgs = parse(&step.args)?;
+            let done = fabric_verb::step(&args, &self.args.runs, self.context);
+            let (found, folder) = done.map_err(|f| f.to_string())?;
+            self.folders.extend(folder.map(|f| f.display().to_string()));
+            return Ok(found);
         }
         let (fix, mut transfer, test) = match step.verb.as_str() {
             "doctor" => {

@@ -7,6 +7,7 @@
 //! whatever a run folder says.
 
 mod compare;
+mod fabric;
 mod facts;
 mod findings;
 mod hero;
@@ -20,6 +21,7 @@ mod sweep;
 pub(crate) mod trace;
 
 pub use compare::render_comparison;
+pub(crate) use fabric::cells as fabric_cells;
 pub use sweep::setting as sweep_setting;
 pub(crate) use sweep::{said_of as sweep_said, spoken as sweep_way};
 
@@ -40,6 +42,7 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     facts::legs(&mut out, run);
     sweep::section(&mut out, run);
     messages::section(&mut out, run);
+    fabric::section(&mut out, run);
     trace::section(&mut out, run, findings);
     path::section(&mut out, run);
     if run.trace.is_none() {

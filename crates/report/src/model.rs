@@ -5,6 +5,7 @@
 //! older goodput reads a newer run; missing optional keys read as absent.
 
 mod balance;
+mod fabric;
 mod pair;
 mod sim;
 mod spacing;
@@ -14,6 +15,7 @@ mod trace;
 use serde::{Deserialize, Serialize};
 
 pub use balance::*;
+pub use fabric::*;
 pub use pair::*;
 pub use sim::*;
 pub use spacing::*;
@@ -72,6 +74,9 @@ pub struct Run {
     /// How full the path was held, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
+    /// A modelled cluster fabric.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<FabricRun>,
     /// What all of it means.
     pub verdict: Option<Verdict>,
     /// Why a run failed.

@@ -3,6 +3,7 @@
 //! Bars use block characters of four densities, so the picture is the same without colour. Lines
 //! wrap at the given width; what is to be copied (settings) is never wrapped.
 
+mod fabric;
 mod messages;
 mod trace;
 
@@ -24,6 +25,7 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     page.verdict(run);
     page.sweep(run);
     page.sizes(run);
+    page.fabric(run);
     page.trace(run);
     page.legs(run);
     page.table(run);

@@ -92,7 +92,7 @@ pub(crate) fn status(run: &Run) -> Status {
     if !verdict.conclusive {
         return of("inconclusive", Tone::Unsure);
     }
-    if run.verb == "sim" {
+    if run.verb == "sim" || run.fabric.is_some() {
         return of("simulated", Tone::Good);
     }
     if run.sweep.is_some() {

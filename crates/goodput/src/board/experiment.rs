@@ -743,6 +743,7 @@ const UNITS: &[(&str, f64, Dimension)] = &[
     ("Gb/s", 1e9, Dimension::Rate),
     ("MB/s", 8e6, Dimension::Rate),
     ("GB/s", 8e9, Dimension::Rate),
+    ("MiB/s", 8_388_608.0, Dimension::Rate),
     ("ns", 1.0, Dimension::Time),
     ("us", 1e3, Dimension::Time),
     ("ms", 1e6, Dimension::Time),

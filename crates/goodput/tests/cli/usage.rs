@@ -192,6 +192,7 @@ fn every_verb_has_an_example_in_its_help() {
         "doctor",
         "measure",
         "sim",
+        "fabric",
         "serve",
         "report",
         "reproduce",

@@ -1,0 +1,427 @@
+//! From the layout to fabrics: names, kinds, links, cases.
+
+use std::collections::BTreeMap;
+
+use fabric::link::{Cable, CableKind, Speed};
+use fabric::{
+    BusSpec, FabricSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, SpecError, SwitchSpec,
+    Transport, World,
+};
+use toml::Spanned;
+use units::{Bytes, Duration};
+
+use crate::raw::{
+    Named, Of, RawCable, RawCableKind, RawCase, RawFile, RawHost, RawSwitch, RawTraffic,
+    RawTransport,
+};
+use crate::{Case, Names, Traffic};
+
+/// What is wrong, and where in the text.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) at: usize,
+    pub(crate) problem: String,
+}
+
+type Checked<T> = Result<T, Refusal>;
+
+fn refuse<T, S>(at: &Spanned<S>, problem: impl Into<String>) -> Checked<T> {
+    Err(Refusal {
+        at: at.span().start,
+        problem: problem.into(),
+    })
+}
+
+/// All cases of a file.
+pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
+    if raw.title.get_ref().trim().is_empty() || raw.title.get_ref().len() > 200 {
+        return refuse(&raw.title, "title: expected one line of 1 to 200 bytes");
+    }
+    for (what, found, most) in [
+        ("hosts", raw.hosts.len(), HOSTS_MAX),
+        ("switches", raw.switches.len(), HOSTS_MAX),
+        ("links", raw.links.len(), LINKS_MAX),
+        ("cases", raw.cases.len(), CASES_MAX),
+    ] {
+        if found > most {
+            return refuse(
+                &raw.title,
+                format!("{found} {what}; expected at most {most}"),
+            );
+        }
+    }
+    let kinds = Kinds::new(raw)?;
+    if raw.cases.is_empty() {
+        return Ok(vec![kinds.case(raw, None)?]);
+    }
+    let mut found: Vec<Case> = Vec::new();
+    for case in &raw.cases {
+        let name = &case.get_ref().name;
+        check_name(name)?;
+        if found.iter().any(|c| c.name == *name.get_ref()) {
+            return refuse(
+                name,
+                format!("there is a case '{}' already", name.get_ref()),
+            );
+        }
+        found.push(kinds.case(raw, Some(case))?);
+    }
+    Ok(found)
+}
+
+fn check_name(name: &Spanned<String>) -> Checked<()> {
+    let text = name.get_ref();
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if text.is_empty() || text.len() > 60 || !text.chars().all(fine) {
+        return refuse(name, "a name has 1 to 60 letters, digits, '-', '_' or '.'");
+    }
+    Ok(())
+}
+
+/// Checked kinds by name.
+struct Kinds<'a> {
+    hosts: BTreeMap<&'a str, HostSpec>,
+    switches: BTreeMap<&'a str, SwitchSpec>,
+    cables: BTreeMap<&'a str, Cable>,
+}
+
+impl<'a> Kinds<'a> {
+    fn new(raw: &'a RawFile) -> Checked<Self> {
+        let mut kinds = Self {
+            hosts: BTreeMap::new(),
+            switches: BTreeMap::new(),
+            cables: BTreeMap::new(),
+        };
+        for (name, kind) in &raw.host_kinds {
+            check_name(name)?;
+            kinds.hosts.insert(name.get_ref(), host(kind.get_ref())?);
+        }
+        for (name, kind) in &raw.switch_kinds {
+            check_name(name)?;
+            kinds
+                .switches
+                .insert(name.get_ref(), switch(kind.get_ref())?);
+        }
+        for (name, kind) in &raw.cables {
+            check_name(name)?;
+            kinds.cables.insert(name.get_ref(), cable(kind.get_ref())?);
+        }
+        Ok(kinds)
+    }
+
+    fn case(&self, raw: &RawFile, case: Option<&Spanned<RawCase>>) -> Checked<Case> {
+        let own = case.map(Spanned::get_ref);
+        let none = Named::new();
+        let hosts = in_order(&raw.hosts, own.map_or(&none, |c| &c.hosts), "host")?;
+        let switches = in_order(&raw.switches, own.map_or(&none, |c| &c.switches), "switch")?;
+        let mut names = Names::default();
+        let mut nodes = BTreeMap::new();
+        let mut spec = FabricSpec {
+            hosts: Vec::new(),
+            switches: Vec::new(),
+            links: Vec::new(),
+            operational_lanes: lanes(
+                own.and_then(|c| c.max_op_vls.as_ref())
+                    .or(raw.max_op_vls.as_ref()),
+            )?,
+            routing: Routing::MinHop,
+        };
+        for (n, (name, kind)) in (0..).zip(hosts) {
+            check_name(name)?;
+            spec.hosts.push(*named(&self.hosts, &kind, "kind of host")?);
+            nodes.insert(name.get_ref().as_str(), Node::Host(n));
+            names.hosts.push(name.get_ref().clone());
+        }
+        for (n, (name, kind)) in (0..).zip(switches) {
+            check_name(name)?;
+            spec.switches
+                .push(*named(&self.switches, &kind, "kind of switch")?);
+            if nodes.insert(name.get_ref(), Node::Switch(n)).is_some() {
+                return refuse(name, "a host has this name");
+            }
+            names.switches.push(name.get_ref().clone());
+        }
+        let cables = raw
+            .links
+            .iter()
+            .map(|(n, l)| (n.clone(), l.get_ref().cable.clone()));
+        let cables: Named<Spanned<String>> = cables.collect();
+        for (name, cable) in in_order(&cables, own.map_or(&none, |c| &c.cables), "link")? {
+            check_name(name)?;
+            let between = &raw.links[name].get_ref().between;
+            let mut ends = [Node::Host(0); 2];
+            for (end, part) in ends.iter_mut().zip(between.get_ref()) {
+                let Some(node) = nodes.get(part.as_str()) else {
+                    return refuse(between, format!("there is no host or switch '{part}'"));
+                };
+                *end = *node;
+            }
+            let cable_spec = *named(&self.cables, &cable, "cable")?;
+            spec.links.push(LinkSpec {
+                ends,
+                cable: cable_spec,
+            });
+            names.links.push(name.get_ref().clone());
+            names.cables.push(cable.get_ref().clone());
+        }
+        let traffic = traffic(&raw.traffic, own, &nodes)?;
+        let case = Case {
+            name: own.map_or_else(|| "fabric".to_owned(), |c| c.name.get_ref().clone()),
+            spec,
+            names,
+            traffic,
+        };
+        // A world is made of every flow that will run: what cannot be is found here.
+        for transport in &case.traffic.transports {
+            let sizes: Vec<u32> = case.traffic.sizes_of(*transport).collect();
+            let flows = [sizes.first(), sizes.last()].into_iter().flatten();
+            let flows: Vec<_> = flows.map(|s| case.traffic.flow(*transport, *s)).collect();
+            if let Err(error) = World::new(&case.spec, &flows) {
+                return Err(placed(raw, &case, &error));
+            }
+        }
+        Ok(case)
+    }
+}
+
+/// An engine's refusal with the name and line of the part.
+fn placed(raw: &RawFile, case: &Case, error: &SpecError) -> Refusal {
+    fn line<T>(of: &Named<T>, name: &str) -> usize {
+        let entry = of.iter().find(|(n, _)| n.get_ref() == name);
+        entry.map_or(0, |(n, _)| n.span().start)
+    }
+    let by = |names: &[String], n: u32| names.get(n as usize).cloned().unwrap_or_default();
+    let (at, part) = match error.place {
+        Place::Host(n) => {
+            let name = by(&case.names.hosts, n);
+            (line(&raw.hosts, &name), format!("host {name}: "))
+        }
+        Place::Switch(n) => {
+            let name = by(&case.names.switches, n);
+            (line(&raw.switches, &name), format!("switch {name}: "))
+        }
+        Place::Link(n) => {
+            let name = by(&case.names.links, n);
+            (line(&raw.links, &name), format!("link {name}: "))
+        }
+        Place::Flow(_) => (raw.traffic.span().start, "traffic: ".to_owned()),
+        _ => (0, String::new()),
+    };
+    let case = match raw.cases.is_empty() {
+        true => String::new(),
+        false => format!("case {}, ", case.name),
+    };
+    Refusal {
+        at,
+        problem: format!("{case}{part}{}", error.problem),
+    }
+}
+
+/// Entries in the order of the file, with what a case puts in their place.
+fn in_order<'a>(
+    all: &'a Named<Spanned<String>>,
+    instead: &'a Named<Spanned<String>>,
+    what: &str,
+) -> Checked<Vec<(&'a Spanned<String>, Spanned<String>)>> {
+    if let Some(name) = instead.keys().find(|name| !all.contains_key(*name)) {
+        return refuse(name, format!("there is no {what} '{}'", name.get_ref()));
+    }
+    let mut entries: Vec<_> = all
+        .iter()
+        .map(|(name, value)| (name, instead.get(name).unwrap_or(value).clone()))
+        .collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
+    Ok(entries)
+}
+
+fn named<'a, T>(all: &'a BTreeMap<&str, T>, name: &Spanned<String>, what: &str) -> Checked<&'a T> {
+    let found = all.get(name.get_ref().as_str());
+    found.map_or_else(
+        || {
+            let known: Vec<&str> = all.keys().copied().take(20).collect();
+            let problem = format!(
+                "there is no {what} '{}'; this file has: {}",
+                name.get_ref(),
+                known.join(", ")
+            );
+            refuse(name, problem)
+        },
+        Ok,
+    )
+}
+
+/// Lanes by the code that subnet managers use (rdma-core, `libibmad/dump.c`).
+fn lanes(code: Option<&Spanned<u8>>) -> Checked<u8> {
+    let Some(code) = code else { return Ok(8) };
+    match code.get_ref() {
+        1 => Ok(1),
+        2 => Ok(2),
+        3 => Ok(4),
+        4 => Ok(8),
+        5 => Ok(15),
+        other => refuse(
+            code,
+            format!("max_op_vls {other}: expected 1, 2, 3, 4 or 5, for 1, 2, 4, 8 or 15 lanes"),
+        ),
+    }
+}
+
+fn host(raw: &RawHost) -> Checked<HostSpec> {
+    let bus = match &raw.bus {
+        None => {
+            let keys = [
+                raw.bus_burst.as_ref().map(|k| k.span().start),
+                raw.bus_cost.as_ref().map(|k| k.span().start),
+                raw.bus_latency.as_ref().map(|k| k.span().start),
+            ];
+            if let Some(at) = keys.into_iter().flatten().next() {
+                let problem = "a bus needs its rate first: bus = \"16Gb/s\"".to_owned();
+                return Err(Refusal { at, problem });
+            }
+            None
+        }
+        Some(rate) => {
+            let burst = raw.bus_burst.as_ref().map_or(Ok(4_096), bytes32)?;
+            Some(BusSpec {
+                rate: rate.get_ref().0,
+                burst_bytes: burst,
+                burst_ps: ps(raw.bus_cost.as_ref()),
+                latency_ps: ps(raw.bus_latency.as_ref()),
+            })
+        }
+    };
+    let engine_ps = ps(raw.engine.as_ref());
+    Ok(HostSpec {
+        port: PortSpec {
+            speed: speed(&raw.speed)?,
+            width: raw.width.unwrap_or(4),
+            buffer_bytes: raw.buffer.get_ref().0.as_u64(),
+            virtual_lanes: raw.virtual_lanes.unwrap_or(8),
+            credit_ps: ps(raw.credit.as_ref()),
+        },
+        bus,
+        post_ps: ps(raw.post.as_ref()),
+        engine_ps,
+        engine_datagram_ps: raw.engine_ud.as_ref().map_or(engine_ps, |e| ps(Some(e))),
+        prefetch_packets: raw.prefetch.unwrap_or(8),
+    })
+}
+
+fn switch(raw: &RawSwitch) -> Checked<SwitchSpec> {
+    Ok(SwitchSpec {
+        ports: raw.ports,
+        port: PortSpec {
+            speed: speed(&raw.speed)?,
+            width: raw.width.unwrap_or(4),
+            buffer_bytes: raw.buffer.get_ref().0.as_u64(),
+            virtual_lanes: raw.virtual_lanes.unwrap_or(8),
+            credit_ps: ps(raw.credit.as_ref()),
+        },
+        latency_ps: ps(Some(&raw.latency)),
+        store_and_forward: raw.store_and_forward,
+    })
+}
+
+fn cable(raw: &RawCable) -> Checked<Cable> {
+    let Some(length_mm) = crate::length_mm(raw.length.get_ref()) else {
+        let problem = format!(
+            "'{}' is no length; expected one such as 100m, 0.5m or 2km, 2000 km at most",
+            raw.length.get_ref()
+        );
+        return refuse(&raw.length, problem);
+    };
+    Ok(Cable {
+        kind: match raw.kind {
+            RawCableKind::Copper => CableKind::Copper,
+            RawCableKind::Fibre => CableKind::Fibre,
+        },
+        length_mm,
+        rated: raw.rated.as_ref().map(speed).transpose()?,
+        electronics_ps: ps(raw.electronics.as_ref()),
+    })
+}
+
+fn traffic(
+    raw: &Spanned<RawTraffic>,
+    case: Option<&RawCase>,
+    nodes: &BTreeMap<&str, Node>,
+) -> Checked<Traffic> {
+    let raw = raw.get_ref();
+    let host = |name: &Spanned<String>| match nodes.get(name.get_ref().as_str()) {
+        Some(Node::Host(n)) => Ok(*n),
+        _ => refuse(name, format!("there is no host '{}'", name.get_ref())),
+    };
+    let between = |value: Option<&Spanned<u32>>, default: u32, most: u32, what: &str| match value {
+        None => Ok(default),
+        Some(v) if (1..=most).contains(v.get_ref()) => Ok(*v.get_ref()),
+        Some(v) => refuse(v, format!("{what}: expected 1 to {most}")),
+    };
+    let transports = case
+        .and_then(|c| c.transports.as_ref())
+        .or(raw.transports.as_ref());
+    let mut kinds = Vec::new();
+    for transport in transports.map_or(&[RawTransport::Rc][..], Vec::as_slice) {
+        let kind = match transport {
+            RawTransport::Rc => Transport::Rc,
+            RawTransport::Uc => Transport::Uc,
+            RawTransport::Ud => Transport::Ud,
+        };
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let [least, most] = match &raw.sizes {
+        None => [2, 1 << 23],
+        Some(sizes) => {
+            let [least, most] = sizes.get_ref().each_ref().map(|s| s.0.as_u64());
+            if least == 0 || least > most || most > SIZE_MAX {
+                return refuse(sizes, "sizes: expected two rising ones of 1 B to 64 MiB");
+            }
+            [least, most]
+        }
+    };
+    let doubled = std::iter::successors(Some(least), |size| Some(size * 2));
+    let sizes = doubled.take_while(|size| *size <= most);
+    Ok(Traffic {
+        from: host(&raw.from)?,
+        to: host(&raw.to)?,
+        transports: kinds,
+        sizes: sizes.filter_map(|s| u32::try_from(s).ok()).collect(),
+        latency_to_bytes: raw.latency_to.as_ref().map_or(Ok(256), bytes32)?,
+        mtu_bytes: raw.mtu.as_ref().map_or(2_048, |m| *m.get_ref()),
+        messages: between(raw.messages.as_ref(), 1_000, 100_000, "messages")?,
+        depth: between(raw.depth.as_ref(), 300, 65_536, "depth")?,
+        cores: between(
+            case.and_then(|c| c.cores.as_ref()).or(raw.cores.as_ref()),
+            1,
+            CORES_MAX,
+            "cores",
+        )?,
+    })
+}
+
+fn speed(text: &Spanned<String>) -> Checked<Speed> {
+    text.get_ref()
+        .parse()
+        .or_else(|problem: String| refuse(text, problem))
+}
+
+fn bytes32(value: &Of<Bytes>) -> Checked<u32> {
+    let bytes = value.get_ref().0.as_u64();
+    match u32::try_from(bytes) {
+        Ok(bytes) if bytes > 0 => Ok(bytes),
+        _ => refuse(value, "expected 1 B to 4 GiB"),
+    }
+}
+
+/// Saturates; what is too long is refused with its part.
+fn ps(value: Option<&Of<Duration>>) -> u64 {
+    value.map_or(0, |v| v.get_ref().0.as_ns().saturating_mul(1_000))
+}
+
+// A fabric by names, each checked with its routes for every case; larger ones are to be generated.
+const HOSTS_MAX: usize = 512;
+const LINKS_MAX: usize = 2_048;
+const CASES_MAX: usize = 64;
+const CORES_MAX: u32 = 64;
+const SIZE_MAX: u64 = 64 << 20;

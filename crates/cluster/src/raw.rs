@@ -1,0 +1,148 @@
+//! The layout of a fabric file as TOML has it. What a value may be is checked later, by its place.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+use units::{Bytes, Duration, Rate};
+
+/// Entries by name; their order in the file is that of the names' places.
+pub(crate) type Named<T> = BTreeMap<Spanned<String>, T>;
+/// A quantity with its place.
+pub(crate) type Of<T> = Spanned<Quantity<T>>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawFile {
+    pub(crate) title: Spanned<String>,
+    pub(crate) max_op_vls: Option<Spanned<u8>>,
+    pub(crate) host_kinds: Named<Spanned<RawHost>>,
+    #[serde(default)]
+    pub(crate) switch_kinds: Named<Spanned<RawSwitch>>,
+    pub(crate) cables: Named<Spanned<RawCable>>,
+    pub(crate) hosts: Named<Spanned<String>>,
+    #[serde(default)]
+    pub(crate) switches: Named<Spanned<String>>,
+    pub(crate) links: Named<Spanned<RawLink>>,
+    pub(crate) traffic: Spanned<RawTraffic>,
+    #[serde(default)]
+    pub(crate) cases: Vec<Spanned<RawCase>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawHost {
+    pub(crate) speed: Spanned<String>,
+    pub(crate) width: Option<u8>,
+    pub(crate) buffer: Of<Bytes>,
+    pub(crate) virtual_lanes: Option<u8>,
+    pub(crate) credit: Option<Of<Duration>>,
+    pub(crate) post: Option<Of<Duration>>,
+    pub(crate) engine: Option<Of<Duration>>,
+    pub(crate) engine_ud: Option<Of<Duration>>,
+    pub(crate) prefetch: Option<u32>,
+    pub(crate) bus: Option<Of<Rate>>,
+    pub(crate) bus_burst: Option<Of<Bytes>>,
+    pub(crate) bus_cost: Option<Of<Duration>>,
+    pub(crate) bus_latency: Option<Of<Duration>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawSwitch {
+    pub(crate) speed: Spanned<String>,
+    pub(crate) width: Option<u8>,
+    pub(crate) ports: u8,
+    pub(crate) buffer: Of<Bytes>,
+    pub(crate) virtual_lanes: Option<u8>,
+    pub(crate) credit: Option<Of<Duration>>,
+    pub(crate) latency: Of<Duration>,
+    #[serde(default)]
+    pub(crate) store_and_forward: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawCable {
+    pub(crate) kind: RawCableKind,
+    pub(crate) length: Spanned<String>,
+    pub(crate) rated: Option<Spanned<String>>,
+    pub(crate) electronics: Option<Of<Duration>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RawCableKind {
+    Copper,
+    Fibre,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawLink {
+    pub(crate) between: Spanned<[String; 2]>,
+    pub(crate) cable: Spanned<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawTraffic {
+    pub(crate) from: Spanned<String>,
+    pub(crate) to: Spanned<String>,
+    pub(crate) transports: Option<Vec<RawTransport>>,
+    pub(crate) sizes: Option<Spanned<[Quantity<Bytes>; 2]>>,
+    pub(crate) latency_to: Option<Of<Bytes>>,
+    pub(crate) mtu: Option<Spanned<u32>>,
+    pub(crate) messages: Option<Spanned<u32>>,
+    pub(crate) depth: Option<Spanned<u32>>,
+    pub(crate) cores: Option<Spanned<u32>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RawTransport {
+    Rc,
+    Uc,
+    Ud,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawCase {
+    pub(crate) name: Spanned<String>,
+    pub(crate) max_op_vls: Option<Spanned<u8>>,
+    /// Kinds by host.
+    #[serde(default)]
+    pub(crate) hosts: Named<Spanned<String>>,
+    /// Kinds by switch.
+    #[serde(default)]
+    pub(crate) switches: Named<Spanned<String>>,
+    /// Cables by link.
+    #[serde(default)]
+    pub(crate) cables: Named<Spanned<String>>,
+    pub(crate) cores: Option<Spanned<u32>>,
+    pub(crate) transports: Option<Vec<RawTransport>>,
+}
+
+/// A text with a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quantity<T>(pub(crate) T);
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Quantity<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text<T>(std::marker::PhantomData<T>);
+        impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+            type Value = Quantity<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text with a number and its unit")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                text.parse().map(Quantity).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text(std::marker::PhantomData))
+    }
+}

@@ -1,0 +1,23 @@
+//! Cluster fabrics packet by packet, in virtual time: hosts, cables, switch chips, credits and virtual lanes.
+//!
+//! A [`World`] is made of a [`FabricSpec`] and flows, and runs as fast as the machine can; time is picoseconds
+//! from its start. The same specification gives the same results, bit by bit. [`formula`] says what one flow alone must
+//! get, and which part holds it: the engine is held against it in tests, and findings rest on it.
+//!
+//! Not yet: Ethernet, more than one virtual lane with traffic, adaptive routes.
+
+#![forbid(unsafe_code)]
+
+pub mod formula;
+pub mod link;
+mod queue;
+mod route;
+pub mod spec;
+pub mod topology;
+mod world;
+
+pub use spec::{
+    BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, SpecError,
+    SwitchSpec, Transport,
+};
+pub use world::{ChannelStats, Counters, FlowInfo, Stuck, World};

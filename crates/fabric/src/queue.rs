@@ -1,0 +1,253 @@
+//! The event queue: a wheel of buckets, each sorted when its time comes.
+//!
+//! An event is one 128-bit word whose order is the order of events: picoseconds in the upper half, then its kind,
+//! then whom it concerns. So what happens at one instant has an order that does not hang on who
+//! asked first, and sorting a bucket compares plain numbers. What lies beyond the wheel waits in a heap.
+//!
+//! The width of a bucket follows the load: some events to sort in each, few empty ones to skip. It never
+//! changes the order. After R. Brown, "Calendar queues", CACM 31(10), 1988; without its
+//! resampling, since widths here are powers of two.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// An event: time in the upper 64 bits, what and whom in the lower.
+pub(crate) type Word = u128;
+
+/// Packs time, kind and two numbers. Kinds up to 15, `who` below 2^28.
+pub(crate) const fn word(at_ps: u64, kind: u32, who: u32, what: u32) -> Word {
+    ((at_ps as u128) << 64) | ((kind as u128) << 60) | ((who as u128) << 32) | what as u128
+}
+
+/// Undoes [`word`].
+#[allow(clippy::cast_possible_truncation, reason = "takes fields apart")]
+pub(crate) const fn parts(word: Word) -> (u64, u32, u32, u32) {
+    let low = word as u64;
+    (
+        (word >> 64) as u64,
+        (low >> 60) as u32,
+        (low >> 32) as u32 & WHO_MAX,
+        low as u32,
+    )
+}
+
+/// Largest number of whom an event concerns.
+pub(crate) const WHO_MAX: u32 = (1 << 28) - 1;
+
+/// Events in the order of their words.
+#[derive(Clone, Debug)]
+pub(crate) struct Calendar {
+    buckets: Vec<Vec<Word>>,
+    /// A bit for each bucket that is not empty.
+    occupied: Vec<u64>,
+    /// A bucket is 2^shift ps wide.
+    shift: u32,
+    /// Number of the bucket that is being emptied, counted from time 0.
+    slot: u64,
+    /// Its events, the next one last.
+    current: Vec<Word>,
+    far: BinaryHeap<Reverse<Word>>,
+    waiting: usize,
+    /// Since the width was last looked at: events taken, buckets taken up.
+    taken: u32,
+    opened: u32,
+}
+
+impl Calendar {
+    pub(crate) fn new() -> Self {
+        Self {
+            buckets: vec![Vec::new(); BUCKETS],
+            occupied: vec![0; BUCKETS / 64],
+            shift: SHIFT,
+            slot: 0,
+            current: Vec::new(),
+            far: BinaryHeap::new(),
+            waiting: 0,
+            taken: 0,
+            opened: 0,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Adds an event at or after the one taken last.
+    pub(crate) fn push(&mut self, event: Word) {
+        self.waiting += 1;
+        self.place(event);
+    }
+
+    fn place(&mut self, event: Word) {
+        let slot = self.slot_of(event);
+        if slot <= self.slot {
+            // Few are due in the bucket that is being emptied; most come near its end.
+            let after = self.current.partition_point(|e| *e > event);
+            self.current.insert(after, event);
+        } else if slot - self.slot < BUCKETS as u64 {
+            let bucket = index(slot);
+            self.buckets[bucket].push(event);
+            self.occupied[bucket / 64] |= 1 << (bucket % 64);
+        } else {
+            self.far.push(Reverse(event));
+        }
+    }
+
+    /// Takes the first event.
+    pub(crate) fn pop(&mut self) -> Option<Word> {
+        if self.current.is_empty() && !self.open() {
+            return None;
+        }
+        self.waiting -= 1;
+        self.taken += 1;
+        self.current.pop()
+    }
+
+    /// Goes to the next bucket with events.
+    fn open(&mut self) -> bool {
+        if self.waiting == 0 {
+            return false;
+        }
+        if self.taken >= LOOK_EVERY {
+            self.fit();
+            if !self.current.is_empty() {
+                return true;
+            }
+        }
+        let far = self.far.peek().map(|Reverse(e)| self.slot_of(*e));
+        let near = self.next_occupied();
+        self.slot = match (near, far) {
+            (Some(near), Some(far)) => near.min(far),
+            (Some(slot), None) | (None, Some(slot)) => slot,
+            (None, None) => return false,
+        };
+        while let Some(Reverse(event)) = self.far.peek() {
+            if self.slot_of(*event) - self.slot >= BUCKETS as u64 {
+                break;
+            }
+            if let Some(Reverse(event)) = self.far.pop() {
+                self.place(event);
+            }
+        }
+        let bucket = index(self.slot);
+        self.occupied[bucket / 64] &= !(1 << (bucket % 64));
+        // What came from afar into this very bucket lies there already.
+        if self.current.is_empty() {
+            std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
+        } else {
+            self.current.append(&mut self.buckets[bucket]);
+        }
+        self.current.sort_unstable_by(|a, b| b.cmp(a));
+        self.opened += 1;
+        true
+    }
+
+    fn next_occupied(&self) -> Option<u64> {
+        let from = index(self.slot + 1);
+        let words = self.occupied.len();
+        let first = self.occupied[from / 64] & (u64::MAX << (from % 64));
+        let found = |word: usize, bits: u64| {
+            let bucket = word * 64 + bits.trailing_zeros() as usize;
+            let ahead = (bucket + BUCKETS - from) % BUCKETS;
+            self.slot + 1 + ahead as u64
+        };
+        if first != 0 {
+            return Some(found(from / 64, first));
+        }
+        (1..=words)
+            .map(|n| (from / 64 + n) % words)
+            .find(|word| self.occupied[*word] != 0)
+            .map(|word| found(word, self.occupied[word]))
+    }
+
+    /// Makes buckets narrower or wider.
+    fn fit(&mut self) {
+        let each = self.taken / self.opened.max(1);
+        self.taken = 0;
+        self.opened = 0;
+        let shift = match each {
+            0..=1 if self.shift < SHIFT_MAX => self.shift + 1,
+            EACH_MAX.. if self.shift > 0 => self.shift - 1,
+            _ => return,
+        };
+        let mut all: Vec<Word> = self.far.drain().map(|Reverse(e)| e).collect();
+        for bucket in &mut self.buckets {
+            all.append(bucket);
+        }
+        self.occupied.fill(0);
+        // The first instant of the bucket that is empty now: nothing earlier is left.
+        self.slot = (self.slot << self.shift) >> shift;
+        self.shift = shift;
+        for event in all {
+            self.place(event);
+        }
+    }
+
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the upper half of the word"
+    )]
+    const fn slot_of(&self, event: Word) -> u64 {
+        ((event >> 64) as u64) >> self.shift
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "below the number of buckets"
+)]
+const fn index(slot: u64) -> usize {
+    (slot % BUCKETS as u64) as usize
+}
+
+/// 4096 buckets of 1 ns at first; a power of two.
+const BUCKETS: usize = 1 << 12;
+const SHIFT: u32 = 10;
+/// A bucket of 67 us, 0.27 s in all: a slow link's packets.
+const SHIFT_MAX: u32 = 26;
+/// Pops between two looks at the width; chosen.
+const LOOK_EVERY: u32 = 1 << 14;
+/// More in a bucket take longer to sort than several buckets to open; measured.
+const EACH_MAX: u32 = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_what_was_packed() {
+        let packed = word(u64::MAX, 15, WHO_MAX, u32::MAX);
+        assert_eq!(parts(packed), (u64::MAX, 15, WHO_MAX, u32::MAX));
+        assert_eq!(parts(word(7, 3, 2, 1)), (7, 3, 2, 1));
+    }
+
+    #[test]
+    fn takes_the_same_order_as_a_heap_whatever_the_spread() {
+        for (seed, spread) in [(1, 100), (2, 50_000), (3, 20_000_000), (4, 50_000_000_000)] {
+            let mut rng = units::Rng::new(seed);
+            let mut calendar = Calendar::new();
+            let mut heap = BinaryHeap::new();
+            let mut now = 0;
+            for round in 0..120_000_u32 {
+                let pushes = if round < 500 { 3 } else { rng.next_u64() % 3 };
+                for _ in 0..pushes {
+                    let ahead = rng.next_u64() % spread;
+                    // Now and then far ahead of all others, and often at once.
+                    let ahead = match rng.next_u64() % 50 {
+                        0 => ahead * 1_000,
+                        1..10 => 0,
+                        _ => ahead,
+                    };
+                    let event = word(now + ahead, 1, round & WHO_MAX, 9);
+                    calendar.push(event);
+                    heap.push(Reverse(event));
+                }
+                assert_eq!(calendar.len(), heap.len());
+                let next = heap.pop().map(|Reverse(e)| e);
+                assert_eq!(calendar.pop(), next, "seed {seed}");
+                now = next.map_or(now, |e| parts(e).0);
+            }
+        }
+    }
+}

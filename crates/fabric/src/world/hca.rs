@@ -1,0 +1,322 @@
+//! Hosts: messages are posted, fetched over the bus, sent, taken in and written to memory.
+//!
+//! A message goes through the sender's core (`post`), the adapter's engine (`engine`) and the bus; each is busy for its
+//! own time and works on the next one meanwhile. The adapter holds some packets ahead of its port; a place is free
+//! again when a packet's tail has left. At the far side a packet is written over the bus when all of it is in the
+//! adapter's buffer, and its room is given back when the bus has taken it: a slow bus lengthens the way of the credits.
+
+use std::collections::VecDeque;
+
+use super::{Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, World, count};
+use crate::spec::{ACK_BYTES, BLOCK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Transport};
+
+impl World {
+    pub(super) fn add_flow(&mut self, spec: &FlowSpec) {
+        let number = count(self.flows.len());
+        self.flows.push(Flow::new(*spec, NONE));
+        self.hosts[spec.from as usize].flows.push(number);
+        self.post(spec.start_ps, LOOK, spec.from, 0);
+    }
+
+    /// The flow that answers each ping-pong; after all flows that were given.
+    pub(super) fn add_answers(&mut self) {
+        for number in 0..self.flows.len() {
+            let asks = self.flows[number].spec;
+            if !asks.ping_pong {
+                continue;
+            }
+            let answers = FlowSpec {
+                from: asks.to,
+                to: asks.from,
+                ..asks
+            };
+            let partner = count(self.flows.len());
+            self.flows[number].partner = partner;
+            self.flows[number].turns = 1;
+            self.flows.push(Flow::new(answers, count(number)));
+            self.hosts[answers.from as usize].flows.push(partner);
+        }
+    }
+
+    pub(super) fn wire_bytes(&self, packet: u32) -> u32 {
+        let p = &self.packets.all[packet as usize];
+        match p.ack {
+            true => ACK_BYTES + DELIMITER_BYTES,
+            false => {
+                let transport = self.flows[p.flow as usize].spec.transport;
+                transport.wire_bytes(u32::from(p.payload_bytes))
+            }
+        }
+    }
+
+    /// Fetches as many packets as there is room for.
+    pub(super) fn look(&mut self, host: u32) {
+        let state = &mut self.hosts[host as usize];
+        if state.looks_at_ps == self.now_ps {
+            state.looks_at_ps = NEVER;
+        }
+        while let Some(place_ps) = self.hosts[host as usize].places.front().copied() {
+            let Some(flow) = self.next_flow(host, place_ps) else {
+                return;
+            };
+            self.hosts[host as usize].places.pop_front();
+            self.fetch(host, flow, place_ps);
+        }
+    }
+
+    /// Whose turn it is to have a packet fetched: round the flows that have one by then. If none has yet, the host
+    /// looks again when the first one does.
+    fn next_flow(&mut self, host: u32, place_ps: u64) -> Option<u32> {
+        let state = &self.hosts[host as usize];
+        let by = self.now_ps.max(place_ps);
+        let all = state.flows.len();
+        let mut earliest = NEVER;
+        for n in 1..=all {
+            let turn = (state.served + n) % all;
+            let flow = state.flows[turn];
+            match self.flows[flow as usize].posts_at(state.post_ps) {
+                Some(at) if at <= by => {
+                    self.hosts[host as usize].served = turn;
+                    return Some(flow);
+                }
+                Some(at) => earliest = earliest.min(at),
+                None => {}
+            }
+        }
+        let state = &mut self.hosts[host as usize];
+        if earliest < state.looks_at_ps {
+            state.looks_at_ps = earliest;
+            self.post(earliest, LOOK, host, 0);
+        }
+        None
+    }
+
+    fn fetch(&mut self, host: u32, number: u32, place_ps: u64) {
+        let state = &mut self.hosts[host as usize];
+        let flow = &mut self.flows[number as usize];
+        let mut from = place_ps;
+        if flow.left_bytes == 0 {
+            let posted = flow.begin(state.post_ps);
+            let engine = state.engine_ps[usize::from(flow.spec.transport == Transport::Ud)];
+            state.engine_free_ps = posted.max(state.engine_free_ps) + engine;
+            from = from.max(state.engine_free_ps);
+        }
+        let payload = flow.left_bytes.min(flow.spec.mtu_bytes);
+        flow.left_bytes -= payload;
+        let packet = Packet {
+            ready_ps: 0,
+            flow: number,
+            number: flow.packets,
+            next: NONE,
+            out: NONE,
+            payload_bytes: u16::try_from(payload).unwrap_or(u16::MAX),
+            blocks: u16::try_from(flow.spec.transport.blocks(payload)).unwrap_or(u16::MAX),
+            last: flow.left_bytes == 0,
+            ack: false,
+        };
+        flow.packets = flow.packets.wrapping_add(1);
+        flow.info.packets_sent += 1;
+        let ready_ps = match &state.bus {
+            Some(bus) => {
+                state.read_free_ps = from.max(state.read_free_ps) + bus.busy_ps(payload);
+                state.read_free_ps + bus.latency_ps
+            }
+            None => from,
+        };
+        let to = flow.spec.to;
+        let out = self.way(host, to);
+        let packet = self.packets.add(Packet {
+            ready_ps,
+            out,
+            ..packet
+        });
+        let input = self.nodes[host as usize].input;
+        self.append(input, packet);
+    }
+
+    /// A packet of this host is on the wire until `gone`.
+    pub(super) fn fetched_left(&mut self, host: u32, packet: u32, gone: u64) {
+        let p = self.packets.all[packet as usize];
+        if p.ack {
+            return;
+        }
+        let flow = &mut self.flows[p.flow as usize];
+        // Without acknowledgment a message is complete when it has left.
+        if p.last && flow.spec.transport != Transport::Rc {
+            flow.complete(gone);
+        }
+        self.hosts[host as usize].places.push_back(gone);
+        self.look(host);
+    }
+
+    /// All of a packet is in a host's adapter.
+    pub(super) fn arrived(&mut self, host: u32, packet: u32) {
+        let p = self.packets.all[packet as usize];
+        self.packets.free.push(packet);
+        let brought = p.out;
+        if p.ack {
+            self.give_back(brought, u32::from(p.blocks), self.now_ps);
+            let flow = &mut self.flows[p.flow as usize];
+            flow.complete(self.now_ps);
+            self.look(host);
+            return;
+        }
+        let now = self.now_ps;
+        let state = &mut self.hosts[host as usize];
+        let (taken, there) = match &state.bus {
+            Some(bus) => {
+                let busy = bus.busy_ps(u32::from(p.payload_bytes));
+                state.write_free_ps = now.max(state.write_free_ps) + busy;
+                (state.write_free_ps, state.write_free_ps + bus.latency_ps)
+            }
+            None => (now, now),
+        };
+        self.give_back(brought, u32::from(p.blocks), taken);
+        let flow = &mut self.flows[p.flow as usize];
+        assert_eq!(p.number, flow.expected, "packets of a flow changed places");
+        flow.expected = flow.expected.wrapping_add(1);
+        flow.info.packets_arrived += 1;
+        flow.info.bytes_arrived += u64::from(p.payload_bytes);
+        if p.last {
+            self.post(there, IN_MEMORY, p.flow, 0);
+            if self.flows[p.flow as usize].spec.transport == Transport::Rc {
+                self.acknowledge(host, p.flow);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, host: u32, flow: u32) {
+        let out = self.way(host, self.flows[flow as usize].spec.from);
+        let packet = self.packets.add(Packet {
+            ready_ps: self.now_ps,
+            flow,
+            number: 0,
+            next: NONE,
+            out,
+            payload_bytes: 0,
+            blocks: u16::try_from(ACK_BYTES.div_ceil(BLOCK_BYTES)).unwrap_or(1),
+            last: true,
+            ack: true,
+        });
+        let input = self.nodes[host as usize].input + 1;
+        self.append(input, packet);
+    }
+
+    /// The last of a message is in memory, and whoever waits for it sees it.
+    pub(super) fn in_memory(&mut self, number: u32) {
+        let now = self.now_ps;
+        let flow = &mut self.flows[number as usize];
+        let half = flow.spec.messages / 2;
+        let info = &mut flow.info;
+        info.messages_arrived += 1;
+        if info.messages_arrived <= half {
+            info.half_ps = now;
+            info.half_messages = info.messages_arrived;
+        }
+        info.last_ps = now;
+        let (partner, answers) = (flow.partner, flow.answers);
+        if partner == NONE {
+            return;
+        }
+        let other = &mut self.flows[partner as usize];
+        if answers {
+            let took = now - other.turn_ps;
+            let info = &mut other.info;
+            info.round_trips_ps += u128::from(took);
+            info.round_trip_min_ps = info.round_trip_min_ps.min(took);
+            info.round_trip_max_ps = info.round_trip_max_ps.max(took);
+        }
+        other.turns += 1;
+        other.turn_ps = now;
+        let host = other.spec.from;
+        self.look(host);
+    }
+}
+
+impl Host {
+    pub(super) fn new(spec: &HostSpec) -> Self {
+        Self {
+            bus: spec.bus,
+            post_ps: spec.post_ps,
+            engine_ps: [spec.engine_ps, spec.engine_datagram_ps],
+            engine_free_ps: 0,
+            read_free_ps: 0,
+            write_free_ps: 0,
+            places: (0..spec.prefetch_packets).map(|_| 0).collect(),
+            flows: Vec::new(),
+            served: 0,
+            looks_at_ps: NEVER,
+        }
+    }
+}
+
+impl Flow {
+    fn new(spec: FlowSpec, answers_to: u32) -> Self {
+        Self {
+            spec,
+            partner: answers_to,
+            answers: answers_to != NONE,
+            core_free_ps: spec.start_ps,
+            begun: 0,
+            left_bytes: 0,
+            turns: 0,
+            turn_ps: spec.start_ps,
+            completed: 0,
+            completions: VecDeque::new(),
+            packets: 0,
+            expected: 0,
+            info: FlowInfo {
+                round_trip_min_ps: NEVER,
+                ..FlowInfo::default()
+            },
+        }
+    }
+
+    /// When its next packet's message is posted; `None`: not before something else happens.
+    fn posts_at(&self, post_ps: u64) -> Option<u64> {
+        if self.left_bytes > 0 {
+            return Some(0);
+        }
+        if self.begun >= self.spec.messages {
+            return None;
+        }
+        if self.spec.ping_pong {
+            let turn = self.begun < self.turns;
+            return turn.then(|| self.core_free_ps.max(self.turn_ps) + post_ps);
+        }
+        if self.begun >= self.completed + u64::from(self.spec.depth) {
+            return None;
+        }
+        Some(self.core_free_ps.max(self.slot_ps()) + post_ps)
+    }
+
+    /// When the message was complete whose place the next one takes.
+    fn slot_ps(&self) -> u64 {
+        let Some(before) = self.begun.checked_sub(u64::from(self.spec.depth)) else {
+            return 0;
+        };
+        let oldest = self.completed - self.completions.len() as u64;
+        let place = usize::try_from(before - oldest).unwrap_or(0);
+        self.completions.get(place).copied().unwrap_or(0)
+    }
+
+    /// Posts a message; returns when that is done.
+    fn begin(&mut self, post_ps: u64) -> u64 {
+        let posted = self.posts_at(post_ps).unwrap_or(self.core_free_ps);
+        if self.begun == 0 {
+            self.info.first_posted_ps = posted - post_ps;
+        }
+        self.core_free_ps = posted;
+        self.begun += 1;
+        self.left_bytes = self.spec.message_bytes;
+        posted
+    }
+
+    fn complete(&mut self, at_ps: u64) {
+        self.completed += 1;
+        self.completions.push_back(at_ps);
+        if self.completions.len() > self.spec.depth as usize {
+            self.completions.pop_front();
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! `goodput fabric`: a cluster's fabric in virtual time, and what cables need.
+//!
+//! `run` takes a fabric file through all its cases, transports and message sizes, holds every rate beside
+//! the closed formula, and says which part bounds each case and what would change that.
+
+mod cable;
+mod finding;
+
+use std::path::{Path, PathBuf};
+
+use cluster::{Case, FabricFile};
+use fabric::formula::{self, Bound, Limit};
+use fabric::{FlowSpec, Transport, World};
+use report::RunFolder;
+use report::model::{
+    FabricBound, FabricCurve, FabricHop, FabricPoint, FabricRun, FindingRecord, PathFacts, Run,
+    RunState, SCHEMA_VERSION, Verdict as RunVerdict,
+};
+
+use crate::context::{self, Context};
+use crate::failure::{self, Failure, Verdict};
+use crate::record;
+use cable::CableArgs;
+
+/// What `goodput fabric` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FabricArgs {
+    #[command(subcommand)]
+    verb: FabricVerb,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum FabricVerb {
+    /// Run a fabric file: every case, transport and message size, packet by packet
+    Run(RunArgs),
+    /// What a cable of some length needs: delay, bytes in flight, buffers, reach
+    Cable(CableArgs),
+}
+
+/// What `goodput fabric run` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// A fabric file, or the name of a built-in one
+    file: String,
+    /// Folder that run folders are made in
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
+    runs: PathBuf,
+    /// Print the run as JSON (run.json's layout) instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) const FABRIC_EXAMPLES: &str = "\
+Examples:
+  goodput fabric run ornl-ddr-switch                   a built-in fabric: 100 m of DDR through a switch
+  goodput fabric run my-cluster.toml --json
+  goodput fabric cable --rate ddr --length 100m --lanes 8";
+
+/// Does what was typed.
+pub(crate) fn command(args: &FabricArgs, context: &Context) -> Verdict {
+    match &args.verb {
+        FabricVerb::Cable(args) => cable::command(args),
+        FabricVerb::Run(args) => {
+            let done = perform(args, context)?;
+            if args.json {
+                let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
+                context::print(&format!("{text}\n"))?;
+                return Ok(failure::DONE);
+            }
+            let (color, width) = (context::color(), context::width());
+            let text = report::terminal::summary(&done.run, &done.findings, color, width);
+            context::print(&text)?;
+            context::print(&speed(&done))?;
+            let page = done.folder.join("report.html");
+            context::print(&format!("Report: {}\n", page.display()))?;
+            Ok(failure::DONE)
+        }
+    }
+}
+
+/// As a step of `reproduce`: what it found, and the run folder if it leaves one.
+pub(crate) fn step(
+    args: &FabricArgs,
+    runs: &Path,
+    context: &Context,
+) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
+    match &args.verb {
+        FabricVerb::Cable(args) => cable::facts(args).map(|found| (found, None)),
+        FabricVerb::Run(args) => {
+            let args = RunArgs {
+                runs: runs.to_owned(),
+                ..args.clone()
+            };
+            let done = perform(&args, context)?;
+            let value = serde_json::to_value(&done.run).map_err(Failure::here)?;
+            Ok((value, Some(done.folder)))
+        }
+    }
+}
+
+/// A finished run.
+#[derive(Debug)]
+struct Done {
+    run: Run,
+    folder: PathBuf,
+    findings: Vec<FindingRecord>,
+    wall: std::time::Duration,
+}
+
+fn perform(args: &RunArgs, context: &Context) -> Result<Done, Failure> {
+    let file = find(&args.file)?;
+    let name = Path::new(&args.file).file_stem().map_or_else(
+        || args.file.clone(),
+        |stem| stem.to_string_lossy().into_owned(),
+    );
+    let mut run = Run {
+        schema_version: SCHEMA_VERSION,
+        verb: "fabric".to_owned(),
+        name: name.clone(),
+        state: RunState::Running,
+        command_line: context.command_line.clone(),
+        goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_utc: record::now_utc(),
+        path: Some(PathFacts {
+            source: "configured".to_owned(),
+            file: Some(file.file.display().to_string()),
+            text: Some(file.text.clone()),
+            title: Some(file.title.clone()),
+            ..PathFacts::default()
+        }),
+        ..Run::default()
+    };
+    let mut folder = RunFolder::create(&args.runs, "fabric", &name, run.clone())?;
+    let began = std::time::Instant::now();
+    let mut findings = Vec::new();
+    let result = all_cases(&file, context).map(|(fabric, found)| {
+        findings = found;
+        run.verdict = Some(verdict(&fabric, &findings));
+        run.fabric = Some(fabric);
+    });
+    record::end_as(&mut run, &result, context);
+    let place = folder.path().to_owned();
+    let kept = folder.finish(&run, &findings);
+    if let Some(code) = context.interrupted() {
+        return Err(Failure::interrupted(code));
+    }
+    result?;
+    kept?;
+    Ok(Done {
+        run,
+        folder: place,
+        findings,
+        wall: began.elapsed(),
+    })
+}
+
+fn find(name: &str) -> Result<FabricFile, Failure> {
+    if Path::new(name).try_exists().unwrap_or(true) {
+        return FabricFile::read(Path::new(name)).map_err(Failure::usage);
+    }
+    let stem = name.strip_prefix("fabrics/").unwrap_or(name);
+    let stem = stem.strip_suffix(".toml").unwrap_or(stem);
+    let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == stem) else {
+        let names: Vec<&str> = BUILT_IN.iter().map(|(n, _)| *n).collect();
+        return Err(Failure::usage(anyhow::anyhow!(
+            "there is no fabric file '{name}' and no built-in fabric of that name; built in are: {}",
+            names.join(", ")
+        )));
+    };
+    let file = format!("fabrics/{stem}.toml");
+    FabricFile::parse(Path::new(&file), text).map_err(Failure::usage)
+}
+
+fn all_cases(
+    file: &FabricFile,
+    context: &Context,
+) -> Result<(FabricRun, Vec<FindingRecord>), Failure> {
+    let mut fabric = FabricRun::default();
+    let mut findings = Vec::new();
+    for case in &file.cases {
+        for transport in &case.traffic.transports {
+            if context.interrupted().is_some() {
+                return Ok((fabric, findings));
+            }
+            let mut curve = curve(case, *transport, &mut fabric, context)?;
+            let first = fabric
+                .curves
+                .iter()
+                .find(|c| c.transport == curve.transport);
+            let first = first.map_or(curve.peak_bits_per_second, |c| c.peak_bits_per_second);
+            curve.below_first_bits_per_second = first.saturating_sub(curve.peak_bits_per_second);
+            curve.share_of_first = share(curve.peak_bits_per_second, first);
+            findings.extend(finding::of(case, *transport, &curve));
+            fabric.curves.push(curve);
+        }
+    }
+    Ok((fabric, findings))
+}
+
+/// All sizes of one case over one transport.
+fn curve(
+    case: &Case,
+    transport: Transport,
+    counts: &mut FabricRun,
+    context: &Context,
+) -> Result<FabricCurve, Failure> {
+    let traffic = &case.traffic;
+    let name = format!("{}-{}", transport.name(), case.name);
+    let mut points: Vec<FabricPoint> = Vec::new();
+    let mut difference_max = 0.0_f64;
+    for size in traffic.sizes_of(transport) {
+        if context.interrupted().is_some() {
+            break;
+        }
+        let point = point(case, &traffic.flow(transport, size), counts, &name)?;
+        let off = share(point.goodput_bits_per_second, point.formula_bits_per_second) - 1.0;
+        difference_max = difference_max.max(off.abs());
+        if let (Some(found), Some(formula)) = (point.latency_ns, point.latency_formula_ns) {
+            difference_max = difference_max.max((found / formula.max(1e-3) - 1.0).abs());
+        }
+        points.push(point);
+    }
+    let longest = points.last().map_or(1, |p| p.message_bytes);
+    let flow = traffic.flow(transport, longest);
+    let bounds = bounds(case, &flow);
+    let least = formula::least(&bounds).map(|b| b.limit);
+    Ok(FabricCurve {
+        name,
+        transport: transport.name().to_owned(),
+        from: case.names.hosts[traffic.from as usize].clone(),
+        to: case.names.hosts[traffic.to as usize].clone(),
+        cores: traffic.cores,
+        hops: hops(case, &flow),
+        peak_bits_per_second: points.last().map_or(0, |p| p.goodput_bits_per_second),
+        limit: least.map_or_else(String::new, |l| {
+            finding::limit_name(case, &flow, l).to_owned()
+        }),
+        bounds: bounds.iter().map(|b| named_bound(case, &flow, b)).collect(),
+        formula_difference_max: difference_max,
+        points,
+        ..FabricCurve::default()
+    })
+}
+
+fn point(
+    case: &Case,
+    flow: &FlowSpec,
+    counts: &mut FabricRun,
+    name: &str,
+) -> Result<FabricPoint, Failure> {
+    let mut run = |flows: &[FlowSpec]| -> Result<World, Failure> {
+        let mut world = World::new(&case.spec, flows).map_err(Failure::usage)?;
+        world
+            .run()
+            .map_err(|stuck| Failure::check(format!("{name}: {stuck}")))?;
+        counts.events += world.counters().events;
+        counts.packet_hops += world.counters().packet_hops;
+        Ok(world)
+    };
+    let cores = case.traffic.cores;
+    let world = run(&vec![*flow; cores as usize])?;
+    let each = (0..cores as usize).map(|n| {
+        let info = world.flow(n);
+        let messages = info.messages_arrived - info.half_messages;
+        // 1 message has no second half.
+        let from = if info.half_messages == 0 {
+            info.first_posted_ps
+        } else {
+            info.half_ps
+        };
+        let bits = u128::from(messages) * u128::from(flow.message_bytes) * 8 * PS_PER_S;
+        u64::try_from(bits / u128::from((info.last_ps - from).max(1))).unwrap_or(u64::MAX)
+    });
+    let goodput: u64 = each.sum();
+    let least = formula::least(&bounds(case, flow)).map_or(0, |b| bits(b.bytes_per_second));
+    let mut latency = None;
+    if flow.message_bytes <= case.traffic.latency_to_bytes {
+        let there = FlowSpec {
+            ping_pong: true,
+            messages: ROUND_TRIPS,
+            ..*flow
+        };
+        let back = FlowSpec {
+            from: flow.to,
+            to: flow.from,
+            ..there
+        };
+        let world = run(&[there])?;
+        let half = world.flow(0).round_trips_ps / (2 * u128::from(ROUND_TRIPS));
+        let one_way = |f: &FlowSpec| formula::latency_ps(&case.spec, f, &way(case, f));
+        let both = one_way(&there) + one_way(&back);
+        latency = Some([ns(u64::try_from(half).unwrap_or(u64::MAX)), ns(both / 2)]);
+    }
+    Ok(FabricPoint {
+        message_bytes: flow.message_bytes,
+        messages: flow.messages,
+        goodput_bits_per_second: goodput,
+        messages_per_second: goodput / 8 / u64::from(flow.message_bytes),
+        formula_bits_per_second: least,
+        latency_ns: latency.map(|[found, _]| found),
+        latency_formula_ns: latency.map(|[_, formula]| formula),
+    })
+}
+
+/// Of all cores together.
+fn bounds(case: &Case, flow: &FlowSpec) -> Vec<Bound> {
+    let way = way(case, flow);
+    let mut bounds = formula::bounds(&case.spec, flow, &way);
+    for bound in &mut bounds {
+        if bound.limit == Limit::Post {
+            bound.bytes_per_second *= f64::from(case.traffic.cores);
+        }
+    }
+    bounds
+}
+
+fn way(case: &Case, flow: &FlowSpec) -> Vec<(u32, usize)> {
+    World::new(&case.spec, &[]).map_or_else(|_| Vec::new(), |w| w.path(flow.from, flow.to))
+}
+
+fn hops(case: &Case, flow: &FlowSpec) -> Vec<FabricHop> {
+    let way = way(case, flow);
+    way.iter()
+        .map(|(link, direction)| {
+            let spec = &case.spec.links[*link as usize];
+            let (speed, width) = case.spec.trained(spec);
+            let blocks = case.spec.lane_blocks(spec, spec.ends[1 - direction]);
+            FabricHop {
+                link: case.names.links[*link as usize].clone(),
+                cable: case.names.cables[*link as usize].clone(),
+                speed: speed.name().to_owned(),
+                width,
+                delay_ns: ns(spec.cable.delay_ps()),
+                virtual_lanes: case.spec.lanes(spec),
+                lane_buffer_bytes: u64::from(blocks * fabric::spec::BLOCK_BYTES),
+            }
+        })
+        .collect()
+}
+
+fn named_bound(case: &Case, flow: &FlowSpec, bound: &Bound) -> FabricBound {
+    let host = |n: u32| case.names.hosts[n as usize].clone();
+    let link = |hop: usize| {
+        let way = way(case, flow);
+        way.get(hop).map_or_else(String::new, |(link, _)| {
+            case.names.links[*link as usize].clone()
+        })
+    };
+    let (part, place) = match bound.limit {
+        Limit::Post => ("post", host(flow.from)),
+        Limit::Engine => ("engine", host(flow.from)),
+        Limit::BusRead => ("bus_read", host(flow.from)),
+        Limit::BusWrite => ("bus_write", host(flow.to)),
+        Limit::Wire(hop) => ("wire", link(hop)),
+        Limit::Credits(hop) => ("credits", link(hop)),
+    };
+    FabricBound {
+        part: part.to_owned(),
+        place,
+        bits_per_second: bits(bound.bytes_per_second),
+        how: bound.how.clone(),
+    }
+}
+
+fn verdict(fabric: &FabricRun, findings: &[FindingRecord]) -> RunVerdict {
+    let curves = fabric.curves.iter();
+    let slowest = curves.min_by(|a, b| a.share_of_first.total_cmp(&b.share_of_first));
+    let Some(curve) = slowest.filter(|c| c.share_of_first < finding::SHARE_MAX) else {
+        let least = slowest.map_or(1.0, |c| c.share_of_first);
+        return RunVerdict {
+            sentence: format!(
+                "In the model every case carries what the first of its transport does, within {:.1} %.",
+                (1.0 - least) * 100.0
+            ),
+            conclusive: true,
+            healthy: true,
+            ..RunVerdict::default()
+        };
+    };
+    let finding = findings.iter().find(|f| f.phase == curve.name);
+    let why = finding.map_or_else(|| curve.limit.clone(), |f| f.title.clone());
+    RunVerdict {
+        sentence: format!(
+            "In the model {} carries {:.0} MB/s, {:.0} less than the first: {why}",
+            curve.name,
+            megabytes(curve.peak_bits_per_second),
+            megabytes(curve.below_first_bits_per_second),
+        ),
+        cause: finding.map(|f| f.cause.clone()),
+        conclusive: true,
+        ..RunVerdict::default()
+    }
+}
+
+/// How fast virtual time went.
+fn speed(done: &Done) -> String {
+    let Some(fabric) = &done.run.fabric else {
+        return String::new();
+    };
+    let wall = done.wall.as_secs_f64().max(1e-9);
+    format!(
+        "Simulated {} packet-hops in {wall:.2} s: {:.2} M packet-hops/s\n",
+        fabric.packet_hops,
+        float(fabric.packet_hops) / wall / 1e6
+    )
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    float(part) / float(whole.max(1))
+}
+
+fn megabytes(bits_per_second: u64) -> f64 {
+    float(bits_per_second) / 8e6
+}
+
+fn ns(ps: u64) -> f64 {
+    float(ps) / 1e3
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "for people, and shares of rates"
+)]
+const fn float(n: u64) -> f64 {
+    n as f64
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate, positive and far below 2^63"
+)]
+fn bits(bytes_per_second: f64) -> u64 {
+    (bytes_per_second * 8.0).round() as u64
+}
+
+macro_rules! built_in {
+    ($($name:literal),+ $(,)?) => {
+        /// The fabrics that come with the program.
+        const BUILT_IN: &[(&str, &str)] = &[
+            $(($name, include_str!(concat!("../../../fabrics/", $name, ".toml"))),)+
+        ];
+    };
+}
+
+built_in!("ornl-sdr", "ornl-ddr", "ornl-ddr-switch", "ornl-woodcrest");
+
+const PS_PER_S: u128 = 1_000_000_000_000;
+/// A model's round trips are all alike.
+const ROUND_TRIPS: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_fabric_is_sound() {
+        for (name, _) in BUILT_IN {
+            assert!(find(name).is_ok(), "{name}");
+        }
+        let error = find("no-such").unwrap_err().to_string();
+        assert!(error.contains("built in are: ornl-sdr"), "{error}");
+    }
+}
