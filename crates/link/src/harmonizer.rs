@@ -26,7 +26,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use units::{Bytes, Instant};
+use units::{Bytes, Duration, Instant};
 
 use crate::pipeline::Trains;
 use crate::queue::Backlog;
@@ -119,6 +119,9 @@ const fn key_of(train: &Train) -> u64 {
     (train.group as u64) << 32 | train.flow as u64
 }
 
+/// Longer than any round trip on Earth, three hops by geostationary satellites included: a stream
+/// that is heard once a round trip is there all the while.
+const ACTIVE: Duration = Duration::from_s(2);
 const FULL_FRAME: u64 = 1_538;
 /// 6 MiB of a table that grows where more is held.
 const RUNS_AT_START: u64 = 65_536;

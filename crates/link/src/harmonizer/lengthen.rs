@@ -1,31 +1,32 @@
 //! Fast streams' packets delayed, so that their round trip grows and their rate falls.
 //!
-//! The rate of a stream is its window over its round trip. Windows are the sender's; the round trip
-//! can be made longer. Each window of one round trip the stage counts the bytes of every flow. A flow
-//! that brought x times the mean of its group gets a delay that is longer by (x - 1) / 4 of a round
-//! trip, up to a quarter, one below the mean a shorter one: an integrating controller, which comes to
-//! rest where all rates are equal. Its answer is seen one to two round trips later, so that a gain of 1/4 does
-//! not swing (two windows late, it would above 0.6). From one window to the next a delay goes in a straight line,
-//! never falling as fast as time passes, so no packet overtakes one of its flow.
+//! The rate of a stream is its window over its round trip. Windows are the sender's; the round trip can be
+//! made longer. All rates are equal where each stream's round trip is in proportion to its window: a
+//! stream with twice the window then waits until its round trip is twice as long. The stage needs to know no windows for
+//! that. It lets a group's packets leave at the bottleneck's rate, the streams by turns and each as many bytes
+//! (deficit round robin: Shreedhar, Varghese, SIGCOMM 1995). What a stream brings above its turn waits, and that is the
+//! delay that its window asks for. A stream that brings less than its turn waits for nothing and grows undelayed;
+//! what it leaves over the others get. So the sum is not lowered, and while the path is not full nothing but
+//! bursts wait, which would have waited at the bottleneck.
 //!
-//! Delays are kept within `delay_max`, and taken from all flows at once when the fastest needs less:
-//! where the whole group is late, it is late by a common part, which is worn off.
+//! Nothing waits longer than `delay_max`: a packet that would leaves then, out of turn, and beside the rate.
+//! It comes to the bottleneck's queue, which may drop it, as it might have without the stage. The same happens
+//! to the one that came first where `memory` is full.
 //!
-//! Where the windows do not fill the path, to slow the fast streams is to lower the sum, and the slow ones
-//! grow no sooner for it. So the stage is told the bottleneck's rate: delays grow only while a group
-//! brings at least 15/16 of it, when what is held here would have waited in the queue, and are worn off
-//! while it brings less.
-//!
-//! Flows that bring less than an eighth of the fastest one's bytes are no parallel streams of it but
-//! requests, or streams that just begin: they are not slowed and nobody waits for them.
+//! Flows that bring less than an eighth of the fastest one's bytes in a round trip are no parallel streams
+//! of it but requests, or streams that just begin: they pass at once. A flow counts for [`ACTIVE`] after its last
+//! packet; with no other flow that counts, a flow passes untouched, once what it has waiting has left.
 
-use units::{Bytes, Duration, Instant, Rate};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
-use super::{Hold, key_of};
+use units::{Bytes, Duration, Instant, Rate, Serialiser};
+
+use super::{ACTIVE, key_of};
 use crate::event::Log;
 use crate::flows::{FLOWS_MAX, FlowTable};
 use crate::pipeline::{Stage, Trains};
-use crate::queue::Pending;
+use crate::queue::{Backlog, Pending};
 use crate::train::Train;
 
 /// Delays the faster flows of a group. See the module's documentation for how.
@@ -33,41 +34,64 @@ use crate::train::Train;
 pub struct Lengthen {
     round_trip: Duration,
     delay_max: Duration,
-    /// Least bytes of a window that fill the bottleneck.
-    full: u64,
+    rate: Rate,
     memory: Bytes,
     pending: Pending,
     flows: FlowTable<Flow>,
     groups: FlowTable<Group>,
-    /// When the window of counting began; it lasts one round trip.
-    began: Option<Instant>,
-    leaving: Hold,
+    /// Groups whose next packet may leave: when, and the place in the table.
+    turns: BinaryHeap<Reverse<(Instant, u16)>>,
+    /// What waits, in the order in which it came; some of it has left.
+    waiting: VecDeque<Deadline>,
+    came: u64,
+    inside: Backlog,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Flow {
-    group: u32,
-    /// In this window.
-    bytes: u64,
-    /// Delay at the window's beginning, and at its end.
-    delay: [Duration; 2],
-    /// When its last segment leaves.
-    leaves: Instant,
+    /// Its group's place.
+    group: u16,
+    brought: Brought,
+    /// Each with its number.
+    waiting: VecDeque<(u64, Train)>,
+    /// It is in its group's order of turns.
+    in_turn: bool,
+    /// Bytes that it may send in its turn.
+    credit: u64,
 }
 
-/// What all flows of a group brought in a window.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Group {
-    fastest: u64,
-    sum: u64,
-    flows: u64,
-    /// Smallest delay of a flow that counts, ns.
-    common_ns: u64,
+    fastest: Brought,
+    /// The flow that counts which was there last, when, and when another was.
+    last: u32,
+    last_at: Instant,
+    other_at: Option<Instant>,
+    /// Places of the flows that wait.
+    order: VecDeque<u16>,
+    line: Serialiser,
+    free_at: Instant,
+}
+
+/// Bytes in this round trip, and in the last one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Brought {
+    number: u64,
+    now: u64,
+    before: u64,
+}
+
+/// A run that waits.
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    at: Instant,
+    flow: u16,
+    number: u64,
 }
 
 impl Lengthen {
     /// Delays by at most `delay_max` before a bottleneck of `rate`, with at most `memory` bytes inside, or
-    /// one run where that is more.
+    /// one run where that is more. Flows are compared by what they bring in a `round_trip`.
     ///
     /// # Panics
     /// When `round_trip` is zero.
@@ -76,17 +100,18 @@ impl Lengthen {
             round_trip > Duration::ZERO,
             "rates are counted over some time"
         );
-        let whole = rate.bytes_in(round_trip).as_u64();
         Self {
             round_trip,
             delay_max,
-            full: whole - whole / FULL_BUT,
+            rate,
             memory,
             pending: Pending::default(),
             flows: FlowTable::new(FLOWS_MAX),
             groups: FlowTable::new(FLOWS_MAX),
-            began: None,
-            leaving: Hold::with_room(memory),
+            turns: BinaryHeap::new(),
+            waiting: VecDeque::new(),
+            came: 0,
+            inside: Backlog::default(),
         }
     }
 
@@ -96,131 +121,176 @@ impl Lengthen {
         if run.group == Train::NO_GROUP {
             return out.push(run);
         }
-        let began = self.roll(now);
-        let gone = |flow: &Flow| flow.leaves <= now;
+        let number = now.as_ns() / self.round_trip.as_ns();
         let new = || Flow {
-            group: run.group,
-            bytes: 0,
-            delay: [Duration::ZERO; 2],
-            leaves: now,
+            group: 0,
+            brought: Brought::default(),
+            waiting: VecDeque::new(),
+            in_turn: false,
+            credit: 0,
         };
-        let Some(flow) = self.flows.touch(key_of(&run), gone, new) else {
+        let idle = |flow: &Flow| !flow.in_turn;
+        let Some(flow) = self.flows.touch(key_of(&run), idle, new) else {
             return out.push(run);
         };
-        flow.bytes += u64::from(run.wire_bytes) * u64::from(run.count);
-        let passed = now.saturating_since(began);
-        let delay = between(flow.delay, passed, self.round_trip);
-        flow.leaves = flow.leaves.max(now + delay);
-        let leaves = flow.leaves;
-        if leaves == now {
+        let bytes = u64::from(run.wire_bytes) * u64::from(run.count);
+        let brought = flow.brought.add(number, bytes);
+        let waits = !flow.waiting.is_empty();
+        let place = self.flows.touched();
+        let new = || Group {
+            fastest: Brought::default(),
+            last: run.flow,
+            last_at: now,
+            other_at: None,
+            order: VecDeque::new(),
+            line: Serialiser::new(self.rate),
+            free_at: now,
+        };
+        let idle = |group: &Group| group.order.is_empty();
+        let Some(group) = self.groups.touch(run.group.into(), idle, new) else {
+            return out.push(run);
+        };
+        let is_several = group.arrive(run.flow, now, number, brought);
+        if !waits && !is_several {
             return out.push(run);
         }
-        let most = self.memory.as_u64();
-        while self.leaving.inside.plus(&run).bytes > most && self.leaving.release(now, out) {}
-        self.leaving.push(run, leaves);
+        let of_group = self.groups.touched();
+        while self.inside.plus(&run).bytes > self.memory.as_u64() && self.hurry(now, out) {}
+        let group = self.groups.at(of_group);
+        let flow = self.flows.at(place);
+        flow.group = of_group;
+        flow.waiting.push_back((self.came, run));
+        if !flow.in_turn {
+            (flow.in_turn, flow.credit) = (true, QUANTUM);
+            group.order.push_back(place);
+            if group.order.len() == 1 {
+                let at = group.free_at.max(now);
+                self.turns.push(Reverse((at, of_group)));
+            }
+        }
+        self.waiting.push_back(Deadline {
+            at: now + self.delay_max,
+            flow: place,
+            number: self.came,
+        });
+        self.came += 1;
+        self.inside = self.inside.plus(&run);
     }
 
-    /// Ends the windows that are over at `now`; when the current one began.
-    fn roll(&mut self, now: Instant) -> Instant {
-        let Some(began) = self.began else {
-            self.began = Some(now);
-            return now;
+    /// Lets turns pass without the line's time until what has waited longest has gone; false when
+    /// nothing waits.
+    fn hurry(&mut self, now: Instant, out: &mut Trains) -> bool {
+        let Some(oldest) = self.waiting.front().copied() else {
+            return false;
         };
-        let end = began + self.round_trip;
-        if now < end {
-            return began;
-        }
-        self.end_window();
-        // After a silence, a window begins with the packet that ends it.
-        let is_late = now >= end + self.round_trip;
-        let next = if is_late { now } else { end };
-        if is_late {
-            self.flows.values_mut().for_each(Flow::arrive_at_delay);
-        }
-        self.began = Some(next);
-        next
+        let of_group = self.flows.at(oldest.flow).group;
+        while self.waits(&oldest) && self.take_turn(now, of_group, out).is_some() {}
+        self.forget_gone();
+        true
     }
 
-    /// Sets delays by what came in the window.
-    fn end_window(&mut self) {
-        self.count_groups();
-        let Self { flows, groups, .. } = self;
-        for flow in flows.values_mut() {
-            let Some(group) = group_of(groups, flow.group) else {
-                continue;
-            };
-            let step_max = self.round_trip.as_ns() / GAIN;
-            let wear_max = self.round_trip.as_ns() / WEARS;
-            flow.delay[0] = flow.delay[1];
-            let delay = flow.delay[0].as_ns();
-            let next = if group.flows < 2 || !group.counts(flow) {
-                delay.saturating_sub(step_max)
-            } else if group.sum < self.full {
-                delay.saturating_sub(wear_max)
-            } else {
-                let worn = delay - group.common_ns.min(wear_max).min(delay);
-                match group.step_ns(flow, self.round_trip, step_max) {
-                    Ok(longer) => worn + longer,
-                    Err(shorter) => worn.saturating_sub(shorter),
+    fn waits(&mut self, run: &Deadline) -> bool {
+        let first = self.flows.at(run.flow).waiting.front();
+        first.is_some_and(|(number, _)| *number == run.number)
+    }
+
+    /// Keeps the first of [`Self::waiting`] one that still waits.
+    fn forget_gone(&mut self) {
+        while let Some(oldest) = self.waiting.front().copied() {
+            if self.waits(&oldest) {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// The line of the group at that place is free.
+    fn serve(&mut self, now: Instant, place: u16, out: &mut Trains) {
+        if let Some(part) = self.take_turn(now, place, out) {
+            let group = self.groups.at(place);
+            if group.free_at < now {
+                group.line.reset();
+            }
+            group.free_at = now;
+            for _ in 0..part.count {
+                group.free_at += group.line.next(part.wire_bytes);
+            }
+            self.turns.push(Reverse((group.free_at, place)));
+        } else if let Some(last) = self.groups.at(place).order.pop_front() {
+            self.flows.at(last).in_turn = false;
+        }
+        self.forget_gone();
+    }
+
+    /// What is next in the group's order leaves; `None` when nothing waits, with one flow left in the
+    /// order.
+    fn take_turn(&mut self, now: Instant, place: u16, out: &mut Trains) -> Option<Train> {
+        let group = self.groups.at(place);
+        while let Some(&next) = group.order.front() {
+            let flow = self.flows.at(next);
+            let Some((_, run)) = flow.waiting.front_mut() else {
+                if group.order.len() == 1 {
+                    break;
                 }
-            };
-            flow.delay[1] = Duration::from_ns(next).min(self.delay_max);
-            flow.bytes = 0;
-        }
-    }
-
-    /// Sums up each group: first who is fastest, then who counts beside it.
-    fn count_groups(&mut self) {
-        let Self { flows, groups, .. } = self;
-        for group in groups.values_mut() {
-            *group = Group {
-                common_ns: u64::MAX,
-                ..Group::default()
-            };
-        }
-        for flow in flows.values_mut().filter(|flow| flow.bytes > 0) {
-            if let Some(group) = group_of(groups, flow.group) {
-                group.fastest = group.fastest.max(flow.bytes);
-            }
-        }
-        for flow in flows.values_mut() {
-            let Some(group) = group_of(groups, flow.group) else {
+                flow.in_turn = false;
+                group.order.pop_front();
                 continue;
             };
-            if group.counts(flow) {
-                group.flows += 1;
-                group.sum += flow.bytes;
-                group.common_ns = group.common_ns.min(flow.delay[1].as_ns());
+            let each = u64::from(run.wire_bytes.max(1));
+            let count = (flow.credit / each).min(run.count.into());
+            let Ok(count @ 1..) = u16::try_from(count) else {
+                flow.credit += QUANTUM;
+                group.order.rotate_left(1);
+                continue;
+            };
+            flow.credit -= each * u64::from(count);
+            let part = run.part(0, count);
+            if run.count == count {
+                flow.waiting.pop_front();
+            } else {
+                *run = run.part(count, run.count - count);
             }
+            self.inside = self.inside.minus(&part);
+            out.push(part.gathered(now));
+            return Some(part);
         }
+        None
     }
 }
 
-/// A group of the table, which has as many places as there are flows.
-fn group_of(groups: &mut FlowTable<Group>, group: u32) -> Option<&mut Group> {
-    groups.touch(group.into(), |_| true, Group::default)
-}
+impl Brought {
+    /// With `bytes` in the round trip of that number; the larger of its and the last one's sum.
+    fn add(&mut self, number: u64, bytes: u64) -> u64 {
+        self.roll(number);
+        self.now += bytes;
+        self.now.max(self.before)
+    }
 
-impl Flow {
-    /// The delay is now what it was to become.
-    const fn arrive_at_delay(&mut self) {
-        self.delay[0] = self.delay[1];
+    fn roll(&mut self, number: u64) {
+        if number != self.number {
+            let is_next = number == self.number + 1;
+            self.before = if is_next { self.now } else { 0 };
+            (self.number, self.now) = (number, 0);
+        }
     }
 }
 
 impl Group {
-    const fn counts(&self, flow: &Flow) -> bool {
-        flow.bytes > 0 && flow.bytes * SLOWEST >= self.fastest
-    }
-
-    /// By how many ns the delay of a flow is to be longer, or (`Err`) shorter.
-    fn step_ns(&self, flow: &Flow, round_trip: Duration, step_max: u64) -> Result<u64, u64> {
-        // (bytes - mean) / mean is (bytes * flows - sum) / sum.
-        let scaled = u128::from(flow.bytes) * u128::from(self.flows);
-        let sum = u128::from(self.sum);
-        let step = scaled.abs_diff(sum) * u128::from(round_trip.as_ns()) / (sum * u128::from(GAIN));
-        let step = u64::try_from(step).unwrap_or(u64::MAX).min(step_max);
-        if scaled >= sum { Ok(step) } else { Err(step) }
+    /// A flow's packet has come, which has brought so much: whether it is one of several streams.
+    fn arrive(&mut self, flow: u32, now: Instant, number: u64, brought: u64) -> bool {
+        self.fastest.roll(number);
+        self.fastest.now = self.fastest.now.max(brought);
+        let fastest = self.fastest.now.max(self.fastest.before);
+        if brought * SLOWEST < fastest {
+            return false;
+        }
+        if self.last != flow {
+            self.other_at = Some(self.last_at);
+            self.last = flow;
+        }
+        self.last_at = now;
+        let is_recent = |at: Instant| now.saturating_since(at) <= ACTIVE;
+        self.other_at.is_some_and(is_recent)
     }
 }
 
@@ -234,15 +304,21 @@ impl Stage for Lengthen {
     }
 
     fn next_wakeup(&self) -> Option<Instant> {
-        let events = [self.leaving.next_at(), self.pending.next_at()];
+        let late = self.waiting.front().map(|oldest| oldest.at);
+        let turn = self.turns.peek().map(|turn| turn.0.0);
+        let events = [late, turn, self.pending.next_at()];
         events.into_iter().flatten().min()
     }
 
     fn advance(&mut self, to: Instant, out: &mut Trains, _: &mut dyn Log) {
         while let Some(now) = self.next_wakeup().filter(|&at| at <= to) {
             // What leaves at an instant has left when something comes at it.
-            if self.leaving.next_at() == Some(now) {
-                self.leaving.release(now, out);
+            if self.turns.peek().is_some_and(|turn| turn.0.0 == now) {
+                if let Some(Reverse((_, place))) = self.turns.pop() {
+                    self.serve(now, place, out);
+                }
+            } else if self.waiting.front().is_some_and(|o| o.at == now) {
+                self.hurry(now, out);
             } else if let Some(run) = self.pending.pop() {
                 self.arrive(run, out);
             }
@@ -250,26 +326,12 @@ impl Stage for Lengthen {
     }
 
     fn segments_held(&self) -> u64 {
-        self.pending.segments() + u64::from(self.leaving.inside.packets)
+        self.pending.segments() + u64::from(self.inside.packets)
     }
 }
 
-/// What lies `passed` of `whole` on the way from the first to the second.
-fn between([from, to]: [Duration; 2], passed: Duration, whole: Duration) -> Duration {
-    let passed = passed.min(whole).as_ns();
-    let way = from.as_ns().abs_diff(to.as_ns());
-    let gone = u128::from(way) * u128::from(passed) / u128::from(whole.as_ns());
-    let gone = Duration::from_ns(u64::try_from(gone).unwrap_or(u64::MAX));
-    if from <= to { from + gone } else { from - gone }
-}
-
-/// A delay changes by one part in so many of a round trip a window, at most and for twice the mean.
-const GAIN: u64 = 4;
-/// What all flows have of a delay, or all of it while the path is not full, is worn off by one part in
-/// so many of a round trip a window.
-const WEARS: u64 = 16;
-/// A bottleneck is full with all but one part in so many of its rate.
-const FULL_BUT: u64 = 16;
+/// Bytes of a turn: a frame of 9,000 bytes, ten of 1,500.
+const QUANTUM: u64 = 16_384;
 /// A flow that brings less than one part in so many of the fastest one's bytes does not count.
 const SLOWEST: u64 = 8;
 
