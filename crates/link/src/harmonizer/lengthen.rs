@@ -177,14 +177,28 @@ impl Lengthen {
         self.inside = self.inside.plus(&run);
     }
 
-    /// Lets turns pass without the line's time until what has waited longest has gone; false when
-    /// nothing waits.
+    /// Lets turns pass without the line's time, until of what came with the one that waited longest nothing
+    /// waits; false when nothing does.
     fn hurry(&mut self, now: Instant, out: &mut Trains) -> bool {
         let Some(oldest) = self.waiting.front().copied() else {
             return false;
         };
         let of_group = self.flows.at(oldest.flow).group;
-        while self.waits(&oldest) && self.take_turn(now, of_group, out).is_some() {}
+        let until = oldest.at + Duration::from_ns(self.delay_max.as_ns() / TOGETHER);
+        while let Some(oldest) = self.waiting.front().copied()
+            && oldest.at <= until
+            && self.flows.at(oldest.flow).group == of_group
+        {
+            while self.waits(&oldest)
+                && let Some(part) = self.take_turn(now, of_group, out)
+            {
+                self.groups.at(of_group).charge(now, &part);
+            }
+            self.forget_gone();
+        }
+        // Of a queue that drops the stage knows nothing: what it is behind with is bounded.
+        let group = self.groups.at(of_group);
+        group.free_at = group.free_at.min(now + self.delay_max);
         self.forget_gone();
         true
     }
@@ -206,15 +220,13 @@ impl Lengthen {
 
     /// The line of the group at that place is free.
     fn serve(&mut self, now: Instant, place: u16, out: &mut Trains) {
+        let free_at = self.groups.at(place).free_at;
+        if free_at > now {
+            return self.turns.push(Reverse((free_at, place)));
+        }
         if let Some(part) = self.take_turn(now, place, out) {
             let group = self.groups.at(place);
-            if group.free_at < now {
-                group.line.reset();
-            }
-            group.free_at = now;
-            for _ in 0..part.count {
-                group.free_at += group.line.next(part.wire_bytes);
-            }
+            group.charge(now, &part);
             self.turns.push(Reverse((group.free_at, place)));
         } else if let Some(last) = self.groups.at(place).order.pop_front() {
             self.flows.at(last).in_turn = false;
@@ -276,6 +288,17 @@ impl Brought {
 }
 
 impl Group {
+    /// The bottleneck's line is busy with that, too.
+    fn charge(&mut self, now: Instant, part: &Train) {
+        if self.free_at < now {
+            self.line.reset();
+            self.free_at = now;
+        }
+        for _ in 0..part.count {
+            self.free_at += self.line.next(part.wire_bytes);
+        }
+    }
+
     /// A flow's packet has come, which has brought so much: whether it is one of several streams.
     fn arrive(&mut self, flow: u32, now: Instant, number: u64, brought: u64) -> bool {
         self.fastest.roll(number);
@@ -332,6 +355,8 @@ impl Stage for Lengthen {
 
 /// Bytes of a turn: a frame of 9,000 bytes, ten of 1,500.
 const QUANTUM: u64 = 16_384;
+/// What came within one part in so many of the longest delay leaves together when it must.
+const TOGETHER: u64 = 64;
 /// A flow that brings less than one part in so many of the fastest one's bytes does not count.
 const SLOWEST: u64 = 8;
 
@@ -376,90 +401,143 @@ mod tests {
         Lengthen::new(ROUND_TRIP, delay_max, GIGABITS_12, Bytes::new(1 << 30))
     }
 
+    /// Ten segments' time: a turn.
+    const TURN: Duration = Duration::from_us(10);
+
+    fn longest(delays: &[Duration]) -> Duration {
+        delays.iter().copied().max().unwrap()
+    }
+
     #[test]
-    fn the_faster_flow_is_delayed_up_to_the_bound_and_the_slower_is_not() {
+    fn the_faster_flow_waits_up_to_the_bound_and_the_slower_does_not() {
         let most = Duration::from_us(700);
         let mut lengthen = stage(most);
-        let delays = drive(&mut lengthen, &[1_500, 3_000], 1, 30);
-        // Nothing is known in the first window; then 1/3 above the mean is 1/12 of a round trip each.
-        assert!(delays[0][..660].iter().all(|d| *d == Duration::ZERO));
-        let after_two = delays[0][2 * 666];
-        assert!(
-            (80_000..=84_000).contains(&after_two.as_ns()),
-            "{after_two}"
-        );
-        assert_eq!(delays[0].last(), Some(&most));
-        assert!(delays[0].iter().all(|d| *d <= most));
-        assert!(delays[1].iter().all(|d| *d == Duration::ZERO));
+        // 5/6 and 1/3 of what the bottleneck carries.
+        let delays = drive(&mut lengthen, &[1_200, 3_000], 1, 30);
+        assert_eq!(longest(&delays[0]), most);
+        let last = delays[0].iter().rev().take(100).min().unwrap();
+        assert!(*last > most - TURN.saturating_mul(4), "{last}");
+        // No longer from one packet to the next than by a turn or two.
+        let step = |w: &[Duration]| w[1].as_ns().saturating_sub(w[0].as_ns());
+        let steps = delays[0].windows(2).map(step).max().unwrap();
+        assert!(steps <= 2 * TURN.as_ns(), "{steps}");
+        assert!(longest(&delays[1]) <= TURN.saturating_mul(3));
     }
 
     #[test]
-    fn where_the_path_is_not_full_nobody_is_delayed_and_delays_wear_off() {
+    fn where_the_path_is_not_full_nobody_waits_for_more_than_turns() {
         let mut lengthen = stage(ROUND_TRIP);
-        // Together 14/15 of what the bottleneck carries: 1/16 less would count as full.
+        // Together 14/15 of what the bottleneck carries.
         let delays = drive(&mut lengthen, &[1_608, 3_216], 1, 20);
-        assert!(delays.iter().flatten().all(|d| *d == Duration::ZERO));
-        let delays = drive(&mut lengthen, &[1_500, 3_000], 21, 20);
-        assert_eq!(delays[0].last(), Some(&ROUND_TRIP));
-        let delays = drive(&mut lengthen, &[3_000, 6_000], 41, 40);
-        assert_eq!(delays[0].last(), Some(&Duration::ZERO));
+        assert!(delays.iter().all(|d| longest(d) <= TURN.saturating_mul(2)));
     }
 
     #[test]
-    fn delays_that_all_flows_have_wear_off_and_roles_may_change() {
+    fn what_is_above_the_turns_waits_whoever_brings_it_and_leaves_when_less_comes() {
         let mut lengthen = stage(ROUND_TRIP);
-        drive(&mut lengthen, &[1_500, 3_000], 1, 30);
-        let delays = drive(&mut lengthen, &[3_000, 1_500], 31, 60);
-        assert_eq!(delays[0].last(), Some(&Duration::ZERO));
-        assert_eq!(delays[1].last(), Some(&ROUND_TRIP));
-        let delays = drive(&mut lengthen, &[2_000, 2_000], 91, 40);
-        assert!(
-            delays[0].last() == Some(&Duration::ZERO),
-            "nothing to even out"
-        );
+        drive(&mut lengthen, &[1_200, 3_000], 1, 30);
+        let delays = drive(&mut lengthen, &[3_000, 1_200], 31, 60);
+        assert!(*delays[0].last().unwrap() <= TURN.saturating_mul(2));
+        assert!(longest(&delays[1]) == ROUND_TRIP);
+        let delays = drive(&mut lengthen, &[2_200, 2_200], 91, 40);
+        assert!(delays.iter().all(|d| *d.last().unwrap() <= TURN));
+    }
+
+    #[test]
+    fn bursts_one_after_the_other_leave_by_turns_at_the_rate() {
+        let mut lengthen = stage(ROUND_TRIP);
+        let (mut out, mut log) = (Trains::default(), Vec::new());
+        for (flow, at) in [(2, 0), (1, MS), (2, MS + 1), (1, MS + 2)] {
+            let burst = train(at, 40, at);
+            lengthen.handle(Train { flow, ..burst }, &mut out, &mut log);
+        }
+        lengthen.advance(Instant::from_ns(2 * MS), &mut out, &mut log);
+        let left: Vec<Train> = out.drain().skip(1).collect();
+        assert_eq!(left.iter().map(|t| u32::from(t.count)).sum::<u32>(), 120);
+        let mut free_at = Instant::from_ns(MS);
+        for t in &left {
+            assert!(t.at == free_at && t.count <= 11, "{t:?}");
+            free_at = t.at + Duration::from_us(t.count.into());
+        }
+        // As long as both wait, neither is ahead by more than a turn.
+        let mut sent = [0_u16; 2];
+        for t in left.iter().take_while(|t| t.at.as_ns() < MS + 80_000) {
+            sent[t.flow as usize - 1] += t.count;
+            assert!(sent[0].abs_diff(sent[1]) <= 22, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn what_leaves_out_of_turn_is_on_the_lines_account() {
+        let most = Duration::from_us(300);
+        let mut lengthen = stage(most);
+        let (mut out, mut log) = (Trains::default(), Vec::new());
+        // 1,000 us of the line's time at once, then one more.
+        for k in 0..25 {
+            let burst = train(k, 40, MS);
+            let flow = 1 + u32::from(k % 2 == 0);
+            lengthen.handle(Train { flow, ..burst }, &mut out, &mut log);
+        }
+        let one = train(99, 1, MS + 400_000);
+        lengthen.handle(Train { flow: 1, ..one }, &mut out, &mut log);
+        lengthen.advance(Instant::from_ns(3 * MS), &mut out, &mut log);
+        let left: Vec<Train> = out.drain().collect();
+        let last = left.last().unwrap();
+        // The line is taken to be behind by no more than the longest delay.
+        assert_eq!((last.handle, last.at.as_ns()), (99, MS + 600_000));
+        let before = left[left.len() - 2].at;
+        assert!(before <= Instant::from_ns(MS) + most, "{before:?}");
     }
 
     #[test]
     fn flows_that_bring_little_count_for_nothing() {
         for (slow, delayed) in [(7_900, true), (8_100, false)] {
             let mut lengthen = stage(ROUND_TRIP);
-            let delays = drive(&mut lengthen, &[1_000, slow], 1, 12);
+            drive(&mut lengthen, &[1_000], 1, 2);
+            let delays = drive(&mut lengthen, &[1_000, slow], 3, 12);
             let last = *delays[0].last().unwrap();
-            assert_eq!(last > Duration::ZERO, delayed, "{slow}: {last}");
+            assert_eq!(last > TURN, delayed, "{slow}: {last}");
+            assert!(longest(&delays[1]) <= TURN.saturating_mul(3));
         }
     }
 
     #[test]
-    fn a_flow_that_is_left_alone_gets_rid_of_its_delay() {
+    fn a_flow_that_is_left_alone_passes_untouched() {
         let mut lengthen = stage(ROUND_TRIP);
-        drive(&mut lengthen, &[1_500, 3_000], 1, 30);
-        let delays = drive(&mut lengthen, &[1_500], 31, 8);
+        drive(&mut lengthen, &[1_200, 3_000], 1, 10);
+        // More than the line carries, from two seconds later on.
+        let delays = drive(&mut lengthen, &[500], 2_012, 8);
+        assert_eq!(longest(&delays[0]), Duration::ZERO);
+        let mut lengthen = stage(ROUND_TRIP);
+        drive(&mut lengthen, &[1_200, 3_000], 1, 10);
+        let delays = drive(&mut lengthen, &[500], 1_011, 100);
+        assert!(*delays[0].last().unwrap() > Duration::from_us(950));
+        let delays = drive(&mut lengthen, &[2_000], 1_111, 1_000);
         assert_eq!(delays[0].last(), Some(&Duration::ZERO));
-        assert!(delays[0].is_sorted_by(|a, b| a >= b));
     }
 
     #[test]
     fn what_is_in_no_group_passes_and_memory_is_bounded() {
         let memory = Bytes::new(20 * 1_538);
         let mut lengthen = Lengthen::new(ROUND_TRIP, ROUND_TRIP, GIGABITS_12, memory);
-        drive(&mut lengthen, &[1_500, 3_000], 1, 30);
+        drive(&mut lengthen, &[1_200, 3_000], 1, 30);
         let (mut out, mut log) = (Trains::default(), Vec::new());
         let apart = Train {
             group: Train::NO_GROUP,
-            ..train(1, 44, 31 * MS)
+            ..train(1, 44, 40 * MS)
         };
         lengthen.handle(apart, &mut out, &mut log);
         lengthen.advance(apart.at, &mut out, &mut log);
         assert_eq!(out.drain().collect::<Vec<_>>(), [apart]);
         for at in 0..500 {
             let one = Train {
-                flow: 1,
-                ..train(at, 1, 31 * MS + 1 + at * 1_500)
+                flow: 1 + u32::from(at % 3 == 0),
+                ..train(at, 1, 40 * MS + 1 + at * 500)
             };
             lengthen.handle(one, &mut out, &mut log);
             lengthen.advance(one.at, &mut out, &mut log);
             assert!(lengthen.segments_held() <= 20);
         }
-        assert!(lengthen.segments_held() == 20 && log.is_empty());
+        assert!(lengthen.segments_held() >= 19 && log.is_empty());
     }
 }
