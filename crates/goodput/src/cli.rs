@@ -218,7 +218,7 @@ pub(crate) struct TestArgs {
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) length: Option<Bytes>,
     /// Pace each stream: at a rate, packet by packet; `auto` to find the path's rate while sending and
-    /// hold it just under; application=RATE, write by write; window=SIZE under way
+    /// hold it just under; `even` to find that of all streams together and give each the same part; application=RATE, write by write; window=SIZE under way
     #[arg(long, value_name = "RATE|auto|...", value_parser = pacing_arg)]
     pub(crate) pacing: Option<PacingArg>,
     /// Time between samples of both ends' kernels, 1 ms or more [default: 100ms]
@@ -511,6 +511,8 @@ pub(crate) enum PacingArg {
     Rate(Rate),
     /// Found while it sends.
     Auto,
+    /// An even part of what is found for all streams.
+    Even,
     /// A rate of each stream, kept by the application write by write.
     Application(Rate),
     /// What may be under way on each stream.
@@ -524,10 +526,11 @@ fn pacing_arg(typed: &str) -> Result<PacingArg, String> {
         Some(("window", size)) => size.parse().map(PacingArg::Window).map_err(wrong),
         Some((kind, _)) => Err(format!("'{kind}='; 'application=' or 'window=' work")),
         None if typed == "auto" => Ok(PacingArg::Auto),
+        None if typed == "even" => Ok(PacingArg::Even),
         None => typed
             .parse()
             .map(PacingArg::Rate)
-            .map_err(|e| format!("{e}, or 'auto', 'application=RATE', 'window=SIZE'")),
+            .map_err(|e| format!("{e}, or 'auto', 'even', 'application=RATE', 'window=SIZE'")),
     }
 }
 
@@ -704,6 +707,7 @@ mod tests {
         let rate = Rate::from_bits_per_second(900_000_000);
         for (typed, wanted) in [
             ("auto", PacingArg::Auto),
+            ("even", PacingArg::Even),
             ("900Mb/s", PacingArg::Rate(rate)),
             ("application=900Mb/s", PacingArg::Application(rate)),
             ("window=1MB", PacingArg::Window(Bytes::new(1_000_000))),

@@ -388,8 +388,10 @@ impl Doctor<'_> {
             self.run.path = Some(record::path(site, measured));
         }
         let config = &measured.outcome.config;
-        let judges =
-            config.finds_gap || config.max_pacing.is_some() || self.plan.test.every.is_some();
+        let judges = config.finds_gap
+            || config.evens
+            || config.max_pacing.is_some()
+            || self.plan.test.every.is_some();
         let settling = judges.then(|| {
             let known = self.run.path.as_ref().map(crate::sim_verb::known);
             let samples: Vec<_> = record::samples(name, &measured.outcome).collect();
@@ -605,6 +607,7 @@ pub(crate) fn config(
             _ => None,
         },
         finds_gap: test.pacing == Some(PacingArg::Auto),
+        evens: test.pacing == Some(PacingArg::Even),
         sample_interval: test
             .every
             .unwrap_or_else(|| Config::default().sample_interval),

@@ -77,11 +77,6 @@ impl<T> FlowTable<T> {
         &mut self.slots[usize::from(place)].value
     }
 
-    /// All values, in an order that hangs on the keys' history alone.
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slots.iter_mut().map(|slot| &mut slot.value)
-    }
-
     /// Takes a free slot, or the oldest flow's.
     fn add(&mut self, key: u64, value: T) -> u16 {
         let slot = Slot {

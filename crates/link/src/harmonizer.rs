@@ -11,8 +11,8 @@
 //!   them at once and in proportion (University of Tokyo and NICT, SC08).
 //! * [`Lengthen`] delays the packets of streams that are faster than the others, so that their round
 //!   trip grows and their rate falls (Sugawara, Inaba, Hiraki: Flow Balancing Hardware for Parallel
-//!   TCP Streams on Long Fat Pipe Network, FGCN 2007; NCA 2008 as Stream Equalizer). The papers do not
-//!   say how long a delay they set: the controller is ours.
+//!   TCP Streams on Long Fat Pipe Network, FGCN 2007; NCA 2008 as Stream Equalizer). How the papers
+//!   set the delay is not known here: that it is the wait for a stream's turn is ours.
 //!
 //! Both act on the flows ([`Train::flow`]) of one [`Train::group`] on each other and on nobody else. A
 //! flow that is alone in its group passes untouched, as does what is in no group. Nothing is dropped,
@@ -26,7 +26,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use units::{Bytes, Instant};
+use units::{Bytes, Duration, Instant};
 
 use crate::pipeline::Trains;
 use crate::queue::Backlog;
@@ -119,6 +119,9 @@ const fn key_of(train: &Train) -> u64 {
     (train.group as u64) << 32 | train.flow as u64
 }
 
+/// Longer than any round trip on Earth, three hops by geostationary satellites included: a stream
+/// that is heard once a round trip is there all the while.
+const ACTIVE: Duration = Duration::from_s(2);
 const FULL_FRAME: u64 = 1_538;
 /// 6 MiB of a table that grows where more is held.
 const RUNS_AT_START: u64 = 65_536;

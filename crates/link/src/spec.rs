@@ -182,7 +182,8 @@ pub enum HarmonizerMode {
     },
     /// Delays the packets of the faster flows.
     Lengthen {
-        /// The path's round trip without queues, above zero.
+        /// The path's round trip without queues, above zero: what flows bring in it tells streams from
+        /// requests.
         round_trip: Duration,
         /// Longest delay.
         delay_max: Duration,

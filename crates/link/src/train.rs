@@ -253,9 +253,10 @@ impl Train {
         }
     }
 
-    /// True when `next` is the run of segments right behind this one, alike in all but their time.
+    /// True when `next` is the run of segments right behind this one, alike in all but their time. Who
+    /// numbers segments, and not frames, has the same handles in several flows.
     pub fn is_followed_by(&self, next: &Self) -> bool {
-        self.handle == next.handle
+        (self.handle, self.flow, self.group) == (next.handle, next.flow, next.group)
             && u32::from(self.first) + u32::from(self.count) == u32::from(next.first)
             && self.wire_bytes == next.wire_bytes
             && self.marks == next.marks
@@ -325,6 +326,20 @@ mod tests {
         let t = train();
         let times: Vec<u64> = (0..6).map(|k| t.time_of(k).as_ns()).collect();
         assert_eq!(times, [100, 1330, 2560, 3791, 5021, 6252]);
+    }
+
+    #[test]
+    fn a_run_goes_on_in_its_own_flow_only() {
+        let whole = testing::train(1, 9, 5);
+        let (first, rest) = (whole.part(0, 4), whole.part(4, 5));
+        assert!(first.is_followed_by(&rest) && !rest.is_followed_by(&first));
+        for other in [
+            Train { flow: 7, ..rest },
+            Train { group: 7, ..rest },
+            Train { handle: 7, ..rest },
+        ] {
+            assert!(!first.is_followed_by(&other));
+        }
     }
 
     #[test]

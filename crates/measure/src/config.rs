@@ -55,6 +55,9 @@ pub struct Config {
     /// Finds each stream's pacing rate while it sends ([`tcp::gap_control`]); in place of
     /// [`Self::max_pacing`].
     pub finds_gap: bool,
+    /// Finds the rate of all streams together while it sends, and paces each at an even part of it; in
+    /// place of [`Self::max_pacing`] and [`Self::finds_gap`].
+    pub evens: bool,
     /// Payload that each stream's application hands over a second, block by block by the clock; as much
     /// as the host can if none is given. Not over QUIC.
     pub rate: Option<Rate>,
@@ -105,6 +108,7 @@ impl Default for Config {
             receive_buffer: None,
             max_pacing: None,
             finds_gap: false,
+            evens: false,
             rate: None,
             window_clamp: None,
             cipher: Cipher::default(),
@@ -223,12 +227,13 @@ impl Config {
         if self.rate.is_some_and(|rate| rate.as_bits_per_second() < 8) {
             return Some("a rate below 8 b/s sends nothing".to_owned());
         }
-        if self.finds_gap && (udp || self.transport == Transport::Quic) {
+        let finds = self.finds_gap || self.evens;
+        if finds && (udp || self.transport == Transport::Quic) {
             return Some(
                 "the gap is found for TCP; QUIC paces itself, UDP keeps a rate".to_owned(),
             );
         }
-        if self.finds_gap && self.max_pacing.is_some() {
+        if finds && (self.max_pacing.is_some() || self.finds_gap == self.evens) {
             return Some("a pacing rate is set or found, not both".to_owned());
         }
         if udp && (self.block_bytes as usize) < KEYED_BYTES {
@@ -310,6 +315,9 @@ pub struct Spec {
     /// [`Config::finds_gap`]; ends before it was there do not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub finds_gap: bool,
+    /// [`Config::evens`]; ends before it was there do not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub evens: bool,
     /// [`Config::dscp`]; ends before it was there mark nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
@@ -341,6 +349,7 @@ impl From<&Config> for Spec {
             receive_buffer_bytes: config.receive_buffer.map(Bytes::as_u64),
             max_pacing_bits_per_second: config.max_pacing.map(Rate::as_bits_per_second),
             finds_gap: config.finds_gap,
+            evens: config.evens,
             dscp: config.dscp.map(Dscp::number),
             apart: config.apart,
             sample_interval_ns: config.sample_interval.as_ns(),
@@ -371,6 +380,7 @@ impl From<&Spec> for Config {
                 .max_pacing_bits_per_second
                 .map(Rate::from_bits_per_second),
             finds_gap: spec.finds_gap,
+            evens: spec.evens,
             segment_bytes: None,
             // A number that is no code point marks nothing; honest clients send none.
             dscp: spec.dscp.and_then(Dscp::new),
@@ -588,6 +598,16 @@ mod tests {
             Config {
                 window_clamp: Some(Bytes::new(1 << 20)),
                 transport: Transport::Udp,
+                ..base.clone()
+            },
+            Config {
+                finds_gap: true,
+                evens: true,
+                ..base.clone()
+            },
+            Config {
+                evens: true,
+                max_pacing: Some(Rate::from_bits_per_second(1_000_000)),
                 ..base.clone()
             },
             Config {

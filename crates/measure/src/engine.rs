@@ -17,6 +17,7 @@ use units::{Duration, Instant, Rate, Rng};
 use crate::control::TICK;
 use crate::cost::Meter;
 use crate::crew::{Board, Crew, Ended, Rounds, Sampled, Used};
+use crate::even;
 use crate::gaps;
 use crate::outcome::{EndResult, MptcpCounts, Sample, SampleKind};
 use crate::outlet::{Outlet, Supply, ZeroCopyCounts};
@@ -308,6 +309,10 @@ impl Engine {
             self.crew
                 .assist("gp-gaps", move || shared.control_gaps(may_change))?;
         }
+        if self.role == Role::Sender && config.evens {
+            let shared = Arc::clone(&self.shared);
+            self.crew.assist("gp-even", move || shared.even_streams())?;
+        }
         let (shared, role) = (Arc::clone(&self.shared), self.role);
         let config = config.clone();
         let first = self.start.clone();
@@ -503,6 +508,13 @@ impl Shared {
             gaps::control(&self.sockets, may_change, || {
                 self.done.load(Ordering::Relaxed)
             });
+        }
+    }
+
+    /// The thread that holds all streams to one ceiling, until the sending ends.
+    fn even_streams(&self) {
+        if self.board.await_start().is_some() {
+            even::control(&self.sockets, || self.done.load(Ordering::Relaxed));
         }
     }
 

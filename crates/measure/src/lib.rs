@@ -60,6 +60,7 @@ mod crew;
 pub mod datagram;
 mod engine;
 mod error;
+mod even;
 mod facts;
 mod gaps;
 pub mod iperf3;

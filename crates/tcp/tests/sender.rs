@@ -96,3 +96,25 @@ fn a_timeout_within_a_recovery_does_not_reduce_again() {
         (State::Loss, 1, Some(5))
     );
 }
+
+#[test]
+fn a_reduction_that_is_taken_back_in_slow_start_leaves_the_window_as_it_was() {
+    let mut s = sender(false);
+    all(&mut s, Instant::ZERO);
+    let now = Instant::ZERO + ROUND_TRIP;
+    let mut holes = ack(0);
+    holes.blocks[0] = (1, 10);
+    holes.blocks_count = 1;
+    s.handle_ack(now, &holes);
+    all(&mut s, now);
+    assert_eq!(s.info().state, State::Recovery);
+    // Both the late segment and its copy have come; the one acknowledgment that arrives tells of both.
+    let mut duplicate = ack(10);
+    duplicate.twice = true;
+    duplicate.blocks[0] = (0, 1);
+    duplicate.blocks_count = 1;
+    s.handle_ack(now + Duration::from_ms(1), &duplicate);
+    let info = s.info();
+    assert_eq!((info.state, info.ssthresh), (State::Open, None));
+    assert!((10..=11).contains(&info.cwnd), "{info:?}");
+}

@@ -1,5 +1,5 @@
-//! `cargo xtask bench harmonizer`: parallel streams of kernels at a queue, without a Stream Harmonizer and with
-//! each of its variants.
+//! `cargo xtask bench harmonizer`: parallel streams of kernels at a queue, without a Stream Harmonizer, with
+//! each of its variants, and without one but held to one ceiling by their sender (`--pacing even`).
 //!
 //! A cell is a congestion control and a variant; a round is a seed of the box's draws. The order in which the
 //! streams start is the threads' own. Runs are kept in target/bench/harmonizer and not made again while
@@ -27,7 +27,7 @@ struct Cell {
 impl Cell {
     fn all() -> Vec<Self> {
         let of = |congestion| {
-            ["off", "shuffle", "lengthen"].map(|variant| Self {
+            ["off", "shuffle", "lengthen", "even"].map(|variant| Self {
                 congestion,
                 variant,
             })
@@ -56,7 +56,7 @@ impl Cell {
             return Ok(run);
         }
         let built_in = match self.variant {
-            "off" => "lfn-four-streams".to_owned(),
+            "off" | "even" => "lfn-four-streams".to_owned(),
             variant => format!("lfn-four-streams-{variant}"),
         };
         let text = fs::read_to_string(root.join(format!("paths/{built_in}.toml")))?;
@@ -75,6 +75,7 @@ impl Cell {
             .arg("measure")
             .arg(format!("lab:{}", file.display()))
             .args(["--congestion", self.congestion, "--balance"])
+            .args((self.variant == "even").then_some("--pacing=even"))
             .args(["--striped", STRIPED, "--duration", &time, "--ramp", &ramp])
             .arg("--runs")
             .arg(&runs)

@@ -22,7 +22,7 @@
 
 use units::{Bytes, Duration, Instant, Rng};
 
-use super::{Hold, key_of};
+use super::{ACTIVE, Hold, key_of};
 use crate::event::Log;
 use crate::flows::{FLOWS_MAX, FlowTable};
 use crate::pipeline::{Stage, Trains};
@@ -247,9 +247,6 @@ fn share(time: Duration, place: u64, draw: u64, of: u32) -> Duration {
     Duration::from_ns(u64::try_from(scaled >> 32).unwrap_or(u64::MAX))
 }
 
-/// Longer than any round trip on Earth, three hops by geostationary satellites included: a stream
-/// that is heard once a round trip is there all the while.
-const ACTIVE: Duration = Duration::from_s(2);
 /// A silence of so many times `hold` does not lie inside of a round trip's bursts.
 const PAUSE: u64 = 2;
 /// A delay that is no longer needed falls by one part in so many of the time that passes.

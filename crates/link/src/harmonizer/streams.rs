@@ -333,7 +333,7 @@ fn lengthening_brings_streams_together_where_the_path_is_full() {
 }
 
 #[test]
-fn lengthening_does_next_to_nothing_while_the_path_is_not_full() {
+fn lengthening_before_a_short_queue_balances_and_keeps_the_sum() {
     let scene = Scene {
         queue: Duration::from_ms(20),
         ..SCENE
@@ -341,6 +341,7 @@ fn lengthening_does_next_to_nothing_while_the_path_is_not_full() {
     let off = run(scene, None);
     let on = run(scene, lengthen(scene, Duration::from_ms(300)));
     assert!(on.total() * 100 >= off.total() * 98);
+    assert!(on.min_to_mean() > 0.95, "{}", on.min_to_mean());
 }
 
 #[test]

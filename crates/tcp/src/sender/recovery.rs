@@ -34,6 +34,7 @@ pub(super) struct Reduction {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Undo {
     possible: bool,
+    taken_back: bool,
     cwnd: u64,
     ssthresh: u64,
     /// Copies of which no duplicate was reported.
@@ -193,6 +194,7 @@ impl Sender {
         self.recovery_point = self.next;
         self.undo = Undo {
             possible: true,
+            taken_back: false,
             cwnd: self.window.cwnd,
             ssthresh: self.window.ssthresh,
             copies: 0,
@@ -228,7 +230,9 @@ impl Sender {
     }
 
     pub(super) fn end_recovery(&mut self) {
-        if self.state.reduces() && !matches!(self.control, Control::Bbr(_)) {
+        // After a reduction that was taken back there is nothing to come down to (Linux: `undo_marker`).
+        let reduced = self.state.reduces() && !self.undo.taken_back;
+        if reduced && !matches!(self.control, Control::Bbr(_)) {
             self.window.cwnd = self.window.ssthresh;
         }
         self.state = State::Open;
@@ -245,6 +249,7 @@ impl Sender {
             return;
         }
         self.undo.possible = false;
+        self.undo.taken_back = true;
         self.undone += 1;
         self.window.cwnd = self.window.cwnd.max(self.undo.cwnd);
         self.window.ssthresh = self.window.ssthresh.max(self.undo.ssthresh);
