@@ -132,7 +132,7 @@ impl Cell {
         match (self.flows, quick) {
             (1, false) => (self.rtt_ms / 10).max(6),
             (1, true) => (self.rtt_ms * 3 / 50).max(4),
-            (_, false) => 60,
+            (_, false) => 30,
             (_, true) => 10,
         }
     }
