@@ -651,8 +651,11 @@ impl GapControl {
         self.rest = self.draw_rest();
         let foreign = grown > excess * 1.5 + QUEUE_MIN.as_s_f64();
         if let Some(delivered) = self.delivered(round).filter(|_| queued) {
-            // With a queue standing the path delivers all it can. Less than thought may be a neighbour's doing.
-            if delivered > self.rate || !foreign {
+            // With a queue standing the path delivers all it can. Less than thought may be a neighbour's doing,
+            // or of a sender that dipped before the queue was there.
+            let stood =
+                count.at.saturating_since(self.queued_since).as_ns() >= round.as_ns() / 4 * 3;
+            if delivered > self.rate || (stood && !foreign) {
                 self.rate += (delivered.min(tried) - self.rate) * NEW_WEIGHT;
             }
         }
