@@ -7,7 +7,7 @@
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 
-use ::tcp::gap_control::{GapControl, Reading, Ride};
+use ::tcp::gap_control::{GapControl, Phase, Reading, Ride};
 use sys::{clock, tcp};
 use units::{Duration, Instant, Rate};
 use wire::tcp_info::TcpInfo;
@@ -29,6 +29,9 @@ struct Stream<'a> {
     ceiling: Option<Rate>,
     /// The congestion control may be changed, and was not.
     may_change: bool,
+    /// It may be begun anew, and was at this time.
+    may_renew: bool,
+    renewed: Instant,
     /// When the time held up was looked at last, and what it was.
     looked: Instant,
     held_up: Duration,
@@ -36,6 +39,17 @@ struct Stream<'a> {
 
 /// The congestion control that losses do not slow down.
 const LOSS_TOLERANT: &str = "bbr";
+
+/// What every socket may have for a moment: choosing what a socket has already changes nothing.
+const BETWEEN: &str = "reno";
+
+/// BBR that saw no shorter round trip for 10 s lets four segments be under way for 200 ms and a round trip, to
+/// see the path without its own queue (`BBR_PROBE_RTT`, net/ipv4/tcp_bbr.c). Here there is none, and at 522 ms
+/// that costs a sixteenth of the rate: it is begun anew before, which keeps its window.
+const RENEW: Duration = Duration::from_s(8);
+
+/// `tcpi_ca_state` without losses or reordering (`TCP_CA_Open`, include/uapi/linux/tcp.h).
+const CA_OPEN: u64 = 0;
 
 /// Keeps each stream just under its path's rate until `is_over`. With `may_change` a stream whose losses
 /// have nothing to do with its rate gets another congestion control, where the host allows it.
@@ -49,6 +63,8 @@ pub(crate) fn control(sockets: &[TcpStream], may_change: bool, is_over: impl Fn(
         delivered_before: 0,
         ceiling: None,
         may_change,
+        may_renew: may_change,
+        renewed: now,
         looked: now,
         held_up: Duration::ZERO,
     };
@@ -89,8 +105,10 @@ impl Stream<'_> {
             {
                 tracing::debug!("{LOSS_TOLERANT} from now on: there are losses without a queue");
                 self.control.restart(now);
+                (self.may_renew, self.renewed) = (true, now);
             }
         }
+        self.renew(now, info.ca_state == CA_OPEN)?;
         let bits = |rate: Option<Rate>| rate.map_or(u64::MAX, Rate::as_bits_per_second);
         let (old, new) = (bits(self.ceiling), bits(ceiling));
         if old.abs_diff(new) > old / CHANGE_LEAST
@@ -98,6 +116,22 @@ impl Stream<'_> {
         {
             tcp::set_max_pacing(self.socket.as_fd(), rate)?;
             self.ceiling = ceiling;
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, now: Instant, is_open: bool) -> std::io::Result<()> {
+        let is_due = self.may_renew && now.saturating_since(self.renewed) >= RENEW;
+        if !is_due || !is_open || self.control.phase() != Phase::Hold {
+            return Ok(());
+        }
+        self.renewed = now;
+        let fd = self.socket.as_fd();
+        self.may_renew = tcp::congestion(fd)? == LOSS_TOLERANT;
+        if self.may_renew {
+            tcp::set_congestion(fd, BETWEEN)?;
+            tcp::set_congestion(fd, LOSS_TOLERANT)?;
+            tracing::trace!("{LOSS_TOLERANT} anew");
         }
         Ok(())
     }

@@ -17,17 +17,21 @@
 //!   delivered in the last round trip, until the queue grows or delivery stalls. **Drain** stays well
 //!   below the rate until the queue is gone.
 //! * **Hold** keeps a share ([`HELD`]) of the rate found. A queue that stands although nothing here
-//!   probes is a neighbour's probe, or a path that became slower: the ceiling yields a sixteenth.
+//!   probes is a neighbour's probe, or a path that became slower: the ceiling yields as large a share of
+//!   itself as the queue is of the round trip, which is by how much the path was asked for too much.
 //! * **Probe** raises the ceiling by a step for one round trip; **Judge** looks at it one round trip
 //!   later. If delivery rose and the queue did not, the new rate is kept and the next step is twice as
-//!   large; otherwise it is taken back. Steps are a share of the highest rate ever found, yields a share
-//!   of one's own: as with any additive increase and multiplicative decrease, flows that share a
-//!   bottleneck come to equal parts (Chiu and Jain 1989, "Analysis of the increase and decrease
-//!   algorithms for congestion avoidance in computer networks").
+//!   large; otherwise it is taken back, but for what was delivered more meanwhile. Steps are so large that
+//!   their queue is just seen, thus alike for all, yields a share of one's own: as with any additive
+//!   increase and multiplicative decrease, flows that share a bottleneck come to equal parts (Chiu and
+//!   Jain 1989, "Analysis of the increase and decrease algorithms for congestion avoidance in computer
+//!   networks").
 //! * **Loss** in Hold, with an empty queue, is not congestion. It is answered by nothing but advice
 //!   ([`Ride`]): a congestion control that halves on such losses cannot fill the path under whatever
 //!   ceiling. Where more than [`LOSS_MAX`] of the bytes is lost, what is delivered is all that the path
 //!   takes (a policer shows no queue), and the ceiling goes there.
+//! * **A stall** of path or machine, in which nothing is delivered, leaves a queue and a burst that are
+//!   nobody's doing: the queue is drained, and no rate judged by either.
 //!
 //! It assumes one bottleneck at a time; that a queue shows in the round trip or in loss; that the
 //! connection has data to send, held up neither by its application nor by the receiver's window
@@ -55,8 +59,8 @@ const STEP: f64 = 1.0 / 24.0;
 /// A probe's largest step, of the rate it starts from.
 const STEP_MAX: f64 = 0.5;
 
-/// Share of its own rate by which a ceiling yields to a queue that it did not make, if all is its own.
-const YIELD: f64 = 1.0 / 8.0;
+/// Largest share of its own rate by which a ceiling yields to a queue that it did not make.
+const YIELD_MAX: f64 = 1.0 / 8.0;
 
 /// A queue is there when the round trip is longer by this part of its base ...
 const QUEUE_SHARE: u64 = 32;
@@ -70,6 +74,19 @@ const BURST: Duration = Duration::from_us(1_000);
 
 /// Shortest time over which a rate is judged: below it bursts and stamps are too coarse.
 const ROUND_MIN: Duration = Duration::from_ms(20);
+
+/// Where nothing is delivered for this long, an eighth of the round trip and the time of
+/// [`STALL_BYTES`], something stands still: a queue does not keep a path from delivering.
+const STALL: Duration = Duration::from_ms(4);
+
+/// More than two large segments, which are delivered at once.
+const STALL_BYTES: f64 = 32_768.0;
+
+/// Rounds after a stall in which a queue is what it left behind, and rates are what catches up.
+const STALL_ROUNDS: u64 = 2;
+
+/// Weight of what a probe's queue says of the rate against what was known.
+const NEW_WEIGHT: f64 = 0.5;
 
 /// Rounds from a probe that was taken back to the next.
 const REST_ROUNDS: u64 = 4;
@@ -133,17 +150,14 @@ pub struct GapControl {
     phase: Phase,
     /// The rate found, bytes a second.
     rate: f64,
-    /// Highest rate found.
-    peak: f64,
     /// By how much the next probe goes up, bytes a second.
     step: f64,
     /// The step of a probe that shows as a queue, and hardly more.
     visible: f64,
-    /// Our part of what the bottleneck carries, as probes show it: the queue that they leave, of what they
-    /// would leave if all of it were ours.
-    share: f64,
     /// This Drain follows Startup: the rate is not quite known.
     learns: bool,
+    /// It followed Startup with a queue, whose delivery is the path's rate.
+    had_queue: bool,
     /// This Drain has taken delivery for the rate.
     followed: bool,
     /// Lowest ceiling of this Drain, of the rate found.
@@ -170,6 +184,11 @@ pub struct GapControl {
     queued_since: Instant,
     /// Bytes sent again until Hold had lasted two rounds.
     calm: Option<u64>,
+    /// Since when Hold counts losses.
+    loss_from: Count,
+    /// When delivery went on last, and until when a stall is to blame for queues and rates.
+    moved: Count,
+    excused_until: Instant,
     /// Longest queue of the phase, or, in Judge, since the probe began.
     queue_max: Duration,
     /// Queue when the probe began.
@@ -223,11 +242,10 @@ impl GapControl {
         Self {
             phase: Phase::Startup,
             rate: 0.0,
-            peak: 0.0,
             step: 0.0,
             visible: 0.0,
-            share: 1.0,
             learns: false,
+            had_queue: false,
             followed: false,
             drain_gain: DRAIN_GAIN,
             rng: seed | 1,
@@ -243,6 +261,9 @@ impl GapControl {
             entered_before: Count::default(),
             queued_since: Instant::ZERO,
             calm: None,
+            loss_from: Count::default(),
+            moved: Count::default(),
+            excused_until: Instant::ZERO,
             queue_max: Duration::ZERO,
             queue_before: Duration::ZERO,
         }
@@ -296,6 +317,7 @@ impl GapControl {
         if reading.held_up {
             // What is delivered says nothing of the path now, and a probe cannot be judged.
             self.window.clear();
+            self.moved = count;
             match self.phase {
                 Phase::Startup => {}
                 _ => {
@@ -305,7 +327,12 @@ impl GapControl {
             }
             return self.ceiling();
         }
+        let moves = self.moves(count);
         self.remember(count);
+        if !moves && self.phase != Phase::Startup {
+            // Nothing new is known.
+            return self.ceiling();
+        }
         let floor = match self.phase {
             Phase::Startup => self.base,
             _ => self.base_lately.min(self.base + BURST),
@@ -355,12 +382,36 @@ impl GapControl {
         self.entered_before = self.entered;
         self.calm = None;
         self.entered = count;
+        self.loss_from = count;
         if phase != Phase::Judge {
             self.queue_max = Duration::ZERO;
         }
         if phase == Phase::Drain {
             self.base_lately = Duration::from_ns(u64::MAX);
         }
+    }
+
+    /// True when something was delivered since the last reading. A machine or a path that stood still
+    /// leaves a queue and a burst, which say nothing of the rate.
+    fn moves(&mut self, count: Count) -> bool {
+        if count.delivered == self.moved.delivered {
+            return false;
+        }
+        let still = count.at.saturating_since(self.moved.at);
+        let least = STALL.max(Duration::from_ns(self.base.as_ns() / 8)) + self.interval();
+        let is_stall = self.phase != Phase::Startup
+            && still >= least
+            && still.as_s_f64() * self.rate >= STALL_BYTES;
+        self.moved = count;
+        if is_stall {
+            let rounds = Duration::from_ns(self.round().as_ns() * STALL_ROUNDS);
+            self.excused_until = count.at + still.min(rounds) + rounds;
+        }
+        true
+    }
+
+    fn is_excused(&self, now: Instant) -> bool {
+        now < self.excused_until
     }
 
     /// Keeps two rounds of readings, no closer than a 48th of a round.
@@ -430,7 +481,7 @@ impl GapControl {
         let deep = queue.as_ns() >= self.queue_least().as_ns() * 4;
         if full || deep || lossy || flat {
             self.rate = self.startup.best;
-            self.peak = self.rate;
+            self.had_queue = full || deep;
             self.visible = self.rate * STEP;
             self.learns = true;
             self.go_drain(count, queue);
@@ -447,15 +498,20 @@ impl GapControl {
         let round = self.round();
         let age = self.age(&count);
         // For a round trip the path still delivers what came before, at its own rate if it had a queue.
-        if self.learns
-            && age <= self.base
-            && let Some(delivered) = self.delivered(round)
-        {
-            self.rate = self.rate.max(delivered);
-            self.peak = self.peak.max(self.rate);
+        if self.learns && age >= self.base {
+            self.learns = false;
+            if let Some(delivered) = self.delivered(round)
+                && !self.is_excused(count.at)
+            {
+                self.rate = match self.had_queue {
+                    true => delivered,
+                    false => self.rate.max(delivered),
+                };
+            }
         }
         let empty = queue.as_ns() * 2 < self.queue_least().as_ns();
         if !self.followed
+            && !self.is_excused(count.at)
             && age.as_ns() >= round.as_ns() * 2
             && queue.as_ns() >= self.queue_least().as_ns() * 4
         {
@@ -499,14 +555,25 @@ impl GapControl {
         if age < round {
             return;
         }
-        if age.as_ns() >= round.as_ns() * LOSS_ROUNDS && self.entered.loss_to(&count) > LOSS_MAX {
-            self.rate = self.rate.min(self.entered.rate_to(&count));
+        if self.is_excused(count.at) {
+            self.loss_from = count;
+        }
+        let counted = count.at.saturating_since(self.loss_from.at);
+        if counted.as_ns() >= round.as_ns() * LOSS_ROUNDS
+            && self.loss_from.loss_to(&count) > LOSS_MAX
+        {
+            self.rate = self.rate.min(self.loss_from.rate_to(&count));
             self.go_drain(count, queue);
             return;
         }
         let stands = count.at.saturating_since(self.queued_since);
         if stands.as_ns() >= round.as_ns() / 2 {
-            self.rate *= 1.0 - YIELD * self.share;
+            if self.is_excused(self.queued_since) || self.is_excused(count.at) {
+                self.go_drain(count, queue);
+                return;
+            }
+            let over = self.queue_max.as_s_f64() / round.as_s_f64();
+            self.rate *= 1.0 - over.min(YIELD_MAX);
             self.refused = 0;
             self.rest = self.draw_rest();
             self.go_drain(count, queue);
@@ -551,6 +618,12 @@ impl GapControl {
         if self.age(&count).as_ns() < self.base.as_ns() + round.as_ns() / 16 {
             return;
         }
+        if self.is_excused(self.entered_before.at) || self.is_excused(count.at) {
+            self.waits_for_use = false;
+            self.rest = 1;
+            self.leave_judge(count, queue);
+            return;
+        }
         let held = self.rate * HELD;
         let tried = held + self.step;
         // The queue of a bottleneck that takes no more than before.
@@ -569,11 +642,6 @@ impl GapControl {
         self.waits_for_use = false;
         if !queued && !lossy && used {
             self.rate = tried;
-            self.peak = self.peak.max(tried);
-            if self.step > self.visible * 4.0 {
-                // A path on which this much is not seen carries far more than ours.
-                self.share /= 2.0;
-            }
             self.step = (self.step * 2.0).min(self.rate * STEP_MAX);
             self.rest = 0;
             self.refused = 0;
@@ -581,13 +649,17 @@ impl GapControl {
             return;
         }
         self.rest = self.draw_rest();
-        let delivered = self.delivered(round).unwrap_or(0.0);
-        if queued && delivered > self.rate {
-            // With a queue standing the path delivers all it can.
-            self.rate = delivered.min(tried);
-            self.peak = self.peak.max(self.rate);
+        let foreign = grown > excess * 1.5 + QUEUE_MIN.as_s_f64();
+        if let Some(delivered) = self.delivered(round).filter(|_| queued) {
+            // With a queue standing the path delivers all it can. Less than thought may be a neighbour's doing,
+            // or of a sender that dipped before the queue was there.
+            let stood =
+                count.at.saturating_since(self.queued_since).as_ns() >= round.as_ns() / 4 * 3;
+            if delivered > self.rate || (stood && !foreign) {
+                self.rate += (delivered.min(tried) - self.rate) * NEW_WEIGHT;
+            }
         }
-        if grown > excess * 1.5 + QUEUE_MIN.as_s_f64() {
+        if foreign {
             // More than the probe can have made: somebody else's, and nothing learnt.
             self.rest = 1 + self.rest % 2;
         } else {
@@ -600,9 +672,12 @@ impl GapControl {
             };
             self.visible = self.step * more;
             self.refused += 1;
-            self.share += ((grown / excess).clamp(0.02, 1.0) - self.share) / 2.0;
         }
         self.step = self.first_step();
+        self.leave_judge(count, queue);
+    }
+
+    fn leave_judge(&mut self, count: Count, queue: Duration) {
         if queue >= self.queue_least() {
             self.go_drain(count, queue);
         } else {

@@ -22,6 +22,8 @@ struct Path {
     loss: f64,
     /// True where what finds no queue is a policer's: a queue of nothing.
     policer: bool,
+    /// For so many seconds of each second the bottleneck stands still, as a busy machine does.
+    stall: f64,
 }
 
 /// A sender that follows its ceiling, and without one doubles what was delivered in each round trip.
@@ -113,7 +115,10 @@ impl World {
         };
         let now = self.now;
         let mut total: f64 = self.flows.iter().map(|f| f.queued).sum();
-        let out = rate * step;
+        let out = match now.fract() < self.path.stall {
+            true => 0.0,
+            false => rate * step,
+        };
         for flow in self.flows.iter_mut().filter(|f| f.start <= now) {
             let sent = flow.ceiling.min(flow.own) * step;
             let room = (limit + out - total).max(0.0);
@@ -135,7 +140,7 @@ impl World {
                 0.0
             };
             flow.queued -= part;
-            if let Some(last) = flow.under_way.back_mut() {
+            if let Some(last) = flow.under_way.back_mut().filter(|_| out > 0.0) {
                 last.1 = part;
                 last.3 = self.path.round_trip + delay;
             }
@@ -156,7 +161,9 @@ impl Flow {
             self.under_way.pop_front();
             self.delivered += delivered;
             self.lost += lost;
-            self.round_trip = seen;
+            if seen > 0.0 {
+                self.round_trip = seen;
+            }
         }
         if now - self.round_at >= round_trip {
             let delivered = (self.delivered - self.delivered_then) / (now - self.round_at);
@@ -194,6 +201,7 @@ fn path(megabits: f64, round_trip_ms: f64, queue: f64) -> Path {
         queue,
         loss: 0.0,
         policer: false,
+        stall: 0.0,
     }
 }
 
@@ -253,6 +261,22 @@ fn without_losses_any_congestion_control_will_do() {
     let mut world = World::new(path(100.0, 50.0, 1.0), &[0.0]);
     world.run(100);
     assert_eq!(world.flows[0].control.ride(), Ride::Any);
+}
+
+#[test]
+fn what_a_machine_that_stood_still_leaves_behind_is_no_neighbours_queue() {
+    for (megabits, ms) in [(50.0, 10.0), (100.0, 20.0), (300.0, 50.0)] {
+        let path = Path {
+            stall: 0.015,
+            ..path(megabits, ms, 2.0)
+        };
+        let mut world = World::new(path, &[0.0]);
+        world.run(50);
+        let (share, queued) = got(&path, &world.run(400), 0);
+        // A 66th of the time nothing goes through.
+        assert!(share > 0.95, "{megabits} Mb/s, {ms} ms: {share}");
+        assert!(queued < 0.1, "{megabits} Mb/s, {ms} ms: queue {queued}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! `--pacing auto` follow on two paths. What is told is `phases[].settling` of the run. A lab that fell behind does
 //! not count.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -132,7 +133,7 @@ impl Cell {
         match (self.flows, quick) {
             (1, false) => (self.rtt_ms / 10).max(6),
             (1, true) => (self.rtt_ms * 3 / 50).max(4),
-            (_, false) => 60,
+            (_, false) => 30,
             (_, true) => 10,
         }
     }
@@ -164,6 +165,7 @@ impl Cell {
             let phase = &told["phases"][0];
             if phase["certificate"]["trusted"].as_bool() == Some(false) {
                 to.note(&format!("{who}: the lab fell behind"));
+                eprintln!("{}, {who}: the lab fell behind", self.name());
                 continue;
             }
             for (key, unit) in KEYS {
@@ -211,10 +213,13 @@ pub(crate) fn gaps(options: &Options) -> anyhow::Result<ExitCode> {
         true => root.join("target/bench/gaps.json"),
     };
     if let Ok(text) = fs::read_to_string(&file) {
-        // What was measured of other paths stays.
+        // What was measured of other paths, or of those through which the lab fell behind now, stays.
         let old: Value = serde_json::from_str(&text).context("the rows that were there")?;
-        let measured: Vec<String> = cells.iter().map(Cell::name).collect();
-        rows.extend(rows_of(&old).filter(|row| !measured.contains(&row.cell)));
+        let new: BTreeSet<_> = rows.iter().map(Row::whose).collect();
+        let kept: Vec<Row> = rows_of(&old)
+            .filter(|r| !new.contains(&r.whose()))
+            .collect();
+        rows.extend(kept);
     }
     let record = Record::of(machine, rounds, options.quick, notes, rows);
     let text = tables(&record);
@@ -232,6 +237,14 @@ pub(crate) fn gaps(options: &Options) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+impl Row {
+    /// Cell, and who was measured.
+    fn whose(&self) -> (String, String) {
+        let who = self.metric.split('.').next().unwrap_or_default();
+        (self.cell.clone(), who.to_owned())
+    }
 }
 
 /// Rows of an earlier record.
