@@ -1,7 +1,7 @@
 //! What a path carries, by trains of datagrams: a queue that is kept busy lets out the path's own rate.
 
 use lab::Certificate;
-use measure::{Config, Stop, Transport};
+use measure::{Config, Sending, Stop, Transport, WriteCosts};
 use report::model::FillTrain;
 use units::{Bytes, Duration, Rate};
 
@@ -102,6 +102,12 @@ fn of_train(config: &Config, rate: u64, duration: Duration) -> Config {
         rate: Some(Rate::from_bits_per_second(rate)),
         // What fits the path's MTU.
         block_bytes: u32::from(u16::MAX),
+        // A receiver with less room than usual drops what the path let through.
+        send_buffer: None,
+        receive_buffer: None,
+        sending: Sending::Write,
+        file: None,
+        costs: WriteCosts::default(),
         duration,
         ramp: Duration::from_ns(duration.as_ns() / 2),
         ..config.clone()
@@ -285,5 +291,41 @@ mod tests {
         // Of three tries the most counts, and none of the trains before.
         let (_, found) = rates(&[(49, 30, 9), (49, 44, 9), (49, 40, 9)]);
         assert_eq!((found.payload, found.last), (44 * MB, 5));
+    }
+
+    #[test]
+    fn a_train_writes_plainly_whatever_the_transfer_does() {
+        let costs = WriteCosts {
+            call: Duration::from_us(12),
+            ..WriteCosts::default()
+        };
+        let file = Some("/etc/hostname".into());
+        let asked = [
+            Config {
+                sending: Sending::ZeroCopy,
+                ..Config::default()
+            },
+            Config {
+                sending: Sending::Sendfile,
+                file,
+                ..Config::default()
+            },
+            Config {
+                costs,
+                ..Config::default()
+            },
+            Config {
+                send_buffer: Some(Bytes::new(65_536)),
+                receive_buffer: Some(Bytes::new(65_536)),
+                congestion: Some("bbr".to_owned()),
+                streams: 4,
+                ..Config::default()
+            },
+        ];
+        for config in asked {
+            let train = of_train(&config, FIRST, TRAIN);
+            train.check().unwrap();
+            assert_eq!(train, of_train(&Config::default(), FIRST, TRAIN));
+        }
     }
 }
