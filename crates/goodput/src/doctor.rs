@@ -231,9 +231,7 @@ impl Doctor<'_> {
     /// Measures once in a lab that logs its packets, and tells how the streams fared at the queue.
     fn balanced(&mut self, target: Target, folder: &mut RunFolder) -> Result<(), Failure> {
         if !matches!(target, Target::Lab(_)) {
-            return Err(Failure::usage(anyhow::anyhow!(
-                "--balance reads a lab's packet log: name a lab path"
-            )));
+            return Err(Failure::usage(anyhow::anyhow!("{BALANCE_WANTS_LAB}")));
         }
         let log = balance::Log::new();
         let options = lab::Options {
@@ -534,11 +532,17 @@ pub(crate) fn config(
     let new = test.transport.is_some_and(|t| t != TransportArg::Udp)
         || test.zero_copy
         || test.sendfile.is_some()
-        || test.udp == Some(UdpArg::Search);
+        || test.udp == Some(UdpArg::Search)
+        || test.fill
+        || matches!(test.pacing, Some(PacingArg::Window(_)));
     if foreign && new {
         return Err(Failure::usage(anyhow::anyhow!(
-            "--transport, --udp search, --zero-copy and --sendfile want `goodput serve` at the far end"
+            "--transport, --udp search, --zero-copy, --sendfile, --fill and --pacing window=... want \
+             `goodput serve` at the far end"
         )));
+    }
+    if foreign && test.balance {
+        return Err(Failure::usage(anyhow::anyhow!("{BALANCE_WANTS_LAB}")));
     }
     if !foreign && (test.bidir || test.bytes.is_some()) {
         return Err(Failure::usage(anyhow::anyhow!(
@@ -712,6 +716,7 @@ fn wish(test: &TestArgs, config: &Config) -> Result<Wish, Failure> {
 const DURATION: Duration = Duration::from_s(10);
 /// What voice and video shrug off, and what a sender that fills a path at a set rate may cost others.
 const LOSS_LIMIT: f64 = 0.001;
+const BALANCE_WANTS_LAB: &str = "--balance reads a lab's packet log: name a lab path";
 /// In place of a file's name.
 const GENERATED: &str = "generated";
 /// A lab that falls behind twice in a row runs on a machine that is too busy.

@@ -1,7 +1,7 @@
 //! Other tools measuring the same lab path in the same run.
 
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration as StdDuration;
@@ -23,7 +23,8 @@ pub(crate) fn iperf3(
 ) -> Result<Observer, Failure> {
     // iperf3 adds the omitted time to -t; ours is part of the duration.
     let counted = seconds(config.duration - config.ramp);
-    let args = arguments(lab, config, (counted, seconds(config.ramp)), length);
+    let far = lab.far().address();
+    let args = arguments(far, config, (counted, seconds(config.ramp)), length);
     run(lab, lab.near(), &args, stop).map_err(Failure::here)
 }
 
@@ -42,7 +43,8 @@ pub(crate) fn iperf3_point(
         false => 0,
     };
     let length = u64::from(config.block_bytes);
-    let args = arguments(lab, config, (POINT_SECONDS, omitted), Some(length));
+    let far = lab.far().address();
+    let args = arguments(far, config, (POINT_SECONDS, omitted), Some(length));
     run(lab, from, &args, stop).map_err(Failure::here)
 }
 
@@ -57,13 +59,12 @@ const fn seconds(time: units::Duration) -> u64 {
 /// iperf3's for the streams, congestion control and direction of `config`, with seconds that count and
 /// seconds before them that do not.
 fn arguments(
-    lab: &Lab,
+    far: Ipv4Addr,
     config: &Config,
     (counted, omitted): (u64, u64),
     length: Option<u64>,
 ) -> Vec<String> {
-    let far = lab.far().address().to_string();
-    let mut args = vec!["-c".to_owned(), far, "-J".to_owned()];
+    let mut args = vec!["-c".to_owned(), far.to_string(), "-J".to_owned()];
     let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
     option("-t", counted.to_string());
     if omitted > 0 {
@@ -83,9 +84,6 @@ fn arguments(
     // SO_MAX_PACING_RATE of each stream, as ours.
     if let Some(pacing) = config.max_pacing {
         option("--fq-rate", pacing.as_bits_per_second().to_string());
-    }
-    if let Some(rate) = config.max_pacing {
-        option("--fq-rate", rate.as_bits_per_second().to_string());
     }
     if let Some(rate) = config.rate {
         option("-b", rate.as_bits_per_second().to_string());
@@ -320,7 +318,26 @@ const CONNECT_PAUSE: StdDuration = StdDuration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
+    use units::Rate;
+
     use super::*;
+
+    #[test]
+    fn iperf3_is_told_each_option_once() {
+        let config = Config {
+            streams: 2,
+            congestion: Some("reno".to_owned()),
+            max_pacing: Some(Rate::from_bits_per_second(40_000_000)),
+            rate: Some(Rate::from_bits_per_second(50_000_000)),
+            direction: Direction::Down,
+            ..Config::default()
+        };
+        let args = arguments(Ipv4Addr::new(192, 0, 2, 1), &config, (8, 2), Some(4_096));
+        assert_eq!(
+            args.join(" "),
+            "-c 192.0.2.1 -J -t 8 -O 2 -P 2 -C reno --fq-rate 40000000 -b 50000000 -l 4096 -R"
+        );
+    }
 
     #[test]
     fn a_syn_and_its_answer_are_read_by_their_ack_flag() {

@@ -230,6 +230,11 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
             .retransmitted
             .unwrap_or(facts.retransmitted_segments),
         shares,
+        // Over UDP it stands with the datagrams.
+        application_bits_per_second: config
+            .rate
+            .filter(|_| config.transport != Transport::Udp)
+            .map_or(0, Rate::as_bits_per_second),
         cpu_sender_ns: outcome.sender.cpu.as_ns(),
         cpu_receiver_ns: outcome.receiver.cpu.as_ns(),
         latency: measured.latency.clone(),

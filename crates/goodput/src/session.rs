@@ -787,7 +787,7 @@ fn evidence(t: &Transfer, path: PathKnowledge, lab_trusted: Option<bool>) -> Evi
             .samples
             .last()
             .map(|s| Scaling::of(&s.info)),
-        writes_always: true,
+        writes_always: config.rate.is_none(),
         finds_pace: config.finds_gap,
         sender_cpu: cpu_share(&t.outcome.sender),
         receiver_cpu: cpu_share(&t.outcome.receiver),
@@ -865,6 +865,44 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_s(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_application_with_a_rate_does_not_always_write() {
+        let writes_always = |rate: Option<u64>| {
+            let config = Config {
+                rate: rate.map(Rate::from_bits_per_second),
+                ..Config::default()
+            };
+            let facts = HostFacts::default();
+            let (sender, receiver) = hosts(&config, &facts, &facts);
+            let prediction = explain::predict(&explain::Setup {
+                sender: &sender,
+                receiver: &receiver,
+                path: &PathKnowledge::default(),
+                idle_rtt: Duration::ZERO,
+                streams: 1,
+                buffers: BufferModel::default(),
+                loss_rate: None,
+            });
+            let transfer = Transfer {
+                outcome: Outcome {
+                    config,
+                    idle_rtt: measure::IdleRtt::default(),
+                    sender: EndResult::default(),
+                    receiver: EndResult::default(),
+                    interrupted: false,
+                    complete: true,
+                },
+                near: facts,
+                far: FarFacts::default(),
+                prediction,
+                latency: None,
+            };
+            evidence(&transfer, PathKnowledge::default(), None).writes_always
+        };
+        assert!(writes_always(None));
+        assert!(!writes_always(Some(50_000_000)));
+    }
 
     #[test]
     fn a_declared_cost_is_judged_by_what_a_write_is_made_to_cost() {

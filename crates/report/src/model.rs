@@ -247,6 +247,10 @@ pub struct Phase {
     /// Where the sender's time went: the kernel's clocks, with starved time moved to the send buffer
     /// (docs/guide/limits.md); the raw clocks are in the samples.
     pub shares: Shares,
+    /// Payload that each stream's application handed over a second, where it kept a rate; one without always
+    /// had more to write.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub application_bits_per_second: u64,
     /// CPU time of the sending process' threads.
     pub cpu_sender_ns: u64,
     /// CPU time of the receiving process' threads.

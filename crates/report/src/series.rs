@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use wire::tcp_info::TcpInfo;
 
-use crate::model::SampleRecord;
+use crate::model::{Phase, SampleRecord};
 
 /// What one phase's samples say.
 #[derive(Clone, Debug, Default)]
@@ -41,8 +41,18 @@ pub(crate) struct Stream {
 }
 
 impl PhaseSeries {
-    /// The series of the samples whose phase is `phase`.
+    /// The series of a phase's samples.
+    pub(crate) fn of(phase: &Phase, samples: &[SampleRecord]) -> Self {
+        let writes_always = phase.application_bits_per_second == 0;
+        Self::gathered(&phase.name, writes_always, samples)
+    }
+
+    /// The series of the samples whose phase is `phase`, of an application that always writes.
     pub(crate) fn new(phase: &str, samples: &[SampleRecord]) -> Self {
+        Self::gathered(phase, true, samples)
+    }
+
+    fn gathered(phase: &str, writes_always: bool, samples: &[SampleRecord]) -> Self {
         let mut senders: BTreeMap<u32, Vec<&SampleRecord>> = BTreeMap::new();
         let mut receivers: BTreeMap<u32, Vec<&SampleRecord>> = BTreeMap::new();
         for sample in samples.iter().filter(|s| s.phase == phase) {
@@ -73,7 +83,7 @@ impl PhaseSeries {
             bin_ns: grid.bin_ns,
             goodput,
             goodput_source,
-            shares: shares(&grid, &senders),
+            shares: shares(&grid, &senders, writes_always),
             streams: senders
                 .iter()
                 .map(|(&number, s)| Stream::new(number, s))
@@ -199,7 +209,7 @@ fn tcp_info(sample: &SampleRecord) -> TcpInfo {
 
 /// Shares of the senders' time in each bin. `busy_time` includes the two limited times (Linux
 /// net/ipv4/tcp.c, tcp_get_info_chrono_stats), so the network's part is what they leave of it.
-fn shares(grid: &Grid, senders: &Streams<'_>) -> Vec<[f64; 4]> {
+fn shares(grid: &Grid, senders: &Streams<'_>, writes_always: bool) -> Vec<[f64; 4]> {
     let mut sums = [const { Vec::new() }; 4];
     sums.iter_mut()
         .for_each(|s: &mut Vec<f64>| s.resize(grid.bins, 0.0));
@@ -216,12 +226,13 @@ fn shares(grid: &Grid, senders: &Streams<'_>) -> Vec<[f64; 4]> {
             .unwrap_or(0.0)
             .min(elapsed - receive_window);
         let rest = (busy.min(elapsed) - receive_window - send_buffer).max(0.0);
-        // A test always has data to write, so a starved reading is its send buffer's (see there).
-        let starved = explain::is_starved(&tcp_info(b), true);
-        let (send_buffer, network) = if starved {
-            (send_buffer + rest, 0.0)
-        } else {
-            (send_buffer, rest)
+        // A starved reading is the send buffer's of who always has data to write, else the application's
+        // (see there).
+        let starved = explain::is_starved(&tcp_info(b), writes_always);
+        let (send_buffer, network) = match (starved, writes_always) {
+            (true, true) => (send_buffer + rest, 0.0),
+            (true, false) => (send_buffer, 0.0),
+            (false, _) => (send_buffer, rest),
         };
         let application = (elapsed - receive_window - send_buffer - network).max(0.0);
         any = true;
@@ -359,6 +370,33 @@ mod tests {
             "{:?}",
             series.shares
         );
+    }
+
+    #[test]
+    fn a_starved_sender_is_held_by_its_buffer_or_by_an_application_that_keeps_a_rate() {
+        let at = |t_ms: u64| {
+            let fields = [
+                ("busy_time_us", t_ms * 600),
+                ("snd_mss_bytes", 1_448),
+                ("unacked_segments", 5),
+                ("snd_cwnd_segments", 10),
+                // Bit 0: the kernel found nothing to send (tcpi_delivery_rate_app_limited).
+                ("delivery_flags", 1),
+            ];
+            with(sample("sender", 0, t_ms, 0), &fields)
+        };
+        let shares = |application_bits_per_second| {
+            let phase = Phase {
+                name: "before".to_owned(),
+                application_bits_per_second,
+                ..Phase::default()
+            };
+            PhaseSeries::of(&phase, &[at(0), at(100)]).shares[0]
+        };
+        let close = |a: [f64; 4], b: [f64; 4]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9);
+        assert!(close(shares(0), [0.4, 0.0, 0.6, 0.0]), "{:?}", shares(0));
+        let paced = shares(50_000_000);
+        assert!(close(paced, [1.0, 0.0, 0.0, 0.0]), "{paced:?}");
     }
 
     #[test]

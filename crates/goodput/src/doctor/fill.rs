@@ -18,10 +18,25 @@ struct Choice {
     streams: u16,
     pacing: Rate,
     ramp: Duration,
-    /// Payload that one stream must have under way, with a quarter to spare.
+    /// Payload that must be under way, with a quarter to spare.
     window: Bytes,
-    /// One stream's buffers hold that.
-    window_fits: bool,
+    /// Each stream's buffers are to be made to hold that.
+    widen: bool,
+}
+
+/// What is chosen by.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    /// Rate of TCP payload.
+    payload: Rate,
+    idle_rtt: Duration,
+    mtu_bytes: u32,
+    /// Payload that one stream's buffers let be under way, where the hosts tell.
+    one: Option<Bytes>,
+    /// Streams that were typed.
+    asked: Option<u16>,
+    /// The hosts' buffers may be made larger.
+    widens: bool,
 }
 
 impl Doctor<'_> {
@@ -42,14 +57,20 @@ impl Doctor<'_> {
         };
         let payload = path.achievable_of(found.rate);
         let asked = self.plan.args.streams;
-        let mut choice = choose(&found, &self.config, payload, asked);
-        let mut settings = Vec::new();
-        if let (Site::Lab { lab, .. }, false) = (site, choice.window_fits) {
-            settings = widen(lab, choice.window)?;
-            let streams = asked.unwrap_or(1);
-            choice.pacing = each(payload, streams);
-            choice.streams = streams;
-        }
+        // A window that was typed is no buffer of the kernel's.
+        let widens = matches!(site, Site::Lab { .. }) && self.plan.test.window.is_none();
+        let choice = choose(Given {
+            payload,
+            idle_rtt: found.idle_rtt,
+            mtu_bytes: found.mtu_bytes,
+            one: window(&found, &self.config),
+            asked,
+            widens,
+        });
+        let settings = match site {
+            Site::Lab { lab, .. } if choice.widen => widen(lab, choice.window)?,
+            _ => Vec::new(),
+        };
         let typed = self.plan.args;
         if typed.congestion.is_none() {
             self.config.congestion = Some(CONGESTION.to_owned());
@@ -99,10 +120,15 @@ impl Doctor<'_> {
                 found.rate, found.mtu_bytes
             ),
             format!(
-                "A round trip of {} wants {} under way, a quarter to spare included: {streams} stream{}",
+                "A round trip of {} wants {} under way, a quarter to spare included: {streams} stream{}{}",
                 found.idle_rtt,
                 choice.window,
-                if *streams == 1 { "" } else { "s" }
+                if *streams == 1 { "" } else { "s" },
+                if choice.widen {
+                    ", the hosts' buffers made to hold it"
+                } else {
+                    ""
+                }
             ),
             format!(
                 "Paced at {pacing} each, {} per mille of it, under {congestion}: no queue, no losses of our own",
@@ -112,12 +138,10 @@ impl Doctor<'_> {
     }
 }
 
-/// Streams, pacing and ramp for a path that was found.
-fn choose(found: &Found, config: &Config, payload: Rate, asked: Option<u16>) -> Choice {
+/// Payload that one stream's buffers let be under way, where the hosts tell.
+fn window(found: &Found, config: &Config) -> Option<Bytes> {
     let (sender, receiver) = found.hosts(config);
     let path = PathKnowledge::default();
-    let bdp = models::bdp(payload, found.idle_rtt);
-    let wanted = Bytes::new(bdp.as_u64() + bdp.as_u64() / 4);
     let windows = Setup {
         sender: &sender,
         receiver: &receiver,
@@ -128,21 +152,34 @@ fn choose(found: &Found, config: &Config, payload: Rate, asked: Option<u16>) -> 
         loss_rate: None,
     }
     .windows();
-    let one = windows.send.into_iter().chain(windows.receive).min();
-    let needed = one.map_or(1, |one| wanted.as_u64().div_ceil(one.as_u64().max(1)));
+    windows.send.into_iter().chain(windows.receive).min()
+}
+
+/// Streams, pacing and ramp for a path that was found.
+fn choose(given: Given) -> Choice {
+    let bdp = models::bdp(given.payload, given.idle_rtt);
+    let wanted = Bytes::new(bdp.as_u64() + bdp.as_u64() / 4);
+    let needed = given
+        .one
+        .map_or(1, |one| wanted.as_u64().div_ceil(one.as_u64().max(1)));
     let needed = u16::try_from(needed.max(1)).unwrap_or(u16::MAX);
-    let streams = asked.unwrap_or_else(|| needed.min(STREAMS_MAX));
-    let segment = u64::from(found.mtu_bytes.max(100) - 52);
+    let least = given.asked.unwrap_or(1);
+    let widen = given.widens && needed > least;
+    let streams = match given.asked {
+        None if !widen => needed.min(STREAMS_MAX),
+        _ => least,
+    };
+    let segment = u64::from(given.mtu_bytes.max(100) - 52);
     let doublings = (bdp.as_u64() / (INITIAL_SEGMENTS * segment * u64::from(streams)).max(1))
         .max(1)
         .ilog2();
     let rounds = u64::from(doublings) + RAMP_ROUNDS;
     Choice {
         streams,
-        pacing: each(payload, streams),
-        ramp: found.idle_rtt.saturating_mul(rounds).max(RAMP_MIN),
+        pacing: each(given.payload, streams),
+        ramp: given.idle_rtt.saturating_mul(rounds).max(RAMP_MIN),
         window: wanted,
-        window_fits: needed <= streams,
+        widen,
     }
 }
 
@@ -278,5 +315,42 @@ mod tests {
         assert_eq!(each(payload, 4).as_bits_per_second(), 229_170_669);
         // Nothing is divided by none.
         assert_eq!(each(payload, 0), each(payload, 1));
+    }
+    #[test]
+    fn a_labs_buffers_are_widened_and_a_host_gets_streams() {
+        // 918 Mb/s and 522 ms: 59.9 MB, a quarter more is 74.9 MB.
+        let given = |one: u64, asked, widens| {
+            choose(Given {
+                payload: Rate::from_bits_per_second(918_000_000),
+                idle_rtt: Duration::from_ms(522),
+                mtu_bytes: 9_000,
+                one: Some(Bytes::new(one)),
+                asked,
+                widens,
+            })
+        };
+        let ample = given(80_000_000, None, true);
+        assert_eq!((ample.streams, ample.widen), (1, false));
+        let chosen = |one, asked, widens| {
+            let choice = given(one, asked, widens);
+            (choice.streams, choice.widen)
+        };
+        assert_eq!(chosen(3_000_000, None, false), (25, false));
+        assert_eq!(chosen(3_000_000, None, true), (1, true));
+        // What was typed goes first.
+        for (n, widen) in [(1, true), (4, true), (24, true), (25, false), (32, false)] {
+            assert_eq!(chosen(3_000_000, Some(n), true), (n, widen));
+            assert_eq!(chosen(3_000_000, Some(n), false), (n, false));
+        }
+        // 64 streams are six doublings ahead of the one that a lab's wide buffers carry.
+        let (host, lab) = (given(64_000, None, false), given(64_000, None, true));
+        assert_eq!((host.streams, lab.streams), (64, 1));
+        assert_eq!(lab.ramp, ample.ramp);
+        assert_eq!(lab.ramp - host.ramp, Duration::from_ms(6 * 522));
+        assert_eq!(lab.pacing, ample.pacing);
+        assert_eq!(
+            host.pacing.as_bits_per_second(),
+            lab.pacing.as_bits_per_second() / 64
+        );
     }
 }

@@ -23,7 +23,8 @@ pub(super) fn times(
         return (ramp.unwrap_or_else(|| enough.min(half)), whole);
     }
     let measured = least.1.max(rtt.saturating_mul(MEASURED_ROUND_TRIPS));
-    (enough, enough + measured)
+    let ramp = ramp.unwrap_or(enough);
+    (ramp, ramp + measured)
 }
 
 /// Whether both ends are on one machine and the sweep's transfers have a stream each, so that each end
@@ -73,6 +74,10 @@ mod tests {
         assert_eq!(typed(80, None), (ms(40), ms(80)));
         assert_eq!(typed(800, None), (ms(200), ms(800)));
         assert_eq!(typed(80, Some(7)), (ms(7), ms(80)));
+        // A ramp alone: the time measured is what it would have been.
+        let ramp = |typed| times(ms(9), false, None, Some(ms(typed)));
+        assert_eq!(ramp(7), (ms(7), ms(507)));
+        assert_eq!(ramp(3_000), (ms(3_000), ms(3_500)));
     }
 
     #[test]

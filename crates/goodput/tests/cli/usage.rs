@@ -73,6 +73,18 @@ fn a_command_line_that_makes_no_sense_is_refused_with_what_was_expected() {
             &["goodput serve"],
         ),
         (
+            &["measure", "iperf3://x", "--fill"],
+            &["--fill", "goodput serve"],
+        ),
+        (
+            &["measure", "iperf3://x", "--pacing", "window=1MB"],
+            &["--pacing window=", "goodput serve"],
+        ),
+        (
+            &["measure", "iperf3://x", "--balance"],
+            &["name a lab path"],
+        ),
+        (
             &["doctor", "columbia-untuned"],
             &["say lab:columbia-untuned"],
         ),

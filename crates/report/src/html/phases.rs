@@ -13,7 +13,7 @@ pub(super) fn section(out: &mut String, run: &Run, samples: &[SampleRecord]) {
     }
     out.push_str("<section>\n<h2>Over time</h2>\n<div class=\"phases\">\n");
     for phase in run.phases.iter().take(PHASES_MAX) {
-        let series = PhaseSeries::new(&phase.name, samples);
+        let series = PhaseSeries::of(phase, samples);
         column(out, run, phase, &series);
     }
     out.push_str("</div>\n");

@@ -106,4 +106,11 @@ pub struct FillTrain {
     pub sent_bits_per_second: u64,
     /// Payload received a second, in the later half.
     pub received_bits_per_second: u64,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Of these, thrown away by the receiver's kernel for want of room in the socket's buffer.
+    pub receiver_dropped: u64,
+    /// Whether the lab kept up meanwhile, where a lab carried it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lab_trusted: Option<bool>,
 }
