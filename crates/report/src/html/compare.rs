@@ -34,7 +34,7 @@ pub fn render_comparison(runs: &[LoadedRun]) -> String {
         .max()
         .unwrap_or(0);
     let said = wishes(runs);
-    let drawn = over_time(&mut out, runs);
+    let drawn = over_time(&mut out, runs, &said);
     out.push_str(
         "<section>\n<table class=\"list compare\">\n<thead><tr><th>run</th><th>phase</th>\
          <th class=\"n\">goodput</th><th></th><th class=\"n\">of achievable</th>\
@@ -105,7 +105,7 @@ fn words(run: &Run) -> Vec<String> {
 }
 
 /// Goodput of up to six transfers in one picture, each the last phase of its run; true if there is one.
-fn over_time(out: &mut String, runs: &[LoadedRun]) -> bool {
+fn over_time(out: &mut String, runs: &[LoadedRun], said: &[Vec<String>]) -> bool {
     if !(2..=CLASSES.len()).contains(&runs.len()) {
         return false;
     }
@@ -119,9 +119,21 @@ fn over_time(out: &mut String, runs: &[LoadedRun]) -> bool {
     put!(
         out,
         "<section>\n<div class=\"panels\"><div><h4>Goodput <span>{}, over two round trips or more</span></h4>\n\
-         <div class=\"plot\">\n",
+         <div class=\"keys\">",
         y.unit
     );
+    for ((loaded, class), said) in runs.iter().zip(CLASSES).zip(said) {
+        let name = match said.is_empty() {
+            true => loaded.run.name.clone(),
+            false => said.join(" "),
+        };
+        put!(
+            out,
+            "<span class=\"key\"><i class=\"line {class}\"></i>{}</span>",
+            shown(&name)
+        );
+    }
+    out.push_str("</div>\n<div class=\"plot\">\n");
     let mut chart = Chart::new("Goodput over time", 220, Axis::time(end_s), y);
     for ((loaded, class), line) in runs.iter().zip(CLASSES).zip(&lines) {
         chart = chart.line(class, &text::plain(&loaded.run.name), line);
@@ -365,7 +377,8 @@ mod tests {
         let one = "goodput measure lab:x --streams 1 --time 10s --runs /a";
         let four = "goodput measure lab:x --fill --streams=4 --time 10s --runs /b";
         let page = render_comparison(&[run(one, 8_000_000), run(four, 80_000_000)]);
-        assert!(page.contains(">--streams 1</span>"), "{page}");
+        assert!(page.contains("said\">--streams 1</span>"), "{page}");
+        assert!(page.contains("</i>--fill --streams=4</span>"), "{page}");
         assert!(
             page.contains(">--fill</span> <span class=\"said\">--streams=4<"),
             "{page}"
@@ -392,7 +405,8 @@ mod tests {
         let even = |p: &(f64, f64)| (p.1 / 80e6 - 1.0).abs() < 0.001;
         assert!(course.iter().all(even), "{course:?}");
         let pages = |n: usize| render_comparison(&vec![run("goodput measure", 80_000_000); n]);
-        assert_eq!(pages(6).matches("<i class=\"line of-").count(), 6);
+        // In the picture's keys and in the table.
+        assert_eq!(pages(6).matches("<i class=\"line of-").count(), 12);
         assert!(pages(6).contains("Goodput over time"));
         assert!(!pages(7).contains("Goodput over time"));
         // Without samples there is no line, and a lone key would say nothing.
