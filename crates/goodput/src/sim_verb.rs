@@ -89,7 +89,7 @@ pub(crate) struct SimArgs {
     /// MTU, at most the path's
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65_535))]
     pub(crate) mtu: Option<u32>,
-    /// Most bytes that the sender's host hands over as one (GSO); 0: packet by packet
+    /// Most bytes that the sender's host hands over as one (GSO); 0B: packet by packet
     #[arg(long, value_name = "SIZE", default_value = "64KiB")]
     pub(crate) burst: Bytes,
     /// Seed of the random stages of all links [default: the path file's]
@@ -746,6 +746,10 @@ fn phase(
         direction: "up".to_owned(),
         streams: wishes.streams.into(),
         congestion_control: wishes.algorithm.name().to_owned(),
+        application_bits_per_second: match wishes.pacing {
+            PacingWish::Application { rate, .. } => rate.as_bits_per_second(),
+            _ => 0,
+        },
         duration_ns: time.as_ns(),
         ramp_ns: ramp.as_ns(),
         rtt_idle_ns: path.rtt_configured().as_ns(),

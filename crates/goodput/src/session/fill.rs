@@ -125,11 +125,11 @@ fn search<T, E>(
         let (train, _) = send(rate, TRAIN)?;
         let (sent, received) = (train.sent_bits_per_second, train.received_bits_per_second);
         trains.push(train);
-        let host_limited = below(sent, KEPT, rate);
+        let slow_path = below(received, KEPT, sent.min(rate));
         // Hosts that are overrun may take in less than the train before brought.
         came = received.max(came);
-        if host_limited || below(received, KEPT, rate) {
-            break host_limited;
+        if slow_path || below(sent, KEPT, rate) {
+            break !slow_path;
         }
         rate *= GROWTH;
     };
@@ -247,6 +247,19 @@ mod tests {
         assert_eq!(asked[5], 1_020 * MB / 16 * 17);
         assert_eq!(searched.payload, 1_030 * MB);
         assert_eq!((searched.trains.len(), searched.last), (6, 6));
+        assert!(!searched.host_limited);
+    }
+
+    #[test]
+    fn a_host_slower_than_its_train_does_not_hide_a_path_that_is_slower_still() {
+        let (asked, searched) = searched(&[
+            (16, 16, 0),
+            (64, 64, 0),
+            (256, 256, 0),
+            (700, 500, 0),
+            (531, 505, 0),
+        ]);
+        assert_eq!(asked[4], 500 * MB / 16 * 17);
         assert!(!searched.host_limited);
     }
 
