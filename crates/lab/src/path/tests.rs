@@ -874,15 +874,16 @@ fn every_path_of_the_project_is_sound_and_in_the_readme() {
             continue;
         }
         let path = PathFile::read(&file).unwrap_or_else(|e| panic!("{e}"));
-        assert!(
-            path.memory_bytes() < Bytes::new(1 << 30),
-            "{}",
-            file.display()
-        );
         let name = file.file_stem().unwrap().to_str().unwrap();
+        let row = readme
+            .lines()
+            .find(|l| l.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("{name} is not in the README"));
+        // Frames of the others lie in this machine's memory.
         assert!(
-            readme.contains(&format!("| `{name}` |")),
-            "{name} is not in the README"
+            path.memory_bytes() < Bytes::new(1 << 30) || row.contains("for virtual time"),
+            "{name}: {}",
+            path.memory_bytes()
         );
         paths += 1;
     }

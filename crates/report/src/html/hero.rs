@@ -36,7 +36,8 @@ pub(super) fn verdict(out: &mut String, run: &Run) {
 
 /// Large numbers, their place under the achievable rate, then the table of details.
 pub(super) fn numbers(out: &mut String, run: &Run) {
-    if run.sweep.is_some() || run.messages.is_some() || run.trace.is_some() {
+    let curves = run.sweep.is_some() || run.messages.is_some() || run.fabric.is_some();
+    if curves || run.trace.is_some() {
         return;
     }
     let (before, after) = text::before_and_after(run);
