@@ -177,10 +177,20 @@ impl Drop for Scratch {
     }
 }
 
+/// Whether a process has SIGINT ignored (proc(5), `SigIgn`: bit 1); one that has ended does not.
+fn ignores_interrupts(id: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    ignored.is_some_and(|bits| bits & 0b10 != 0)
+}
+
 impl Running {
     /// Sends a signal by name.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
+        // Sent before env(1) has undone what a shell had set, it would be lost.
+        wait_until("SIGINT is not ignored", || !ignores_interrupts(&id));
         let status = Command::new("kill").args(["-s", name, &id]).status();
         assert!(status.unwrap().success(), "kill -s {name} {id}");
     }
