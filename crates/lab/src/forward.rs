@@ -186,7 +186,7 @@ impl Forwarder {
         if let Some(from) = self.spun_from.take() {
             self.urgency.spin(from, begun);
         }
-        if let Some(urgent) = self.urgency.judge(begun) {
+        if let Some(urgent) = self.urgency.judge(begun, clock::thread_cpu) {
             sched::set_urgent(urgent);
         }
         let next = self.send_due(begun)?;
