@@ -9,7 +9,7 @@ use units::{Bytes, Duration, Rate};
 
 use crate::fabric_verb::{FABRIC_EXAMPLES, FabricArgs};
 use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
-use crate::sim_verb::{SIM_EXAMPLES, SimArgs};
+use crate::sim_verb::{GrowthArg, SIM_EXAMPLES, SimArgs};
 
 /// Measures, explains, reproduces and fixes what keeps fast networks from being filled, and proves
 /// the gain.
@@ -221,6 +221,10 @@ pub(crate) struct TestArgs {
     /// hold it just under; `even` to find that of all streams together and give each the same part; application=RATE, write by write; window=SIZE under way
     #[arg(long, value_name = "RATE|auto|...", value_parser = pacing_arg)]
     pub(crate) pacing: Option<PacingArg>,
+    /// What Reno's window grows by: bytes, as every Linux does now, or acks, whatever each acknowledges, as Linux
+    /// did before 3.13 (a congestion control that is loaded for the run; as root)
+    #[arg(long, value_enum, value_name = "GROWTH", conflicts_with_all = ["udp", "messages", "sweep", "fill", "via"])]
+    pub(crate) growth: Option<GrowthArg>,
     /// Time between samples of both ends' kernels, 1 ms or more [default: 100ms]
     #[arg(long, value_name = "TIME")]
     pub(crate) every: Option<Duration>,

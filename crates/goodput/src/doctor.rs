@@ -15,6 +15,7 @@ use measure::{
 use report::RunFolder;
 use report::model::{FindingRecord, Phase, ResultRecord, Run};
 use report::settling;
+use sys::bpf::RENO_BY_ACKS;
 use units::Duration;
 
 use crate::balance;
@@ -24,6 +25,7 @@ use crate::cli::{
 };
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
+use crate::growth;
 use crate::legs;
 use crate::live::Live;
 use crate::record;
@@ -119,8 +121,12 @@ fn exit_code(plan: Plan<'_>, run: &Run) -> u8 {
 /// Measures and keeps the run; the folder is left readable however it ends.
 pub(crate) fn perform(plan: Plan<'_>, context: &Context) -> Result<Finished, Failure> {
     let target = Target::parse(plan.args.target.as_deref())?;
-    let config = config(plan.args, plan.test, &target)?;
+    let mut config = config(plan.args, plan.test, &target)?;
     let approach = approach(&plan.args.approach, &target)?;
+    let growth = growth::register(plan.args, plan.test, &target)?;
+    if growth.is_some() {
+        config.congestion = Some(RENO_BY_ACKS.to_owned());
+    }
     let run = record::begin(plan.verb, &target, context);
     let mut folder = RunFolder::create(&plan.args.runs, plan.verb, &target.name(), run.clone())?;
     let mut doctor = Doctor {

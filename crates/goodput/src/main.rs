@@ -10,6 +10,7 @@ mod doctor;
 mod explain_verb;
 mod fabric_verb;
 mod failure;
+mod growth;
 mod guest;
 mod lab_verb;
 mod latency;

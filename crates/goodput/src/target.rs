@@ -114,6 +114,7 @@ built_in!(
     "lfn-four-streams",
     "lfn-four-streams-shuffle",
     "lfn-four-streams-lengthen",
+    "lfn-four-streams-2007",
     "wan-phy-behind-lan-phy",
     "lsr-522ms",
     "lsr-522ms-10g",
