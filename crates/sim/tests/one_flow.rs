@@ -153,6 +153,21 @@ fn bbr_and_fast_fill_a_clean_path_and_bbr_one_with_losses() {
 }
 
 #[test]
+fn what_was_lost_twice_when_a_recovery_ended_is_sent_again_in_the_next() {
+    // Where it was forgotten, the left edge stood still from 0.4 s on, and the window at half of its size.
+    let case = Case {
+        algorithm: Algorithm::Bbr,
+        loss: 0.03,
+        rtt_ms: 40,
+        queue_share: 0.5,
+        ..CASE
+    };
+    let (rate, info) = rate(&case, 5);
+    let most = 1e8 * 1448.0 / 1538.0;
+    assert!(rate > 0.9 * most, "{rate} {info:?}");
+}
+
+#[test]
 fn a_window_that_binds_gives_one_window_a_round_trip() {
     // 60,000 bytes of buffer are 37,500 of window, less the segment that is answered: 24. A burst of 24 takes its turn at the
     // rate, and the first acknowledgment comes a round trip after.

@@ -235,8 +235,8 @@ impl Sender {
         if reduced && !matches!(self.control, Control::Bbr(_)) {
             self.window.cwnd = self.window.ssthresh;
         }
+        // What was lost twice beyond the point stays to be sent: the next recovery is about that.
         self.state = State::Open;
-        self.lost_twice.clear();
     }
 
     /// A reduction for which no reason is left is taken back.
