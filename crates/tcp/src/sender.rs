@@ -183,6 +183,8 @@ pub struct SenderInfo {
     pub probes: u64,
     /// Where it stands.
     pub state: State,
+    /// What BBR is about; `None` with other algorithms.
+    pub phase: Option<&'static str>,
 }
 
 /// When the next segment may leave.
@@ -203,10 +205,8 @@ impl Sender {
         let mut rtt = Rtt::default();
         rtt.on_sample(now, round_trip, 0, 0);
         let mut control = Control::new(&config);
-        if let Control::Bbr(bbr) = &mut control {
-            bbr.begin(now, round_trip);
-        }
-        let paces = config.pacing != Pacing::Off || matches!(control, Control::Bbr(_));
+        control.begin(now, round_trip);
+        let paces = config.pacing != Pacing::Off || control.models();
         let clock = match config.pacing {
             Pacing::Gap { line, .. } => Some(Serialiser::new(line)),
             _ => None,
@@ -336,18 +336,33 @@ impl Sender {
             spaced: self.spacing(),
         };
         let alone = self.una == self.next;
+        if alone {
+            self.on_restart(now);
+        }
         self.next += u64::from(burst.count);
         self.board.fit(self.una, self.next);
+        let in_flight = self.in_flight();
+        let stamp = self.meter.stamp(now, alone, in_flight, self.lost_total);
         self.sent.push_back(Sent {
             first: burst.first,
             end: self.next,
             at: now,
-            stamp: self.meter.stamp(now, alone),
+            stamp,
         });
         if !matches!(self.timer, Timer::Retransmit(_)) {
             self.arm(now);
         }
         burst
+    }
+
+    /// Nothing is in flight, and something is to be sent.
+    fn on_restart(&mut self, now: Instant) {
+        if let Control::Bbr3(bbr) = &mut self.control
+            && self.meter.is_app_limited()
+        {
+            let delivered = self.una + self.sacked_out;
+            bbr.on_restart(now, &mut self.window, delivered);
+        }
     }
 
     /// The host takes no more for now, though more might be sent (as Linux's queues below TCP hold a
@@ -426,6 +441,7 @@ impl Sender {
             recoveries: self.recoveries,
             probes: self.probes,
             state: self.state,
+            phase: self.control.phase(),
         }
     }
 

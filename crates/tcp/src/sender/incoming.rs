@@ -134,14 +134,15 @@ impl Sender {
         while let Some(front) = self.sent.front()
             && front.first < edge
         {
-            newest = Some((front.at, front.stamp));
+            newest = Some((front.at, front.stamp, front.end));
             if front.end > edge {
                 break;
             }
             self.sent.pop_front();
         }
-        if once && let Some((at, stamp)) = newest {
+        if once && let Some((at, stamp, end)) = newest {
             let rtt = now.saturating_since(at);
+            let stamp = stamp.of_earlier(end - edge.min(end));
             self.meter.on_arrival(at, edge, stamp);
             self.rack.on_arrival(at, edge, rtt, false, self.rtt.min());
             news.rtt = Some(rtt);
@@ -178,10 +179,13 @@ impl Sender {
     }
 
     /// When the first copy of segment `n` left.
-    fn sent_with(&self, n: u64) -> (Instant, Stamp) {
+    pub(super) fn sent_with(&self, n: u64) -> (Instant, Stamp) {
         let place = self.sent.partition_point(|s| s.end <= n);
         let sent = self.sent.get(place);
-        sent.map_or_else(|| (self.start, Stamp::default()), |s| (s.at, s.stamp))
+        sent.map_or_else(
+            || (self.start, Stamp::default()),
+            |s| (s.at, s.stamp.of_earlier(s.end - 1 - n)),
+        )
     }
 
     /// What follows for losses, window and clocks.
@@ -206,7 +210,7 @@ impl Sender {
             self.on_echo();
         }
         let losses = self.lost_total - lost_before;
-        if let Control::Bbr(_) = self.control {
+        if self.control.models() {
             self.model(now, news, losses, in_flight_before);
         } else {
             self.grow_or_reduce(now, news, losses);
@@ -252,7 +256,9 @@ impl Sender {
     /// BBR sets window and pace from the model of the path that rate samples make.
     fn model(&mut self, now: Instant, news: &News, losses: u64, in_flight_before: u64) {
         let rtt_min = self.rtt.min().unwrap_or(Duration::ZERO);
-        let mut sample = self.meter.sample(now, news.delivered, rtt_min);
+        let mut sample = self
+            .meter
+            .sample(now, news.delivered, rtt_min, self.lost_total);
         sample.rtt = news.rtt;
         sample.losses = losses;
         sample.in_flight = self.in_flight();
@@ -261,8 +267,16 @@ impl Sender {
         sample.burst = self.burst_segments();
         let pace = self.pace.as_ref();
         sample.ahead = pace.map_or(Duration::ZERO, |p| p.at.saturating_since(now));
-        if let Control::Bbr(bbr) = &mut self.control {
-            bbr.on_ack(&mut self.window, &sample);
+        sample.cwnd_limited = self.cwnd_limited;
+        match &mut self.control {
+            Control::Bbr(bbr) => bbr.on_ack(&mut self.window, &sample),
+            Control::Bbr3(bbr) => {
+                bbr.on_ack(&mut self.window, &sample);
+                if bbr.holds_back() {
+                    self.meter.on_nothing_to_send(sample.in_flight);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -8,9 +8,9 @@
 use units::{Duration, Instant};
 
 use super::incoming::News;
-use super::{Again, Sender, State, Timer};
+use super::{Again, Sender, Stamp, State, Timer};
 use crate::board::{AGAIN, EVER_AGAIN, LOST, SACKED};
-use crate::cc::Control;
+use crate::cc::{Control, Loss};
 use crate::packet::Burst;
 
 /// The newest segment known to have arrived, by the time at which it was sent (RFC 8985 5.2).
@@ -123,7 +123,7 @@ impl Sender {
             }
             for n in self.judged..end {
                 if self.board.of(n) & (SACKED | LOST | AGAIN) == 0 {
-                    self.mark_lost(n);
+                    self.mark_lost(now, n);
                 }
             }
             self.judged = end;
@@ -151,21 +151,49 @@ impl Sender {
             let flags = self.board.of(n) & !AGAIN;
             self.board.set(n, flags);
             if flags & LOST == 0 {
-                self.mark_lost(n);
+                self.mark_lost_as(now, n, copy.stamp);
             } else {
                 self.lost_total += 1;
+                self.tell_lost(now, n, copy.stamp);
             }
             self.lost_twice.push_back(n);
         }
         Duration::ZERO
     }
 
-    fn mark_lost(&mut self, n: u64) {
+    fn mark_lost(&mut self, now: Instant, n: u64) {
+        let tells = matches!(self.control, Control::Bbr3(_));
+        let stamp = if tells {
+            self.sent_with(n).1
+        } else {
+            Stamp::default()
+        };
+        self.mark_lost_as(now, n, stamp);
+    }
+
+    fn mark_lost_as(&mut self, now: Instant, n: u64, stamp: Stamp) {
         self.board.set(n, self.board.of(n) | LOST);
         self.flagged_to = self.flagged_to.max(n + 1);
         self.repair_from = self.repair_from.min(n);
         self.lost_out += 1;
         self.lost_total += 1;
+        self.tell_lost(now, n, stamp);
+    }
+
+    /// The copy of segment `n` that left with `stamp` is lost: to those whom single losses concern.
+    fn tell_lost(&mut self, now: Instant, n: u64, stamp: Stamp) {
+        let delivered = self.una + self.sacked_out;
+        if let Control::Bbr3(bbr) = &mut self.control {
+            let loss = Loss {
+                now,
+                segment: n,
+                delivered,
+                sent_in_flight: stamp.in_flight.into(),
+                lost_since: stamp.lost_since(self.lost_total),
+                app_limited: stamp.app_limited,
+            };
+            bbr.on_loss(&self.window, &loss);
+        }
     }
 
     pub(super) fn begin_recovery_if_lost(&mut self) {
@@ -206,7 +234,8 @@ impl Sender {
         };
         self.tell_reduced = self.config.ecn;
         self.window.count = 0;
-        self.window.ssthresh = self.control.threshold(&self.window);
+        let delivered = self.una + self.sacked_out;
+        self.window.ssthresh = self.control.threshold(&self.window, delivered);
     }
 
     /// RFC 6937 section 3.1, with the reduction bound that Linux takes: slow start while nothing more
@@ -232,7 +261,7 @@ impl Sender {
     pub(super) fn end_recovery(&mut self) {
         // After a reduction that was taken back there is nothing to come down to (Linux: `undo_marker`).
         let reduced = self.state.reduces() && !self.undo.taken_back;
-        if reduced && !matches!(self.control, Control::Bbr(_)) {
+        if reduced && !self.control.models() {
             self.window.cwnd = self.window.ssthresh;
         }
         // What was lost twice beyond the point stays to be sent: the next recovery is about that.
@@ -253,6 +282,9 @@ impl Sender {
         self.undone += 1;
         self.window.cwnd = self.window.cwnd.max(self.undo.cwnd);
         self.window.ssthresh = self.window.ssthresh.max(self.undo.ssthresh);
+        if let Control::Bbr3(bbr) = &mut self.control {
+            bbr.on_undo(&mut self.window, self.una + self.sacked_out);
+        }
         if self.state == State::Recovery {
             // The window is as it was; what is missing is repaired without a reduction.
             self.recovery_point = self.una;
@@ -280,8 +312,10 @@ impl Sender {
     }
 
     fn send_again(&mut self, now: Instant, first: u64, count: u64) -> Burst {
-        let stamp = self.meter.stamp(now, false);
+        let in_flight = self.in_flight() + count;
+        let stamp = self.meter.stamp(now, false, in_flight, self.lost_total);
         for n in first..first + count {
+            let stamp = stamp.of_earlier(first + count - 1 - n);
             self.board.set(n, self.board.of(n) | AGAIN | EVER_AGAIN);
             self.again.push_back(Again {
                 segment: n,
@@ -340,7 +374,7 @@ impl Sender {
                 self.board.set(n, flags & !AGAIN);
             }
             if flags & (SACKED | LOST) == 0 && n < end {
-                self.mark_lost(n);
+                self.mark_lost(now, n);
             }
         }
         self.repair_from = self.una;
