@@ -1,7 +1,7 @@
 //! One connection over one link: rates that follow from arithmetic.
 
 use link::spec::{DirectionSpec, DisciplineSpec, LossSpec, RateSpec, ServerSpec};
-use link::{QueueLimits, Way};
+use link::{Change, QueueLimits, Way};
 use sim::{BusSpec, FlowInfo, FlowSpec, Hop, LinkSpec, What, World, WorldSpec};
 use tcp::{Algorithm, Hystart, Pacing, ReceiverConfig, SenderConfig};
 use units::{Bytes, Duration, Instant, Rate};
@@ -165,6 +165,32 @@ fn what_was_lost_twice_when_a_recovery_ended_is_sent_again_in_the_next() {
     let (rate, info) = rate(&case, 5);
     let most = 1e8 * 1448.0 / 1538.0;
     assert!(rate > 0.9 * most, "{rate} {info:?}");
+}
+
+#[test]
+fn a_delay_that_jumps_brings_a_timeout_that_is_taken_back() {
+    // 20 ms become 720 at second 5: nothing comes for longer than any timeout, and nothing is lost.
+    let case = Case {
+        algorithm: Algorithm::Reno,
+        ..CASE
+    };
+    let mut jumps = spec(&case);
+    let at = Instant::ZERO + Duration::from_s(5);
+    let change = Change::Delay(Duration::from_ms(710));
+    jumps.links[0].schedule.push((at, Way::Forward, change));
+    let mut world = World::new(jumps).unwrap();
+    world.run_until(at);
+    let before = world.flow(0).sender.unwrap();
+    world.run_until(at + Duration::from_s(4));
+    let info = world.flow(0);
+    let after = info.sender.unwrap();
+    assert!(after.timeouts > before.timeouts, "{after:?}");
+    assert_eq!(after.ssthresh, before.ssthresh, "{after:?}");
+    assert!(after.cwnd >= before.cwnd, "{before:?} {after:?}");
+    // The probe's copy and those of the timeouts, and of no more.
+    let copies = after.retransmitted - before.retransmitted;
+    assert!(copies <= 1 + after.timeouts - before.timeouts, "{after:?}");
+    assert_eq!(info.duplicates, copies, "{info:?}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::packet::{Burst, Spaced};
 use crate::ranges::Ranges;
 use crate::rtt::Rtt;
 use meter::{Meter, Stamp};
-use recovery::{Probe, Rack, Reduction, Undo};
+use recovery::{Frto, Probe, Rack, Reduction, Undo};
 
 /// The sending end of a connection.
 #[derive(Clone, Debug)]
@@ -71,6 +71,7 @@ pub struct Sender {
     tell_reduced: bool,
     rack: Rack,
     undo: Undo,
+    frto: Frto,
     probe: Probe,
     reordering_seen: bool,
     reordering: u64,
@@ -245,6 +246,7 @@ impl Sender {
             tell_reduced: false,
             rack: Rack::default(),
             undo: Undo::default(),
+            frto: Frto::default(),
             probe: Probe::default(),
             reordering_seen: false,
             reordering: DUPLICATES_MIN,
@@ -274,7 +276,11 @@ impl Sender {
     /// The next burst that leaves at `now`, if any. To be asked until it gives none, after every
     /// acknowledgment and timeout.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Burst> {
-        let burst = self.choose(now);
+        let mut burst = self.choose(now);
+        if burst.is_none() && self.frto.holds && self.next == self.recovery_point {
+            self.give_up_on_timeout();
+            burst = self.choose(now);
+        }
         match &burst {
             Some(burst) => {
                 self.sent_some = true;
@@ -303,6 +309,7 @@ impl Sender {
         let largest = self.burst_segments();
         if self.lost_out > self.again_out
             && room > 0
+            && !self.frto.holds
             && let Some(burst) = self.repair(now, room.min(largest))
         {
             return Some(burst);

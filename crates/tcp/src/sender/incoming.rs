@@ -18,6 +18,8 @@ pub(super) struct News {
     rtt: Option<Duration>,
     /// It tells of a segment that came twice.
     pub(super) twice: bool,
+    /// Something arrived that was sent once only, before the last recovery began.
+    pub(super) once: bool,
     /// Lowest segment that came after later ones though it was sent once.
     late: Option<u64>,
 }
@@ -73,6 +75,7 @@ impl Sender {
             self.settle_flags(flags);
             if flags & EVER_AGAIN == 0 {
                 newest = Some(n);
+                news.once |= n < self.recovery_point;
                 if n < highest {
                     news.late = Some(news.late.map_or(n, |l| l.min(n)));
                 }
@@ -127,6 +130,7 @@ impl Sender {
         let mut once = true;
         if self.una >= self.flagged_to {
             news.delivered += edge - self.una;
+            news.once |= self.una < self.recovery_point;
         } else {
             once = self.clear_flags(now, edge, highest, news);
         }
@@ -148,6 +152,7 @@ impl Sender {
             news.rtt = Some(rtt);
         }
         self.una = edge;
+        self.frto.expired = 0;
         self.repair_from = self.repair_from.max(edge);
         self.judged = self.judged.max(edge);
     }
@@ -163,6 +168,7 @@ impl Sender {
                 news.delivered += 1;
                 fresh = true;
                 once &= flags & EVER_AGAIN == 0;
+                news.once |= flags & EVER_AGAIN == 0 && n < self.recovery_point;
                 if flags & AGAIN != 0 {
                     self.on_copy_arrived(now, n);
                 }
@@ -192,6 +198,7 @@ impl Sender {
     fn conclude(&mut self, now: Instant, news: &News, echo: bool, in_flight_before: u64) {
         self.check_probe(news);
         self.check_undo(news);
+        self.check_timeout(news);
         let over = match self.state {
             State::Open => false,
             // Held until the receiver has been told, so that its echoes of old marks are over.

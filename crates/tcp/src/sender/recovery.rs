@@ -3,7 +3,8 @@
 //!
 //! As Linux (net/ipv4/tcp_recovery.c and tcp_input.c): three segments selectively acknowledged count at once, as
 //! RFC 6675's threshold would have it, unless reordering was seen. Taken back is a reduction when duplicates were
-//! reported of everything that had been sent again (RFC 3708); not done: F-RTO and Eifel by timestamps.
+//! reported of everything that had been sent again (RFC 3708), and a timeout when something arrives that was sent
+//! only once (F-RTO with SACK, RFC 5682 section 3.1, as by net.ipv4.tcp_frto); not done: Eifel by timestamps.
 
 use units::{Duration, Instant};
 
@@ -39,6 +40,17 @@ pub(super) struct Undo {
     ssthresh: u64,
     /// Copies of which no duplicate was reported.
     pub(super) copies: u64,
+}
+
+/// Was the timeout needed (RFC 5682 section 3.1)?
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Frto {
+    /// The question is open.
+    open: bool,
+    /// Nothing is repaired until the next acknowledgment: new segments are sent to see what becomes of them (step 2.b).
+    pub(super) holds: bool,
+    /// Timeouts since the left edge moved.
+    pub(super) expired: u32,
 }
 
 /// A probe for a lost tail (RFC 8985 section 7).
@@ -277,6 +289,50 @@ impl Sender {
         if self.undo.copies > 0 {
             return;
         }
+        self.take_back();
+        if self.state == State::Recovery {
+            // The window is as it was; what is missing is repaired without a reduction.
+            self.recovery_point = self.una;
+        }
+    }
+
+    /// RFC 5682 section 3.1 with Linux's order of steps (`tcp_process_loss`).
+    pub(super) fn check_timeout(&mut self, news: &News) {
+        self.frto.holds = false;
+        if self.state != State::Loss || !self.frto.open {
+            return;
+        }
+        if news.once {
+            // Step 3.b: what was sent before the timeout, and only then, has come.
+            self.take_timeout_back();
+        } else if self.next > self.recovery_point {
+            // Step 3.a: something new has come, and nothing old.
+            self.frto.open &= news.delivered == 0;
+        } else if news.advanced && self.una < self.recovery_point {
+            self.frto.holds = true;
+        }
+    }
+
+    /// Nothing new could be sent: what is lost is sent again as ever.
+    pub(super) fn give_up_on_timeout(&mut self) {
+        self.frto.holds = false;
+        self.frto.open = false;
+    }
+
+    /// The timeout came too early: nothing counts as lost by it (Linux, `tcp_try_undo_loss`).
+    fn take_timeout_back(&mut self) {
+        for n in self.una..self.flagged_to.min(self.next) {
+            self.board.set(n, self.board.of(n) & !LOST);
+        }
+        self.lost_out = 0;
+        self.lost_twice.clear();
+        (self.repair_from, self.judged) = (self.una, self.una);
+        self.frto.open = false;
+        self.take_back();
+        self.state = State::Open;
+    }
+
+    fn take_back(&mut self) {
         self.undo.possible = false;
         self.undo.taken_back = true;
         self.undone += 1;
@@ -284,10 +340,6 @@ impl Sender {
         self.window.ssthresh = self.window.ssthresh.max(self.undo.ssthresh);
         if let Control::Bbr3(bbr) = &mut self.control {
             bbr.on_undo(&mut self.window, self.una + self.sacked_out);
-        }
-        if self.state == State::Recovery {
-            // The window is as it was; what is missing is repaired without a reduction.
-            self.recovery_point = self.una;
         }
     }
 
@@ -338,6 +390,10 @@ impl Sender {
     /// RFC 6298 5.4 to 5.7, RFC 5681 3.1 equation 4.
     pub(super) fn on_retransmission_timeout(&mut self, now: Instant) {
         self.timeouts += 1;
+        // Not where a recovery was going on: what arrives then may be what that has sent (step 1).
+        self.frto.open = !self.state.repairs() || self.frto.expired > 0;
+        self.frto.holds = false;
+        self.frto.expired += 1;
         if !self.state.repairs() {
             // What was lost within a window has reduced it once (Linux, `tcp_enter_loss`).
             self.begin_reduction();
