@@ -324,6 +324,46 @@ fn a_bus_holds_its_sender_and_neither_window_nor_queue_grows_for_it() {
 }
 
 #[test]
+fn no_more_than_small_queues_allow_waits_in_the_host() {
+    // Linux, tcp_small_queue_check: what is there may be two bursts, or a millisecond of the pacing rate, and one burst more comes.
+    let case = Case {
+        rate: 10_000_000_000,
+        ..CASE
+    };
+    for (mbit, burst_bytes) in [(100, 65_536), (8_000, 65_536), (8_000, 0)] {
+        let mut slow = spec(&case);
+        let bus = Rate::from_bits_per_second(mbit * 1_000_000);
+        slow.buses.push(BusSpec {
+            rate: bus,
+            cost: Duration::ZERO,
+        });
+        slow.flows[0].bus = Some(0);
+        slow.flows[0].sender.burst_bytes = burst_bytes;
+        slow.flows[0].sender.pacing = Pacing::Rate(bus);
+        let mut world = World::new(slow).unwrap();
+        let mut most = 0;
+        for us in (4_000_000..6_000_000).step_by(50) {
+            world.run_until(Instant::ZERO + Duration::from_us(us));
+            most = most.max(world.flow(0).in_host_bytes);
+        }
+        // The bus itself holds all back to less than the rate, so that the pace is the bus's.
+        let frames = 1_514.0 / 1_448.0;
+        let rate = 125_000.0 * f64::from(u32::try_from(mbit).unwrap());
+        let burst = (rate / 1024.0).min(f64::from(burst_bytes)).max(1_448.0);
+        let least = (2.0 * burst).max(rate / 1024.0);
+        #[allow(clippy::cast_precision_loss, reason = "bytes of a test")]
+        let most = most as f64;
+        assert!(
+            most > least - burst && most <= (least + burst) * frames + 1_514.0,
+            "{mbit} {burst_bytes}: {most} {least} {burst}"
+        );
+        let got = rate_of(&mut world, 6, 8);
+        let due = rate * 8.0 / frames;
+        assert!(got > 0.99 * due, "{mbit} {burst_bytes}: {got} {due}");
+    }
+}
+
+#[test]
 fn a_window_that_counts_acknowledgments_opens_by_a_half_and_one_that_counts_bytes_doubles() {
     for (counts_acks, growth) in [(true, 1.5), (false, 2.0)] {
         let mut long = spec(&Case {

@@ -276,11 +276,7 @@ impl Sender {
     /// The next burst that leaves at `now`, if any. To be asked until it gives none, after every
     /// acknowledgment and timeout.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Burst> {
-        let mut burst = self.choose(now);
-        if burst.is_none() && self.frto.holds && self.next == self.recovery_point {
-            self.give_up_on_timeout();
-            burst = self.choose(now);
-        }
+        let burst = self.choose(now);
         match &burst {
             Some(burst) => {
                 self.sent_some = true;
@@ -289,9 +285,19 @@ impl Sender {
                 }
                 self.on_sent(now, burst);
             }
+            None if self.frto.holds && self.next == self.recovery_point => {
+                return self.poll_without_frto(now);
+            }
             None => self.validate(),
         }
         burst
+    }
+
+    /// Nothing new could be sent after a timeout: what is lost is.
+    #[cold]
+    fn poll_without_frto(&mut self, now: Instant) -> Option<Burst> {
+        self.give_up_on_timeout();
+        self.poll_transmit(now)
     }
 
     fn choose(&mut self, now: Instant) -> Option<Burst> {
@@ -348,8 +354,7 @@ impl Sender {
         }
         self.next += u64::from(burst.count);
         self.board.fit(self.una, self.next);
-        let in_flight = self.in_flight();
-        let stamp = self.meter.stamp(now, alone, in_flight, self.lost_total);
+        let stamp = self.stamp(now, alone, 0);
         self.sent.push_back(Sent {
             first: burst.first,
             end: self.next,
@@ -362,6 +367,18 @@ impl Sender {
         burst
     }
 
+    /// Bytes that may wait in the queues of the sender's host before it is held (TCP small queues, Linux'
+    /// `tcp_small_queue_check`): two bursts, or a millisecond of the pacing rate; without pacing
+    /// net.ipv4.tcp_limit_output_bytes at most.
+    pub fn host_limit_bytes(&self) -> u64 {
+        let burst = self.burst_segments() * u64::from(self.config.segment_bytes);
+        let limit = (2 * burst).max(self.pacing_rate() / 1024);
+        match self.pace {
+            Some(_) => limit,
+            None => limit.min(LIMIT_OUTPUT_BYTES),
+        }
+    }
+
     /// Nothing is in flight, and something is to be sent.
     fn on_restart(&mut self, now: Instant) {
         if let Control::Bbr3(bbr) = &mut self.control
@@ -370,6 +387,15 @@ impl Sender {
             let delivered = self.una + self.sacked_out;
             bbr.on_restart(now, &mut self.window, delivered);
         }
+    }
+
+    /// What rate samples take from a burst that leaves now; `more` of it are not yet counted as in flight.
+    fn stamp(&mut self, now: Instant, alone: bool, more: u64) -> Stamp {
+        if !self.control.models() {
+            return Stamp::default();
+        }
+        let in_flight = self.in_flight() + more;
+        self.meter.stamp(now, alone, in_flight, self.lost_total)
     }
 
     /// The host takes no more for now, though more might be sent (as Linux's queues below TCP hold a
@@ -608,6 +634,8 @@ impl Sender {
     }
 }
 
+/// Linux 6.18, net.ipv4.tcp_limit_output_bytes.
+const LIMIT_OUTPUT_BYTES: u64 = 4 << 20;
 /// Linux, net.ipv4.tcp_tso_win_divisor.
 const TSO_WIN_DIVISOR: u64 = 3;
 /// Linux, net.ipv4.tcp_reordering: RFC 6675's DupThresh.

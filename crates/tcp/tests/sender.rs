@@ -1,6 +1,6 @@
 //! A sender alone: what it makes of acknowledgments and of silence.
 
-use tcp::{Ack, Algorithm, Burst, Sender, SenderConfig, State};
+use tcp::{Ack, Algorithm, Burst, Pacing, Sender, SenderConfig, State};
 use units::{Duration, Instant};
 
 const ROUND_TRIP: Duration = Duration::from_ms(100);
@@ -220,4 +220,28 @@ fn a_timeout_within_a_recovery_is_no_question() {
     assert_eq!(s.info().state, State::Loss);
     let sent = all(&mut s, at + Duration::from_ms(20));
     assert!(sent.iter().any(|b| b.again), "{sent:?}");
+}
+
+#[test]
+fn a_host_holds_two_bursts_or_a_millisecond_and_without_pacing_four_mebibytes() {
+    let limit = |window: u64, pacing: Pacing, burst_bytes: u32| {
+        let config = SenderConfig {
+            initial_window: window,
+            pacing,
+            burst_bytes,
+            ..reno()
+        };
+        let s = Sender::new(config, Instant::ZERO, Duration::from_ms(10), 1 << 40);
+        s.host_limit_bytes()
+    };
+    // In slow start twice the window a round trip: 1,000 segments are 289.6 MB/s.
+    let rate = |window: u64| 2 * window * 1448 * 100;
+    assert_eq!(limit(10, Pacing::Off, 65_536), 2 * 2 * 1448);
+    assert_eq!(limit(400, Pacing::Off, 65_536), 2 * 45 * 1448);
+    assert_eq!(limit(1_000, Pacing::Off, 65_536), rate(1_000) / 1024);
+    assert_eq!(limit(14_000, Pacing::Off, 65_536), rate(14_000) / 1024);
+    assert_eq!(limit(15_000, Pacing::Off, 65_536), 4 << 20);
+    assert_eq!(limit(15_000, Pacing::Window, 65_536), rate(15_000) / 1024);
+    // Packet by packet.
+    assert_eq!(limit(10, Pacing::Off, 0), 2 * 1448);
 }

@@ -90,7 +90,7 @@ impl Sender {
         if let Some(n) = newest {
             let (at, stamp) = self.sent_with(n);
             let rtt = now.saturating_since(at);
-            self.meter.on_arrival(at, n + 1, stamp);
+            self.on_sampled(at, n + 1, stamp);
             self.rack.on_arrival(at, n + 1, rtt, false, self.rtt.min());
             news.rtt = Some(rtt);
         }
@@ -113,7 +113,8 @@ impl Sender {
     fn on_copy_arrived(&mut self, now: Instant, n: u64) {
         if let Some(copy) = self.again.iter().find(|c| c.segment == n) {
             let rtt = now.saturating_since(copy.at);
-            self.meter.on_arrival(copy.at, n + 1, copy.stamp);
+            let copy = *copy;
+            self.on_sampled(copy.at, n + 1, copy.stamp);
             self.rack
                 .on_arrival(copy.at, n + 1, rtt, true, self.rtt.min());
         }
@@ -121,6 +122,13 @@ impl Sender {
             && (front.segment == n || front.segment < self.una)
         {
             self.again.pop_front();
+        }
+    }
+
+    /// For rate samples: a segment that ends before `end` and left at `at` has arrived.
+    fn on_sampled(&mut self, at: Instant, end: u64, stamp: Stamp) {
+        if self.control.models() {
+            self.meter.on_arrival(at, end, stamp);
         }
     }
 
@@ -147,7 +155,7 @@ impl Sender {
         if once && let Some((at, stamp, end)) = newest {
             let rtt = now.saturating_since(at);
             let stamp = stamp.of_earlier(end - edge.min(end));
-            self.meter.on_arrival(at, edge, stamp);
+            self.on_sampled(at, edge, stamp);
             self.rack.on_arrival(at, edge, rtt, false, self.rtt.min());
             news.rtt = Some(rtt);
         }

@@ -364,8 +364,7 @@ impl Sender {
     }
 
     fn send_again(&mut self, now: Instant, first: u64, count: u64) -> Burst {
-        let in_flight = self.in_flight() + count;
-        let stamp = self.meter.stamp(now, false, in_flight, self.lost_total);
+        let stamp = self.stamp(now, false, count);
         for n in first..first + count {
             let stamp = stamp.of_earlier(first + count - 1 - n);
             self.board.set(n, self.board.of(n) | AGAIN | EVER_AGAIN);
