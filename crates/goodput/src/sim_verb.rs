@@ -46,8 +46,8 @@ pub(crate) struct SimArgs {
     /// Time between the starts of two connections
     #[arg(long, value_name = "TIME", default_value = "100us")]
     pub(crate) apart: Duration,
-    /// Congestion control: reno, cubic, bbr, scalable or fast, several after commas [default: the path
-    /// file's; bbr where the rate is found]
+    /// Congestion control: reno, cubic, bbr, bbr3, scalable or fast, several after commas [default: the
+    /// path file's; bbr where the rate is found]
     #[arg(
         short,
         long,

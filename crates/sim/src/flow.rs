@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use link::Train;
 use tcp::{AckRun, Receiver, ReceiverConfig, Sender, SenderConfig, SenderInfo};
 use units::Instant;
 
@@ -47,8 +48,61 @@ pub struct FlowInfo {
     pub acks_in: u64,
     /// Bytes of the receive window.
     pub window_bytes: u64,
+    /// Bytes of frames that the sender's host has and its bus has not moved yet.
+    pub in_host_bytes: u64,
     /// When the last segment of a sized transfer was acknowledged.
     pub done_at: Option<Instant>,
+}
+
+/// What waits in the sender's host for its bus, or is on it.
+#[derive(Debug, Default)]
+pub(crate) struct HostQueue {
+    /// When the bus begins with each.
+    waiting: VecDeque<(Instant, Train)>,
+    /// When the bus is through with each burst, and its bytes.
+    moving: VecDeque<(Instant, u64)>,
+    bytes: u64,
+}
+
+impl HostQueue {
+    /// A burst of so many bytes is to be through at `done`.
+    pub(crate) fn take(&mut self, done: Instant, bytes: u64) {
+        self.moving.push_back((done, bytes));
+        self.bytes += bytes;
+    }
+
+    /// A train with which the bus begins at its time.
+    pub(crate) fn wait(&mut self, train: Train) {
+        self.waiting.push_back((train.at, train));
+    }
+
+    /// The next train with which the bus has begun by `now`.
+    pub(crate) fn begun(&mut self, now: Instant) -> Option<Train> {
+        self.waiting.pop_front_if(|(at, _)| *at <= now).map(|w| w.1)
+    }
+
+    /// What the bus was through with by `now` is forgotten; what is left, bytes.
+    pub(crate) fn settle(&mut self, now: Instant) -> u64 {
+        while let Some((_, bytes)) = self.moving.pop_front_if(|(done, _)| *done <= now) {
+            self.bytes -= bytes;
+        }
+        self.bytes
+    }
+
+    /// When the bus begins with the next train.
+    pub(crate) fn next(&self) -> Instant {
+        self.waiting.front().map_or(Instant::MAX, |w| w.0)
+    }
+
+    /// When no more than `limit` bytes will be left.
+    pub(crate) fn down_to(&self, limit: u64) -> Instant {
+        let mut left = self.bytes;
+        let through = self.moving.iter().find(|(_, bytes)| {
+            left -= bytes;
+            left <= limit
+        });
+        through.map_or(Instant::MAX, |m| m.0)
+    }
 }
 
 /// A connection in motion.
@@ -67,7 +121,8 @@ pub(crate) struct Flow {
     pub(crate) acks_in: u64,
     pub(crate) done_at: Option<Instant>,
     pub(crate) syn_at: Instant,
-    /// When the bus that its sender waits for is free.
+    pub(crate) host: HostQueue,
+    /// When its host is to be looked at again.
     pub(crate) bus_at: Instant,
 }
 
@@ -84,6 +139,7 @@ impl Flow {
             acks_in: 0,
             done_at: None,
             syn_at: spec.start,
+            host: HostQueue::default(),
             bus_at: Instant::MAX,
             spec,
         }
@@ -161,6 +217,7 @@ impl Flow {
             ack_packets: self.ack_packets,
             acks_in: self.acks_in,
             window_bytes: self.receiver.window_bytes(),
+            in_host_bytes: self.host.bytes,
             done_at: self.done_at,
         }
     }

@@ -66,8 +66,9 @@ struct Bus {
 }
 
 impl Bus {
-    /// How frames of so many bytes that begin now follow each other; the bus is theirs until the last one is over.
-    fn take(&mut self, now: Instant, count: u16, frame_bytes: u32) -> Spacing {
+    /// When frames of so many bytes that come now begin, and how they follow each other; the bus is theirs until the last
+    /// one is over.
+    fn take(&mut self, now: Instant, count: u16, frame_bytes: u32) -> (Instant, Spacing) {
         let rate = self.spec.rate.as_bits_per_second();
         if now > self.free_at {
             self.remainder = 0;
@@ -78,8 +79,9 @@ impl Bus {
         let whole = u128::from(self.remainder) + u128::from(count) * u128::from(step);
         let ns = u64::try_from(whole / u128::from(rate)).unwrap_or(u64::MAX);
         self.remainder = u64::try_from(whole % u128::from(rate)).unwrap_or(0);
-        self.free_at = now + Duration::from_ns(ns);
-        spacing
+        let start = now.max(self.free_at);
+        self.free_at = start + Duration::from_ns(ns);
+        (start, spacing)
     }
 }
 
@@ -599,22 +601,41 @@ impl World {
 
     /// Sends all that may be sent.
     fn transmit(&mut self, number: usize) {
-        self.flows[number].bus_at = Instant::MAX;
+        let has_bus = self.flows[number].spec.bus.is_some();
+        if has_bus {
+            self.move_on(number);
+        }
         loop {
             let flow = &mut self.flows[number];
             let Some(sender) = &mut flow.sender else {
                 return;
             };
-            let bus = flow.spec.bus.map(|n| self.buses[n].free_at);
-            if let Some(free_at) = bus.filter(|at| *at > self.now) {
-                sender.on_host_busy();
-                flow.bus_at = free_at;
-                return;
+            if has_bus {
+                // TCP small queues: no more of a connection than that waits in its host.
+                let limit = sender.host_limit_bytes();
+                if flow.host.settle(self.now) > limit {
+                    sender.on_host_busy();
+                    flow.bus_at = flow.host.next().min(flow.host.down_to(limit));
+                    return;
+                }
             }
             let Some(burst) = sender.poll_transmit(self.now) else {
                 break;
             };
             self.send_burst(number, &burst);
+        }
+        if has_bus {
+            let flow = &mut self.flows[number];
+            flow.bus_at = flow.host.next();
+        }
+    }
+
+    /// Frames with which the bus begins leave the host.
+    fn move_on(&mut self, number: usize) {
+        let now = self.now;
+        let direction = direction_of(self.flows[number].spec.forward[0]);
+        while let Some(train) = self.flows[number].host.begun(now) {
+            self.send(direction, train);
         }
     }
 
@@ -634,23 +655,37 @@ impl World {
         } else {
             Marks::NONE
         };
+        let mut at = self.now;
         if let Some(bus) = flow.spec.bus {
             let frame = flow.packet_bytes(burst.first) + ETHERNET_HEADER_BYTES;
-            let by_bus = self.buses[bus].take(self.now, burst.count, frame);
+            let bus = &mut self.buses[bus];
+            let by_bus;
+            (at, by_bus) = bus.take(self.now, burst.count, frame);
             if by_bus.step_ns() > spacing.step_ns() {
                 spacing = by_bus;
             }
+            let bytes = u64::from(frame) * u64::from(burst.count);
+            flow.host.take(bus.free_at, bytes);
         }
         let train = Train {
             count: burst.count,
             spacing,
             marks,
-            ..packet(burst.first, number, self.now)
+            ..packet(burst.first, number, at)
         };
         let last = burst.first + u64::from(burst.count) - 1;
         if flow.short_segment() == Some(last) && burst.count > 1 {
-            self.send(direction, train.part(0, burst.count - 1));
-            self.send(direction, train.part(burst.count - 1, 1));
+            self.hand_over(direction, train.part(0, burst.count - 1));
+            self.hand_over(direction, train.part(burst.count - 1, 1));
+        } else {
+            self.hand_over(direction, train);
+        }
+    }
+
+    /// A train leaves its host, or waits there for the bus.
+    fn hand_over(&mut self, direction: usize, train: Train) {
+        if train.at > self.now {
+            self.flows[train.flow as usize].host.wait(train);
         } else {
             self.send(direction, train);
         }

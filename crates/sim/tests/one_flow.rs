@@ -1,7 +1,7 @@
 //! One connection over one link: rates that follow from arithmetic.
 
 use link::spec::{DirectionSpec, DisciplineSpec, LossSpec, RateSpec, ServerSpec};
-use link::{QueueLimits, Way};
+use link::{Change, QueueLimits, Way};
 use sim::{BusSpec, FlowInfo, FlowSpec, Hop, LinkSpec, What, World, WorldSpec};
 use tcp::{Algorithm, Hystart, Pacing, ReceiverConfig, SenderConfig};
 use units::{Bytes, Duration, Instant, Rate};
@@ -153,6 +153,47 @@ fn bbr_and_fast_fill_a_clean_path_and_bbr_one_with_losses() {
 }
 
 #[test]
+fn what_was_lost_twice_when_a_recovery_ended_is_sent_again_in_the_next() {
+    // Where it was forgotten, the left edge stood still from 0.4 s on, and the window at half of its size.
+    let case = Case {
+        algorithm: Algorithm::Bbr,
+        loss: 0.03,
+        rtt_ms: 40,
+        queue_share: 0.5,
+        ..CASE
+    };
+    let (rate, info) = rate(&case, 5);
+    let most = 1e8 * 1448.0 / 1538.0;
+    assert!(rate > 0.9 * most, "{rate} {info:?}");
+}
+
+#[test]
+fn a_delay_that_jumps_brings_a_timeout_that_is_taken_back() {
+    // 20 ms become 720 at second 5: nothing comes for longer than any timeout, and nothing is lost.
+    let case = Case {
+        algorithm: Algorithm::Reno,
+        ..CASE
+    };
+    let mut jumps = spec(&case);
+    let at = Instant::ZERO + Duration::from_s(5);
+    let change = Change::Delay(Duration::from_ms(710));
+    jumps.links[0].schedule.push((at, Way::Forward, change));
+    let mut world = World::new(jumps).unwrap();
+    world.run_until(at);
+    let before = world.flow(0).sender.unwrap();
+    world.run_until(at + Duration::from_s(4));
+    let info = world.flow(0);
+    let after = info.sender.unwrap();
+    assert!(after.timeouts > before.timeouts, "{after:?}");
+    assert_eq!(after.ssthresh, before.ssthresh, "{after:?}");
+    assert!(after.cwnd >= before.cwnd, "{before:?} {after:?}");
+    // The probe's copy and those of the timeouts, and of no more.
+    let copies = after.retransmitted - before.retransmitted;
+    assert!(copies <= 1 + after.timeouts - before.timeouts, "{after:?}");
+    assert_eq!(info.duplicates, copies, "{info:?}");
+}
+
+#[test]
 fn a_window_that_binds_gives_one_window_a_round_trip() {
     // 60,000 bytes of buffer are 37,500 of window, less the segment that is answered: 24. A burst of 24 takes its turn at the
     // rate, and the first acknowledgment comes a round trip after.
@@ -280,6 +321,46 @@ fn a_bus_holds_its_sender_and_neither_window_nor_queue_grows_for_it() {
     assert_eq!(sender.retransmitted, 0);
     // What stands before the line is a burst at most.
     assert!(world.counters(0, Way::Forward).queue_bytes_max < 100_000);
+}
+
+#[test]
+fn no_more_than_small_queues_allow_waits_in_the_host() {
+    // Linux, tcp_small_queue_check: what is there may be two bursts, or a millisecond of the pacing rate, and one burst more comes.
+    let case = Case {
+        rate: 10_000_000_000,
+        ..CASE
+    };
+    for (mbit, burst_bytes) in [(100, 65_536), (8_000, 65_536), (8_000, 0)] {
+        let mut slow = spec(&case);
+        let bus = Rate::from_bits_per_second(mbit * 1_000_000);
+        slow.buses.push(BusSpec {
+            rate: bus,
+            cost: Duration::ZERO,
+        });
+        slow.flows[0].bus = Some(0);
+        slow.flows[0].sender.burst_bytes = burst_bytes;
+        slow.flows[0].sender.pacing = Pacing::Rate(bus);
+        let mut world = World::new(slow).unwrap();
+        let mut most = 0;
+        for us in (4_000_000..6_000_000).step_by(50) {
+            world.run_until(Instant::ZERO + Duration::from_us(us));
+            most = most.max(world.flow(0).in_host_bytes);
+        }
+        // The bus itself holds all back to less than the rate, so that the pace is the bus's.
+        let frames = 1_514.0 / 1_448.0;
+        let rate = 125_000.0 * f64::from(u32::try_from(mbit).unwrap());
+        let burst = (rate / 1024.0).min(f64::from(burst_bytes)).max(1_448.0);
+        let least = (2.0 * burst).max(rate / 1024.0);
+        #[allow(clippy::cast_precision_loss, reason = "bytes of a test")]
+        let most = most as f64;
+        assert!(
+            most > least - burst && most <= (least + burst) * frames + 1_514.0,
+            "{mbit} {burst_bytes}: {most} {least} {burst}"
+        );
+        let got = rate_of(&mut world, 6, 8);
+        let due = rate * 8.0 / frames;
+        assert!(got > 0.99 * due, "{mbit} {burst_bytes}: {got} {due}");
+    }
 }
 
 #[test]

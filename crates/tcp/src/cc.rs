@@ -1,6 +1,7 @@
 //! Congestion control: how the window grows with what was acknowledged and shrinks at a loss.
 
 mod bbr;
+mod bbr3;
 mod cubic;
 mod fast;
 mod reno;
@@ -11,6 +12,7 @@ use units::{Duration, Instant};
 use crate::config::{Algorithm, SenderConfig};
 
 pub(crate) use bbr::{Bbr, Sample};
+pub(crate) use bbr3::{Bbr3, Loss};
 pub(crate) use cubic::Cubic;
 pub(crate) use fast::Fast;
 
@@ -49,6 +51,7 @@ pub(crate) enum Control {
     Cubic(Cubic),
     Scalable,
     Bbr(Box<Bbr>),
+    Bbr3(Box<Bbr3>),
     Fast(Fast),
 }
 
@@ -61,6 +64,11 @@ impl Control {
             Algorithm::Scalable => Self::Scalable,
             Algorithm::Fast => Self::Fast(Fast::new(config.fast_alpha)),
             Algorithm::Bbr => Self::Bbr(Box::new(Bbr::new(
+                config.segment_bytes,
+                config.initial_window,
+                config.seed,
+            ))),
+            Algorithm::Bbr3 => Self::Bbr3(Box::new(Bbr3::new(
                 config.segment_bytes,
                 config.initial_window,
                 config.seed,
@@ -82,13 +90,13 @@ impl Control {
             Self::Cubic(cubic) => cubic.on_ack(window, progress),
             Self::Scalable => scalable::on_ack(window, progress),
             Self::Fast(fast) => fast.on_ack(window, progress),
-            // It is told by rate samples.
-            Self::Bbr(_) => {}
+            // They are told by rate samples.
+            Self::Bbr(_) | Self::Bbr3(_) => {}
         }
     }
 
-    /// The window to fall to at a loss.
-    pub(crate) fn threshold(&mut self, window: &Window) -> u64 {
+    /// The window to fall to at a loss, when so many segments have been delivered.
+    pub(crate) fn threshold(&mut self, window: &Window, delivered: u64) -> u64 {
         match self {
             Self::Reno => reno::threshold(window),
             Self::Cubic(cubic) => cubic.threshold(window),
@@ -96,6 +104,10 @@ impl Control {
             Self::Fast(_) => fast::threshold(window),
             Self::Bbr(bbr) => {
                 bbr.on_loss(window);
+                window.ssthresh
+            }
+            Self::Bbr3(bbr) => {
+                bbr.on_reduction(window, delivered);
                 window.ssthresh
             }
         }
@@ -106,7 +118,7 @@ impl Control {
         match self {
             Self::Cubic(cubic) => cubic.reset(),
             Self::Bbr(bbr) => bbr.on_timeout(),
-            Self::Reno | Self::Scalable | Self::Fast(_) => {}
+            Self::Reno | Self::Scalable | Self::Fast(_) | Self::Bbr3(_) => {}
         }
     }
 }
@@ -116,7 +128,31 @@ impl Control {
     pub(crate) fn pacing_rate(&self) -> Option<u64> {
         match self {
             Self::Bbr(bbr) => Some(bbr.pacing_rate()),
+            Self::Bbr3(bbr) => Some(bbr.pacing_rate()),
             _ => None,
+        }
+    }
+
+    /// It sets window and pace from a model of the path; reductions are its own affair.
+    pub(crate) const fn models(&self) -> bool {
+        matches!(self, Self::Bbr(_) | Self::Bbr3(_))
+    }
+
+    /// Where a model stands.
+    pub(crate) fn phase(&self) -> Option<&'static str> {
+        match self {
+            Self::Bbr(bbr) => Some(bbr.phase()),
+            Self::Bbr3(bbr) => Some(bbr.phase()),
+            _ => None,
+        }
+    }
+
+    /// The handshake gave a round trip.
+    pub(crate) fn begin(&mut self, now: Instant, round_trip: Duration) {
+        match self {
+            Self::Bbr(bbr) => bbr.begin(now, round_trip),
+            Self::Bbr3(bbr) => bbr.begin(now, round_trip),
+            _ => {}
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct SenderConfig {
     pub initial_window: u64,
     /// Most bytes of a burst that is handed over at once; less than two segments' worth: one by one.
     pub burst_bytes: u32,
-    /// Of what an algorithm draws: in which phase BBR begins to probe.
+    /// Of what an algorithm draws: in which phase BBR begins to probe, how long BBR version 3 waits before it does.
     pub seed: u64,
     /// Both ends agreed on ECN (RFC 3168): queues may mark in place of dropping, and a mark counts as a loss.
     pub ecn: bool,
@@ -47,6 +47,8 @@ pub enum Algorithm {
     Scalable,
     /// BBR version 1, as Linux has it. It paces whatever [`Pacing`] says, and no faster than that.
     Bbr,
+    /// BBR version 3 (draft-ietf-ccwg-bbr). It paces as version 1 does.
+    Bbr3,
     /// Wei et al. 2006: keeps [`SenderConfig::fast_alpha`] segments in queues.
     Fast,
 }
@@ -145,6 +147,7 @@ impl Algorithm {
             Self::Cubic => "cubic",
             Self::Scalable => "scalable",
             Self::Bbr => "bbr",
+            Self::Bbr3 => "bbr3",
             Self::Fast => "fast",
         }
     }
@@ -155,11 +158,12 @@ impl Algorithm {
     }
 
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Reno,
         Self::Cubic,
         Self::Scalable,
         Self::Bbr,
+        Self::Bbr3,
         Self::Fast,
     ];
 }

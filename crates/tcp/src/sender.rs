@@ -23,7 +23,7 @@ use crate::packet::{Burst, Spaced};
 use crate::ranges::Ranges;
 use crate::rtt::Rtt;
 use meter::{Meter, Stamp};
-use recovery::{Probe, Rack, Reduction, Undo};
+use recovery::{Frto, Probe, Rack, Reduction, Undo};
 
 /// The sending end of a connection.
 #[derive(Clone, Debug)]
@@ -71,6 +71,7 @@ pub struct Sender {
     tell_reduced: bool,
     rack: Rack,
     undo: Undo,
+    frto: Frto,
     probe: Probe,
     reordering_seen: bool,
     reordering: u64,
@@ -183,6 +184,8 @@ pub struct SenderInfo {
     pub probes: u64,
     /// Where it stands.
     pub state: State,
+    /// What BBR is about; `None` with other algorithms.
+    pub phase: Option<&'static str>,
 }
 
 /// When the next segment may leave.
@@ -203,10 +206,8 @@ impl Sender {
         let mut rtt = Rtt::default();
         rtt.on_sample(now, round_trip, 0, 0);
         let mut control = Control::new(&config);
-        if let Control::Bbr(bbr) = &mut control {
-            bbr.begin(now, round_trip);
-        }
-        let paces = config.pacing != Pacing::Off || matches!(control, Control::Bbr(_));
+        control.begin(now, round_trip);
+        let paces = config.pacing != Pacing::Off || control.models();
         let clock = match config.pacing {
             Pacing::Gap { line, .. } => Some(Serialiser::new(line)),
             _ => None,
@@ -245,6 +246,7 @@ impl Sender {
             tell_reduced: false,
             rack: Rack::default(),
             undo: Undo::default(),
+            frto: Frto::default(),
             probe: Probe::default(),
             reordering_seen: false,
             reordering: DUPLICATES_MIN,
@@ -283,9 +285,19 @@ impl Sender {
                 }
                 self.on_sent(now, burst);
             }
+            None if self.frto.holds && self.next == self.recovery_point => {
+                return self.poll_without_frto(now);
+            }
             None => self.validate(),
         }
         burst
+    }
+
+    /// Nothing new could be sent after a timeout: what is lost is.
+    #[cold]
+    fn poll_without_frto(&mut self, now: Instant) -> Option<Burst> {
+        self.give_up_on_timeout();
+        self.poll_transmit(now)
     }
 
     fn choose(&mut self, now: Instant) -> Option<Burst> {
@@ -303,6 +315,7 @@ impl Sender {
         let largest = self.burst_segments();
         if self.lost_out > self.again_out
             && room > 0
+            && !self.frto.holds
             && let Some(burst) = self.repair(now, room.min(largest))
         {
             return Some(burst);
@@ -336,18 +349,53 @@ impl Sender {
             spaced: self.spacing(),
         };
         let alone = self.una == self.next;
+        if alone {
+            self.on_restart(now);
+        }
         self.next += u64::from(burst.count);
         self.board.fit(self.una, self.next);
+        let stamp = self.stamp(now, alone, 0);
         self.sent.push_back(Sent {
             first: burst.first,
             end: self.next,
             at: now,
-            stamp: self.meter.stamp(now, alone),
+            stamp,
         });
         if !matches!(self.timer, Timer::Retransmit(_)) {
             self.arm(now);
         }
         burst
+    }
+
+    /// Bytes that may wait in the queues of the sender's host before it is held (TCP small queues, Linux'
+    /// `tcp_small_queue_check`): two bursts, or a millisecond of the pacing rate; without pacing
+    /// net.ipv4.tcp_limit_output_bytes at most.
+    pub fn host_limit_bytes(&self) -> u64 {
+        let burst = self.burst_segments() * u64::from(self.config.segment_bytes);
+        let limit = (2 * burst).max(self.pacing_rate() / 1024);
+        match self.pace {
+            Some(_) => limit,
+            None => limit.min(LIMIT_OUTPUT_BYTES),
+        }
+    }
+
+    /// Nothing is in flight, and something is to be sent.
+    fn on_restart(&mut self, now: Instant) {
+        if let Control::Bbr3(bbr) = &mut self.control
+            && self.meter.is_app_limited()
+        {
+            let delivered = self.una + self.sacked_out;
+            bbr.on_restart(now, &mut self.window, delivered);
+        }
+    }
+
+    /// What rate samples take from a burst that leaves now; `more` of it are not yet counted as in flight.
+    fn stamp(&mut self, now: Instant, alone: bool, more: u64) -> Stamp {
+        if !self.control.models() {
+            return Stamp::default();
+        }
+        let in_flight = self.in_flight() + more;
+        self.meter.stamp(now, alone, in_flight, self.lost_total)
     }
 
     /// The host takes no more for now, though more might be sent (as Linux's queues below TCP hold a
@@ -426,6 +474,7 @@ impl Sender {
             recoveries: self.recoveries,
             probes: self.probes,
             state: self.state,
+            phase: self.control.phase(),
         }
     }
 
@@ -585,6 +634,8 @@ impl Sender {
     }
 }
 
+/// Linux 6.18, net.ipv4.tcp_limit_output_bytes.
+const LIMIT_OUTPUT_BYTES: u64 = 4 << 20;
 /// Linux, net.ipv4.tcp_tso_win_divisor.
 const TSO_WIN_DIVISOR: u64 = 3;
 /// Linux, net.ipv4.tcp_reordering: RFC 6675's DupThresh.

@@ -1,6 +1,6 @@
 //! A sender alone: what it makes of acknowledgments and of silence.
 
-use tcp::{Ack, Algorithm, Burst, Sender, SenderConfig, State};
+use tcp::{Ack, Algorithm, Burst, Pacing, Sender, SenderConfig, State};
 use units::{Duration, Instant};
 
 const ROUND_TRIP: Duration = Duration::from_ms(100);
@@ -117,4 +117,131 @@ fn a_reduction_that_is_taken_back_in_slow_start_leaves_the_window_as_it_was() {
     let info = s.info();
     assert_eq!((info.state, info.ssthresh), (State::Open, None));
     assert!((10..=11).contains(&info.cwnd), "{info:?}");
+}
+
+/// Ten segments are on their way and nothing comes: the probe and then the timeout. What the timeout sends, and when.
+fn timed_out(config: SenderConfig) -> (Sender, Instant) {
+    let mut s = Sender::new(config, Instant::ZERO, ROUND_TRIP, 10_000);
+    all(&mut s, Instant::ZERO);
+    let mut now = Instant::ZERO;
+    while s.info().timeouts == 0 {
+        now = s.next_timeout();
+        s.handle_timeout(now);
+        if s.info().timeouts == 0 {
+            all(&mut s, now);
+        }
+    }
+    let sent = all(&mut s, now);
+    assert_eq!((sent.len(), sent[0].first, sent[0].again), (1, 0, true));
+    (s, now + Duration::from_ms(20))
+}
+
+fn reno() -> SenderConfig {
+    SenderConfig {
+        algorithm: Algorithm::Reno,
+        ..SenderConfig::default()
+    }
+}
+
+#[test]
+fn a_timeout_that_came_too_early_is_taken_back_when_the_first_copies_arrive() {
+    // RFC 5682 section 3.1 step 3.b: segment 1 was sent once.
+    let (mut s, now) = timed_out(reno());
+    let copies = s.info().retransmitted;
+    assert_eq!((s.info().state, s.info().ssthresh), (State::Loss, Some(5)));
+    s.handle_ack(now, &ack(2));
+    let info = s.info();
+    assert_eq!((info.state, info.ssthresh), (State::Open, None));
+    assert!(info.cwnd >= 10, "{info:?}");
+    assert!(all(&mut s, now).iter().all(|b| !b.again));
+    assert_eq!(s.info().retransmitted, copies);
+}
+
+#[test]
+fn after_a_timeout_new_segments_tell_whether_it_was_needed() {
+    // Step 2.b: the copy of segment 0 has come; two new segments leave, no copies.
+    for spurious in [true, false] {
+        let (mut s, now) = timed_out(reno());
+        let end = s.info().unacked;
+        s.handle_ack(now, &ack(1));
+        let sent = all(&mut s, now);
+        assert!(!sent.is_empty(), "{:?}", s.info());
+        assert!(sent.iter().all(|b| !b.again && b.first >= end), "{sent:?}");
+        let now = now + ROUND_TRIP;
+        if spurious {
+            s.handle_ack(now, &ack(2));
+            assert_eq!((s.info().state, s.info().ssthresh), (State::Open, None));
+            continue;
+        }
+        // Step 3.a: only the new one has come.
+        let mut news = ack(1);
+        news.blocks[0] = (end, end + 1);
+        news.blocks_count = 1;
+        s.handle_ack(now, &news);
+        assert_eq!((s.info().state, s.info().ssthresh), (State::Loss, Some(5)));
+        let sent = all(&mut s, now);
+        assert!(sent[0].again && sent[0].first == 1, "{sent:?}");
+    }
+}
+
+#[test]
+fn a_timeout_is_a_loss_where_nothing_new_can_tell() {
+    let mut config = reno();
+    config.data_bytes = Some(10 * 1448);
+    let (mut s, now) = timed_out(config);
+    s.handle_ack(now, &ack(1));
+    assert_eq!(s.info().state, State::Loss);
+    let sent = all(&mut s, now);
+    assert!(sent[0].again && sent[0].first == 1, "{sent:?}");
+    // And it stays one, whatever comes.
+    s.handle_ack(now + ROUND_TRIP, &ack(4));
+    assert_eq!((s.info().state, s.info().ssthresh), (State::Loss, Some(5)));
+}
+
+#[test]
+fn a_timeout_within_a_recovery_is_no_question() {
+    // Step 1: what arrives may be what the recovery has sent.
+    let mut s = Sender::new(reno(), Instant::ZERO, ROUND_TRIP, 10_000);
+    all(&mut s, Instant::ZERO);
+    let now = Instant::ZERO + ROUND_TRIP;
+    let mut holes = ack(0);
+    holes.blocks[0] = (5, 9);
+    holes.blocks_count = 1;
+    s.handle_ack(now, &holes);
+    all(&mut s, now);
+    assert_eq!(s.info().state, State::Recovery);
+    let mut at = now;
+    while s.info().state == State::Recovery {
+        at = s.next_timeout();
+        s.handle_timeout(at);
+    }
+    all(&mut s, at);
+    s.handle_ack(at + Duration::from_ms(20), &ack(1));
+    assert_eq!(s.info().state, State::Loss);
+    let sent = all(&mut s, at + Duration::from_ms(20));
+    assert!(sent.iter().any(|b| b.again), "{sent:?}");
+}
+
+#[test]
+fn a_host_holds_two_bursts_or_a_millisecond_and_without_pacing_four_mebibytes() {
+    let limit = |window: u64, pacing: Pacing, burst_bytes: u32| {
+        let config = SenderConfig {
+            initial_window: window,
+            pacing,
+            burst_bytes,
+            ..reno()
+        };
+        let s = Sender::new(config, Instant::ZERO, Duration::from_ms(10), 1 << 40);
+        s.host_limit_bytes()
+    };
+    // In slow start twice the window a round trip: 1,000 segments are 289.6 MB/s.
+    let rate = |window: u64| 2 * window * 1448 * 100;
+    assert_eq!(limit(10, Pacing::Off, 65_536), 2 * 2 * 1448);
+    assert_eq!(limit(400, Pacing::Off, 65_536), 2 * 45 * 1448);
+    assert_eq!(limit(1_000, Pacing::Off, 65_536), rate(1_000) / 1024);
+    assert_eq!(limit(14_000, Pacing::Off, 65_536), rate(14_000) / 1024);
+    assert_eq!(limit(15_000, Pacing::Off, 65_536), 4 << 20);
+    assert_eq!(limit(15_000, Pacing::Window, 65_536), rate(15_000) / 1024);
+    // Packet by packet.
+    assert_eq!(limit(10, Pacing::Off, 0), 2 * 1448);
 }

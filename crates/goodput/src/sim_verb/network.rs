@@ -260,6 +260,14 @@ pub(crate) fn plan(path: &PathFile, wishes: &Wishes) -> Result<Planned, Failure>
         .map(|n| FlowSpec {
             // As `measure` opens its connections, one after the other.
             start: Instant::ZERO + wishes.apart.saturating_mul(n.into()),
+            sender: SenderConfig {
+                // Each draws its own waits, so that they do not probe together.
+                seed: match wishes.algorithm {
+                    Algorithm::Bbr3 => u64::from(n) + 1,
+                    _ => flow.sender.seed,
+                },
+                ..flow.sender
+            },
             ..flow.clone()
         })
         .collect();

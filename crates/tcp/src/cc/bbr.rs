@@ -30,6 +30,11 @@ pub(crate) struct Sample {
     /// Time for which what is sent already fills the pacing rate.
     pub(crate) ahead: Duration,
     pub(crate) burst: u64,
+    /// In flight when the newest delivered segment had been sent, and lost from then on.
+    pub(crate) sent_in_flight: u64,
+    pub(crate) lost_since: u64,
+    /// The window was what held the sender back.
+    pub(crate) cwnd_limited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +78,7 @@ pub(crate) struct Bbr {
 
 /// The largest value of some rounds (lib/win_minmax.c in short: one value for each round).
 #[derive(Clone, Debug, Default)]
-struct MaxFilter {
+pub(super) struct MaxFilter {
     best: [(u64, u64); 3],
 }
 
@@ -88,14 +93,14 @@ struct Aggregation {
 }
 
 impl MaxFilter {
-    fn max(&self) -> u64 {
+    pub(super) const fn max(&self) -> u64 {
         self.best[0].1
     }
 
-    /// Kathleen Nichols' three best of a window.
-    fn add(&mut self, round: u64, value: u64) {
+    /// Kathleen Nichols' three best of a window of so many rounds.
+    pub(super) fn add(&mut self, round: u64, value: u64, rounds: u64) {
         let new = (round, value);
-        if value >= self.best[0].1 || round.saturating_sub(self.best[2].0) > BANDWIDTH_ROUNDS {
+        if value >= self.best[0].1 || round.saturating_sub(self.best[2].0) > rounds {
             self.best = [new; 3];
             return;
         }
@@ -105,14 +110,14 @@ impl MaxFilter {
             self.best[2] = new;
         }
         let age = round - self.best[0].0;
-        if age > BANDWIDTH_ROUNDS {
+        if age > rounds {
             self.best = [self.best[1], self.best[2], new];
-            if round - self.best[0].0 > BANDWIDTH_ROUNDS {
+            if round - self.best[0].0 > rounds {
                 self.best = [self.best[1], self.best[2], new];
             }
-        } else if self.best[1].0 == self.best[0].0 && age > BANDWIDTH_ROUNDS / 4 {
+        } else if self.best[1].0 == self.best[0].0 && age > rounds / 4 {
             (self.best[1], self.best[2]) = (new, new);
-        } else if self.best[2].0 == self.best[1].0 && age > BANDWIDTH_ROUNDS / 2 {
+        } else if self.best[2].0 == self.best[1].0 && age > rounds / 2 {
             self.best[2] = new;
         }
     }
@@ -165,6 +170,16 @@ impl Bbr {
         self.pacing_rate
     }
 
+    /// Where it stands.
+    pub(crate) const fn phase(&self) -> &'static str {
+        match self.mode {
+            Mode::Startup => "startup",
+            Mode::Drain => "drain",
+            Mode::ProbeBandwidth => "probe-bw",
+            Mode::ProbeRtt => "probe-rtt",
+        }
+    }
+
     /// A loss: the window is remembered, the threshold stays.
     pub(crate) fn on_loss(&mut self, window: &Window) {
         self.save(window);
@@ -204,12 +219,9 @@ impl Bbr {
             self.round_start = true;
             self.conservation = false;
         }
-        let delivered = u128::from(sample.delivered_total - prior);
-        // Segments in 2^24 microseconds, as the kernel counts.
-        let rate = (delivered << RATE_SHIFT) * 1_000 / u128::from(sample.interval.as_ns());
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        let rate = rate_of(sample.delivered_total - prior, sample.interval);
         if !sample.app_limited || rate >= self.bandwidth.max() {
-            self.bandwidth.add(self.rounds, rate);
+            self.bandwidth.add(self.rounds, rate, BANDWIDTH_ROUNDS);
         }
     }
 
@@ -440,15 +452,21 @@ impl Bbr {
     }
 }
 
+/// Segments in 2^24 microseconds, as the kernel counts. The time is not zero.
+pub(super) fn rate_of(segments: u64, time: Duration) -> u64 {
+    let rate = (u128::from(segments) << RATE_SHIFT) * 1_000 / u128::from(time.as_ns());
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
 /// What a rate brings in a time.
-fn segments_in(rate: u64, time: Duration) -> u64 {
+pub(super) fn segments_in(rate: u64, time: Duration) -> u64 {
     let segments = (u128::from(rate) * u128::from(time.as_ns()) / 1_000) >> RATE_SHIFT;
     u64::try_from(segments).unwrap_or(u64::MAX / 4)
 }
 
 /// Gains are in 256ths, rates in segments per 2^24 microseconds.
 const UNIT: u64 = 256;
-const RATE_SHIFT: u32 = 24;
+pub(super) const RATE_SHIFT: u32 = 24;
 /// 2 / ln 2.
 const HIGH_GAIN: u64 = UNIT * 2885 / 1000 + 1;
 const DRAIN_GAIN: u64 = UNIT * 1000 / 2885;
@@ -476,12 +494,12 @@ mod tests {
     #[test]
     fn the_largest_rate_is_forgotten_after_ten_rounds() {
         let mut filter = MaxFilter::default();
-        filter.add(1, 100);
+        filter.add(1, 100, 10);
         for round in 2..=11 {
-            filter.add(round, 50);
+            filter.add(round, 50, 10);
             assert_eq!(filter.max(), 100, "{round}");
         }
-        filter.add(12, 50);
+        filter.add(12, 50, 10);
         assert_eq!(filter.max(), 50);
     }
 }

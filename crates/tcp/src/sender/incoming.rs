@@ -18,6 +18,8 @@ pub(super) struct News {
     rtt: Option<Duration>,
     /// It tells of a segment that came twice.
     pub(super) twice: bool,
+    /// Something arrived that was sent once only, before the last recovery began.
+    pub(super) once: bool,
     /// Lowest segment that came after later ones though it was sent once.
     late: Option<u64>,
 }
@@ -73,6 +75,7 @@ impl Sender {
             self.settle_flags(flags);
             if flags & EVER_AGAIN == 0 {
                 newest = Some(n);
+                news.once |= n < self.recovery_point;
                 if n < highest {
                     news.late = Some(news.late.map_or(n, |l| l.min(n)));
                 }
@@ -87,7 +90,7 @@ impl Sender {
         if let Some(n) = newest {
             let (at, stamp) = self.sent_with(n);
             let rtt = now.saturating_since(at);
-            self.meter.on_arrival(at, n + 1, stamp);
+            self.on_sampled(at, n + 1, stamp);
             self.rack.on_arrival(at, n + 1, rtt, false, self.rtt.min());
             news.rtt = Some(rtt);
         }
@@ -110,7 +113,8 @@ impl Sender {
     fn on_copy_arrived(&mut self, now: Instant, n: u64) {
         if let Some(copy) = self.again.iter().find(|c| c.segment == n) {
             let rtt = now.saturating_since(copy.at);
-            self.meter.on_arrival(copy.at, n + 1, copy.stamp);
+            let copy = *copy;
+            self.on_sampled(copy.at, n + 1, copy.stamp);
             self.rack
                 .on_arrival(copy.at, n + 1, rtt, true, self.rtt.min());
         }
@@ -121,12 +125,20 @@ impl Sender {
         }
     }
 
+    /// For rate samples: a segment that ends before `end` and left at `at` has arrived.
+    fn on_sampled(&mut self, at: Instant, end: u64, stamp: Stamp) {
+        if self.control.models() {
+            self.meter.on_arrival(at, end, stamp);
+        }
+    }
+
     /// The left edge moves to `edge`.
     fn advance(&mut self, now: Instant, edge: u64, highest: u64, news: &mut News) {
         news.advanced = true;
         let mut once = true;
         if self.una >= self.flagged_to {
             news.delivered += edge - self.una;
+            news.once |= self.una < self.recovery_point;
         } else {
             once = self.clear_flags(now, edge, highest, news);
         }
@@ -134,19 +146,21 @@ impl Sender {
         while let Some(front) = self.sent.front()
             && front.first < edge
         {
-            newest = Some((front.at, front.stamp));
+            newest = Some((front.at, front.stamp, front.end));
             if front.end > edge {
                 break;
             }
             self.sent.pop_front();
         }
-        if once && let Some((at, stamp)) = newest {
+        if once && let Some((at, stamp, end)) = newest {
             let rtt = now.saturating_since(at);
-            self.meter.on_arrival(at, edge, stamp);
+            let stamp = stamp.of_earlier(end - edge.min(end));
+            self.on_sampled(at, edge, stamp);
             self.rack.on_arrival(at, edge, rtt, false, self.rtt.min());
             news.rtt = Some(rtt);
         }
         self.una = edge;
+        self.frto.expired = 0;
         self.repair_from = self.repair_from.max(edge);
         self.judged = self.judged.max(edge);
     }
@@ -162,6 +176,7 @@ impl Sender {
                 news.delivered += 1;
                 fresh = true;
                 once &= flags & EVER_AGAIN == 0;
+                news.once |= flags & EVER_AGAIN == 0 && n < self.recovery_point;
                 if flags & AGAIN != 0 {
                     self.on_copy_arrived(now, n);
                 }
@@ -178,16 +193,20 @@ impl Sender {
     }
 
     /// When the first copy of segment `n` left.
-    fn sent_with(&self, n: u64) -> (Instant, Stamp) {
+    pub(super) fn sent_with(&self, n: u64) -> (Instant, Stamp) {
         let place = self.sent.partition_point(|s| s.end <= n);
         let sent = self.sent.get(place);
-        sent.map_or_else(|| (self.start, Stamp::default()), |s| (s.at, s.stamp))
+        sent.map_or_else(
+            || (self.start, Stamp::default()),
+            |s| (s.at, s.stamp.of_earlier(s.end - 1 - n)),
+        )
     }
 
     /// What follows for losses, window and clocks.
     fn conclude(&mut self, now: Instant, news: &News, echo: bool, in_flight_before: u64) {
         self.check_probe(news);
         self.check_undo(news);
+        self.check_timeout(news);
         let over = match self.state {
             State::Open => false,
             // Held until the receiver has been told, so that its echoes of old marks are over.
@@ -206,7 +225,7 @@ impl Sender {
             self.on_echo();
         }
         let losses = self.lost_total - lost_before;
-        if let Control::Bbr(_) = self.control {
+        if self.control.models() {
             self.model(now, news, losses, in_flight_before);
         } else {
             self.grow_or_reduce(now, news, losses);
@@ -252,7 +271,9 @@ impl Sender {
     /// BBR sets window and pace from the model of the path that rate samples make.
     fn model(&mut self, now: Instant, news: &News, losses: u64, in_flight_before: u64) {
         let rtt_min = self.rtt.min().unwrap_or(Duration::ZERO);
-        let mut sample = self.meter.sample(now, news.delivered, rtt_min);
+        let mut sample = self
+            .meter
+            .sample(now, news.delivered, rtt_min, self.lost_total);
         sample.rtt = news.rtt;
         sample.losses = losses;
         sample.in_flight = self.in_flight();
@@ -261,8 +282,16 @@ impl Sender {
         sample.burst = self.burst_segments();
         let pace = self.pace.as_ref();
         sample.ahead = pace.map_or(Duration::ZERO, |p| p.at.saturating_since(now));
-        if let Control::Bbr(bbr) = &mut self.control {
-            bbr.on_ack(&mut self.window, &sample);
+        sample.cwnd_limited = self.cwnd_limited;
+        match &mut self.control {
+            Control::Bbr(bbr) => bbr.on_ack(&mut self.window, &sample),
+            Control::Bbr3(bbr) => {
+                bbr.on_ack(&mut self.window, &sample);
+                if bbr.holds_back() {
+                    self.meter.on_nothing_to_send(sample.in_flight);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -14,7 +14,33 @@ pub(super) struct Stamp {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
-    app_limited: bool,
+    /// In flight with it, and lost until then, the latter's lowest bits.
+    pub(super) in_flight: u32,
+    pub(super) lost: u32,
+    pub(super) app_limited: bool,
+}
+
+impl Stamp {
+    /// Of an earlier segment of the burst, so many before its last one.
+    pub(super) const fn of_earlier(self, segments: u64) -> Self {
+        Self {
+            in_flight: self.in_flight.saturating_sub(small(segments)),
+            ..self
+        }
+    }
+
+    /// Lost since, of so many in all.
+    pub(super) const fn lost_since(&self, lost_total: u64) -> u64 {
+        small(lost_total).wrapping_sub(self.lost) as u64
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the lowest bits are wanted"
+)]
+const fn small(segments: u64) -> u32 {
+    segments as u32
 }
 
 /// Counts what arrives.
@@ -29,8 +55,14 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// For a burst that leaves now, `alone` if nothing else is in flight.
-    pub(super) fn stamp(&mut self, now: Instant, alone: bool) -> Stamp {
+    /// For a burst that leaves now, `alone` if nothing else is in flight; with it so much is, and so much has been lost.
+    pub(super) fn stamp(
+        &mut self,
+        now: Instant,
+        alone: bool,
+        in_flight: u64,
+        lost_total: u64,
+    ) -> Stamp {
         if alone {
             self.first_sent_at = now;
             self.delivered_at = now;
@@ -39,8 +71,15 @@ impl Meter {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
+            in_flight: small(in_flight),
+            lost: small(lost_total),
             app_limited: self.app_limited > 0,
         }
+    }
+
+    /// What was sent of late was all that there was.
+    pub(super) const fn is_app_limited(&self) -> bool {
+        self.app_limited > 0
     }
 
     /// The application has nothing more, though the window would let it.
@@ -56,7 +95,13 @@ impl Meter {
     }
 
     /// The sample of an acknowledgment that brought `acked` segments.
-    pub(super) fn sample(&mut self, now: Instant, acked: u64, rtt_min: Duration) -> Sample {
+    pub(super) fn sample(
+        &mut self,
+        now: Instant,
+        acked: u64,
+        rtt_min: Duration,
+        lost_total: u64,
+    ) -> Sample {
         self.delivered += acked;
         if acked > 0 {
             self.delivered_at = now;
@@ -77,6 +122,8 @@ impl Meter {
             let interval = sending.max(acking);
             sample.prior_delivered = Some(stamp.delivered);
             sample.app_limited = stamp.app_limited;
+            sample.sent_in_flight = stamp.in_flight.into();
+            sample.lost_since = stamp.lost_since(lost_total);
             if interval >= rtt_min {
                 sample.interval = interval;
             }

@@ -3,14 +3,15 @@
 //!
 //! As Linux (net/ipv4/tcp_recovery.c and tcp_input.c): three segments selectively acknowledged count at once, as
 //! RFC 6675's threshold would have it, unless reordering was seen. Taken back is a reduction when duplicates were
-//! reported of everything that had been sent again (RFC 3708); not done: F-RTO and Eifel by timestamps.
+//! reported of everything that had been sent again (RFC 3708), and a timeout when something arrives that was sent
+//! only once (F-RTO with SACK, RFC 5682 section 3.1, as by net.ipv4.tcp_frto); not done: Eifel by timestamps.
 
 use units::{Duration, Instant};
 
 use super::incoming::News;
-use super::{Again, Sender, State, Timer};
+use super::{Again, Sender, Stamp, State, Timer};
 use crate::board::{AGAIN, EVER_AGAIN, LOST, SACKED};
-use crate::cc::Control;
+use crate::cc::{Control, Loss};
 use crate::packet::Burst;
 
 /// The newest segment known to have arrived, by the time at which it was sent (RFC 8985 5.2).
@@ -39,6 +40,17 @@ pub(super) struct Undo {
     ssthresh: u64,
     /// Copies of which no duplicate was reported.
     pub(super) copies: u64,
+}
+
+/// Was the timeout needed (RFC 5682 section 3.1)?
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Frto {
+    /// The question is open.
+    open: bool,
+    /// Nothing is repaired until the next acknowledgment: new segments are sent to see what becomes of them (step 2.b).
+    pub(super) holds: bool,
+    /// Timeouts since the left edge moved.
+    pub(super) expired: u32,
 }
 
 /// A probe for a lost tail (RFC 8985 section 7).
@@ -123,7 +135,7 @@ impl Sender {
             }
             for n in self.judged..end {
                 if self.board.of(n) & (SACKED | LOST | AGAIN) == 0 {
-                    self.mark_lost(n);
+                    self.mark_lost(now, n);
                 }
             }
             self.judged = end;
@@ -151,21 +163,49 @@ impl Sender {
             let flags = self.board.of(n) & !AGAIN;
             self.board.set(n, flags);
             if flags & LOST == 0 {
-                self.mark_lost(n);
+                self.mark_lost_as(now, n, copy.stamp);
             } else {
                 self.lost_total += 1;
+                self.tell_lost(now, n, copy.stamp);
             }
             self.lost_twice.push_back(n);
         }
         Duration::ZERO
     }
 
-    fn mark_lost(&mut self, n: u64) {
+    fn mark_lost(&mut self, now: Instant, n: u64) {
+        let tells = matches!(self.control, Control::Bbr3(_));
+        let stamp = if tells {
+            self.sent_with(n).1
+        } else {
+            Stamp::default()
+        };
+        self.mark_lost_as(now, n, stamp);
+    }
+
+    fn mark_lost_as(&mut self, now: Instant, n: u64, stamp: Stamp) {
         self.board.set(n, self.board.of(n) | LOST);
         self.flagged_to = self.flagged_to.max(n + 1);
         self.repair_from = self.repair_from.min(n);
         self.lost_out += 1;
         self.lost_total += 1;
+        self.tell_lost(now, n, stamp);
+    }
+
+    /// The copy of segment `n` that left with `stamp` is lost: to those whom single losses concern.
+    fn tell_lost(&mut self, now: Instant, n: u64, stamp: Stamp) {
+        let delivered = self.una + self.sacked_out;
+        if let Control::Bbr3(bbr) = &mut self.control {
+            let loss = Loss {
+                now,
+                segment: n,
+                delivered,
+                sent_in_flight: stamp.in_flight.into(),
+                lost_since: stamp.lost_since(self.lost_total),
+                app_limited: stamp.app_limited,
+            };
+            bbr.on_loss(&self.window, &loss);
+        }
     }
 
     pub(super) fn begin_recovery_if_lost(&mut self) {
@@ -206,7 +246,8 @@ impl Sender {
         };
         self.tell_reduced = self.config.ecn;
         self.window.count = 0;
-        self.window.ssthresh = self.control.threshold(&self.window);
+        let delivered = self.una + self.sacked_out;
+        self.window.ssthresh = self.control.threshold(&self.window, delivered);
     }
 
     /// RFC 6937 section 3.1, with the reduction bound that Linux takes: slow start while nothing more
@@ -232,11 +273,11 @@ impl Sender {
     pub(super) fn end_recovery(&mut self) {
         // After a reduction that was taken back there is nothing to come down to (Linux: `undo_marker`).
         let reduced = self.state.reduces() && !self.undo.taken_back;
-        if reduced && !matches!(self.control, Control::Bbr(_)) {
+        if reduced && !self.control.models() {
             self.window.cwnd = self.window.ssthresh;
         }
+        // What was lost twice beyond the point stays to be sent: the next recovery is about that.
         self.state = State::Open;
-        self.lost_twice.clear();
     }
 
     /// A reduction for which no reason is left is taken back.
@@ -248,14 +289,57 @@ impl Sender {
         if self.undo.copies > 0 {
             return;
         }
+        self.take_back();
+        if self.state == State::Recovery {
+            // The window is as it was; what is missing is repaired without a reduction.
+            self.recovery_point = self.una;
+        }
+    }
+
+    /// RFC 5682 section 3.1 with Linux's order of steps (`tcp_process_loss`).
+    pub(super) fn check_timeout(&mut self, news: &News) {
+        self.frto.holds = false;
+        if self.state != State::Loss || !self.frto.open {
+            return;
+        }
+        if news.once {
+            // Step 3.b: what was sent before the timeout, and only then, has come.
+            self.take_timeout_back();
+        } else if self.next > self.recovery_point {
+            // Step 3.a: something new has come, and nothing old.
+            self.frto.open &= news.delivered == 0;
+        } else if news.advanced && self.una < self.recovery_point {
+            self.frto.holds = true;
+        }
+    }
+
+    /// Nothing new could be sent: what is lost is sent again as ever.
+    pub(super) fn give_up_on_timeout(&mut self) {
+        self.frto.holds = false;
+        self.frto.open = false;
+    }
+
+    /// The timeout came too early: nothing counts as lost by it (Linux, `tcp_try_undo_loss`).
+    fn take_timeout_back(&mut self) {
+        for n in self.una..self.flagged_to.min(self.next) {
+            self.board.set(n, self.board.of(n) & !LOST);
+        }
+        self.lost_out = 0;
+        self.lost_twice.clear();
+        (self.repair_from, self.judged) = (self.una, self.una);
+        self.frto.open = false;
+        self.take_back();
+        self.state = State::Open;
+    }
+
+    fn take_back(&mut self) {
         self.undo.possible = false;
         self.undo.taken_back = true;
         self.undone += 1;
         self.window.cwnd = self.window.cwnd.max(self.undo.cwnd);
         self.window.ssthresh = self.window.ssthresh.max(self.undo.ssthresh);
-        if self.state == State::Recovery {
-            // The window is as it was; what is missing is repaired without a reduction.
-            self.recovery_point = self.una;
+        if let Control::Bbr3(bbr) = &mut self.control {
+            bbr.on_undo(&mut self.window, self.una + self.sacked_out);
         }
     }
 
@@ -280,8 +364,9 @@ impl Sender {
     }
 
     fn send_again(&mut self, now: Instant, first: u64, count: u64) -> Burst {
-        let stamp = self.meter.stamp(now, false);
+        let stamp = self.stamp(now, false, count);
         for n in first..first + count {
+            let stamp = stamp.of_earlier(first + count - 1 - n);
             self.board.set(n, self.board.of(n) | AGAIN | EVER_AGAIN);
             self.again.push_back(Again {
                 segment: n,
@@ -304,6 +389,10 @@ impl Sender {
     /// RFC 6298 5.4 to 5.7, RFC 5681 3.1 equation 4.
     pub(super) fn on_retransmission_timeout(&mut self, now: Instant) {
         self.timeouts += 1;
+        // Not where a recovery was going on: what arrives then may be what that has sent (step 1).
+        self.frto.open = !self.state.repairs() || self.frto.expired > 0;
+        self.frto.holds = false;
+        self.frto.expired += 1;
         if !self.state.repairs() {
             // What was lost within a window has reduced it once (Linux, `tcp_enter_loss`).
             self.begin_reduction();
@@ -340,7 +429,7 @@ impl Sender {
                 self.board.set(n, flags & !AGAIN);
             }
             if flags & (SACKED | LOST) == 0 && n < end {
-                self.mark_lost(n);
+                self.mark_lost(now, n);
             }
         }
         self.repair_from = self.una;
