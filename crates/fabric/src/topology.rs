@@ -22,9 +22,7 @@ pub fn fat_tree(levels: u32, host: &HostSpec, chip: &SwitchSpec, cable: &Cable) 
     let mut spec = FabricSpec {
         hosts: vec![*host; tree.hosts() as usize],
         switches: vec![*chip; (tree.leaves + tree.middles + tree.spines) as usize],
-        links: Vec::new(),
-        operational_lanes: 1,
-        routing: Routing::MinHop,
+        ..FabricSpec::default()
     };
     let mut join = |a: Node, b: Node| {
         spec.links.push(LinkSpec {
