@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use crate::link::Speed;
 use crate::spec::{
-    FabricSpec, HOSTS_MAX, LinkSpec, Node, PORTS_MAX, Place, Routing, SWITCHES_MAX, SpecError,
+    FabricSpec, HOSTS_MAX, LinkSpec, Node, PORTS_MAX, Place, SWITCHES_MAX, SpecError,
 };
 use crate::topology::{Names, Network, Parts};
 
@@ -233,8 +233,7 @@ impl Draft {
                 })
                 .collect(),
             links: cables.iter().map(link).collect(),
-            operational_lanes: 1,
-            routing: Routing::MinHop,
+            ..FabricSpec::default()
         };
         let ports = cables.iter().map(|(a, b, _, _)| [a.1, b.1]).collect();
         spec.check()
