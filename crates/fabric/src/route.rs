@@ -15,7 +15,7 @@ mod tree;
 mod updown;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::str::FromStr;
 
@@ -238,6 +238,14 @@ impl Routes {
         }
     }
 
+    /// The same ways, all on lane 0.
+    pub fn on_one_lane(self) -> Self {
+        Self {
+            lanes: Lanes::One,
+            ..self
+        }
+    }
+
     /// Virtual lanes that are used: those below this number.
     pub const fn lanes(&self) -> u8 {
         match &self.lanes {
@@ -254,6 +262,12 @@ impl Routes {
     /// True when a way depends on its source beyond the lane, so that no table by destination holds it.
     pub const fn depends_on_source(&self) -> bool {
         !self.by_source.is_empty()
+    }
+
+    /// Switch of a host; `None` for one joined to a host.
+    pub fn home(&self, host: u32) -> Option<u32> {
+        let home = self.home[host as usize];
+        (home != graph::NONE).then_some(home)
     }
 
     /// Port of switch s towards host h at s * hosts + h.
@@ -348,18 +362,6 @@ pub(crate) fn number(spec: &FabricSpec, node: Node) -> usize {
     match node {
         Node::Host(h) => h as usize,
         Node::Switch(s) => spec.hosts.len() + s as usize,
-    }
-}
-
-/// The fabric's own table, or one of its engine, for packets that know their destination only.
-///
-/// # Errors
-/// As [`Routes::new`], and for ways that depend on the source.
-pub(crate) fn table(spec: &FabricSpec) -> Result<Vec<u8>, SpecError> {
-    let routes = Routes::new(spec)?;
-    match routes.depends_on_source() {
-        true => whole("ways by source have no table by destination"),
-        false => Ok(routes.table),
     }
 }
 

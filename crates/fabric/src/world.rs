@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::link::ByteTime;
 use crate::queue::{Calendar, WHO_MAX, parts, word};
-use crate::route;
+use crate::route::Routes;
 use crate::selection::Selection;
 use crate::spec::{
     BLOCK_BYTES, BusSpec, DELIMITER_BYTES, FabricSpec, FlowSpec, HOSTS_MAX, LANES_MAX, PORTS_MAX,
@@ -71,7 +71,7 @@ pub struct World {
     /// Sender and receiver of each flow.
     ends: Vec<[u32; 2]>,
     /// Out-port by switch and destination.
-    table: Vec<u8>,
+    routes: Routes,
     /// Channels by node and port.
     ways: Vec<u32>,
     counters: Counters,
@@ -306,7 +306,13 @@ impl World {
             flow.check(spec).map_err(|p| at(Place::Flow(n), p))?;
         }
         let top = flows.iter().map(|f| f.lane).max().unwrap_or(0);
-        let lanes = top.saturating_add(spec.selection.lanes_above()) + 1;
+        let routes = match spec.selection {
+            Selection::Static => Routes::new(spec)?,
+            // Chips that choose do not keep to the ways that lanes were made for.
+            _ => Routes::new(spec)?.on_one_lane(),
+        };
+        let above = spec.selection.lanes_above().max(routes.lanes() - 1);
+        let lanes = top.saturating_add(above) + 1;
         if lanes > LANES_MAX {
             return Err(at(
                 Place::Whole,
@@ -329,7 +335,7 @@ impl World {
             hosts: spec.hosts.iter().map(|h| Host::new(h, lanes)).collect(),
             flows: Vec::new(),
             ends: Vec::new(),
-            table: route::table(spec)?,
+            routes,
             ways: Vec::new(),
             counters: Counters::default(),
             seed: spec.seed,
@@ -420,7 +426,7 @@ impl World {
         let mut node = from;
         let mut found = Vec::new();
         while node != to {
-            let channel = self.way(node, to);
+            let channel = self.way(node, from, to);
             found.push((channel / 2, channel as usize % 2));
             node = self.channels[channel as usize].to;
         }

@@ -68,7 +68,8 @@ impl World {
             let turn = (state.served + n) % all;
             let number = state.flows[turn];
             let flow = &self.flows[number as usize];
-            let lane = usize::from(flow.spec.lane);
+            let to = flow.spec.to;
+            let lane = usize::from(flow.spec.lane + self.routes.lane(host, to, 0));
             let Some(place_ps) = state.places[lane].front() else {
                 continue;
             };
@@ -111,7 +112,7 @@ impl World {
             choice: 0,
             payload_bytes: short(payload),
             wire_bytes: short(flow.spec.transport.wire_bytes(payload)),
-            lane: flow.spec.lane,
+            lane: flow.spec.lane + self.routes.lane(host, flow.spec.to, 0),
             last: flow.left_bytes == 0,
             ack: false,
             probe: Probe::No,
@@ -126,7 +127,7 @@ impl World {
             None => from,
         };
         let to = flow.spec.to;
-        let out = self.way(host, to);
+        let out = self.way(host, host, to);
         let packet = self.packets.add(Packet {
             ready_ps,
             out,
@@ -218,7 +219,8 @@ impl World {
     }
 
     fn acknowledge(&mut self, host: u32, flow: u32) {
-        let out = self.way(host, self.flows[flow as usize].spec.from);
+        let to = self.flows[flow as usize].spec.from;
+        let out = self.way(host, host, to);
         let packet = self.packets.add(Packet {
             ready_ps: self.now_ps,
             flow,
@@ -229,7 +231,7 @@ impl World {
             choice: 0,
             payload_bytes: 0,
             wire_bytes: short(ACK_BYTES + DELIMITER_BYTES),
-            lane: self.flows[flow as usize].spec.lane,
+            lane: self.flows[flow as usize].spec.lane + self.routes.lane(host, to, 0),
             last: true,
             ack: true,
             probe: Probe::No,

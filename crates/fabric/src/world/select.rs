@@ -162,7 +162,8 @@ impl World {
         let [from, to] = self.ends[p.flow as usize];
         let (from, to) = if p.ack { (to, from) } else { (from, to) };
         if self.select.is_static() {
-            return self.way(node, to);
+            self.raise_lane(node, packet, from, to);
+            return self.way(node, from, to);
         }
         let chip = node as usize - self.hosts.len();
         let mut edge = self.select.edge_of[to as usize];
@@ -195,7 +196,7 @@ impl World {
         let place = chip * self.select.edges.len() + edge as usize;
         let ports = self.select.near[place];
         if ports == 0 {
-            return self.way(node, to);
+            return self.way(node, from, to);
         }
         let key = u64::from(p.flow) << 1 | u64::from(p.ack);
         let port = if ports.count_ones() == 1 {
@@ -206,6 +207,19 @@ impl World {
             self.port(node, place, ports, key)
         };
         self.out(node, port)
+    }
+
+    /// A packet's next lane, where the tables have one for each hop.
+    fn raise_lane(&mut self, node: u32, packet: u32, from: u32, to: u32) {
+        if !self.routes.lanes_by_hop() {
+            return;
+        }
+        let p = &mut self.packets.all[packet as usize];
+        // Counted in lanes above the flow's own, from the first cable between switches on.
+        let own = self.flows[p.flow as usize].spec.lane;
+        let first = self.routes.home(from) == Some(node - super::count(self.hosts.len()));
+        let hop = usize::from(p.lane - own) + if first { 1 } else { 2 };
+        p.lane = own + self.routes.lane(from, to, hop);
     }
 
     /// Channel by which a probe goes on.

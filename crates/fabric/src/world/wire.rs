@@ -90,9 +90,12 @@ impl World {
         for (n, flow) in (0..).zip(&self.flows) {
             let spec_of = &flow.spec;
             let mut node = spec_of.from;
+            let mut hop = 0;
             while node != spec_of.to {
-                let channel = self.way(node, spec_of.to);
-                self.check_channel(spec, n, channel, 0)?;
+                let channel = self.way(node, spec_of.from, spec_of.to);
+                let lane = self.routes.lane(spec_of.from, spec_of.to, hop);
+                self.check_channel(spec, n, channel, lane)?;
+                hop += 1;
                 node = self.channels[channel as usize].to;
             }
             if above > 0 {
@@ -156,14 +159,14 @@ impl World {
         channel as usize * self.lanes as usize + lane as usize
     }
 
-    /// Channel by which packets for a host leave a node, by the table.
-    pub(super) fn way(&self, node: u32, to: u32) -> u32 {
+    /// Channel by which packets from a host to another leave a node, by the tables.
+    pub(super) fn way(&self, node: u32, from: u32, to: u32) -> u32 {
         let state = &self.nodes[node as usize];
         let port = match state.host {
             true => 0,
             false => {
-                let switch = node as usize - self.hosts.len();
-                self.table[switch * self.hosts.len() + to as usize]
+                let switch = node - count(self.hosts.len());
+                self.routes.port(switch, from, to)
             }
         };
         self.ways[state.ways as usize + usize::from(port)]
