@@ -1,13 +1,15 @@
-//! Cluster fabrics packet by packet, in virtual time: hosts, cables, switch chips, credits and virtual lanes.
+//! Cluster fabrics packet by packet, in virtual time: hosts, cables, switch chips, credits and virtual lanes,
+//! or Ethernet with pauses, losses and windows.
 //!
 //! A [`World`] is made of a [`FabricSpec`] and flows, and runs as fast as the machine can; time is picoseconds
 //! from its start. The same specification gives the same results, bit by bit. [`formula`] says what one flow alone must
 //! get, and which part holds it: the engine is held against it in tests, and findings rest on it.
 //!
-//! Not yet: Ethernet.
+//! Not yet: links that fail, rate control by marked packets, more than one thread.
 
 #![forbid(unsafe_code)]
 
+pub mod ethernet;
 pub mod formula;
 pub mod link;
 mod queue;
@@ -17,6 +19,7 @@ pub mod spec;
 pub mod topology;
 mod world;
 
+pub use ethernet::{Ethernet, FlowControl, Pfc};
 pub use selection::{Dca, Selection};
 pub use spec::{
     BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Ordering, Place, PortSpec, Queueing,
