@@ -6,6 +6,7 @@ use crate::topology::fat_tree;
 use units::Rate;
 
 mod dca;
+mod ethernet;
 mod lanes;
 mod paths;
 
