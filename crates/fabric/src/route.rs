@@ -310,7 +310,7 @@ impl Routes {
 }
 
 /// Lanes that every cable between two parts has.
-fn lanes_of_all(spec: &FabricSpec) -> u8 {
+pub(crate) fn lanes_of_all(spec: &FabricSpec) -> u8 {
     let all = spec.links.iter().map(|link| spec.lanes(link));
     all.min().unwrap_or(0)
 }

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::ethernet::Ethernet;
 use crate::link::ByteTime;
 use crate::queue::{Calendar, WHO_MAX, parts, word};
-use crate::route::Routes;
+use crate::route::{self, Routes};
 use crate::selection::Selection;
 use crate::spec::{
     BLOCK_BYTES, BusSpec, FabricSpec, FlowSpec, HOSTS_MAX, LANES_MAX, PORTS_MAX, Place, Queueing,
@@ -348,6 +348,14 @@ impl World {
             return Err(at(
                 Place::Whole,
                 format!("{lanes} lanes are needed; data has {LANES_MAX}"),
+            ));
+        }
+        let all = route::lanes_of_all(spec);
+        if routes.lanes() > 1 && lanes > all {
+            let needed = routes.lanes();
+            return Err(at(
+                Place::Whole,
+                format!("flows on lanes up to {top} and routes of {needed} lanes; there are {all}"),
             ));
         }
         let lanes = u32::from(lanes);

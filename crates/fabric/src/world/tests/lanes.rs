@@ -56,6 +56,15 @@ fn a_ring_locks_up_on_one_lane_and_not_on_those_of_dimension_order() {
     let mut spec = built(&ring);
     let flows = shifts(&spec, &[2]);
     World::new(&spec, &flows).unwrap().run().unwrap();
+    let above = FlowSpec {
+        lane: 1,
+        ..flows[0]
+    };
+    let error = World::new(&spec, &[above]).unwrap_err();
+    assert!(
+        error.problem.contains("routes of 2 lanes; there are 2"),
+        "{error}"
+    );
     spec.routing = Routing::MinHop;
     let stuck = World::new(&spec, &flows).unwrap().run().unwrap_err();
     assert_eq!(stuck.flows.len(), 5);
