@@ -79,7 +79,7 @@ impl Traffic {
     pub fn sizes_of(&self, transport: Transport) -> impl Iterator<Item = u32> {
         let all = match transport {
             Transport::Ud => self.mtu_bytes,
-            Transport::Rc | Transport::Uc => u32::MAX,
+            Transport::Rc | Transport::Uc | Transport::Iwarp => u32::MAX,
         };
         self.sizes
             .iter()
@@ -99,8 +99,7 @@ impl Traffic {
             message_bytes,
             messages: u64::from(self.messages.min(few).max(2)),
             depth: self.depth,
-            ping_pong: false,
-            start_ps: 0,
+            ..FlowSpec::default()
         }
     }
 }

@@ -1,23 +1,34 @@
-//! Cluster fabrics packet by packet, in virtual time: hosts, cables, switch chips, credits and virtual lanes.
+//! Cluster fabrics packet by packet, in virtual time: hosts, cables, switch chips, credits and virtual lanes,
+//! or Ethernet with pauses, losses and windows.
 //!
 //! A [`World`] is made of a [`FabricSpec`] and flows, and runs as fast as the machine can; time is picoseconds
 //! from its start. The same specification gives the same results, bit by bit. [`formula`] says what one flow alone must
 //! get, and which part holds it: the engine is held against it in tests, and findings rest on it.
 //!
-//! Not yet: Ethernet, more than one virtual lane with traffic, adaptive routes.
+//! [`topology`] builds specifications from parameters, [`import`] reads them from what others write, [`route`] finds their
+//! ways and checks them for cycles. [`fluid`] estimates many flows over the same ways in milliseconds, and says how far
+//! to trust it.
+//!
+//! Not yet: links that fail, rate control by marked packets, more than one thread.
 
 #![forbid(unsafe_code)]
 
+pub mod ethernet;
+pub mod fluid;
 pub mod formula;
+pub mod import;
 pub mod link;
 mod queue;
-mod route;
+pub mod route;
+pub mod selection;
 pub mod spec;
 pub mod topology;
 mod world;
 
+pub use ethernet::{Ethernet, FlowControl, Pfc};
+pub use selection::{Dca, Selection};
 pub use spec::{
-    BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, SpecError,
-    SwitchSpec, Transport,
+    BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Ordering, Place, PortSpec, Queueing,
+    Routing, SpecError, SwitchSpec, Transport,
 };
-pub use world::{ChannelStats, Counters, FlowInfo, Stuck, World};
+pub use world::{Avoided, Blame, ChannelStats, Counters, FlowInfo, Move, Stuck, WaitsFor, World};

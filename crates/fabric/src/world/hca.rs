@@ -7,12 +7,17 @@
 
 use std::collections::VecDeque;
 
-use super::{Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, World, count};
-use crate::spec::{ACK_BYTES, BLOCK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Transport};
+use super::reliable::{EARLY, Heard};
+use super::{
+    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, Probe, World, count,
+};
+use crate::ethernet;
+use crate::spec::{ACK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Ordering, Transport};
 
 impl World {
     pub(super) fn add_flow(&mut self, spec: &FlowSpec) {
         let number = count(self.flows.len());
+        self.ends.push([spec.from, spec.to]);
         self.flows.push(Flow::new(*spec, NONE));
         self.hosts[spec.from as usize].flows.push(number);
         self.post(spec.start_ps, LOOK, spec.from, 0);
@@ -33,19 +38,9 @@ impl World {
             let partner = count(self.flows.len());
             self.flows[number].partner = partner;
             self.flows[number].turns = 1;
+            self.ends.push([answers.from, answers.to]);
             self.flows.push(Flow::new(answers, count(number)));
             self.hosts[answers.from as usize].flows.push(partner);
-        }
-    }
-
-    pub(super) fn wire_bytes(&self, packet: u32) -> u32 {
-        let p = &self.packets.all[packet as usize];
-        match p.ack {
-            true => ACK_BYTES + DELIMITER_BYTES,
-            false => {
-                let transport = self.flows[p.flow as usize].spec.transport;
-                transport.wire_bytes(u32::from(p.payload_bytes))
-            }
         }
     }
 
@@ -55,29 +50,35 @@ impl World {
         if state.looks_at_ps == self.now_ps {
             state.looks_at_ps = NEVER;
         }
-        while let Some(place_ps) = self.hosts[host as usize].places.front().copied() {
-            let Some(flow) = self.next_flow(host, place_ps) else {
-                return;
-            };
-            self.hosts[host as usize].places.pop_front();
+        while let Some((flow, lane)) = self.next_flow(host) {
+            let places = &mut self.hosts[host as usize].places[lane];
+            let place_ps = places.pop_front().unwrap_or(0);
             self.fetch(host, flow, place_ps);
         }
     }
 
-    /// Whose turn it is to have a packet fetched: round the flows that have one by then. If none has yet, the host
-    /// looks again when the first one does.
-    fn next_flow(&mut self, host: u32, place_ps: u64) -> Option<u32> {
+    /// Whose turn it is to have a packet fetched, and its lane: round the flows that have one by the time that their
+    /// lane has a place. If none has yet, the host looks again when the first one does.
+    fn next_flow(&mut self, host: u32) -> Option<(u32, usize)> {
         let state = &self.hosts[host as usize];
-        let by = self.now_ps.max(place_ps);
+        if state.places.iter().all(VecDeque::is_empty) {
+            return None;
+        }
         let all = state.flows.len();
         let mut earliest = NEVER;
         for n in 1..=all {
             let turn = (state.served + n) % all;
-            let flow = state.flows[turn];
-            match self.flows[flow as usize].posts_at(state.post_ps) {
-                Some(at) if at <= by => {
+            let number = state.flows[turn];
+            let flow = &self.flows[number as usize];
+            let to = flow.spec.to;
+            let lane = usize::from(flow.spec.lane + self.routes.lane(host, to, 0));
+            let Some(place_ps) = state.places[lane].front() else {
+                continue;
+            };
+            match flow.posts_at(state.post_ps) {
+                Some(at) if at <= self.now_ps.max(*place_ps) => {
                     self.hosts[host as usize].served = turn;
-                    return Some(flow);
+                    return Some((number, lane));
                 }
                 Some(at) => earliest = earliest.min(at),
                 None => {}
@@ -95,27 +96,43 @@ impl World {
         let state = &mut self.hosts[host as usize];
         let flow = &mut self.flows[number as usize];
         let mut from = place_ps;
-        if flow.left_bytes == 0 {
+        let again = flow.heard.resend.pop_front();
+        let number_of = again.unwrap_or(flow.packets);
+        if again.is_none() && flow.left_bytes == 0 {
             let posted = flow.begin(state.post_ps);
             let engine = state.engine_ps[usize::from(flow.spec.transport == Transport::Ud)];
             state.engine_free_ps = posted.max(state.engine_free_ps) + engine;
             from = from.max(state.engine_free_ps);
         }
-        let payload = flow.left_bytes.min(flow.spec.mtu_bytes);
-        flow.left_bytes -= payload;
+        let (payload, last) = match again {
+            Some(n) => flow.payload_of(n),
+            None => {
+                let payload = flow.left_bytes.min(flow.spec.mtu_bytes);
+                flow.left_bytes -= payload;
+                flow.packets = flow.packets.wrapping_add(1);
+                (payload, flow.left_bytes == 0)
+            }
+        };
         let packet = Packet {
             ready_ps: 0,
             flow: number,
-            number: flow.packets,
+            number: number_of,
             next: NONE,
             out: NONE,
-            payload_bytes: u16::try_from(payload).unwrap_or(u16::MAX),
-            blocks: u16::try_from(flow.spec.transport.blocks(payload)).unwrap_or(u16::MAX),
-            last: flow.left_bytes == 0,
+            came: NONE,
+            choice: 0,
+            payload_bytes: short(payload),
+            wire_bytes: short(payload),
+            lane: flow.spec.lane + self.routes.lane(host, flow.spec.to, 0),
+            last,
             ack: false,
+            probe: Probe::No,
         };
-        flow.packets = flow.packets.wrapping_add(1);
         flow.info.packets_sent += 1;
+        if number_of < flow.sent {
+            flow.info.packets_resent += 1;
+        }
+        flow.sent = flow.sent.max(number_of + 1);
         let ready_ps = match &state.bus {
             Some(bus) => {
                 state.read_free_ps = from.max(state.read_free_ps) + bus.busy_ps(payload);
@@ -123,29 +140,35 @@ impl World {
             }
             None => from,
         };
-        let to = flow.spec.to;
-        let out = self.way(host, to);
+        let (to, transport) = (flow.spec.to, flow.spec.transport);
+        let out = self.way(host, host, to);
+        let wire_bytes = short(match self.ethernet {
+            Some(_) => ethernet::frame_bytes(transport, payload) + self.wire_only,
+            None => transport.wire_bytes(payload),
+        });
+        self.time(number);
         let packet = self.packets.add(Packet {
             ready_ps,
             out,
+            wire_bytes,
             ..packet
         });
-        let input = self.nodes[host as usize].input;
-        self.append(input, packet);
+        self.append(host, 0, packet);
     }
 
     /// A packet of this host is on the wire until `gone`.
     pub(super) fn fetched_left(&mut self, host: u32, packet: u32, gone: u64) {
         let p = self.packets.all[packet as usize];
-        if p.ack {
+        if p.ack || p.probe != Probe::No {
             return;
         }
         let flow = &mut self.flows[p.flow as usize];
         // Without acknowledgment a message is complete when it has left.
-        if p.last && flow.spec.transport != Transport::Rc {
+        if p.last && !flow.spec.transport.is_acknowledged() {
             flow.complete(gone);
         }
-        self.hosts[host as usize].places.push_back(gone);
+        let places = &mut self.hosts[host as usize].places;
+        places[usize::from(p.lane)].push_back(gone);
         self.look(host);
     }
 
@@ -153,53 +176,126 @@ impl World {
     pub(super) fn arrived(&mut self, host: u32, packet: u32) {
         let p = self.packets.all[packet as usize];
         self.packets.free.push(packet);
-        let brought = p.out;
-        if p.ack {
-            self.give_back(brought, u32::from(p.blocks), self.now_ps);
-            let flow = &mut self.flows[p.flow as usize];
-            flow.complete(self.now_ps);
-            self.look(host);
+        let blocks = self.blocks(p.wire_bytes);
+        if !self.by_credits() && !self.admit(p.came, p.wire_bytes) {
             return;
         }
+        if p.ack {
+            self.give_back(p.came, blocks, self.now_ps);
+            self.acknowledged(host, p);
+            return;
+        }
+        let loses = self.loses();
+        let flow = &mut self.flows[p.flow as usize];
+        flow.info.packets_arrived += 1;
+        let early = p.number.wrapping_sub(flow.expected) as usize;
+        let iwarp = flow.spec.transport == Transport::Iwarp;
+        if early > 0 && (iwarp || loses) && !flow.wants(p.number, loses) {
+            // Here already, or after a gap that RC does not bridge.
+            self.give_back(p.came, blocks, self.now_ps);
+            self.answer_early(host, p, iwarp);
+            return;
+        }
+        flow.info.bytes_arrived += u64::from(p.payload_bytes);
+        assert!(
+            early == 0 || loses || self.select.reorders(),
+            "packets of a flow changed places"
+        );
+        let strict = flow.spec.ordering == Ordering::Strict;
+        if early > 0 {
+            flow.keep_early(early - 1, p);
+            let taken = match strict {
+                true => self.now_ps,
+                false => self.place(host, p.payload_bytes).0,
+            };
+            self.give_back(p.came, blocks, taken);
+            if iwarp {
+                self.acknowledge(host, p.flow, true);
+            }
+            return;
+        }
+        let (taken, mut there) = self.place(host, p.payload_bytes);
+        self.give_back(p.came, blocks, taken);
+        self.flows[p.flow as usize].asked = false;
+        self.in_order(host, p.flow, p.last, there);
+        while let Some(next) = self.flows[p.flow as usize].take_early() {
+            if strict {
+                there = self.place(host, next.payload_bytes).1;
+            }
+            self.in_order(host, p.flow, next.last, there);
+        }
+    }
+
+    /// Writes a packet to memory: when the bus has taken it, and when it is there.
+    fn place(&mut self, host: u32, payload_bytes: u16) -> (u64, u64) {
         let now = self.now_ps;
         let state = &mut self.hosts[host as usize];
-        let (taken, there) = match &state.bus {
+        match &state.bus {
             Some(bus) => {
-                let busy = bus.busy_ps(u32::from(p.payload_bytes));
+                let busy = bus.busy_ps(u32::from(payload_bytes));
                 state.write_free_ps = now.max(state.write_free_ps) + busy;
                 (state.write_free_ps, state.write_free_ps + bus.latency_ps)
             }
             None => (now, now),
-        };
-        self.give_back(brought, u32::from(p.blocks), taken);
-        let flow = &mut self.flows[p.flow as usize];
-        assert_eq!(p.number, flow.expected, "packets of a flow changed places");
+        }
+    }
+
+    /// The next packet of a flow, and all before it, have come.
+    fn in_order(&mut self, host: u32, number: u32, last: bool, there: u64) {
+        let flow = &mut self.flows[number as usize];
         flow.expected = flow.expected.wrapping_add(1);
-        flow.info.packets_arrived += 1;
-        flow.info.bytes_arrived += u64::from(p.payload_bytes);
-        if p.last {
-            self.post(there, IN_MEMORY, p.flow, 0);
-            if self.flows[p.flow as usize].spec.transport == Transport::Rc {
-                self.acknowledge(host, p.flow);
+        if last {
+            self.post(there, IN_MEMORY, number, 0);
+            if self.flows[number as usize].spec.transport.is_acknowledged() {
+                self.acknowledge(host, number, false);
+            }
+        } else if self.flows[number as usize].spec.transport == Transport::Iwarp {
+            let flow = &mut self.flows[number as usize];
+            flow.unacknowledged += 1;
+            if flow.unacknowledged >= 2 {
+                self.acknowledge(host, number, false);
             }
         }
     }
 
-    fn acknowledge(&mut self, host: u32, flow: u32) {
-        let out = self.way(host, self.flows[flow as usize].spec.from);
+    /// A packet that the receiver has no use for: it says what it expects.
+    fn answer_early(&mut self, host: u32, p: Packet, iwarp: bool) {
+        let flow = &mut self.flows[p.flow as usize];
+        let before = p.number.wrapping_sub(flow.expected) > u32::MAX / 2;
+        if before || iwarp {
+            self.acknowledge(host, p.flow, false);
+        } else if !flow.asked {
+            flow.asked = true;
+            self.acknowledge(host, p.flow, true);
+        }
+    }
+
+    fn acknowledge(&mut self, host: u32, flow: u32, early: bool) {
+        let to = self.flows[flow as usize].spec.from;
+        let out = self.way(host, host, to);
+        let of = &mut self.flows[flow as usize];
+        of.unacknowledged = 0;
+        let expected = of.expected;
+        let wire_bytes = short(match self.ethernet {
+            Some(_) => ethernet::ack_frame_bytes(of.spec.transport) + self.wire_only,
+            None => ACK_BYTES + DELIMITER_BYTES,
+        });
         let packet = self.packets.add(Packet {
             ready_ps: self.now_ps,
             flow,
-            number: 0,
+            number: expected,
             next: NONE,
             out,
+            came: NONE,
+            choice: if early { EARLY } else { 0 },
             payload_bytes: 0,
-            blocks: u16::try_from(ACK_BYTES.div_ceil(BLOCK_BYTES)).unwrap_or(1),
+            wire_bytes,
+            lane: self.flows[flow as usize].spec.lane + self.routes.lane(host, to, 0),
             last: true,
             ack: true,
+            probe: Probe::No,
         });
-        let input = self.nodes[host as usize].input + 1;
-        self.append(input, packet);
+        self.append(host, 1, packet);
     }
 
     /// The last of a message is in memory, and whoever waits for it sees it.
@@ -234,7 +330,8 @@ impl World {
 }
 
 impl Host {
-    pub(super) fn new(spec: &HostSpec) -> Self {
+    pub(super) fn new(spec: &HostSpec, lanes: u32) -> Self {
+        let places: VecDeque<u64> = (0..spec.prefetch_packets).map(|_| 0).collect();
         Self {
             bus: spec.bus,
             post_ps: spec.post_ps,
@@ -242,7 +339,7 @@ impl Host {
             engine_free_ps: 0,
             read_free_ps: 0,
             write_free_ps: 0,
-            places: (0..spec.prefetch_packets).map(|_| 0).collect(),
+            places: vec![places; lanes as usize],
             flows: Vec::new(),
             served: 0,
             looks_at_ps: NEVER,
@@ -265,6 +362,12 @@ impl Flow {
             completions: VecDeque::new(),
             packets: 0,
             expected: 0,
+            early: VecDeque::new(),
+            early_bytes: 0,
+            asked: false,
+            unacknowledged: 0,
+            sent: 0,
+            heard: Heard::new(u64::from((spec.window_bytes / spec.mtu_bytes).max(2))),
             info: FlowInfo {
                 round_trip_min_ps: NEVER,
                 ..FlowInfo::default()
@@ -272,8 +375,50 @@ impl Flow {
         }
     }
 
+    /// Payload of its longest packets.
+    pub(super) fn packet_bytes(&self) -> u32 {
+        self.spec.message_bytes.min(self.spec.mtu_bytes)
+    }
+
+    /// A packet that is not the next one is of use: iWARP keeps what it has not yet; RC nothing if packets are lost.
+    fn wants(&self, number: u32, loses: bool) -> bool {
+        let ahead = number.wrapping_sub(self.expected);
+        if ahead > u32::MAX / 2 || (loses && self.spec.transport != Transport::Iwarp) {
+            return false;
+        }
+        let place = ahead as usize - 1;
+        !matches!(self.early.get(place), Some(Some(_)))
+    }
+
+    /// Notes a packet that came before one sent earlier.
+    fn keep_early(&mut self, place: usize, p: Packet) {
+        if self.early.len() <= place {
+            self.early.resize(place + 1, None);
+        }
+        self.early[place] = Some(Early {
+            payload_bytes: p.payload_bytes,
+            last: p.last,
+        });
+        self.early_bytes += u64::from(p.payload_bytes);
+        self.info.early += 1;
+        self.info.early_bytes_max = self.info.early_bytes_max.max(self.early_bytes);
+    }
+
+    /// The packet after the one that came last in order, if it is here already.
+    fn take_early(&mut self) -> Option<Early> {
+        let next = self.early.pop_front().flatten()?;
+        self.early_bytes -= u64::from(next.payload_bytes);
+        Some(next)
+    }
+
     /// When its next packet's message is posted; `None`: not before something else happens.
     fn posts_at(&self, post_ps: u64) -> Option<u64> {
+        if !self.heard.resend.is_empty() {
+            return Some(0);
+        }
+        if self.window_full() {
+            return None;
+        }
         if self.left_bytes > 0 {
             return Some(0);
         }
@@ -296,14 +441,14 @@ impl Flow {
             return 0;
         };
         let oldest = self.completed - self.completions.len() as u64;
-        let place = usize::try_from(before - oldest).unwrap_or(0);
+        let place = usize::try_from(before.saturating_sub(oldest)).unwrap_or(0);
         self.completions.get(place).copied().unwrap_or(0)
     }
 
     /// Posts a message; returns when that is done.
     fn begin(&mut self, post_ps: u64) -> u64 {
         let posted = self.posts_at(post_ps).unwrap_or(self.core_free_ps);
-        if self.begun == 0 {
+        if self.info.packets_sent == 0 {
             self.info.first_posted_ps = posted - post_ps;
         }
         self.core_free_ps = posted;
@@ -312,11 +457,16 @@ impl Flow {
         posted
     }
 
-    fn complete(&mut self, at_ps: u64) {
+    pub(super) fn complete(&mut self, at_ps: u64) {
         self.completed += 1;
         self.completions.push_back(at_ps);
         if self.completions.len() > self.spec.depth as usize {
             self.completions.pop_front();
         }
     }
+}
+
+/// Packets are bounded by the longest MTU.
+pub(super) fn short(bytes: u32) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
 }

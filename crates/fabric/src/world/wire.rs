@@ -1,0 +1,266 @@
+//! Making the parts of a world: channels, inputs, room.
+
+use std::collections::VecDeque;
+
+use super::{Channel, ChannelStats, Credit, Input, NEVER, NONE, NodeState, World, count, small};
+use crate::ethernet::FlowControl;
+use crate::queue::WHO_MAX;
+use crate::route;
+use crate::selection::Selection;
+use crate::spec::{
+    CREDIT_BYTES, FabricSpec, LinkSpec, Node, Place, Queueing, SpecError, SwitchSpec, at,
+};
+
+impl World {
+    /// Makes channels and inputs: two channels for each link, inputs for each port and lane.
+    pub(super) fn wire(&mut self, spec: &FabricSpec) -> Result<(), SpecError> {
+        let neighbours = route::neighbours(spec);
+        let hosts = spec.hosts.len();
+        let lanes = self.lanes as usize;
+        for (n, ports) in neighbours.iter().enumerate() {
+            // A host's are what its adapter fetched, and its acknowledgments.
+            let (places, outs, shared) = match (n < hosts, spec.queueing) {
+                (true, _) => (2, 1, false),
+                (false, Queueing::Input) => (ports.len(), 1, false),
+                (false, Queueing::VirtualOutput) => (ports.len(), ports.len(), false),
+                (false, Queueing::Output) => (1, ports.len(), true),
+            };
+            // Of its own, for probes.
+            let control = places;
+            let probes = n >= hosts && matches!(spec.selection, Selection::Dca(_)) && !shared;
+            let places = places + usize::from(probes);
+            let by_out = if outs > 1 || shared { lanes } else { 0 };
+            self.nodes.push(NodeState {
+                input: count(self.inputs.len()),
+                by_place: if shared { 0 } else { count(outs * lanes) },
+                by_out: count(by_out),
+                control: count(control),
+                ways: 0,
+                host: n < hosts,
+            });
+            for place in 0..places {
+                self.inputs.extend((0..outs * lanes).map(|_| Input {
+                    head: NONE,
+                    tail: NONE,
+                    busy_until_ps: 0,
+                    node: count(n),
+                    place: small(place),
+                }));
+            }
+        }
+        if self.inputs.len() >= WHO_MAX as usize {
+            let found = self.inputs.len();
+            return Err(at(
+                Place::Whole,
+                format!("{found} queues in all chips; expected below {WHO_MAX}"),
+            ));
+        }
+        let mut outs: Vec<Vec<u32>> = vec![Vec::new(); neighbours.len()];
+        for link in &spec.links {
+            let [a, b] = link.ends.map(|end| route::number(spec, end));
+            let ports = [a, b].map(|node| outs[node].len());
+            for (way, [from, to]) in [[a, b], [b, a]].into_iter().enumerate() {
+                let far = link.ends[1 - way];
+                let blocks = spec.lane_blocks(link, far);
+                let room = |lane| match lane < usize::from(spec.lanes(link)) {
+                    true => blocks,
+                    false => 0,
+                };
+                outs[from].push(count(self.channels.len()));
+                self.channels.push(Channel::new(
+                    spec,
+                    link,
+                    far,
+                    [from, ports[way], to, ports[1 - way]],
+                ));
+                self.credits
+                    .extend((0..lanes).map(|l| Credit::new(room(l))));
+                self.wanted.extend((0..lanes).map(|_| 0));
+            }
+        }
+        for (node, outs) in self.nodes.iter_mut().zip(&outs) {
+            node.ways = count(self.ways.len());
+            self.ways.extend(outs);
+        }
+        Ok(())
+    }
+
+    /// Every buffer on a flow's way must hold one of its packets, or it would wait for ever.
+    pub(super) fn check_room(&self, spec: &FabricSpec) -> Result<(), SpecError> {
+        let above = spec.selection.lanes_above();
+        for (n, flow) in (0..).zip(&self.flows) {
+            let spec_of = &flow.spec;
+            let mut node = spec_of.from;
+            let mut hop = 0;
+            while node != spec_of.to {
+                let channel = self.way(node, spec_of.from, spec_of.to);
+                let lane = self.routes.lane(spec_of.from, spec_of.to, hop);
+                self.check_channel(spec, n, channel, lane)?;
+                hop += 1;
+                node = self.channels[channel as usize].to;
+            }
+            if above > 0 {
+                let last = *self.ways.last().unwrap_or(&0);
+                self.check_channel(spec, n, last, 0)?;
+            }
+        }
+        if !self.select.is_static() {
+            self.check_all_room(spec, above)?;
+        }
+        Ok(())
+    }
+
+    /// A flow may come over any link between chips.
+    fn check_all_room(&self, spec: &FabricSpec, above: u8) -> Result<(), SpecError> {
+        let longest = (0..)
+            .zip(&self.flows)
+            .max_by_key(|(_, f)| spec.blocks(f.spec.transport, f.packet_bytes()));
+        let highest = (0..).zip(&self.flows).max_by_key(|(_, f)| f.spec.lane);
+        for (channel, state) in (0..).zip(&self.channels) {
+            let ends = [state.from, state.to].map(|n| self.nodes[n as usize].host);
+            for (n, _) in [longest, highest].into_iter().flatten() {
+                if ends == [false, false] {
+                    self.check_channel(spec, n, channel, above)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_channel(
+        &self,
+        spec: &FabricSpec,
+        n: u32,
+        channel: u32,
+        above: u8,
+    ) -> Result<(), SpecError> {
+        let flow = &self.flows[n as usize];
+        let packet = flow.packet_bytes();
+        let needed = spec.blocks(flow.spec.transport, packet);
+        let link = &spec.links[channel as usize / 2];
+        let lanes = spec.lanes(link);
+        let lane = flow.spec.lane + above;
+        if lane >= lanes {
+            let problem = format!("flow {n} travels on lane {lane}; it has {lanes}, from 0");
+            return Err(at(Place::Link(channel / 2), problem));
+        }
+        let all = self.credits[self.room(channel, flow.spec.lane)].all;
+        if all < needed {
+            let problem = format!(
+                "a buffer of {all} blocks of 64 B for each of {lanes} virtual lanes holds no packet of {packet} B \
+                 (flow {n}), which takes {needed}"
+            );
+            return Err(at(Place::Link(channel / 2), problem));
+        }
+        Ok(())
+    }
+
+    /// A port that pauses its sender has room for what comes until that is acted on.
+    pub(super) fn check_headroom(&self, spec: &FabricSpec) -> Result<(), SpecError> {
+        let Some(FlowControl::Pfc(pfc)) = spec.ethernet.map(|e| e.control) else {
+            return Ok(());
+        };
+        let frame = |f: &super::Flow| spec.wire_bytes(f.spec.transport, f.packet_bytes());
+        let longest = self.flows.iter().map(frame).max().unwrap_or(0);
+        for (n, link) in (0..).zip(&spec.links) {
+            for far in link.ends {
+                let (speed, width) = spec.trained(link);
+                let byte_ps = speed.byte_time(width).of(1);
+                let headroom = pfc.headroom_bytes(longest, link.cable.delay_ps(), byte_ps);
+                let needed = u64::from(pfc.xoff_bytes) + u64::from(headroom);
+                let room = u64::from(spec.lane_blocks(link, far)) * 64;
+                if room < needed {
+                    let problem = format!(
+                        "a buffer of {room} B for each lane loses packets before a pause is acted on: {} B until it                          pauses and {headroom} B of headroom are needed",
+                        pfc.xoff_bytes
+                    );
+                    return Err(at(Place::Link(n), problem));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Place of a channel's lane in `credits` and `wanted`.
+    pub(super) const fn room(&self, channel: u32, lane: u8) -> usize {
+        channel as usize * self.lanes as usize + lane as usize
+    }
+
+    /// Channel by which packets from a host to another leave a node, by the tables.
+    pub(super) fn way(&self, node: u32, from: u32, to: u32) -> u32 {
+        let state = &self.nodes[node as usize];
+        let port = match state.host {
+            true => 0,
+            false => {
+                let switch = node - count(self.hosts.len());
+                self.routes.port(switch, from, to)
+            }
+        };
+        self.ways[state.ways as usize + usize::from(port)]
+    }
+}
+
+impl Channel {
+    fn new(
+        spec: &FabricSpec,
+        link: &LinkSpec,
+        far: Node,
+        [from, from_port, to, to_port]: [usize; 4],
+    ) -> Self {
+        let (speed, width) = spec.trained(link);
+        let byte = speed.byte_time(width);
+        let (latency_ps, store_and_forward) = match far {
+            Node::Host(_) => (0, false),
+            Node::Switch(n) => {
+                let SwitchSpec {
+                    latency_ps,
+                    store_and_forward,
+                    ..
+                } = spec.switches[n as usize];
+                (latency_ps, store_and_forward)
+            }
+        };
+        let propagation_ps = link.cable.delay_ps();
+        let near = match link.ends[0] == far {
+            true => link.ends[1],
+            false => link.ends[0],
+        };
+        Self {
+            byte,
+            rest: 0,
+            propagation_ps,
+            free_at_ps: 0,
+            decides_at_ps: NEVER,
+            from: count(from),
+            from_port: count(from_port),
+            to: count(to),
+            to_port: count(to_port),
+            credit_travel_ps: byte.of(CREDIT_BYTES) + propagation_ps,
+            credit_ps: spec.port(far).credit_ps,
+            latency_ps,
+            store_and_forward,
+            served_lane: 0,
+            queued_bytes: 0,
+            queue_max_bytes: spec.port(near).buffer_bytes,
+            stats: ChannelStats::default(),
+        }
+    }
+}
+
+impl Credit {
+    const fn new(all: u32) -> Self {
+        Self {
+            all,
+            free: all,
+            held: 0,
+            back: VecDeque::new(),
+            starved: false,
+            since_ps: NEVER,
+            blocker: NONE,
+            served: 0,
+            xoff: false,
+            paused: false,
+            signalled_ps: 0,
+        }
+    }
+}
