@@ -155,15 +155,17 @@ impl Select {
 impl World {
     /// Channel by which a packet leaves the chip that it has come to; its lane may change.
     pub(super) fn choose(&mut self, node: u32, packet: u32) -> u32 {
-        let p = self.packets.all[packet as usize];
+        let p = &self.packets.all[packet as usize];
+        if self.select.is_static() {
+            let [from, to] = self.ends[p.flow as usize];
+            return self.way(node, if p.ack { from } else { to });
+        }
         if p.probe != Probe::No {
             return self.choose_for_probe(node, packet);
         }
+        let p = *p;
         let [from, to] = self.ends[p.flow as usize];
         let (from, to) = if p.ack { (to, from) } else { (from, to) };
-        if self.select.is_static() {
-            return self.way(node, to);
-        }
         let chip = node as usize - self.hosts.len();
         let mut edge = self.select.edge_of[to as usize];
         if matches!(
