@@ -77,7 +77,7 @@ impl Default for Dca {
             hold_ps: 400_000_000,
             mean_of: 1,
             idle_ps: 100_000,
-            venture: 8,
+            venture: 4,
             lost_after_ps: 10_000_000_000,
             clock_offset_max_ps: 1_000_000_000_000,
         }

@@ -87,7 +87,7 @@ pub struct World {
     avoidance: Option<Box<Avoidance>>,
     /// When the last packet left that was no probe.
     data_ps: u64,
-    /// Time that an output waited for credits, by it and what stood in its way.
+    /// Time that an output waited for credits, by it and what stood in its way; the last one's is with the credits.
     blame: BTreeMap<(u32, u32), u64>,
 }
 
@@ -137,6 +137,9 @@ struct Credit {
     since_ps: u64,
     /// Output for which the far buffer's head waited then; [`NONE`]: all was on the way.
     blocker: u32,
+    /// The last one, and for how long in a row; what came before it is in the world's sums.
+    blamed: u32,
+    blamed_ps: u64,
     /// Input served last.
     served: u8,
     /// The sender was told to pause; it does.

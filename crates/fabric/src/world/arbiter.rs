@@ -104,7 +104,13 @@ impl World {
                 credit.since_ps = NEVER;
                 let waited = self.now_ps - since;
                 self.channels[channel as usize].stats.starved_ps += waited;
-                *self.blame.entry((channel, blocker)).or_default() += waited;
+                if credit.blamed == blocker {
+                    credit.blamed_ps += waited;
+                } else {
+                    let before = std::mem::replace(&mut credit.blamed, blocker);
+                    let sum = std::mem::replace(&mut credit.blamed_ps, waited);
+                    *self.blame.entry((channel, before)).or_default() += sum;
+                }
             }
             self.send(channel, input, head);
         } else if credit.since_ps == NEVER {

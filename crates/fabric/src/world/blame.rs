@@ -65,9 +65,14 @@ impl std::error::Error for Stuck {}
 impl World {
     /// Outputs that waited for credits and what for, longest first.
     pub fn blames(&self) -> Vec<Blame> {
-        let mut all: Vec<Blame> = self
-            .blame
+        let mut sums = self.blame.clone();
+        for (n, credit) in self.credits.iter().enumerate() {
+            let channel = count(n / self.lanes as usize);
+            *sums.entry((channel, credit.blamed)).or_default() += credit.blamed_ps;
+        }
+        let mut all: Vec<Blame> = sums
             .iter()
+            .filter(|(_, time_ps)| **time_ps > 0)
             .map(|((channel, on), time_ps)| Blame {
                 waiting: way_of(*channel),
                 on: match *on {

@@ -54,6 +54,8 @@ struct Path {
     first_port: u8,
     /// When the probe was sent that has no answer yet; zero: none.
     sent_ps: u64,
+    /// Its number: an answer that comes after it was given up is none.
+    probe: u32,
     /// What the far edge measured for it.
     measured_ps: i64,
     /// By both clocks, the newest first.
@@ -219,7 +221,9 @@ impl World {
         if !active {
             return;
         }
-        self.note_failed(pair);
+        if self.note_failed(pair) {
+            self.move_one(pair, since);
+        }
         for path in 0..self.paths_of(pair) {
             self.probe(pair, path);
         }
@@ -231,20 +235,23 @@ impl World {
         u16::try_from(paths).unwrap_or(u16::MAX)
     }
 
-    /// Probes without an answer for too long.
-    fn note_failed(&mut self, pair: u32) {
+    /// Probes without an answer for too long; whether there are any.
+    fn note_failed(&mut self, pair: u32) -> bool {
         let now = self.now_ps;
         let Some(all) = &mut self.avoidance else {
-            return;
+            return false;
         };
+        let mut any = false;
         for path in &mut all.pairs[pair as usize].paths {
             if path.sent_ps > 0 && now - path.sent_ps > all.rule.lost_after_ps {
                 path.sent_ps = 0;
                 path.failed = true;
                 path.sampled = 0;
                 all.stats.lost += 1;
+                any = true;
             }
         }
+        any
     }
 
     /// Moves the flow that gains most, if one gains enough.
@@ -319,13 +326,20 @@ impl World {
             return;
         }
         state.sent_ps = now.max(1);
-        let digits = state.digits;
+        state.probe = (state.probe + 1) % PROBE_NUMBERS;
+        let (digits, number) = (state.digits, state.probe);
         all.stats.probes += 1;
-        self.send_probe(pair, pair, path, digits, Probe::Ask);
+        self.send_probe(
+            pair,
+            pair,
+            number << 8 | u32::from(path),
+            digits,
+            Probe::Ask,
+        );
     }
 
     /// From the source of pair `way` to its destination.
-    fn send_probe(&mut self, way: u32, pair: u32, path: u16, digits: u32, probe: Probe) {
+    fn send_probe(&mut self, way: u32, pair: u32, number: u32, digits: u32, probe: Probe) {
         let edges = self.select.edges.len();
         let chip = self.select.edges[way as usize / edges] as usize;
         let node = count(self.select.hosts + chip);
@@ -333,7 +347,7 @@ impl World {
         let packet = self.packets.add(Packet {
             ready_ps: self.now_ps,
             flow: pair,
-            number: u32::from(path),
+            number,
             next: NONE,
             out: NONE,
             came: NONE,
@@ -370,8 +384,11 @@ impl World {
         let Some(all) = &mut self.avoidance else {
             return;
         };
-        let path = u16::try_from(p.number).unwrap_or(0);
+        let path = u16::try_from(p.number & 0xFF).unwrap_or(0);
         let state = &mut all.pairs[p.flow as usize].paths[usize::from(path)];
+        if state.sent_ps == 0 || state.probe != p.number >> 8 {
+            return;
+        }
         if p.probe == Probe::Ask {
             let clock = |at: u64, edge: u32| {
                 i64::try_from(at).unwrap_or(i64::MAX / 2) + all.clock_ps[edge as usize]
@@ -382,7 +399,7 @@ impl World {
             let digits = others
                 .get(usize::from(path) % others.len().max(1))
                 .map_or(0, |p| p.digits);
-            self.send_probe(back, p.flow, path, digits, Probe::Answer);
+            self.send_probe(back, p.flow, p.number, digits, Probe::Answer);
             return;
         }
         state.samples_ps.rotate_right(1);
@@ -463,6 +480,7 @@ impl Select {
             digits,
             first_port: nth(first, u64::from(digits)),
             sent_ps: 0,
+            probe: 0,
             measured_ps: 0,
             samples_ps: [0; Dca::SAMPLES],
             sampled: 0,
@@ -481,6 +499,8 @@ pub(super) fn digit(ports: u64, digits: &mut u32) -> u8 {
     port
 }
 
+/// Probes of a path are told apart by numbers of 24 bits.
+const PROBE_NUMBERS: u32 = 1 << 24;
 /// A probe: the least Ethernet frame.
 const PROBE_BYTES: u16 = 64;
 /// Without any data packet for so long the fabric is stuck or done.

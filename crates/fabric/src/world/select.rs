@@ -155,16 +155,19 @@ impl Select {
 impl World {
     /// Channel by which a packet leaves the chip that it has come to; its lane may change.
     pub(super) fn choose(&mut self, node: u32, packet: u32) -> u32 {
-        let p = self.packets.all[packet as usize];
-        if p.probe != Probe::No {
-            return self.choose_for_probe(node, packet);
-        }
-        let [from, to] = self.ends[p.flow as usize];
-        let (from, to) = if p.ack { (to, from) } else { (from, to) };
+        let p = &self.packets.all[packet as usize];
         if self.select.is_static() {
+            let [from, to] = self.ends[p.flow as usize];
+            let (from, to) = if p.ack { (to, from) } else { (from, to) };
             self.raise_lane(node, packet, from, to);
             return self.way(node, from, to);
         }
+        if p.probe != Probe::No {
+            return self.choose_for_probe(node, packet);
+        }
+        let p = *p;
+        let [from, to] = self.ends[p.flow as usize];
+        let (from, to) = if p.ack { (to, from) } else { (from, to) };
         let chip = node as usize - self.hosts.len();
         let mut edge = self.select.edge_of[to as usize];
         if matches!(

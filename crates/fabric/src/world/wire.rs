@@ -257,6 +257,8 @@ impl Credit {
             starved: false,
             since_ps: NEVER,
             blocker: NONE,
+            blamed: NONE,
+            blamed_ps: 0,
             served: 0,
             xoff: false,
             paused: false,

@@ -166,6 +166,28 @@ fn ring() -> FabricSpec {
 }
 
 #[test]
+fn a_path_without_an_answer_counts_as_failed_until_one_comes() {
+    // Queues of colliding flows are longer than 50 us: their probes are given up, and their flows go elsewhere.
+    let rule = Dca {
+        period_ps: 50_000_000,
+        lost_after_ps: 50_000_000,
+        threshold_ps: 1_000_000_000_000,
+        ..RULE
+    };
+    let flows = halves(1);
+    let world = ran(&tree(Some(rule)), &flows);
+    let avoided = world.avoided();
+    assert!(avoided.lost > 0 && avoided.answers > avoided.lost);
+    assert!(avoided.moves > 0);
+    assert!(
+        world.moves().iter().all(|m| m.gain_ps.is_none()),
+        "only failures move"
+    );
+    let fixed = mean(&shares(&ran(&tree(None), &flows), &flows));
+    assert!(mean(&shares(&world, &flows)) > fixed);
+}
+
+#[test]
 fn rules_that_cannot_be_are_refused() {
     for (rule, says) in [
         (Dca { paths: 0, ..RULE }, "0 sampled paths"),

@@ -311,3 +311,64 @@ fn waiting_is_charged_to_the_output_that_held_the_buffer() {
     assert_eq!(world.blames()[0].on, WaitsFor::RoundTrip);
     assert_eq!(world.blames()[0].time_ps, world.channel(0, 0).starved_ps);
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(60))]
+
+    /// Trees route up, then down: whatever chooses, on whichever lanes and queues, all arrives and credits are conserved.
+    #[test]
+    fn any_choice_on_a_tree_delivers_all(seed in 0_u64..u64::MAX) {
+        let mut rng = units::Rng::new(seed);
+        let mut below = |n: u32| u32::try_from(rng.next_u64() % u64::from(n)).unwrap();
+        let levels = 2 + below(2);
+        let mut spec = fat_tree(levels, &host(Speed::Ddr), &switch(4), &fibre(5));
+        let hosts = u32::try_from(spec.hosts.len()).unwrap();
+        spec.operational_lanes = 4;
+        spec.seed = seed;
+        spec.queueing =
+            [Queueing::Input, Queueing::VirtualOutput, Queueing::Output][below(3) as usize];
+        let room = 4 * 33 * 64 * u64::from(1 + below(4));
+        for chip in &mut spec.switches {
+            chip.port.buffer_bytes = room;
+            chip.port.virtual_lanes = 4;
+            chip.store_and_forward = below(2) == 0;
+        }
+        let dca = Selection::Dca(crate::selection::Dca {
+            period_ps: 20_000_000,
+            lost_after_ps: 40_000_000,
+            hold_ps: 0,
+            threshold_ps: 1_000_000,
+            venture: 64,
+            ..crate::selection::Dca::default()
+        });
+        let choice = below(9) as usize;
+        spec.selection = ALL.get(choice).copied().unwrap_or(dca);
+        let flows: Vec<FlowSpec> = (0..12)
+            .map(|_| {
+                let from = below(hosts);
+                FlowSpec {
+                    transport: Transport::ALL[below(2) as usize],
+                    messages: u64::from(1 + below(20)),
+                    depth: 1 + below(8),
+                    lane: u8::try_from(below(3)).unwrap(),
+                    ordering: [Ordering::Strict, Ordering::Relaxed][below(2) as usize],
+                    ping_pong: below(5) == 0,
+                    ..flow(from, (from + 1 + below(hosts - 1)) % hosts, 1 + below(30_000))
+                }
+            })
+            .collect();
+        let mut world = World::new(&spec, &flows).unwrap();
+        let mut to = 0;
+        while world.run_until(to) {
+            world.check_conservation();
+            to += 3_000_000;
+        }
+        world.run().unwrap();
+        for (n, flow) in flows.iter().enumerate() {
+            let all = flow.messages * u64::from(flow.message_bytes);
+            proptest::prop_assert_eq!(bytes(&world, n), all);
+        }
+        let again = ran(&spec, &flows);
+        proptest::prop_assert_eq!(world.counters(), again.counters());
+    }
+}
