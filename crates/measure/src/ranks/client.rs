@@ -113,8 +113,8 @@ impl Ranks {
         let skew = self.skew;
         let words = steps.into_iter().map(|step| step.map(Message::RankStep));
         self.each(words.collect(), stop, |message| match message {
-            Message::Ready => Ok(()),
-            other => Err(other),
+            Message::Ready => Some(()),
+            _ => None,
         })?;
         // Nothing began yet.
         self.skew = skew;
@@ -141,8 +141,8 @@ impl Ranks {
             words[to] = Some(Message::RankTest(*test));
         }
         let times = self.each(words, stop, |message| match message {
-            Message::RankTimes(times) => Ok(times),
-            other => Err(other),
+            Message::RankTimes(times) => Some(*times),
+            _ => None,
         })?;
         let of = |rank: usize| times.get(rank).copied().flatten().unwrap_or_default();
         let time = |ns: Option<u64>| Duration::from_ns(ns.unwrap_or(0));
@@ -159,7 +159,7 @@ impl Ranks {
         &mut self,
         words: Vec<Option<Message>>,
         stop: &Stop,
-        mut take: impl FnMut(Message) -> Result<T, Message>,
+        take: impl Fn(&Message) -> Option<T>,
     ) -> Result<Vec<Option<T>>, MeasureError> {
         let patience = self.patience;
         let begun = clock::monotonic();
@@ -182,8 +182,10 @@ impl Ranks {
                     None | Some(Message::Pong { .. }) => {}
                     Some(message) => {
                         let name = &rank.name;
-                        let answer = take(message).map_err(|m| of_rank(name, refused(m)))?;
-                        taken[at] = Some(answer);
+                        taken[at] = take(&message);
+                        if taken[at].is_none() {
+                            return Err(of_rank(name, refused(message)));
+                        }
                         break;
                     }
                 }
@@ -261,7 +263,7 @@ fn enlist(member: Member, number: u16, stop: &Stop) -> Result<Rank, MeasureError
         other => return Err(refused(other)),
     };
     Ok(Rank {
-        addr: addr.unwrap_or(client.addr()),
+        addr: addr.unwrap_or_else(|| client.addr()),
         host: client.far().host.clone(),
         name,
         control,
