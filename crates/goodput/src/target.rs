@@ -149,6 +149,7 @@ built_in!(
     "trace-driven",
     "multi-hop",
     "dual-stack",
+    "static-routes",
 );
 
 /// The traces that built-in paths name.
