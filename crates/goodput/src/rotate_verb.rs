@@ -190,7 +190,8 @@ pub(crate) fn command(args: &RotateArgs, context: &Context) -> Verdict {
         let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
         context::print(&format!("{text}\n"))?;
     } else {
-        let (color, width) = (context::color(), context::width());
+        // mpirun gives a process a terminal wherever its own output goes.
+        let (color, width) = (context::color() && !args.mpi, context::width());
         let text = report::terminal::summary(&done.run, &done.findings, color, width);
         context::print(&format!("\n{text}"))?;
         let page = done.folder.join("report.html");

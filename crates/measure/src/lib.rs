@@ -68,6 +68,8 @@ mod lobby;
 pub mod message;
 mod messages;
 mod metrics;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod outcome;
 mod outlet;
 mod pinger;

@@ -261,8 +261,14 @@ fn record_of(crowd: &Crowd, ways: &Ways, rounds: &[&RotateRound]) -> RotateLink 
 /// What can be said where nobody knows the ways.
 fn by_rates(rotate: &Rotate, reading: &Reading) -> Option<FindingRecord> {
     let evidence = |m: &pairs::Multiple| match m.by {
-        1 => format!("{} pairs get the best", m.pairs),
-        by => format!("{} pairs get the best divided by {by}", m.pairs),
+        1 => format!(
+            "as fast as the best, to 12 %: {} of {} pairs",
+            m.pairs, reading.pairs
+        ),
+        by => format!(
+            "the best divided by {by}, to 12 %: {} of {} pairs",
+            m.pairs, reading.pairs
+        ),
     };
     let evidence: Vec<String> = reading.multiples.iter().map(evidence).collect();
     let (cause, title, confidence) = match &reading.cause {

@@ -170,7 +170,11 @@ fn tests(args: &RotateArgs) -> Result<Vec<RankTest>, Failure> {
         ping: args.latency,
     };
     let tests: Vec<RankTest> = sizes(args)?.into_iter().map(test).collect();
-    match tests.iter().find_map(RankTest::problem) {
+    let problem = |test: &RankTest| {
+        let bytes = test.bytes.max(u32::from(args.mpi));
+        RankTest { bytes, ..*test }.problem()
+    };
+    match tests.iter().find_map(problem) {
         Some(problem) => Err(Failure::usage(anyhow::anyhow!("{problem}"))),
         None => Ok(tests),
     }
@@ -179,9 +183,10 @@ fn tests(args: &RotateArgs) -> Result<Vec<RankTest>, Failure> {
 fn sizes(args: &RotateArgs) -> Result<Vec<u32>, Failure> {
     let Some(typed) = &args.length else {
         return Ok(match (args.pattern, args.latency) {
-            (PatternArg::Com, true) => vec![1, 8],
+            (PatternArg::Com, true) => vec![u32::from(!args.mpi), 8],
             (PatternArg::Com, false) => powers(pairs::COM_BYTES_MIN, pairs::COM_BYTES_MAX),
-            (_, true) => vec![1],
+            // MPI has empty messages, as rotate_latency sends them; TCP has not.
+            (_, true) => vec![u32::from(!args.mpi)],
             (PatternArg::Rotate, false) => vec![pairs::ROTATE_BYTES],
             (PatternArg::MpiGraph, false) => vec![pairs::GRAPH_BYTES],
         });

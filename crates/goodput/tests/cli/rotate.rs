@@ -193,6 +193,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
     }
 }
 
+#[cfg(not(feature = "mpi"))]
 #[test]
 fn a_build_without_mpi_says_so() {
     let scratch = Scratch::new();

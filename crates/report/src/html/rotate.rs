@@ -269,6 +269,9 @@ pub(crate) fn notes(rotate: &Rotate) -> Vec<String> {
             text::plural(rotate.tests.into(), "test")
         ),
     });
+    if let Some(library) = &rotate.mpi_library {
+        notes.push(format!("MPI is {}.", text::plain(library)));
+    }
     if let Some(seed) = rotate.order_seed {
         notes.push(format!("The order of the ranks is that of seed {seed}."));
     }

@@ -14,6 +14,9 @@ pub struct Rotate {
     pub measure: String,
     /// `tcp` or `mpi`.
     pub transport: String,
+    /// What the MPI library calls itself; over MPI only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mpi_library: Option<String>,
     /// Names by rank.
     pub ranks: Vec<String>,
     /// Seed that chose their order, where one did.
