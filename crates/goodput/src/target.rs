@@ -150,6 +150,7 @@ built_in!(
     "multi-hop",
     "dual-stack",
     "static-routes",
+    "tree-128",
 );
 
 /// The traces that built-in paths name.

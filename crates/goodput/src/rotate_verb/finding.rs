@@ -141,8 +141,15 @@ fn shared_links(rotate: &mut Rotate, ways: &Ways, reading: &Reading) -> Option<F
     let carries = link.rate.map_or_else(String::new, |r| format!(", {r}"));
     let round = rounds.get(worst.round)?;
     let on = ways.on(round, worst.link);
+    let beside = ways.beside(worst.link);
+    // Without another way out there is nothing to be routed.
+    let kind = if beside.is_empty() {
+        ""
+    } else {
+        "static routes: "
+    };
     let title = format!(
-        "static routes: {} flows at once over {} ({} to {}{carries}), {each} each where a pair alone gets {}",
+        "{kind}{} flows at once over {} ({} to {}{carries}), {each} each where the best pair gets {}",
         worst.flows_max,
         link.name,
         link.from,
@@ -161,7 +168,6 @@ fn shared_links(rotate: &mut Rotate, ways: &Ways, reading: &Reading) -> Option<F
         link.name,
         listed(&pairs)
     )];
-    let beside = ways.beside(worst.link);
     let idle: Vec<usize> = beside
         .iter()
         .copied()
