@@ -41,7 +41,10 @@ pub enum PlanError {
 impl std::fmt::Display for PlanError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::TooFew { ranks } => write!(f, "{ranks} ranks: pairs take two at least"),
+            Self::TooFew { ranks } => write!(
+                f,
+                "of {ranks} there are no pairs: ranks must be two at least"
+            ),
             Self::Blocks { per_node, ranks } => write!(
                 f,
                 "{per_node} ranks a node: blocks of {} do not fill {ranks} ranks",

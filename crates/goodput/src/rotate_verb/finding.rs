@@ -102,7 +102,8 @@ fn latency(rotate: &Rotate) -> String {
 
 fn summary(rotate: &Rotate, reading: &Reading) -> String {
     let all = rotate.ranks.len();
-    let largest = rotate.counts.iter().rev().max_by_key(|c| c.ranks);
+    let counts = rotate.counts.iter();
+    let largest = counts.max_by_key(|c| (c.ranks, c.message_bytes));
     let Some(count) = largest else {
         return format!("{all} ranks");
     };
@@ -115,7 +116,9 @@ fn summary(rotate: &Rotate, reading: &Reading) -> String {
         reading.slow,
         reading.pairs
     );
-    let full = |c: &&report::model::RotateCount| c.average_share.is_some_and(|s| s >= FULL);
+    let full = |c: &&report::model::RotateCount| {
+        c.message_bytes == count.message_bytes && c.average_share.is_some_and(|s| s >= FULL)
+    };
     let full = rotate.counts.iter().filter(full).map(|c| c.ranks).max();
     if let Some(ranks) = full.filter(|&ranks| ranks < count.ranks && rotate.counts.len() > 1) {
         said += &format!(", and to {ranks} ranks the average is within 5 % of the best");

@@ -265,8 +265,12 @@ pub(crate) fn notes(rotate: &Rotate) -> Vec<String> {
             }
         ),
         (_, false) => format!(
-            "Each pair's best of {}: {messages} messages, by synchronous sends where the window is 1 (it is {window}).",
-            text::plural(rotate.tests.into(), "test")
+            "Each pair's best of {}: {messages} messages, {}.",
+            text::plural(rotate.tests.into(), "test"),
+            match window {
+                0 | 1 => "by synchronous sends".to_owned(),
+                n => format!("of which {n} may be under way"),
+            }
         ),
     });
     if let Some(library) = &rotate.mpi_library {
