@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate of the workspace with its ring: 0 pure, 1 the kernel, 2 services, 3 what is run.
-const RINGS: [(&str, u32); 16] = [
+const RINGS: [(&str, u32); 17] = [
     ("goodput-units", 0),
     ("goodput-wire", 0),
     ("goodput-link", 0),
@@ -19,6 +19,7 @@ const RINGS: [(&str, u32); 16] = [
     ("goodput-explain", 0),
     ("goodput-sim", 0),
     ("goodput-fabric", 0),
+    ("goodput-pairs", 0),
     ("goodput-sys", 1),
     ("goodput-capture", 2),
     ("goodput-cluster", 2),

@@ -9,6 +9,7 @@ use units::{Bytes, Duration, Rate};
 
 use crate::fabric_verb::{FABRIC_EXAMPLES, FabricArgs};
 use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
+use crate::rotate_verb::{ROTATE_EXAMPLES, RotateArgs};
 use crate::sim_verb::{GrowthArg, SIM_EXAMPLES, SimArgs};
 
 /// Measures, explains, reproduces and fixes what keeps fast networks from being filled, and proves
@@ -55,6 +56,9 @@ pub(crate) enum Verb {
     /// Run a cluster fabric in virtual time: cables, switches, credits, virtual lanes
     #[command(after_help = FABRIC_EXAMPLES)]
     Fabric(FabricArgs),
+    /// Have pairs of a cluster's hosts send at once, as CBench's rotate: who gets how much, and why
+    #[command(after_help = ROTATE_EXAMPLES)]
+    Rotate(RotateArgs),
     /// Draw the report of a run again, or compare runs
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),
@@ -290,6 +294,9 @@ pub(crate) struct ServeArgs {
     /// A client that says nothing for this long is dropped
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) silence: Duration,
+    /// Let clients have this host connect and send to others that serve so: for `goodput rotate`
+    #[arg(long)]
+    pub(crate) ranks: bool,
     /// Also reflect STAMP probes (RFC 8762) on this UDP port; below 1024 takes a privilege
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "862")]
     pub(crate) stamp: Option<u16>,
@@ -635,6 +642,7 @@ Examples:
   goodput serve --listen 0.0.0.0              for other machines: TCP and UDP port 5210, open to all
   goodput serve --listen 0.0.0.0 --iperf3     for `iperf3 -c HOST` as well; UDP port 5201 for its -u
   goodput serve --listen 0.0.0.0 --stamp      answers STAMP probes on UDP port 862 as well
+  goodput serve --listen 0.0.0.0 --ranks      a rank of `goodput rotate --hosts`
   goodput serve --listen [::] --token-file token --metrics 9555 --log-clients
                                               who has the token only; counters on 127.0.0.1:9555";
 
@@ -847,6 +855,7 @@ mod tests {
             REPRODUCE_EXAMPLES,
             LAB_EXAMPLES,
             SIM_EXAMPLES,
+            ROTATE_EXAMPLES,
             COMPLETIONS_EXAMPLES,
             MAN_EXAMPLES,
         ] {

@@ -21,6 +21,7 @@ mod observer;
 mod record;
 mod report_cmd;
 mod reproduce;
+mod rotate_verb;
 mod serve;
 mod session;
 mod sim_verb;
@@ -105,6 +106,7 @@ fn run(cli: &Cli) -> Verdict {
         }
         Verb::Fabric(args) => fabric_verb::command(args, &start(false)?),
         Verb::Sim(args) => sim_verb::command(args, &start(false)?),
+        Verb::Rotate(args) => rotate_verb::command(args, &start(args.needs_lab())?),
         Verb::Report(args) => report_cmd::command(args),
         Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),
         Verb::Completions { shell } => {

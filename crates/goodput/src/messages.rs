@@ -33,7 +33,7 @@ pub(crate) fn command(args: &MeasureArgs, sizes: &str, context: &Context) -> Ver
 
 /// Measures every size and keeps what was measured, however it ends.
 fn perform(args: &MeasureArgs, sizes: &str, context: &Context) -> Result<Finished, Failure> {
-    let sizes = sizes_of(sizes)?;
+    let sizes = sizes_of("--messages", sizes)?;
     let target = Target::parse(args.transfer.target.as_deref())?;
     let wish = Wish::of(args, &target, &measure::rdma_devices())?;
     if wish.test.udp.is_some() || !matches!(wish.test.transport, None | Some(TransportArg::Tcp)) {
@@ -229,10 +229,10 @@ pub(crate) const fn window(verbs: Option<Verbs>) -> u32 {
 }
 
 /// `1`, `1,64,4KiB` or `2..8MiB`: every power of two from one to the other.
-fn sizes_of(typed: &str) -> Result<Vec<u32>, Failure> {
+pub(crate) fn sizes_of(flag: &str, typed: &str) -> Result<Vec<u32>, Failure> {
     let bad = |why: &str| {
         Failure::usage(anyhow::anyhow!(
-            "--messages '{typed}': {why}; expected a size, several with commas, or FROM..TO for the \
+            "{flag} '{typed}': {why}; expected a size, several with commas, or FROM..TO for the \
              powers of two between them, 1 B to 8 MiB"
         ))
     };
@@ -320,14 +320,18 @@ mod tests {
 
     #[test]
     fn sizes_are_lists_or_powers_of_two() {
-        let read = |text| sizes_of(text).unwrap();
+        let read = |text| sizes_of("--messages", text).unwrap();
         assert_eq!(read("1"), [1]);
         assert_eq!(read("3,64,4KiB"), [3, 64, 4096]);
         assert_eq!(read("2..16"), [2, 4, 8, 16]);
         assert_eq!(read("3..5"), [4]);
         assert_eq!(read("1..8MiB").len(), 24);
         for wrong in ["", "0", "9MiB", "x", "5..7", "8..2", "1,,2", "1..x"] {
-            assert_eq!(sizes_of(wrong).unwrap_err().code, failure::USAGE, "{wrong}");
+            assert_eq!(
+                sizes_of("--messages", wrong).unwrap_err().code,
+                failure::USAGE,
+                "{wrong}"
+            );
         }
     }
 }

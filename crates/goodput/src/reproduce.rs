@@ -12,6 +12,7 @@ use crate::failure::{self, Failure, Verdict};
 use crate::guest;
 use crate::lab_verb::{self, LabArgs};
 use crate::record;
+use crate::rotate_verb::{self, RotateArgs};
 use crate::sim_verb::{self, SimArgs};
 use crate::sweep;
 
@@ -136,6 +137,13 @@ impl Runner for Steps<'_> {
         if step.verb == "fabric" {
             let args: FabricArgs = parse(&step.args)?;
             let done = fabric_verb::step(&args, &self.args.runs, self.context);
+            let (found, folder) = done.map_err(|f| f.to_string())?;
+            self.folders.extend(folder.map(|f| f.display().to_string()));
+            return Ok(found);
+        }
+        if step.verb == "rotate" {
+            let args: RotateArgs = parse(&step.args)?;
+            let done = rotate_verb::step(&args, &self.args.runs, self.context);
             let (found, folder) = done.map_err(|f| f.to_string())?;
             self.folders.extend(folder.map(|f| f.display().to_string()));
             return Ok(found);

@@ -27,6 +27,7 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
             .clients_per_address
             .unwrap_or_else(|| args.clients.saturating_sub(1).max(1)),
         silence: args.silence,
+        ranks: args.ranks,
         ..Limits::default()
     };
     // A stream is a descriptor, and 8 clients may have 128 each where 1,024 is the usual limit.
@@ -57,6 +58,11 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
         ));
     } else {
         context::note("only who has the token may measure; what travels is not encrypted");
+    }
+    if args.ranks {
+        context::note(
+            "clients may have this host connect and send to others that serve with --ranks",
+        );
     }
     match args.stamp {
         Some(port) => with_reflector(&server, SocketAddr::new(local.ip(), port), &context.stop)?,

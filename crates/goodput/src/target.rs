@@ -150,6 +150,8 @@ built_in!(
     "trace-driven",
     "multi-hop",
     "dual-stack",
+    "static-routes",
+    "tree-128",
 );
 
 /// The traces that built-in paths name.

@@ -233,6 +233,14 @@ pub enum MeasureError {
     /// The far end sent something that the protocol does not allow.
     #[error("the far end broke protocol {PROTOCOL}: {0}; it may be damaged or not goodput at all")]
     Protocol(String),
+    /// One of several hosts that send to each other.
+    #[error("rank {name}: {error}")]
+    Rank {
+        /// The host.
+        name: String,
+        /// What befell it.
+        error: Box<Self>,
+    },
     /// The user stopped it before there was anything to tell.
     #[error("stopped by the user")]
     Interrupted,
@@ -249,6 +257,7 @@ impl MeasureError {
             | Self::TokenWanted { .. }
             | Self::TokenRefused { .. }
             | Self::Interrupted => Fault::Usage,
+            Self::Rank { error, .. } => error.fault(),
             Self::Bind { .. } | Self::Local { .. } | Self::Congestion { end: End::Near, .. } => {
                 Fault::ThisHost
             }

@@ -68,10 +68,13 @@ mod lobby;
 pub mod message;
 mod messages;
 mod metrics;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod outcome;
 mod outlet;
 mod pinger;
 mod quic;
+mod ranks;
 mod reading;
 mod secret;
 mod server;
@@ -101,6 +104,7 @@ pub use outcome::{
 pub use outlet::ZeroCopyCounts;
 pub use pinger::{Pinger, RoundTrip};
 pub use quic::QuicInfo;
+pub use ranks::{FlowTimes, Member, RankPeer, RankSpec, RankStep, RankTest, RankTimes, Ranks};
 pub use reading::{Clocks, Reading};
 pub use secret::Secret;
 pub use server::{Limits, Server};

@@ -14,6 +14,7 @@ use crate::facts::FarFacts;
 use crate::messages::{MessageCount, MessageSpec, VerbsEnds};
 use crate::outcome::UdpCounts;
 use crate::outlet::ZeroCopyCounts;
+use crate::ranks::{RankSpec, RankStep, RankTest, RankTimes};
 
 /// The protocol that this code speaks. Raised whenever two ends could misunderstand each other.
 pub const PROTOCOL: u16 = 1;
@@ -106,6 +107,15 @@ pub enum Message {
     StartMessages(MessageSpec),
     /// ← instead of `Accept` where messages go by RDMA verbs, and then → : where its queues are.
     VerbsEnds(VerbsEnds),
+    /// → Be one of several hosts that send to each other; answered by `Accept`, whose token other ranks
+    /// open their data connections with. Until `Stop` the session is a rank's.
+    StartRank(RankSpec),
+    /// → Connect to a rank, await another; answered by `Ready`.
+    RankStep(RankStep),
+    /// → Do this with them, now; answered by `RankTimes`.
+    RankTest(RankTest),
+    /// ← The test is over: how long it took.
+    RankTimes(RankTimes),
     /// ← The messages are over: what the server received.
     MessagesDone(MessageCount),
     /// ← Open the data connections with this token.
@@ -434,6 +444,19 @@ mod tests {
             Message::Result(ResultHead::default()),
             Message::StartMessages(MessageSpec::default()),
             Message::MessagesDone(MessageCount::default()),
+            Message::StartRank(RankSpec::default()),
+            Message::RankStep(RankStep {
+                send: Some(crate::ranks::RankPeer {
+                    addr: "[::1]:5210".parse().unwrap(),
+                    token: "0".repeat(32),
+                }),
+                receive: Some(7),
+            }),
+            Message::RankTest(RankTest::default()),
+            Message::RankTimes(RankTimes {
+                send_ns: Some(u64::MAX),
+                receive_ns: None,
+            }),
             Message::VerbsEnds(VerbsEnds::default()),
         ];
         let mut bytes = Vec::new();

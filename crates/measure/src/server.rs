@@ -56,6 +56,8 @@ pub struct Limits {
     pub silence: Duration,
     /// Size of one control message.
     pub message_bytes: usize,
+    /// Whether clients may have it connect to other servers and send to them ([`crate::Ranks`]).
+    pub ranks: bool,
 }
 
 impl Default for Limits {
@@ -68,6 +70,7 @@ impl Default for Limits {
             silence: Duration::from_s(10),
             // What clients say has a few hundred bytes.
             message_bytes: 64 << 10,
+            ranks: false,
         }
     }
 }
@@ -399,7 +402,7 @@ pub(crate) struct Session {
 pub(crate) struct Place<'a> {
     registry: &'a Registry,
     pub(crate) token: Token,
-    arrivals: Receiver<(u16, TcpStream)>,
+    pub(crate) arrivals: Receiver<(u16, TcpStream)>,
 }
 
 impl Drop for Place<'_> {
@@ -516,6 +519,7 @@ impl Session {
                 }
                 Message::Start(spec) => self.transfer(control, &spec)?,
                 Message::StartMessages(spec) => self.messages(control, &spec)?,
+                Message::StartRank(spec) => self.rank(control, &spec)?,
                 // Left over from a transfer whose end crossed the wish to stop it.
                 Message::Stop
                 | Message::Progress { .. }

@@ -17,6 +17,7 @@ pub(crate) mod pair;
 mod path;
 mod phases;
 pub mod queue;
+pub(crate) mod rotate;
 mod sweep;
 pub(crate) mod trace;
 
@@ -43,6 +44,7 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     sweep::section(&mut out, run);
     messages::section(&mut out, run);
     fabric::section(&mut out, run);
+    rotate::section(&mut out, run);
     trace::section(&mut out, run, findings);
     path::section(&mut out, run);
     if run.trace.is_none() {

@@ -7,6 +7,7 @@
 mod balance;
 mod fabric;
 mod pair;
+mod rotate;
 mod sim;
 mod spacing;
 mod sweep;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use balance::*;
 pub use fabric::*;
 pub use pair::*;
+pub use rotate::*;
 pub use sim::*;
 pub use spacing::*;
 pub use sweep::*;
@@ -77,6 +79,9 @@ pub struct Run {
     /// A modelled cluster fabric.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fabric: Option<FabricRun>,
+    /// Pairs of hosts that sent to each other at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotate: Option<Rotate>,
     /// What all of it means.
     pub verdict: Option<Verdict>,
     /// Why a run failed.
@@ -88,7 +93,8 @@ impl Run {
     pub fn certificate(&self) -> Option<&Certificate> {
         let of_sweep = self.sweep.as_ref().and_then(|s| s.certificate.as_ref());
         let of_messages = || self.messages.as_ref()?.certificate.as_ref();
-        of_sweep.or_else(of_messages)
+        let of_rotate = || self.rotate.as_ref()?.certificate.as_ref();
+        of_sweep.or_else(of_messages).or_else(of_rotate)
     }
 }
 

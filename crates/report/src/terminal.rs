@@ -5,6 +5,7 @@
 
 mod fabric;
 mod messages;
+mod rotate;
 mod trace;
 
 pub(crate) use messages::notes as message_notes;
@@ -26,6 +27,7 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     page.sweep(run);
     page.sizes(run);
     page.fabric(run);
+    page.rotate(run);
     page.trace(run);
     page.legs(run);
     page.table(run);

@@ -14,6 +14,7 @@ mod interrupt;
 mod lab;
 mod latency;
 mod results;
+mod rotate;
 mod sim;
 mod sim_grid;
 mod support;

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use link::spec;
-use units::{Bytes, Duration};
+use units::{Bytes, Duration, Rate};
 use wire::classify::{Mac, Match, Prefix};
 
 use super::HostSpec;
@@ -244,6 +244,13 @@ impl LinkSpec {
         } else {
             &self.backward
         }
+    }
+
+    /// What the direction carries, in bits of its medium; of a trace the mean. `None`: as fast as frames
+    /// come.
+    pub fn rate(&self, forward: bool) -> Option<Rate> {
+        let rate = self.direction(forward).rate.as_ref();
+        rate.map(|rate| super::links::mean_rate(&rate.server))
     }
 
     /// What the direction's boxes do.
