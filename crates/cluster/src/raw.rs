@@ -23,9 +23,12 @@ pub(crate) struct RawFile {
     #[serde(default)]
     pub(crate) switch_kinds: Named<Spanned<RawSwitch>>,
     pub(crate) cables: Named<Spanned<RawCable>>,
+    pub(crate) topology: Option<Spanned<RawTopology>>,
+    #[serde(default)]
     pub(crate) hosts: Named<Spanned<String>>,
     #[serde(default)]
     pub(crate) switches: Named<Spanned<String>>,
+    #[serde(default)]
     pub(crate) links: Named<Spanned<RawLink>>,
     pub(crate) traffic: Spanned<RawTraffic>,
     #[serde(default)]
@@ -87,11 +90,40 @@ pub(crate) struct RawLink {
     pub(crate) cable: Spanned<String>,
 }
 
+/// A regular fabric instead of names of parts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawTopology {
+    pub(crate) kind: Spanned<String>,
+    pub(crate) host: Spanned<String>,
+    pub(crate) chip: Spanned<String>,
+    pub(crate) cable: Spanned<String>,
+    pub(crate) inner_cable: Option<Spanned<String>>,
+    pub(crate) hosts: Spanned<u32>,
+    pub(crate) levels: Option<Spanned<u32>>,
+    pub(crate) placement: Option<Spanned<String>>,
+    pub(crate) routing: Option<Spanned<String>>,
+    pub(crate) lids: Option<Spanned<String>>,
+    pub(crate) seed: Option<Spanned<u64>>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawTraffic {
-    pub(crate) from: Spanned<String>,
-    pub(crate) to: Spanned<String>,
+    pub(crate) from: Option<Spanned<String>>,
+    pub(crate) to: Option<Spanned<String>>,
+    pub(crate) pattern: Option<Spanned<String>>,
+    pub(crate) nodes: Option<Spanned<Vec<u32>>>,
+    pub(crate) message: Option<Of<Bytes>>,
+    pub(crate) transport: Option<Spanned<RawTransport>>,
+    pub(crate) algorithm: Option<Spanned<String>>,
+    pub(crate) steps: Option<Spanned<u32>>,
+    pub(crate) ranks: Option<Spanned<String>>,
+    pub(crate) seed: Option<Spanned<u64>>,
+    pub(crate) seeds: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(crate) jobs: Vec<Spanned<RawJob>>,
+    pub(crate) files: Option<Spanned<RawFiles>>,
     pub(crate) transports: Option<Vec<RawTransport>>,
     pub(crate) sizes: Option<Spanned<[Quantity<Bytes>; 2]>>,
     pub(crate) latency_to: Option<Of<Bytes>>,
@@ -99,6 +131,27 @@ pub(crate) struct RawTraffic {
     pub(crate) messages: Option<Spanned<u32>>,
     pub(crate) depth: Option<Spanned<u32>>,
     pub(crate) cores: Option<Spanned<u32>>,
+}
+
+/// One of several jobs that share the fabric.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawJob {
+    pub(crate) name: Spanned<String>,
+    pub(crate) pattern: Spanned<String>,
+    pub(crate) nodes: Spanned<u32>,
+    pub(crate) message: Of<Bytes>,
+    pub(crate) algorithm: Option<Spanned<String>>,
+    pub(crate) steps: Option<Spanned<u32>>,
+}
+
+/// File traffic in the background of the jobs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawFiles {
+    pub(crate) servers: Spanned<u32>,
+    pub(crate) clients: Spanned<u32>,
+    pub(crate) message: Of<Bytes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -125,6 +178,9 @@ pub(crate) struct RawCase {
     pub(crate) cables: Named<Spanned<String>>,
     pub(crate) cores: Option<Spanned<u32>>,
     pub(crate) transports: Option<Vec<RawTransport>>,
+    /// Values by the dotted key of the file that they stand for.
+    #[serde(default)]
+    pub(crate) set: Named<Spanned<serde::de::IgnoredAny>>,
 }
 
 /// A text with a unit.
