@@ -46,6 +46,17 @@ pub enum Shape {
     Clos(u32),
 }
 
+impl Shape {
+    /// As a person says it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Switch => "one switch",
+            Self::Clos(2) => "folded Clos, 2 levels,",
+            Self::Clos(_) => "folded Clos, 3 levels,",
+        }
+    }
+}
+
 /// An order of hosts or ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {

@@ -4,7 +4,10 @@
 //! the closed formula, and says which part bounds each case and what would change that.
 
 mod cable;
+mod fair;
 mod finding;
+mod shared;
+mod study;
 
 use std::path::{Path, PathBuf};
 
@@ -177,6 +180,10 @@ fn all_cases(
 ) -> Result<(FabricRun, Vec<FindingRecord>), Failure> {
     let mut fabric = FabricRun::default();
     let mut findings = Vec::new();
+    fabric.studies = study::run(&file.studies, &mut fabric, context)?;
+    for (study, found) in file.studies.iter().zip(&fabric.studies.clone()) {
+        findings.extend(shared::of(study, found, &mut fabric, context)?);
+    }
     for case in &file.cases {
         for transport in &case.traffic.transports {
             if context.interrupted().is_some() {
@@ -363,6 +370,9 @@ fn named_bound(case: &Case, flow: &FlowSpec, bound: &Bound) -> FabricBound {
 }
 
 fn verdict(fabric: &FabricRun, findings: &[FindingRecord]) -> RunVerdict {
+    if !fabric.studies.is_empty() {
+        return shared::verdict(fabric, findings);
+    }
     let curves = fabric.curves.iter();
     let slowest = curves.min_by(|a, b| a.share_of_first.total_cmp(&b.share_of_first));
     let Some(curve) = slowest.filter(|c| c.share_of_first < finding::SHARE_MAX) else {
@@ -443,7 +453,13 @@ macro_rules! built_in {
     };
 }
 
-built_in!("ornl-sdr", "ornl-ddr", "ornl-ddr-switch", "ornl-woodcrest");
+built_in!(
+    "talon-ib",
+    "ornl-sdr",
+    "ornl-ddr",
+    "ornl-ddr-switch",
+    "ornl-woodcrest"
+);
 
 const PS_PER_S: u128 = 1_000_000_000_000;
 /// A model's round trips are all alike.

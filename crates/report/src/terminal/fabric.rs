@@ -1,16 +1,21 @@
 //! Cases of a modelled fabric as a table.
 
-use super::{POINTS_MAX, Page};
-use crate::html::fabric_cells;
-use crate::model::Run;
+use super::{Ink, POINTS_MAX, Page};
+use crate::html::{fabric_cells, study_heads, study_rows};
+use crate::model::{FabricStudy, Run};
 use crate::table::{Column, Table};
 
 impl Page {
     /// A line for each case and transport.
     pub(super) fn fabric(&mut self, run: &Run) {
-        let Some(fabric) = run.fabric.as_ref().filter(|f| !f.curves.is_empty()) else {
+        let Some(fabric) = &run.fabric else { return };
+        for study in fabric.studies.iter().take(STUDIES_MAX) {
+            self.study(study);
+        }
+        self.more_than(STUDIES_MAX, fabric.studies.len(), "case");
+        if fabric.curves.is_empty() {
             return;
-        };
+        }
         let shown = fabric.curves.iter().take(POINTS_MAX);
         let width = shown.clone().map(|c| c.name.chars().count()).max();
         let mut table = Table::new([
@@ -39,4 +44,43 @@ impl Page {
         }
         self.more(fabric.curves.len(), "case");
     }
+
+    /// A line for each number of nodes.
+    fn study(&mut self, study: &FabricStudy) {
+        let (heads, rows) = (study_heads(study), study_rows(study));
+        let widths = (0..heads.len()).map(|n| {
+            let cells = rows.iter().map(|r| r[n].chars().count());
+            cells.chain([heads[n].chars().count()]).max().unwrap_or(0)
+        });
+        let mut table = Table::new(widths.map(Column::numbers));
+        table.row(heads.iter().map(|h| (*h).to_owned()));
+        let left_out = rows.len().saturating_sub(POINTS_MAX);
+        for row in rows.into_iter().skip(left_out) {
+            table.row(row);
+        }
+        self.out.push('\n');
+        let name = format!(
+            "{}: {}, {}, {}",
+            study.name, study.pattern, study.routing, study.topology
+        );
+        self.wrapped("", &crate::text::plain(&name), Ink::Dim);
+        for line in table.lines() {
+            self.out.push_str(line.trim_end());
+            self.out.push('\n');
+        }
+        for job in study.jobs.iter().take(STUDIES_MAX) {
+            let line = format!(
+                "job {}, {}, {} ranks: {:.3} ms, {:.0} % of its speed lost (worst seed {:.0} %)",
+                job.name,
+                job.pattern,
+                job.nodes,
+                job.finish_ns[0] / 1e6,
+                job.lost_shares[0] * 100.0,
+                job.lost_shares[1] * 100.0
+            );
+            self.wrapped("", &crate::text::plain(&line), Ink::Plain);
+        }
+    }
 }
+
+const STUDIES_MAX: usize = 8;
