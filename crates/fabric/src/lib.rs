@@ -11,7 +11,7 @@
 pub mod formula;
 pub mod link;
 mod queue;
-mod route;
+pub mod route;
 pub mod spec;
 pub mod topology;
 mod world;

@@ -1,12 +1,337 @@
-//! Static routes: for each switch and destination the one port that its packets leave by.
+//! Static routes: by which port packets leave a switch, and on which virtual lane.
 //!
-//! As OpenSM's `minhop`: among the ports from which the way is shortest, the one with the fewest destinations so
-//! far, the lowest of equals (linux-rdma/opensm, doc/current-routing.txt). Destinations are taken in the
-//! order of their numbers, which stand for LIDs.
+//! [`Routes`] are flat tables: a port for each switch and destination, for S-mod-K a second one for each switch and
+//! source, and lanes for each pair or each hop. Engines follow the descriptions in OpenSM's
+//! `doc/current-routing.txt` and the papers named at each; what one leaves out stands in its module.
+//!
+//! Every engine is deterministic: the same fabric, [`Manager`] and seeds give the same tables, byte by byte.
 
-use std::collections::VecDeque;
+mod deadlock;
+mod dfsssp;
+mod dimension;
+mod graph;
+mod minimal;
+mod tree;
+mod updown;
+
+#[cfg(test)]
+mod tests;
+
+use std::str::FromStr;
 
 use crate::spec::{FabricSpec, Node, Place, Routing, SpecError, at};
+
+pub use deadlock::{Cycle, Wait};
+pub use graph::Graph;
+pub use minimal::Choices;
+pub(crate) use minimal::shuffle;
+
+/// How a subnet manager computes tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Engine {
+    /// Fewest hops; of equal ports the one with the fewest destinations so far.
+    MinHop,
+    /// The same among ways that never go up after they went down.
+    UpDown,
+    /// The same in order of the ports, for shifts: each destination has one tree of its own to come down.
+    FatTree,
+    /// In trees: the way up is a function of the destination's place.
+    DModK,
+    /// In trees: the way up is a function of the source's place.
+    SModK,
+    /// In grids and tori: one dimension after the other, the shorter way round.
+    DimensionOrder,
+    /// Fewest hops with weights of what is routed already, and lanes that break cycles.
+    Dfsssp,
+    /// Fewest hops, a lane higher with each cable between switches.
+    Hops,
+}
+
+impl Engine {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::MinHop,
+        Self::UpDown,
+        Self::FatTree,
+        Self::DModK,
+        Self::SModK,
+        Self::DimensionOrder,
+        Self::Dfsssp,
+        Self::Hops,
+    ];
+
+    /// As it is typed; OpenSM's names where it has the engine.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MinHop => "minhop",
+            Self::UpDown => "updn",
+            Self::FatTree => "ftree",
+            Self::DModK => "d-mod-k",
+            Self::SModK => "s-mod-k",
+            Self::DimensionOrder => "dor",
+            Self::Dfsssp => "dfsssp",
+            Self::Hops => "hops",
+        }
+    }
+}
+
+impl FromStr for Engine {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|e| e.name() == text);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|e| e.name()).collect();
+            format!(
+                "'{text}' is no routing; expected one of {}",
+                names.join(", ")
+            )
+        })
+    }
+}
+
+/// A routing engine with its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manager {
+    /// Which.
+    pub engine: Engine,
+    /// Destinations are taken in an order shuffled by this seed, as LIDs are not in the order of ports in a
+    /// fabric that has grown; `None`: in the order of hosts. For minhop, updn, dfsssp and hops.
+    pub lid_seed: Option<u64>,
+    /// Of ports with equally few destinations one is drawn; `None`: the lowest. For minhop, updn and hops.
+    pub tie_seed: Option<u64>,
+    /// Switches that are up for updn and the trees; empty: found, see [`Engine::UpDown`]'s module.
+    pub roots: Vec<u32>,
+    /// Sizes of a grid for dimension order, fastest-changing last; switches are numbered through it.
+    pub sizes: Vec<u32>,
+    /// Virtual lanes that may be used; `None`: all that every cable has. With 1, engines that need more give
+    /// their ways without lanes, which can wait for each other for ever.
+    pub lanes: Option<u8>,
+}
+
+impl From<Engine> for Manager {
+    fn from(engine: Engine) -> Self {
+        Self {
+            engine,
+            lid_seed: None,
+            tie_seed: None,
+            roots: Vec::new(),
+            sizes: Vec::new(),
+            lanes: None,
+        }
+    }
+}
+
+impl Manager {
+    /// Fewest hops as a grown fabric has them: LIDs in no order, and ties drawn.
+    pub fn min_hop(seed: u64) -> Self {
+        Self {
+            lid_seed: Some(seed),
+            tie_seed: Some(seed.wrapping_add(1)),
+            ..Engine::MinHop.into()
+        }
+    }
+}
+
+/// Tables of a whole fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routes {
+    hosts: usize,
+    /// Port of switch s towards host h at s * hosts + h; [`NO_WAY`], or [`BY_SOURCE`].
+    table: Vec<u8>,
+    /// Port of switch s for what host h sends, where `table` says so; empty when it never does.
+    by_source: Vec<u8>,
+    lanes: Lanes,
+    /// Switch of each host.
+    home: Vec<u32>,
+}
+
+/// Virtual lane of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Lanes {
+    /// All on lane 0.
+    One,
+    /// One for the whole way, by the source's switch and the destination: at switch * hosts + to.
+    Pair { of: Vec<u8>, used: u8 },
+    /// 0 up to the first cable between switches, then one more with each.
+    Hop { used: u8 },
+}
+
+impl Routes {
+    /// Tables as [`FabricSpec::routing`] asks for them.
+    ///
+    /// # Errors
+    /// Two hosts have no way to each other; a given table leads round or nowhere; the engine cannot be used on this
+    /// fabric, or needs more lanes than there are.
+    pub fn new(spec: &FabricSpec) -> Result<Self, SpecError> {
+        let graph = Graph::new(spec);
+        match &spec.routing {
+            Routing::MinHop => Self::managed(spec, &graph, &Engine::MinHop.into()),
+            Routing::Managed(manager) => Self::managed(spec, &graph, manager),
+            Routing::Table(given) => {
+                check_table(spec, &graph, given)?;
+                Ok(Self::of_table(&graph, given.clone()))
+            }
+        }
+    }
+
+    fn managed(spec: &FabricSpec, graph: &Graph, manager: &Manager) -> Result<Self, SpecError> {
+        graph.check_connected()?;
+        let lanes = manager.lanes.unwrap_or(u8::MAX).min(lanes_of_all(spec));
+        if lanes == 0 {
+            return whole("no virtual lane to route on");
+        }
+        match manager.engine {
+            Engine::MinHop => Ok(Self::of_table(graph, minimal::counted(graph, manager))),
+            Engine::UpDown => Ok(Self::of_table(graph, updown::counted(graph, manager)?)),
+            Engine::FatTree => Ok(Self::of_table(graph, tree::counted(graph, manager)?)),
+            Engine::DModK => Ok(Self::of_table(graph, tree::by_destination(graph, manager)?)),
+            Engine::SModK => {
+                let (table, by_source) = tree::by_source(graph, manager)?;
+                Ok(Self {
+                    by_source,
+                    ..Self::of_table(graph, table)
+                })
+            }
+            Engine::DimensionOrder => dimension::routes(graph, manager, lanes),
+            Engine::Dfsssp => dfsssp::routes(graph, manager, lanes),
+            Engine::Hops => minimal::by_hops(graph, manager, lanes),
+        }
+    }
+
+    fn of_table(graph: &Graph, table: Vec<u8>) -> Self {
+        Self {
+            hosts: graph.hosts(),
+            table,
+            by_source: Vec::new(),
+            lanes: Lanes::One,
+            home: graph.homes().to_vec(),
+        }
+    }
+
+    /// Port by which a packet of host `from` for host `to` leaves a switch; a value that is no port where there is
+    /// no way.
+    #[inline]
+    pub fn port(&self, switch: u32, from: u32, to: u32) -> u8 {
+        let row = switch as usize * self.hosts;
+        let port = self.table[row + to as usize];
+        if port == BY_SOURCE && !self.by_source.is_empty() {
+            return self.by_source[row + from as usize];
+        }
+        port
+    }
+
+    /// Virtual lane of the packet on cable `hop` of its way, the host's own being 0.
+    #[inline]
+    pub fn lane(&self, from: u32, to: u32, hop: usize) -> u8 {
+        match &self.lanes {
+            Lanes::One => 0,
+            Lanes::Pair { of, .. } => {
+                let home = self.home[from as usize] as usize;
+                of.get(home * self.hosts + to as usize)
+                    .copied()
+                    .unwrap_or(0)
+            }
+            Lanes::Hop { used } => {
+                let between = hop.saturating_sub(1);
+                u8::try_from(between).map_or(used - 1, |lane| lane.min(used - 1))
+            }
+        }
+    }
+
+    /// Virtual lanes that are used: those below this number.
+    pub const fn lanes(&self) -> u8 {
+        match &self.lanes {
+            Lanes::One => 1,
+            Lanes::Pair { used, .. } | Lanes::Hop { used } => *used,
+        }
+    }
+
+    /// True when the lane changes on the way.
+    pub const fn lanes_by_hop(&self) -> bool {
+        matches!(self.lanes, Lanes::Hop { .. })
+    }
+
+    /// True when a way depends on its source beyond the lane, so that no table by destination holds it.
+    pub const fn depends_on_source(&self) -> bool {
+        !self.by_source.is_empty()
+    }
+
+    /// Port of switch s towards host h at s * hosts + h.
+    pub fn table(&self) -> &[u8] {
+        &self.table
+    }
+
+    /// Outgoing channels (link * 2 + way) from a host to another, appended to `found`; false, and only a part of them,
+    /// when the way does not end there.
+    pub fn way(&self, graph: &Graph, from: u32, to: u32, found: &mut Vec<u32>) -> bool {
+        let hosts = self.hosts;
+        let (mut node, first) = graph.port(from as usize, 0);
+        found.push(first);
+        for _ in 0..=graph.switches() {
+            let node_at = node as usize;
+            if node_at < hosts {
+                return node == to;
+            }
+            let Ok(switch) = u32::try_from(node_at - hosts) else {
+                return false;
+            };
+            let port = usize::from(self.port(switch, from, to));
+            if port >= graph.ports(node_at) {
+                return false;
+            }
+            let (next, channel) = graph.port(node_at, port);
+            found.push(channel);
+            node = next;
+        }
+        false
+    }
+
+    /// A cycle of buffers that can wait for each other for ever, if the tables allow one.
+    ///
+    /// The channel dependency graph of W. Dally and C. Seitz, "Deadlock-free message routing in multiprocessor
+    /// interconnection networks", IEEE Trans. Computers C-36, 1987: ways without a cycle in it cannot lock up.
+    pub fn cycle(&self, graph: &Graph) -> Option<Cycle> {
+        deadlock::find(graph, self)
+    }
+}
+
+/// Lanes that every cable between two parts has.
+fn lanes_of_all(spec: &FabricSpec) -> u8 {
+    let all = spec.links.iter().map(|link| spec.lanes(link));
+    all.min().unwrap_or(0)
+}
+
+/// Follows a given table from every switch, so that no packet goes round or leaves by a port that is not there.
+fn check_table(spec: &FabricSpec, graph: &Graph, given: &[u8]) -> Result<(), SpecError> {
+    let hosts = spec.hosts.len();
+    if given.len() != hosts * spec.switches.len() {
+        return whole("the table of routes has another size than its fabric");
+    }
+    for to in 0..hosts {
+        for switch in 0..spec.switches.len() {
+            let mut node = hosts + switch;
+            for _ in 0..=spec.switches.len() {
+                if node < hosts {
+                    break;
+                }
+                let port = usize::from(given[(node - hosts) * hosts + to]);
+                if port >= graph.ports(node) {
+                    return whole("a route leaves by a port that leads nowhere");
+                }
+                node = graph.port(node, port).0 as usize;
+            }
+            if node != to {
+                return whole("a route does not end at its host");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn whole<T>(problem: impl Into<String>) -> Result<T, SpecError> {
+    Err(at(Place::Whole, problem))
+}
 
 /// A neighbour as its node sees it: what is at the other end of each port, in the order of the links.
 pub(crate) fn neighbours(spec: &FabricSpec) -> Vec<Vec<Node>> {
@@ -27,98 +352,20 @@ pub(crate) fn number(spec: &FabricSpec, node: Node) -> usize {
     }
 }
 
-/// The fabric's own table, or one of fewest hops.
+/// The fabric's own table, or one of its engine, for packets that know their destination only.
 ///
 /// # Errors
-/// When two hosts have no way to each other.
+/// As [`Routes::new`], and for ways that depend on the source.
 pub(crate) fn table(spec: &FabricSpec) -> Result<Vec<u8>, SpecError> {
-    let Routing::Table(given) = &spec.routing else {
-        return min_hop(spec);
-    };
-    let neighbours = neighbours(spec);
-    let hosts = spec.hosts.len();
-    let whole = |problem: &str| Err(at(Place::Whole, problem));
-    if given.len() != hosts * spec.switches.len() {
-        return whole("the table of routes has another size than its fabric");
-    }
-    // From every switch, so that no packet goes round or leaves by a port that is not there.
-    for to in 0..hosts {
-        for switch in 0..spec.switches.len() {
-            let mut node = hosts + switch;
-            for _ in 0..=spec.switches.len() {
-                if node < hosts {
-                    break;
-                }
-                let port = given[(node - hosts) * hosts + to];
-                match neighbours[node].get(usize::from(port)) {
-                    Some(next) => node = number(spec, *next),
-                    None => return whole("a route leaves by a port that leads nowhere"),
-                }
-            }
-            if node != to {
-                return whole("a route does not end at its host");
-            }
-        }
-    }
-    Ok(given.clone())
-}
-
-/// Out-port of switch `s` towards host `h` at `s * hosts + h`; [`NO_WAY`] where there is none.
-///
-/// # Errors
-/// When two hosts have no way to each other.
-fn min_hop(spec: &FabricSpec) -> Result<Vec<u8>, SpecError> {
-    let neighbours = neighbours(spec);
-    let hosts = spec.hosts.len();
-    let mut table = vec![NO_WAY; spec.switches.len() * hosts];
-    let mut load = vec![[0_u32; 64]; spec.switches.len()];
-    let mut hops = vec![u32::MAX; neighbours.len()];
-    for host in 0..hosts {
-        distances(spec, &neighbours, host, &mut hops);
-        let lost = (0_u32..).zip(&hops[..hosts]).find(|(_, d)| **d == u32::MAX);
-        if let Some((n, _)) = lost {
-            return Err(at(
-                Place::Host(n),
-                format!("there is no way from here to host {host}"),
-            ));
-        }
-        for switch in 0..spec.switches.len() {
-            let here = hops[hosts + switch];
-            let ports = (0_u8..).zip(&neighbours[hosts + switch]);
-            let nearer = ports.filter(|(_, to)| {
-                let there = number(spec, **to);
-                // Hosts pass nothing on.
-                (there >= hosts || there == host) && hops[there] < here
-            });
-            let load = &mut load[switch];
-            let best = nearer.min_by_key(|(port, _)| (load[usize::from(*port)], *port));
-            if let Some((port, _)) = best {
-                load[usize::from(port)] += 1;
-                table[switch * hosts + host] = port;
-            }
-        }
-    }
-    Ok(table)
-}
-
-/// Hops from every node to host `to`; hosts are ends only.
-fn distances(spec: &FabricSpec, neighbours: &[Vec<Node>], to: usize, hops: &mut [u32]) {
-    hops.fill(u32::MAX);
-    hops[to] = 0;
-    let mut next = VecDeque::from([to]);
-    while let Some(node) = next.pop_front() {
-        if node < spec.hosts.len() && node != to {
-            continue;
-        }
-        for neighbour in &neighbours[node] {
-            let there = number(spec, *neighbour);
-            if hops[there] == u32::MAX {
-                hops[there] = hops[node] + 1;
-                next.push_back(there);
-            }
-        }
+    let routes = Routes::new(spec)?;
+    match routes.depends_on_source() {
+        true => whole("ways by source have no table by destination"),
+        false => Ok(routes.table),
     }
 }
 
 /// No way: the switch is cut off.
-pub(crate) const NO_WAY: u8 = u8::MAX;
+pub const NO_WAY: u8 = u8::MAX;
+/// The port depends on the source. No chip has as many ports.
+const BY_SOURCE: u8 = u8::MAX - 1;
+const _: () = assert!(crate::spec::PORTS_MAX < BY_SOURCE);

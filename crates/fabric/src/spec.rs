@@ -3,6 +3,7 @@
 use units::Rate;
 
 use crate::link::{ByteTime, Cable, Speed};
+use crate::route::{Engine, Manager};
 
 /// A whole fabric. Ports are numbered in the order in which links name their node.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct FabricSpec {
 pub enum Routing {
     /// Fewest hops, ports with the fewest destinations first.
     MinHop,
+    /// As an engine with its options finds them.
+    Managed(Manager),
     /// Out-port of switch s towards host h at s * hosts + h.
     Table(Vec<u8>),
 }
@@ -216,6 +219,12 @@ impl std::fmt::Display for SpecError {
 }
 
 impl std::error::Error for SpecError {}
+
+impl From<Engine> for Routing {
+    fn from(engine: Engine) -> Self {
+        Self::Managed(engine.into())
+    }
+}
 
 impl FabricSpec {
     /// The port at a node.
