@@ -70,7 +70,6 @@ impl Study {
             Layout::Named(spec, names) => Built {
                 spec: spec.clone(),
                 names: names.clone(),
-                places: (0..).take(spec.hosts.len()).collect(),
                 tiers: topology::tiers(spec),
             },
         }
@@ -78,9 +77,9 @@ impl Study {
 
     /// Flows of a step with so many ranks on the fabric of the `n`-th seed.
     pub fn sends(&self, built: &Built, nodes: u32, step: u32, n: u64) -> Step {
-        let places = u32::try_from(built.places.len()).unwrap_or(u32::MAX);
-        let order = self.traffic.order(places, n);
-        let host = |rank: u32| built.places[order[rank as usize] as usize];
+        let hosts = u32::try_from(built.spec.hosts.len()).unwrap_or(u32::MAX);
+        let order = self.traffic.order(hosts, n);
+        let host = |rank: u32| order[rank as usize];
         let ping_pong = self.traffic.kind.counts() == pattern::Counts::Latency;
         let sends = self.traffic.sends(nodes, step, n);
         let flows = sends.iter().map(|s| FlowSpec {

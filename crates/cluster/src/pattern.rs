@@ -35,7 +35,7 @@ pub struct Pattern {
     pub transport: Transport,
     /// Steps that are run, drawn from all where there are more.
     pub steps: u32,
-    /// How ranks are given to places.
+    /// How ranks are given to hosts.
     pub ranks: Order,
     /// First of the seeds.
     pub seed: u64,
@@ -390,14 +390,14 @@ impl Pattern {
         all
     }
 
-    /// Place of each rank with the `n`-th seed, of so many places.
-    pub fn order(&self, places: u32, n: u64) -> Vec<u32> {
+    /// Host of each rank with the `n`-th seed, of so many hosts.
+    pub fn order(&self, hosts: u32, n: u64) -> Vec<u32> {
         match self.ranks {
             Order::Random => {
                 let mut rng = Rng::new(self.seed.wrapping_add(n) ^ RANKS_MIX);
-                drawn(places, &mut rng)
+                drawn(hosts, &mut rng)
             }
-            Order::Packed | Order::Spread => (0..places).collect(),
+            Order::Packed => (0..hosts).collect(),
         }
     }
 

@@ -1,90 +1,52 @@
-//! Regular fabrics by a few words: how many hosts, of which chips, in how many levels, and where hosts are plugged in.
+//! Regular fabrics by a few words: which shape, of which chips, how many hosts, how their tables are filled.
 //!
-//! A fabric is made full and then loses the ports that nobody uses, so that a partly filled director has all its
-//! spines. Hosts carry two numbers: that of their place (`n0`, `n1`, … leaf by leaf), by which ranks are given out, and
-//! that of the fabric, which stands for the LID: tables are filled in its order. A subnet manager meets hosts in the
-//! order of its sweep, not in that of the ports; `lids = "random"` draws such an order from the seed.
+//! Ranks are given out in the order of hosts, which is that of the ports unless they are scattered. A subnet manager meets
+//! hosts in another order, that of its sweep, in which tables of fewest hops are filled: `lids = "random"` draws one.
+//! `ties = "random"` draws among ports that are equally free, as if chips were cabled each in its own order.
 
 use fabric::link::Cable;
-use fabric::{FabricSpec, HostSpec, LinkSpec, Node, Routing, SwitchSpec, topology};
+use fabric::route::{Engine, Manager, Routes};
+use fabric::topology::{Director, FatTree, Parts, Placement, Topology as Shape};
+use fabric::{FabricSpec, Node, Routing, SpecError, SwitchSpec};
 use toml::Spanned;
 use units::Rng;
 
 use crate::Names;
-use crate::check::{Checked, Kinds, between, refuse};
+use crate::check::{Checked, Kinds, refuse};
 use crate::raw::RawTopology;
 
 /// How a regular fabric is made.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// Shape.
-    pub kind: Shape,
+    pub shape: Shape,
+    /// As a person says it.
+    pub words: String,
     /// Hosts that are plugged in.
     pub hosts: u32,
-    /// Which ports they are plugged into.
-    pub placement: Order,
+    /// Into any ports, drawn, not one after the other.
+    pub scattered: bool,
     /// How tables are filled.
-    pub routes: Routes,
-    /// In which order the subnet manager met the hosts.
-    pub lids: Order,
+    pub engine: Engine,
+    /// In a drawn order of hosts.
+    pub lids_drawn: bool,
+    /// With a drawn port of those that are equally free.
+    pub ties_drawn: bool,
     /// What is drawn is drawn from this.
     pub seed: u64,
-    host: HostSpec,
-    chip: SwitchSpec,
-    /// To hosts, and between chips.
-    cables: [Cable; 2],
-    cable_names: [String; 2],
+    parts: Parts,
+    /// To hosts, inside a box, between boxes.
+    cable_names: [String; 3],
     lanes: u8,
 }
 
-/// Shape of a regular fabric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// One chip.
-    Switch,
-    /// A folded Clos network of 2 or 3 levels.
-    Clos(u32),
-}
-
-impl Shape {
-    /// As a person says it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Switch => "one switch",
-            Self::Clos(2) => "folded Clos, 2 levels,",
-            Self::Clos(_) => "folded Clos, 3 levels,",
-        }
-    }
-}
-
-/// An order of hosts or ports.
+/// An order of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Leaf by leaf.
+    /// Host by host.
     Packed,
-    /// One on every leaf, then the next.
-    Spread,
     /// Drawn.
     Random,
-}
-
-/// How the tables of a regular fabric are filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routes {
-    /// Shortest way, the port with the fewest destinations so far.
-    MinHop,
-    /// By the destination's port.
-    DModK,
-}
-
-impl Routes {
-    /// As it is typed.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MinHop => "minhop",
-            Self::DModK => "d-mod-k",
-        }
-    }
 }
 
 /// A fabric that was made.
@@ -94,267 +56,318 @@ pub struct Built {
     pub spec: FabricSpec,
     /// Their names.
     pub names: Names,
-    /// Host of each place: `places[3]` is the number of host `n3`.
-    pub places: Vec<u32>,
     /// Links from each switch to the nearest port for hosts.
     pub tiers: Vec<u32>,
 }
 
 pub(crate) fn check(raw: &Spanned<RawTopology>, kinds: &Kinds<'_>, lanes: u8) -> Checked<Topology> {
+    let place = raw;
     let raw = raw.get_ref();
-    let word = |text: &Option<Spanned<String>>, default: Order, what: &str| match text {
-        None => Ok(default),
-        Some(text) => match text.get_ref().as_str() {
-            "packed" => Ok(Order::Packed),
-            "spread" => Ok(Order::Spread),
-            "random" => Ok(Order::Random),
-            other => refuse(
-                text,
-                format!("{what} '{other}': expected packed, spread or random"),
-            ),
-        },
+    let (shape, words) = shape(raw, kinds.switch(&raw.chip)?)?;
+    let drawn = |text: &Option<Spanned<String>>, not: &str, what: &str| match text {
+        None => Ok(false),
+        Some(text) if text.get_ref() == "random" => Ok(true),
+        Some(text) if text.get_ref() == not => Ok(false),
+        Some(text) => refuse(
+            text,
+            format!("{what} '{}': expected {not} or random", text.get_ref()),
+        ),
     };
-    let levels = between(raw.levels.as_ref(), 2, 3, "levels")?;
-    let kind = match raw.kind.get_ref().as_str() {
-        "switch" => Shape::Switch,
-        "clos" if levels < 2 => return refuse(&raw.kind, "levels: expected 2 or 3"),
-        "clos" => Shape::Clos(levels),
-        other => {
-            return refuse(
-                &raw.kind,
-                format!("there is no topology '{other}'; expected switch or clos"),
-            );
-        }
+    let engine = match &raw.routing {
+        None => Engine::MinHop,
+        Some(text) => text
+            .get_ref()
+            .parse()
+            .or_else(|problem: String| refuse(text, problem))?,
     };
-    let chip = *kinds.switch(&raw.chip)?;
-    let cable = *kinds.cable(&raw.cable)?;
     let inner = raw.inner_cable.as_ref().unwrap_or(&raw.cable);
-    let routes = match raw.routing.as_ref().map(|r| r.get_ref().as_str()) {
-        None | Some("minhop") => Routes::MinHop,
-        Some("d-mod-k") => Routes::DModK,
-        Some(other) => {
-            let problem = format!("there is no routing '{other}'; expected minhop or d-mod-k");
-            return refuse(raw.routing.as_ref().unwrap_or(&raw.kind), problem);
-        }
-    };
+    let outer = raw.outer_cable.as_ref().unwrap_or(inner);
+    let cables = [&raw.cable, inner, outer];
+    let of = |n: usize| kinds.cable(cables[n]).copied();
     let topology = Topology {
-        kind,
+        shape,
+        words,
         hosts: *raw.hosts.get_ref(),
-        placement: word(&raw.placement, Order::Packed, "placement")?,
-        routes,
-        lids: word(&raw.lids, Order::Packed, "lids")?,
+        scattered: drawn(&raw.placement, "packed", "placement")?,
+        engine,
+        lids_drawn: drawn(&raw.lids, "in-order", "lids")?,
+        ties_drawn: drawn(&raw.ties, "lowest", "ties")?,
         seed: raw.seed.as_ref().map_or(1, |s| *s.get_ref()),
-        host: *kinds.host(&raw.host)?,
-        chip,
-        cables: [cable, *kinds.cable(inner)?],
-        cable_names: [raw.cable.get_ref().clone(), inner.get_ref().clone()],
+        parts: Parts {
+            host: *kinds.host(&raw.host)?,
+            chip: *kinds.switch(&raw.chip)?,
+            host_cable: of(0)?,
+            inner_cable: of(1)?,
+            outer_cable: of(2)?,
+        },
+        cable_names: cables.map(|c| c.get_ref().clone()),
         lanes,
     };
-    if let Shape::Clos(_) = kind
-        && (!chip.ports.is_multiple_of(2) || chip.ports < 4 || chip.ports > CLOS_PORTS_MAX)
-    {
-        let problem = format!(
-            "a Clos network of chips of {} ports; expected an even number of 4 to {CLOS_PORTS_MAX}",
-            chip.ports
-        );
-        return refuse(&raw.chip, problem);
-    }
     let room = topology.ports();
-    if topology.hosts < 2 || topology.hosts > room {
+    if topology.hosts < 2 || topology.hosts > room.min(HOSTS_MAX) {
         let problem = format!(
-            "{} hosts; this fabric has ports for 2 to {room}",
+            "{} hosts; this fabric has ports for {room}, and a file may have 2 to {HOSTS_MAX}",
             topology.hosts
         );
         return refuse(&raw.hosts, problem);
     }
-    if topology.hosts > HOSTS_MAX {
-        return refuse(&raw.hosts, format!("hosts: expected at most {HOSTS_MAX}"));
+    match topology.try_build(0) {
+        Ok(_) => Ok(topology),
+        Err(error) => refuse(place, error.to_string()),
     }
-    Ok(topology)
+}
+
+/// The shape with the keys that belong to it.
+fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<(Shape, String)> {
+    let kind = raw.kind.get_ref().as_str();
+    let keys: [(&str, &Option<Spanned<u32>>); 13] = [
+        ("levels", &raw.levels),
+        ("ports", &raw.ports),
+        ("leaves", &raw.leaves),
+        ("leaf_hosts", &raw.leaf_hosts),
+        ("spines", &raw.spines),
+        ("traces", &raw.traces),
+        ("directors", &raw.directors),
+        ("up", &raw.up),
+        ("boxes", &raw.boxes),
+        ("trunks", &raw.trunks),
+        ("switches", &raw.switches),
+        ("global", &raw.global),
+        ("groups", &raw.groups),
+    ];
+    let allowed: &[&str] = match kind {
+        "back-to-back" | "switch" => &[],
+        "clos" => &["levels"],
+        "director" => &["ports", "leaves", "leaf_hosts", "spines", "traces"],
+        "directors" => &["ports", "leaf_hosts", "directors", "up"],
+        "row" => &["ports", "boxes", "trunks"],
+        "dragonfly" => &["switches", "leaf_hosts", "global", "groups"],
+        "torus" => &["leaf_hosts"],
+        other => {
+            let problem = format!(
+                "there is no topology '{other}'; expected back-to-back, switch, clos, director, directors, row, dragonfly or torus"
+            );
+            return refuse(&raw.kind, problem);
+        }
+    };
+    let stray = keys.iter().find_map(|(name, value)| {
+        value
+            .as_ref()
+            .filter(|_| !allowed.contains(name))
+            .map(|v| (name, v))
+    });
+    if let Some((name, value)) = stray {
+        return refuse(value, format!("a {kind} has no key '{name}'"));
+    }
+    if let Some(sizes) = raw.sizes.as_ref().filter(|_| kind != "torus") {
+        return refuse(sizes, format!("a {kind} has no key 'sizes'"));
+    }
+    let get = |value: &Option<Spanned<u32>>, default: u32, most: u32, what: &str| {
+        crate::check::between(value.as_ref(), default, most, what)
+    };
+    let ports = match raw.ports.as_ref() {
+        None => None,
+        Some(ports) => match ports.get_ref() {
+            288 => Some(Director::PORTS_288),
+            144 => Some(Director::PORTS_144),
+            other => {
+                let problem = format!(
+                    "ports {other}: expected 288 or 144, or leaves, leaf_hosts, spines and traces"
+                );
+                return refuse(ports, problem);
+            }
+        },
+    };
+    let known = || ports.unwrap_or(Director::PORTS_288);
+    Ok(match kind {
+        "back-to-back" => (Shape::BackToBack, "two hosts back to back".to_owned()),
+        "switch" => (Shape::OneSwitch, "one switch".to_owned()),
+        "clos" => {
+            let levels = get(&raw.levels, 2, LEVELS_MAX, "levels")?;
+            if !chip.ports.is_multiple_of(2) || chip.ports < 4 {
+                let problem = format!(
+                    "a Clos network of chips of {} ports; expected an even number from 4",
+                    chip.ports
+                );
+                return refuse(&raw.chip, problem);
+            }
+            let words = format!("a folded Clos network of {levels} levels");
+            (Shape::FatTree(FatTree::full(levels, chip.ports)), words)
+        }
+        "director" => {
+            let own = [&raw.leaves, &raw.leaf_hosts, &raw.spines, &raw.traces];
+            if let (Some(_), Some(stray)) = (ports, own.iter().find_map(|k| k.as_ref())) {
+                return refuse(stray, "'ports' stands for this");
+            }
+            let default = known();
+            let director = Director {
+                leaves: get(&raw.leaves, default.leaves, PARTS_MAX, "leaves")?,
+                ports: get(&raw.leaf_hosts, default.ports, PARTS_MAX, "leaf_hosts")?,
+                spines: get(&raw.spines, default.spines, PARTS_MAX, "spines")?,
+                traces: get(&raw.traces, default.traces, PARTS_MAX, "traces")?,
+            };
+            let ports = director.leaves * director.ports;
+            (
+                Shape::Director(director),
+                format!("a director of {ports} ports"),
+            )
+        }
+        "directors" => {
+            let half = u32::from(chip.ports / 2);
+            let directors = get(&raw.directors, 2, PARTS_MAX, "directors")?;
+            let shape = Shape::Directors {
+                director: known(),
+                directors,
+                down: get(&raw.leaf_hosts, half, PARTS_MAX, "leaf_hosts")?,
+                up: get(&raw.up, half, PARTS_MAX, "up")?,
+            };
+            let words = format!(
+                "edge switches below {directors} directors of {} ports",
+                known().leaves * known().ports
+            );
+            (shape, words)
+        }
+        "row" => {
+            let boxes = get(&raw.boxes, 2, PARTS_MAX, "boxes")?;
+            let shape = Shape::Row {
+                director: known(),
+                boxes,
+                trunks: get(&raw.trunks, 12, PARTS_MAX, "trunks")?,
+            };
+            let words = format!(
+                "{boxes} directors of {} ports in a row",
+                known().leaves * known().ports
+            );
+            (shape, words)
+        }
+        "dragonfly" => {
+            let shape = Shape::Dragonfly {
+                switches: get(&raw.switches, 4, PARTS_MAX, "switches")?,
+                hosts: get(&raw.leaf_hosts, 2, PARTS_MAX, "leaf_hosts")?,
+                global: get(&raw.global, 2, PARTS_MAX, "global")?,
+                groups: raw.groups.as_ref().map_or(0, |g| *g.get_ref()),
+            };
+            (shape, "a dragonfly".to_owned())
+        }
+        _ => {
+            let sizes = match &raw.sizes {
+                None => vec![4, 4],
+                Some(sizes) => {
+                    let all = sizes.get_ref();
+                    let fine = |n: &u32| (1..=PARTS_MAX).contains(n);
+                    if all.is_empty() || all.len() > 3 || !all.iter().all(fine) {
+                        let problem = format!("sizes: expected 1 to 3 numbers of 1 to {PARTS_MAX}");
+                        return refuse(sizes, problem);
+                    }
+                    all.clone()
+                }
+            };
+            let words: Vec<String> = sizes.iter().map(u32::to_string).collect();
+            let words = format!("a torus of {} switches", words.join(" x "));
+            let hosts = get(&raw.leaf_hosts, 1, PARTS_MAX, "leaf_hosts")?;
+            (Shape::Torus { sizes, hosts }, words)
+        }
+    })
 }
 
 impl Topology {
     /// Ports for hosts.
     pub fn ports(&self) -> u32 {
-        let half = u32::from(self.chip.ports / 2);
-        match self.kind {
-            Shape::Switch => u32::from(self.chip.ports),
-            Shape::Clos(2) => 2 * half * half,
-            Shape::Clos(_) => 2 * half * half * half,
-        }
+        self.shape.capacity(&self.parts.chip)
+    }
+
+    /// True where ways up and down a tree are the only ones.
+    pub const fn is_tree(&self) -> bool {
+        matches!(
+            self.shape,
+            Shape::FatTree(_) | Shape::Director(_) | Shape::Directors { .. }
+        )
     }
 
     /// The fabric as the `n`-th of the seeds draws it.
+    ///
+    /// # Panics
+    /// Never for a topology that was checked: another seed draws another order of the same parts.
     pub fn build(&self, n: u64) -> Built {
-        let full = self.full();
-        let mut rng = Rng::new(self.seed.wrapping_add(n));
-        let ports = self.plugged(&full, &mut rng);
-        let mut lids: Vec<u32> = (0..self.hosts).collect();
-        if self.lids == Order::Random {
-            shuffle(&mut lids, &mut rng);
-        }
-        let mut places = vec![0; lids.len()];
-        for (host, place) in (0..).zip(&lids) {
-            places[*place as usize] = host;
-        }
-        let kept: Vec<u32> = lids.iter().map(|place| ports[*place as usize]).collect();
-        let (spec, ports_of) = reduced(&full, &kept);
-        // Of the full fabric: a leaf without hosts is a leaf.
-        let tiers = tiers(&full);
-        let names = self.names(&spec, &lids, &ports_of, &tiers);
-        Built {
-            spec,
-            names,
-            places,
-            tiers,
+        match self.try_build(n) {
+            Ok(built) => built,
+            Err(error) => panic!("a topology that was checked: {error}"),
         }
     }
 
-    /// All its ports used.
-    fn full(&self) -> FabricSpec {
-        let levels = match self.kind {
-            Shape::Clos(levels) => levels,
-            Shape::Switch => return self.star(),
+    fn try_build(&self, n: u64) -> Result<Built, SpecError> {
+        let seed = self.seed.wrapping_add(n).wrapping_mul(SEED_MIX);
+        let placement = match self.scattered {
+            true => Placement::Scattered(seed ^ 1),
+            false => Placement::InOrder,
         };
-        let [outer, inner] = self.cables;
-        let mut spec = topology::fat_tree(levels, &self.host, &self.chip, &inner);
-        for link in &mut spec.links {
-            if matches!(link.ends[0], Node::Host(_)) {
-                link.cable = outer;
-            }
-        }
+        let network = self.shape.build(&self.parts, Some(self.hosts), placement)?;
+        let mut spec = network.spec;
         spec.operational_lanes = self.lanes;
-        if self.routes == Routes::MinHop {
-            spec.routing = Routing::MinHop;
-        }
-        spec
-    }
-
-    fn star(&self) -> FabricSpec {
-        let hosts = u32::from(self.chip.ports);
-        FabricSpec {
-            hosts: vec![self.host; hosts as usize],
-            switches: vec![self.chip],
-            links: (0..hosts)
-                .map(|host| LinkSpec {
-                    ends: [Node::Host(host), Node::Switch(0)],
-                    cable: self.cables[0],
-                })
-                .collect(),
-            operational_lanes: self.lanes,
-            routing: Routing::MinHop,
-        }
-    }
-
-    /// Port, as a host of the full fabric, of each place.
-    fn plugged(&self, full: &FabricSpec, rng: &mut Rng) -> Vec<u32> {
-        let mut ports: Vec<u32> = (0..).take(full.hosts.len()).collect();
-        match self.placement {
-            Order::Packed => {}
-            Order::Random => shuffle(&mut ports, rng),
-            Order::Spread => {
-                let leaf = u32::from(self.chip.ports / 2);
-                ports.sort_by_key(|port| (port % leaf, port / leaf));
-            }
-        }
-        ports.truncate(self.hosts as usize);
-        ports
-    }
-
-    fn names(
-        &self,
-        spec: &FabricSpec,
-        lids: &[u32],
-        ports_of: &[[u32; 2]],
-        tiers: &[u32],
-    ) -> Names {
-        let highest = tiers.iter().copied().max().unwrap_or(1);
-        let mut counts = vec![0_u32; highest as usize + 1];
-        let switches: Vec<String> = tiers
-            .iter()
-            .map(|tier| {
-                let n = &mut counts[*tier as usize];
-                *n += 1;
-                match (*tier, highest) {
-                    (_, 1) => "switch".to_owned(),
-                    (1, _) => format!("leaf-{n}"),
-                    (t, h) if t == h => format!("spine-{n}"),
-                    _ => format!("middle-{n}"),
-                }
-            })
-            .collect();
-        let hosts: Vec<String> = lids.iter().map(|place| format!("n{place}")).collect();
-        let end = |node: Node, port: u32| match node {
-            Node::Host(n) => hosts[n as usize].clone(),
-            Node::Switch(n) => format!("{}:{}", switches[n as usize], port + 1),
+        let base = match &spec.routing {
+            Routing::Managed(manager) => manager.clone(),
+            _ => self.engine.into(),
         };
-        let links = spec.links.iter().zip(ports_of);
-        Names {
-            links: links
-                .clone()
-                .map(|(l, [a, b])| format!("{}/{}", end(l.ends[0], *a), end(l.ends[1], *b)))
-                .collect(),
-            cables: links
-                .map(|(l, _)| {
-                    let outer = l.ends.iter().any(|e| matches!(e, Node::Host(_)));
-                    self.cable_names[usize::from(!outer)].clone()
-                })
-                .collect(),
-            hosts,
-            switches,
-        }
-    }
-}
-
-/// The fabric with these hosts alone, numbered in this order, and the ports at which each of its links stands.
-fn reduced(full: &FabricSpec, kept: &[u32]) -> (FabricSpec, Vec<[u32; 2]>) {
-    let mut number = vec![None; full.hosts.len()];
-    for (new, old) in (0..).zip(kept) {
-        number[*old as usize] = Some(new);
-    }
-    let mut spec = FabricSpec {
-        hosts: kept.iter().map(|old| full.hosts[*old as usize]).collect(),
-        links: Vec::new(),
-        ..full.clone()
-    };
-    let mut ports_of = Vec::new();
-    // By switch: how many links it has had, and the new number of each port that is kept.
-    let mut ports: Vec<Vec<Option<u8>>> = vec![Vec::new(); full.switches.len()];
-    let mut left = vec![0_u8; full.switches.len()];
-    for link in &full.links {
-        let of = link.ends.map(|end| match end {
-            Node::Host(n) => number[n as usize].map(Node::Host),
-            other => Some(other),
+        spec.routing = Routing::Managed(Manager {
+            engine: self.engine,
+            lid_seed: self.lids_drawn.then_some(seed ^ 2),
+            tie_seed: self.ties_drawn.then_some(seed ^ 3),
+            ..base
         });
-        let stays = of.iter().all(Option::is_some);
-        let mut at = [0; 2];
-        for (port, end) in at.iter_mut().zip(link.ends) {
-            if let Node::Switch(n) = end {
-                let n = n as usize;
-                *port = u32::try_from(ports[n].len()).unwrap_or(0);
-                ports[n].push(stays.then_some(left[n]));
-                left[n] += u8::from(stays);
+        // Found once for all steps.
+        let routes = Routes::new(&spec)?;
+        if routes.lanes() == 1 && !routes.depends_on_source() {
+            spec.routing = Routing::Table(routes.table().to_vec());
+        }
+        let switches = network.names.switches().iter();
+        let switches: Vec<String> = switches.map(|name| name.replace(' ', "-")).collect();
+        let hosts: Vec<String> = (0..spec.hosts.len()).map(|n| format!("n{n}")).collect();
+        let end = |link: u32, end: usize| {
+            let node = spec.links[link as usize].ends[end];
+            let said = network.names.end(&spec, link, end);
+            match node {
+                Node::Host(n) => hosts[n as usize].clone(),
+                Node::Switch(n) => {
+                    let port = said.rsplit(' ').next().unwrap_or_default();
+                    format!("{}:{port}", switches[n as usize])
+                }
             }
-        }
-        if let [Some(a), Some(b)] = of {
-            spec.links.push(LinkSpec {
-                ends: [a, b],
-                cable: link.cable,
-            });
-            ports_of.push(at);
+        };
+        let links = (0_u32..).take(spec.links.len());
+        let links = links
+            .map(|n| format!("{}/{}", end(n, 0), end(n, 1)))
+            .collect();
+        let cable = |cable: &Cable| {
+            let all = [
+                self.parts.host_cable,
+                self.parts.inner_cable,
+                self.parts.outer_cable,
+            ];
+            let found = all.iter().position(|c| c == cable).unwrap_or(0);
+            self.cable_names[found].clone()
+        };
+        let cables = spec.links.iter().map(|l| cable(&l.cable)).collect();
+        let tiers = self.tiers(&spec);
+        Ok(Built {
+            names: Names {
+                hosts,
+                switches,
+                links,
+                cables,
+            },
+            spec,
+            tiers,
+        })
+    }
+
+    /// As if every port for hosts were used: a leaf without hosts is a leaf.
+    fn tiers(&self, spec: &FabricSpec) -> Vec<u32> {
+        let full = self.shape.build(&self.parts, None, Placement::InOrder);
+        match full {
+            Ok(full) if full.spec.switches.len() == spec.switches.len() => tiers(&full.spec),
+            _ => tiers(spec),
         }
     }
-    if let Routing::Table(table) = &full.routing {
-        let rows = table.chunks(full.hosts.len()).zip(&ports);
-        let moved = rows.flat_map(|(row, ports)| {
-            kept.iter().map(move |old| {
-                let port = usize::from(row[*old as usize]);
-                ports.get(port).copied().flatten().unwrap_or(u8::MAX)
-            })
-        });
-        spec.routing = Routing::Table(moved.collect());
-    }
-    (spec, ports_of)
 }
 
 /// Links from each switch to its nearest host.
@@ -402,5 +415,7 @@ pub(crate) fn shuffle<T>(all: &mut [T], rng: &mut Rng) {
 
 /// Hosts of a regular fabric.
 pub(crate) const HOSTS_MAX: u32 = 16_384;
-/// Three levels of these have 27,648 ports.
-const CLOS_PORTS_MAX: u8 = 48;
+const LEVELS_MAX: u32 = 4;
+const PARTS_MAX: u32 = 4_096;
+/// Apart from each other: what neighbouring seeds draw.
+const SEED_MIX: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,7 +1,7 @@
 //! What holds a pattern back, in words, and what the engine says another routing would give.
 
-use cluster::topology::{Routes, Shape};
 use cluster::{Layout, Study};
+use fabric::route::Engine;
 use report::model::{
     FabricCable, FabricNodes, FabricRun, FabricStudy, FindingRecord, RemedyRecord, Verdict,
 };
@@ -163,15 +163,12 @@ fn remedy(
     let Layout::Made(made) = &study.layout else {
         return Ok(None);
     };
-    if !matches!(made.kind, Shape::Clos(_))
-        || made.routes != Routes::MinHop
-        || context.interrupted().is_some()
-    {
+    if !made.is_tree() || made.engine != Engine::MinHop || context.interrupted().is_some() {
         return Ok(None);
     }
     let mut other = study.clone();
     if let Layout::Made(made) = &mut other.layout {
-        made.routes = Routes::DModK;
+        made.engine = Engine::DModK;
     }
     other.traffic.seeds = 1;
     other.traffic.nodes = vec![last.nodes];

@@ -435,19 +435,17 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
 fn describe(study: &Study, found: &mut FabricStudy) {
     let built = study.build(0);
     let spec = &built.spec;
-    let tiers = built.tiers.iter().copied().max().unwrap_or(0);
     let chips = spec.switches.len();
     (found.topology, found.routing) = match &study.layout {
         Layout::Made(made) => (
             format!(
-                "{} of {} ports, {} hosts plugged in, {chips} chips of {} ports in {tiers} {}",
-                made.kind.name(),
-                made.ports(),
+                "{}: {} of {} ports used, {chips} chips of {} ports",
+                made.words,
                 made.hosts,
+                made.ports(),
                 spec.switches.first().map_or(0, |s| s.ports),
-                if tiers == 1 { "tier" } else { "tiers" },
             ),
-            made.routes.name().to_owned(),
+            made.engine.name().to_owned(),
         ),
         Layout::Named(..) => (
             format!("{} hosts, {chips} chips", spec.hosts.len()),
