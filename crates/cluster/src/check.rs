@@ -253,6 +253,7 @@ impl<'a> Kinds<'a> {
                     .or(raw.max_op_vls.as_ref()),
             )?,
             routing: Routing::MinHop,
+            ..FabricSpec::default()
         };
         for (n, (name, kind)) in (0..).zip(hosts) {
             check_name(name)?;

@@ -174,8 +174,7 @@ impl Traffic {
             message_bytes,
             messages: u64::from(self.messages.min(few).max(2)),
             depth: self.depth,
-            ping_pong: false,
-            start_ps: 0,
+            ..FlowSpec::default()
         }
     }
 }

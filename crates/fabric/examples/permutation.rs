@@ -59,8 +59,7 @@ fn main() {
             message_bytes: 2_000_000,
             messages: 1,
             depth: 1,
-            ping_pong: false,
-            start_ps: 0,
+            ..FlowSpec::default()
         })
         .collect();
     let mut world = World::new(&spec, &flows).expect("a tree is sound");

@@ -4,7 +4,7 @@
 //! from its start. The same specification gives the same results, bit by bit. [`formula`] says what one flow alone must
 //! get, and which part holds it: the engine is held against it in tests, and findings rest on it.
 //!
-//! Not yet: Ethernet, more than one virtual lane with traffic, adaptive routes.
+//! Not yet: Ethernet, routes that avoid congestion by what probes measure.
 
 #![forbid(unsafe_code)]
 
@@ -12,12 +12,14 @@ pub mod formula;
 pub mod link;
 mod queue;
 pub mod route;
+pub mod selection;
 pub mod spec;
 pub mod topology;
 mod world;
 
+pub use selection::Selection;
 pub use spec::{
-    BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, SpecError,
-    SwitchSpec, Transport,
+    BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Ordering, Place, PortSpec, Queueing,
+    Routing, SpecError, SwitchSpec, Transport,
 };
-pub use world::{ChannelStats, Counters, FlowInfo, Stuck, World};
+pub use world::{Blame, ChannelStats, Counters, FlowInfo, Stuck, WaitsFor, World};

@@ -4,6 +4,7 @@ use units::Rate;
 
 use crate::link::{ByteTime, Cable, Speed};
 use crate::route::{Engine, Manager};
+use crate::selection::Selection;
 
 /// A whole fabric. Ports are numbered in the order in which links name their node.
 #[derive(Clone, Debug)]
@@ -18,6 +19,40 @@ pub struct FabricSpec {
     pub operational_lanes: u8,
     /// How packets find their way.
     pub routing: Routing,
+    /// Whether they keep to it.
+    pub selection: Selection,
+    /// Of all that is drawn at random; each part of the fabric has a stream of its own.
+    pub seed: u64,
+    /// Where packets wait in chips.
+    pub queueing: Queueing,
+}
+
+impl Default for FabricSpec {
+    /// Nothing in it; one lane, fewest hops, static, FIFOs at inputs.
+    fn default() -> Self {
+        Self {
+            hosts: Vec::new(),
+            switches: Vec::new(),
+            links: Vec::new(),
+            operational_lanes: 1,
+            routing: Routing::MinHop,
+            selection: Selection::Static,
+            seed: 1,
+            queueing: Queueing::Input,
+        }
+    }
+}
+
+/// Where packets wait in a chip. Room is counted at the port that they came by in each case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Queueing {
+    /// A FIFO for each lane at each input: heads block those behind them (InfiniBand chips).
+    #[default]
+    Input,
+    /// At each input a FIFO for each output: nobody waits behind another output's packets.
+    VirtualOutput,
+    /// A FIFO at each output in the order of arrival, whichever input they came by: chips with a shared memory.
+    Output,
 }
 
 /// How packets find their way.
@@ -180,6 +215,44 @@ pub struct FlowSpec {
     pub ping_pong: bool,
     /// When the first is posted.
     pub start_ps: u64,
+    /// Virtual lane of its packets and acknowledgments.
+    pub lane: u8,
+    /// What the receiver does with packets that come too early.
+    pub ordering: Ordering,
+}
+
+impl Default for FlowSpec {
+    /// One message of 1 MiB from host 0 to host 1 over a reliable connection, MTU 2048, lane 0, order kept.
+    fn default() -> Self {
+        Self {
+            from: 0,
+            to: 1,
+            transport: Transport::Rc,
+            mtu_bytes: 2_048,
+            message_bytes: 1 << 20,
+            messages: 1,
+            depth: 1,
+            ping_pong: false,
+            start_ps: 0,
+            lane: 0,
+            ordering: Ordering::Strict,
+        }
+    }
+}
+
+/// What a receiver does with packets of a flow that overtook others of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ordering {
+    /// They wait in the adapter until those before them have come, and only then cross the bus to their place.
+    ///
+    /// Assumed: the adapter has memory for all of them beside the port's buffer, whose room is given back at once; so
+    /// the fabric is not held up, and what is late is the placing: it begins when the gap is closed, at the
+    /// bus' rate.
+    #[default]
+    Strict,
+    /// Each is placed as it comes, since it names its place (RFC 5041, direct data placement).
+    /// Messages are still complete one after another.
+    Relaxed,
 }
 
 /// Why a fabric cannot be run.
@@ -282,6 +355,7 @@ impl FabricSpec {
         for (n, switch) in (0..).zip(&self.switches) {
             switch.check().map_err(|p| at(Place::Switch(n), p))?;
         }
+        self.selection.check().map_err(|p| at(Place::Whole, p))?;
         self.check_links()
     }
 
@@ -380,6 +454,10 @@ impl SwitchSpec {
 impl FlowSpec {
     pub(crate) fn check(&self, fabric: &FabricSpec) -> Result<(), String> {
         let hosts = fabric.hosts.len();
+        if self.lane >= LANES_MAX {
+            let found = self.lane;
+            return Err(format!("lane {found}; data has lanes 0 to 14"));
+        }
         if self.from as usize >= hosts || self.to as usize >= hosts || self.from == self.to {
             return Err("it must be between two hosts".to_owned());
         }
@@ -437,6 +515,8 @@ pub const HOSTS_MAX: usize = 20_000;
 pub const SWITCHES_MAX: usize = 20_000;
 /// Ports of a chip: requests are bits of a word.
 pub const PORTS_MAX: u8 = 64;
+/// Virtual lanes for data.
+pub const LANES_MAX: u8 = 15;
 /// Longest of any single delay: 2000 km of cable.
 pub const DELAY_MAX_PS: u64 = 10_000_000_000;
 /// Messages of a verb's length field.

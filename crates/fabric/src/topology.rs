@@ -358,6 +358,7 @@ impl<'a> Builder<'a> {
                 links,
                 operational_lanes: lanes,
                 routing: self.routing,
+                ..FabricSpec::default()
             },
             names,
         })

@@ -6,33 +6,43 @@
 //! where it becomes the head of an idle input and one where its output decides, and credits cost none unless
 //! somebody waits for them.
 //!
-//! **An input** of a chip is a FIFO (so heads block those behind them), and gives one packet at a time to the
-//! crossbar. **An output** goes round its inputs: the one served last comes last. Requests of one instant are
+//! **An input** of a chip is a FIFO for each virtual lane (so heads block those behind them on their lane), and gives
+//! one packet at a time of each lane to the crossbar; [`Queueing`](crate::Queueing) has other kinds. **An output** goes
+//! round its lanes, as the lane arbiter with equal weights does (IBA volume 1, section 7.6.9), and within a lane round its
+//! inputs: what was served last comes last, and a lane without credits is passed over. Requests of one instant are
 //! all in before an output decides, so that no order of computation favours a sender.
 //!
-//! **Credits** (IBA volume 1, section 7.9) are kept as blocks that are free, blocks on their way back and blocks that
-//! packets hold. Their sum is checked at every run's end; a packet never starts without room for all of it, and
-//! none is dropped.
+//! **Credits** (IBA volume 1, section 7.9) are kept for each lane as blocks that are free, blocks on their way back and
+//! blocks that packets hold. Their sum is checked at every run's end; a packet never starts without room for all of
+//! it, and none is dropped.
 //!
-//! All packets travel on virtual lane 0; the other lanes take their share of every buffer and carry nothing. Left out:
-//! bit errors, the bandwidth that flow-control packets take from data going the other way (8 bytes a packet),
-//! the management lane.
+//! **Why packets wait** is written down as they do: for credits, with the output that held the far buffer's
+//! head when they ran out (its sums are the congestion tree), and behind a head for another output.
+//!
+//! Left out: bit errors, the bandwidth that flow-control packets take from data going the other way (8 bytes a
+//! packet), the management lane.
 
 mod arbiter;
+mod blame;
 mod hca;
+mod select;
+mod wire;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::link::ByteTime;
 use crate::queue::{Calendar, WHO_MAX, parts, word};
 use crate::route;
 use crate::spec::{
-    BusSpec, CREDIT_BYTES, FabricSpec, FlowSpec, HOSTS_MAX, LinkSpec, Node, PORTS_MAX, Place,
-    SWITCHES_MAX, SpecError, SwitchSpec, at,
+    BLOCK_BYTES, BusSpec, DELIMITER_BYTES, FabricSpec, FlowSpec, HOSTS_MAX, LANES_MAX, PORTS_MAX,
+    Place, Queueing, SWITCHES_MAX, SpecError, at,
 };
+use select::Select;
+
+pub use blame::{Blame, Stuck, WaitsFor};
 
 /// A fabric with its flows, at some moment of virtual time.
 #[derive(Clone, Debug)]
@@ -40,20 +50,31 @@ pub struct World {
     now_ps: u64,
     queue: Calendar,
     channels: Vec<Channel>,
-    /// Of the same number as the channel.
+    /// Lanes that flows use, from 0.
+    lanes: u32,
+    /// By channel and lane, as `channel * lanes + lane`.
     credits: Vec<Credit>,
-    /// Requests of a node's inputs to a channel, a bit each.
+    /// Requests of a node's inputs to a channel, a bit each; by channel and lane.
     wanted: Vec<u64>,
     nodes: Vec<NodeState>,
     inputs: Vec<Input>,
+    select: Select,
+    /// Chips decide when a packet's head is there, not when it leaves the node before.
+    late: bool,
     packets: Pool,
     hosts: Vec<Host>,
     flows: Vec<Flow>,
+    /// Sender and receiver of each flow.
+    ends: Vec<[u32; 2]>,
     /// Out-port by switch and destination.
     table: Vec<u8>,
     /// Channels by node and port.
     ways: Vec<u32>,
     counters: Counters,
+    seed: u64,
+    queueing: Queueing,
+    /// Time that an output waited for credits, by it and what stood in its way.
+    blame: BTreeMap<(u32, u32), u64>,
 }
 
 /// One direction of a cable, with the output port that feeds it.
@@ -65,11 +86,12 @@ struct Channel {
     free_at_ps: u64,
     /// When its output decides next; [`NEVER`] while nobody asks.
     decides_at_ps: u64,
-    /// Node that it leaves.
+    /// Node that it leaves, and its port there.
     from: u32,
-    /// Node that it leads to, and its input there.
+    from_port: u32,
+    /// Node that it leads to, and its port there.
     to: u32,
-    to_input: u32,
+    to_port: u32,
     /// Room given back travels: flow-control packet on the other direction, and the cable.
     credit_travel_ps: u64,
     /// At the far end, from a packet's end to that flow-control packet.
@@ -77,12 +99,14 @@ struct Channel {
     /// What the far end's chip adds; unused before a host.
     latency_ps: u64,
     store_and_forward: bool,
-    /// Input served last.
-    served: u8,
+    /// Lane served last.
+    served_lane: u8,
+    /// Octets of packets that are to leave by it, at the node before.
+    queued_bytes: u64,
     stats: ChannelStats,
 }
 
-/// Room at the far end of a channel.
+/// Room of a lane at the far end of a channel.
 #[derive(Clone, Debug)]
 struct Credit {
     all: u32,
@@ -95,26 +119,30 @@ struct Credit {
     starved: bool,
     /// Since when the output has waited for room; [`NEVER`] when it does not.
     since_ps: u64,
+    /// Output for which the far buffer's head waited then; [`NONE`]: all was on the way.
+    blocker: u32,
+    /// Input served last.
+    served: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct NodeState {
-    /// Its first input, that of port 0.
+    /// Its first input; the others stand by place, output and lane.
     input: u32,
+    by_place: u32,
+    by_out: u32,
     /// Where its outgoing channels stand in `ways`, port by port.
     ways: u32,
     host: bool,
 }
 
-/// A FIFO before a crossbar: the packets of one port.
+/// A FIFO before a crossbar: the packets of one port and lane.
 #[derive(Clone, Copy, Debug)]
 struct Input {
     head: u32,
     tail: u32,
     /// Until then its last packet is still leaving.
     busy_until_ps: u64,
-    /// Channel that feeds it; [`NONE`] in a host, where the adapter does.
-    channel: u32,
     node: u32,
     /// Bit by which it asks.
     place: u8,
@@ -130,8 +158,13 @@ struct Packet {
     next: u32,
     /// Channel by which it leaves the node that it is at.
     out: u32,
+    /// Channel and lane by which it came, whose room it holds; [`NONE`] in the host that it comes from.
+    came: u32,
+    /// What the selection of paths noted.
+    choice: u32,
     payload_bytes: u16,
-    blocks: u16,
+    wire_bytes: u16,
+    lane: u8,
     last: bool,
     ack: bool,
 }
@@ -151,8 +184,8 @@ struct Host {
     engine_free_ps: u64,
     read_free_ps: u64,
     write_free_ps: u64,
-    /// When each place in the prefetch buffer is free.
-    places: VecDeque<u64>,
+    /// When each place in the prefetch buffer of a lane is free.
+    places: Vec<VecDeque<u64>>,
     flows: Vec<u32>,
     /// Flow served last.
     served: usize,
@@ -178,8 +211,19 @@ struct Flow {
     /// When the last `depth` messages were complete.
     completions: VecDeque<u64>,
     packets: u32,
+    /// All packets below have come.
     expected: u32,
+    /// What came early, from the one after `expected` on.
+    early: VecDeque<Option<Early>>,
+    early_bytes: u64,
     info: FlowInfo,
+}
+
+/// A packet that came before one sent earlier.
+#[derive(Clone, Copy, Debug)]
+struct Early {
+    payload_bytes: u16,
+    last: bool,
 }
 
 /// What came of a flow.
@@ -191,6 +235,10 @@ pub struct FlowInfo {
     pub packets_arrived: u64,
     /// Payload that arrived.
     pub bytes_arrived: u64,
+    /// Packets that came before one that was sent earlier.
+    pub early: u64,
+    /// Most payload of such packets at one time.
+    pub early_bytes_max: u64,
     /// Messages of which all is in the receiver's memory.
     pub messages_arrived: u64,
     /// When the first was posted.
@@ -216,8 +264,15 @@ pub struct ChannelStats {
     pub packets: u64,
     /// Time with a packet on the wire.
     pub busy_ps: u64,
-    /// Time in which a packet waited for nothing but room at the far end.
+    /// Time in which a packet waited for nothing but room at the far end; summed over lanes.
     pub starved_ps: u64,
+    /// Time that a packet for another output was next in a FIFO and ready, while the head was one for this output;
+    /// summed over FIFOs.
+    pub held_ps: u64,
+    /// Time that packets waited from being ready until they left by it.
+    pub waited_ps: u64,
+    /// Most octets that were to leave by it at one time.
+    pub queued_bytes_max: u64,
 }
 
 /// What the whole fabric did.
@@ -229,30 +284,6 @@ pub struct Counters {
     pub packet_hops: u64,
 }
 
-/// Nothing can happen any more, and not all has arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stuck {
-    /// When the last event was.
-    pub at_ps: u64,
-    /// Flows that are not done.
-    pub flows: Vec<u32>,
-    /// Links, by number, and way (0: from the first end) whose outputs wait for room that never comes back.
-    pub waiting: Vec<(u32, usize)>,
-}
-
-impl std::fmt::Display for Stuck {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "deadlock: {} flows cannot end; {} outputs wait for each other's buffers",
-            self.flows.len(),
-            self.waiting.len()
-        )
-    }
-}
-
-impl std::error::Error for Stuck {}
-
 impl World {
     /// A fabric with nothing on its way.
     ///
@@ -261,24 +292,42 @@ impl World {
     /// does not hold one packet.
     pub fn new(spec: &FabricSpec, flows: &[FlowSpec]) -> Result<Self, SpecError> {
         spec.check()?;
+        for (n, flow) in (0..).zip(flows) {
+            flow.check(spec).map_err(|p| at(Place::Flow(n), p))?;
+        }
+        let top = flows.iter().map(|f| f.lane).max().unwrap_or(0);
+        let lanes = top.saturating_add(spec.selection.lanes_above()) + 1;
+        if lanes > LANES_MAX {
+            return Err(at(
+                Place::Whole,
+                format!("{lanes} lanes are needed; data has {LANES_MAX}"),
+            ));
+        }
+        let lanes = u32::from(lanes);
         let mut world = Self {
             now_ps: 0,
             queue: Calendar::new(),
             channels: Vec::new(),
+            lanes,
             credits: Vec::new(),
             wanted: Vec::new(),
             nodes: Vec::new(),
             inputs: Vec::new(),
+            select: Select::new(spec),
+            late: spec.selection.looks() || spec.queueing == Queueing::Output,
             packets: Pool::default(),
-            hosts: spec.hosts.iter().map(Host::new).collect(),
+            hosts: spec.hosts.iter().map(|h| Host::new(h, lanes)).collect(),
             flows: Vec::new(),
+            ends: Vec::new(),
             table: route::table(spec)?,
             ways: Vec::new(),
             counters: Counters::default(),
+            seed: spec.seed,
+            queueing: spec.queueing,
+            blame: BTreeMap::new(),
         };
-        world.wire(spec);
-        for (n, flow) in (0..).zip(flows) {
-            flow.check(spec).map_err(|p| at(Place::Flow(n), p))?;
+        world.wire(spec)?;
+        for flow in flows {
             world.add_flow(flow);
         }
         world.add_answers();
@@ -309,12 +358,7 @@ impl World {
             assert!(!lost, "a lossless fabric lost a packet");
             return Ok(());
         }
-        let starved = (0..self.credits.len()).filter(|n| self.credits[*n].starved);
-        Err(Stuck {
-            at_ps: self.now_ps,
-            flows,
-            waiting: starved.map(|n| (count(n / 2), n % 2)).collect(),
-        })
+        Err(self.stuck(flows))
     }
 
     /// Runs all that happens up to a time; false when nothing is left to happen.
@@ -328,6 +372,7 @@ impl World {
             self.now_ps = at_ps;
             self.counters.events += 1;
             match kind {
+                HERE => self.here(who, what),
                 READY => self.offer(who),
                 ARRIVED => self.arrived(who, what),
                 IN_MEMORY => self.in_memory(who),
@@ -353,7 +398,7 @@ impl World {
         self.channels[link * 2 + way].stats
     }
 
-    /// The way from a host to another: link and direction of each hop.
+    /// The way of the table from a host to another: link and direction of each hop.
     pub fn path(&self, from: u32, to: u32) -> Vec<(u32, usize)> {
         let mut node = from;
         let mut found = Vec::new();
@@ -380,7 +425,9 @@ impl World {
             assert_eq!(
                 credit.free + back + credit.held,
                 credit.all,
-                "credits of channel {n} are not conserved"
+                "credits of channel {} are not conserved on lane {}",
+                n / self.lanes as usize,
+                n % self.lanes as usize
             );
         }
     }
@@ -388,145 +435,6 @@ impl World {
     fn post(&mut self, at_ps: u64, kind: u32, who: u32, what: u32) {
         self.queue
             .push(word(at_ps.max(self.now_ps), kind, who, what));
-    }
-}
-
-impl World {
-    /// Makes channels and inputs: two channels for each link, an input for each port.
-    fn wire(&mut self, spec: &FabricSpec) {
-        let neighbours = route::neighbours(spec);
-        let hosts = spec.hosts.len();
-        for (n, ports) in neighbours.iter().enumerate() {
-            // A host's are what its adapter fetched, and its acknowledgments.
-            let inputs = if n < hosts { 2 } else { ports.len() };
-            self.nodes.push(NodeState {
-                input: count(self.inputs.len()),
-                ways: 0,
-                host: n < hosts,
-            });
-            self.inputs.extend((0..inputs).map(|place| Input {
-                head: NONE,
-                tail: NONE,
-                busy_until_ps: 0,
-                channel: NONE,
-                node: count(n),
-                place: small(place),
-            }));
-        }
-        let mut outs: Vec<Vec<u32>> = vec![Vec::new(); neighbours.len()];
-        for link in &spec.links {
-            let [a, b] = link.ends.map(|end| route::number(spec, end));
-            let ports = [a, b].map(|node| outs[node].len());
-            for (way, [from, to]) in [[a, b], [b, a]].into_iter().enumerate() {
-                let channel = count(self.channels.len());
-                let far = link.ends[1 - way];
-                let mut to_input = self.nodes[to].input as usize;
-                if to >= hosts {
-                    to_input += ports[1 - way];
-                    self.inputs[to_input].channel = channel;
-                }
-                self.channels
-                    .push(Channel::new(spec, link, far, [from, to, to_input]));
-                self.credits.push(Credit::new(spec.lane_blocks(link, far)));
-                self.wanted.push(0);
-                outs[from].push(channel);
-            }
-        }
-        for (node, outs) in self.nodes.iter_mut().zip(&outs) {
-            node.ways = count(self.ways.len());
-            self.ways.extend(outs);
-        }
-    }
-
-    /// Every buffer on a flow's way must hold one of its packets, or it would wait for ever.
-    fn check_room(&self, spec: &FabricSpec) -> Result<(), SpecError> {
-        for (n, flow) in (0..).zip(&self.flows) {
-            let spec_of = &flow.spec;
-            let packet = spec_of.message_bytes.min(spec_of.mtu_bytes);
-            let needed = spec_of.transport.blocks(packet);
-            let mut node = spec_of.from;
-            while node != spec_of.to {
-                let channel = self.way(node, spec_of.to);
-                let all = self.credits[channel as usize].all;
-                if all < needed {
-                    let link = &spec.links[channel as usize / 2];
-                    let lanes = spec.lanes(link);
-                    let problem = format!(
-                        "a buffer of {all} blocks of 64 B for each of {lanes} virtual lanes holds no packet of {packet} B \
-                         (flow {n}), which takes {needed}"
-                    );
-                    return Err(at(Place::Link(channel / 2), problem));
-                }
-                node = self.channels[channel as usize].to;
-            }
-        }
-        Ok(())
-    }
-
-    /// Channel by which packets for a host leave a node.
-    fn way(&self, node: u32, to: u32) -> u32 {
-        let state = &self.nodes[node as usize];
-        let port = match state.host {
-            true => 0,
-            false => {
-                let switch = node as usize - self.hosts.len();
-                self.table[switch * self.hosts.len() + to as usize]
-            }
-        };
-        self.ways[state.ways as usize + usize::from(port)]
-    }
-}
-
-impl Channel {
-    fn new(
-        spec: &FabricSpec,
-        link: &LinkSpec,
-        far: Node,
-        [from, to, to_input]: [usize; 3],
-    ) -> Self {
-        let (speed, width) = spec.trained(link);
-        let byte = speed.byte_time(width);
-        let (latency_ps, store_and_forward) = match far {
-            Node::Host(_) => (0, false),
-            Node::Switch(n) => {
-                let SwitchSpec {
-                    latency_ps,
-                    store_and_forward,
-                    ..
-                } = spec.switches[n as usize];
-                (latency_ps, store_and_forward)
-            }
-        };
-        let propagation_ps = link.cable.delay_ps();
-        Self {
-            byte,
-            rest: 0,
-            propagation_ps,
-            free_at_ps: 0,
-            decides_at_ps: NEVER,
-            from: count(from),
-            to: count(to),
-            to_input: count(to_input),
-            credit_travel_ps: byte.of(CREDIT_BYTES) + propagation_ps,
-            credit_ps: spec.port(far).credit_ps,
-            latency_ps,
-            store_and_forward,
-            served: 0,
-            stats: ChannelStats::default(),
-        }
-    }
-}
-
-impl Credit {
-    const fn new(all: u32) -> Self {
-        Self {
-            all,
-            free: all,
-            held: 0,
-            back: VecDeque::new(),
-            starved: false,
-            since_ps: NEVER,
-        }
     }
 }
 
@@ -541,6 +449,11 @@ impl Pool {
     }
 }
 
+/// Credit blocks that a packet takes.
+const fn blocks(wire_bytes: u16) -> u32 {
+    (wire_bytes as u32 - DELIMITER_BYTES).div_ceil(BLOCK_BYTES)
+}
+
 /// Numbers are bounded by what a specification may hold.
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(NONE)
@@ -552,16 +465,18 @@ fn small(n: usize) -> u8 {
 
 // Kinds of events, in the order in which those of one instant happen.
 
+/// A packet's head is in a chip that decides then.
+const HERE: u32 = 0;
 /// The head of an input can ask its output.
-const READY: u32 = 0;
+const READY: u32 = 1;
 /// A packet's tail is in a host's adapter.
-const ARRIVED: u32 = 1;
+const ARRIVED: u32 = 2;
 /// The last of a message is in a host's memory.
-const IN_MEMORY: u32 = 2;
+const IN_MEMORY: u32 = 3;
 /// A host looks for something to fetch.
-const LOOK: u32 = 3;
+const LOOK: u32 = 4;
 /// An output decides whom to serve.
-const DECIDE: u32 = 4;
+const DECIDE: u32 = 5;
 
 // Every input, host and flow has a number that an event can hold.
 const _: () = assert!(HOSTS_MAX + SWITCHES_MAX * (PORTS_MAX as usize) < WHO_MAX as usize);

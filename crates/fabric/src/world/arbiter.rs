@@ -1,16 +1,22 @@
 //! Inputs, outputs and credits: who leaves when.
 
-use super::{Credit, DECIDE, NEVER, NONE, READY, World};
+use super::{Credit, DECIDE, NEVER, NONE, READY, World, blocks};
 
 impl World {
-    /// Puts a packet into an input, ready at its own time.
-    pub(super) fn append(&mut self, input: u32, packet: u32) {
+    /// Puts a packet into the FIFO of a port and of its own way out and lane, ready at its own time.
+    pub(super) fn append(&mut self, node: u32, place: u32, packet: u32) {
+        let p = &self.packets.all[packet as usize];
+        let out = &mut self.channels[p.out as usize];
+        out.queued_bytes += u64::from(p.wire_bytes);
+        out.stats.queued_bytes_max = out.stats.queued_bytes_max.max(out.queued_bytes);
+        let (port, lane) = (out.from_port, u32::from(p.lane));
+        let of = &self.nodes[node as usize];
+        let input = of.input + place * of.by_place + port * of.by_out + lane;
         let state = &mut self.inputs[input as usize];
         if state.head == NONE {
             state.head = packet;
             state.tail = packet;
-            let ready = self.packets.all[packet as usize].ready_ps;
-            let at = ready.max(state.busy_until_ps);
+            let at = p.ready_ps.max(state.busy_until_ps);
             self.post(at, READY, input, 0);
         } else {
             self.packets.all[state.tail as usize].next = packet;
@@ -20,9 +26,10 @@ impl World {
 
     /// An input's head asks its output.
     pub(super) fn offer(&mut self, input: u32) {
-        let state = self.inputs[input as usize];
-        let channel = self.packets.all[state.head as usize].out;
-        self.wanted[channel as usize] |= 1 << state.place;
+        let state = &self.inputs[input as usize];
+        let p = &self.packets.all[state.head as usize];
+        let (channel, room) = (p.out, self.room(p.out, p.lane));
+        self.wanted[room] |= 1 << state.place;
         self.ask(channel, self.now_ps);
     }
 
@@ -36,7 +43,7 @@ impl World {
         }
     }
 
-    /// An output serves the next of its inputs, if there is room for what it has.
+    /// An output serves the next of its lanes that has credits, and of that lane the next of its inputs.
     pub(super) fn decide(&mut self, channel: u32) {
         let state = &mut self.channels[channel as usize];
         if state.decides_at_ps != self.now_ps {
@@ -44,111 +51,187 @@ impl World {
             return;
         }
         state.decides_at_ps = NEVER;
-        let wanted = self.wanted[channel as usize];
-        if wanted == 0 {
+        if self.lanes == 1 {
+            if let Err(again) = self.decide_lane(channel, 0) {
+                self.ask_again(channel, again);
+            }
             return;
         }
-        let place = next_after(wanted, state.served);
-        let input = self.nodes[state.from as usize].input + u32::from(place);
+        let last = u32::from(state.served_lane);
+        let mut again = NEVER;
+        for n in 1..=self.lanes {
+            let lane = super::small(((last + n) % self.lanes) as usize);
+            match self.decide_lane(channel, lane) {
+                Ok(()) => {
+                    self.channels[channel as usize].served_lane = lane;
+                    return;
+                }
+                Err(at) => again = again.min(at),
+            }
+        }
+        self.ask_again(channel, again);
+    }
+
+    fn ask_again(&mut self, channel: u32, at_ps: u64) {
+        if at_ps != NEVER {
+            self.ask(channel, at_ps);
+        }
+    }
+
+    /// Serves a lane if it can; else when it can, as far as is known.
+    fn decide_lane(&mut self, channel: u32, lane: u8) -> Result<(), u64> {
+        let room = self.room(channel, lane);
+        let wanted = self.wanted[room];
+        if wanted == 0 {
+            return Err(NEVER);
+        }
+        let state = &self.channels[channel as usize];
+        let place = next_after(wanted, self.credits[room].served);
+        let node = &self.nodes[state.from as usize];
+        let input = node.input
+            + u32::from(place) * node.by_place
+            + state.from_port * node.by_out
+            + u32::from(lane);
         let head = self.inputs[input as usize].head;
-        let needed = u32::from(self.packets.all[head as usize].blocks);
-        let credit = &mut self.credits[channel as usize];
+        let needed = blocks(self.packets.all[head as usize].wire_bytes);
+        let credit = &mut self.credits[room];
         credit.settle(self.now_ps);
         if credit.free >= needed {
             credit.free -= needed;
             credit.held += needed;
+            credit.served = place;
             if credit.since_ps != NEVER {
-                state.stats.starved_ps += self.now_ps - credit.since_ps;
+                let (since, blocker) = (credit.since_ps, credit.blocker);
                 credit.since_ps = NEVER;
+                let waited = self.now_ps - since;
+                self.channels[channel as usize].stats.starved_ps += waited;
+                *self.blame.entry((channel, blocker)).or_default() += waited;
             }
-            state.served = place;
             self.send(channel, input, head);
-            return;
+            return Ok(());
         }
-        credit.since_ps = credit.since_ps.min(self.now_ps);
-        match credit.enough_at(needed) {
-            Some(at) => self.ask(channel, at),
-            None => credit.starved = true,
+        let at = credit.enough_at(needed);
+        credit.starved |= at.is_none();
+        if credit.since_ps == NEVER {
+            credit.since_ps = self.now_ps;
+            let blocker = self.blocker(channel, lane);
+            self.credits[room].blocker = blocker;
         }
+        Err(at.unwrap_or(NEVER))
     }
 
     /// The head of `input` leaves by `channel` from now on.
     fn send(&mut self, channel: u32, input: u32, packet: u32) {
         let now = self.now_ps;
-        let (flow, out) = {
-            let p = &self.packets.all[packet as usize];
-            (p.flow, p.out)
-        };
-        debug_assert_eq!(out, channel);
-        let wire = self.wire_bytes(packet);
+        let p = &self.packets.all[packet as usize];
+        debug_assert_eq!(p.out, channel);
+        let wire = u32::from(p.wire_bytes);
+        let lane = p.lane;
         let state = &mut self.channels[channel as usize];
         let takes = state.byte.take(wire, &mut state.rest);
         let gone = now + takes;
         state.free_at_ps = gone;
+        state.queued_bytes -= u64::from(wire);
         state.stats.packets += 1;
         state.stats.busy_ps += takes;
-        let (to, to_input) = (state.to, state.to_input);
-        let (byte, latency, whole) = (state.byte, state.latency_ps, state.store_and_forward);
+        state.stats.waited_ps += now - p.ready_ps;
+        let to = state.to;
         let head_there = now + state.propagation_ps;
         self.counters.packet_hops += 1;
 
         self.leave(input, channel, packet, gone);
+        let room = self.room(channel, lane);
         let p = &mut self.packets.all[packet as usize];
         p.next = NONE;
+        p.came = super::count(room);
         if self.nodes[to as usize].host {
             self.post(head_there + takes, super::ARRIVED, to, packet);
+        } else if self.late {
+            self.post(head_there, super::HERE, channel, packet);
         } else {
-            let ack = p.ack;
-            let spec = &self.flows[flow as usize].spec;
-            let out = self.way(to, if ack { spec.from } else { spec.to });
-            let next = self.channels[out as usize].byte;
-            // The next output must not run dry before the tail has come.
-            let ahead = match () {
-                () if whole => takes,
-                () if next.is_shorter_than(byte) => takes.saturating_sub(next.of(wire)),
-                () => 0,
-            };
-            let p = &mut self.packets.all[packet as usize];
-            p.out = out;
-            p.ready_ps = head_there + latency + ahead;
-            self.append(to_input, packet);
+            self.enter(channel, packet, head_there, takes);
         }
-        if self.wanted[channel as usize] != 0 {
+        if self.lanes == 1 {
+            if self.wanted[room] != 0 {
+                self.ask(channel, gone);
+            }
+            return;
+        }
+        let first = self.room(channel, 0);
+        if self.wanted[first..first + self.lanes as usize]
+            .iter()
+            .any(|w| *w != 0)
+        {
             self.ask(channel, gone);
         }
+    }
+
+    /// The head of a packet is in the chip that `channel` leads to.
+    pub(super) fn here(&mut self, channel: u32, packet: u32) {
+        let wire = u32::from(self.packets.all[packet as usize].wire_bytes);
+        let takes = self.channels[channel as usize].byte.of(wire);
+        self.enter(channel, packet, self.now_ps, takes);
+    }
+
+    /// A packet comes into a chip: it finds its way out, and waits there.
+    fn enter(&mut self, channel: u32, packet: u32, head_ps: u64, takes: u64) {
+        let state = &self.channels[channel as usize];
+        let (to, place) = (state.to, state.to_port);
+        let (byte, latency, whole) = (state.byte, state.latency_ps, state.store_and_forward);
+        let out = self.choose(to, packet);
+        let next = self.channels[out as usize].byte;
+        let p = &mut self.packets.all[packet as usize];
+        // The next output must not run dry before the tail has come.
+        let ahead = match () {
+            () if whole => takes,
+            () if next.is_shorter_than(byte) => {
+                takes.saturating_sub(next.of(u32::from(p.wire_bytes)))
+            }
+            () => 0,
+        };
+        p.out = out;
+        p.ready_ps = head_ps + latency + ahead;
+        self.append(to, place, packet);
     }
 
     /// Takes the head out of an input that it leaves until `gone`; its room is given back to who sent it.
     fn leave(&mut self, input: u32, channel: u32, packet: u32, gone: u64) {
         let p = self.packets.all[packet as usize];
+        let room = self.room(channel, p.lane);
         let state = &mut self.inputs[input as usize];
-        let (place, before) = (state.place, state.channel);
+        let place = state.place;
+        let began = state.busy_until_ps;
         state.head = p.next;
         state.busy_until_ps = gone;
         let node = state.node;
-        self.wanted[channel as usize] &= !(1 << place);
+        self.wanted[room] &= !(1 << place);
         if p.next != NONE {
             let next = &self.packets.all[p.next as usize];
             if next.out == channel && next.ready_ps <= gone {
                 // This output is the first to be free for it.
-                self.wanted[channel as usize] |= 1 << place;
+                self.wanted[room] |= 1 << place;
             } else {
+                if next.out != channel {
+                    let held = gone.saturating_sub(next.ready_ps.max(began));
+                    self.channels[channel as usize].stats.held_ps += held;
+                }
                 let at = next.ready_ps.max(gone);
                 self.post(at, READY, input, 0);
             }
         }
-        if before == NONE {
+        if p.came == NONE {
             self.fetched_left(node, packet, gone);
         } else {
-            self.give_back(before, u32::from(p.blocks), gone);
+            self.give_back(p.came, blocks(p.wire_bytes), gone);
         }
     }
 
-    /// The room of a packet that `channel` brought is free at `at_ps`; its sender learns of it later.
-    pub(super) fn give_back(&mut self, channel: u32, blocks: u32, at_ps: u64) {
+    /// The room that a packet held is free at `at_ps`; its sender learns of it later.
+    pub(super) fn give_back(&mut self, came: u32, blocks: u32, at_ps: u64) {
+        let channel = came / self.lanes;
         let state = &self.channels[channel as usize];
         let back = at_ps + state.credit_ps + state.credit_travel_ps;
-        let credit = &mut self.credits[channel as usize];
+        let credit = &mut self.credits[came as usize];
         assert!(credit.held >= blocks, "room is given back that nobody held");
         credit.held -= blocks;
         let place = credit.back.iter().rposition(|(at, _)| *at <= back);
@@ -188,7 +271,7 @@ impl Credit {
 }
 
 /// The first bit set after `last`, going round.
-fn next_after(bits: u64, last: u8) -> u8 {
+pub(super) fn next_after(bits: u64, last: u8) -> u8 {
     let turned = bits.rotate_right(u32::from(last) + 1);
     let ahead = turned.trailing_zeros() + u32::from(last) + 1;
     (ahead % 64).try_into().unwrap_or(0)

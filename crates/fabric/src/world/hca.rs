@@ -7,12 +7,15 @@
 
 use std::collections::VecDeque;
 
-use super::{Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, World, count};
-use crate::spec::{ACK_BYTES, BLOCK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Transport};
+use super::{
+    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, World, blocks, count,
+};
+use crate::spec::{ACK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Ordering, Transport};
 
 impl World {
     pub(super) fn add_flow(&mut self, spec: &FlowSpec) {
         let number = count(self.flows.len());
+        self.ends.push([spec.from, spec.to]);
         self.flows.push(Flow::new(*spec, NONE));
         self.hosts[spec.from as usize].flows.push(number);
         self.post(spec.start_ps, LOOK, spec.from, 0);
@@ -33,19 +36,9 @@ impl World {
             let partner = count(self.flows.len());
             self.flows[number].partner = partner;
             self.flows[number].turns = 1;
+            self.ends.push([answers.from, answers.to]);
             self.flows.push(Flow::new(answers, count(number)));
             self.hosts[answers.from as usize].flows.push(partner);
-        }
-    }
-
-    pub(super) fn wire_bytes(&self, packet: u32) -> u32 {
-        let p = &self.packets.all[packet as usize];
-        match p.ack {
-            true => ACK_BYTES + DELIMITER_BYTES,
-            false => {
-                let transport = self.flows[p.flow as usize].spec.transport;
-                transport.wire_bytes(u32::from(p.payload_bytes))
-            }
         }
     }
 
@@ -55,29 +48,34 @@ impl World {
         if state.looks_at_ps == self.now_ps {
             state.looks_at_ps = NEVER;
         }
-        while let Some(place_ps) = self.hosts[host as usize].places.front().copied() {
-            let Some(flow) = self.next_flow(host, place_ps) else {
-                return;
-            };
-            self.hosts[host as usize].places.pop_front();
+        while let Some((flow, lane)) = self.next_flow(host) {
+            let places = &mut self.hosts[host as usize].places[lane];
+            let place_ps = places.pop_front().unwrap_or(0);
             self.fetch(host, flow, place_ps);
         }
     }
 
-    /// Whose turn it is to have a packet fetched: round the flows that have one by then. If none has yet, the host
-    /// looks again when the first one does.
-    fn next_flow(&mut self, host: u32, place_ps: u64) -> Option<u32> {
+    /// Whose turn it is to have a packet fetched, and its lane: round the flows that have one by the time that their
+    /// lane has a place. If none has yet, the host looks again when the first one does.
+    fn next_flow(&mut self, host: u32) -> Option<(u32, usize)> {
         let state = &self.hosts[host as usize];
-        let by = self.now_ps.max(place_ps);
+        if state.places.iter().all(VecDeque::is_empty) {
+            return None;
+        }
         let all = state.flows.len();
         let mut earliest = NEVER;
         for n in 1..=all {
             let turn = (state.served + n) % all;
-            let flow = state.flows[turn];
-            match self.flows[flow as usize].posts_at(state.post_ps) {
-                Some(at) if at <= by => {
+            let number = state.flows[turn];
+            let flow = &self.flows[number as usize];
+            let lane = usize::from(flow.spec.lane);
+            let Some(place_ps) = state.places[lane].front() else {
+                continue;
+            };
+            match flow.posts_at(state.post_ps) {
+                Some(at) if at <= self.now_ps.max(*place_ps) => {
                     self.hosts[host as usize].served = turn;
-                    return Some(flow);
+                    return Some((number, lane));
                 }
                 Some(at) => earliest = earliest.min(at),
                 None => {}
@@ -109,8 +107,11 @@ impl World {
             number: flow.packets,
             next: NONE,
             out: NONE,
-            payload_bytes: u16::try_from(payload).unwrap_or(u16::MAX),
-            blocks: u16::try_from(flow.spec.transport.blocks(payload)).unwrap_or(u16::MAX),
+            came: NONE,
+            choice: 0,
+            payload_bytes: short(payload),
+            wire_bytes: short(flow.spec.transport.wire_bytes(payload)),
+            lane: flow.spec.lane,
             last: flow.left_bytes == 0,
             ack: false,
         };
@@ -130,8 +131,7 @@ impl World {
             out,
             ..packet
         });
-        let input = self.nodes[host as usize].input;
-        self.append(input, packet);
+        self.append(host, 0, packet);
     }
 
     /// A packet of this host is on the wire until `gone`.
@@ -145,7 +145,8 @@ impl World {
         if p.last && flow.spec.transport != Transport::Rc {
             flow.complete(gone);
         }
-        self.hosts[host as usize].places.push_back(gone);
+        let places = &mut self.hosts[host as usize].places;
+        places[usize::from(p.lane)].push_back(gone);
         self.look(host);
     }
 
@@ -153,34 +154,64 @@ impl World {
     pub(super) fn arrived(&mut self, host: u32, packet: u32) {
         let p = self.packets.all[packet as usize];
         self.packets.free.push(packet);
-        let brought = p.out;
         if p.ack {
-            self.give_back(brought, u32::from(p.blocks), self.now_ps);
+            self.give_back(p.came, blocks(p.wire_bytes), self.now_ps);
             let flow = &mut self.flows[p.flow as usize];
             flow.complete(self.now_ps);
             self.look(host);
             return;
         }
+        let flow = &mut self.flows[p.flow as usize];
+        flow.info.packets_arrived += 1;
+        flow.info.bytes_arrived += u64::from(p.payload_bytes);
+        let early = p.number.wrapping_sub(flow.expected) as usize;
+        assert!(
+            early == 0 || self.select.reorders(),
+            "packets of a flow changed places"
+        );
+        let strict = flow.spec.ordering == Ordering::Strict;
+        if early > 0 {
+            flow.keep_early(early - 1, p);
+            let taken = match strict {
+                true => self.now_ps,
+                false => self.place(host, p.payload_bytes).0,
+            };
+            self.give_back(p.came, blocks(p.wire_bytes), taken);
+            return;
+        }
+        let (taken, mut there) = self.place(host, p.payload_bytes);
+        self.give_back(p.came, blocks(p.wire_bytes), taken);
+        self.in_order(host, p.flow, p.last, there);
+        while let Some(next) = self.flows[p.flow as usize].take_early() {
+            if strict {
+                there = self.place(host, next.payload_bytes).1;
+            }
+            self.in_order(host, p.flow, next.last, there);
+        }
+    }
+
+    /// Writes a packet to memory: when the bus has taken it, and when it is there.
+    fn place(&mut self, host: u32, payload_bytes: u16) -> (u64, u64) {
         let now = self.now_ps;
         let state = &mut self.hosts[host as usize];
-        let (taken, there) = match &state.bus {
+        match &state.bus {
             Some(bus) => {
-                let busy = bus.busy_ps(u32::from(p.payload_bytes));
+                let busy = bus.busy_ps(u32::from(payload_bytes));
                 state.write_free_ps = now.max(state.write_free_ps) + busy;
                 (state.write_free_ps, state.write_free_ps + bus.latency_ps)
             }
             None => (now, now),
-        };
-        self.give_back(brought, u32::from(p.blocks), taken);
-        let flow = &mut self.flows[p.flow as usize];
-        assert_eq!(p.number, flow.expected, "packets of a flow changed places");
+        }
+    }
+
+    /// The next packet of a flow, and all before it, have come.
+    fn in_order(&mut self, host: u32, number: u32, last: bool, there: u64) {
+        let flow = &mut self.flows[number as usize];
         flow.expected = flow.expected.wrapping_add(1);
-        flow.info.packets_arrived += 1;
-        flow.info.bytes_arrived += u64::from(p.payload_bytes);
-        if p.last {
-            self.post(there, IN_MEMORY, p.flow, 0);
-            if self.flows[p.flow as usize].spec.transport == Transport::Rc {
-                self.acknowledge(host, p.flow);
+        if last {
+            self.post(there, IN_MEMORY, number, 0);
+            if self.flows[number as usize].spec.transport == Transport::Rc {
+                self.acknowledge(host, number);
             }
         }
     }
@@ -193,13 +224,15 @@ impl World {
             number: 0,
             next: NONE,
             out,
+            came: NONE,
+            choice: 0,
             payload_bytes: 0,
-            blocks: u16::try_from(ACK_BYTES.div_ceil(BLOCK_BYTES)).unwrap_or(1),
+            wire_bytes: short(ACK_BYTES + DELIMITER_BYTES),
+            lane: self.flows[flow as usize].spec.lane,
             last: true,
             ack: true,
         });
-        let input = self.nodes[host as usize].input + 1;
-        self.append(input, packet);
+        self.append(host, 1, packet);
     }
 
     /// The last of a message is in memory, and whoever waits for it sees it.
@@ -234,7 +267,8 @@ impl World {
 }
 
 impl Host {
-    pub(super) fn new(spec: &HostSpec) -> Self {
+    pub(super) fn new(spec: &HostSpec, lanes: u32) -> Self {
+        let places: VecDeque<u64> = (0..spec.prefetch_packets).map(|_| 0).collect();
         Self {
             bus: spec.bus,
             post_ps: spec.post_ps,
@@ -242,7 +276,7 @@ impl Host {
             engine_free_ps: 0,
             read_free_ps: 0,
             write_free_ps: 0,
-            places: (0..spec.prefetch_packets).map(|_| 0).collect(),
+            places: vec![places; lanes as usize],
             flows: Vec::new(),
             served: 0,
             looks_at_ps: NEVER,
@@ -265,11 +299,39 @@ impl Flow {
             completions: VecDeque::new(),
             packets: 0,
             expected: 0,
+            early: VecDeque::new(),
+            early_bytes: 0,
             info: FlowInfo {
                 round_trip_min_ps: NEVER,
                 ..FlowInfo::default()
             },
         }
+    }
+
+    /// Payload of its longest packets.
+    pub(super) fn packet_bytes(&self) -> u32 {
+        self.spec.message_bytes.min(self.spec.mtu_bytes)
+    }
+
+    /// Notes a packet that came before one sent earlier.
+    fn keep_early(&mut self, place: usize, p: Packet) {
+        if self.early.len() <= place {
+            self.early.resize(place + 1, None);
+        }
+        self.early[place] = Some(Early {
+            payload_bytes: p.payload_bytes,
+            last: p.last,
+        });
+        self.early_bytes += u64::from(p.payload_bytes);
+        self.info.early += 1;
+        self.info.early_bytes_max = self.info.early_bytes_max.max(self.early_bytes);
+    }
+
+    /// The packet after the one that came last in order, if it is here already.
+    fn take_early(&mut self) -> Option<Early> {
+        let next = self.early.pop_front().flatten()?;
+        self.early_bytes -= u64::from(next.payload_bytes);
+        Some(next)
     }
 
     /// When its next packet's message is posted; `None`: not before something else happens.
@@ -319,4 +381,9 @@ impl Flow {
             self.completions.pop_front();
         }
     }
+}
+
+/// Packets are bounded by the longest MTU.
+fn short(bytes: u32) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
 }

@@ -1,9 +1,11 @@
 use super::*;
 use crate::formula::{self, Limit};
 use crate::link::{Cable, CableKind, Speed};
-use crate::spec::{HostSpec, PortSpec, Routing, Transport};
+use crate::spec::{HostSpec, LinkSpec, Node, PortSpec, Routing, SwitchSpec, Transport};
 use crate::topology::fat_tree;
 use units::Rate;
+
+mod paths;
 
 fn port(speed: Speed) -> PortSpec {
     PortSpec {
@@ -57,7 +59,7 @@ fn back_to_back(speed: Speed, metres: u64) -> FabricSpec {
         switches: Vec::new(),
         links: vec![link(Node::Host(0), Node::Host(1), metres)],
         operational_lanes: 8,
-        routing: Routing::MinHop,
+        ..FabricSpec::default()
     }
 }
 
@@ -69,8 +71,7 @@ fn star(hosts: u32) -> FabricSpec {
         links: (0..hosts)
             .map(|n| link(Node::Host(n), Node::Switch(0), 5))
             .collect(),
-        operational_lanes: 1,
-        routing: Routing::MinHop,
+        ..FabricSpec::default()
     }
 }
 
@@ -83,8 +84,7 @@ fn flow(from: u32, to: u32, message_bytes: u32) -> FlowSpec {
         message_bytes,
         messages: 400,
         depth: 300,
-        ping_pong: false,
-        start_ps: 0,
+        ..FlowSpec::default()
     }
 }
 
@@ -331,9 +331,7 @@ fn a_ring_of_full_buffers_is_found_to_be_stuck() {
     let mut spec = FabricSpec {
         hosts: vec![host(Speed::Ddr); 4],
         switches: vec![switch(4); 4],
-        links: Vec::new(),
-        operational_lanes: 1,
-        routing: Routing::MinHop,
+        ..FabricSpec::default()
     };
     for n in 0..4 {
         spec.links
@@ -362,6 +360,15 @@ fn a_ring_of_full_buffers_is_found_to_be_stuck() {
         8,
         "four in the ring, four hosts: {stuck:?}"
     );
+    // The four of the ring, each waiting for the next; links 0 to 3 lead from chip to chip.
+    let mut cycle: Vec<u32> = stuck.cycle.iter().map(|(link, _, _)| *link).collect();
+    assert_eq!(cycle.len(), 4, "{stuck}");
+    assert_eq!(cycle[0], 0, "from the lowest on");
+    assert!(cycle == [0, 1, 2, 3] || cycle == [0, 3, 2, 1], "{stuck}");
+    cycle.dedup();
+    let way = stuck.cycle[0].1;
+    assert!(stuck.cycle.iter().all(|(_, w, l)| (*w, *l) == (way, 0)));
+    assert!(stuck.to_string().contains("link 0 way"), "{stuck}");
 }
 
 #[test]

@@ -1,0 +1,222 @@
+//! Making the parts of a world: channels, inputs, room.
+
+use std::collections::VecDeque;
+
+use super::{Channel, ChannelStats, Credit, Input, NEVER, NONE, NodeState, World, count, small};
+use crate::queue::WHO_MAX;
+use crate::route;
+use crate::spec::{
+    CREDIT_BYTES, FabricSpec, LinkSpec, Node, Place, Queueing, SpecError, SwitchSpec, at,
+};
+
+impl World {
+    /// Makes channels and inputs: two channels for each link, inputs for each port and lane.
+    pub(super) fn wire(&mut self, spec: &FabricSpec) -> Result<(), SpecError> {
+        let neighbours = route::neighbours(spec);
+        let hosts = spec.hosts.len();
+        let lanes = self.lanes as usize;
+        for (n, ports) in neighbours.iter().enumerate() {
+            // A host's are what its adapter fetched, and its acknowledgments.
+            let (places, outs, shared) = match (n < hosts, spec.queueing) {
+                (true, _) => (2, 1, false),
+                (false, Queueing::Input) => (ports.len(), 1, false),
+                (false, Queueing::VirtualOutput) => (ports.len(), ports.len(), false),
+                (false, Queueing::Output) => (1, ports.len(), true),
+            };
+            let by_out = if outs > 1 || shared { lanes } else { 0 };
+            self.nodes.push(NodeState {
+                input: count(self.inputs.len()),
+                by_place: if shared { 0 } else { count(outs * lanes) },
+                by_out: count(by_out),
+                ways: 0,
+                host: n < hosts,
+            });
+            for place in 0..places {
+                self.inputs.extend((0..outs * lanes).map(|_| Input {
+                    head: NONE,
+                    tail: NONE,
+                    busy_until_ps: 0,
+                    node: count(n),
+                    place: small(place),
+                }));
+            }
+        }
+        if self.inputs.len() >= WHO_MAX as usize {
+            let found = self.inputs.len();
+            return Err(at(
+                Place::Whole,
+                format!("{found} queues in all chips; expected below {WHO_MAX}"),
+            ));
+        }
+        let mut outs: Vec<Vec<u32>> = vec![Vec::new(); neighbours.len()];
+        for link in &spec.links {
+            let [a, b] = link.ends.map(|end| route::number(spec, end));
+            let ports = [a, b].map(|node| outs[node].len());
+            for (way, [from, to]) in [[a, b], [b, a]].into_iter().enumerate() {
+                let far = link.ends[1 - way];
+                let blocks = spec.lane_blocks(link, far);
+                let room = |lane| match lane < usize::from(spec.lanes(link)) {
+                    true => blocks,
+                    false => 0,
+                };
+                outs[from].push(count(self.channels.len()));
+                self.channels.push(Channel::new(
+                    spec,
+                    link,
+                    far,
+                    [from, ports[way], to, ports[1 - way]],
+                ));
+                self.credits
+                    .extend((0..lanes).map(|l| Credit::new(room(l))));
+                self.wanted.extend((0..lanes).map(|_| 0));
+            }
+        }
+        for (node, outs) in self.nodes.iter_mut().zip(&outs) {
+            node.ways = count(self.ways.len());
+            self.ways.extend(outs);
+        }
+        Ok(())
+    }
+
+    /// Every buffer on a flow's way must hold one of its packets, or it would wait for ever.
+    pub(super) fn check_room(&self, spec: &FabricSpec) -> Result<(), SpecError> {
+        let above = spec.selection.lanes_above();
+        for (n, flow) in (0..).zip(&self.flows) {
+            let spec_of = &flow.spec;
+            let mut node = spec_of.from;
+            while node != spec_of.to {
+                let channel = self.way(node, spec_of.to);
+                self.check_channel(spec, n, channel, 0)?;
+                node = self.channels[channel as usize].to;
+            }
+            if above > 0 {
+                let last = *self.ways.last().unwrap_or(&0);
+                self.check_channel(spec, n, last, 0)?;
+            }
+        }
+        if !self.select.is_static() {
+            self.check_all_room(spec, above)?;
+        }
+        Ok(())
+    }
+
+    /// A flow may come over any link between chips.
+    fn check_all_room(&self, spec: &FabricSpec, above: u8) -> Result<(), SpecError> {
+        let longest = (0..)
+            .zip(&self.flows)
+            .max_by_key(|(_, f)| f.spec.transport.blocks(f.packet_bytes()));
+        let highest = (0..).zip(&self.flows).max_by_key(|(_, f)| f.spec.lane);
+        for (channel, state) in (0..).zip(&self.channels) {
+            let ends = [state.from, state.to].map(|n| self.nodes[n as usize].host);
+            for (n, _) in [longest, highest].into_iter().flatten() {
+                if ends == [false, false] {
+                    self.check_channel(spec, n, channel, above)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_channel(
+        &self,
+        spec: &FabricSpec,
+        n: u32,
+        channel: u32,
+        above: u8,
+    ) -> Result<(), SpecError> {
+        let flow = &self.flows[n as usize];
+        let packet = flow.packet_bytes();
+        let needed = flow.spec.transport.blocks(packet);
+        let link = &spec.links[channel as usize / 2];
+        let lanes = spec.lanes(link);
+        let lane = flow.spec.lane + above;
+        if lane >= lanes {
+            let problem = format!("flow {n} travels on lane {lane}; it has {lanes}, from 0");
+            return Err(at(Place::Link(channel / 2), problem));
+        }
+        let all = self.credits[self.room(channel, flow.spec.lane)].all;
+        if all < needed {
+            let problem = format!(
+                "a buffer of {all} blocks of 64 B for each of {lanes} virtual lanes holds no packet of {packet} B \
+                 (flow {n}), which takes {needed}"
+            );
+            return Err(at(Place::Link(channel / 2), problem));
+        }
+        Ok(())
+    }
+
+    /// Place of a channel's lane in `credits` and `wanted`.
+    pub(super) const fn room(&self, channel: u32, lane: u8) -> usize {
+        channel as usize * self.lanes as usize + lane as usize
+    }
+
+    /// Channel by which packets for a host leave a node, by the table.
+    pub(super) fn way(&self, node: u32, to: u32) -> u32 {
+        let state = &self.nodes[node as usize];
+        let port = match state.host {
+            true => 0,
+            false => {
+                let switch = node as usize - self.hosts.len();
+                self.table[switch * self.hosts.len() + to as usize]
+            }
+        };
+        self.ways[state.ways as usize + usize::from(port)]
+    }
+}
+
+impl Channel {
+    fn new(
+        spec: &FabricSpec,
+        link: &LinkSpec,
+        far: Node,
+        [from, from_port, to, to_port]: [usize; 4],
+    ) -> Self {
+        let (speed, width) = spec.trained(link);
+        let byte = speed.byte_time(width);
+        let (latency_ps, store_and_forward) = match far {
+            Node::Host(_) => (0, false),
+            Node::Switch(n) => {
+                let SwitchSpec {
+                    latency_ps,
+                    store_and_forward,
+                    ..
+                } = spec.switches[n as usize];
+                (latency_ps, store_and_forward)
+            }
+        };
+        let propagation_ps = link.cable.delay_ps();
+        Self {
+            byte,
+            rest: 0,
+            propagation_ps,
+            free_at_ps: 0,
+            decides_at_ps: NEVER,
+            from: count(from),
+            from_port: count(from_port),
+            to: count(to),
+            to_port: count(to_port),
+            credit_travel_ps: byte.of(CREDIT_BYTES) + propagation_ps,
+            credit_ps: spec.port(far).credit_ps,
+            latency_ps,
+            store_and_forward,
+            served_lane: 0,
+            queued_bytes: 0,
+            stats: ChannelStats::default(),
+        }
+    }
+}
+
+impl Credit {
+    const fn new(all: u32) -> Self {
+        Self {
+            all,
+            free: all,
+            held: 0,
+            back: VecDeque::new(),
+            starved: false,
+            since_ps: NEVER,
+            blocker: NONE,
+            served: 0,
+        }
+    }
+}
