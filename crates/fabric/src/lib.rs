@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod fluid;
 pub mod formula;
 pub mod link;
 mod queue;
