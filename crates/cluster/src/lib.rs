@@ -91,7 +91,8 @@ impl Study {
             messages: u64::from(self.traffic.messages),
             depth: self.traffic.depth,
             ping_pong,
-            start_ps: 0,
+            ordering: self.traffic.ordering,
+            ..FlowSpec::default()
         });
         Step {
             flows: flows.collect(),

@@ -8,7 +8,7 @@
 //! `rotate` is CBench's: h = n/2, and in rotation r rank i < h sends to h + (i + r) mod h (J. Naegle, Sandia, 2004).
 //! `bisection` is Netgauge's `ebb`: a random half exchanges with the other half, both ways at once.
 
-use fabric::Transport;
+use fabric::{Ordering, Transport};
 use toml::Spanned;
 use units::Rng;
 
@@ -33,6 +33,8 @@ pub struct Pattern {
     pub depth: u32,
     /// Service.
     pub transport: Transport,
+    /// What receivers do with packets that overtook others.
+    pub ordering: Ordering,
     /// Steps that are run, drawn from all where there are more.
     pub steps: u32,
     /// How ranks are given to hosts.
@@ -509,6 +511,14 @@ pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32) -> Checked<Pattern> {
             }
         },
     };
+    let ordering = match raw.ordering.as_ref().map(|o| o.get_ref().as_str()) {
+        None | Some("strict") => Ordering::Strict,
+        Some("relaxed") => Ordering::Relaxed,
+        Some(other) => {
+            let problem = format!("ordering '{other}': expected strict or relaxed");
+            return refuse(raw.ordering.as_ref().unwrap_or(name), problem);
+        }
+    };
     let latency = kind.counts() == Counts::Latency;
     let message_bytes = match (&raw.message, latency) {
         (Some(given), _) => message(given)?,
@@ -528,6 +538,7 @@ pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32) -> Checked<Pattern> {
         mtu_bytes: raw.mtu.as_ref().map_or(2_048, |m| *m.get_ref()),
         depth: between(raw.depth.as_ref(), 4, 65_536, "depth")?,
         transport,
+        ordering,
         steps: between(raw.steps.as_ref(), steps_default, all, "steps")?,
         ranks,
         seed: raw.seed.as_ref().map_or(1, |s| *s.get_ref()),

@@ -119,6 +119,9 @@ pub(crate) struct RawTopology {
     pub(crate) routing: Option<Spanned<String>>,
     pub(crate) lids: Option<Spanned<String>>,
     pub(crate) ties: Option<Spanned<String>>,
+    pub(crate) selection: Option<Spanned<String>>,
+    pub(crate) flowlet_gap: Option<Of<Duration>>,
+    pub(crate) queueing: Option<Spanned<String>>,
     pub(crate) seed: Option<Spanned<u64>>,
 }
 
@@ -131,6 +134,7 @@ pub(crate) struct RawTraffic {
     pub(crate) nodes: Option<Spanned<Vec<u32>>>,
     pub(crate) message: Option<Of<Bytes>>,
     pub(crate) transport: Option<Spanned<RawTransport>>,
+    pub(crate) ordering: Option<Spanned<String>>,
     pub(crate) algorithm: Option<Spanned<String>>,
     pub(crate) steps: Option<Spanned<u32>>,
     pub(crate) ranks: Option<Spanned<String>>,

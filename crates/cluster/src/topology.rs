@@ -7,7 +7,7 @@
 use fabric::link::Cable;
 use fabric::route::{Engine, Manager, Routes};
 use fabric::topology::{Director, FatTree, Parts, Placement, Topology as Shape};
-use fabric::{FabricSpec, Node, Routing, SpecError, SwitchSpec};
+use fabric::{FabricSpec, Node, Queueing, Routing, Selection, SpecError, SwitchSpec};
 use toml::Spanned;
 use units::Rng;
 
@@ -32,6 +32,12 @@ pub struct Topology {
     pub lids_drawn: bool,
     /// With a drawn port of those that are equally free.
     pub ties_drawn: bool,
+    /// Whether packets keep to the tables.
+    pub selection: Selection,
+    /// As it was typed.
+    pub selection_name: &'static str,
+    /// Where they wait in chips.
+    pub queueing: Queueing,
     /// What is drawn is drawn from this.
     pub seed: u64,
     parts: Parts,
@@ -80,6 +86,7 @@ pub(crate) fn check(raw: &Spanned<RawTopology>, kinds: &Kinds<'_>, lanes: u8) ->
             .parse()
             .or_else(|problem: String| refuse(text, problem))?,
     };
+    let (selection, selection_name) = selection(raw)?;
     let inner = raw.inner_cable.as_ref().unwrap_or(&raw.cable);
     let outer = raw.outer_cable.as_ref().unwrap_or(inner);
     let cables = [&raw.cable, inner, outer];
@@ -92,6 +99,18 @@ pub(crate) fn check(raw: &Spanned<RawTopology>, kinds: &Kinds<'_>, lanes: u8) ->
         engine,
         lids_drawn: drawn(&raw.lids, "in-order", "lids")?,
         ties_drawn: drawn(&raw.ties, "lowest", "ties")?,
+        selection,
+        selection_name,
+        queueing: match raw.queueing.as_ref().map(|q| q.get_ref().as_str()) {
+            None | Some("input") => Queueing::Input,
+            Some("virtual-output") => Queueing::VirtualOutput,
+            Some("output") => Queueing::Output,
+            Some(other) => {
+                let problem =
+                    format!("queueing '{other}': expected input, virtual-output or output");
+                return refuse(raw.queueing.as_ref().unwrap_or(&raw.kind), problem);
+            }
+        },
         seed: raw.seed.as_ref().map_or(1, |s| *s.get_ref()),
         parts: Parts {
             host: *kinds.host(&raw.host)?,
@@ -115,6 +134,38 @@ pub(crate) fn check(raw: &Spanned<RawTopology>, kinds: &Kinds<'_>, lanes: u8) ->
         Ok(_) => Ok(topology),
         Err(error) => refuse(place, error.to_string()),
     }
+}
+
+fn selection(raw: &RawTopology) -> Checked<(Selection, &'static str)> {
+    let Some(name) = &raw.selection else {
+        return Ok((Selection::Static, "static"));
+    };
+    let gap = raw.flowlet_gap.as_ref();
+    let gap_ps = gap.map_or(FLOWLET_GAP_PS, |gap| {
+        gap.get_ref().0.as_ns().saturating_mul(1_000)
+    });
+    Ok(match name.get_ref().as_str() {
+        "static" => (Selection::Static, "static"),
+        "ecmp" => (Selection::Ecmp, "ecmp"),
+        "spray" => (Selection::Spray, "spray"),
+        "round-robin" => (Selection::RoundRobin, "round-robin"),
+        "drill" => {
+            let two_and_one = Selection::Drill {
+                draws: 2,
+                memory: 1,
+            };
+            (two_and_one, "drill")
+        }
+        "flowlet" => (Selection::Flowlet { gap_ps }, "flowlet"),
+        "valiant" => (Selection::Valiant, "valiant"),
+        "ugal" => (Selection::Ugal { bias_bytes: 0 }, "ugal"),
+        other => {
+            let problem = format!(
+                "there is no selection '{other}'; expected static, ecmp, spray, round-robin, drill, flowlet, valiant or ugal"
+            );
+            return refuse(name, problem);
+        }
+    })
 }
 
 /// The shape with the keys that belong to it.
@@ -304,6 +355,9 @@ impl Topology {
         let network = self.shape.build(&self.parts, Some(self.hosts), placement)?;
         let mut spec = network.spec;
         spec.operational_lanes = self.lanes;
+        spec.selection = self.selection;
+        spec.queueing = self.queueing;
+        spec.seed = seed;
         let base = match &spec.routing {
             Routing::Managed(manager) => manager.clone(),
             _ => self.engine.into(),
@@ -415,6 +469,8 @@ pub(crate) fn shuffle<T>(all: &mut [T], rng: &mut Rng) {
 
 /// Hosts of a regular fabric.
 pub(crate) const HOSTS_MAX: u32 = 16_384;
+/// As LetFlow's for TCP (E. Vanini et al., NSDI 2017).
+const FLOWLET_GAP_PS: u64 = 500_000_000;
 const LEVELS_MAX: u32 = 4;
 const PARTS_MAX: u32 = 4_096;
 /// Apart from each other: what neighbouring seeds draw.

@@ -76,12 +76,19 @@ pub(super) fn of(
             worst * 100.0
         );
     }
-    if let Some(waits) = most_starved(&step.cables) {
-        evidence.push(format!(
-            "packets wait longest for room beyond {}: {:.0} % of the time; a buffer fills where the next cable is shared",
-            waits.link,
-            waits.credit_wait_share * 100.0
-        ));
+    if let Some(wait) = step.waits.first().filter(|w| w.share >= WAIT_MIN) {
+        evidence.push(match &wait.on {
+            Some(on) => format!(
+                "packets wait longest on {}: {:.0} % of the time for room in the next chip, held by packets that wait for {on}",
+                wait.cable,
+                wait.share * 100.0
+            ),
+            None => format!(
+                "packets wait longest on {}: {:.0} % of the time for room that is on its way back: the buffer is small for the cable",
+                wait.cable,
+                wait.share * 100.0
+            ),
+        });
     }
     let remedy = remedy(study, found, last, counts, context)?;
     Ok(Some(FindingRecord {
@@ -136,11 +143,6 @@ fn shared_by(counts: &[u32]) -> String {
 fn most_shared(cables: &[FabricCable]) -> Option<&FabricCable> {
     // The first of equals, and uplinks come first.
     cables.iter().rev().max_by_key(|c| c.flows)
-}
-
-fn most_starved(cables: &[FabricCable]) -> Option<&FabricCable> {
-    let waits = cables.iter().filter(|c| c.credit_wait_share >= WAIT_MIN);
-    waits.max_by(|a, b| a.credit_wait_share.total_cmp(&b.credit_wait_share))
 }
 
 /// Share of the speed that is lost with this many nodes.

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cluster::pattern::{Counts, FILES};
 use cluster::{Built, Layout, Study};
 use fabric::formula::{self, Limit};
-use fabric::{FlowSpec, Node, World};
+use fabric::{FlowSpec, Node, Selection, WaitsFor, World};
 use report::model::{
     FULL_SHARE, FabricCable, FabricChip, FabricJob, FabricLatency, FabricMap, FabricNodes,
-    FabricRun, FabricStep, FabricStudy,
+    FabricRun, FabricStep, FabricStudy, FabricWait,
 };
 
 use super::fair::{self, Fluid};
@@ -170,13 +170,11 @@ fn step(study: &Study, built: &Built, item: &Item) -> Result<Outcome, Failure> {
         packet_hops: world.counters().packet_hops,
         ..Outcome::default()
     };
-    let mut flows_over = vec![0_u32; built.spec.links.len() * 2];
-    for (link, direction) in ways.iter().flatten() {
-        let link = *link as usize;
-        if between_chips(built, link) {
-            flows_over[link * 2 + direction] += 1;
-        }
-    }
+    let fixed = matches!(built.spec.selection, Selection::Static);
+    let flows_over = match fixed {
+        true => flows_over(built, &ways),
+        false => volumes_over(built, &step.flows, &world),
+    };
     outcome.flows_max = flows_over.iter().copied().max().unwrap_or(0);
     match study.traffic.kind.counts() {
         Counts::Rate => {
@@ -186,9 +184,11 @@ fn step(study: &Study, built: &Built, item: &Item) -> Result<Outcome, Failure> {
                 let rate = float(info.bytes_arrived) / seconds(took.max(1));
                 outcome.rates.push((sends.from, sends.to, rate));
             }
-            let fluids = fluids(built, &step.flows, &ways);
-            let shared = fair::finish(&fluids, &capacities(built));
-            outcome.fair_sum = fluids.iter().zip(&shared).map(|(f, s)| f.bytes / s).sum();
+            if fixed {
+                let fluids = fluids(built, &step.flows, &ways);
+                let shared = fair::finish(&fluids, &capacities(built));
+                outcome.fair_sum = fluids.iter().zip(&shared).map(|(f, s)| f.bytes / s).sum();
+            }
         }
         Counts::Latency => {
             for (n, flow) in step.flows.iter().enumerate() {
@@ -230,7 +230,7 @@ fn step(study: &Study, built: &Built, item: &Item) -> Result<Outcome, Failure> {
         }
     }
     if item.seed == 0 && Some(&item.nodes) == study.traffic.nodes.last() {
-        outcome.step = Some(drawn(study, built, item, &world, &flows_over));
+        outcome.step = Some(drawn(built, item, &world, &flows_over));
     }
     Ok(outcome)
 }
@@ -240,14 +240,35 @@ fn between_chips(built: &Built, link: usize) -> bool {
     ends.iter().all(|e| matches!(e, Node::Switch(_)))
 }
 
+/// Flows on each direction of the cables between chips, by their ways.
+fn flows_over(built: &Built, ways: &[Vec<(u32, usize)>]) -> Vec<u32> {
+    let mut found = vec![0; built.spec.links.len() * 2];
+    for (link, direction) in ways.iter().flatten() {
+        let link = *link as usize;
+        if between_chips(built, link) {
+            found[link * 2 + direction] += 1;
+        }
+    }
+    found
+}
+
+/// What went over each of them, in volumes of the first flow.
+fn volumes_over(built: &Built, flows: &[FlowSpec], world: &World) -> Vec<u32> {
+    let one = flows.first().map_or(1, |f| {
+        u64::from(f.message_bytes.div_ceil(f.mtu_bytes)) * f.messages
+    });
+    let mut found = vec![0; built.spec.links.len() * 2];
+    for (n, volume) in found.iter_mut().enumerate() {
+        if between_chips(built, n / 2) {
+            let packets = world.channel(n / 2, n % 2).packets;
+            *volume = u32::try_from(packets.div_ceil(one.max(1))).unwrap_or(u32::MAX);
+        }
+    }
+    found
+}
+
 /// The cables between chips in a step.
-fn drawn(
-    study: &Study,
-    built: &Built,
-    item: &Item,
-    world: &World,
-    flows_over: &[u32],
-) -> FabricStep {
+fn drawn(built: &Built, item: &Item, world: &World, flows_over: &[u32]) -> FabricStep {
     let took = world.now_ps().max(1);
     let chips = built.names.switches.iter().zip(&built.tiers);
     let mut found = FabricStep {
@@ -289,16 +310,39 @@ fn drawn(
                 flows,
                 busy_share: float(stats.busy_ps) / float(took),
                 credit_wait_share: float(stats.starved_ps) / float(took),
+                wait_ns: ns(stats.waited_ps) / float(stats.packets.max(1)),
+                held_others_share: float(stats.held_ps) / float(took),
             });
         }
     }
+    let spoken = |(link, way): (u32, usize)| directed(&built.names.links[link as usize], way);
+    let blames = world.blames().into_iter().take(WAITS_MAX);
+    found.waits = blames
+        .map(|blame| FabricWait {
+            cable: spoken(blame.waiting),
+            on: match blame.on {
+                WaitsFor::Channel(link, way) => Some(spoken((link, way))),
+                WaitsFor::RoundTrip => None,
+            },
+            share: float(blame.time_ps) / float(took),
+        })
+        .collect();
     // Those that say most.
     if found.cables.len() > CABLES_MAX {
         found.cables.sort_by_key(|c| std::cmp::Reverse(c.flows));
         found.cables.truncate(CABLES_MAX);
     }
-    debug_assert!(!study.name.is_empty());
     found
+}
+
+/// `leaf-3:14 to spine-2:4` of `leaf-3:14/spine-2:4`, or the other way.
+fn directed(link: &str, way: usize) -> String {
+    match (link.split_once('/'), way) {
+        (Some((a, b)), 0) => format!("{a} to {b}"),
+        (Some((a, b)), _) => format!("{b} to {a}"),
+        (None, 0) => link.to_owned(),
+        (None, _) => format!("{link}, backwards"),
+    }
 }
 
 /// Volumes over the parts that they share: directions of links, then each host's bus both ways.
@@ -445,7 +489,10 @@ fn describe(study: &Study, found: &mut FabricStudy) {
                 made.ports(),
                 spec.switches.first().map_or(0, |s| s.ports),
             ),
-            made.engine.name().to_owned(),
+            match made.selection_name {
+                "static" => made.engine.name().to_owned(),
+                other => format!("{} and {other}", made.engine.name()),
+            },
         ),
         Layout::Named(..) => (
             format!("{} hosts, {chips} chips", spec.hosts.len()),
@@ -627,3 +674,4 @@ const T_95: [f64; 30] = [
 const PAYLOAD_BYTES: u32 = 2_048;
 const CELLS_MAX: u32 = 64;
 const CABLES_MAX: usize = 4_096;
+const WAITS_MAX: usize = 20;

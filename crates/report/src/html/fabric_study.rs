@@ -496,7 +496,14 @@ fn cables(out: &mut String, step: &FabricStep) {
     out.push_str("<details>\n<summary>Cables that most flows share, and waits for room</summary>\n<div class=\"scroll\">");
     table_head(
         out,
-        &["cable", "flows", "busy", "waited for room at the far end"],
+        &[
+            "cable",
+            "flows",
+            "busy",
+            "waited for room at the far end",
+            "wait of a packet",
+            "others held behind it",
+        ],
     );
     for cable in all.iter().take(CABLES_MAX) {
         let cells = [
@@ -504,11 +511,30 @@ fn cables(out: &mut String, step: &FabricStep) {
             cable.flows.to_string(),
             percent(cable.busy_share),
             percent(cable.credit_wait_share),
+            microseconds(cable.wait_ns),
+            percent(cable.held_others_share),
         ];
         table_row(out, &cells, false);
     }
     out.push_str("</tbody></table></div>\n");
     left_out(out, all.len(), CABLES_MAX, "directions of cables");
+    if !step.waits.is_empty() {
+        out.push_str("<div class=\"scroll\">");
+        table_head(
+            out,
+            &[
+                "packets waited for room on",
+                "held by packets that wait for",
+                "of the time",
+            ],
+        );
+        for wait in step.waits.iter().take(CABLES_MAX) {
+            let on = wait.on.clone();
+            let on = on.unwrap_or_else(|| "nobody: it was on its way back".to_owned());
+            table_row(out, &[wait.cable.clone(), on, percent(wait.share)], false);
+        }
+        out.push_str("</tbody></table></div>\n");
+    }
     out.push_str("</details>\n");
 }
 
@@ -585,7 +611,10 @@ fn row(study: &FabricStudy, point: &FabricNodes) -> Vec<String> {
                 ),
                 None => percent(point.average_share_of_peak),
             },
-            percent(point.fair_share_of_peak),
+            match point.fair_share_of_peak {
+                0.0 => "–".to_owned(),
+                share => percent(share),
+            },
             text::plural(point.flows_on_a_cable_max.into(), "flow"),
         ]),
     }

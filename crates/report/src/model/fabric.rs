@@ -177,7 +177,8 @@ pub struct FabricNodes {
     pub seed_shares: Vec<f64>,
     /// The worst pair as a share of the best.
     pub worst_share_of_best: f64,
-    /// The mean if links were shared fairly and nothing else held packets back, as a share of the peak.
+    /// The mean if links were shared fairly and nothing else held packets back, as a share of the peak; 0 where packets
+    /// choose among paths.
     pub fair_share_of_peak: f64,
     /// Most flows that shared one direction of a cable between chips.
     pub flows_on_a_cable_max: u32,
@@ -250,6 +251,8 @@ pub struct FabricStep {
     pub idle_cables: u32,
     /// How often how many flows shared a direction: place n has those with n + 1.
     pub shared_by: Vec<u32>,
+    /// Waits for room, longest first.
+    pub waits: Vec<FabricWait>,
 }
 
 /// A switch chip.
@@ -272,12 +275,30 @@ pub struct FabricCable {
     pub from: u32,
     /// Chip that receives.
     pub to: u32,
-    /// Flows that went over it.
+    /// Flows that went over it; where packets choose among paths, what it carried in volumes of a flow, rounded up.
     pub flows: u32,
     /// Share of the step's time with a packet on the wire.
     pub busy_share: f64,
     /// Share in which a packet waited for nothing but room at the far end.
     pub credit_wait_share: f64,
+    /// How long a packet waited on the average, from being ready until it left.
+    pub wait_ns: f64,
+    /// Time for which packets for other cables stood ready behind heads that waited for this one, as a share; of several
+    /// queues together, so it may exceed 1.
+    pub held_others_share: f64,
+}
+
+/// A cable whose packets waited for room, and what for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FabricWait {
+    /// Cable, with its direction.
+    pub cable: String,
+    /// Cable and direction for which the packets waited that held the room; nothing where all of it was on its way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// How long, as a share of the step; of several lanes together, so it may exceed 1.
+    pub share: f64,
 }
 
 /// A job beside others.
