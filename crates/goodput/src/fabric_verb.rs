@@ -8,6 +8,7 @@ mod fair;
 mod finding;
 mod shared;
 mod study;
+mod vary;
 
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,8 @@ pub(crate) struct FabricArgs {
 enum FabricVerb {
     /// Run a fabric file: every case, transport and message size, packet by packet
     Run(RunArgs),
+    /// Run a fabric file's patterns with every combination of values of some of its keys, on all cores
+    Sweep(SweepArgs),
     /// What a cable of some length needs: delay, bytes in flight, buffers, reach
     Cable(CableArgs),
 }
@@ -53,32 +56,49 @@ pub(crate) struct RunArgs {
     json: bool,
 }
 
+/// What `goodput fabric sweep` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// A key of the file and its values: topology.seed=1..5, traffic.message=64KiB,1MiB; all combinations are run
+    #[arg(long = "vary", value_name = "KEY=VALUES", required = true)]
+    vary: Vec<String>,
+}
+
 pub(crate) const FABRIC_EXAMPLES: &str = "\
 Examples:
   goodput fabric run ornl-ddr-switch                   a built-in fabric: 100 m of DDR through a switch
   goodput fabric run my-cluster.toml --json
+  goodput fabric run talon-ib                          128 nodes at a 288-port director, rotate
+  goodput fabric sweep talon-ib --vary topology.routing=minhop,ftree --vary topology.placement=packed,random
   goodput fabric cable --rate ddr --length 100m --lanes 8";
 
 /// Does what was typed.
 pub(crate) fn command(args: &FabricArgs, context: &Context) -> Verdict {
     match &args.verb {
         FabricVerb::Cable(args) => cable::command(args),
-        FabricVerb::Run(args) => {
-            let done = perform(args, context)?;
-            if args.json {
-                let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
-                context::print(&format!("{text}\n"))?;
-                return Ok(failure::DONE);
-            }
-            let (color, width) = (context::color(), context::width());
-            let text = report::terminal::summary(&done.run, &done.findings, color, width);
-            context::print(&text)?;
-            context::print(&speed(&done))?;
-            let page = done.folder.join("report.html");
-            context::print(&format!("Report: {}\n", page.display()))?;
-            Ok(failure::DONE)
+        FabricVerb::Run(args) => show(args, &perform(args, &[], context)?),
+        FabricVerb::Sweep(args) => {
+            let done = perform(&args.run, &args.vary, context)?;
+            show(&args.run, &done)
         }
     }
+}
+
+fn show(args: &RunArgs, done: &Done) -> Verdict {
+    if args.json {
+        let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+        return Ok(failure::DONE);
+    }
+    let (color, width) = (context::color(), context::width());
+    let text = report::terminal::summary(&done.run, &done.findings, color, width);
+    context::print(&text)?;
+    context::print(&speed(done))?;
+    let page = done.folder.join("report.html");
+    context::print(&format!("Report: {}\n", page.display()))?;
+    Ok(failure::DONE)
 }
 
 /// As a step of `reproduce`: what it found, and the run folder if it leaves one.
@@ -89,16 +109,21 @@ pub(crate) fn step(
 ) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
     match &args.verb {
         FabricVerb::Cable(args) => cable::facts(args).map(|found| (found, None)),
-        FabricVerb::Run(args) => {
-            let args = RunArgs {
-                runs: runs.to_owned(),
-                ..args.clone()
-            };
-            let done = perform(&args, context)?;
-            let value = serde_json::to_value(&done.run).map_err(Failure::here)?;
-            Ok((value, Some(done.folder)))
-        }
+        FabricVerb::Run(args) => kept(perform(&within(args, runs), &[], context)?),
+        FabricVerb::Sweep(args) => kept(perform(&within(&args.run, runs), &args.vary, context)?),
     }
+}
+
+fn within(args: &RunArgs, runs: &Path) -> RunArgs {
+    RunArgs {
+        runs: runs.to_owned(),
+        ..args.clone()
+    }
+}
+
+fn kept(done: Done) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
+    let value = serde_json::to_value(&done.run).map_err(Failure::here)?;
+    Ok((value, Some(done.folder)))
 }
 
 /// A finished run.
@@ -110,8 +135,9 @@ struct Done {
     wall: std::time::Duration,
 }
 
-fn perform(args: &RunArgs, context: &Context) -> Result<Done, Failure> {
+fn perform(args: &RunArgs, vary: &[String], context: &Context) -> Result<Done, Failure> {
     let file = find(&args.file)?;
+    let axes = vary::axes(&file, vary)?;
     let name = Path::new(&args.file).file_stem().map_or_else(
         || args.file.clone(),
         |stem| stem.to_string_lossy().into_owned(),
@@ -136,7 +162,11 @@ fn perform(args: &RunArgs, context: &Context) -> Result<Done, Failure> {
     let mut folder = RunFolder::create(&args.runs, "fabric", &name, run.clone())?;
     let began = std::time::Instant::now();
     let mut findings = Vec::new();
-    let result = all_cases(&file, context).map(|(fabric, found)| {
+    let found = match axes.is_empty() {
+        true => all_cases(&file, context),
+        false => vary::run(&file, &axes, context),
+    };
+    let result = found.map(|(fabric, found)| {
         findings = found;
         run.verdict = Some(verdict(&fabric, &findings));
         run.fabric = Some(fabric);
@@ -370,6 +400,9 @@ fn named_bound(case: &Case, flow: &FlowSpec, bound: &Bound) -> FabricBound {
 }
 
 fn verdict(fabric: &FabricRun, findings: &[FindingRecord]) -> RunVerdict {
+    if !fabric.settings.is_empty() {
+        return vary::verdict(fabric);
+    }
     if !fabric.studies.is_empty() {
         return shared::verdict(fabric, findings);
     }
@@ -475,6 +508,6 @@ mod tests {
             assert!(find(name).is_ok(), "{name}");
         }
         let error = find("no-such").unwrap_err().to_string();
-        assert!(error.contains("built in are: ornl-sdr"), "{error}");
+        assert!(error.contains("built in are: talon-ib"), "{error}");
     }
 }

@@ -26,8 +26,18 @@ pub(super) fn run(
     counts: &mut FabricRun,
     context: &Context,
 ) -> Result<Vec<FabricStudy>, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    run_on(cores, studies, counts, &|| context.interrupted().is_some())
+}
+
+fn run_on(
+    cores: usize,
+    studies: &[Study],
+    counts: &mut FabricRun,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<FabricStudy>, Failure> {
     let items = items(studies);
-    let outcomes = all(studies, &items, context)?;
+    let outcomes = all(cores, studies, &items, stop)?;
     for outcome in &outcomes {
         counts.events += outcome.events;
         counts.packet_hops += outcome.packet_hops;
@@ -100,7 +110,12 @@ fn items(studies: &[Study]) -> Vec<Item> {
 }
 
 /// On all cores; in the order of the items.
-fn all(studies: &[Study], items: &[Item], context: &Context) -> Result<Vec<Outcome>, Failure> {
+fn all(
+    cores: usize,
+    studies: &[Study],
+    items: &[Item],
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<Outcome>, Failure> {
     let next = AtomicUsize::new(0);
     let found: Mutex<Vec<Option<Result<Outcome, Failure>>>> =
         Mutex::new((0..items.len()).map(|_| None).collect());
@@ -110,7 +125,7 @@ fn all(studies: &[Study], items: &[Item], context: &Context) -> Result<Vec<Outco
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(number) else { break };
-            if context.interrupted().is_some() {
+            if stop() {
                 break;
             }
             let study = &studies[item.study];
@@ -129,7 +144,6 @@ fn all(studies: &[Study], items: &[Item], context: &Context) -> Result<Vec<Outco
             }
         }
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 1..cores.min(items.len()) {
             scope.spawn(work);
@@ -142,7 +156,7 @@ fn all(studies: &[Study], items: &[Item], context: &Context) -> Result<Vec<Outco
         match outcome {
             Some(outcome) => outcomes.push(outcome?),
             // Another one failed, or was told to stop.
-            None if context.interrupted().is_some() => {
+            None if stop() => {
                 outcomes.push(Outcome::default());
             }
             None => {}
@@ -675,3 +689,89 @@ const PAYLOAD_BYTES: u32 = 2_048;
 const CELLS_MAX: u32 = 64;
 const CABLES_MAX: usize = 4_096;
 const WAITS_MAX: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const FILE: &str = r#"title = "A small tree"
+[host_kinds.hca]
+speed = "ddr"
+buffer = "72KiB"
+[switch_kinds.chip]
+speed = "ddr"
+ports = 8
+buffer = "72KiB"
+latency = "200ns"
+[cables.cx4]
+kind = "copper"
+length = "8m"
+[topology]
+kind = "clos"
+host = "hca"
+chip = "chip"
+cable = "cx4"
+hosts = 16
+lids = "random"
+ties = "random"
+[traffic]
+pattern = "rotate"
+nodes = [4, 16]
+message = "16KiB"
+seeds = 3
+[[cases]]
+name = "rate"
+[[cases]]
+name = "latency"
+set = { "traffic.pattern" = "rotate-latency", "traffic.message" = "1B" }
+[[cases]]
+name = "time"
+set = { "traffic.pattern" = "all-to-all" }
+"#;
+
+    fn studies() -> Vec<Study> {
+        cluster::FabricFile::parse(Path::new("x.toml"), FILE)
+            .unwrap()
+            .studies
+    }
+
+    fn run(cores: usize) -> Vec<FabricStudy> {
+        run_on(cores, &studies(), &mut FabricRun::default(), &|| false).unwrap()
+    }
+
+    #[test]
+    fn the_number_of_cores_changes_nothing() {
+        assert_eq!(run(1), run(3));
+    }
+
+    #[test]
+    fn a_leaf_is_full_and_a_tree_is_not() {
+        let found = run(2);
+        let [small, large] = &found[0].points[..] else {
+            panic!("{found:?}")
+        };
+        assert!(small.worst_share_of_best > 0.99, "{small:?}");
+        assert!(
+            large.average_share_of_peak < 0.9 && large.flows_on_a_cable_max > 1,
+            "{large:?}"
+        );
+        assert_eq!(found[0].full_to_nodes, Some(4));
+        assert_eq!(found[0].map.as_ref().unwrap().bits_per_second.len(), 8);
+        // Half a round trip alone is what the formula says; three chips are further than one.
+        let latency = |n: usize| found[1].points[n].latency_ns.unwrap()[1];
+        let formula = found[1].points[0].latency_formula.clone().unwrap();
+        assert!((latency(0) - formula.sum_ns).abs() < 1.0, "{formula:?}");
+        assert_eq!(formula.chips, [1, 1]);
+        assert!(latency(1) > latency(0) + 300.0);
+        let time = &found[2].points[1];
+        assert!(time.lost_shares.unwrap()[0] > 0.0 && time.ideal_ns < time.finish_ns.map(|f| f[0]));
+    }
+
+    #[test]
+    fn intervals_are_those_of_students_t() {
+        assert_eq!(half_interval(&[1.0]), None);
+        let half = half_interval(&[1.0, 2.0, 3.0]).unwrap();
+        assert!((half - 4.30 / 3.0_f64.sqrt()).abs() < 1e-9);
+    }
+}

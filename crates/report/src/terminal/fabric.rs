@@ -1,14 +1,15 @@
 //! Cases of a modelled fabric as a table.
 
 use super::{Ink, POINTS_MAX, Page};
-use crate::html::{fabric_cells, study_heads, study_rows};
-use crate::model::{FabricStudy, Run};
+use crate::html::{fabric_cells, in_short, study_heads, study_rows};
+use crate::model::{FabricRun, FabricStudy, Run};
 use crate::table::{Column, Table};
 
 impl Page {
     /// A line for each case and transport.
     pub(super) fn fabric(&mut self, run: &Run) {
         let Some(fabric) = &run.fabric else { return };
+        self.settings(fabric);
         for study in fabric.studies.iter().take(STUDIES_MAX) {
             self.study(study);
         }
@@ -43,6 +44,36 @@ impl Page {
             self.out.push('\n');
         }
         self.more(fabric.curves.len(), "case");
+    }
+
+    /// A line for each combination of a sweep.
+    fn settings(&mut self, fabric: &FabricRun) {
+        if fabric.settings.is_empty() {
+            return;
+        }
+        self.out.push('\n');
+        for setting in fabric.settings.iter().take(SETTINGS_MAX) {
+            let values: Vec<String> = setting
+                .values
+                .iter()
+                .map(|[key, value]| format!("{key} {value}"))
+                .collect();
+            for study in setting.studies.iter().take(STUDIES_MAX) {
+                let Some(last) = study.points.last() else {
+                    continue;
+                };
+                let [found, sure] = in_short(study, last);
+                let line = format!(
+                    "{}, {}, {} nodes: {found} ± {sure}",
+                    values.join(", "),
+                    study.name,
+                    last.nodes
+                );
+                let line = crate::text::plain(&line).replace(" ± –", "");
+                self.wrapped("", &line, Ink::Plain);
+            }
+        }
+        self.more_than(SETTINGS_MAX, fabric.settings.len(), "combination");
     }
 
     /// A line for each number of nodes.
@@ -84,3 +115,4 @@ impl Page {
 }
 
 const STUDIES_MAX: usize = 8;
+const SETTINGS_MAX: usize = 40;
