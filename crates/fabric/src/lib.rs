@@ -4,7 +4,7 @@
 //! from its start. The same specification gives the same results, bit by bit. [`formula`] says what one flow alone must
 //! get, and which part holds it: the engine is held against it in tests, and findings rest on it.
 //!
-//! Not yet: Ethernet, routes that avoid congestion by what probes measure.
+//! Not yet: Ethernet.
 
 #![forbid(unsafe_code)]
 
@@ -18,9 +18,9 @@ pub mod spec;
 pub mod topology;
 mod world;
 
-pub use selection::Selection;
+pub use selection::{Dca, Selection};
 pub use spec::{
     BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Ordering, Place, PortSpec, Queueing,
     Routing, SpecError, SwitchSpec, Transport,
 };
-pub use world::{Blame, ChannelStats, Counters, FlowInfo, Stuck, WaitsFor, World};
+pub use world::{Avoided, Blame, ChannelStats, Counters, FlowInfo, Move, Stuck, WaitsFor, World};

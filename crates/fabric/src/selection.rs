@@ -38,13 +38,84 @@ pub enum Selection {
         /// Preference for the shortest path.
         bias_bytes: u32,
     },
+    /// Edge switches measure paths with probes and move single flows to faster ones.
+    Dca(Dca),
 }
+
+/// Dynamic congestion avoidance: what edge switches measure, and when they move a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dca {
+    /// Between two probes of a path. Each pair of edges has its own phase.
+    pub period_ps: u64,
+    /// A flow moves to a path that is faster by more than this, one way.
+    pub threshold_ps: u64,
+    /// Paths between two edges that are sampled and used, 1 to 64; drawn if there are more.
+    pub paths: u8,
+    /// A flow moves at most once in this time.
+    pub hold_ps: u64,
+    /// A path's latency is the mean of so many last probes, 1 to 8.
+    pub mean_of: u8,
+    /// A path is idle if it is slower by at most this than the fastest ever seen between its edges. A link that one
+    /// flow fills has no queue, and differs from an idle one only by what is left of the packet on the wire.
+    pub idle_ps: u64,
+    /// Chances in 256 to move to a path that is faster by more than the threshold and yet not idle, where the flow is
+    /// likely to slow another one.
+    pub venture: u8,
+    /// A probe without an answer for so long means that its path has failed.
+    pub lost_after_ps: u64,
+    /// Clocks of edges are off by up to this, either way.
+    pub clock_offset_max_ps: u64,
+}
+
+impl Default for Dca {
+    /// Probes every 200 us on up to 12 paths; 20 us faster, at most one move in 400 us; clocks off by up to 1 s.
+    fn default() -> Self {
+        Self {
+            period_ps: 200_000_000,
+            threshold_ps: 20_000_000,
+            paths: 12,
+            hold_ps: 400_000_000,
+            mean_of: 1,
+            idle_ps: 100_000,
+            venture: 8,
+            lost_after_ps: 10_000_000_000,
+            clock_offset_max_ps: 1_000_000_000_000,
+        }
+    }
+}
+
+impl Dca {
+    pub(crate) const SAMPLES: usize = 8;
+
+    fn check(&self) -> Result<(), String> {
+        if self.period_ps == 0 || self.period_ps > 1_000_000_000_000 {
+            return Err("the period of probes must be 1 ps to 1 s".to_owned());
+        }
+        if self.paths == 0 || self.paths > 64 {
+            return Err(format!("{} sampled paths; expected 1 to 64", self.paths));
+        }
+        if self.mean_of == 0 || usize::from(self.mean_of) > Self::SAMPLES {
+            let found = self.mean_of;
+            return Err(format!("the mean of {found} probes; expected 1 to 8"));
+        }
+        if self.clock_offset_max_ps > CLOCK_MAX_PS {
+            return Err("clocks may be off by 1000 s at most".to_owned());
+        }
+        if self.lost_after_ps < self.period_ps {
+            return Err("a probe is not lost before the next one is due".to_owned());
+        }
+        Ok(())
+    }
+}
+
+const CLOCK_MAX_PS: u64 = 1_000_000_000_000_000;
 
 impl Selection {
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
             Self::Drill { draws: 0, .. } => Err("DRILL must draw at least one port".to_owned()),
             Self::Drill { memory: 2.., .. } => Err("DRILL remembers 0 or 1 ports".to_owned()),
+            Self::Dca(rule) => rule.check(),
             Self::Flowlet { gap_ps: 0 } => Err("a flowlet's gap must be above 0".to_owned()),
             _ => Ok(()),
         }

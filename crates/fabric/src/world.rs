@@ -24,6 +24,7 @@
 
 mod arbiter;
 mod blame;
+mod dca;
 mod hca;
 mod select;
 mod wire;
@@ -36,13 +37,16 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::link::ByteTime;
 use crate::queue::{Calendar, WHO_MAX, parts, word};
 use crate::route;
+use crate::selection::Selection;
 use crate::spec::{
     BLOCK_BYTES, BusSpec, DELIMITER_BYTES, FabricSpec, FlowSpec, HOSTS_MAX, LANES_MAX, PORTS_MAX,
     Place, Queueing, SWITCHES_MAX, SpecError, at,
 };
+use dca::{Avoidance, Probe};
 use select::Select;
 
 pub use blame::{Blame, Stuck, WaitsFor};
+pub use dca::{Avoided, Move};
 
 /// A fabric with its flows, at some moment of virtual time.
 #[derive(Clone, Debug)]
@@ -73,6 +77,9 @@ pub struct World {
     counters: Counters,
     seed: u64,
     queueing: Queueing,
+    avoidance: Option<Box<Avoidance>>,
+    /// When the last packet left that was no probe.
+    data_ps: u64,
     /// Time that an output waited for credits, by it and what stood in its way.
     blame: BTreeMap<(u32, u32), u64>,
 }
@@ -131,6 +138,8 @@ struct NodeState {
     input: u32,
     by_place: u32,
     by_out: u32,
+    /// Place of its own packets, after those of its ports.
+    control: u32,
     /// Where its outgoing channels stand in `ways`, port by port.
     ways: u32,
     host: bool,
@@ -167,6 +176,7 @@ struct Packet {
     lane: u8,
     last: bool,
     ack: bool,
+    probe: Probe,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -324,6 +334,8 @@ impl World {
             counters: Counters::default(),
             seed: spec.seed,
             queueing: spec.queueing,
+            avoidance: None,
+            data_ps: 0,
             blame: BTreeMap::new(),
         };
         world.wire(spec)?;
@@ -332,6 +344,9 @@ impl World {
         }
         world.add_answers();
         world.check_room(spec)?;
+        if let Selection::Dca(rule) = spec.selection {
+            world.add_avoidance(spec, rule)?;
+        }
         Ok(world)
     }
 
@@ -376,7 +391,9 @@ impl World {
                 READY => self.offer(who),
                 ARRIVED => self.arrived(who, what),
                 IN_MEMORY => self.in_memory(who),
+                PROBED => self.probed(what),
                 LOOK => self.look(who),
+                TICK => self.tick(who),
                 _ => self.decide(who),
             }
         }
@@ -473,10 +490,14 @@ const READY: u32 = 1;
 const ARRIVED: u32 = 2;
 /// The last of a message is in a host's memory.
 const IN_MEMORY: u32 = 3;
+/// A probe is at its edge switch.
+const PROBED: u32 = 4;
 /// A host looks for something to fetch.
-const LOOK: u32 = 4;
+const LOOK: u32 = 5;
+/// A pair of edges may move a flow, and probes.
+const TICK: u32 = 6;
 /// An output decides whom to serve.
-const DECIDE: u32 = 5;
+const DECIDE: u32 = 7;
 
 // Every input, host and flow has a number that an event can hold.
 const _: () = assert!(HOSTS_MAX + SWITCHES_MAX * (PORTS_MAX as usize) < WHO_MAX as usize);

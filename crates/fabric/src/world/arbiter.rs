@@ -1,6 +1,6 @@
 //! Inputs, outputs and credits: who leaves when.
 
-use super::{Credit, DECIDE, NEVER, NONE, READY, World, blocks};
+use super::{Credit, DECIDE, NEVER, NONE, Probe, READY, World, blocks};
 
 impl World {
     /// Puts a packet into the FIFO of a port and of its own way out and lane, ready at its own time.
@@ -126,7 +126,7 @@ impl World {
         let p = &self.packets.all[packet as usize];
         debug_assert_eq!(p.out, channel);
         let wire = u32::from(p.wire_bytes);
-        let lane = p.lane;
+        let (lane, probe) = (p.lane, p.probe != Probe::No);
         let state = &mut self.channels[channel as usize];
         let takes = state.byte.take(wire, &mut state.rest);
         let gone = now + takes;
@@ -137,14 +137,21 @@ impl World {
         state.stats.waited_ps += now - p.ready_ps;
         let to = state.to;
         let head_there = now + state.propagation_ps;
+        let latency = state.latency_ps;
         self.counters.packet_hops += 1;
+        match probe {
+            true => self.note_probe(takes),
+            false => self.data_ps = now,
+        }
 
         self.leave(input, channel, packet, gone);
         let room = self.room(channel, lane);
         let p = &mut self.packets.all[packet as usize];
         p.next = NONE;
         p.came = super::count(room);
-        if self.nodes[to as usize].host {
+        if probe && self.take_probe(to, packet, head_there + takes + latency) {
+            // It goes no further.
+        } else if self.nodes[to as usize].host {
             self.post(head_there + takes, super::ARRIVED, to, packet);
         } else if self.late {
             self.post(head_there, super::HERE, channel, packet);

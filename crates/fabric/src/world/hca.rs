@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::{
-    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, World, blocks, count,
+    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, Probe, World, blocks, count,
 };
 use crate::spec::{ACK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Ordering, Transport};
 
@@ -114,6 +114,7 @@ impl World {
             lane: flow.spec.lane,
             last: flow.left_bytes == 0,
             ack: false,
+            probe: Probe::No,
         };
         flow.packets = flow.packets.wrapping_add(1);
         flow.info.packets_sent += 1;
@@ -137,7 +138,7 @@ impl World {
     /// A packet of this host is on the wire until `gone`.
     pub(super) fn fetched_left(&mut self, host: u32, packet: u32, gone: u64) {
         let p = self.packets.all[packet as usize];
-        if p.ack {
+        if p.ack || p.probe != Probe::No {
             return;
         }
         let flow = &mut self.flows[p.flow as usize];
@@ -231,6 +232,7 @@ impl World {
             lane: self.flows[flow as usize].spec.lane,
             last: true,
             ack: true,
+            probe: Probe::No,
         });
         self.append(host, 1, packet);
     }

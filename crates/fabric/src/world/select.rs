@@ -5,6 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::World;
+use super::dca::{self, Probe};
 use crate::route;
 use crate::selection::Selection;
 use crate::spec::{FabricSpec, Node};
@@ -13,13 +14,15 @@ use crate::spec::{FabricSpec, Node};
 #[derive(Clone, Debug)]
 pub(super) struct Select {
     kind: Selection,
-    hosts: usize,
+    pub(super) hosts: usize,
     /// Edge switches, in the order of their numbers.
-    edges: Vec<u32>,
+    pub(super) edges: Vec<u32>,
     /// Number among these of each host's; of hosts without a chip, none.
-    edge_of: Vec<u32>,
+    pub(super) edge_of: Vec<u32>,
     /// Ports on shortest paths, a bit each, by chip and edge switch.
-    near: Vec<u64>,
+    pub(super) near: Vec<u64>,
+    /// Node behind each port of a chip, counted among chips.
+    next: Vec<Vec<usize>>,
     /// Links to cross, alike.
     hops: Vec<u8>,
     /// By chip.
@@ -39,6 +42,7 @@ impl Select {
             edges: Vec::new(),
             edge_of: Vec::new(),
             near: Vec::new(),
+            next: Vec::new(),
             hops: Vec::new(),
             random: Vec::new(),
             turn: Vec::new(),
@@ -82,6 +86,12 @@ impl Select {
             .map(|n| n.and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX))
             .collect();
         let (chips, edges) = (spec.switches.len(), self.edges.len());
+        let chip = |node: &Node| match node {
+            Node::Switch(n) => *n as usize,
+            Node::Host(_) => usize::MAX,
+        };
+        let of = |ports: &Vec<Node>| ports.iter().map(chip).collect();
+        self.next = neighbours[hosts..].iter().map(of).collect();
         for (chip, ports) in neighbours[hosts..].iter().enumerate() {
             let first = self.draw(chip) % ports.len().max(1) as u64;
             self.turn.push(u8::try_from(first).unwrap_or(0));
@@ -117,7 +127,19 @@ impl Select {
         }
     }
 
-    fn draw(&mut self, chip: usize) -> u64 {
+    /// Ways through the choices between a chip and an edge switch, if all go on alike.
+    pub(super) fn path_count(&self, from: usize, to: usize) -> u32 {
+        let edges = self.edges.len();
+        let (mut at, mut all) = (from, 1_u32);
+        while self.near[at * edges + to] != 0 {
+            let ports = self.near[at * edges + to];
+            all = all.saturating_mul(ports.count_ones());
+            at = self.next[at][ports.trailing_zeros() as usize];
+        }
+        all
+    }
+
+    pub(super) fn draw(&mut self, chip: usize) -> u64 {
         let state = &mut self.random[chip];
         *state = state.wrapping_add(STEP);
         mix(*state)
@@ -134,6 +156,9 @@ impl World {
     /// Channel by which a packet leaves the chip that it has come to; its lane may change.
     pub(super) fn choose(&mut self, node: u32, packet: u32) -> u32 {
         let p = self.packets.all[packet as usize];
+        if p.probe != Probe::No {
+            return self.choose_for_probe(node, packet);
+        }
         let [from, to] = self.ends[p.flow as usize];
         let (from, to) = if p.ack { (to, from) } else { (from, to) };
         if self.select.is_static() {
@@ -161,6 +186,12 @@ impl World {
                 }
             }
         }
+        let steered = matches!(self.select.kind, Selection::Dca(_)) && !p.ack;
+        if steered
+            && self.select.edges[self.select.edge_of[from as usize] as usize] as usize == chip
+        {
+            self.packets.all[packet as usize].choice = self.steer(p.flow);
+        }
         let place = chip * self.select.edges.len() + edge as usize;
         let ports = self.select.near[place];
         if ports == 0 {
@@ -169,16 +200,27 @@ impl World {
         let key = u64::from(p.flow) << 1 | u64::from(p.ack);
         let port = if ports.count_ones() == 1 {
             nth(ports, 0)
+        } else if steered {
+            dca::digit(ports, &mut self.packets.all[packet as usize].choice)
         } else {
             self.port(node, place, ports, key)
         };
         self.out(node, port)
     }
 
+    /// Channel by which a probe goes on.
+    pub(super) fn choose_for_probe(&mut self, node: u32, packet: u32) -> u32 {
+        let edge = self.probe_edge(&self.packets.all[packet as usize]);
+        let chip = node as usize - self.select.hosts;
+        let ports = self.select.near[chip * self.select.edges.len() + edge as usize];
+        let port = dca::digit(ports, &mut self.packets.all[packet as usize].choice);
+        self.out(node, port)
+    }
+
     fn port(&mut self, node: u32, place: usize, ports: u64, key: u64) -> u8 {
         let chip = node as usize - self.select.hosts;
         match self.select.kind {
-            Selection::Static | Selection::Ecmp => {
+            Selection::Static | Selection::Ecmp | Selection::Dca(_) => {
                 // The chip's part keeps chips of one level from all hashing alike.
                 let hash = mix(key.wrapping_mul(STEP) ^ mix(chip as u64 ^ self.seed));
                 nth(ports, hash)
@@ -266,7 +308,7 @@ impl World {
 }
 
 /// The bit of a set that a number falls on.
-fn nth(set: u64, number: u64) -> u8 {
+pub(super) fn nth(set: u64, number: u64) -> u8 {
     let mut left = number % u64::from(set.count_ones().max(1));
     let mut rest = set;
     while left > 0 {
@@ -277,7 +319,7 @@ fn nth(set: u64, number: u64) -> u8 {
 }
 
 /// Finalizer of splitmix64.
-const fn mix(n: u64) -> u64 {
+pub(super) const fn mix(n: u64) -> u64 {
     let mut z = n.wrapping_add(STEP);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

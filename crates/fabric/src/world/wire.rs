@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::{Channel, ChannelStats, Credit, Input, NEVER, NONE, NodeState, World, count, small};
 use crate::queue::WHO_MAX;
 use crate::route;
+use crate::selection::Selection;
 use crate::spec::{
     CREDIT_BYTES, FabricSpec, LinkSpec, Node, Place, Queueing, SpecError, SwitchSpec, at,
 };
@@ -23,11 +24,16 @@ impl World {
                 (false, Queueing::VirtualOutput) => (ports.len(), ports.len(), false),
                 (false, Queueing::Output) => (1, ports.len(), true),
             };
+            // Of its own, for probes.
+            let control = places;
+            let probes = n >= hosts && matches!(spec.selection, Selection::Dca(_)) && !shared;
+            let places = places + usize::from(probes);
             let by_out = if outs > 1 || shared { lanes } else { 0 };
             self.nodes.push(NodeState {
                 input: count(self.inputs.len()),
                 by_place: if shared { 0 } else { count(outs * lanes) },
                 by_out: count(by_out),
+                control: count(control),
                 ways: 0,
                 host: n < hosts,
             });

@@ -1,0 +1,492 @@
+//! Dynamic congestion avoidance: edge switches probe paths to each other and move single flows to faster ones.
+//!
+//! For each pair of edge switches that has flows, some of the paths are probed every period: the source sends a packet
+//! of 64 bytes on each path, the far edge answers with the time that it took **by both clocks**, which are not
+//! synchronised: what it says is off by the difference of the clocks, the same for all paths of the pair, and only
+//! differences between paths are used. A path's estimate is the mean of its last few probes.
+//!
+//! When all probes of a period are answered, a pair may move one flow: the one whose path is slowest, if that is slower
+//! than the fastest sampled one by more than the threshold, and the flow has not moved within the hold time. If the
+//! fastest one is not idle, it moves only now and then, since it would but push another flow aside. Of equally fast ones
+//! one is drawn. An uplink that a flow was moved to counts as unknown to its edge until a
+//! probe sent later has measured it, so that its pairs do not all choose the same. A path whose probe has no answer after
+//! a while counts as failed until one comes.
+//!
+//! Probes are packets as others: they wait in queues, take credits and wire time. They begin at the edge switch, on
+//! lane 0, and do not pass the host's link. Acknowledgments take paths by hash.
+//!
+//! Source: descriptions of vSCALE (US patents 8,223,634, 8,339,987 and 8,331,227); the rule for moving is our own.
+
+use super::select::{Select, mix, nth};
+use super::{NONE, PROBED, Packet, TICK, World, count};
+use crate::selection::Dca;
+use crate::spec::{BLOCK_BYTES, DELIMITER_BYTES, FabricSpec, Place, SpecError, at};
+
+/// What edge switches know of paths and flows.
+#[derive(Clone, Debug)]
+pub(super) struct Avoidance {
+    rule: Dca,
+    /// By source and destination edge.
+    pairs: Vec<Pair>,
+    /// By edge.
+    clock_ps: Vec<i64>,
+    /// By edge and first port: when a flow was moved there.
+    claimed_ps: Vec<u64>,
+    /// By flow.
+    flows: Vec<Steered>,
+    last_start_ps: u64,
+    stats: Avoided,
+    moves: Vec<Move>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Pair {
+    paths: Vec<Path>,
+    flows: Vec<u32>,
+    /// Shortest time ever measured.
+    floor_ps: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    /// Which port at each chip with several, as digits.
+    digits: u32,
+    first_port: u8,
+    /// When the probe was sent that has no answer yet; zero: none.
+    sent_ps: u64,
+    /// What the far edge measured for it.
+    measured_ps: i64,
+    /// By both clocks, the newest first.
+    samples_ps: [i64; Dca::SAMPLES],
+    sampled: u8,
+    /// When the last answered probe was sent.
+    newest_ps: u64,
+    failed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Steered {
+    pair: u32,
+    path: u16,
+    seen_ps: u64,
+    /// When it may move next.
+    may_ps: u64,
+}
+
+/// What congestion avoidance did and cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Avoided {
+    /// Probes sent.
+    pub probes: u64,
+    /// Answers that came back.
+    pub answers: u64,
+    /// Probes that had none in time.
+    pub lost: u64,
+    /// Wire time of probes and answers, of all links together.
+    pub wire_ps: u64,
+    /// Flows moved.
+    pub moves: u64,
+}
+
+/// A flow moved to another path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// When.
+    pub at_ps: u64,
+    /// Number of the flow.
+    pub flow: u32,
+    /// Paths, by their number among those sampled between its edges.
+    pub from: u16,
+    /// The new one.
+    pub to: u16,
+    /// By how much that one was faster; `None`: the old one had failed.
+    pub gain_ps: Option<u64>,
+}
+
+impl Path {
+    /// Mean of the last probes.
+    fn estimate_ps(&self) -> Option<i64> {
+        let known = &self.samples_ps[..usize::from(self.sampled)];
+        let all = i64::from(self.sampled);
+        // Each part by itself: sums of samples far off zero would not fit.
+        let whole: i64 = known.iter().map(|s| s.div_euclid(all)).sum();
+        let rest: i64 = known.iter().map(|s| s.rem_euclid(all)).sum();
+        (all > 0).then(|| whole + rest.div_euclid(all))
+    }
+}
+
+impl World {
+    /// Prepares probing between all edges that have flows.
+    pub(super) fn add_avoidance(&mut self, spec: &FabricSpec, rule: Dca) -> Result<(), SpecError> {
+        if let Some(n) = spec.switches.iter().position(|s| s.ports > 63) {
+            let problem = "probes need one of a chip's 64 requests; expected at most 63 ports";
+            return Err(at(Place::Switch(count(n)), problem));
+        }
+        let edges = self.select.edges.len();
+        let span = i128::from(rule.clock_offset_max_ps) * 2 + 1;
+        let clock = |edge: usize| {
+            let drawn = i128::from(mix(self.seed ^ mix(edge as u64 ^ CLOCKS))) % span;
+            i64::try_from(drawn - i128::from(rule.clock_offset_max_ps)).unwrap_or(0)
+        };
+        let mut made = Avoidance {
+            rule,
+            pairs: vec![Pair::default(); edges * edges],
+            clock_ps: (0..edges).map(clock).collect(),
+            claimed_ps: vec![0; edges * 64],
+            flows: Vec::new(),
+            last_start_ps: 0,
+            stats: Avoided::default(),
+            moves: Vec::new(),
+        };
+        for (n, [from, to]) in (0..).zip(&self.ends) {
+            let [from, to] = [from, to].map(|h| self.select.edge_of[*h as usize] as usize);
+            let pair = from * edges + to;
+            let mut steered = Steered {
+                pair: count(pair),
+                path: 0,
+                seen_ps: 0,
+                may_ps: 0,
+            };
+            if from != to {
+                for pair in [pair, to * edges + from] {
+                    if made.pairs[pair].paths.is_empty() {
+                        made.pairs[pair].paths =
+                            self.select.sampled_paths(pair, rule.paths, self.seed);
+                    }
+                }
+                made.pairs[pair].flows.push(n);
+                let paths = made.pairs[pair].paths.len().max(1) as u64;
+                let hash = mix(self.seed ^ mix(u64::from(n) ^ FLOWS)) % paths;
+                steered.path = u16::try_from(hash).unwrap_or(0);
+            }
+            made.flows.push(steered);
+            let start = self.flows[n as usize].spec.start_ps;
+            made.last_start_ps = made.last_start_ps.max(start);
+        }
+        for (n, pair) in (0..).zip(&made.pairs) {
+            // One path only: nothing to choose.
+            if !pair.flows.is_empty() && pair.paths.len() > 1 {
+                let phase = mix(self.seed ^ mix(u64::from(n) ^ PHASES)) % rule.period_ps;
+                self.post(phase, TICK, n, 0);
+            }
+        }
+        self.avoidance = Some(Box::new(made));
+        Ok(())
+    }
+
+    /// What congestion avoidance did; all zero without it.
+    pub fn avoided(&self) -> Avoided {
+        self.avoidance
+            .as_ref()
+            .map_or_else(Avoided::default, |a| a.stats)
+    }
+
+    /// Flows moved by congestion avoidance, in the order of time.
+    pub fn moves(&self) -> &[Move] {
+        self.avoidance.as_ref().map_or(&[], |a| &a.moves)
+    }
+
+    /// Digits of the path that a flow's packet takes from its edge on.
+    pub(super) fn steer(&mut self, flow: u32) -> u32 {
+        let now = self.now_ps;
+        let Some(all) = &mut self.avoidance else {
+            return 0;
+        };
+        let flow = &mut all.flows[flow as usize];
+        flow.seen_ps = now;
+        let paths = &all.pairs[flow.pair as usize].paths;
+        paths.get(usize::from(flow.path)).map_or(0, |p| p.digits)
+    }
+
+    /// A pair's period is over: it may move a flow, and probes again.
+    pub(super) fn tick(&mut self, pair: u32) {
+        let now = self.now_ps;
+        let Some(all) = &self.avoidance else { return };
+        let period = all.rule.period_ps;
+        let done = |n: &u32| {
+            let flow = &self.flows[*n as usize];
+            flow.info.messages_arrived >= flow.spec.messages
+        };
+        let idle = now.saturating_sub(self.data_ps.max(all.last_start_ps));
+        if all.pairs[pair as usize].flows.iter().all(done) || idle > IDLE_MAX_PS + 10 * period {
+            return;
+        }
+        let since = now.saturating_sub(2 * period);
+        let seen = |n: &u32| all.flows[*n as usize].seen_ps;
+        let active = |n: &u32| seen(n) > 0 && seen(n) >= since && !done(n);
+        let active = all.pairs[pair as usize].flows.iter().any(active);
+        self.post(now + period, TICK, pair, 0);
+        if !active {
+            return;
+        }
+        self.note_failed(pair);
+        for path in 0..self.paths_of(pair) {
+            self.probe(pair, path);
+        }
+    }
+
+    fn paths_of(&self, pair: u32) -> u16 {
+        let paths = |a: &Avoidance| a.pairs[pair as usize].paths.len();
+        let paths = self.avoidance.as_deref().map_or(0, paths);
+        u16::try_from(paths).unwrap_or(u16::MAX)
+    }
+
+    /// Probes without an answer for too long.
+    fn note_failed(&mut self, pair: u32) {
+        let now = self.now_ps;
+        let Some(all) = &mut self.avoidance else {
+            return;
+        };
+        for path in &mut all.pairs[pair as usize].paths {
+            if path.sent_ps > 0 && now - path.sent_ps > all.rule.lost_after_ps {
+                path.sent_ps = 0;
+                path.failed = true;
+                path.sampled = 0;
+                all.stats.lost += 1;
+            }
+        }
+    }
+
+    /// Moves the flow that gains most, if one gains enough.
+    fn move_one(&mut self, pair: u32, since_ps: u64) {
+        let now = self.now_ps;
+        let edges = self.select.edges.len();
+        let edge = pair as usize / edges;
+        let draw = self.select.draw(self.select.edges[edge] as usize);
+        let Some(all) = &mut self.avoidance else {
+            return;
+        };
+        let here = &all.pairs[pair as usize];
+        // A path is known if measured after the last flow was moved to its first link.
+        let known = |p: &Path| {
+            let claimed = all.claimed_ps[edge * 64 + usize::from(p.first_port)];
+            let fresh = !p.failed && p.newest_ps > claimed;
+            fresh.then(|| p.estimate_ps()).flatten()
+        };
+        let Some(best) = here.paths.iter().filter_map(known).min() else {
+            return;
+        };
+        let good: u64 = (0..64)
+            .zip(&here.paths)
+            .filter(|(_, p)| known(p).is_some_and(|e| e == best))
+            .fold(0, |set, (n, _)| set | 1 << n);
+        let target = nth(good, draw);
+        let mut chosen: Option<(u64, u32)> = None;
+        for n in &here.flows {
+            let flow = &all.flows[*n as usize];
+            if flow.seen_ps < since_ps || flow.seen_ps == 0 || flow.may_ps > now {
+                continue;
+            }
+            let path = &here.paths[usize::from(flow.path)];
+            let gain = match path.estimate_ps() {
+                _ if path.failed => u64::MAX,
+                Some(own) => u64::try_from(own - best).unwrap_or(0),
+                None => 0,
+            };
+            if gain > all.rule.threshold_ps && chosen.is_none_or(|(most, _)| gain > most) {
+                chosen = Some((gain, *n));
+            }
+        }
+        let Some((gain, n)) = chosen else { return };
+        let idle = here
+            .floor_ps
+            .is_some_and(|floor| best <= floor.saturating_add_unsigned(all.rule.idle_ps));
+        if !idle && gain != u64::MAX && (draw >> 32) % 256 >= u64::from(all.rule.venture) {
+            return;
+        }
+        all.claimed_ps[edge * 64 + usize::from(here.paths[usize::from(target)].first_port)] = now;
+        let flow = &mut all.flows[n as usize];
+        all.moves.push(Move {
+            at_ps: now,
+            flow: n,
+            from: flow.path,
+            to: u16::from(target),
+            gain_ps: (gain != u64::MAX).then_some(gain),
+        });
+        flow.path = u16::from(target);
+        flow.may_ps = now + all.rule.hold_ps;
+        all.stats.moves += 1;
+    }
+
+    /// Sends a probe on a path that has none on its way.
+    fn probe(&mut self, pair: u32, path: u16) {
+        let now = self.now_ps;
+        let Some(all) = &mut self.avoidance else {
+            return;
+        };
+        let state = &mut all.pairs[pair as usize].paths[usize::from(path)];
+        if state.sent_ps > 0 {
+            return;
+        }
+        state.sent_ps = now.max(1);
+        let digits = state.digits;
+        all.stats.probes += 1;
+        self.send_probe(pair, pair, path, digits, Probe::Ask);
+    }
+
+    /// From the source of pair `way` to its destination.
+    fn send_probe(&mut self, way: u32, pair: u32, path: u16, digits: u32, probe: Probe) {
+        let edges = self.select.edges.len();
+        let chip = self.select.edges[way as usize / edges] as usize;
+        let node = count(self.select.hosts + chip);
+        let place = self.nodes[node as usize].control;
+        let packet = self.packets.add(Packet {
+            ready_ps: self.now_ps,
+            flow: pair,
+            number: u32::from(path),
+            next: NONE,
+            out: NONE,
+            came: NONE,
+            choice: digits,
+            payload_bytes: 0,
+            wire_bytes: PROBE_BYTES,
+            lane: 0,
+            last: true,
+            ack: false,
+            probe,
+        });
+        let out = self.choose_for_probe(node, packet);
+        self.packets.all[packet as usize].out = out;
+        self.append(node, place, packet);
+    }
+
+    /// Edge switch that a probe or answer is for.
+    pub(super) fn probe_edge(&self, p: &Packet) -> u32 {
+        let edges = count(self.select.edges.len());
+        match p.probe {
+            Probe::Answer => p.flow / edges,
+            _ => p.flow % edges,
+        }
+    }
+
+    /// A probe or an answer is at its edge switch.
+    pub(super) fn probed(&mut self, packet: u32) {
+        let p = self.packets.all[packet as usize];
+        self.packets.free.push(packet);
+        self.give_back(p.came, super::blocks(p.wire_bytes), self.now_ps);
+        let now = self.now_ps;
+        let edges = count(self.select.edges.len());
+        let (from, to) = (p.flow / edges, p.flow % edges);
+        let Some(all) = &mut self.avoidance else {
+            return;
+        };
+        let path = u16::try_from(p.number).unwrap_or(0);
+        let state = &mut all.pairs[p.flow as usize].paths[usize::from(path)];
+        if p.probe == Probe::Ask {
+            let clock = |at: u64, edge: u32| {
+                i64::try_from(at).unwrap_or(i64::MAX / 2) + all.clock_ps[edge as usize]
+            };
+            state.measured_ps = clock(now, to) - clock(state.sent_ps, from);
+            let back = to * edges + from;
+            let others = &all.pairs[back as usize].paths;
+            let digits = others
+                .get(usize::from(path) % others.len().max(1))
+                .map_or(0, |p| p.digits);
+            self.send_probe(back, p.flow, path, digits, Probe::Answer);
+            return;
+        }
+        state.samples_ps.rotate_right(1);
+        state.samples_ps[0] = state.measured_ps;
+        state.sampled = (state.sampled + 1).min(all.rule.mean_of);
+        state.newest_ps = state.sent_ps;
+        state.sent_ps = 0;
+        state.failed = false;
+        all.stats.answers += 1;
+        let here = &mut all.pairs[p.flow as usize];
+        let measured = here.paths[usize::from(path)].measured_ps;
+        here.floor_ps = Some(here.floor_ps.map_or(measured, |f| f.min(measured)));
+        if here.paths.iter().all(|p| p.sent_ps == 0) {
+            let since = now.saturating_sub(2 * all.rule.period_ps);
+            self.move_one(p.flow, since);
+        }
+    }
+
+    pub(super) fn note_probe(&mut self, takes: u64) {
+        if let Some(all) = &mut self.avoidance {
+            all.stats.wire_ps += takes;
+        }
+    }
+
+    /// Where a probe is at its end, it leaves the fabric.
+    pub(super) fn take_probe(&mut self, node: u32, packet: u32, at_ps: u64) -> bool {
+        let p = &self.packets.all[packet as usize];
+        let edge = self.probe_edge(p);
+        let there = self.select.hosts + self.select.edges[edge as usize] as usize;
+        if node as usize != there {
+            return false;
+        }
+        self.post(at_ps, PROBED, node, packet);
+        true
+    }
+}
+
+/// Whether a packet is a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Probe {
+    /// It is not.
+    #[default]
+    No,
+    Ask,
+    Answer,
+}
+
+impl Select {
+    /// Some of the paths of a pair, drawn; all if there are not more than asked for.
+    fn sampled_paths(&self, pair: usize, most: u8, seed: u64) -> Vec<Path> {
+        let edges = self.edges.len();
+        let (from, to) = (self.edges[pair / edges] as usize, pair % edges);
+        let first = self.near[from * edges + to];
+        let all = self.path_count(from, to);
+        let first_ports = first.count_ones().max(1);
+        let mut digits: Vec<u32> = match all <= u32::from(most) {
+            true => (0..all).collect(),
+            false => {
+                // As many first links as can be, then what is drawn behind them.
+                let mut draws = (0..).map(|n: u64| mix(seed ^ mix(pair as u64 ^ (n << 40))));
+                let mut found: Vec<u32> = Vec::new();
+                let mut start =
+                    u32::try_from(draws.next().unwrap_or(0) % u64::from(first_ports)).unwrap_or(0);
+                while found.len() < usize::from(most) {
+                    let rest = u64::from((all / first_ports).max(1));
+                    let behind = u32::try_from(draws.next().unwrap_or(0) % rest).unwrap_or(0);
+                    let path = start % first_ports + behind * first_ports;
+                    if !found.contains(&path) {
+                        found.push(path);
+                    }
+                    start += 1;
+                }
+                found
+            }
+        };
+        digits.sort_unstable();
+        let made = |digits: u32| Path {
+            digits,
+            first_port: nth(first, u64::from(digits)),
+            sent_ps: 0,
+            measured_ps: 0,
+            samples_ps: [0; Dca::SAMPLES],
+            sampled: 0,
+            newest_ps: 0,
+            failed: false,
+        };
+        digits.into_iter().map(made).collect()
+    }
+}
+
+/// Takes the port of a path at a chip off its digits.
+pub(super) fn digit(ports: u64, digits: &mut u32) -> u8 {
+    let all = ports.count_ones().max(1);
+    let port = nth(ports, u64::from(*digits));
+    *digits /= all;
+    port
+}
+
+/// A probe: the least Ethernet frame.
+const PROBE_BYTES: u16 = 64 + 2;
+const _: () = assert!(PROBE_BYTES as u32 == BLOCK_BYTES + DELIMITER_BYTES);
+/// Without any data packet for so long the fabric is stuck or done.
+const IDLE_MAX_PS: u64 = 100_000_000_000;
+// Streams of random numbers.
+const CLOCKS: u64 = 1 << 32;
+const FLOWS: u64 = 2 << 32;
+const PHASES: u64 = 3 << 32;
