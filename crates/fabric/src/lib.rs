@@ -10,6 +10,7 @@
 
 pub mod fluid;
 pub mod formula;
+pub mod import;
 pub mod link;
 mod queue;
 pub mod route;

@@ -211,8 +211,7 @@ fn packet_rates(spec: &FabricSpec, flows: &[(u32, u32)]) -> Vec<f64> {
         message_bytes: 1 << 16,
         messages: 1 << 20,
         depth: 4,
-        ping_pong: false,
-        start_ps: 0,
+        ..FlowSpec::default()
     };
     let flows: Vec<FlowSpec> = flows.iter().map(of).collect();
     let mut world = World::new(spec, &flows).unwrap();

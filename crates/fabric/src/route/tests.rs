@@ -325,7 +325,7 @@ fn random_fabric() -> impl Strategy<Value = FabricSpec> {
             switches: vec![parts.chip; switches as usize],
             links,
             operational_lanes: 8,
-            routing: Routing::MinHop,
+            ..FabricSpec::default()
         }
     })
 }
