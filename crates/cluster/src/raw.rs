@@ -121,8 +121,22 @@ pub(crate) struct RawTopology {
     pub(crate) ties: Option<Spanned<String>>,
     pub(crate) selection: Option<Spanned<String>>,
     pub(crate) flowlet_gap: Option<Of<Duration>>,
+    pub(crate) dca: Option<Spanned<RawDca>>,
     pub(crate) queueing: Option<Spanned<String>>,
     pub(crate) seed: Option<Spanned<u64>>,
+}
+
+/// Dynamic congestion avoidance.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawDca {
+    pub(crate) period: Option<Of<Duration>>,
+    pub(crate) threshold: Option<Of<Duration>>,
+    pub(crate) hold: Option<Of<Duration>>,
+    pub(crate) paths: Option<Spanned<u32>>,
+    pub(crate) mean_of: Option<Spanned<u32>>,
+    pub(crate) venture: Option<Spanned<u32>>,
+    pub(crate) clock_offset: Option<Of<Duration>>,
 }
 
 #[derive(Debug, Deserialize)]

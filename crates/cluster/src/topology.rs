@@ -6,14 +6,15 @@
 
 use fabric::link::Cable;
 use fabric::route::{Engine, Manager, Routes};
+use fabric::selection::Dca;
 use fabric::topology::{Director, FatTree, Parts, Placement, Topology as Shape};
 use fabric::{FabricSpec, Node, Queueing, Routing, Selection, SpecError, SwitchSpec};
 use toml::Spanned;
-use units::Rng;
+use units::{Duration, Rng};
 
 use crate::Names;
 use crate::check::{Checked, Kinds, refuse};
-use crate::raw::RawTopology;
+use crate::raw::{Of, RawDca, RawTopology};
 
 /// How a regular fabric is made.
 #[derive(Clone, Debug)]
@@ -159,13 +160,38 @@ fn selection(raw: &RawTopology) -> Checked<(Selection, &'static str)> {
         "flowlet" => (Selection::Flowlet { gap_ps }, "flowlet"),
         "valiant" => (Selection::Valiant, "valiant"),
         "ugal" => (Selection::Ugal { bias_bytes: 0 }, "ugal"),
+        "dca" => (Selection::Dca(dca(raw.dca.as_ref())?), "dca"),
         other => {
             let problem = format!(
-                "there is no selection '{other}'; expected static, ecmp, spray, round-robin, drill, flowlet, valiant or ugal"
+                "there is no selection '{other}'; expected static, ecmp, spray, round-robin, drill, flowlet, valiant, ugal or dca"
             );
             return refuse(name, problem);
         }
     })
+}
+
+fn dca(raw: Option<&Spanned<RawDca>>) -> Checked<Dca> {
+    let mut rule = Dca::default();
+    let Some(raw) = raw.map(Spanned::get_ref) else {
+        return Ok(rule);
+    };
+    let ps = |value: &Option<Of<Duration>>, default: u64| {
+        let given = value.as_ref();
+        given.map_or(default, |v| v.get_ref().0.as_ns().saturating_mul(1_000))
+    };
+    let number = |value: &Option<Spanned<u32>>, default: u8, most: u32, what: &str| {
+        let found = crate::check::between(value.as_ref(), default.into(), most, what)?;
+        Ok(u8::try_from(found).unwrap_or(u8::MAX))
+    };
+    rule.period_ps = ps(&raw.period, rule.period_ps);
+    rule.lost_after_ps = rule.lost_after_ps.max(rule.period_ps);
+    rule.threshold_ps = ps(&raw.threshold, rule.threshold_ps);
+    rule.hold_ps = ps(&raw.hold, rule.hold_ps);
+    rule.paths = number(&raw.paths, rule.paths, 64, "paths")?;
+    rule.mean_of = number(&raw.mean_of, rule.mean_of, 8, "mean_of")?;
+    rule.venture = number(&raw.venture, rule.venture, 255, "venture")?;
+    rule.clock_offset_max_ps = ps(&raw.clock_offset, rule.clock_offset_max_ps);
+    Ok(rule)
 }
 
 /// The shape with the keys that belong to it.

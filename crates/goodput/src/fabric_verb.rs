@@ -228,6 +228,7 @@ fn all_cases(
             curve.below_first_bits_per_second = first.saturating_sub(curve.peak_bits_per_second);
             curve.share_of_first = share(curve.peak_bits_per_second, first);
             findings.extend(finding::of(case, *transport, &curve));
+            fabric.names_off_scheme += u32::from(curve.scheme.is_empty());
             fabric.curves.push(curve);
         }
     }
@@ -262,6 +263,7 @@ fn curve(
     let bounds = bounds(case, &flow);
     let least = formula::least(&bounds).map(|b| b.limit);
     Ok(FabricCurve {
+        scheme: scheme(&name, case, &flow).to_owned(),
         name,
         transport: transport.name().to_owned(),
         from: case.names.hosts[traffic.from as usize].clone(),
@@ -337,6 +339,38 @@ fn point(
         latency_ns: latency.map(|[found, _]| found),
         latency_formula_ns: latency.map(|[_, formula]| formula),
     })
+}
+
+/// Which of the schemes of section 1.4 (and 6) of M. Minich, "Infiniband Based Cable Comparison", ORNL 2007 a
+/// name follows. What comes after it says what was changed.
+fn scheme(name: &str, case: &Case, flow: &FlowSpec) -> &'static str {
+    let kind = flow.transport.name();
+    let cables: Vec<String> = way(case, flow)
+        .iter()
+        .map(|(link, _)| case.names.cables[*link as usize].clone())
+        .collect();
+    let speed = case.spec.hosts[flow.from as usize].port.speed.name();
+    let begins = |with: &str| {
+        let rest = name.strip_prefix(with);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    match &cables[..] {
+        [cable] if begins(&format!("{kind}-{speed}-{cable}")) => {
+            "<connection type>-<link speed>-<cable>"
+        }
+        [cable]
+            if ["dual", "quad"]
+                .iter()
+                .any(|n| begins(&format!("{kind}-{n}-core-{cable}"))) =>
+        {
+            "<connection type>-<number of cores>-<cable>"
+        }
+        // Node A received: the way begins at node B.
+        [b, a] if begins(&format!("{kind}-{a}-{b}-{speed}")) => {
+            "<connection type>-<cable on node A>-<cable on node B>-<link speed>"
+        }
+        _ => "",
+    }
 }
 
 /// Of all cores together.

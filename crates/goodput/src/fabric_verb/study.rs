@@ -79,6 +79,12 @@ struct Outcome {
     /// By job: its last arrival, and that on one large switch alone.
     jobs_ps: Vec<[f64; 2]>,
     step: Option<FabricStep>,
+    moves: u64,
+    moves_a_hold: f64,
+    probes_ps: u64,
+    wires_ps: u64,
+    early: u64,
+    packets: u64,
 }
 
 /// A way's latency by formula, in ps.
@@ -243,10 +249,37 @@ fn step(study: &Study, built: &Built, item: &Item) -> Result<Outcome, Failure> {
             }
         }
     }
+    avoided(built, &world, &mut outcome);
+    for n in 0..step.flows.len() {
+        let info = world.flow(n);
+        outcome.early += info.early;
+        outcome.packets += info.packets_arrived;
+    }
     if item.seed == 0 && Some(&item.nodes) == study.traffic.nodes.last() {
         outcome.step = Some(drawn(built, item, &world, &flows_over));
     }
     Ok(outcome)
+}
+
+/// What congestion avoidance did and cost.
+fn avoided(built: &Built, world: &World, outcome: &mut Outcome) {
+    let Selection::Dca(rule) = built.spec.selection else {
+        return;
+    };
+    let found = world.avoided();
+    outcome.moves = found.moves;
+    outcome.probes_ps = found.wire_ps;
+    outcome.wires_ps = (0..built.spec.links.len() * 2)
+        .map(|n| world.channel(n / 2, n % 2).busy_ps)
+        .sum();
+    // Two moves of a flow are at least a hold time apart.
+    let mut last = std::collections::BTreeMap::new();
+    for step in world.moves() {
+        if let Some(before) = last.insert(step.flow, step.at_ps) {
+            let apart = float(step.at_ps - before).max(1.0);
+            outcome.moves_a_hold = outcome.moves_a_hold.max(float(rule.hold_ps) / apart);
+        }
+    }
 }
 
 fn between_chips(built: &Built, link: usize) -> bool {
@@ -454,6 +487,10 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
         let of: Vec<_> = own.iter().filter(|(i, _)| i.nodes == *nodes).collect();
         found.points.push(point(study, *nodes, &of, peak));
     }
+    let means = || found.points.iter().filter_map(|p| Some(p.latency_ns?[1]));
+    if let (Some(first), Some(last)) = (means().next(), means().last()) {
+        found.latency_growth_ns = Some(last - first);
+    }
     if peak > 0.0 {
         let full = found.points.iter().take_while(|p| {
             float(p.worst_bits_per_second) >= FULL_SHARE * float(found.peak_bits_per_second)
@@ -494,6 +531,12 @@ fn describe(study: &Study, found: &mut FabricStudy) {
     let built = study.build(0);
     let spec = &built.spec;
     let chips = spec.switches.len();
+    found.hosts = u32::try_from(spec.hosts.len()).unwrap_or(u32::MAX);
+    found.chip_ports = spec.switches.first().map_or(0, |s| s.ports.into());
+    found.ports = match &study.layout {
+        Layout::Made(made) => made.ports(),
+        Layout::Named(..) => found.hosts,
+    };
     (found.topology, found.routing) = match &study.layout {
         Layout::Made(made) => (
             format!(
@@ -537,6 +580,14 @@ fn point(study: &Study, nodes: u32, of: &[&(&Item, &Outcome)], peak: f64) -> Fab
         flows_on_a_cable_max: of.iter().map(|(_, o)| o.flows_max).max().unwrap_or(0),
         ..FabricNodes::default()
     };
+    let sum = |part: fn(&Outcome) -> u64| of.iter().map(|(_, o)| part(o)).sum::<u64>();
+    found.early_share = float(sum(|o| o.early)) / float(sum(|o| o.packets).max(1));
+    if sum(|o| o.probes_ps) > 0 {
+        found.moves = Some(sum(|o| o.moves));
+        found.moves_a_hold_max = Some(of.iter().map(|(_, o)| o.moves_a_hold).fold(0.0, f64::max));
+        let wires = sum(|o| o.wires_ps).max(1);
+        found.probe_share = Some(float(sum(|o| o.probes_ps)) / float(wires));
+    }
     let by_seed = || (0..traffic.seeds).map(|seed| of.iter().filter(move |(i, _)| i.seed == seed));
     match traffic.kind.counts() {
         Counts::Rate => {

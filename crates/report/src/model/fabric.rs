@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct FabricRun {
     /// In the order of the file: cases, and within a case transports.
     pub curves: Vec<FabricCurve>,
+    /// Curves whose names follow no scheme.
+    pub names_off_scheme: u32,
     /// Patterns of many hosts, one for each case.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub studies: Vec<FabricStudy>,
@@ -28,6 +30,10 @@ pub struct FabricCurve {
     pub name: String,
     /// `rc`, `uc` or `ud`.
     pub transport: String,
+    /// How that name is made up, by section 1.4 of M. Minich, "Infiniband Based Cable Comparison", ORNL 2007; empty where it
+    /// follows none of its schemes.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub scheme: String,
     /// Host that sends.
     pub from: String,
     /// Host that receives.
@@ -123,6 +129,12 @@ pub struct FabricStudy {
     pub routing: String,
     /// What the fabric is, in words.
     pub topology: String,
+    /// Hosts that are plugged in, ports that there are for them, and ports of a chip.
+    pub hosts: u32,
+    /// See `hosts`.
+    pub ports: u32,
+    /// See `hosts`.
+    pub chip_ports: u32,
     /// Payload of a message.
     pub message_bytes: u32,
     /// Messages of each pair and step.
@@ -136,6 +148,9 @@ pub struct FabricStudy {
     /// The largest number of nodes up to which the worst pair of all has [`FULL_SHARE`] of the peak.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub full_to_nodes: Option<u32>,
+    /// By how much the mean latency of the last number of nodes is above that of the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_growth_ns: Option<f64>,
     /// By number of nodes.
     pub points: Vec<FabricNodes>,
     /// Each pair of the largest number of nodes, first seed.
@@ -180,6 +195,17 @@ pub struct FabricNodes {
     /// The mean if links were shared fairly and nothing else held packets back, as a share of the peak; 0 where packets
     /// choose among paths.
     pub fair_share_of_peak: f64,
+    /// Flows moved to other paths, of all steps and seeds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves: Option<u64>,
+    /// Hold time over the shortest time between two moves of one flow: 1 at most where the rule is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves_a_hold_max: Option<f64>,
+    /// Wire time of probes and answers as a share of that of all packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe_share: Option<f64>,
+    /// Packets that came before others of their flow that were sent earlier, as a share.
+    pub early_share: f64,
     /// Most flows that shared one direction of a cable between chips.
     pub flows_on_a_cable_max: u32,
     /// Half of the round trip: least, mean, most.
