@@ -66,8 +66,8 @@ pub enum Kind {
     AllToAll(AllToAll),
     /// A sum over all that all have.
     AllReduce(AllReduce),
-    /// Neighbours on a grid; true: other neighbours in each step.
-    Halo(bool),
+    /// Neighbours exchange, all ways at once.
+    Halo(Halo),
     /// Several at once.
     Jobs,
 }
@@ -92,6 +92,17 @@ pub enum AllReduce {
     Doubling,
     /// A binomial tree up and down.
     Tree,
+}
+
+/// Who is a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halo {
+    /// Before and after in the order of ranks, round: slabs.
+    Slabs,
+    /// On all four sides of a grid that is closed to a torus.
+    Grid,
+    /// The same, with ranks drawn anew in each step.
+    Changing,
 }
 
 /// One of the jobs that share a fabric.
@@ -166,8 +177,9 @@ impl Kind {
             ("all-reduce", None | Some("ring")) => Self::AllReduce(AllReduce::Ring),
             ("all-reduce", Some("doubling")) => Self::AllReduce(AllReduce::Doubling),
             ("all-reduce", Some("tree")) => Self::AllReduce(AllReduce::Tree),
-            ("halo", None | Some("fixed")) => Self::Halo(false),
-            ("halo", Some("changing")) => Self::Halo(true),
+            ("halo", None | Some("grid")) => Self::Halo(Halo::Grid),
+            ("halo", Some("slabs")) => Self::Halo(Halo::Slabs),
+            ("halo", Some("changing")) => Self::Halo(Halo::Changing),
             ("jobs", None) => Self::Jobs,
             ("rotate" | "rotate-latency" | "bisection" | "permutation" | "incast" | "jobs", _) => {
                 return refuse(
@@ -179,7 +191,7 @@ impl Kind {
                 return refuse(
                     algorithm.unwrap_or(name),
                     "there is no such algorithm; all-to-all has shift, xor and bruck, all-reduce has ring, doubling and tree, halo \
-                     has fixed and changing",
+                     has grid, slabs and changing",
                 );
             }
             (other, _) => {
@@ -217,8 +229,9 @@ impl Kind {
             Self::AllReduce(AllReduce::Ring) => "all-reduce ring",
             Self::AllReduce(AllReduce::Doubling) => "all-reduce doubling",
             Self::AllReduce(AllReduce::Tree) => "all-reduce tree",
-            Self::Halo(false) => "halo fixed",
-            Self::Halo(true) => "halo changing",
+            Self::Halo(Halo::Slabs) => "halo slabs",
+            Self::Halo(Halo::Grid) => "halo grid",
+            Self::Halo(Halo::Changing) => "halo changing",
             Self::Jobs => "jobs",
         }
     }
@@ -301,15 +314,18 @@ impl Kind {
                 })
                 .collect()
             }
-            Self::Halo(changing) => {
-                let at: Vec<u32> = match changing {
-                    true => drawn(n, &mut rng),
-                    false => (0..n).collect(),
+            Self::Halo(how) => {
+                let at: Vec<u32> = match how {
+                    Halo::Changing => drawn(n, &mut rng),
+                    Halo::Grid | Halo::Slabs => (0..n).collect(),
                 };
                 let across = (1..=n)
                     .filter(|a| n.is_multiple_of(*a) && a * a <= n)
                     .last();
-                let down = across.unwrap_or(1);
+                let down = match how {
+                    Halo::Slabs => 1,
+                    Halo::Grid | Halo::Changing => across.unwrap_or(1),
+                };
                 let across = n / down;
                 let mut pairs = Vec::new();
                 for i in 0..n {

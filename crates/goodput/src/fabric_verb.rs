@@ -64,6 +64,9 @@ pub(crate) struct SweepArgs {
     /// A key of the file and its values: topology.seed=1..5, traffic.message=64KiB,1MiB; all combinations are run
     #[arg(long = "vary", value_name = "KEY=VALUES", required = true)]
     vary: Vec<String>,
+    /// Only this case of the file; can be given more than once
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
 }
 
 pub(crate) const FABRIC_EXAMPLES: &str = "\
@@ -78,9 +81,9 @@ Examples:
 pub(crate) fn command(args: &FabricArgs, context: &Context) -> Verdict {
     match &args.verb {
         FabricVerb::Cable(args) => cable::command(args),
-        FabricVerb::Run(args) => show(args, &perform(args, &[], context)?),
+        FabricVerb::Run(args) => show(args, &perform(args, None, context)?),
         FabricVerb::Sweep(args) => {
-            let done = perform(&args.run, &args.vary, context)?;
+            let done = perform(&args.run, Some(args), context)?;
             show(&args.run, &done)
         }
     }
@@ -109,8 +112,8 @@ pub(crate) fn step(
 ) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
     match &args.verb {
         FabricVerb::Cable(args) => cable::facts(args).map(|found| (found, None)),
-        FabricVerb::Run(args) => kept(perform(&within(args, runs), &[], context)?),
-        FabricVerb::Sweep(args) => kept(perform(&within(&args.run, runs), &args.vary, context)?),
+        FabricVerb::Run(args) => kept(perform(&within(args, runs), None, context)?),
+        FabricVerb::Sweep(args) => kept(perform(&within(&args.run, runs), Some(args), context)?),
     }
 }
 
@@ -135,9 +138,13 @@ struct Done {
     wall: std::time::Duration,
 }
 
-fn perform(args: &RunArgs, vary: &[String], context: &Context) -> Result<Done, Failure> {
+fn perform(
+    args: &RunArgs,
+    sweep: Option<&SweepArgs>,
+    context: &Context,
+) -> Result<Done, Failure> {
     let file = find(&args.file)?;
-    let axes = vary::axes(&file, vary)?;
+    let axes = sweep.map(|s| vary::axes(&file, &s.vary)).transpose()?;
     let name = Path::new(&args.file).file_stem().map_or_else(
         || args.file.clone(),
         |stem| stem.to_string_lossy().into_owned(),
@@ -162,9 +169,9 @@ fn perform(args: &RunArgs, vary: &[String], context: &Context) -> Result<Done, F
     let mut folder = RunFolder::create(&args.runs, "fabric", &name, run.clone())?;
     let began = std::time::Instant::now();
     let mut findings = Vec::new();
-    let found = match axes.is_empty() {
-        true => all_cases(&file, context),
-        false => vary::run(&file, &axes, context),
+    let found = match axes.zip(sweep) {
+        None => all_cases(&file, context),
+        Some((axes, sweep)) => vary::run(&file, &axes, &sweep.cases, context),
     };
     let result = found.map(|(fabric, found)| {
         findings = found;
@@ -522,10 +529,13 @@ macro_rules! built_in {
 
 built_in!(
     "talon-ib",
+    "talon-programs",
+    "talon-jobs",
+    "leininger-seager",
     "ornl-sdr",
     "ornl-ddr",
     "ornl-ddr-switch",
-    "ornl-woodcrest"
+    "ornl-woodcrest",
 );
 
 const PS_PER_S: u128 = 1_000_000_000_000;

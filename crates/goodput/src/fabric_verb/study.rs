@@ -607,7 +607,9 @@ fn point(study: &Study, nodes: u32, of: &[&(&Item, &Outcome)], peak: f64) -> Fab
                 .collect();
             found.share_interval = half_interval(&found.seed_shares);
             let fair: f64 = of.iter().map(|(_, o)| o.fair_sum).sum();
-            found.fair_share_of_peak = fair / float(rates().count().max(1) as u64) / peak;
+            // The peak has its way's latency in it, which fluids have not.
+            let share = fair / float(rates().count().max(1) as u64) / peak;
+            found.fair_share_of_peak = share.min(1.0);
         }
         Counts::Latency => {
             let all = || of.iter().flat_map(|(_, o)| o.latencies_ps.iter().copied());

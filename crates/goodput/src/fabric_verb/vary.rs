@@ -91,9 +91,17 @@ fn combinations(axes: &[Axis]) -> Vec<Vec<(String, String)>> {
 pub(super) fn run(
     file: &FabricFile,
     axes: &[Axis],
+    cases: &[String],
     context: &Context,
 ) -> Result<(FabricRun, Vec<FindingRecord>), Failure> {
     let mut fabric = FabricRun::default();
+    if let Some(case) = cases.iter().find(|c| file.studies.iter().all(|s| s.name != **c)) {
+        let names: Vec<&str> = file.studies.iter().map(|s| s.name.as_str()).collect();
+        return Err(Failure::usage(anyhow::anyhow!(
+            "there is no case '{case}'; this file has: {}",
+            names.join(", ")
+        )));
+    }
     let combinations = combinations(axes);
     let mut studies: Vec<Study> = Vec::new();
     let mut lengths = Vec::new();
@@ -102,8 +110,10 @@ pub(super) fn run(
             let said: Vec<String> = values.iter().map(|(k, v)| format!("{k} = {v}")).collect();
             Failure::usage(anyhow::anyhow!("with {}: {e}", said.join(", ")))
         })?;
-        lengths.push(changed.studies.len());
-        studies.extend(changed.studies);
+        let before = studies.len();
+        let chosen = |s: &Study| cases.is_empty() || cases.contains(&s.name);
+        studies.extend(changed.studies.into_iter().filter(chosen));
+        lengths.push(studies.len() - before);
     }
     let mut found = study::run(&studies, &mut fabric, context)?.into_iter();
     for (values, length) in combinations.into_iter().zip(lengths) {
@@ -125,18 +135,26 @@ pub(super) fn run(
     Ok((fabric, Vec::new()))
 }
 
+/// The last part of a dotted key.
+fn short(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
+}
+
 /// Best and worst combination.
 pub(super) fn verdict(fabric: &FabricRun) -> Verdict {
+    // Rates are not compared with latencies: what the first case counts.
+    let first = fabric.settings.first().and_then(|s| s.studies.first());
+    let counts = first.map_or("", |s| s.counts.as_str());
     let mut all: Vec<(f64, String, String)> = Vec::new();
     for setting in &fabric.settings {
-        for study in &setting.studies {
+        for study in setting.studies.iter().filter(|s| s.counts == counts) {
             let Some(last) = study.points.last() else {
                 continue;
             };
             let values: Vec<String> = setting
                 .values
                 .iter()
-                .map(|[k, v]| format!("{k} {v}"))
+                .map(|[k, v]| format!("{} {v}", short(k)))
                 .collect();
             let (score, said) = match (study.counts.as_str(), last.latency_ns, last.lost_shares) {
                 ("latency", Some([_, ns, _]), _) => (-ns, format!("{:.2} us", ns / 1e3)),

@@ -48,30 +48,37 @@ impl Page {
 
     /// A line for each combination of a sweep.
     fn settings(&mut self, fabric: &FabricRun) {
-        if fabric.settings.is_empty() {
+        let Some(first) = fabric.settings.first() else {
             return;
-        }
-        self.out.push('\n');
+        };
+        let last_part = |key: &String| key.rsplit('.').next().unwrap_or_default().to_owned();
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        let mut heads: Vec<String> = first.values.iter().map(|[key, _]| last_part(key)).collect();
+        heads.extend(["case", "nodes", "found", "±"].map(str::to_owned));
+        rows.push(heads);
         for setting in fabric.settings.iter().take(SETTINGS_MAX) {
-            let values: Vec<String> = setting
-                .values
-                .iter()
-                .map(|[key, value]| format!("{key} {value}"))
-                .collect();
             for study in setting.studies.iter().take(STUDIES_MAX) {
                 let Some(last) = study.points.last() else {
                     continue;
                 };
+                let mut row: Vec<String> = setting.values.iter().map(|[_, v]| v.clone()).collect();
                 let [found, sure] = in_short(study, last);
-                let line = format!(
-                    "{}, {}, {} nodes: {found} ± {sure}",
-                    values.join(", "),
-                    study.name,
-                    last.nodes
-                );
-                let line = crate::text::plain(&line).replace(" ± –", "");
-                self.wrapped("", &line, Ink::Plain);
+                row.extend([study.name.clone(), last.nodes.to_string(), found, sure]);
+                rows.push(row.iter().map(|cell| crate::text::plain(cell)).collect());
             }
+        }
+        let widths = (0..rows[0].len()).map(|n| {
+            let cells = rows.iter().filter_map(|r| r.get(n));
+            cells.map(|c| c.chars().count()).max().unwrap_or(0)
+        });
+        let mut table = Table::new(widths.map(Column::words));
+        for row in rows {
+            table.row(row);
+        }
+        self.out.push('\n');
+        for line in table.lines() {
+            self.out.push_str(line.trim_end());
+            self.out.push('\n');
         }
         self.more_than(SETTINGS_MAX, fabric.settings.len(), "combination");
     }
