@@ -48,15 +48,15 @@ fn parts(ports: u8) -> Parts {
     }
 }
 
-/// Worst flow, mean and best flow, and the mean as ORCS estimates it, in % of a link, for each number of ranks on
-/// the first of so many hosts.
+/// Worst flow, mean and best flow of rotate, its mean as ORCS estimates it, and ORCS' effective bisection bandwidth, in %
+/// of a link, for each number of ranks on the first of so many hosts.
 fn rotate(
     topology: &Topology,
     hosts: u32,
     ranks: &[u32],
     placement: Placement,
     manager: Manager,
-) -> Vec<[f64; 4]> {
+) -> Vec<[f64; 5]> {
     let network = topology.build(&parts(24), Some(hosts), placement);
     let mut spec = network.expect("a fabric").spec;
     spec.routing = Routing::Managed(manager);
@@ -67,7 +67,8 @@ fn rotate(
     let of = |ranks: &u32| {
         let all = fluid.rotate(*ranks, 0..ranks / 2, Sharing::MaxMin);
         let orcs = fluid.rotate(*ranks, 0..ranks / 2, Sharing::FullestCable);
-        [all.worst, all.average, all.best, orcs.average].map(|rate| rate / link)
+        let ebb = fluid.bisections(*ranks, 100, 1, Sharing::FullestCable);
+        [all.worst, all.average, all.best, orcs.average, ebb.average].map(|rate| rate / link)
     };
     ranks.iter().map(of).collect()
 }
@@ -124,9 +125,9 @@ fn main() {
             for (n, ranks) in ranks.iter().enumerate() {
                 let mean =
                     |of: usize| runs.iter().map(|r| r[n][of]).sum::<f64>() / f64::from(seeds);
-                let [worst, average, best, orcs] = [0, 1, 2, 3].map(mean);
+                let [worst, average, best, orcs, ebb] = [0, 1, 2, 3, 4].map(mean);
                 println!(
-                    "{name:22} {hosts:5} hosts {ranks:5} ranks: worst {worst:5.1} average {average:5.1} best {best:5.1}  (ORCS {orcs:5.1})"
+                    "{name:22} {hosts:5} hosts {ranks:5} ranks: worst {worst:5.1} average {average:5.1} best {best:5.1}  (ORCS {orcs:5.1}), random bisections {ebb:5.1}"
                 );
             }
         }

@@ -4,6 +4,10 @@
 //! from its start. The same specification gives the same results, bit by bit. [`formula`] says what one flow alone must
 //! get, and which part holds it: the engine is held against it in tests, and findings rest on it.
 //!
+//! [`topology`] builds specifications from parameters, [`import`] reads them from what others write, [`route`] finds their
+//! ways and checks them for cycles. [`fluid`] estimates many flows over the same ways in milliseconds, and says how far
+//! to trust it.
+//!
 //! Not yet: Ethernet.
 
 #![forbid(unsafe_code)]

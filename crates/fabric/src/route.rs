@@ -23,7 +23,6 @@ use crate::spec::{FabricSpec, Node, Place, Routing, SpecError, at};
 
 pub use deadlock::{Cycle, Wait};
 pub use graph::Graph;
-pub use minimal::Choices;
 pub(crate) use minimal::shuffle;
 
 /// How a subnet manager computes tables.

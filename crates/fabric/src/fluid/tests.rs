@@ -200,6 +200,25 @@ fn rotate_on_a_288_port_clos_gives_what_others_computed() {
     }
 }
 
+/// 55 to 60 % on clusters of the time, static routes and full bisection: T. Hoefler, T. Schneider, A. Lumsdaine,
+/// "Multistage switches are not crossbars", CLUSTER 2008.
+#[test]
+fn random_bisections_of_a_thousand_nodes_below_four_directors_get_as_much_as_was_measured() {
+    let directors = Topology::Directors {
+        director: Director::PORTS_288,
+        directors: 4,
+        down: 12,
+        up: 12,
+    };
+    let mut spec = built(&directors, Some(1152), Placement::InOrder);
+    spec.routing = Routing::Managed(Manager::min_hop(1));
+    let share = with(&spec, |fluid| {
+        let all = fluid.bisections(1152, 50, 1, Sharing::FullestCable);
+        all.average / fluid.top
+    });
+    assert!((0.55..0.60).contains(&share), "{share}");
+}
+
 /// Payload rates of packets under way all the time, in shares of what a cable carries.
 #[allow(clippy::cast_precision_loss, reason = "for comparison")]
 fn packet_rates(spec: &FabricSpec, flows: &[(u32, u32)]) -> Vec<f64> {

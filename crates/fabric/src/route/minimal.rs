@@ -10,56 +10,6 @@ use crate::route::graph::{Graph, NONE};
 use crate::route::{Lanes, Manager, NO_WAY, Routes, whole};
 use crate::spec::SpecError;
 
-/// All ports that a packet may take, by switch and destination: what routes that adapt choose from.
-#[derive(Clone, Debug)]
-pub struct Choices {
-    switches: usize,
-    /// Ports as bits, by leaf and switch.
-    masks: Vec<u64>,
-    /// Number of each host's leaf, and its bit there.
-    leaf: Vec<(u32, u8)>,
-    home: Vec<u32>,
-}
-
-impl Choices {
-    /// Ports on ways of fewest hops.
-    ///
-    /// Takes 8 B for each switch and each switch with hosts: 8 MB for 11,664 hosts in three levels of 36-port chips.
-    pub fn minimal(graph: &Graph) -> Self {
-        let mut masks = Vec::new();
-        let mut row = Vec::new();
-        let mut hops = Vec::new();
-        let leaves = graph.leaves();
-        let mut leaf = vec![(NONE, 0); graph.hosts()];
-        for (n, (switch, hosts)) in (0..).zip(&leaves) {
-            minimal(graph, *switch, &mut hops, &mut row);
-            masks.extend_from_slice(&row);
-            for host in hosts {
-                leaf[*host] = (n, graph.seat(*host));
-            }
-        }
-        Self {
-            switches: graph.switches(),
-            masks,
-            leaf,
-            home: graph.homes().to_vec(),
-        }
-    }
-
-    /// Ports of a switch that lead towards a host, as bits.
-    #[inline]
-    pub fn ports(&self, switch: u32, to: u32) -> u64 {
-        let (leaf, seat) = self.leaf[to as usize];
-        if self.home[to as usize] == switch {
-            return 1 << seat;
-        }
-        self.masks
-            .get(leaf as usize * self.switches + switch as usize)
-            .copied()
-            .unwrap_or(0)
-    }
-}
-
 /// Of each switch the ports by which a way to switch `to` is shortest, as bits; none at `to`.
 pub(crate) fn minimal(graph: &Graph, to: usize, hops: &mut Vec<u32>, masks: &mut Vec<u64>) {
     graph.distances(to, hops);

@@ -209,6 +209,37 @@ fn fewest_hops_on_a_torus_lock_up_and_the_cycle_is_named() {
 }
 
 #[test]
+fn a_dragonfly_on_one_lane_locks_up_and_a_lane_for_each_hop_does_not() {
+    let topology = Topology::Dragonfly {
+        switches: 4,
+        hosts: 2,
+        global: 2,
+        groups: 0,
+    };
+    let spec = built(&topology, 8).spec;
+    let graph = Graph::new(&spec);
+    assert!(under(&spec, Engine::MinHop).cycle(&graph).is_some());
+    let routes = Routes::new(&spec).unwrap();
+    assert_eq!((routes.lanes(), routes.cycle(&graph)), (3, None));
+    assert_eq!(
+        [0, 1, 2, 3, 9].map(|hop| routes.lane(0, 71, hop)),
+        [0, 0, 1, 2, 2]
+    );
+    let routes = under(&spec, Engine::Dfsssp);
+    assert_eq!((routes.lanes(), routes.cycle(&graph)), (3, None));
+    let short = FabricSpec {
+        operational_lanes: 2,
+        routing: Engine::Dfsssp.into(),
+        ..spec
+    };
+    let error = Routes::new(&short).unwrap_err().to_string();
+    assert!(
+        error.contains("more than the 2 virtual lanes there are"),
+        "{error}"
+    );
+}
+
+#[test]
 fn grids_need_their_sizes_and_lanes() {
     let mut spec = torus(&[4, 5]);
     assert_eq!(Routes::new(&spec).unwrap().lanes(), 4);
