@@ -138,11 +138,7 @@ struct Done {
     wall: std::time::Duration,
 }
 
-fn perform(
-    args: &RunArgs,
-    sweep: Option<&SweepArgs>,
-    context: &Context,
-) -> Result<Done, Failure> {
+fn perform(args: &RunArgs, sweep: Option<&SweepArgs>, context: &Context) -> Result<Done, Failure> {
     let file = find(&args.file)?;
     let axes = sweep.map(|s| vary::axes(&file, &s.vary)).transpose()?;
     let name = Path::new(&args.file).file_stem().map_or_else(

@@ -95,7 +95,10 @@ pub(super) fn run(
     context: &Context,
 ) -> Result<(FabricRun, Vec<FindingRecord>), Failure> {
     let mut fabric = FabricRun::default();
-    if let Some(case) = cases.iter().find(|c| file.studies.iter().all(|s| s.name != **c)) {
+    if let Some(case) = cases
+        .iter()
+        .find(|c| file.studies.iter().all(|s| s.name != **c))
+    {
         let names: Vec<&str> = file.studies.iter().map(|s| s.name.as_str()).collect();
         return Err(Failure::usage(anyhow::anyhow!(
             "there is no case '{case}'; this file has: {}",
