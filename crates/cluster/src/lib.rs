@@ -155,7 +155,7 @@ impl Traffic {
     pub fn sizes_of(&self, transport: Transport) -> impl Iterator<Item = u32> {
         let all = match transport {
             Transport::Ud => self.mtu_bytes,
-            Transport::Rc | Transport::Uc => u32::MAX,
+            Transport::Rc | Transport::Uc | Transport::Iwarp => u32::MAX,
         };
         self.sizes
             .iter()

@@ -69,7 +69,7 @@ pub fn bounds(spec: &FabricSpec, flow: &FlowSpec, way: &Way) -> Vec<Bound> {
     each(&mut found, Limit::Post, from.post_ps, "of the core");
     let engine = match flow.transport {
         Transport::Ud => from.engine_datagram_ps,
-        Transport::Rc | Transport::Uc => from.engine_ps,
+        Transport::Rc | Transport::Uc | Transport::Iwarp => from.engine_ps,
     };
     each(&mut found, Limit::Engine, engine, "of the adapter's engine");
     let over_bus = |bus: &crate::BusSpec| packets(flow).map(|p| p.1 * bus.busy_ps(p.0)).sum();
@@ -84,7 +84,7 @@ pub fn bounds(spec: &FabricSpec, flow: &FlowSpec, way: &Way) -> Vec<Bound> {
     for (hop, (link, _)) in way.iter().enumerate() {
         let byte = byte_time(&spec.links[*link as usize], spec);
         // The wire carries fractions of a picosecond over from packet to packet.
-        let wire = |p: (u32, u64)| round(p.1 * u64::from(flow.transport.wire_bytes(p.0)));
+        let wire = |p: (u32, u64)| round(p.1 * u64::from(spec.wire_bytes(flow.transport, p.0)));
         let ps = packets(flow).map(wire).sum::<f64>() * byte.as_f64();
         found.push(Bound {
             limit: Limit::Wire(hop),
@@ -104,7 +104,9 @@ pub fn bounds(spec: &FabricSpec, flow: &FlowSpec, way: &Way) -> Vec<Bound> {
             "of the receiver's bus",
         );
     }
-    found.extend((0..way.len()).map(|hop| credits(spec, flow, way, hop)));
+    if spec.has_credits() {
+        found.extend((0..way.len()).map(|hop| credits(spec, flow, way, hop)));
+    }
     found
 }
 
@@ -135,7 +137,7 @@ fn credits(spec: &FabricSpec, flow: &FlowSpec, way: &Way, hop: usize) -> Bound {
     let link = &spec.links[number as usize];
     let to = link.ends[1 - direction];
     let payload = flow.message_bytes.min(flow.mtu_bytes);
-    let wire = flow.transport.wire_bytes(payload);
+    let wire = spec.wire_bytes(flow.transport, payload);
     let byte = byte_time(link, spec);
     let on_wire = byte.of(wire);
     let (freed, what) = match to {
@@ -169,7 +171,7 @@ fn credits(spec: &FabricSpec, flow: &FlowSpec, way: &Way, hop: usize) -> Bound {
     let cable = link.cable.delay_ps();
     let back = port.credit_ps + byte.of(CREDIT_BYTES);
     let round = freed + back + 2 * cable;
-    let blocks = flow.transport.blocks(payload);
+    let blocks = spec.blocks(flow.transport, payload);
     let n = spec.lane_blocks(link, to) / blocks;
     Bound {
         limit: Limit::Credits(hop),
@@ -189,7 +191,7 @@ fn credits(spec: &FabricSpec, flow: &FlowSpec, way: &Way, hop: usize) -> Bound {
 /// When the way does not belong to the fabric.
 pub fn latency_ps(spec: &FabricSpec, flow: &FlowSpec, way: &Way) -> u64 {
     let payload = flow.message_bytes.min(flow.mtu_bytes);
-    let wire = flow.transport.wire_bytes(payload);
+    let wire = spec.wire_bytes(flow.transport, payload);
     let (from, to) = (
         &spec.hosts[flow.from as usize],
         &spec.hosts[flow.to as usize],
@@ -197,7 +199,7 @@ pub fn latency_ps(spec: &FabricSpec, flow: &FlowSpec, way: &Way) -> u64 {
     let bus = |b: &Option<crate::BusSpec>| b.map_or(0, |b| b.busy_ps(payload) + b.latency_ps);
     let engine = match flow.transport {
         Transport::Ud => from.engine_datagram_ps,
-        Transport::Rc | Transport::Uc => from.engine_ps,
+        Transport::Rc | Transport::Uc | Transport::Iwarp => from.engine_ps,
     };
     let mut sum = from.post_ps + engine + bus(&from.bus) + bus(&to.bus);
     for (hop, (number, direction)) in way.iter().enumerate() {

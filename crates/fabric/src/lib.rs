@@ -1,4 +1,5 @@
-//! Cluster fabrics packet by packet, in virtual time: hosts, cables, switch chips, credits and virtual lanes.
+//! Cluster fabrics packet by packet, in virtual time: hosts, cables, switch chips, credits and virtual lanes,
+//! or Ethernet with pauses, losses and windows.
 //!
 //! A [`World`] is made of a [`FabricSpec`] and flows, and runs as fast as the machine can; time is picoseconds
 //! from its start. The same specification gives the same results, bit by bit. [`formula`] says what one flow alone must
@@ -8,10 +9,11 @@
 //! ways and checks them for cycles. [`fluid`] estimates many flows over the same ways in milliseconds, and says how far
 //! to trust it.
 //!
-//! Not yet: Ethernet.
+//! Not yet: links that fail, rate control by marked packets, more than one thread.
 
 #![forbid(unsafe_code)]
 
+pub mod ethernet;
 pub mod fluid;
 pub mod formula;
 pub mod import;
@@ -23,6 +25,7 @@ pub mod spec;
 pub mod topology;
 mod world;
 
+pub use ethernet::{Ethernet, FlowControl, Pfc};
 pub use selection::{Dca, Selection};
 pub use spec::{
     BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Ordering, Place, PortSpec, Queueing,

@@ -12,12 +12,18 @@ use units::Rate;
 /// Signalling of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Speed {
+    /// 1.25 Gb/s: Gigabit Ethernet.
+    Ge1,
     /// 2.5 Gb/s.
     Sdr,
+    /// 3.125 Gb/s: four lanes are 10GBASE-CX4 and 10GBASE-LX4.
+    Cx4,
     /// 5 Gb/s.
     Ddr,
     /// 10 Gb/s.
     Qdr,
+    /// 10.3125 Gb/s: 10GBASE-R, and 40 Gigabit Ethernet of four lanes.
+    Ge10,
     /// 14.0625 Gb/s.
     Fdr,
     /// 25.78125 Gb/s.
@@ -31,7 +37,7 @@ pub enum Speed {
 }
 
 impl Speed {
-    /// All, slowest first.
+    /// Those of InfiniBand, slowest first.
     pub const ALL: [Self; 8] = [
         Self::Sdr,
         Self::Ddr,
@@ -46,6 +52,9 @@ impl Speed {
     /// As it is typed.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Ge1 => "1ge",
+            Self::Cx4 => "cx4",
+            Self::Ge10 => "10ge",
             Self::Sdr => "sdr",
             Self::Ddr => "ddr",
             Self::Qdr => "qdr",
@@ -60,6 +69,9 @@ impl Speed {
     /// Bits on a lane per second.
     pub const fn signalling(self) -> Rate {
         Rate::from_bits_per_second(match self {
+            Self::Ge1 => 1_250_000_000,
+            Self::Cx4 => 3_125_000_000,
+            Self::Ge10 => 10_312_500_000,
             Self::Sdr => 2_500_000_000,
             Self::Ddr => 5_000_000_000,
             Self::Qdr => 10_000_000_000,
@@ -74,8 +86,8 @@ impl Speed {
     /// Data bits of how many bits on the lane.
     pub const fn code(self) -> (u64, u64) {
         match self {
-            Self::Sdr | Self::Ddr | Self::Qdr => (8, 10),
-            Self::Fdr | Self::Edr => (64, 66),
+            Self::Ge1 | Self::Sdr | Self::Cx4 | Self::Ddr | Self::Qdr => (8, 10),
+            Self::Ge10 | Self::Fdr | Self::Edr => (64, 66),
             Self::Hdr | Self::Ndr | Self::Xdr => (16, 17),
         }
     }
@@ -83,9 +95,26 @@ impl Speed {
     /// How it is called: `8b/10b`.
     pub const fn code_name(self) -> &'static str {
         match self {
-            Self::Sdr | Self::Ddr | Self::Qdr => "8b/10b",
-            Self::Fdr | Self::Edr => "64b/66b",
+            Self::Ge1 | Self::Sdr | Self::Cx4 | Self::Ddr | Self::Qdr => "8b/10b",
+            Self::Ge10 | Self::Fdr | Self::Edr => "64b/66b",
             Self::Hdr | Self::Ndr | Self::Xdr => "256b/257b and RS-FEC",
+        }
+    }
+
+    /// Signalling and lanes of an Ethernet of so many gigabits a second: 1, 10, 25, 40, 50, 100, 200, 400 or 800
+    /// (IEEE 802.3; from 50 Gb/s a lane on with RS-FEC).
+    pub const fn ethernet(gigabits: u32) -> Option<(Self, u8)> {
+        match gigabits {
+            1 => Some((Self::Ge1, 1)),
+            10 => Some((Self::Ge10, 1)),
+            25 => Some((Self::Edr, 1)),
+            40 => Some((Self::Ge10, 4)),
+            50 => Some((Self::Hdr, 1)),
+            100 => Some((Self::Edr, 4)),
+            200 => Some((Self::Hdr, 4)),
+            400 => Some((Self::Ndr, 4)),
+            800 => Some((Self::Ndr, 8)),
+            _ => None,
         }
     }
 
@@ -263,6 +292,18 @@ mod tests {
             let rate = 8_000.0 / speed.byte_time(4).as_f64();
             assert!((rate - gigabits).abs() < 1e-6, "{speed}: {rate}");
         }
+    }
+
+    #[test]
+    fn ethernets_carry_what_they_are_called() {
+        for gigabits in [1, 10, 25, 40, 50, 100, 200, 400, 800] {
+            let (speed, lanes) = Speed::ethernet(gigabits).unwrap();
+            let rate = 8_000.0 / speed.byte_time(lanes).as_f64();
+            assert!((rate - f64::from(gigabits)).abs() < 1e-9, "{rate}");
+        }
+        assert_eq!(Speed::ethernet(11), None);
+        let cx4 = 8_000.0 / Speed::Cx4.byte_time(4).as_f64();
+        assert!((cx4 - 10.0).abs() < 1e-9, "{cx4}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use units::Rate;
 
+use crate::ethernet::{self, Ethernet, FlowControl, WIRE_ONLY_BYTES};
 use crate::link::{ByteTime, Cable, Speed};
 use crate::route::{Engine, Manager};
 use crate::selection::Selection;
@@ -25,6 +26,8 @@ pub struct FabricSpec {
     pub seed: u64,
     /// Where packets wait in chips.
     pub queueing: Queueing,
+    /// Links are Ethernet; `None`: InfiniBand.
+    pub ethernet: Option<Ethernet>,
 }
 
 impl Default for FabricSpec {
@@ -39,6 +42,7 @@ impl Default for FabricSpec {
             selection: Selection::Static,
             seed: 1,
             queueing: Queueing::Input,
+            ethernet: None,
         }
     }
 }
@@ -150,7 +154,7 @@ pub enum Node {
     Switch(u32),
 }
 
-/// Service of InfiniBand that carries a flow.
+/// Service of InfiniBand, or of Ethernet in its stead, that carries a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Reliable connection: each message is acknowledged.
@@ -159,10 +163,12 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram: a message is one packet.
     Ud,
+    /// iWARP, remote memory over TCP, on Ethernet.
+    Iwarp,
 }
 
 impl Transport {
-    /// All of them.
+    /// Those of InfiniBand.
     pub const ALL: [Self; 3] = [Self::Rc, Self::Uc, Self::Ud];
 
     /// As it is typed.
@@ -171,16 +177,23 @@ impl Transport {
             Self::Rc => "rc",
             Self::Uc => "uc",
             Self::Ud => "ud",
+            Self::Iwarp => "iwarp",
         }
     }
 
     /// Octets beside the payload that take buffer space: local route header 8, base transport header 12, invariant
-    /// CRC 4, variant CRC 2; a datagram's extended header 8 (IBA volume 1, chapters 7 to 9).
+    /// CRC 4, variant CRC 2; a datagram's extended header 8 (IBA volume 1, chapters 7 to 9). On Ethernet see
+    /// [`FabricSpec::wire_bytes`].
     pub const fn header_bytes(self) -> u32 {
         match self {
-            Self::Rc | Self::Uc => 26,
+            Self::Rc | Self::Uc | Self::Iwarp => 26,
             Self::Ud => 34,
         }
+    }
+
+    /// Each message is acknowledged.
+    pub const fn is_acknowledged(self) -> bool {
+        matches!(self, Self::Rc | Self::Iwarp)
     }
 
     /// Octets of a payload's packet on the wire: headers and the two delimiters of a packet.
@@ -219,6 +232,8 @@ pub struct FlowSpec {
     pub lane: u8,
     /// What the receiver does with packets that come too early.
     pub ordering: Ordering,
+    /// Receiver's window of iWARP.
+    pub window_bytes: u32,
 }
 
 impl Default for FlowSpec {
@@ -236,6 +251,7 @@ impl Default for FlowSpec {
             start_ps: 0,
             lane: 0,
             ordering: Ordering::Strict,
+            window_bytes: 256 << 10,
         }
     }
 }
@@ -316,6 +332,33 @@ impl FabricSpec {
         (speed, a.width.min(b.width))
     }
 
+    /// Octets of a payload's packet on the wire.
+    pub const fn wire_bytes(&self, transport: Transport, payload_bytes: u32) -> u32 {
+        match self.ethernet {
+            Some(_) => ethernet::frame_bytes(transport, payload_bytes) + WIRE_ONLY_BYTES,
+            None => transport.wire_bytes(payload_bytes),
+        }
+    }
+
+    /// Of a packet's octets on the wire, those that take no buffer.
+    pub(crate) const fn wire_only_bytes(&self) -> u32 {
+        match self.ethernet {
+            Some(_) => WIRE_ONLY_BYTES,
+            None => DELIMITER_BYTES,
+        }
+    }
+
+    /// Blocks of 64 B that a payload's packet takes in a buffer.
+    pub const fn blocks(&self, transport: Transport, payload_bytes: u32) -> u32 {
+        (self.wire_bytes(transport, payload_bytes) - self.wire_only_bytes()).div_ceil(BLOCK_BYTES)
+    }
+
+    /// Senders wait for credits.
+    pub fn has_credits(&self) -> bool {
+        self.ethernet
+            .is_none_or(|e| e.control == FlowControl::Credits)
+    }
+
     /// Virtual lanes for data on a link.
     pub fn lanes(&self, link: &LinkSpec) -> u8 {
         let [a, b] = link.ends.map(|end| self.port(end).virtual_lanes);
@@ -325,8 +368,11 @@ impl FabricSpec {
     /// Credit blocks that the port at `to` gives each virtual lane of a link: an even share of its buffer.
     pub fn lane_blocks(&self, link: &LinkSpec, to: Node) -> u32 {
         let share = self.port(to).buffer_bytes / u64::from(self.lanes(link)).max(1);
-        let blocks = share / u64::from(BLOCK_BYTES);
-        u32::try_from(blocks).map_or(BLOCKS_MAX, |b| b.min(BLOCKS_MAX))
+        let blocks = u32::try_from(share / u64::from(BLOCK_BYTES)).unwrap_or(u32::MAX);
+        match self.ethernet {
+            Some(_) => blocks,
+            None => blocks.min(BLOCKS_MAX),
+        }
     }
 
     /// Checks all parts against each other.
@@ -354,6 +400,14 @@ impl FabricSpec {
         }
         for (n, switch) in (0..).zip(&self.switches) {
             switch.check().map_err(|p| at(Place::Switch(n), p))?;
+        }
+        if let Some(FlowControl::Pfc(pfc)) = self.ethernet.map(|e| e.control)
+            && pfc.xon_bytes > pfc.xoff_bytes
+        {
+            return whole("a pause ends at or below the level at which it begins".to_owned());
+        }
+        if self.ethernet.is_some_and(|e| e.retry_ps == 0) {
+            return whole("senders must wait before they try again".to_owned());
         }
         self.selection.check().map_err(|p| at(Place::Whole, p))?;
         self.check_links()
@@ -461,7 +515,24 @@ impl FlowSpec {
         if self.from as usize >= hosts || self.to as usize >= hosts || self.from == self.to {
             return Err("it must be between two hosts".to_owned());
         }
-        if !matches!(self.mtu_bytes, 256 | 512 | 1024 | 2048 | 4096) {
+        let lossy = fabric
+            .ethernet
+            .is_some_and(|e| e.control == FlowControl::DropTail);
+        if lossy && !self.transport.is_acknowledged() {
+            let name = self.transport.name();
+            return Err(format!("{name} over links that lose packets never ends"));
+        }
+        if self.transport == Transport::Iwarp {
+            if fabric.ethernet.is_none() {
+                return Err("iWARP needs Ethernet".to_owned());
+            }
+            if self.mtu_bytes < 64 || self.mtu_bytes > IWARP_MAX_BYTES {
+                let found = self.mtu_bytes;
+                return Err(format!(
+                    "packets of {found} B; expected 64 to {IWARP_MAX_BYTES}"
+                ));
+            }
+        } else if !matches!(self.mtu_bytes, 256 | 512 | 1024 | 2048 | 4096) {
             let found = self.mtu_bytes;
             return Err(format!(
                 "an MTU of {found} B; expected 256, 512, 1024, 2048 or 4096"
@@ -515,6 +586,8 @@ pub const HOSTS_MAX: usize = 20_000;
 pub const SWITCHES_MAX: usize = 20_000;
 /// Ports of a chip: requests are bits of a word.
 pub const PORTS_MAX: u8 = 64;
+/// Payload of iWARP in the longest frames.
+const IWARP_MAX_BYTES: u32 = 9_216 - 60;
 /// Virtual lanes for data.
 pub const LANES_MAX: u8 = 15;
 /// Longest of any single delay: 2000 km of cable.

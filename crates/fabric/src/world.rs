@@ -25,7 +25,9 @@
 mod arbiter;
 mod blame;
 mod dca;
+mod ether;
 mod hca;
+mod reliable;
 mod select;
 mod wire;
 
@@ -34,15 +36,17 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::ethernet::Ethernet;
 use crate::link::ByteTime;
 use crate::queue::{Calendar, WHO_MAX, parts, word};
 use crate::route;
 use crate::selection::Selection;
 use crate::spec::{
-    BLOCK_BYTES, BusSpec, DELIMITER_BYTES, FabricSpec, FlowSpec, HOSTS_MAX, LANES_MAX, PORTS_MAX,
-    Place, Queueing, SWITCHES_MAX, SpecError, at,
+    BLOCK_BYTES, BusSpec, FabricSpec, FlowSpec, HOSTS_MAX, LANES_MAX, PORTS_MAX, Place, Queueing,
+    SWITCHES_MAX, SpecError, at,
 };
 use dca::{Avoidance, Probe};
+use reliable::Heard;
 use select::Select;
 
 pub use blame::{Blame, Stuck, WaitsFor};
@@ -77,6 +81,9 @@ pub struct World {
     counters: Counters,
     seed: u64,
     queueing: Queueing,
+    ethernet: Option<Ethernet>,
+    /// Octets of each packet that are on the wire and in no buffer.
+    wire_only: u32,
     avoidance: Option<Box<Avoidance>>,
     /// When the last packet left that was no probe.
     data_ps: u64,
@@ -110,6 +117,8 @@ struct Channel {
     served_lane: u8,
     /// Octets of packets that are to leave by it, at the node before.
     queued_bytes: u64,
+    /// Most of them where an output's queue is what bounds it.
+    queue_max_bytes: u64,
     stats: ChannelStats,
 }
 
@@ -130,6 +139,11 @@ struct Credit {
     blocker: u32,
     /// Input served last.
     served: u8,
+    /// The sender was told to pause; it does.
+    xoff: bool,
+    paused: bool,
+    /// When the last pause frame was out.
+    signalled_ps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -226,6 +240,13 @@ struct Flow {
     /// What came early, from the one after `expected` on.
     early: VecDeque<Option<Early>>,
     early_bytes: u64,
+    /// The receiver has asked for the packet that it expects.
+    asked: bool,
+    /// Packets in order that are not acknowledged yet.
+    unacknowledged: u32,
+    /// Packets that were sent at least once.
+    sent: u32,
+    heard: Heard,
     info: FlowInfo,
 }
 
@@ -245,6 +266,12 @@ pub struct FlowInfo {
     pub packets_arrived: u64,
     /// Payload that arrived.
     pub bytes_arrived: u64,
+    /// Packets sent again.
+    pub packets_resent: u64,
+    /// Times that a sender took packets for lost, by what came early or by its timer.
+    pub halvings: u64,
+    /// Timers of the sender that ran out.
+    pub timeouts: u64,
     /// Packets that came before one that was sent earlier.
     pub early: u64,
     /// Most payload of such packets at one time.
@@ -292,6 +319,10 @@ pub struct Counters {
     pub events: u64,
     /// Packets sent over a cable.
     pub packet_hops: u64,
+    /// Packets lost for want of room.
+    pub dropped: u64,
+    /// Pause frames that stopped a sender.
+    pub pauses: u64,
 }
 
 impl World {
@@ -324,7 +355,9 @@ impl World {
             nodes: Vec::new(),
             inputs: Vec::new(),
             select: Select::new(spec),
-            late: spec.selection.looks() || spec.queueing == Queueing::Output,
+            late: spec.selection.looks()
+                || spec.queueing == Queueing::Output
+                || !spec.has_credits(),
             packets: Pool::default(),
             hosts: spec.hosts.iter().map(|h| Host::new(h, lanes)).collect(),
             flows: Vec::new(),
@@ -334,6 +367,8 @@ impl World {
             counters: Counters::default(),
             seed: spec.seed,
             queueing: spec.queueing,
+            ethernet: spec.ethernet,
+            wire_only: spec.wire_only_bytes(),
             avoidance: None,
             data_ps: 0,
             blame: BTreeMap::new(),
@@ -344,6 +379,7 @@ impl World {
         }
         world.add_answers();
         world.check_room(spec)?;
+        world.check_headroom(spec)?;
         if let Selection::Dca(rule) = spec.selection {
             world.add_avoidance(spec, rule)?;
         }
@@ -366,11 +402,12 @@ impl World {
             .map(|(n, _)| n)
             .collect();
         if flows.is_empty() {
-            let lost = self
+            let mut lost = self
                 .flows
                 .iter()
                 .any(|f| f.info.packets_sent != f.info.packets_arrived);
-            assert!(!lost, "a lossless fabric lost a packet");
+            lost |= self.counters.dropped > 0;
+            assert!(!lost || self.loses(), "a lossless fabric lost a packet");
             return Ok(());
         }
         Err(self.stuck(flows))
@@ -391,6 +428,9 @@ impl World {
                 READY => self.offer(who),
                 ARRIVED => self.arrived(who, what),
                 IN_MEMORY => self.in_memory(who),
+                XON => self.look_xon(who),
+                PAUSE => self.pause(who, what != 0),
+                RETRY => self.retry(who),
                 PROBED => self.probed(what),
                 LOOK => self.look(who),
                 TICK => self.tick(who),
@@ -432,6 +472,11 @@ impl World {
         self.counters
     }
 
+    /// Blocks of 64 B that a packet takes in a buffer.
+    fn blocks(&self, wire_bytes: u16) -> u32 {
+        (u32::from(wire_bytes) - self.wire_only).div_ceil(BLOCK_BYTES)
+    }
+
     /// Checks that every block of every buffer is somewhere, once.
     ///
     /// # Panics
@@ -466,11 +511,6 @@ impl Pool {
     }
 }
 
-/// Credit blocks that a packet takes.
-const fn blocks(wire_bytes: u16) -> u32 {
-    (wire_bytes as u32 - DELIMITER_BYTES).div_ceil(BLOCK_BYTES)
-}
-
 /// Numbers are bounded by what a specification may hold.
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(NONE)
@@ -492,12 +532,18 @@ const ARRIVED: u32 = 2;
 const IN_MEMORY: u32 = 3;
 /// A probe is at its edge switch.
 const PROBED: u32 = 4;
+/// A buffer that paused its sender has room.
+const XON: u32 = 5;
+/// A pause begins or ends at a sender.
+const PAUSE: u32 = 6;
+/// A sender has heard nothing for long.
+const RETRY: u32 = 7;
 /// A host looks for something to fetch.
-const LOOK: u32 = 5;
+const LOOK: u32 = 8;
 /// A pair of edges may move a flow, and probes.
-const TICK: u32 = 6;
+const TICK: u32 = 9;
 /// An output decides whom to serve.
-const DECIDE: u32 = 7;
+const DECIDE: u32 = 10;
 
 // Every input, host and flow has a number that an event can hold.
 const _: () = assert!(HOSTS_MAX + SWITCHES_MAX * (PORTS_MAX as usize) < WHO_MAX as usize);

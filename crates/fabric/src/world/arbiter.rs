@@ -1,6 +1,7 @@
 //! Inputs, outputs and credits: who leaves when.
 
-use super::{Credit, DECIDE, NEVER, NONE, Probe, READY, World, blocks};
+use super::{Credit, DECIDE, NEVER, NONE, Probe, READY, World};
+use crate::spec::Queueing;
 
 impl World {
     /// Puts a packet into the FIFO of a port and of its own way out and lane, ready at its own time.
@@ -34,7 +35,7 @@ impl World {
     }
 
     /// An output is to decide at `at_ps`, or when it is free.
-    fn ask(&mut self, channel: u32, at_ps: u64) {
+    pub(super) fn ask(&mut self, channel: u32, at_ps: u64) {
         let state = &mut self.channels[channel as usize];
         let at = at_ps.max(state.free_at_ps);
         if at < state.decides_at_ps {
@@ -93,12 +94,10 @@ impl World {
             + state.from_port * node.by_out
             + u32::from(lane);
         let head = self.inputs[input as usize].head;
-        let needed = blocks(self.packets.all[head as usize].wire_bytes);
+        let needed = self.blocks(self.packets.all[head as usize].wire_bytes);
+        let may = self.may_send(room, needed);
         let credit = &mut self.credits[room];
-        credit.settle(self.now_ps);
-        if credit.free >= needed {
-            credit.free -= needed;
-            credit.held += needed;
+        if may.is_ok() {
             credit.served = place;
             if credit.since_ps != NEVER {
                 let (since, blocker) = (credit.since_ps, credit.blocker);
@@ -108,16 +107,12 @@ impl World {
                 *self.blame.entry((channel, blocker)).or_default() += waited;
             }
             self.send(channel, input, head);
-            return Ok(());
-        }
-        let at = credit.enough_at(needed);
-        credit.starved |= at.is_none();
-        if credit.since_ps == NEVER {
+        } else if credit.since_ps == NEVER {
             credit.since_ps = self.now_ps;
             let blocker = self.blocker(channel, lane);
             self.credits[room].blocker = blocker;
         }
-        Err(at.unwrap_or(NEVER))
+        may
     }
 
     /// The head of `input` leaves by `channel` from now on.
@@ -149,7 +144,7 @@ impl World {
         let p = &mut self.packets.all[packet as usize];
         p.next = NONE;
         p.came = super::count(room);
-        if probe && self.take_probe(to, packet, head_there + takes + latency) {
+        if probe && self.by_credits() && self.take_probe(to, packet, head_there + takes + latency) {
             // It goes no further.
         } else if self.nodes[to as usize].host {
             self.post(head_there + takes, super::ARRIVED, to, packet);
@@ -175,8 +170,13 @@ impl World {
 
     /// The head of a packet is in the chip that `channel` leads to.
     pub(super) fn here(&mut self, channel: u32, packet: u32) {
-        let wire = u32::from(self.packets.all[packet as usize].wire_bytes);
+        let p = self.packets.all[packet as usize];
+        let wire = u32::from(p.wire_bytes);
         let takes = self.channels[channel as usize].byte.of(wire);
+        if !self.by_credits() && !self.admit(p.came, p.wire_bytes) {
+            self.drop_packet(packet);
+            return;
+        }
         self.enter(channel, packet, self.now_ps, takes);
     }
 
@@ -185,7 +185,23 @@ impl World {
         let state = &self.channels[channel as usize];
         let (to, place) = (state.to, state.to_port);
         let (byte, latency, whole) = (state.byte, state.latency_ps, state.store_and_forward);
+        if !self.by_credits()
+            && self.packets.all[packet as usize].probe != Probe::No
+            && self.take_probe(to, packet, head_ps + takes + latency)
+        {
+            return;
+        }
         let out = self.choose(to, packet);
+        if self.loses() && self.queueing == Queueing::Output {
+            let p = self.packets.all[packet as usize];
+            if !self.queue_has_room(out, p.wire_bytes) {
+                self.counters.dropped += 1;
+                let blocks = self.blocks(p.wire_bytes);
+                self.release(p.came, blocks, self.now_ps);
+                self.drop_packet(packet);
+                return;
+            }
+        }
         let next = self.channels[out as usize].byte;
         let p = &mut self.packets.all[packet as usize];
         // The next output must not run dry before the tail has come.
@@ -229,12 +245,17 @@ impl World {
         if p.came == NONE {
             self.fetched_left(node, packet, gone);
         } else {
-            self.give_back(p.came, blocks(p.wire_bytes), gone);
+            let blocks = self.blocks(p.wire_bytes);
+            self.give_back(p.came, blocks, gone);
         }
     }
 
     /// The room that a packet held is free at `at_ps`; its sender learns of it later.
     pub(super) fn give_back(&mut self, came: u32, blocks: u32, at_ps: u64) {
+        if !self.by_credits() {
+            self.release(came, blocks, at_ps);
+            return;
+        }
         let channel = came / self.lanes;
         let state = &self.channels[channel as usize];
         let back = at_ps + state.credit_ps + state.credit_travel_ps;
@@ -255,7 +276,7 @@ impl World {
 
 impl Credit {
     /// Takes in what has come back.
-    fn settle(&mut self, now_ps: u64) {
+    pub(super) fn settle(&mut self, now_ps: u64) {
         while let Some((at, blocks)) = self.back.front().copied()
             && at <= now_ps
         {
@@ -265,7 +286,7 @@ impl Credit {
     }
 
     /// When there will be room for so many blocks, as far as is known.
-    fn enough_at(&self, needed: u32) -> Option<u64> {
+    pub(super) fn enough_at(&self, needed: u32) -> Option<u64> {
         let mut free = self.free;
         for (at, blocks) in &self.back {
             free += blocks;

@@ -20,7 +20,7 @@
 use super::select::{Select, mix, nth};
 use super::{NONE, PROBED, Packet, TICK, World, count};
 use crate::selection::Dca;
-use crate::spec::{BLOCK_BYTES, DELIMITER_BYTES, FabricSpec, Place, SpecError, at};
+use crate::spec::{FabricSpec, Place, SpecError, at};
 
 /// What edge switches know of paths and flows.
 #[derive(Clone, Debug)]
@@ -339,7 +339,7 @@ impl World {
             came: NONE,
             choice: digits,
             payload_bytes: 0,
-            wire_bytes: PROBE_BYTES,
+            wire_bytes: PROBE_BYTES + super::hca::short(self.wire_only),
             lane: 0,
             last: true,
             ack: false,
@@ -363,7 +363,7 @@ impl World {
     pub(super) fn probed(&mut self, packet: u32) {
         let p = self.packets.all[packet as usize];
         self.packets.free.push(packet);
-        self.give_back(p.came, super::blocks(p.wire_bytes), self.now_ps);
+        self.give_back(p.came, self.blocks(p.wire_bytes), self.now_ps);
         let now = self.now_ps;
         let edges = count(self.select.edges.len());
         let (from, to) = (p.flow / edges, p.flow % edges);
@@ -482,8 +482,7 @@ pub(super) fn digit(ports: u64, digits: &mut u32) -> u8 {
 }
 
 /// A probe: the least Ethernet frame.
-const PROBE_BYTES: u16 = 64 + 2;
-const _: () = assert!(PROBE_BYTES as u32 == BLOCK_BYTES + DELIMITER_BYTES);
+const PROBE_BYTES: u16 = 64;
 /// Without any data packet for so long the fabric is stuck or done.
 const IDLE_MAX_PS: u64 = 100_000_000_000;
 // Streams of random numbers.

@@ -7,9 +7,11 @@
 
 use std::collections::VecDeque;
 
+use super::reliable::{EARLY, Heard};
 use super::{
-    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, Probe, World, blocks, count,
+    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, Probe, World, count,
 };
+use crate::ethernet;
 use crate::spec::{ACK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Ordering, Transport};
 
 impl World {
@@ -93,31 +95,43 @@ impl World {
         let state = &mut self.hosts[host as usize];
         let flow = &mut self.flows[number as usize];
         let mut from = place_ps;
-        if flow.left_bytes == 0 {
+        let again = flow.heard.resend.pop_front();
+        let number_of = again.unwrap_or(flow.packets);
+        if again.is_none() && flow.left_bytes == 0 {
             let posted = flow.begin(state.post_ps);
             let engine = state.engine_ps[usize::from(flow.spec.transport == Transport::Ud)];
             state.engine_free_ps = posted.max(state.engine_free_ps) + engine;
             from = from.max(state.engine_free_ps);
         }
-        let payload = flow.left_bytes.min(flow.spec.mtu_bytes);
-        flow.left_bytes -= payload;
+        let (payload, last) = match again {
+            Some(n) => flow.payload_of(n),
+            None => {
+                let payload = flow.left_bytes.min(flow.spec.mtu_bytes);
+                flow.left_bytes -= payload;
+                flow.packets = flow.packets.wrapping_add(1);
+                (payload, flow.left_bytes == 0)
+            }
+        };
         let packet = Packet {
             ready_ps: 0,
             flow: number,
-            number: flow.packets,
+            number: number_of,
             next: NONE,
             out: NONE,
             came: NONE,
             choice: 0,
             payload_bytes: short(payload),
-            wire_bytes: short(flow.spec.transport.wire_bytes(payload)),
+            wire_bytes: short(payload),
             lane: flow.spec.lane,
-            last: flow.left_bytes == 0,
+            last,
             ack: false,
             probe: Probe::No,
         };
-        flow.packets = flow.packets.wrapping_add(1);
         flow.info.packets_sent += 1;
+        if number_of < flow.sent {
+            flow.info.packets_resent += 1;
+        }
+        flow.sent = flow.sent.max(number_of + 1);
         let ready_ps = match &state.bus {
             Some(bus) => {
                 state.read_free_ps = from.max(state.read_free_ps) + bus.busy_ps(payload);
@@ -125,11 +139,17 @@ impl World {
             }
             None => from,
         };
-        let to = flow.spec.to;
+        let (to, transport) = (flow.spec.to, flow.spec.transport);
         let out = self.way(host, to);
+        let wire_bytes = short(match self.ethernet {
+            Some(_) => ethernet::frame_bytes(transport, payload) + self.wire_only,
+            None => transport.wire_bytes(payload),
+        });
+        self.time(number);
         let packet = self.packets.add(Packet {
             ready_ps,
             out,
+            wire_bytes,
             ..packet
         });
         self.append(host, 0, packet);
@@ -143,7 +163,7 @@ impl World {
         }
         let flow = &mut self.flows[p.flow as usize];
         // Without acknowledgment a message is complete when it has left.
-        if p.last && flow.spec.transport != Transport::Rc {
+        if p.last && !flow.spec.transport.is_acknowledged() {
             flow.complete(gone);
         }
         let places = &mut self.hosts[host as usize].places;
@@ -155,19 +175,29 @@ impl World {
     pub(super) fn arrived(&mut self, host: u32, packet: u32) {
         let p = self.packets.all[packet as usize];
         self.packets.free.push(packet);
-        if p.ack {
-            self.give_back(p.came, blocks(p.wire_bytes), self.now_ps);
-            let flow = &mut self.flows[p.flow as usize];
-            flow.complete(self.now_ps);
-            self.look(host);
+        let blocks = self.blocks(p.wire_bytes);
+        if !self.by_credits() && !self.admit(p.came, p.wire_bytes) {
             return;
         }
+        if p.ack {
+            self.give_back(p.came, blocks, self.now_ps);
+            self.acknowledged(host, p);
+            return;
+        }
+        let loses = self.loses();
         let flow = &mut self.flows[p.flow as usize];
         flow.info.packets_arrived += 1;
-        flow.info.bytes_arrived += u64::from(p.payload_bytes);
         let early = p.number.wrapping_sub(flow.expected) as usize;
+        let iwarp = flow.spec.transport == Transport::Iwarp;
+        if early > 0 && (iwarp || loses) && !flow.wants(p.number, loses) {
+            // Here already, or after a gap that RC does not bridge.
+            self.give_back(p.came, blocks, self.now_ps);
+            self.answer_early(host, p, iwarp);
+            return;
+        }
+        flow.info.bytes_arrived += u64::from(p.payload_bytes);
         assert!(
-            early == 0 || self.select.reorders(),
+            early == 0 || loses || self.select.reorders(),
             "packets of a flow changed places"
         );
         let strict = flow.spec.ordering == Ordering::Strict;
@@ -177,11 +207,15 @@ impl World {
                 true => self.now_ps,
                 false => self.place(host, p.payload_bytes).0,
             };
-            self.give_back(p.came, blocks(p.wire_bytes), taken);
+            self.give_back(p.came, blocks, taken);
+            if iwarp {
+                self.acknowledge(host, p.flow, true);
+            }
             return;
         }
         let (taken, mut there) = self.place(host, p.payload_bytes);
-        self.give_back(p.came, blocks(p.wire_bytes), taken);
+        self.give_back(p.came, blocks, taken);
+        self.flows[p.flow as usize].asked = false;
         self.in_order(host, p.flow, p.last, there);
         while let Some(next) = self.flows[p.flow as usize].take_early() {
             if strict {
@@ -211,24 +245,49 @@ impl World {
         flow.expected = flow.expected.wrapping_add(1);
         if last {
             self.post(there, IN_MEMORY, number, 0);
-            if self.flows[number as usize].spec.transport == Transport::Rc {
-                self.acknowledge(host, number);
+            if self.flows[number as usize].spec.transport.is_acknowledged() {
+                self.acknowledge(host, number, false);
+            }
+        } else if self.flows[number as usize].spec.transport == Transport::Iwarp {
+            let flow = &mut self.flows[number as usize];
+            flow.unacknowledged += 1;
+            if flow.unacknowledged >= 2 {
+                self.acknowledge(host, number, false);
             }
         }
     }
 
-    fn acknowledge(&mut self, host: u32, flow: u32) {
+    /// A packet that the receiver has no use for: it says what it expects.
+    fn answer_early(&mut self, host: u32, p: Packet, iwarp: bool) {
+        let flow = &mut self.flows[p.flow as usize];
+        let before = p.number.wrapping_sub(flow.expected) > u32::MAX / 2;
+        if before || iwarp {
+            self.acknowledge(host, p.flow, false);
+        } else if !flow.asked {
+            flow.asked = true;
+            self.acknowledge(host, p.flow, true);
+        }
+    }
+
+    fn acknowledge(&mut self, host: u32, flow: u32, early: bool) {
         let out = self.way(host, self.flows[flow as usize].spec.from);
+        let of = &mut self.flows[flow as usize];
+        of.unacknowledged = 0;
+        let expected = of.expected;
+        let wire_bytes = short(match self.ethernet {
+            Some(_) => ethernet::ack_frame_bytes(of.spec.transport) + self.wire_only,
+            None => ACK_BYTES + DELIMITER_BYTES,
+        });
         let packet = self.packets.add(Packet {
             ready_ps: self.now_ps,
             flow,
-            number: 0,
+            number: expected,
             next: NONE,
             out,
             came: NONE,
-            choice: 0,
+            choice: if early { EARLY } else { 0 },
             payload_bytes: 0,
-            wire_bytes: short(ACK_BYTES + DELIMITER_BYTES),
+            wire_bytes,
             lane: self.flows[flow as usize].spec.lane,
             last: true,
             ack: true,
@@ -303,6 +362,10 @@ impl Flow {
             expected: 0,
             early: VecDeque::new(),
             early_bytes: 0,
+            asked: false,
+            unacknowledged: 0,
+            sent: 0,
+            heard: Heard::new(u64::from((spec.window_bytes / spec.mtu_bytes).max(2))),
             info: FlowInfo {
                 round_trip_min_ps: NEVER,
                 ..FlowInfo::default()
@@ -313,6 +376,16 @@ impl Flow {
     /// Payload of its longest packets.
     pub(super) fn packet_bytes(&self) -> u32 {
         self.spec.message_bytes.min(self.spec.mtu_bytes)
+    }
+
+    /// A packet that is not the next one is of use: iWARP keeps what it has not yet; RC nothing if packets are lost.
+    fn wants(&self, number: u32, loses: bool) -> bool {
+        let ahead = number.wrapping_sub(self.expected);
+        if ahead > u32::MAX / 2 || (loses && self.spec.transport != Transport::Iwarp) {
+            return false;
+        }
+        let place = ahead as usize - 1;
+        !matches!(self.early.get(place), Some(Some(_)))
     }
 
     /// Notes a packet that came before one sent earlier.
@@ -338,6 +411,12 @@ impl Flow {
 
     /// When its next packet's message is posted; `None`: not before something else happens.
     fn posts_at(&self, post_ps: u64) -> Option<u64> {
+        if !self.heard.resend.is_empty() {
+            return Some(0);
+        }
+        if self.window_full() {
+            return None;
+        }
         if self.left_bytes > 0 {
             return Some(0);
         }
@@ -360,14 +439,14 @@ impl Flow {
             return 0;
         };
         let oldest = self.completed - self.completions.len() as u64;
-        let place = usize::try_from(before - oldest).unwrap_or(0);
+        let place = usize::try_from(before.saturating_sub(oldest)).unwrap_or(0);
         self.completions.get(place).copied().unwrap_or(0)
     }
 
     /// Posts a message; returns when that is done.
     fn begin(&mut self, post_ps: u64) -> u64 {
         let posted = self.posts_at(post_ps).unwrap_or(self.core_free_ps);
-        if self.begun == 0 {
+        if self.info.packets_sent == 0 {
             self.info.first_posted_ps = posted - post_ps;
         }
         self.core_free_ps = posted;
@@ -376,7 +455,7 @@ impl Flow {
         posted
     }
 
-    fn complete(&mut self, at_ps: u64) {
+    pub(super) fn complete(&mut self, at_ps: u64) {
         self.completed += 1;
         self.completions.push_back(at_ps);
         if self.completions.len() > self.spec.depth as usize {
@@ -386,6 +465,6 @@ impl Flow {
 }
 
 /// Packets are bounded by the longest MTU.
-fn short(bytes: u32) -> u16 {
+pub(super) fn short(bytes: u32) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }

@@ -6,6 +6,7 @@ use crate::topology::fat_tree;
 use units::Rate;
 
 mod dca;
+mod ethernet;
 mod paths;
 
 fn port(speed: Speed) -> PortSpec {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Channel, ChannelStats, Credit, Input, NEVER, NONE, NodeState, World, count, small};
+use crate::ethernet::FlowControl;
 use crate::queue::WHO_MAX;
 use crate::route;
 use crate::selection::Selection;
@@ -110,7 +111,7 @@ impl World {
     fn check_all_room(&self, spec: &FabricSpec, above: u8) -> Result<(), SpecError> {
         let longest = (0..)
             .zip(&self.flows)
-            .max_by_key(|(_, f)| f.spec.transport.blocks(f.packet_bytes()));
+            .max_by_key(|(_, f)| spec.blocks(f.spec.transport, f.packet_bytes()));
         let highest = (0..).zip(&self.flows).max_by_key(|(_, f)| f.spec.lane);
         for (channel, state) in (0..).zip(&self.channels) {
             let ends = [state.from, state.to].map(|n| self.nodes[n as usize].host);
@@ -132,7 +133,7 @@ impl World {
     ) -> Result<(), SpecError> {
         let flow = &self.flows[n as usize];
         let packet = flow.packet_bytes();
-        let needed = flow.spec.transport.blocks(packet);
+        let needed = spec.blocks(flow.spec.transport, packet);
         let link = &spec.links[channel as usize / 2];
         let lanes = spec.lanes(link);
         let lane = flow.spec.lane + above;
@@ -147,6 +148,32 @@ impl World {
                  (flow {n}), which takes {needed}"
             );
             return Err(at(Place::Link(channel / 2), problem));
+        }
+        Ok(())
+    }
+
+    /// A port that pauses its sender has room for what comes until that is acted on.
+    pub(super) fn check_headroom(&self, spec: &FabricSpec) -> Result<(), SpecError> {
+        let Some(FlowControl::Pfc(pfc)) = spec.ethernet.map(|e| e.control) else {
+            return Ok(());
+        };
+        let frame = |f: &super::Flow| spec.wire_bytes(f.spec.transport, f.packet_bytes());
+        let longest = self.flows.iter().map(frame).max().unwrap_or(0);
+        for (n, link) in (0..).zip(&spec.links) {
+            for far in link.ends {
+                let (speed, width) = spec.trained(link);
+                let byte_ps = speed.byte_time(width).of(1);
+                let headroom = pfc.headroom_bytes(longest, link.cable.delay_ps(), byte_ps);
+                let needed = u64::from(pfc.xoff_bytes) + u64::from(headroom);
+                let room = u64::from(spec.lane_blocks(link, far)) * 64;
+                if room < needed {
+                    let problem = format!(
+                        "a buffer of {room} B for each lane loses packets before a pause is acted on: {} B until it                          pauses and {headroom} B of headroom are needed",
+                        pfc.xoff_bytes
+                    );
+                    return Err(at(Place::Link(n), problem));
+                }
+            }
         }
         Ok(())
     }
@@ -191,6 +218,10 @@ impl Channel {
             }
         };
         let propagation_ps = link.cable.delay_ps();
+        let near = match link.ends[0] == far {
+            true => link.ends[1],
+            false => link.ends[0],
+        };
         Self {
             byte,
             rest: 0,
@@ -207,6 +238,7 @@ impl Channel {
             store_and_forward,
             served_lane: 0,
             queued_bytes: 0,
+            queue_max_bytes: spec.port(near).buffer_bytes,
             stats: ChannelStats::default(),
         }
     }
@@ -223,6 +255,9 @@ impl Credit {
             since_ps: NEVER,
             blocker: NONE,
             served: 0,
+            xoff: false,
+            paused: false,
+            signalled_ps: 0,
         }
     }
 }

@@ -196,7 +196,9 @@ fn message_cost(bounds: &[Bound], flow: &FlowSpec) -> String {
         .fold(f64::INFINITY, f64::min);
     let what = match flow.transport {
         Transport::Ud => "a message is one packet, and each costs the host more than the link",
-        Transport::Rc | Transport::Uc => "each message costs the host more than the link",
+        Transport::Rc | Transport::Uc | Transport::Iwarp => {
+            "each message costs the host more than the link"
+        }
     };
     format!(
         "{what}; the links would carry {:.0} MB/s, which does not show",
