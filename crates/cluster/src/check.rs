@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fabric::ethernet::{Ethernet, FlowControl, Pfc};
 use fabric::link::{Cable, CableKind, Speed};
 use fabric::{
     BusSpec, FabricSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, SpecError, SwitchSpec,
@@ -67,7 +68,12 @@ pub(crate) fn study(raw: &RawFile, name: &str) -> Checked<Study> {
     let kinds = Kinds::new(raw)?;
     let (layout, hosts) = match &raw.topology {
         Some(topology) => {
-            let made = topology::check(topology, &kinds, lanes(raw.max_op_vls.as_ref())?)?;
+            let made = topology::check(
+                topology,
+                &kinds,
+                lanes(raw.max_op_vls.as_ref())?,
+                ethernet(raw)?,
+            )?;
             let hosts = made.hosts;
             (Layout::Made(made), hosts)
         }
@@ -253,6 +259,7 @@ impl<'a> Kinds<'a> {
                     .or(raw.max_op_vls.as_ref()),
             )?,
             routing: Routing::MinHop,
+            ethernet: ethernet(raw)?,
             ..FabricSpec::default()
         };
         for (n, (name, kind)) in (0..).zip(hosts) {
@@ -319,7 +326,7 @@ impl<'a> Kinds<'a> {
                     own.and_then(|c| c.max_op_vls.as_ref())
                         .or(raw.max_op_vls.as_ref()),
                 )?;
-                let built = topology::check(topology, self, lanes)?.build(0);
+                let built = topology::check(topology, self, lanes, ethernet(raw)?)?.build(0);
                 let find = |name: &str| {
                     let found = built.names.hosts.iter().position(|n| n == name);
                     found.and_then(|n| u32::try_from(n).ok())
@@ -541,6 +548,7 @@ fn traffic(
             RawTransport::Rc => Transport::Rc,
             RawTransport::Uc => Transport::Uc,
             RawTransport::Ud => Transport::Ud,
+            RawTransport::Iwarp => Transport::Iwarp,
         };
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -576,6 +584,39 @@ fn traffic(
     })
 }
 
+/// Flow control of an Ethernet; nothing where links are InfiniBand.
+pub(crate) fn ethernet(raw: &RawFile) -> Checked<Option<Ethernet>> {
+    let Some(raw) = raw.ethernet.as_ref().map(Spanned::get_ref) else {
+        return Ok(None);
+    };
+    let control = match raw.control.get_ref().as_str() {
+        "drop-tail" => FlowControl::DropTail,
+        "credits" => FlowControl::Credits,
+        "pause" => {
+            let (Some(xoff), Some(xon)) = (&raw.xoff, &raw.xon) else {
+                return refuse(
+                    &raw.control,
+                    "pauses need 'xoff' and 'xon', such as \"64KiB\"",
+                );
+            };
+            FlowControl::Pfc(Pfc {
+                xoff_bytes: bytes32(xoff)?,
+                xon_bytes: bytes32(xon)?,
+                respond_ps: ps(raw.respond.as_ref()),
+            })
+        }
+        other => {
+            let problem = format!("control '{other}': expected drop-tail, pause or credits");
+            return refuse(&raw.control, problem);
+        }
+    };
+    let retry_ps = match &raw.retry {
+        None => Ethernet::default().retry_ps,
+        Some(retry) => ps(Some(retry)),
+    };
+    Ok(Some(Ethernet { control, retry_ps }))
+}
+
 /// A number from 1, or the default where there is none.
 pub(crate) fn between(
     value: Option<&Spanned<u32>>,
@@ -591,6 +632,11 @@ pub(crate) fn between(
 }
 
 fn speed(text: &Spanned<String>) -> Checked<Speed> {
+    // Ethernet's lanes; all others are InfiniBand's too.
+    let ethernet = [Speed::Ge1, Speed::Cx4, Speed::Ge10];
+    if let Some(speed) = ethernet.into_iter().find(|s| s.name() == text.get_ref()) {
+        return Ok(speed);
+    }
     text.get_ref()
         .parse()
         .or_else(|problem: String| refuse(text, problem))

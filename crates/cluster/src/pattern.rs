@@ -522,8 +522,12 @@ pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32) -> Checked<Pattern> {
         Some(given) => match given.get_ref() {
             RawTransport::Rc => Transport::Rc,
             RawTransport::Uc => Transport::Uc,
+            RawTransport::Iwarp => Transport::Iwarp,
             RawTransport::Ud => {
-                return refuse(given, "datagrams carry no patterns: expected rc or uc");
+                return refuse(
+                    given,
+                    "datagrams carry no patterns: expected rc, uc or iwarp",
+                );
             }
         },
     };
@@ -562,8 +566,12 @@ pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32) -> Checked<Pattern> {
         jobs: Vec::new(),
         files: None,
     };
-    if !matches!(pattern.mtu_bytes, 256 | 512 | 1024 | 2048 | 4096) {
-        let problem = "mtu: expected 256, 512, 1024, 2048 or 4096";
+    let fits = match pattern.transport {
+        Transport::Iwarp => (64..=9_156).contains(&pattern.mtu_bytes),
+        _ => matches!(pattern.mtu_bytes, 256 | 512 | 1024 | 2048 | 4096),
+    };
+    if !fits {
+        let problem = "mtu: expected 256, 512, 1024, 2048 or 4096; 64 to 9156 of iwarp";
         return match &raw.mtu {
             Some(mtu) => refuse(mtu, problem),
             None => refuse(name, problem),

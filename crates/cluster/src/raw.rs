@@ -19,6 +19,7 @@ pub(crate) type Of<T> = Spanned<Quantity<T>>;
 pub(crate) struct RawFile {
     pub(crate) title: Spanned<String>,
     pub(crate) max_op_vls: Option<Spanned<u8>>,
+    pub(crate) ethernet: Option<Spanned<RawEthernet>>,
     pub(crate) host_kinds: Named<Spanned<RawHost>>,
     #[serde(default)]
     pub(crate) switch_kinds: Named<Spanned<RawSwitch>>,
@@ -88,6 +89,17 @@ pub(crate) enum RawCableKind {
 pub(crate) struct RawLink {
     pub(crate) between: Spanned<[String; 2]>,
     pub(crate) cable: Spanned<String>,
+}
+
+/// Links are Ethernet.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawEthernet {
+    pub(crate) control: Spanned<String>,
+    pub(crate) retry: Option<Of<Duration>>,
+    pub(crate) xoff: Option<Of<Bytes>>,
+    pub(crate) xon: Option<Of<Bytes>>,
+    pub(crate) respond: Option<Of<Duration>>,
 }
 
 /// A regular fabric instead of names of parts.
@@ -193,6 +205,7 @@ pub(crate) enum RawTransport {
     Rc,
     Uc,
     Ud,
+    Iwarp,
 }
 
 #[derive(Debug, Deserialize)]

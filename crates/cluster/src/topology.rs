@@ -4,6 +4,7 @@
 //! hosts in another order, that of its sweep, in which tables of fewest hops are filled: `lids = "random"` draws one.
 //! `ties = "random"` draws among ports that are equally free, as if chips were cabled each in its own order.
 
+use fabric::ethernet::Ethernet;
 use fabric::link::Cable;
 use fabric::route::{Engine, Manager, Routes};
 use fabric::selection::Dca;
@@ -45,6 +46,7 @@ pub struct Topology {
     /// To hosts, inside a box, between boxes.
     cable_names: [String; 3],
     lanes: u8,
+    ethernet: Option<Ethernet>,
 }
 
 /// An order of ranks.
@@ -67,7 +69,12 @@ pub struct Built {
     pub tiers: Vec<u32>,
 }
 
-pub(crate) fn check(raw: &Spanned<RawTopology>, kinds: &Kinds<'_>, lanes: u8) -> Checked<Topology> {
+pub(crate) fn check(
+    raw: &Spanned<RawTopology>,
+    kinds: &Kinds<'_>,
+    lanes: u8,
+    ethernet: Option<Ethernet>,
+) -> Checked<Topology> {
     let place = raw;
     let raw = raw.get_ref();
     let (shape, words) = shape(raw, kinds.switch(&raw.chip)?)?;
@@ -122,6 +129,7 @@ pub(crate) fn check(raw: &Spanned<RawTopology>, kinds: &Kinds<'_>, lanes: u8) ->
         },
         cable_names: cables.map(|c| c.get_ref().clone()),
         lanes,
+        ethernet,
     };
     let room = topology.ports();
     if topology.hosts < 2 || topology.hosts > room.min(HOSTS_MAX) {
@@ -382,6 +390,7 @@ impl Topology {
         let mut spec = network.spec;
         spec.operational_lanes = self.lanes;
         spec.selection = self.selection;
+        spec.ethernet = self.ethernet;
         spec.queueing = self.queueing;
         spec.seed = seed;
         let base = match &spec.routing {

@@ -206,7 +206,7 @@ fn step(study: &Study, built: &Built, item: &Item) -> Result<Outcome, Failure> {
             }
             if fixed {
                 let fluids = fluids(built, &step.flows, &ways);
-                let shared = fair::finish(&fluids, &capacities(built));
+                let shared = fair::finish(&fluids, &capacities(study, built));
                 outcome.fair_sum = fluids.iter().zip(&shared).map(|(f, s)| f.bytes / s).sum();
             }
         }
@@ -223,7 +223,7 @@ fn step(study: &Study, built: &Built, item: &Item) -> Result<Outcome, Failure> {
         Counts::Time => {
             let fluids = fluids(built, &step.flows, &ways);
             let jobs = study.traffic.jobs.len().max(1);
-            let capacities = capacities(built);
+            let capacities = capacities(study, built);
             let hosts_from = u32::try_from(built.spec.links.len() * 2).unwrap_or(u32::MAX);
             for job in 0..jobs {
                 let job = u16::try_from(job).unwrap_or(FILES);
@@ -421,18 +421,19 @@ fn fluids(built: &Built, flows: &[FlowSpec], ways: &[Vec<(u32, usize)>]) -> Vec<
 }
 
 /// Payload of full packets a second through each of those parts.
-fn capacities(built: &Built) -> Vec<f64> {
+fn capacities(study: &Study, built: &Built) -> Vec<f64> {
     let spec = &built.spec;
+    let (transport, payload) = (study.traffic.transport, study.traffic.mtu_bytes);
     let mut all = Vec::new();
     for link in &spec.links {
         let (speed, width) = spec.trained(link);
-        let wire = fabric::Transport::Rc.wire_bytes(PAYLOAD_BYTES);
+        let wire = spec.wire_bytes(transport, payload);
         let each = float(speed.byte_time(width).of(wire)) * 1e-12;
-        all.extend([f64::from(PAYLOAD_BYTES) / each; 2]);
+        all.extend([f64::from(payload) / each; 2]);
     }
     for host in &spec.hosts {
         let rate = host.bus.map_or(f64::INFINITY, |bus| {
-            f64::from(PAYLOAD_BYTES) / seconds(bus.busy_ps(PAYLOAD_BYTES).max(1))
+            f64::from(payload) / seconds(bus.busy_ps(payload).max(1))
         });
         all.extend([rate; 2]);
     }
@@ -454,7 +455,7 @@ fn parts(built: &Built, flow: &FlowSpec, way: &[(u32, usize)]) -> Parts {
             found.chips += 1;
         }
     }
-    let wire = flow.transport.wire_bytes(flow.message_bytes);
+    let wire = spec.wire_bytes(flow.transport, flow.message_bytes);
     if let Some((link, _)) = way.last() {
         let (speed, width) = spec.trained(&spec.links[*link as usize]);
         found.wire = float(speed.byte_time(width).of(wire));
@@ -737,8 +738,6 @@ const T_95: [f64; 30] = [
     12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13,
     2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04,
 ];
-/// For shares of a wire: full packets of the usual MTU.
-const PAYLOAD_BYTES: u32 = 2_048;
 const CELLS_MAX: u32 = 64;
 const CABLES_MAX: usize = 4_096;
 const WAITS_MAX: usize = 20;
