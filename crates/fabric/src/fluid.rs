@@ -130,7 +130,7 @@ impl<'a> Fluid<'a> {
         mtu_bytes: u32,
     ) -> Self {
         let payload = f64::from(mtu_bytes);
-        let wire = f64::from(transport.wire_bytes(mtu_bytes));
+        let wire = f64::from(spec.wire_bytes(transport, mtu_bytes));
         let mut capacity = Vec::with_capacity(graph.channels());
         for link in &spec.links {
             let (speed, width) = spec.trained(link);

@@ -91,6 +91,16 @@ fn slower_cables_and_buses_limit_their_flows_only() {
 }
 
 #[test]
+fn a_cable_carries_packets_with_their_headers_or_frames() {
+    let mut star = built(&Topology::OneSwitch, Some(3), Placement::InOrder);
+    // SDR is 1 GB/s; a payload of 2048 has 28 more on the wire, and 82 as RoCE on Ethernet.
+    let cable = |spec: &FabricSpec| with(spec, |fluid| fluid.capacity(0));
+    assert!((cable(&star) - 1e9 * 2048.0 / 2076.0).abs() < 1.0);
+    star.ethernet = Some(crate::ethernet::Ethernet::default());
+    assert!((cable(&star) - 1e9 * 2048.0 / 2130.0).abs() < 1.0);
+}
+
+#[test]
 fn rotations_meet_each_low_and_high_rank_once_and_bisections_and_permutations_are_whole() {
     let mut seen = std::collections::BTreeSet::new();
     for r in 0..7 {
