@@ -525,8 +525,10 @@ macro_rules! built_in {
 
 built_in!(
     "talon-ib",
+    "talon-10ge",
     "talon-programs",
     "talon-jobs",
+    "fortiswitch",
     "leininger-seager",
     "ornl-sdr",
     "ornl-ddr",

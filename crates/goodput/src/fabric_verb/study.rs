@@ -95,6 +95,8 @@ struct Parts {
     cable: f64,
     wire: f64,
     chips: u32,
+    /// Chips and the cables between them: from port to port.
+    inside: f64,
 }
 
 fn items(studies: &[Study]) -> Vec<Item> {
@@ -450,8 +452,12 @@ fn parts(built: &Built, flow: &FlowSpec, way: &[(u32, usize)]) -> Parts {
     for (link, direction) in way {
         let link = &spec.links[*link as usize];
         found.cable += float(link.cable.delay_ps());
+        if link.ends.iter().all(|e| matches!(e, Node::Switch(_))) {
+            found.inside += float(link.cable.delay_ps());
+        }
         if let Node::Switch(n) = link.ends[1 - direction] {
             found.chip += float(spec.switches[n as usize].latency_ps);
+            found.inside += float(spec.switches[n as usize].latency_ps);
             found.chips += 1;
         }
     }
@@ -631,7 +637,7 @@ fn point(study: &Study, nodes: u32, of: &[&(&Item, &Outcome)], peak: f64) -> Fab
                 cable_ns: cable,
                 wire_ns: wire,
                 chips: [chips().min().unwrap_or(0), chips().max().unwrap_or(0)],
-                fabric_max_ns: parts.iter().map(|p| p.chip + p.cable).fold(0.0, f64::max) / 1e3,
+                fabric_max_ns: parts.iter().map(|p| p.inside).fold(0.0, f64::max) / 1e3,
             });
         }
         Counts::Time => {

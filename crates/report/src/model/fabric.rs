@@ -241,7 +241,7 @@ pub struct FabricLatency {
     pub wire_ns: f64,
     /// Chips crossed by the pair with the fewest, and by that with the most.
     pub chips: [u32; 2],
-    /// The longest of all pairs' ways without its hosts: chips and cables.
+    /// The longest of all pairs' ways from port to port: chips and the cables between them.
     pub fabric_max_ns: f64,
 }
 
