@@ -29,12 +29,17 @@ pub(super) fn section(out: &mut String, run: &Run) {
             shown(&study.topology)
         );
         by_nodes(out, study);
-        if let Some(step) = &study.worst_step {
+        // Pings do not fill cables.
+        let step = study
+            .worst_step
+            .as_ref()
+            .filter(|_| study.counts != "latency");
+        if let Some(step) = step {
             tree(out, study, step);
         }
         heat(out, study);
         numbers(out, study);
-        if let Some(step) = &study.worst_step {
+        if let Some(step) = step {
             cables(out, step);
         }
     }
@@ -114,6 +119,7 @@ fn comparison(out: &mut String, fabric: &FabricRun) {
                 percent(lost)
             },
             match last.flows_on_a_cable_max {
+                _ if study.counts == "latency" => "–".to_owned(),
                 0 | 1 => "no cable is shared".to_owned(),
                 n => format!("up to {n} flows on a cable"),
             },
