@@ -319,9 +319,7 @@ impl Kind {
                     Halo::Changing => drawn(n, &mut rng),
                     Halo::Grid | Halo::Slabs => (0..n).collect(),
                 };
-                let across = (1..=n)
-                    .filter(|a| n.is_multiple_of(*a) && a * a <= n)
-                    .last();
+                let across = (1..=n).rfind(|a| n.is_multiple_of(*a) && a * a <= n);
                 let down = match how {
                     Halo::Slabs => 1,
                     Halo::Grid | Halo::Changing => across.unwrap_or(1),

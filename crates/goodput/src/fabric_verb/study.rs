@@ -336,6 +336,12 @@ fn drawn(built: &Built, item: &Item, world: &World, flows_over: &[u32]) -> Fabri
         Node::Switch(n) => n,
         Node::Host(_) => 0,
     };
+    let mut used = vec![false; built.spec.switches.len()];
+    for (n, _) in flows_over.iter().enumerate().filter(|(_, f)| **f > 0) {
+        for end in built.spec.links[n / 2].ends {
+            used[place(end) as usize] = true;
+        }
+    }
     for (link, spec) in built.spec.links.iter().enumerate() {
         if !between_chips(built, link) {
             continue;
@@ -344,7 +350,9 @@ fn drawn(built: &Built, item: &Item, world: &World, flows_over: &[u32]) -> Fabri
             let stats = world.channel(link, way);
             let flows = flows_over[link * 2 + way];
             if flows == 0 {
-                found.idle_cables += 1;
+                // Cables of chips that nobody uses are not idle but empty.
+                let both = spec.ends.iter().all(|end| used[place(*end) as usize]);
+                found.idle_cables += u32::from(both);
                 continue;
             }
             let shared = flows as usize - 1;
@@ -495,7 +503,7 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
         found.points.push(point(study, *nodes, &of, peak));
     }
     let means = || found.points.iter().filter_map(|p| Some(p.latency_ns?[1]));
-    if let (Some(first), Some(last)) = (means().next(), means().last()) {
+    if let (Some(first), Some(last)) = (means().next(), means().next_back()) {
         found.latency_growth_ns = Some(last - first);
     }
     if peak > 0.0 {

@@ -221,7 +221,7 @@ fn points(
         .collect();
     chart = chart.line(class, &text::plain(&study.name), &line);
     for (x, y) in line {
-        let title = format!("{x} nodes: {}", megabytes(y as u64));
+        let title = format!("{x} nodes: {}", megabytes(text::whole(y)));
         chart = chart.dot(class, &title, x, y);
     }
     chart
@@ -251,7 +251,9 @@ fn by_nodes(out: &mut String, study: &FabricStudy) {
     );
     let peak = study.peak_bits_per_second as f64;
     let mut chart = Chart::new("goodput of a pair by number of nodes", 280, x, y);
-    chart = points(chart, "c5", study, |p| (p.fair_share_of_peak * peak) as u64);
+    chart = points(chart, "c5", study, |p| {
+        text::whole(p.fair_share_of_peak * peak)
+    });
     chart = points(chart, "c2", study, |p| p.best_bits_per_second);
     chart = points(chart, "c1", study, |p| p.worst_bits_per_second);
     chart = points(chart, "c0", study, |p| p.average_bits_per_second);
@@ -278,7 +280,7 @@ fn tree(out: &mut String, study: &FabricStudy, step: &FabricStep) {
     used.dedup();
     let tier_of = |n: u32| step.chips.get(n as usize).map_or(0, |c| c.tier);
     let highest = used.iter().map(|n| tier_of(*n)).max().unwrap_or(0);
-    if highest < 2 || highest > TIERS_MAX {
+    if !(2..=TIERS_MAX).contains(&highest) {
         return;
     }
     let tier = |t: u32| used.iter().filter(move |n| tier_of(**n) == t);

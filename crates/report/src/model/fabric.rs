@@ -273,7 +273,7 @@ pub struct FabricStep {
     pub chips: Vec<FabricChip>,
     /// Cables between chips, each direction by itself, in which something was sent.
     pub cables: Vec<FabricCable>,
-    /// Cables' directions between chips that nothing was sent over.
+    /// Directions of cables that nothing was sent over, between chips that carried something.
     pub idle_cables: u32,
     /// How often how many flows shared a direction: place n has those with n + 1.
     pub shared_by: Vec<u32>,
