@@ -10,7 +10,10 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|text: &str| {
     match FabricFile::parse(Path::new("fuzz.toml"), text) {
         Ok(file) => {
-            assert!(!file.cases.is_empty());
+            assert!(file.cases.len() + file.studies.len() > 0);
+            if let Some(study) = file.studies.first() {
+                return first_step(study);
+            }
             let case = &file.cases[0];
             let Some(transport) = case.traffic.transports.first() else {
                 return;
@@ -29,3 +32,20 @@ fuzz_target!(|text: &str| {
         Err(other) => panic!("{other}"),
     }
 });
+
+/// A step of what was checked ends, short messages and all.
+fn first_step(study: &cluster::Study) {
+    let built = study.build(0);
+    let nodes = study.traffic.nodes[0];
+    let Some(step) = study.traffic.steps(nodes, 0).first().copied() else {
+        return;
+    };
+    let mut flows = study.sends(&built, nodes, step, 0).flows;
+    flows.truncate(64);
+    for flow in &mut flows {
+        flow.messages = 2;
+        flow.message_bytes = flow.message_bytes.min(1 << 14);
+    }
+    let mut world = fabric::World::new(&built.spec, &flows).unwrap();
+    let _ = world.run();
+}

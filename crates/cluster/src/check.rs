@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fabric::ethernet::{Ethernet, FlowControl, Pfc};
 use fabric::link::{Cable, CableKind, Speed};
 use fabric::{
     BusSpec, FabricSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, SpecError, SwitchSpec,
@@ -10,11 +11,13 @@ use fabric::{
 use toml::Spanned;
 use units::{Bytes, Duration};
 
+use crate::pattern;
 use crate::raw::{
     Named, Of, RawCable, RawCableKind, RawCase, RawFile, RawHost, RawSwitch, RawTraffic,
     RawTransport,
 };
-use crate::{Case, Names, Traffic};
+use crate::topology;
+use crate::{Case, Layout, Names, Study, Traffic};
 
 /// What is wrong, and where in the text.
 #[derive(Debug)]
@@ -23,17 +26,17 @@ pub(crate) struct Refusal {
     pub(crate) problem: String,
 }
 
-type Checked<T> = Result<T, Refusal>;
+pub(crate) type Checked<T> = Result<T, Refusal>;
 
-fn refuse<T, S>(at: &Spanned<S>, problem: impl Into<String>) -> Checked<T> {
+pub(crate) fn refuse<T, S>(at: &Spanned<S>, problem: impl Into<String>) -> Checked<T> {
     Err(Refusal {
         at: at.span().start,
         problem: problem.into(),
     })
 }
 
-/// All cases of a file.
-pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
+/// The parts of a file that do not depend on its traffic.
+fn limits(raw: &RawFile) -> Checked<()> {
     if raw.title.get_ref().trim().is_empty() || raw.title.get_ref().len() > 200 {
         return refuse(&raw.title, "title: expected one line of 1 to 200 bytes");
     }
@@ -50,7 +53,121 @@ pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
             );
         }
     }
+    if let Some(topology) = &raw.topology
+        && raw.hosts.len() + raw.switches.len() + raw.links.len() > 0
+    {
+        let problem = "a topology stands for hosts, switches and links: expected one or the other";
+        return refuse(topology, problem);
+    }
+    Ok(())
+}
+
+/// A file with a pattern, as it stands.
+pub(crate) fn study(raw: &RawFile, name: &str) -> Checked<Study> {
+    limits(raw)?;
     let kinds = Kinds::new(raw)?;
+    let (layout, hosts) = match &raw.topology {
+        Some(topology) => {
+            let made = topology::check(
+                topology,
+                &kinds,
+                lanes(raw.max_op_vls.as_ref())?,
+                ethernet(raw)?,
+            )?;
+            let hosts = made.hosts;
+            (Layout::Made(made), hosts)
+        }
+        None => {
+            let (spec, names, _) = kinds.parts(raw, None)?;
+            let hosts = u32::try_from(spec.hosts.len()).unwrap_or(0);
+            (Layout::Named(spec, names), hosts)
+        }
+    };
+    let study = Study {
+        name: name.to_owned(),
+        layout,
+        traffic: pattern::check(&raw.traffic, hosts)?,
+    };
+    // The fabric and one message between its ends: tables, buffers and ports are found wanting here.
+    let built = study.build(0);
+    let all = study.sends(&built, study.traffic.nodes[0], 0, 0);
+    if let Err(error) = World::new(&built.spec, &all.flows) {
+        let at = match (error.place, &raw.topology) {
+            (Place::Flow(_), _) => raw.traffic.span().start,
+            (_, Some(topology)) => topology.span().start,
+            _ => return Err(named_place(raw, &built.names, &error)),
+        };
+        return Err(Refusal {
+            at,
+            problem: match error.place {
+                Place::Link(n) => {
+                    let name = built.names.links.get(n as usize);
+                    format!(
+                        "link {}: {}",
+                        name.map_or("", String::as_str),
+                        error.problem
+                    )
+                }
+                _ => error.to_string(),
+            },
+        });
+    }
+    Ok(study)
+}
+
+/// Names and changes of a pattern's cases.
+pub(crate) fn changes(raw: &RawFile) -> Checked<Vec<Change>> {
+    let mut found: Vec<Change> = Vec::new();
+    if raw.cases.len() > CASES_MAX {
+        let problem = format!("{} cases; expected at most {CASES_MAX}", raw.cases.len());
+        return refuse(&raw.title, problem);
+    }
+    for case in &raw.cases {
+        let own = case.get_ref();
+        let name = &own.name;
+        check_name(name)?;
+        if found.iter().any(|c| c.name == *name.get_ref()) {
+            return refuse(
+                name,
+                format!("there is a case '{}' already", name.get_ref()),
+            );
+        }
+        let others = own.hosts.len() + own.switches.len() + own.cables.len();
+        if others > 0 || own.max_op_vls.is_some() || own.cores.is_some() || own.transports.is_some()
+        {
+            let problem = "a case of a pattern has name and set = { \"key\" = value } alone";
+            return refuse(name, problem);
+        }
+        let mut sets: Vec<_> = own
+            .set
+            .iter()
+            .map(|(key, value)| (key.get_ref().clone(), key.span().start, value.span()))
+            .collect();
+        sets.sort_by_key(|(_, at, _)| *at);
+        found.push(Change {
+            name: name.get_ref().clone(),
+            at: name.span().start,
+            sets,
+        });
+    }
+    Ok(found)
+}
+
+/// What a case of a pattern changes.
+pub(crate) struct Change {
+    pub(crate) name: String,
+    pub(crate) at: usize,
+    /// Dotted key, where it stands, and where its value does.
+    pub(crate) sets: Vec<(String, usize, std::ops::Range<usize>)>,
+}
+
+/// All cases of a file with traffic between two hosts.
+pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
+    limits(raw)?;
+    let kinds = Kinds::new(raw)?;
+    if let Some(case) = raw.cases.iter().find(|c| !c.get_ref().set.is_empty()) {
+        return refuse(&case.get_ref().name, "'set' is of the cases of a pattern");
+    }
     if raw.cases.is_empty() {
         return Ok(vec![kinds.case(raw, None)?]);
     }
@@ -69,7 +186,7 @@ pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
     Ok(found)
 }
 
-fn check_name(name: &Spanned<String>) -> Checked<()> {
+pub(crate) fn check_name(name: &Spanned<String>) -> Checked<()> {
     let text = name.get_ref();
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if text.is_empty() || text.len() > 60 || !text.chars().all(fine) {
@@ -79,7 +196,7 @@ fn check_name(name: &Spanned<String>) -> Checked<()> {
 }
 
 /// Checked kinds by name.
-struct Kinds<'a> {
+pub(crate) struct Kinds<'a> {
     hosts: BTreeMap<&'a str, HostSpec>,
     switches: BTreeMap<&'a str, SwitchSpec>,
     cables: BTreeMap<&'a str, Cable>,
@@ -109,11 +226,28 @@ impl<'a> Kinds<'a> {
         Ok(kinds)
     }
 
-    fn case(&self, raw: &RawFile, case: Option<&Spanned<RawCase>>) -> Checked<Case> {
-        let own = case.map(Spanned::get_ref);
-        let none = Named::new();
-        let hosts = in_order(&raw.hosts, own.map_or(&none, |c| &c.hosts), "host")?;
-        let switches = in_order(&raw.switches, own.map_or(&none, |c| &c.switches), "switch")?;
+    pub(crate) fn host(&self, name: &Spanned<String>) -> Checked<&HostSpec> {
+        named(&self.hosts, name, "kind of host")
+    }
+
+    pub(crate) fn switch(&self, name: &Spanned<String>) -> Checked<&SwitchSpec> {
+        named(&self.switches, name, "kind of switch")
+    }
+
+    pub(crate) fn cable(&self, name: &Spanned<String>) -> Checked<&Cable> {
+        named(&self.cables, name, "cable")
+    }
+
+    /// A fabric by the names of its parts.
+    fn parts<'b>(
+        &self,
+        raw: &'b RawFile,
+        own: Option<&'b RawCase>,
+    ) -> Checked<(FabricSpec, Names, BTreeMap<&'b str, Node>)> {
+        static NONE: Named<Spanned<String>> = Named::new();
+        let none = &NONE;
+        let hosts = in_order(&raw.hosts, own.map_or(none, |c| &c.hosts), "host")?;
+        let switches = in_order(&raw.switches, own.map_or(none, |c| &c.switches), "switch")?;
         let mut names = Names::default();
         let mut nodes = BTreeMap::new();
         let mut spec = FabricSpec {
@@ -125,6 +259,7 @@ impl<'a> Kinds<'a> {
                     .or(raw.max_op_vls.as_ref()),
             )?,
             routing: Routing::MinHop,
+            ethernet: ethernet(raw)?,
             ..FabricSpec::default()
         };
         for (n, (name, kind)) in (0..).zip(hosts) {
@@ -147,7 +282,7 @@ impl<'a> Kinds<'a> {
             .iter()
             .map(|(n, l)| (n.clone(), l.get_ref().cable.clone()));
         let cables: Named<Spanned<String>> = cables.collect();
-        for (name, cable) in in_order(&cables, own.map_or(&none, |c| &c.cables), "link")? {
+        for (name, cable) in in_order(&cables, own.map_or(none, |c| &c.cables), "link")? {
             check_name(name)?;
             let between = &raw.links[name].get_ref().between;
             let mut ends = [Node::Host(0); 2];
@@ -165,7 +300,41 @@ impl<'a> Kinds<'a> {
             names.links.push(name.get_ref().clone());
             names.cables.push(cable.get_ref().clone());
         }
-        let traffic = traffic(&raw.traffic, own, &nodes)?;
+        Ok((spec, names, nodes))
+    }
+
+    fn case(&self, raw: &RawFile, case: Option<&Spanned<RawCase>>) -> Checked<Case> {
+        let own = case.map(Spanned::get_ref);
+        let (spec, names, traffic) = match &raw.topology {
+            None => {
+                let (spec, names, nodes) = self.parts(raw, own)?;
+                let find = |name: &str| match nodes.get(name) {
+                    Some(Node::Host(n)) => Some(*n),
+                    _ => None,
+                };
+                let traffic = traffic(&raw.traffic, own, find)?;
+                (spec, names, traffic)
+            }
+            Some(topology) => {
+                let parts = own.map_or(0, |c| c.hosts.len() + c.switches.len() + c.cables.len());
+                if let Some(case) = case.filter(|_| parts > 0) {
+                    let problem =
+                        "a topology's parts have no names to change: give the case another file";
+                    return refuse(&case.get_ref().name, problem);
+                }
+                let lanes = lanes(
+                    own.and_then(|c| c.max_op_vls.as_ref())
+                        .or(raw.max_op_vls.as_ref()),
+                )?;
+                let built = topology::check(topology, self, lanes, ethernet(raw)?)?.build(0);
+                let find = |name: &str| {
+                    let found = built.names.hosts.iter().position(|n| n == name);
+                    found.and_then(|n| u32::try_from(n).ok())
+                };
+                let traffic = traffic(&raw.traffic, own, find)?;
+                (built.spec, built.names, traffic)
+            }
+        };
         let case = Case {
             name: own.map_or_else(|| "fabric".to_owned(), |c| c.name.get_ref().clone()),
             spec,
@@ -187,6 +356,18 @@ impl<'a> Kinds<'a> {
 
 /// An engine's refusal with the name and line of the part.
 fn placed(raw: &RawFile, case: &Case, error: &SpecError) -> Refusal {
+    let refusal = named_place(raw, &case.names, error);
+    let case = match raw.cases.is_empty() {
+        true => String::new(),
+        false => format!("case {}, ", case.name),
+    };
+    Refusal {
+        problem: format!("{case}{}", refusal.problem),
+        ..refusal
+    }
+}
+
+fn named_place(raw: &RawFile, names: &Names, error: &SpecError) -> Refusal {
     fn line<T>(of: &Named<T>, name: &str) -> usize {
         let entry = of.iter().find(|(n, _)| n.get_ref() == name);
         entry.map_or(0, |(n, _)| n.span().start)
@@ -194,27 +375,23 @@ fn placed(raw: &RawFile, case: &Case, error: &SpecError) -> Refusal {
     let by = |names: &[String], n: u32| names.get(n as usize).cloned().unwrap_or_default();
     let (at, part) = match error.place {
         Place::Host(n) => {
-            let name = by(&case.names.hosts, n);
+            let name = by(&names.hosts, n);
             (line(&raw.hosts, &name), format!("host {name}: "))
         }
         Place::Switch(n) => {
-            let name = by(&case.names.switches, n);
+            let name = by(&names.switches, n);
             (line(&raw.switches, &name), format!("switch {name}: "))
         }
         Place::Link(n) => {
-            let name = by(&case.names.links, n);
+            let name = by(&names.links, n);
             (line(&raw.links, &name), format!("link {name}: "))
         }
         Place::Flow(_) => (raw.traffic.span().start, "traffic: ".to_owned()),
         _ => (0, String::new()),
     };
-    let case = match raw.cases.is_empty() {
-        true => String::new(),
-        false => format!("case {}, ", case.name),
-    };
     Refusal {
         at,
-        problem: format!("{case}{part}{}", error.problem),
+        problem: format!("{part}{}", error.problem),
     }
 }
 
@@ -345,17 +522,22 @@ fn cable(raw: &RawCable) -> Checked<Cable> {
 fn traffic(
     raw: &Spanned<RawTraffic>,
     case: Option<&RawCase>,
-    nodes: &BTreeMap<&str, Node>,
+    find: impl Fn(&str) -> Option<u32>,
 ) -> Checked<Traffic> {
+    let place = raw;
     let raw = raw.get_ref();
-    let host = |name: &Spanned<String>| match nodes.get(name.get_ref().as_str()) {
-        Some(Node::Host(n)) => Ok(*n),
-        _ => refuse(name, format!("there is no host '{}'", name.get_ref())),
-    };
-    let between = |value: Option<&Spanned<u32>>, default: u32, most: u32, what: &str| match value {
-        None => Ok(default),
-        Some(v) if (1..=most).contains(v.get_ref()) => Ok(*v.get_ref()),
-        Some(v) => refuse(v, format!("{what}: expected 1 to {most}")),
+    let host = |name: Option<&Spanned<String>>| {
+        let Some(name) = name else {
+            return refuse(
+                place,
+                "traffic: expected 'from' and 'to', or a 'pattern' of many hosts",
+            );
+        };
+        let found = find(name.get_ref());
+        found.map_or_else(
+            || refuse(name, format!("there is no host '{}'", name.get_ref())),
+            Ok,
+        )
     };
     let transports = case
         .and_then(|c| c.transports.as_ref())
@@ -366,6 +548,7 @@ fn traffic(
             RawTransport::Rc => Transport::Rc,
             RawTransport::Uc => Transport::Uc,
             RawTransport::Ud => Transport::Ud,
+            RawTransport::Iwarp => Transport::Iwarp,
         };
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -384,8 +567,8 @@ fn traffic(
     let doubled = std::iter::successors(Some(least), |size| Some(size * 2));
     let sizes = doubled.take_while(|size| *size <= most);
     Ok(Traffic {
-        from: host(&raw.from)?,
-        to: host(&raw.to)?,
+        from: host(raw.from.as_ref())?,
+        to: host(raw.to.as_ref())?,
         transports: kinds,
         sizes: sizes.filter_map(|s| u32::try_from(s).ok()).collect(),
         latency_to_bytes: raw.latency_to.as_ref().map_or(Ok(256), bytes32)?,
@@ -401,13 +584,65 @@ fn traffic(
     })
 }
 
+/// Flow control of an Ethernet; nothing where links are InfiniBand.
+pub(crate) fn ethernet(raw: &RawFile) -> Checked<Option<Ethernet>> {
+    let Some(raw) = raw.ethernet.as_ref().map(Spanned::get_ref) else {
+        return Ok(None);
+    };
+    let control = match raw.control.get_ref().as_str() {
+        "drop-tail" => FlowControl::DropTail,
+        "credits" => FlowControl::Credits,
+        "pause" => {
+            let (Some(xoff), Some(xon)) = (&raw.xoff, &raw.xon) else {
+                return refuse(
+                    &raw.control,
+                    "pauses need 'xoff' and 'xon', such as \"64KiB\"",
+                );
+            };
+            FlowControl::Pfc(Pfc {
+                xoff_bytes: bytes32(xoff)?,
+                xon_bytes: bytes32(xon)?,
+                respond_ps: ps(raw.respond.as_ref()),
+            })
+        }
+        other => {
+            let problem = format!("control '{other}': expected drop-tail, pause or credits");
+            return refuse(&raw.control, problem);
+        }
+    };
+    let retry_ps = match &raw.retry {
+        None => Ethernet::default().retry_ps,
+        Some(retry) => ps(Some(retry)),
+    };
+    Ok(Some(Ethernet { control, retry_ps }))
+}
+
+/// A number from 1, or the default where there is none.
+pub(crate) fn between(
+    value: Option<&Spanned<u32>>,
+    default: u32,
+    most: u32,
+    what: &str,
+) -> Checked<u32> {
+    match value {
+        None => Ok(default),
+        Some(v) if (1..=most).contains(v.get_ref()) => Ok(*v.get_ref()),
+        Some(v) => refuse(v, format!("{what}: expected 1 to {most}")),
+    }
+}
+
 fn speed(text: &Spanned<String>) -> Checked<Speed> {
+    // Ethernet's lanes; all others are InfiniBand's too.
+    let ethernet = [Speed::Ge1, Speed::Cx4, Speed::Ge10];
+    if let Some(speed) = ethernet.into_iter().find(|s| s.name() == text.get_ref()) {
+        return Ok(speed);
+    }
     text.get_ref()
         .parse()
         .or_else(|problem: String| refuse(text, problem))
 }
 
-fn bytes32(value: &Of<Bytes>) -> Checked<u32> {
+pub(crate) fn bytes32(value: &Of<Bytes>) -> Checked<u32> {
     let bytes = value.get_ref().0.as_u64();
     match u32::try_from(bytes) {
         Ok(bytes) if bytes > 0 => Ok(bytes),

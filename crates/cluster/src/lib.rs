@@ -6,11 +6,17 @@
 //! of its cases can run in bounded memory and time.
 
 mod check;
+pub mod pattern;
 mod raw;
+mod splice;
+pub mod topology;
 
 use std::path::{Path, PathBuf};
 
 use fabric::{FabricSpec, FlowSpec, Transport};
+
+pub use pattern::{Pattern, Sends};
+pub use topology::{Built, Topology};
 
 /// A checked fabric file.
 #[derive(Clone, Debug)]
@@ -21,8 +27,78 @@ pub struct FabricFile {
     pub text: String,
     /// One line on what it is.
     pub title: String,
-    /// At least one.
+    /// Of traffic between two hosts: at least one.
     pub cases: Vec<Case>,
+    /// Of a pattern of many hosts: at least one.
+    pub studies: Vec<Study>,
+}
+
+/// A pattern of traffic on a fabric.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// Name of its case; that of the pattern where the file names no cases.
+    pub name: String,
+    /// The fabric.
+    pub layout: Layout,
+    /// What is sent.
+    pub traffic: Pattern,
+}
+
+/// Where a study's fabric comes from.
+#[derive(Clone, Debug)]
+pub enum Layout {
+    /// Named part by part.
+    Named(FabricSpec, Names),
+    /// Made from a few words.
+    Made(Topology),
+}
+
+/// A step of a study as flows of its fabric.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What the engine runs.
+    pub flows: Vec<FlowSpec>,
+    /// The same by rank.
+    pub sends: Vec<Sends>,
+}
+
+impl Study {
+    /// The fabric that the `n`-th seed draws.
+    pub fn build(&self, n: u64) -> Built {
+        match &self.layout {
+            Layout::Made(topology) => topology.build(n),
+            Layout::Named(spec, names) => Built {
+                spec: spec.clone(),
+                names: names.clone(),
+                tiers: topology::tiers(spec),
+            },
+        }
+    }
+
+    /// Flows of a step with so many ranks on the fabric of the `n`-th seed.
+    pub fn sends(&self, built: &Built, nodes: u32, step: u32, n: u64) -> Step {
+        let hosts = u32::try_from(built.spec.hosts.len()).unwrap_or(u32::MAX);
+        let order = self.traffic.order(hosts, n);
+        let host = |rank: u32| order[rank as usize];
+        let ping_pong = self.traffic.kind.counts() == pattern::Counts::Latency;
+        let sends = self.traffic.sends(nodes, step, n);
+        let flows = sends.iter().map(|s| FlowSpec {
+            from: host(s.from),
+            to: host(s.to),
+            transport: self.traffic.transport,
+            mtu_bytes: self.traffic.mtu_bytes,
+            message_bytes: s.message_bytes,
+            messages: u64::from(self.traffic.messages),
+            depth: self.traffic.depth,
+            ping_pong,
+            ordering: self.traffic.ordering,
+            ..FlowSpec::default()
+        });
+        Step {
+            flows: flows.collect(),
+            sends,
+        }
+    }
 }
 
 /// One fabric with its traffic.
@@ -157,13 +233,55 @@ impl FabricFile {
         }
         let raw: raw::RawFile = toml::from_str(text)
             .map_err(|e| refused(e.span().map_or(0, |s| s.start), e.message().to_owned()))?;
-        let cases = check::cases(&raw).map_err(|r| refused(r.at, r.problem))?;
-        Ok(Self {
+        let mut found = Self {
             file: file.to_owned(),
             text: text.to_owned(),
             title: raw.title.get_ref().clone(),
-            cases,
-        })
+            cases: Vec::new(),
+            studies: Vec::new(),
+        };
+        if raw.traffic.get_ref().pattern.is_none() {
+            found.cases = check::cases(&raw).map_err(|r| refused(r.at, r.problem))?;
+            return Ok(found);
+        }
+        let changes = check::changes(&raw).map_err(|r| refused(r.at, r.problem))?;
+        // The file as it stands first, so that what is wrong in it has its own line.
+        let pattern = raw.traffic.get_ref().pattern.as_ref();
+        let name = pattern.map_or("pattern", |p| p.get_ref().as_str());
+        let study = check::study(&raw, name).map_err(|r| refused(r.at, r.problem))?;
+        if changes.is_empty() {
+            found.studies.push(study);
+        }
+        for change in &changes {
+            let mut changed = text.to_owned();
+            for (key, at, value) in &change.sets {
+                let value = text.get(value.clone()).unwrap_or_default();
+                changed = splice::with(&changed, key, value).map_err(|p| refused(*at, p))?;
+            }
+            let name = &change.name;
+            let in_case = |problem: String| refused(change.at, format!("case {name}: {problem}"));
+            let raw: raw::RawFile =
+                toml::from_str(&changed).map_err(|e| in_case(e.message().to_owned()))?;
+            let study = check::study(&raw, name).map_err(|r| in_case(r.problem))?;
+            found.studies.push(study);
+        }
+        Ok(found)
+    }
+
+    /// The same file with other values: dotted keys, as TOML.
+    ///
+    /// # Errors
+    /// [`FileError::Refused`], naming the values.
+    pub fn with(&self, values: &[(String, String)]) -> Result<Self, FileError> {
+        let mut text = self.text.clone();
+        for (key, value) in values {
+            text = splice::with(&text, key, value).map_err(|problem| FileError::Refused {
+                file: self.file.display().to_string(),
+                line: 1,
+                problem: format!("{key} = {value}: {problem}"),
+            })?;
+        }
+        Self::parse(&self.file, &text)
     }
 }
 

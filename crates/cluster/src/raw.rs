@@ -19,13 +19,17 @@ pub(crate) type Of<T> = Spanned<Quantity<T>>;
 pub(crate) struct RawFile {
     pub(crate) title: Spanned<String>,
     pub(crate) max_op_vls: Option<Spanned<u8>>,
+    pub(crate) ethernet: Option<Spanned<RawEthernet>>,
     pub(crate) host_kinds: Named<Spanned<RawHost>>,
     #[serde(default)]
     pub(crate) switch_kinds: Named<Spanned<RawSwitch>>,
     pub(crate) cables: Named<Spanned<RawCable>>,
+    pub(crate) topology: Option<Spanned<RawTopology>>,
+    #[serde(default)]
     pub(crate) hosts: Named<Spanned<String>>,
     #[serde(default)]
     pub(crate) switches: Named<Spanned<String>>,
+    #[serde(default)]
     pub(crate) links: Named<Spanned<RawLink>>,
     pub(crate) traffic: Spanned<RawTraffic>,
     #[serde(default)]
@@ -87,11 +91,84 @@ pub(crate) struct RawLink {
     pub(crate) cable: Spanned<String>,
 }
 
+/// Links are Ethernet.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawEthernet {
+    pub(crate) control: Spanned<String>,
+    pub(crate) retry: Option<Of<Duration>>,
+    pub(crate) xoff: Option<Of<Bytes>>,
+    pub(crate) xon: Option<Of<Bytes>>,
+    pub(crate) respond: Option<Of<Duration>>,
+}
+
+/// A regular fabric instead of names of parts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawTopology {
+    pub(crate) kind: Spanned<String>,
+    pub(crate) host: Spanned<String>,
+    pub(crate) chip: Spanned<String>,
+    pub(crate) cable: Spanned<String>,
+    pub(crate) inner_cable: Option<Spanned<String>>,
+    pub(crate) hosts: Spanned<u32>,
+    pub(crate) outer_cable: Option<Spanned<String>>,
+    pub(crate) levels: Option<Spanned<u32>>,
+    pub(crate) ports: Option<Spanned<u32>>,
+    pub(crate) leaves: Option<Spanned<u32>>,
+    pub(crate) leaf_hosts: Option<Spanned<u32>>,
+    pub(crate) spines: Option<Spanned<u32>>,
+    pub(crate) traces: Option<Spanned<u32>>,
+    pub(crate) directors: Option<Spanned<u32>>,
+    pub(crate) up: Option<Spanned<u32>>,
+    pub(crate) boxes: Option<Spanned<u32>>,
+    pub(crate) trunks: Option<Spanned<u32>>,
+    pub(crate) switches: Option<Spanned<u32>>,
+    pub(crate) global: Option<Spanned<u32>>,
+    pub(crate) groups: Option<Spanned<u32>>,
+    pub(crate) sizes: Option<Spanned<Vec<u32>>>,
+    pub(crate) placement: Option<Spanned<String>>,
+    pub(crate) routing: Option<Spanned<String>>,
+    pub(crate) lids: Option<Spanned<String>>,
+    pub(crate) ties: Option<Spanned<String>>,
+    pub(crate) selection: Option<Spanned<String>>,
+    pub(crate) flowlet_gap: Option<Of<Duration>>,
+    pub(crate) dca: Option<Spanned<RawDca>>,
+    pub(crate) queueing: Option<Spanned<String>>,
+    pub(crate) seed: Option<Spanned<u64>>,
+}
+
+/// Dynamic congestion avoidance.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawDca {
+    pub(crate) period: Option<Of<Duration>>,
+    pub(crate) threshold: Option<Of<Duration>>,
+    pub(crate) hold: Option<Of<Duration>>,
+    pub(crate) paths: Option<Spanned<u32>>,
+    pub(crate) mean_of: Option<Spanned<u32>>,
+    pub(crate) venture: Option<Spanned<u32>>,
+    pub(crate) clock_offset: Option<Of<Duration>>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawTraffic {
-    pub(crate) from: Spanned<String>,
-    pub(crate) to: Spanned<String>,
+    pub(crate) from: Option<Spanned<String>>,
+    pub(crate) to: Option<Spanned<String>>,
+    pub(crate) pattern: Option<Spanned<String>>,
+    pub(crate) nodes: Option<Spanned<Vec<u32>>>,
+    pub(crate) message: Option<Of<Bytes>>,
+    pub(crate) transport: Option<Spanned<RawTransport>>,
+    pub(crate) ordering: Option<Spanned<String>>,
+    pub(crate) algorithm: Option<Spanned<String>>,
+    pub(crate) steps: Option<Spanned<u32>>,
+    pub(crate) ranks: Option<Spanned<String>>,
+    pub(crate) seed: Option<Spanned<u64>>,
+    pub(crate) seeds: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(crate) jobs: Vec<Spanned<RawJob>>,
+    pub(crate) files: Option<Spanned<RawFiles>>,
     pub(crate) transports: Option<Vec<RawTransport>>,
     pub(crate) sizes: Option<Spanned<[Quantity<Bytes>; 2]>>,
     pub(crate) latency_to: Option<Of<Bytes>>,
@@ -101,12 +178,34 @@ pub(crate) struct RawTraffic {
     pub(crate) cores: Option<Spanned<u32>>,
 }
 
+/// One of several jobs that share the fabric.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawJob {
+    pub(crate) name: Spanned<String>,
+    pub(crate) pattern: Spanned<String>,
+    pub(crate) nodes: Spanned<u32>,
+    pub(crate) message: Of<Bytes>,
+    pub(crate) algorithm: Option<Spanned<String>>,
+    pub(crate) steps: Option<Spanned<u32>>,
+}
+
+/// File traffic in the background of the jobs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawFiles {
+    pub(crate) servers: Spanned<u32>,
+    pub(crate) clients: Spanned<u32>,
+    pub(crate) message: Of<Bytes>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RawTransport {
     Rc,
     Uc,
     Ud,
+    Iwarp,
 }
 
 #[derive(Debug, Deserialize)]
@@ -125,6 +224,9 @@ pub(crate) struct RawCase {
     pub(crate) cables: Named<Spanned<String>>,
     pub(crate) cores: Option<Spanned<u32>>,
     pub(crate) transports: Option<Vec<RawTransport>>,
+    /// Values by the dotted key of the file that they stand for.
+    #[serde(default)]
+    pub(crate) set: Named<Spanned<serde::de::IgnoredAny>>,
 }
 
 /// A text with a unit.

@@ -209,3 +209,302 @@ proptest::proptest! {
         }
     }
 }
+
+const CLUSTER: &str = r#"title = "A small tree"
+
+[host_kinds.hca]
+speed = "ddr"
+buffer = "72KiB"
+
+[switch_kinds.chip]
+speed = "ddr"
+ports = 8
+buffer = "72KiB"
+latency = "200ns"
+
+[cables.cx4]
+kind = "copper"
+length = "8m"
+
+[topology]
+kind = "clos"
+levels = 2
+host = "hca"
+chip = "chip"
+cable = "cx4"
+hosts = 12
+placement = "packed"
+routing = "minhop"
+lids = "random"
+seed = 1
+
+[traffic]
+pattern = "rotate"
+nodes = [2, 8, 12]
+message = "64KiB"
+steps = 3
+seeds = 2
+
+[[cases]]
+name = "one"
+
+[[cases]]
+name = "two"
+set = { "topology.routing" = "d-mod-k", "traffic.pattern" = "permutation" }
+"#;
+
+#[test]
+fn a_topology_and_a_pattern_are_studies() {
+    let file = parse(CLUSTER).unwrap();
+    let [one, two] = &file.studies[..] else {
+        panic!("{:?}", file.studies)
+    };
+    assert_eq!((one.name.as_str(), two.name.as_str()), ("one", "two"));
+    let built = one.build(0);
+    assert_eq!(
+        (built.spec.hosts.len(), built.spec.switches.len()),
+        (12, 12)
+    );
+    // 12 host links and 8 leaves by 4 spines.
+    assert_eq!(built.spec.links.len(), 12 + 32);
+    assert!(
+        built.names.links.iter().any(|l| l == "leaf-2:5/spine-0:3"),
+        "{:?}",
+        built.names
+    );
+    assert_eq!(one.traffic.steps(12, 0).len(), 3);
+    assert_eq!(one.traffic.steps(2, 0), [0]);
+    // What another seed draws is another order of LIDs, and so other tables.
+    assert_ne!(one.build(1).spec.routing, built.spec.routing);
+    assert_eq!(one.build(0).spec.routing, built.spec.routing);
+    for study in [one, two] {
+        for n in 0..2 {
+            let built = study.build(n);
+            let step = study.sends(&built, 12, 1, n);
+            let mut world = fabric::World::new(&built.spec, &step.flows).unwrap();
+            world.run().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_rotation_is_that_of_cbench() {
+    let file = parse(CLUSTER).unwrap();
+    let all: Vec<(u32, u32)> = (0..4)
+        .flat_map(|r| file.studies[0].traffic.sends(8, r, 0))
+        .map(|s| (s.from, s.to))
+        .collect();
+    assert_eq!(&all[..5], [(0, 4), (1, 5), (2, 6), (3, 7), (0, 5)]);
+    let mut each = all.clone();
+    each.sort_unstable();
+    each.dedup();
+    assert_eq!(each.len(), 16);
+}
+
+#[test]
+fn programs_deliver_what_they_promise() {
+    use pattern::{AllReduce, AllToAll, Kind};
+    let mut traffic = parse(CLUSTER).unwrap().studies[0].traffic.clone();
+    traffic.steps = u32::MAX;
+    // Everybody's block reaches everybody: directly once, or by way of others.
+    for (kind, nodes) in [(AllToAll::Shift, 7), (AllToAll::Xor, 8)] {
+        traffic.kind = Kind::AllToAll(kind);
+        let mut all: Vec<(u32, u32)> = traffic
+            .steps(nodes, 0)
+            .into_iter()
+            .flat_map(|s| traffic.sends(nodes, s, 0))
+            .map(|s| (s.from, s.to))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), (nodes * (nodes - 1)) as usize);
+    }
+    // After all steps of a sum each has heard of each.
+    for kind in [
+        Kind::AllReduce(AllReduce::Tree),
+        Kind::AllReduce(AllReduce::Doubling),
+        Kind::AllReduce(AllReduce::Ring),
+        Kind::AllToAll(AllToAll::Bruck),
+    ] {
+        traffic.kind = kind;
+        let mut heard: Vec<u32> = (0..8).map(|n| 1 << n).collect();
+        for step in traffic.steps(8, 0) {
+            let before = heard.clone();
+            for send in traffic.sends(8, step, 0) {
+                heard[send.to as usize] |= before[send.from as usize];
+            }
+        }
+        assert!(heard.iter().all(|h| *h == 255), "{kind:?} {heard:?}");
+    }
+}
+
+#[test]
+fn a_cluster_that_cannot_be_is_refused_with_line_and_reason() {
+    for (from, to, line, says) in [
+        ("hosts = 12", "hosts = 33", 23, "has ports for 32"),
+        ("ports = 8", "ports = 7", 21, "an even number"),
+        (
+            "kind = \"clos\"",
+            "kind = \"ring\"",
+            18,
+            "no topology 'ring'",
+        ),
+        ("\"minhop\"", "\"best\"", 25, "is no routing"),
+        (
+            "chip = \"chip\"",
+            "chip = \"x\"",
+            21,
+            "no kind of switch 'x'",
+        ),
+        (
+            "lids = \"random\"",
+            "lids = \"mixed\"",
+            26,
+            "in-order or random",
+        ),
+        (
+            "pattern = \"rotate\"",
+            "pattern = \"spin\"",
+            30,
+            "no pattern 'spin'",
+        ),
+        (
+            "pattern = \"rotate\"",
+            "algorithm = \"xor\"\npattern = \"rotate\"",
+            30,
+            "has no algorithms",
+        ),
+        ("[2, 8, 12]", "[2, 8, 14]", 31, "rising numbers of 2 to 12"),
+        ("[2, 8, 12]", "[8, 2]", 31, "rising numbers of 2 to 12"),
+        ("seeds = 2", "seeds = 0", 34, "seeds: expected 1 to 1000"),
+        (
+            "message = \"64KiB\"",
+            "message = \"65MiB\"",
+            32,
+            "1 B to 64 MiB",
+        ),
+        (
+            "steps = 3",
+            "transport = \"ud\"",
+            33,
+            "datagrams carry no patterns",
+        ),
+        (
+            "steps = 3",
+            "from = \"n1\"",
+            33,
+            "traffic between two hosts",
+        ),
+        (
+            "steps = 3",
+            "messages = 100000\nseed = 4\nmtu = 256",
+            30,
+            "packets; expected at most",
+        ),
+        ("name = \"two\"", "name = \"one\"", 40, "already"),
+        (
+            "\"topology.routing\"",
+            "\"topology.speed\"",
+            41,
+            "no key 'topology.speed'",
+        ),
+        (
+            "\"d-mod-k\"",
+            "\"best\"",
+            40,
+            "case two: 'best' is no routing",
+        ),
+        (
+            "[topology]\n",
+            "[hosts]\na = \"hca\"\n[topology]\n",
+            19,
+            "one or the other",
+        ),
+        (
+            "buffer = \"72KiB\"\nlatency",
+            "buffer = \"4KiB\"\nlatency",
+            17,
+            "holds no packet",
+        ),
+        ("seeds = 2", "seeds = 2000", 34, "seeds"),
+    ] {
+        assert!(CLUSTER.contains(from), "{from}");
+        let mut text = CLUSTER.replacen(from, to, 1);
+        if says.contains("packets;") {
+            text = text.replace("\"64KiB\"", "\"64MiB\"");
+        }
+        let error = parse(&text).unwrap_err();
+        let FileError::Refused {
+            line: at, problem, ..
+        } = &error
+        else {
+            panic!("{error}")
+        };
+        assert!(problem.contains(says), "{error}, expected '{says}'");
+        assert_eq!(*at, line, "{error}");
+    }
+}
+
+#[test]
+fn jobs_share_the_hosts() {
+    let text = CLUSTER
+        .replace(
+            "pattern = \"rotate\"\nnodes = [2, 8, 12]",
+            "pattern = \"jobs\"",
+        )
+        .split("[[cases]]")
+        .next()
+        .unwrap()
+        .to_owned()
+        + r#"
+[[traffic.jobs]]
+name = "a"
+pattern = "halo"
+nodes = 6
+message = "4KiB"
+steps = 2
+[[traffic.jobs]]
+name = "b"
+pattern = "all-to-all"
+nodes = 4
+message = "4KiB"
+[traffic.files]
+servers = 2
+clients = 5
+message = "8KiB"
+"#;
+    let file = parse(&text).unwrap();
+    let traffic = &file.studies[0].traffic;
+    assert_eq!(traffic.nodes, [12]);
+    assert_eq!(traffic.steps(12, 0).len(), 3);
+    let sends = traffic.sends(12, 2, 0);
+    // The halo has ended; files go on.
+    assert!(sends.iter().all(|s| s.job == 1 || s.job == pattern::FILES));
+    assert!(sends.iter().all(|s| s.from < 12 && s.to < 12));
+    let error = parse(&text.replace("nodes = 6", "nodes = 9")).unwrap_err();
+    assert!(
+        error.to_string().contains("need 15 hosts; there are 12"),
+        "{error}"
+    );
+}
+
+proptest::proptest! {
+    /// As the fuzz target `fabric_file`, for patterns.
+    #[test]
+    fn a_changed_cluster_is_refused_with_a_line_or_sound(
+        at in 0_usize..1_000,
+        to in "[\"\\[\\]{}=a-z0-9. \n]{0,6}",
+        cut in 0_usize..12,
+    ) {
+        let at = at.min(CLUSTER.len());
+        let rest = CLUSTER.get(at + cut..).unwrap_or("");
+        let text = format!("{}{to}{rest}", &CLUSTER[..at]);
+        match parse(&text) {
+            Ok(file) => proptest::prop_assert!(file.cases.len() + file.studies.len() > 0),
+            Err(FileError::Refused { line, .. }) => {
+                proptest::prop_assert!(line >= 1 && line <= text.lines().count().max(1) + 1);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}

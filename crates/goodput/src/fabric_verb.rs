@@ -4,7 +4,11 @@
 //! the closed formula, and says which part bounds each case and what would change that.
 
 mod cable;
+mod fair;
 mod finding;
+mod shared;
+mod study;
+mod vary;
 
 use std::path::{Path, PathBuf};
 
@@ -33,6 +37,8 @@ pub(crate) struct FabricArgs {
 enum FabricVerb {
     /// Run a fabric file: every case, transport and message size, packet by packet
     Run(RunArgs),
+    /// Run a fabric file's patterns with every combination of values of some of its keys, on all cores
+    Sweep(SweepArgs),
     /// What a cable of some length needs: delay, bytes in flight, buffers, reach
     Cable(CableArgs),
 }
@@ -50,32 +56,52 @@ pub(crate) struct RunArgs {
     json: bool,
 }
 
+/// What `goodput fabric sweep` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// A key of the file and its values: topology.seed=1..5, traffic.message=64KiB,1MiB; all combinations are run
+    #[arg(long = "vary", value_name = "KEY=VALUES", required = true)]
+    vary: Vec<String>,
+    /// Only this case of the file; can be given more than once
+    #[arg(long = "case", value_name = "NAME")]
+    cases: Vec<String>,
+}
+
 pub(crate) const FABRIC_EXAMPLES: &str = "\
 Examples:
   goodput fabric run ornl-ddr-switch                   a built-in fabric: 100 m of DDR through a switch
   goodput fabric run my-cluster.toml --json
+  goodput fabric run talon-ib                          128 nodes at a 288-port director, rotate
+  goodput fabric sweep talon-ib --vary topology.routing=minhop,ftree --vary topology.placement=packed,random
   goodput fabric cable --rate ddr --length 100m --lanes 8";
 
 /// Does what was typed.
 pub(crate) fn command(args: &FabricArgs, context: &Context) -> Verdict {
     match &args.verb {
         FabricVerb::Cable(args) => cable::command(args),
-        FabricVerb::Run(args) => {
-            let done = perform(args, context)?;
-            if args.json {
-                let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
-                context::print(&format!("{text}\n"))?;
-                return Ok(failure::DONE);
-            }
-            let (color, width) = (context::color(), context::width());
-            let text = report::terminal::summary(&done.run, &done.findings, color, width);
-            context::print(&text)?;
-            context::print(&speed(&done))?;
-            let page = done.folder.join("report.html");
-            context::print(&format!("Report: {}\n", page.display()))?;
-            Ok(failure::DONE)
+        FabricVerb::Run(args) => show(args, &perform(args, None, context)?),
+        FabricVerb::Sweep(args) => {
+            let done = perform(&args.run, Some(args), context)?;
+            show(&args.run, &done)
         }
     }
+}
+
+fn show(args: &RunArgs, done: &Done) -> Verdict {
+    if args.json {
+        let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+        return Ok(failure::DONE);
+    }
+    let (color, width) = (context::color(), context::width());
+    let text = report::terminal::summary(&done.run, &done.findings, color, width);
+    context::print(&text)?;
+    context::print(&speed(done))?;
+    let page = done.folder.join("report.html");
+    context::print(&format!("Report: {}\n", page.display()))?;
+    Ok(failure::DONE)
 }
 
 /// As a step of `reproduce`: what it found, and the run folder if it leaves one.
@@ -86,16 +112,21 @@ pub(crate) fn step(
 ) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
     match &args.verb {
         FabricVerb::Cable(args) => cable::facts(args).map(|found| (found, None)),
-        FabricVerb::Run(args) => {
-            let args = RunArgs {
-                runs: runs.to_owned(),
-                ..args.clone()
-            };
-            let done = perform(&args, context)?;
-            let value = serde_json::to_value(&done.run).map_err(Failure::here)?;
-            Ok((value, Some(done.folder)))
-        }
+        FabricVerb::Run(args) => kept(perform(&within(args, runs), None, context)?),
+        FabricVerb::Sweep(args) => kept(perform(&within(&args.run, runs), Some(args), context)?),
     }
+}
+
+fn within(args: &RunArgs, runs: &Path) -> RunArgs {
+    RunArgs {
+        runs: runs.to_owned(),
+        ..args.clone()
+    }
+}
+
+fn kept(done: Done) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
+    let value = serde_json::to_value(&done.run).map_err(Failure::here)?;
+    Ok((value, Some(done.folder)))
 }
 
 /// A finished run.
@@ -107,8 +138,9 @@ struct Done {
     wall: std::time::Duration,
 }
 
-fn perform(args: &RunArgs, context: &Context) -> Result<Done, Failure> {
+fn perform(args: &RunArgs, sweep: Option<&SweepArgs>, context: &Context) -> Result<Done, Failure> {
     let file = find(&args.file)?;
+    let axes = sweep.map(|s| vary::axes(&file, &s.vary)).transpose()?;
     let name = Path::new(&args.file).file_stem().map_or_else(
         || args.file.clone(),
         |stem| stem.to_string_lossy().into_owned(),
@@ -133,7 +165,11 @@ fn perform(args: &RunArgs, context: &Context) -> Result<Done, Failure> {
     let mut folder = RunFolder::create(&args.runs, "fabric", &name, run.clone())?;
     let began = std::time::Instant::now();
     let mut findings = Vec::new();
-    let result = all_cases(&file, context).map(|(fabric, found)| {
+    let found = match axes.zip(sweep) {
+        None => all_cases(&file, context),
+        Some((axes, sweep)) => vary::run(&file, &axes, &sweep.cases, context),
+    };
+    let result = found.map(|(fabric, found)| {
         findings = found;
         run.verdict = Some(verdict(&fabric, &findings));
         run.fabric = Some(fabric);
@@ -177,6 +213,10 @@ fn all_cases(
 ) -> Result<(FabricRun, Vec<FindingRecord>), Failure> {
     let mut fabric = FabricRun::default();
     let mut findings = Vec::new();
+    fabric.studies = study::run(&file.studies, &mut fabric, context)?;
+    for (study, found) in file.studies.iter().zip(&fabric.studies.clone()) {
+        findings.extend(shared::of(study, found, &mut fabric, context)?);
+    }
     for case in &file.cases {
         for transport in &case.traffic.transports {
             if context.interrupted().is_some() {
@@ -191,6 +231,7 @@ fn all_cases(
             curve.below_first_bits_per_second = first.saturating_sub(curve.peak_bits_per_second);
             curve.share_of_first = share(curve.peak_bits_per_second, first);
             findings.extend(finding::of(case, *transport, &curve));
+            fabric.names_off_scheme += u32::from(curve.scheme.is_empty());
             fabric.curves.push(curve);
         }
     }
@@ -225,6 +266,7 @@ fn curve(
     let bounds = bounds(case, &flow);
     let least = formula::least(&bounds).map(|b| b.limit);
     Ok(FabricCurve {
+        scheme: scheme(&name, case, &flow).to_owned(),
         name,
         transport: transport.name().to_owned(),
         from: case.names.hosts[traffic.from as usize].clone(),
@@ -302,6 +344,38 @@ fn point(
     })
 }
 
+/// Which of the schemes of section 1.4 (and 6) of M. Minich, "Infiniband Based Cable Comparison", ORNL 2007 a
+/// name follows. What comes after it says what was changed.
+fn scheme(name: &str, case: &Case, flow: &FlowSpec) -> &'static str {
+    let kind = flow.transport.name();
+    let cables: Vec<String> = way(case, flow)
+        .iter()
+        .map(|(link, _)| case.names.cables[*link as usize].clone())
+        .collect();
+    let speed = case.spec.hosts[flow.from as usize].port.speed.name();
+    let begins = |with: &str| {
+        let rest = name.strip_prefix(with);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    match &cables[..] {
+        [cable] if begins(&format!("{kind}-{speed}-{cable}")) => {
+            "<connection type>-<link speed>-<cable>"
+        }
+        [cable]
+            if ["dual", "quad"]
+                .iter()
+                .any(|n| begins(&format!("{kind}-{n}-core-{cable}"))) =>
+        {
+            "<connection type>-<number of cores>-<cable>"
+        }
+        // Node A received: the way begins at node B.
+        [b, a] if begins(&format!("{kind}-{a}-{b}-{speed}")) => {
+            "<connection type>-<cable on node A>-<cable on node B>-<link speed>"
+        }
+        _ => "",
+    }
+}
+
 /// Of all cores together.
 fn bounds(case: &Case, flow: &FlowSpec) -> Vec<Bound> {
     let way = way(case, flow);
@@ -363,6 +437,12 @@ fn named_bound(case: &Case, flow: &FlowSpec, bound: &Bound) -> FabricBound {
 }
 
 fn verdict(fabric: &FabricRun, findings: &[FindingRecord]) -> RunVerdict {
+    if !fabric.settings.is_empty() {
+        return vary::verdict(fabric);
+    }
+    if !fabric.studies.is_empty() {
+        return shared::verdict(fabric, findings);
+    }
     let curves = fabric.curves.iter();
     let slowest = curves.min_by(|a, b| a.share_of_first.total_cmp(&b.share_of_first));
     let Some(curve) = slowest.filter(|c| c.share_of_first < finding::SHARE_MAX) else {
@@ -443,7 +523,18 @@ macro_rules! built_in {
     };
 }
 
-built_in!("ornl-sdr", "ornl-ddr", "ornl-ddr-switch", "ornl-woodcrest");
+built_in!(
+    "talon-ib",
+    "talon-10ge",
+    "talon-programs",
+    "talon-jobs",
+    "fortiswitch",
+    "leininger-seager",
+    "ornl-sdr",
+    "ornl-ddr",
+    "ornl-ddr-switch",
+    "ornl-woodcrest",
+);
 
 const PS_PER_S: u128 = 1_000_000_000_000;
 /// A model's round trips are all alike.
@@ -459,6 +550,6 @@ mod tests {
             assert!(find(name).is_ok(), "{name}");
         }
         let error = find("no-such").unwrap_err().to_string();
-        assert!(error.contains("built in are: ornl-sdr"), "{error}");
+        assert!(error.contains("built in are: talon-ib"), "{error}");
     }
 }

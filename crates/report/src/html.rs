@@ -8,6 +8,7 @@
 
 mod compare;
 mod fabric;
+mod fabric_study;
 mod facts;
 mod findings;
 mod hero;
@@ -23,6 +24,7 @@ pub(crate) mod trace;
 
 pub use compare::render_comparison;
 pub(crate) use fabric::cells as fabric_cells;
+pub(crate) use fabric_study::{heads as study_heads, in_short, rows as study_rows};
 pub use sweep::setting as sweep_setting;
 pub(crate) use sweep::{said_of as sweep_said, spoken as sweep_way};
 
@@ -43,6 +45,7 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     facts::legs(&mut out, run);
     sweep::section(&mut out, run);
     messages::section(&mut out, run);
+    fabric_study::section(&mut out, run);
     fabric::section(&mut out, run);
     rotate::section(&mut out, run);
     trace::section(&mut out, run, findings);

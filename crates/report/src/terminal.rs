@@ -344,8 +344,12 @@ impl Page {
     }
 
     fn more(&mut self, all: usize, thing: &str) {
-        if all > POINTS_MAX {
-            let more = text::plural((all - POINTS_MAX) as u64, &format!("more {thing}"));
+        self.more_than(POINTS_MAX, all, thing);
+    }
+
+    fn more_than(&mut self, most: usize, all: usize, thing: &str) {
+        if all > most {
+            let more = text::plural((all - most) as u64, &format!("more {thing}"));
             self.wrapped("", &format!("{more} in the report"), Ink::Dim);
         }
     }

@@ -153,6 +153,7 @@ pub(crate) fn cause_label(cause: &str) -> String {
         "host_bus" => "a host's bus".to_owned(),
         "thinned_acks" => "thinned acknowledgments".to_owned(),
         "mtu" => "MTU".to_owned(),
+        "static_routes" => "static routes".to_owned(),
         other => plain(other).replace('_', " "),
     }
 }

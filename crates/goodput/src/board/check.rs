@@ -346,7 +346,7 @@ pub(crate) fn show_number(number: &DocumentNumber) -> String {
 
 /// Finds a place in a run: an RFC 6901 JSON pointer, in which a step into a list may also be `last`,
 /// or `key=text` for the first entry whose `key` is that text (`key=text*`: begins with it), as in
-/// `/phases/name=before/observers/tool=iperf*/goodput_bits_per_second`.
+/// `/phases/name=before/observers/tool=iperf*/goodput_bits_per_second`; a whole number matches as it is written.
 pub(crate) fn lookup<'a>(run: &'a Value, pointer: &str) -> Option<&'a Value> {
     let mut here = run;
     for step in pointer.strip_prefix('/')?.split('/') {
@@ -368,7 +368,11 @@ fn entry<'a>(list: &'a [Value], step: &str) -> Option<&'a Value> {
         return list.get(step.parse::<usize>().ok()?);
     };
     list.iter().find(|item| {
-        let found = item.get(key).and_then(Value::as_str).unwrap_or_default();
+        let found = match item.get(key) {
+            Some(Value::String(found)) => found.clone(),
+            Some(Value::Number(found)) => found.to_string(),
+            _ => String::new(),
+        };
         match text.strip_suffix('*') {
             Some(start) => found.starts_with(start),
             None => found == text,
@@ -630,11 +634,12 @@ mod tests {
         let run = json!({"phases": [
             {"name": "before", "observers": [{"tool": "nuttcp 8"}, {"tool": "iperf 3.12", "rate": 7}]},
             {"name": "after", "a/b": 1},
-        ]});
+        ], "points": [{"nodes": 6}, {"nodes": 64, "rate": 5}]});
         let at = |pointer| lookup(&run, pointer);
         assert_eq!(at("/phases/0/name"), Some(&json!("before")));
         assert_eq!(at("/phases/last/name"), Some(&json!("after")));
         assert_eq!(at("/phases/name=after/a~1b"), Some(&json!(1)));
+        assert_eq!(at("/points/nodes=64/rate"), Some(&json!(5)));
         assert_eq!(
             at("/phases/name=before/observers/tool=iperf*/rate"),
             Some(&json!(7))

@@ -20,7 +20,7 @@ impl Page {
             table.row(count_cells(count));
         }
         self.rows(&table);
-        self.more_than(rotate.counts.len(), COUNTS_MAX);
+        self.more_than(COUNTS_MAX, rotate.counts.len(), "row");
         if !rotate.links.is_empty() {
             self.out.push('\n');
             let mut table = Table::new([
@@ -48,12 +48,6 @@ impl Page {
         for line in table.lines() {
             self.out.push_str(&line);
             self.out.push('\n');
-        }
-    }
-
-    fn more_than(&mut self, all: usize, shown: usize) {
-        if all > shown {
-            put!(self.out, "... and {} more in run.json\n", all - shown);
         }
     }
 

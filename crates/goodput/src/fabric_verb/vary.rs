@@ -1,0 +1,219 @@
+//! `goodput fabric sweep`: every combination of values of some keys of a file.
+
+use cluster::{FabricFile, Study};
+use report::model::{FabricRun, FabricSetting, FindingRecord, Verdict};
+
+use super::study;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// A dotted key and its values as TOML.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Axis {
+    key: String,
+    values: Vec<String>,
+}
+
+/// Axes as they were typed; a file without patterns has none.
+pub(super) fn axes(file: &FabricFile, typed: &[String]) -> Result<Vec<Axis>, Failure> {
+    let usage = |problem: String| Failure::usage(anyhow::anyhow!(problem));
+    if !typed.is_empty() && file.studies.is_empty() {
+        return Err(usage(format!(
+            "{} has traffic between two hosts; a sweep wants [traffic] pattern = \"…\"",
+            file.file.display()
+        )));
+    }
+    let mut all = Vec::new();
+    let mut combinations = 1_usize;
+    for text in typed {
+        let axis = axis(text).ok_or_else(|| {
+            usage(format!(
+                "'{text}': expected key=value,value or key=from..to, such as topology.seed=1..5"
+            ))
+        })?;
+        combinations = combinations.saturating_mul(axis.values.len());
+        all.push(axis);
+    }
+    if combinations > COMBINATIONS_MAX {
+        return Err(usage(format!(
+            "{combinations} combinations; expected at most {COMBINATIONS_MAX}"
+        )));
+    }
+    Ok(all)
+}
+
+fn axis(text: &str) -> Option<Axis> {
+    let (key, values) = text.split_once('=')?;
+    let range = values.split_once("..").and_then(|(from, to)| {
+        let (from, to): (u64, u64) = (from.parse().ok()?, to.parse().ok()?);
+        (from <= to && to - from < COMBINATIONS_MAX as u64).then_some(from..=to)
+    });
+    let values: Vec<String> = match range {
+        Some(range) => range.map(|n| n.to_string()).collect(),
+        None => values.split(',').map(as_toml).collect(),
+    };
+    let fine = !key.is_empty() && values.iter().all(|v| v != "\"\"");
+    fine.then(|| Axis {
+        key: key.trim().to_owned(),
+        values,
+    })
+}
+
+/// Numbers and truth values as they are, all else as text.
+fn as_toml(value: &str) -> String {
+    let value = value.trim();
+    let bare = value.parse::<i64>().is_ok() || matches!(value, "true" | "false");
+    match bare {
+        true => value.to_owned(),
+        false => format!("\"{}\"", value.replace(['"', '\\', '\n'], "")),
+    }
+}
+
+/// Every combination, the last axis changing fastest.
+fn combinations(axes: &[Axis]) -> Vec<Vec<(String, String)>> {
+    let mut all = vec![Vec::new()];
+    for axis in axes {
+        all = all
+            .into_iter()
+            .flat_map(|before: Vec<(String, String)>| {
+                axis.values.iter().map(move |value| {
+                    let mut with = before.clone();
+                    with.push((axis.key.clone(), value.clone()));
+                    with
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+/// Runs them all, on all cores at once.
+pub(super) fn run(
+    file: &FabricFile,
+    axes: &[Axis],
+    cases: &[String],
+    context: &Context,
+) -> Result<(FabricRun, Vec<FindingRecord>), Failure> {
+    let mut fabric = FabricRun::default();
+    if let Some(case) = cases
+        .iter()
+        .find(|c| file.studies.iter().all(|s| s.name != **c))
+    {
+        let names: Vec<&str> = file.studies.iter().map(|s| s.name.as_str()).collect();
+        return Err(Failure::usage(anyhow::anyhow!(
+            "there is no case '{case}'; this file has: {}",
+            names.join(", ")
+        )));
+    }
+    let combinations = combinations(axes);
+    let mut studies: Vec<Study> = Vec::new();
+    let mut lengths = Vec::new();
+    for values in &combinations {
+        let changed = file.with(values).map_err(|e| {
+            let said: Vec<String> = values.iter().map(|(k, v)| format!("{k} = {v}")).collect();
+            Failure::usage(anyhow::anyhow!("with {}: {e}", said.join(", ")))
+        })?;
+        let before = studies.len();
+        let chosen = |s: &Study| cases.is_empty() || cases.contains(&s.name);
+        studies.extend(changed.studies.into_iter().filter(chosen));
+        lengths.push(studies.len() - before);
+    }
+    let mut found = study::run(&studies, &mut fabric, context)?.into_iter();
+    for (values, length) in combinations.into_iter().zip(lengths) {
+        let of_it = found.by_ref().take(length);
+        // Pictures of each would make a large page.
+        let of_it = of_it.map(|mut study| {
+            study.map = None;
+            study.worst_step = None;
+            study
+        });
+        fabric.settings.push(FabricSetting {
+            values: values
+                .into_iter()
+                .map(|(key, value)| [key, value.trim_matches('"').to_owned()])
+                .collect(),
+            studies: of_it.collect(),
+        });
+    }
+    Ok((fabric, Vec::new()))
+}
+
+/// The last part of a dotted key.
+fn short(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
+}
+
+/// Best and worst combination.
+pub(super) fn verdict(fabric: &FabricRun) -> Verdict {
+    // Rates are not compared with latencies: what the first case counts.
+    let first = fabric.settings.first().and_then(|s| s.studies.first());
+    let counts = first.map_or("", |s| s.counts.as_str());
+    let mut all: Vec<(f64, String, String)> = Vec::new();
+    for setting in &fabric.settings {
+        for study in setting.studies.iter().filter(|s| s.counts == counts) {
+            let Some(last) = study.points.last() else {
+                continue;
+            };
+            let values: Vec<String> = setting
+                .values
+                .iter()
+                .map(|[k, v]| format!("{} {v}", short(k)))
+                .collect();
+            let (score, said) = match (study.counts.as_str(), last.latency_ns, last.lost_shares) {
+                ("latency", Some([_, ns, _]), _) => (-ns, format!("{:.2} us", ns / 1e3)),
+                (_, _, Some([lost, _])) => (-lost, format!("{:.0} % lost", lost * 100.0)),
+                _ => {
+                    let share = last.average_share_of_peak;
+                    (
+                        share,
+                        format!("{:.0} % of the best on the average", share * 100.0),
+                    )
+                }
+            };
+            let name = match setting.studies.len() {
+                1 => values.join(", "),
+                _ => format!("{}, {}", values.join(", "), study.name),
+            };
+            all.push((score, name, said));
+        }
+    }
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let (Some(best), Some(worst)) = (all.first(), all.last()) else {
+        return Verdict::default();
+    };
+    Verdict {
+        sentence: format!(
+            "In the model, of {} combinations the best is {}: {}; the worst is {}: {}.",
+            all.len(),
+            best.1,
+            best.2,
+            worst.1,
+            worst.2
+        ),
+        conclusive: true,
+        healthy: true,
+        ..Verdict::default()
+    }
+}
+
+const COMBINATIONS_MAX: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_are_lists_and_ranges() {
+        let seeds = axis("topology.seed=1..3").unwrap();
+        assert_eq!(seeds.values, ["1", "2", "3"]);
+        let sizes = axis("traffic.message=64KiB,1MiB").unwrap();
+        assert_eq!(sizes.values, ["\"64KiB\"", "\"1MiB\""]);
+        let all = combinations(&[seeds, sizes]);
+        assert_eq!(all.len(), 6);
+        assert_eq!(all[1][1].1, "\"1MiB\"");
+        assert_eq!(all[2][0].1, "2");
+        for bad in ["", "a", "=1", "a=", "a=1,,2"] {
+            assert_eq!(axis(bad), None, "{bad}");
+        }
+    }
+}
