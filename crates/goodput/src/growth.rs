@@ -1,8 +1,9 @@
 //! `measure --growth acks`: Reno as Linux had it before 3.13, for the time of a run.
 
+use clap::ValueEnum;
 use sys::bpf::{self, Registered};
 
-use crate::cli::{DirectionArg, TestArgs, TransferArgs};
+use crate::cli::{DirectionArg, TestArgs, TransferArgs, TransportArg};
 use crate::failure::Failure;
 use crate::sim_verb::GrowthArg;
 use crate::target::Target;
@@ -27,6 +28,16 @@ fn problem(args: &TransferArgs, test: &TestArgs, lab: bool) -> Option<String> {
     if let Some(other) = args.congestion.as_deref().filter(|name| *name != "reno") {
         return Some(format!(
             "--growth acks is a way of Reno's: leave out --congestion {other}"
+        ));
+    }
+    if let Some(other) = test
+        .transport
+        .filter(|t| *t != TransportArg::Tcp && *t != TransportArg::Tls)
+    {
+        let name = other.to_possible_value();
+        let name = name.as_ref().map_or("that", |v| v.get_name());
+        return Some(format!(
+            "--growth acks is of the kernel's TCP: leave out --transport {name}"
         ));
     }
     let far = test.reverse || test.bidir || args.direction == DirectionArg::Down;
@@ -55,6 +66,9 @@ mod tests {
         assert_eq!(refused(&[acks, "--congestion=reno"], false), None);
         let cubic = refused(&[acks, "--congestion=cubic"], true).unwrap();
         assert!(cubic.contains("--congestion cubic"), "{cubic}");
+        let quic = refused(&[acks, "--transport=quic"], true).unwrap();
+        assert!(quic.contains("--transport quic"), "{quic}");
+        assert_eq!(refused(&[acks, "--transport=tls"], true), None);
         for down in ["--reverse", "--direction=down", "--bidir"] {
             assert!(refused(&[acks, down], false).is_some(), "{down}");
             assert_eq!(refused(&[acks, down], true), None, "{down}");
