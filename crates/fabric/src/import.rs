@@ -99,7 +99,10 @@ impl Draft {
     fn part(&mut self, part: Part) -> Result<usize, ImportError> {
         // A part without a cable is none of the fabric's, but is kept until the end.
         if self.parts.len() >= HOSTS_MAX + SWITCHES_MAX {
-            return refuse(part.line, format!("more than {HOSTS_MAX} parts"));
+            return refuse(
+                part.line,
+                format!("more than {} parts", HOSTS_MAX + SWITCHES_MAX),
+            );
         }
         if part.switch && part.ports > u32::from(PORTS_MAX) {
             return refuse(
@@ -266,9 +269,14 @@ fn placed(
     }
 }
 
-/// A name as it can be printed: what is no letter, digit, mark or space becomes `?`, and it ends somewhere.
+/// A name as it can be printed: ASCII's marks, letters and digits of any script; the rest, which can turn the order of
+/// what follows or show nothing, becomes `?`. It ends somewhere.
 fn printable(name: &str) -> String {
-    let fine = |c: char| if c.is_control() { '?' } else { c };
+    let fine = |c: char| match c {
+        ' '..='~' => c,
+        c if c.is_alphanumeric() => c,
+        _ => '?',
+    };
     name.trim().chars().take(NAME_CHARS_MAX).map(fine).collect()
 }
 

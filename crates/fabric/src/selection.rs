@@ -101,6 +101,15 @@ impl Dca {
         if self.clock_offset_max_ps > CLOCK_MAX_PS {
             return Err("clocks may be off by 1000 s at most".to_owned());
         }
+        let times = [
+            self.threshold_ps,
+            self.hold_ps,
+            self.idle_ps,
+            self.lost_after_ps,
+        ];
+        if times.iter().any(|ps| *ps > CLOCK_MAX_PS) {
+            return Err("its times may be 1000 s at most".to_owned());
+        }
         if self.lost_after_ps < self.period_ps {
             return Err("a probe is not lost before the next one is due".to_owned());
         }
@@ -108,7 +117,7 @@ impl Dca {
     }
 }
 
-const CLOCK_MAX_PS: u64 = 1_000_000_000_000_000;
+pub(crate) const CLOCK_MAX_PS: u64 = 1_000_000_000_000_000;
 
 impl Selection {
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -116,7 +125,9 @@ impl Selection {
             Self::Drill { draws: 0, .. } => Err("DRILL must draw at least one port".to_owned()),
             Self::Drill { memory: 2.., .. } => Err("DRILL remembers 0 or 1 ports".to_owned()),
             Self::Dca(rule) => rule.check(),
-            Self::Flowlet { gap_ps: 0 } => Err("a flowlet's gap must be above 0".to_owned()),
+            Self::Flowlet { gap_ps } if *gap_ps == 0 || *gap_ps > CLOCK_MAX_PS => {
+                Err("a flowlet's gap must be above 0 and 1000 s at most".to_owned())
+            }
             _ => Ok(()),
         }
     }

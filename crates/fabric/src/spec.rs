@@ -5,7 +5,7 @@ use units::Rate;
 use crate::ethernet::{self, Ethernet, FlowControl, WIRE_ONLY_BYTES};
 use crate::link::{ByteTime, Cable, Speed};
 use crate::route::{Engine, Manager};
-use crate::selection::Selection;
+use crate::selection::{CLOCK_MAX_PS, Selection};
 
 /// A whole fabric. Ports are numbered in the order in which links name their node.
 #[derive(Clone, Debug)]
@@ -406,8 +406,14 @@ impl FabricSpec {
         {
             return whole("a pause ends at or below the level at which it begins".to_owned());
         }
-        if self.ethernet.is_some_and(|e| e.retry_ps == 0) {
-            return whole("senders must wait before they try again".to_owned());
+        if let Some(FlowControl::Pfc(pfc)) = self.ethernet.map(|e| e.control) {
+            within(pfc.respond_ps, "acting on a pause").map_err(|p| at(Place::Whole, p))?;
+        }
+        if self
+            .ethernet
+            .is_some_and(|e| e.retry_ps == 0 || e.retry_ps > CLOCK_MAX_PS)
+        {
+            return whole("senders must wait before they try again, 1000 s at most".to_owned());
         }
         self.selection.check().map_err(|p| at(Place::Whole, p))?;
         self.check_links()
@@ -511,6 +517,9 @@ impl FlowSpec {
         if self.lane >= LANES_MAX {
             let found = self.lane;
             return Err(format!("lane {found}; data has lanes 0 to 14"));
+        }
+        if self.start_ps > CLOCK_MAX_PS {
+            return Err("it must begin within 1000 s".to_owned());
         }
         if self.from as usize >= hosts || self.to as usize >= hosts || self.from == self.to {
             return Err("it must be between two hosts".to_owned());

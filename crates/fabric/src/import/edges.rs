@@ -36,7 +36,10 @@ pub fn edges(text: &str, parts: &Parts) -> Result<Import, ImportError> {
             *end = *names.entry(name).or_insert(found.len());
             if *end == found.len() {
                 if found.len() >= HOSTS_MAX + SWITCHES_MAX {
-                    return refuse(line, format!("more than {HOSTS_MAX} names"));
+                    return refuse(
+                        line,
+                        format!("more than {} names", HOSTS_MAX + SWITCHES_MAX),
+                    );
                 }
                 found.push((name, line, 0));
             }

@@ -76,7 +76,12 @@ impl FatTree {
     /// `None` when it does not divide: with fewer branches some of the top's ports would stay free.
     pub fn trimmed(&self, hosts: u32) -> Option<Self> {
         let mut levels = self.levels.clone();
-        let below: u32 = levels.iter().rev().skip(1).map(|l| l.down).product();
+        let below: u32 = levels
+            .iter()
+            .rev()
+            .skip(1)
+            .map(|l| l.down)
+            .fold(1, u32::saturating_mul);
         let top = levels.last_mut()?;
         let branches = hosts.div_ceil(below.max(1)).max(1);
         if branches > top.down || !top.down.is_multiple_of(branches) {
@@ -88,7 +93,7 @@ impl FatTree {
         }
         top.down = branches;
         top.up /= times;
-        top.cables *= times;
+        top.cables = top.cables.checked_mul(times)?;
         Some(Self { levels })
     }
 

@@ -89,15 +89,23 @@ impl World {
     pub(super) fn check_room(&self, spec: &FabricSpec) -> Result<(), SpecError> {
         let above = spec.selection.lanes_above();
         for (n, flow) in (0..).zip(&self.flows) {
-            let spec_of = &flow.spec;
-            let mut node = spec_of.from;
-            let mut hop = 0;
-            while node != spec_of.to {
-                let channel = self.way(node, spec_of.from, spec_of.to);
-                let lane = self.routes.lane(spec_of.from, spec_of.to, hop);
-                self.check_channel(spec, n, channel, lane)?;
-                hop += 1;
-                node = self.channels[channel as usize].to;
+            // Acknowledgments may come another way.
+            let there = [flow.spec.from, flow.spec.to];
+            let back = [flow.spec.to, flow.spec.from];
+            let ways = match flow.spec.transport.is_acknowledged() {
+                true => &[there, back][..],
+                false => &[there],
+            };
+            for &[from, to] in ways {
+                let mut node = from;
+                let mut hop = 0;
+                while node != to {
+                    let channel = self.way(node, from, to);
+                    let lane = self.routes.lane(from, to, hop);
+                    self.check_channel(spec, n, channel, lane)?;
+                    hop += 1;
+                    node = self.channels[channel as usize].to;
+                }
             }
             if above > 0 {
                 let last = *self.ways.last().unwrap_or(&0);
@@ -171,7 +179,7 @@ impl World {
                 let room = u64::from(spec.lane_blocks(link, far)) * 64;
                 if room < needed {
                     let problem = format!(
-                        "a buffer of {room} B for each lane loses packets before a pause is acted on: {} B until it                          pauses and {headroom} B of headroom are needed",
+                        "a buffer of {room} B for each lane loses packets before a pause is acted on: {} B until it pauses and {headroom} B of headroom are needed",
                         pfc.xoff_bytes
                     );
                     return Err(at(Place::Link(n), problem));
