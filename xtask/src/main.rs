@@ -126,7 +126,7 @@ The project's own chores.
       bench/README.md; under a minute, and 1.7 GB in target/bench meanwhile.
   cargo xtask bench fabric [--quick] [--rounds N] [--only NAME]
       How fast fabrics are simulated packet by packet and as fluids, how fast they are routed, and how much
-      memory that takes. Writes bench/fabric.json and its table in bench/README.md; two minutes.
+      memory that takes. Writes bench/fabric.json and its table in bench/README.md; a minute.
   cargo xtask bench harmonizer [--quick] [--rounds N] [--only NAME] [--time SECONDS]
       Four streams of kernels at a queue, without a Stream Harmonizer and with each variant, by
       target/release/goodput (or GOODPUT). Runs are kept in target/bench/harmonizer; what is there is not
