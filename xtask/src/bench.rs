@@ -9,6 +9,7 @@ mod cells;
 mod children;
 mod delay;
 pub(crate) mod explain;
+pub(crate) mod fabric;
 pub(crate) mod gaps;
 pub(crate) mod harmonizer;
 mod iperf3;

@@ -36,6 +36,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             bench::lab(&options)
         }
         ["bench", "explain", rest @ ..] => bench::explain::explain(&options(rest)?),
+        ["bench", "fabric", rest @ ..] => bench::fabric::fabric(&options(rest)?),
         ["bench", "harmonizer", rest @ ..] => bench::harmonizer::harmonizer(&options(rest)?),
         ["bench", "netem", rest @ ..] => bench::netem::netem(&options(rest)?),
         ["bench", "measure", rest @ ..] => {
@@ -57,6 +58,11 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
         // What bench explain starts to see how much memory it takes.
         ["crowd", name, part] => {
             bench::explain::crowd(name, part)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        // What bench fabric starts, for the same reason.
+        ["fabric", name] => {
+            bench::fabric::child(name)?;
             Ok(ExitCode::SUCCESS)
         }
         ["end", rest @ ..] => bench::measure::end(rest),
@@ -118,6 +124,9 @@ The project's own chores.
   cargo xtask bench explain [--quick] [--rounds N] [--only NAME]
       How fast captures are read, and how much memory that takes. Writes bench/explain.json and its table in
       bench/README.md; under a minute, and 1.7 GB in target/bench meanwhile.
+  cargo xtask bench fabric [--quick] [--rounds N] [--only NAME]
+      How fast fabrics are simulated packet by packet and as fluids, how fast they are routed, and how much
+      memory that takes. Writes bench/fabric.json and its table in bench/README.md; a minute.
   cargo xtask bench harmonizer [--quick] [--rounds N] [--only NAME] [--time SECONDS]
       Four streams of kernels at a queue, without a Stream Harmonizer and with each variant, by
       target/release/goodput (or GOODPUT). Runs are kept in target/bench/harmonizer; what is there is not

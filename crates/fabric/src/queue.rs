@@ -46,11 +46,18 @@ pub(crate) struct Calendar {
     slot: u64,
     /// Its events, the next one last.
     current: Vec<Word>,
+    /// What was added to it after it was opened, the next one last; then what is not sorted yet, and the first of that.
+    added: Vec<Word>,
+    new: Vec<Word>,
+    new_first: Word,
     far: BinaryHeap<Reverse<Word>>,
     waiting: usize,
-    /// Since the width was last looked at: events taken, buckets taken up.
+    /// Since the width was last looked at: events taken, buckets taken up, events put beyond half the wheel and beyond
+    /// all of it.
     taken: u32,
     opened: u32,
+    distant: u32,
+    beyond: u32,
 }
 
 impl Calendar {
@@ -61,10 +68,15 @@ impl Calendar {
             shift: SHIFT,
             slot: 0,
             current: Vec::new(),
+            added: Vec::new(),
+            new: Vec::new(),
+            new_first: Word::MAX,
             far: BinaryHeap::new(),
             waiting: 0,
             taken: 0,
             opened: 0,
+            distant: 0,
+            beyond: 0,
         }
     }
 
@@ -82,26 +94,60 @@ impl Calendar {
     fn place(&mut self, event: Word) {
         let slot = self.slot_of(event);
         if slot <= self.slot {
-            // Few are due in the bucket that is being emptied; most come near its end.
-            let after = self.current.partition_point(|e| *e > event);
-            self.current.insert(after, event);
-        } else if slot - self.slot < BUCKETS as u64 {
+            self.new.push(event);
+            self.new_first = self.new_first.min(event);
+            return;
+        }
+        let ahead = slot - self.slot;
+        self.distant += u32::from(ahead >= BUCKETS as u64 / 2);
+        if ahead < BUCKETS as u64 {
             let bucket = index(slot);
             self.buckets[bucket].push(event);
             self.occupied[bucket / 64] |= 1 << (bucket % 64);
         } else {
+            self.beyond += 1;
             self.far.push(Reverse(event));
         }
     }
 
     /// Takes the first event.
     pub(crate) fn pop(&mut self) -> Option<Word> {
-        if self.current.is_empty() && !self.open() {
-            return None;
+        let mut first = self.current.last().copied().unwrap_or(Word::MAX);
+        let mut added = self.added.last().copied().unwrap_or(Word::MAX);
+        if first.min(added) == Word::MAX && self.new.is_empty() {
+            if !self.open() {
+                return None;
+            }
+            first = self.current.last().copied().unwrap_or(Word::MAX);
+        }
+        if self.new_first < first.min(added) {
+            self.sort_new();
+            added = self.added.last().copied().unwrap_or(Word::MAX);
         }
         self.waiting -= 1;
         self.taken += 1;
-        self.current.pop()
+        if added < first {
+            self.added.pop()
+        } else {
+            self.current.pop()
+        }
+    }
+
+    /// Whole groups that ask at one instant come here together: sorted once, when the first of them is due.
+    fn sort_new(&mut self) {
+        self.new_first = Word::MAX;
+        if self.new.len() > 1 {
+            self.new.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        if self.added.is_empty() {
+            std::mem::swap(&mut self.added, &mut self.new);
+        } else if self.added.last() > self.new.first() {
+            self.added.append(&mut self.new);
+        } else {
+            self.added.append(&mut self.new);
+            // Two runs, which this merges.
+            self.added.sort_by(|a, b| b.cmp(a));
+        }
     }
 
     /// Goes to the next bucket with events.
@@ -111,7 +157,7 @@ impl Calendar {
         }
         if self.taken >= LOOK_EVERY {
             self.fit();
-            if !self.current.is_empty() {
+            if !self.new.is_empty() {
                 return true;
             }
         }
@@ -132,12 +178,7 @@ impl Calendar {
         }
         let bucket = index(self.slot);
         self.occupied[bucket / 64] &= !(1 << (bucket % 64));
-        // What came from afar into this very bucket lies there already.
-        if self.current.is_empty() {
-            std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
-        } else {
-            self.current.append(&mut self.buckets[bucket]);
-        }
+        std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
         self.current.sort_unstable_by(|a, b| b.cmp(a));
         self.opened += 1;
         true
@@ -164,11 +205,17 @@ impl Calendar {
     /// Makes buckets narrower or wider.
     fn fit(&mut self) {
         let each = self.taken / self.opened.max(1);
+        // Many of one instant stay together however narrow buckets are, and what is beyond the wheel costs most.
+        let much = self.taken / 8;
+        let (distant, beyond) = (self.distant > much, self.beyond > much);
         self.taken = 0;
         self.opened = 0;
+        self.distant = 0;
+        self.beyond = 0;
         let shift = match each {
+            _ if beyond && self.shift < SHIFT_MAX => self.shift + 1,
             0..=1 if self.shift < SHIFT_MAX => self.shift + 1,
-            EACH_MAX.. if self.shift > 0 => self.shift - 1,
+            EACH_MAX.. if self.shift > 0 && !distant => self.shift - 1,
             _ => return,
         };
         let mut all: Vec<Word> = self.far.drain().map(|Reverse(e)| e).collect();

@@ -92,62 +92,75 @@ pub struct World {
 }
 
 /// One direction of a cable, with the output port that feeds it.
+///
+/// What each packet asks for while it waits is in the first cache line, what it does when it leaves in the second.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 struct Channel {
     byte: ByteTime,
-    rest: u64,
-    propagation_ps: u64,
     free_at_ps: u64,
     /// When its output decides next; [`NEVER`] while nobody asks.
     decides_at_ps: u64,
-    /// Node that it leaves, and its port there.
+    /// Octets of packets that are to leave by it, at the node before.
+    queued_bytes: u64,
+    queued_bytes_max: u64,
+    /// Node that it leaves, and that it leads to.
     from: u32,
-    from_port: u32,
-    /// Node that it leads to, and its port there.
     to: u32,
-    to_port: u32,
-    /// Room given back travels: flow-control packet on the other direction, and the cable.
-    credit_travel_ps: u64,
-    /// At the far end, from a packet's end to that flow-control packet.
-    credit_ps: u64,
-    /// What the far end's chip adds; unused before a host.
-    latency_ps: u64,
+    /// Its ports there.
+    from_port: u8,
+    to_port: u8,
     store_and_forward: bool,
     /// Lane served last.
     served_lane: u8,
-    /// Octets of packets that are to leave by it, at the node before.
-    queued_bytes: u64,
-    /// Most of them where an output's queue is what bounds it.
+    rest: u64,
+    propagation_ps: u64,
+    /// What the far end's chip adds; unused before a host.
+    latency_ps: u64,
+    packets: u64,
+    busy_ps: u64,
+    waited_ps: u64,
+    starved_ps: u64,
+    held_ps: u64,
+    /// Most octets to leave by it where an output's queue is what bounds it.
     queue_max_bytes: u64,
-    stats: ChannelStats,
 }
 
-/// Room of a lane at the far end of a channel.
+/// Room of a lane at the far end of a channel; what each packet asks for in the first cache line.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 struct Credit {
-    all: u32,
+    /// On the way back: when it arrives, blocks. In the order of time.
+    back: VecDeque<(u64, u32)>,
     free: u32,
     /// Held by packets on the way or in the buffer.
     held: u32,
-    /// On the way back: when it arrives, blocks. In the order of time.
-    back: VecDeque<(u64, u32)>,
-    /// An output waits for room that nobody has given back yet.
-    starved: bool,
+    /// From a packet's end at the far end to its room's return: the adapter, the flow-control packet on the other
+    /// direction, the cable.
+    travel_ps: u64,
     /// Since when the output has waited for room; [`NEVER`] when it does not.
     since_ps: u64,
+    /// Input served last.
+    served: u8,
+    /// An output waits for room that nobody has given back yet.
+    starved: bool,
+    /// The sender was told to pause; it does.
+    xoff: bool,
+    paused: bool,
+    all: u32,
     /// Output for which the far buffer's head waited then; [`NONE`]: all was on the way.
     blocker: u32,
     /// The last one, and for how long in a row; what came before it is in the world's sums.
     blamed: u32,
     blamed_ps: u64,
-    /// Input served last.
-    served: u8,
-    /// The sender was told to pause; it does.
-    xoff: bool,
-    paused: bool,
     /// When the last pause frame was out.
     signalled_ps: u64,
 }
+
+// Two lines for what a packet needs of an output, one for its room.
+const _: () = assert!(std::mem::offset_of!(Channel, rest) == 64);
+const _: () = assert!(std::mem::offset_of!(Channel, held_ps) <= 128);
+const _: () = assert!(std::mem::offset_of!(Credit, all) <= 64);
 
 #[derive(Clone, Copy, Debug)]
 struct NodeState {
@@ -164,6 +177,7 @@ struct NodeState {
 
 /// A FIFO before a crossbar: the packets of one port and lane.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct Input {
     head: u32,
     tail: u32,
@@ -469,7 +483,15 @@ impl World {
 
     /// What a link did in a direction: 0 from its first end, 1 from its second.
     pub fn channel(&self, link: usize, way: usize) -> ChannelStats {
-        self.channels[link * 2 + way].stats
+        let state = &self.channels[link * 2 + way];
+        ChannelStats {
+            packets: state.packets,
+            busy_ps: state.busy_ps,
+            starved_ps: state.starved_ps,
+            held_ps: state.held_ps,
+            waited_ps: state.waited_ps,
+            queued_bytes_max: state.queued_bytes_max,
+        }
     }
 
     /// The way of the table from a host to another: link and direction of each hop.

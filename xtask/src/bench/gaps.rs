@@ -8,14 +8,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::Value;
 
-use super::children::output_within;
+use super::children;
 use super::record::{Machine, Record, Recorder, Row};
 use super::table::{self, Table, number};
 use super::{Options, run, workspace};
@@ -158,10 +158,8 @@ impl Cell {
                 other => command.args(["--congestion", other]),
             };
             command.arg("--runs").arg(folder.join("runs"));
-            command.stdin(Stdio::null()).stdout(Stdio::piped());
-            let child = command.stderr(Stdio::null()).spawn()?;
-            let text = output_within(child, Duration::from_secs(60 + 4 * seconds))?;
-            let told: Value = serde_json::from_slice(&text).context("what measure said")?;
+            let limit = Duration::from_secs(60 + 4 * seconds);
+            let told = children::json_of(&mut command, limit)?;
             let phase = &told["phases"][0];
             if phase["certificate"]["trusted"].as_bool() == Some(false) {
                 to.note(&format!("{who}: the lab fell behind"));
@@ -193,13 +191,7 @@ const KEYS: [(&str, &str); 8] = [
 /// Measures the paths, and keeps rows and table.
 pub(crate) fn gaps(options: &Options) -> anyhow::Result<ExitCode> {
     let root = workspace();
-    let built = root.join("target/release/goodput");
-    let program = std::env::var_os("GOODPUT").map_or(built, PathBuf::from);
-    ensure!(
-        program.exists(),
-        "there is no {}: build it first (cargo build --release) or name one in GOODPUT",
-        program.display()
-    );
+    let program = children::program()?;
     let machine = Machine::read(&root);
     let only = options.only.as_deref().unwrap_or_default();
     let mut cells = PATHS.to_vec();

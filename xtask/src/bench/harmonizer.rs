@@ -7,12 +7,13 @@
 //! fell behind is made once more the next time and does not count.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
+use super::children;
 use super::record::{Machine, Record, Recorder};
 use super::table::{Table, head, number};
 use super::{Options, run, workspace, write};
@@ -136,13 +137,7 @@ fn is_trusted(run: &Value) -> bool {
 /// Runs what is missing and writes the table.
 pub(crate) fn harmonizer(options: &Options) -> anyhow::Result<ExitCode> {
     let root = workspace();
-    let built = root.join("target/release/goodput");
-    let program = std::env::var_os("GOODPUT").map_or(built, PathBuf::from);
-    ensure!(
-        program.exists(),
-        "there is no {}: build it first (cargo build --release) or name one in GOODPUT",
-        program.display()
-    );
+    let program = children::program()?;
     let machine = Machine::read(&root);
     let seconds = options.time_s.unwrap_or(SECONDS);
     let only = options.only.as_deref().unwrap_or_default();

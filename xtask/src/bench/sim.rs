@@ -12,14 +12,14 @@
 mod grid;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::Value;
 
-use super::children::output_within;
+use super::children;
 use super::table::{self, Table, number};
 use super::{Options, workspace};
 use grid::{Cell, Compared, LabRow};
@@ -27,13 +27,7 @@ use grid::{Cell, Compared, LabRow};
 /// Runs what is missing of the grid and compares.
 pub(crate) fn sim(options: &Options) -> anyhow::Result<ExitCode> {
     let root = workspace();
-    let built = root.join("target/release/goodput");
-    let program = std::env::var_os("GOODPUT").map_or(built, PathBuf::from);
-    ensure!(
-        program.exists(),
-        "there is no {}: build it first (cargo build --release) or name one in GOODPUT",
-        program.display()
-    );
+    let program = children::program()?;
     let folder = root.join("target/bench/sim");
     fs::create_dir_all(&folder)?;
     let kept = root.join("bench/sim.json");
@@ -109,13 +103,8 @@ fn measure(
     command.args(["--duration", &format!("{seconds}s")]);
     command.args(["--ramp", &format!("{ramp_s}s")]);
     command.arg("--runs").arg(folder.join("runs"));
-    let child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let text = output_within(child, Duration::from_secs(120 + 4 * seconds))?;
-    let run: Value = serde_json::from_slice(&text).context("what measure said")?;
+    let limit = Duration::from_secs(120 + 4 * seconds);
+    let run = children::json_of(&mut command, limit)?;
     let phase = &run["phases"][0];
     let certificate = &phase["certificate"];
     let count = |from: &Value, key: &str| from[key].as_u64().with_context(|| format!("no {key}"));

@@ -9,8 +9,8 @@ impl World {
         let p = &self.packets.all[packet as usize];
         let out = &mut self.channels[p.out as usize];
         out.queued_bytes += u64::from(p.wire_bytes);
-        out.stats.queued_bytes_max = out.stats.queued_bytes_max.max(out.queued_bytes);
-        let (port, lane) = (out.from_port, u32::from(p.lane));
+        out.queued_bytes_max = out.queued_bytes_max.max(out.queued_bytes);
+        let (port, lane) = (u32::from(out.from_port), u32::from(p.lane));
         let of = &self.nodes[node as usize];
         let input = of.input + place * of.by_place + port * of.by_out + lane;
         let state = &mut self.inputs[input as usize];
@@ -91,7 +91,7 @@ impl World {
         let node = &self.nodes[state.from as usize];
         let input = node.input
             + u32::from(place) * node.by_place
-            + state.from_port * node.by_out
+            + u32::from(state.from_port) * node.by_out
             + u32::from(lane);
         let head = self.inputs[input as usize].head;
         let needed = self.blocks(self.packets.all[head as usize].wire_bytes);
@@ -103,7 +103,7 @@ impl World {
                 let (since, blocker) = (credit.since_ps, credit.blocker);
                 credit.since_ps = NEVER;
                 let waited = self.now_ps - since;
-                self.channels[channel as usize].stats.starved_ps += waited;
+                self.channels[channel as usize].starved_ps += waited;
                 if credit.blamed == blocker {
                     credit.blamed_ps += waited;
                 } else {
@@ -133,9 +133,9 @@ impl World {
         let gone = now + takes;
         state.free_at_ps = gone;
         state.queued_bytes -= u64::from(wire);
-        state.stats.packets += 1;
-        state.stats.busy_ps += takes;
-        state.stats.waited_ps += now - p.ready_ps;
+        state.packets += 1;
+        state.busy_ps += takes;
+        state.waited_ps += now - p.ready_ps;
         let to = state.to;
         let head_there = now + state.propagation_ps;
         let latency = state.latency_ps;
@@ -189,7 +189,7 @@ impl World {
     /// A packet comes into a chip: it finds its way out, and waits there.
     fn enter(&mut self, channel: u32, packet: u32, head_ps: u64, takes: u64) {
         let state = &self.channels[channel as usize];
-        let (to, place) = (state.to, state.to_port);
+        let (to, place) = (state.to, u32::from(state.to_port));
         let (byte, latency, whole) = (state.byte, state.latency_ps, state.store_and_forward);
         if !self.by_credits()
             && self.packets.all[packet as usize].probe != Probe::No
@@ -242,7 +242,7 @@ impl World {
             } else {
                 if next.out != channel {
                     let held = gone.saturating_sub(next.ready_ps.max(began));
-                    self.channels[channel as usize].stats.held_ps += held;
+                    self.channels[channel as usize].held_ps += held;
                 }
                 let at = next.ready_ps.max(gone);
                 self.post(at, READY, input, 0);
@@ -262,10 +262,8 @@ impl World {
             self.release(came, blocks, at_ps);
             return;
         }
-        let channel = came / self.lanes;
-        let state = &self.channels[channel as usize];
-        let back = at_ps + state.credit_ps + state.credit_travel_ps;
         let credit = &mut self.credits[came as usize];
+        let back = at_ps + credit.travel_ps;
         assert!(credit.held >= blocks, "room is given back that nobody held");
         credit.held -= blocks;
         let place = credit.back.iter().rposition(|(at, _)| *at <= back);
@@ -275,7 +273,7 @@ impl World {
         if credit.starved {
             // It looks again then, and waits on if that is not enough.
             credit.starved = false;
-            self.ask(channel, back);
+            self.ask(came / self.lanes, back);
         }
     }
 }

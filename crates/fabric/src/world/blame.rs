@@ -96,7 +96,7 @@ impl World {
         if node.host || self.queueing != Queueing::Input {
             return self.blocker_elsewhere(channel, lane);
         }
-        let input = node.input + state.to_port * node.by_place + u32::from(lane);
+        let input = node.input + u32::from(state.to_port) * node.by_place + u32::from(lane);
         match self.inputs[input as usize].head {
             NONE => NONE,
             head => self.packets.all[head as usize].out,
@@ -116,8 +116,8 @@ impl World {
         let queue = |out: u32| {
             let to = &self.channels[out as usize];
             let input = node.input
-                + state.to_port * node.by_place
-                + to.from_port * node.by_out
+                + u32::from(state.to_port) * node.by_place
+                + u32::from(to.from_port) * node.by_out
                 + u32::from(lane);
             self.inputs[input as usize].head != NONE
         };

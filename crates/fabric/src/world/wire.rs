@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Channel, ChannelStats, Credit, Input, NEVER, NONE, NodeState, World, count, small};
+use super::{Channel, Credit, Input, NEVER, NONE, NodeState, World, count, small};
 use crate::ethernet::FlowControl;
 use crate::queue::WHO_MAX;
 use crate::route;
@@ -67,14 +67,12 @@ impl World {
                     false => 0,
                 };
                 outs[from].push(count(self.channels.len()));
-                self.channels.push(Channel::new(
-                    spec,
-                    link,
-                    far,
-                    [from, ports[way], to, ports[1 - way]],
-                ));
+                let made = Channel::new(spec, link, far, [from, ports[way], to, ports[1 - way]]);
+                let credit_packet_ps = made.byte.of(CREDIT_BYTES) + made.propagation_ps;
+                let travel_ps = spec.port(far).credit_ps + credit_packet_ps;
+                self.channels.push(made);
                 self.credits
-                    .extend((0..lanes).map(|l| Credit::new(room(l))));
+                    .extend((0..lanes).map(|l| Credit::new(room(l), travel_ps)));
                 self.wanted.extend((0..lanes).map(|_| 0));
             }
         }
@@ -228,39 +226,42 @@ impl Channel {
                 (latency_ps, store_and_forward)
             }
         };
-        let propagation_ps = link.cable.delay_ps();
         let near = match link.ends[0] == far {
             true => link.ends[1],
             false => link.ends[0],
         };
         Self {
             byte,
-            rest: 0,
-            propagation_ps,
             free_at_ps: 0,
             decides_at_ps: NEVER,
+            queued_bytes: 0,
+            queued_bytes_max: 0,
             from: count(from),
-            from_port: count(from_port),
             to: count(to),
-            to_port: count(to_port),
-            credit_travel_ps: byte.of(CREDIT_BYTES) + propagation_ps,
-            credit_ps: spec.port(far).credit_ps,
-            latency_ps,
+            from_port: small(from_port),
+            to_port: small(to_port),
             store_and_forward,
             served_lane: 0,
-            queued_bytes: 0,
+            rest: 0,
+            propagation_ps: link.cable.delay_ps(),
+            latency_ps,
+            packets: 0,
+            busy_ps: 0,
+            waited_ps: 0,
+            starved_ps: 0,
+            held_ps: 0,
             queue_max_bytes: spec.port(near).buffer_bytes,
-            stats: ChannelStats::default(),
         }
     }
 }
 
 impl Credit {
-    const fn new(all: u32) -> Self {
+    const fn new(all: u32, travel_ps: u64) -> Self {
         Self {
             all,
             free: all,
             held: 0,
+            travel_ps,
             back: VecDeque::new(),
             starved: false,
             since_ps: NEVER,

@@ -1,6 +1,6 @@
 //! What an analysis holds of a crowd of connections: each crowd in a process of its own.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -9,7 +9,7 @@ use units::Instant;
 use wire::segment::Segment;
 use wire::tcp::Flags;
 
-use super::super::children::output_within;
+use super::super::children::{self, peak_bytes};
 use super::super::record::{Record, Recorder};
 use super::super::table::{Table, number};
 
@@ -55,14 +55,10 @@ impl Crowd {
     pub(crate) fn measure(self, quick: bool, to: &mut Recorder) -> anyhow::Result<()> {
         let part = if quick { "100" } else { "1" };
         let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["crowd", self.name(), part])
-            .stdin(Stdio::null());
-        let child = command.stdout(Stdio::piped()).spawn()?;
-        let text = String::from_utf8(output_within(child, CHILD_MAX)?)?;
-        let numbers: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
+        command.args(["crowd", self.name(), part]);
+        let numbers = children::numbers(&mut command, CHILD_MAX)?;
         let [connections, bytes, evicted, forgotten, incomplete] = numbers[..] else {
-            bail!("{}: {text}", self.name());
+            bail!("{}: {numbers:?}", self.name());
         };
         to.put("connections", connections, "1");
         to.put("memory", bytes, "B");
@@ -139,14 +135,6 @@ fn segment(flow: u32, turn: u32) -> Segment {
     segment.flow.addresses[0][12..].copy_from_slice(&flow.to_be_bytes());
     segment.flow.ports = [40_000, 5_201];
     segment
-}
-
-/// The most memory that this process has had at a time.
-fn peak_bytes() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|l| l.trim().strip_suffix(" kB"));
-    Ok(kib.context("no VmHWM")?.parse::<u64>()? * 1_024)
 }
 
 /// What was held, crowd by crowd.
