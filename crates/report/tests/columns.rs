@@ -231,8 +231,9 @@ fn assert_same(keys: &BTreeSet<String>, documented: &BTreeSet<String>) {
 fn every_key_of_run_json_has_its_line() {
     let mut keys = keys_of::<Run>();
     assert!(keys.contains("phases[].host_cost.machines[].cpus[].steal_share"));
-    // Said once, of a phase.
+    // Said once, of a phase or of a run.
     let of_phase = [
+        "fabric.settings[].studies[].",
         "sweep.certificate.",
         "sweep.points[].observers[].",
         "messages.certificate.",
