@@ -294,7 +294,8 @@ pub(crate) struct ServeArgs {
     /// A client that says nothing for this long is dropped
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) silence: Duration,
-    /// Let clients have this host connect and send to others that serve so: for `goodput rotate`
+    /// Let clients have this host open connections to any address, and send to those that serve so: for
+    /// `goodput rotate`. Where others than the cluster reach it, with --token-file
     #[arg(long)]
     pub(crate) ranks: bool,
     /// Also reflect STAMP probes (RFC 8762) on this UDP port; below 1024 takes a privilege

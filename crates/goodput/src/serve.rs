@@ -60,9 +60,7 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
         context::note("only who has the token may measure; what travels is not encrypted");
     }
     if args.ranks {
-        context::note(
-            "clients may have this host connect and send to others that serve with --ranks",
-        );
+        context::note(ranks_note(local.ip(), open));
     }
     match args.stamp {
         Some(port) => with_reflector(&server, SocketAddr::new(local.ip(), port), &context.stop)?,
@@ -70,6 +68,27 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
     }
     // Being told to stop is how serving ends.
     Ok(failure::DONE)
+}
+
+/// What `--ranks` lets clients do, and to whom where that is everyone.
+fn ranks_note(listening: IpAddr, open: bool) -> String {
+    let may = "clients may have this host open a connection to any address, and send to those that serve \
+               with --ranks";
+    match open && may_be_public(listening) {
+        true => format!(
+            "warning: {may}; with no token that is everybody who reaches it: say --token-file, or --listen \
+             an address of the cluster alone"
+        ),
+        false => may.to_owned(),
+    }
+}
+
+/// Whether strangers may reach it: not where it is loopback's, link-local or private (RFC 1918, RFC 4193).
+fn may_be_public(ip: IpAddr) -> bool {
+    !match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    }
 }
 
 /// Serves and reflects STAMP probes until asked to stop; a reflector that breaks ends both.
@@ -135,6 +154,33 @@ mod tests {
         assert_eq!(read("[::]:9"), "[::]:9");
         assert!(address("far.example.org").is_err());
         assert!(address("1.2.3.4:99999").is_err());
+    }
+
+    #[test]
+    fn ranks_that_strangers_reach_without_a_token_are_warned_of() {
+        let warned =
+            |ip: &str, open| ranks_note(ip.parse().unwrap(), open).contains("--token-file");
+        for public in [
+            "0.0.0.0",
+            "::",
+            "203.0.113.1",
+            "2001:db8::1",
+            "::ffff:203.0.113.1",
+        ] {
+            assert!(warned(public, true) && !warned(public, false), "{public}");
+        }
+        for own in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "192.168.0.1",
+            "169.254.1.1",
+            "::1",
+            "fd00::1",
+            "fe80::1",
+        ] {
+            assert!(!warned(own, true), "{own}");
+        }
+        assert!(ranks_note([127, 0, 0, 1].into(), true).contains("any address"));
     }
 
     #[test]

@@ -283,6 +283,10 @@ impl Client {
         }
     }
 
+    pub(crate) fn put_control(&mut self, control: Control) {
+        self.control = Some(control);
+    }
+
     fn open_again(&self) -> Result<(Control, FarFacts), MeasureError> {
         open(&self.approach, self.addr, self.timeout, &Stop::new())
     }

@@ -99,13 +99,22 @@ impl MpiRanks {
         named.collect()
     }
 
+    /// What each process says, by its number: whether it can go on. Of all processes at once; one that cannot
+    /// must say so here before it leaves, or the others wait for it in the next round.
+    pub fn agree(&self, fine: bool) -> Vec<bool> {
+        let mut all = vec![0_u8; self.size];
+        self.world
+            .all_gather_into(&[u8::from(fine)][..], &mut all[..]);
+        all.into_iter().map(|fine| fine > 0).collect()
+    }
+
     /// Has the flows do the test so many times, after a barrier and an empty message to and fro each time:
     /// each flow's shortest times. Of all processes at once; a rank sends in one flow at most and receives
     /// in one at most.
     ///
     /// # Errors
     ///
-    /// [`MeasureError::Interrupted`] when any process was asked to stop.
+    /// [`MeasureError::Interrupted`] when any process was asked to stop or does not go on.
     pub fn round(
         &mut self,
         flows: &[(usize, usize)],
@@ -113,6 +122,9 @@ impl MpiRanks {
         tests: u32,
         stop: &Stop,
     ) -> Result<Vec<FlowTimes>, MeasureError> {
+        if self.agree(true).contains(&false) {
+            return Err(MeasureError::Interrupted);
+        }
         let process = |rank: usize| self.order.get(rank).copied().unwrap_or(0);
         let is_own = |rank: usize| process(rank) == self.rank;
         let to = flows.iter().find(|f| is_own(f.0)).map(|f| process(f.1));

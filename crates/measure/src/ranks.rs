@@ -12,8 +12,9 @@
 //! for each message as well, at its end. TCP has no empty messages: those of a ping-pong have a byte at least.
 //!
 //! A server takes part only where [`crate::Limits::ranks`] allows it, since it then connects to whom its
-//! client names. Until the other end has answered with the byte that only a server does that was told to
-//! expect it, it sends no more than the 42 bytes that open a data connection.
+//! client names. Until the other end has answered with the 16 bytes that only a server knows that was told to
+//! expect it, it sends no more than the 42 bytes that open a data connection; and its client does not learn
+//! what answers where there is no such server.
 
 mod client;
 mod line;

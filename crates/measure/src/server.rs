@@ -93,7 +93,7 @@ pub(crate) struct House {
     secret: Option<Secret>,
     registry: Arc<Registry>,
     cookies: Arc<Cookies>,
-    tally: Arc<Tally>,
+    pub(crate) tally: Arc<Tally>,
     pub(crate) stop: Stop,
 }
 
@@ -273,6 +273,7 @@ impl Server {
             begun: clock::monotonic(),
             transfers: Cell::new(0),
             bytes: Cell::new(0),
+            failed_steps: Cell::new(0),
         };
         let thread = Builder::new().name("gp-session".to_owned());
         match thread.spawn(move || session.run(stream)) {
@@ -395,6 +396,8 @@ pub(crate) struct Session {
     /// Ended transfers and their payload, for the log.
     transfers: Cell<u64>,
     bytes: Cell<u64>,
+    /// As a rank.
+    pub(crate) failed_steps: Cell<u32>,
 }
 
 /// A transfer's place in the registry; gives it back when dropped.
@@ -720,12 +723,17 @@ impl Session {
         codec::messages_of(result).try_for_each(|message| self.send(control, &message))
     }
 
-    /// Counts and logs an ended transfer.
-    fn account(&self, config: &Config, role: Role, bytes: u64, took: Duration, how: &str) {
+    /// Counts an ended transfer.
+    pub(crate) fn count(&self, role: Role, bytes: u64) {
         let tally = &self.house.tally;
         tally.transferred(Protocol::Goodput, role, bytes);
         self.transfers.set(self.transfers.get() + 1);
         self.bytes.set(self.bytes.get().saturating_add(bytes));
+    }
+
+    /// Counts and logs an ended transfer.
+    fn account(&self, config: &Config, role: Role, bytes: u64, took: Duration, how: &str) {
+        self.count(role, bytes);
         let (peer, bytes, asked) = (self.peer, Bytes::new(bytes), asked(config));
         info!(%peer, "{asked}: {bytes} in {took}, {how}");
     }

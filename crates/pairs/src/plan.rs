@@ -48,7 +48,7 @@ impl std::fmt::Display for PlanError {
             Self::Blocks { per_node, ranks } => write!(
                 f,
                 "{per_node} ranks a node: blocks of {} do not fill {ranks} ranks",
-                2 * per_node
+                per_node.saturating_mul(2)
             ),
             Self::Line { line, problem } => write!(f, "line {line}: {problem}"),
         }
@@ -94,7 +94,8 @@ pub fn bisection(ranks: usize) -> Result<Round, PlanError> {
 /// [`PlanError::TooFew`], [`PlanError::Blocks`].
 pub fn neighbours(ranks: usize, per_node: usize) -> Result<Round, PlanError> {
     half(ranks)?;
-    if per_node == 0 || !ranks.is_multiple_of(2 * per_node) {
+    let block = per_node.checked_mul(2).filter(|&block| block > 0);
+    if !block.is_some_and(|block| ranks.is_multiple_of(block)) {
         return Err(PlanError::Blocks { per_node, ranks });
     }
     let low = (0..ranks).filter(|r| (r / per_node).is_multiple_of(2));
@@ -267,8 +268,9 @@ mod tests {
             neighbours(8, 2),
             Ok(round(&[(0, 2), (1, 3), (4, 6), (5, 7)]))
         );
-        for (ranks, per_node) in [(6, 2), (8, 0), (8, 8)] {
+        for (ranks, per_node) in [(6, 2), (8, 0), (8, 8), (8, usize::MAX), (8, 1 << 63)] {
             let refused = neighbours(ranks, per_node);
+            assert!(refused.as_ref().is_err_and(|e| !e.to_string().is_empty()));
             assert_eq!(refused, Err(PlanError::Blocks { per_node, ranks }));
         }
         let sweep = com(&bisection(6).unwrap());

@@ -1,8 +1,9 @@
 //! Ranks over TCP: hosts where `goodput serve --ranks` runs, and hosts of a lab.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
+use std::time::Instant;
 
 use lab::{Host, Lab, PathFile};
 use measure::{Approach, Client, Limits, MeasureError, Member, Ranks, Server, Stop};
@@ -24,8 +25,19 @@ pub(super) fn far(args: &RotateArgs, kept: &mut Kept, context: &Context) -> Resu
     let plan = plan::of(args, &named)?;
     kept.rotate.ranks.clone_from(&named);
     let stop = &context.stop;
-    let mut members = Vec::with_capacity(named.len());
-    for name in &named {
+    let members = members(args, &named, stop)?;
+    reachable(&members)?;
+    let mut ranks = Ranks::enlist(members, stop)?;
+    kept.run.hosts = hosts(&ranks);
+    kept.drive(&mut ranks, &plan, stop)
+}
+
+/// A session with each host. Those that there are already stay awake while the next is connected to, which
+/// may take longer than they would be silent for.
+fn members(args: &RotateArgs, named: &[String], stop: &Stop) -> Result<Vec<Member>, Failure> {
+    let mut members: Vec<Member> = Vec::with_capacity(named.len());
+    let mut awake = Instant::now();
+    for name in named {
         let target = Target::parse(Some(name))?;
         let Target::Host(host) = &target else {
             return Err(Failure::usage(anyhow::anyhow!(
@@ -33,13 +45,34 @@ pub(super) fn far(args: &RotateArgs, kept: &mut Kept, context: &Context) -> Resu
             )));
         };
         let approach = doctor::approach(&args.approach, &target)?;
-        let client = connect(&approach, host, stop)?;
+        let client = thread::scope(|scope| {
+            let (done, connected) = mpsc::channel();
+            scope.spawn(|| {
+                let done = done;
+                drop(done.send(connect(&approach, host, stop)));
+            });
+            loop {
+                let heard = connected.recv_timeout(PING_EVERY);
+                if awake.elapsed() >= PING_EVERY {
+                    awake = Instant::now();
+                    for member in &mut members {
+                        member.keep_awake(stop)?;
+                    }
+                }
+                match heard {
+                    Ok(client) => return client,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => {
+                        return Err(Failure::here(anyhow::anyhow!(
+                            "a thread that connects panicked"
+                        )));
+                    }
+                }
+            }
+        })?;
         members.push(member(name, client, args.congestion.clone()));
     }
-    reachable(&members)?;
-    let mut ranks = Ranks::enlist(members, stop)?;
-    kept.run.hosts = hosts(&ranks);
-    kept.drive(&mut ranks, &plan, stop)
+    Ok(members)
 }
 
 fn connect(approach: &Approach, host: &str, stop: &Stop) -> Result<Client, Failure> {
@@ -150,18 +183,23 @@ pub(super) fn in_lab(
 }
 
 fn no_approach(approach: &ApproachArgs) -> Result<(), Failure> {
+    if is_set(approach) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--bind, --device, --dscp and --token-file are for far hosts, not for labs"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether any of them was typed.
+pub(super) fn is_set(approach: &ApproachArgs) -> bool {
     let ApproachArgs {
         bind,
         device,
         dscp,
         token_file,
     } = approach;
-    if bind.is_some() || device.is_some() || dscp.is_some() || token_file.is_some() {
-        return Err(Failure::usage(anyhow::anyhow!(
-            "--bind, --device, --dscp and --token-file are for far hosts, not for labs"
-        )));
-    }
-    Ok(())
+    bind.is_some() || device.is_some() || dscp.is_some() || token_file.is_some()
 }
 
 /// Numbers of the hosts that take part.
@@ -249,5 +287,7 @@ fn serve(address: SocketAddr, ready: &Sender<Result<(), Failure>>, stop: &Stop) 
 
 /// A few retransmission timeouts of a flow that finds no room.
 const SILENCE: Duration = Duration::from_s(30);
+/// Three times in the least silence of `goodput serve`.
+const PING_EVERY: std::time::Duration = std::time::Duration::from_millis(300);
 /// A page need not list a thousand hosts that are alike.
 const HOSTS_MAX: usize = 16;

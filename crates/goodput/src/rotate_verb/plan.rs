@@ -6,7 +6,7 @@ use measure::{FlowTimes, RankTest};
 use pairs::{Flow, PlanError, Round};
 use report::model::RotateRound;
 
-use super::{PatternArg, RotateArgs, bytes_per_second, half_round_trip_s};
+use super::{PatternArg, RotateArgs, bytes_per_second, half_round_trip_s, hosts};
 use crate::failure::Failure;
 use crate::messages;
 
@@ -56,6 +56,13 @@ pub(super) fn check(args: &RotateArgs) -> Result<(), Failure> {
         let tests = args.tests.unwrap_or(0);
         return refuse(format!("--tests {tests}: 1 to {TESTS_MAX} work"));
     }
+    if args.mpi && (args.congestion.is_some() || hosts::is_set(&args.approach)) {
+        return refuse(
+            "--congestion, --bind, --device, --dscp and --token-file are TCP's: with --mpi the MPI \
+             library makes the connections"
+                .to_owned(),
+        );
+    }
     for (n, host) in args.hosts.iter().enumerate() {
         if host.is_empty() || args.hosts[..n].contains(host) {
             return refuse(match host.as_str() {
@@ -101,7 +108,7 @@ pub(super) fn of(args: &RotateArgs, names: &[String]) -> Result<Plan, Failure> {
                 }
             }
             PatternArg::Com => {
-                let whole = com_pairs(args, names).map_err(wrong)?;
+                let whole = com_pairs(args, names)?;
                 rounds.extend(pairs::com(&whole).into_iter().map(|flows| Planned {
                     ranks: 2 * flows.len(),
                     number: 0,
@@ -135,17 +142,18 @@ fn both_ways(flows: &[Flow]) -> Round {
     flows.iter().flat_map(|f| [*f, back(f)]).collect()
 }
 
-fn com_pairs(args: &RotateArgs, names: &[String]) -> Result<Round, PlanError> {
+fn com_pairs(args: &RotateArgs, names: &[String]) -> Result<Round, Failure> {
+    let wrong = |error: PlanError| Failure::usage(anyhow::Error::new(error));
     if let Some(file) = &args.list {
-        let text = fs::read_to_string(file).map_err(|e| PlanError::Line {
-            line: 0,
-            problem: format!("cannot read {}: {e}", file.display()),
-        })?;
-        return pairs::listed(&text, names);
+        let shown = file.display();
+        let text = fs::read_to_string(file)
+            .map_err(|e| Failure::usage(anyhow::anyhow!("--list: cannot read {shown}: {e}")))?;
+        return pairs::listed(&text, names)
+            .map_err(|e| Failure::usage(anyhow::anyhow!("--list {shown}: {e}")));
     }
     match args.per_node {
-        Some(per_node) => pairs::neighbours(names.len(), per_node),
-        None => pairs::bisection(names.len()),
+        Some(per_node) => pairs::neighbours(names.len(), per_node).map_err(wrong),
+        None => pairs::bisection(names.len()).map_err(wrong),
     }
 }
 

@@ -1,14 +1,16 @@
 //! Who leads the ranks: makes sessions ranks, joins them in pairs, has all begin at once.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use sys::clock;
 use units::{Duration, Instant};
 
 use super::{FlowTimes, RankPeer, RankSpec, RankStep, RankTest};
 use crate::approach::Dscp;
 use crate::client::lost;
-use crate::control::{Control, TICK};
+use crate::control::{Control, TICK, Trouble, timespec};
 use crate::facts::{HostFacts, clean};
 use crate::message::{Message, Refusal};
 use crate::transfer::{in_time, unexpected};
@@ -51,20 +53,28 @@ impl Ranks {
     ///
     /// [`MeasureError::Rank`] with the host that refuses; [`MeasureError::Config`] for more than 65,535.
     pub fn enlist(members: Vec<Member>, stop: &Stop) -> Result<Self, MeasureError> {
-        let mut ranks = Vec::with_capacity(members.len());
-        let mut patience = Duration::ZERO;
-        for (number, member) in members.into_iter().enumerate() {
-            let number = u16::try_from(number)
-                .map_err(|_| MeasureError::Config("more than 65,535 ranks".to_owned()))?;
-            patience = patience.max(member.client.patience());
-            let name = member.name.clone();
-            ranks.push(enlist(member, number, stop).map_err(|error| of_rank(&name, error))?);
-        }
-        Ok(Self {
-            ranks,
-            patience,
+        let mut these = Self {
+            ranks: Vec::with_capacity(members.len()),
+            patience: Duration::ZERO,
             skew: Duration::ZERO,
-        })
+        };
+        let mut awake = clock::monotonic();
+        let mut members = VecDeque::from(members);
+        while let Some(member) = members.pop_front() {
+            let number = u16::try_from(these.ranks.len())
+                .map_err(|_| MeasureError::Config("more than 65,535 ranks".to_owned()))?;
+            these.patience = these.patience.max(member.client.patience());
+            let name = member.name.clone();
+            let rank = enlist(member, number, stop).map_err(|error| of_rank(&name, error))?;
+            these.ranks.push(rank);
+            if clock::monotonic().saturating_since(awake) >= PING_EVERY {
+                these.keep_awake(&mut awake, stop)?;
+                for member in &mut members {
+                    member.keep_awake(stop)?;
+                }
+            }
+        }
+        Ok(these)
     }
 
     /// How many.
@@ -125,7 +135,7 @@ impl Ranks {
     ///
     /// # Errors
     ///
-    /// [`MeasureError::Config`] for an impossible test; [`MeasureError::Rank`] with who could not.
+    /// [`MeasureError::Config`] for an impossible test or a rank that there is not; [`MeasureError::Rank`] with who could not.
     pub fn test(
         &mut self,
         flows: &[(usize, usize)],
@@ -136,9 +146,9 @@ impl Ranks {
             return Err(MeasureError::Config(problem));
         }
         let mut words: Vec<Option<Message>> = vec![None; self.ranks.len()];
-        for &(from, to) in flows {
-            words[from] = Some(Message::RankTest(*test));
-            words[to] = Some(Message::RankTest(*test));
+        let none = || MeasureError::Config("a test of a rank that there is not".to_owned());
+        for rank in flows.iter().flat_map(|&(from, to)| [from, to]) {
+            *words.get_mut(rank).ok_or_else(none)? = Some(Message::RankTest(*test));
         }
         let times = self.each(words, stop, |message| match message {
             Message::RankTimes(times) => Some(*times),
@@ -153,8 +163,8 @@ impl Ranks {
         Ok(each.collect())
     }
 
-    /// Says its word to each rank that has one, then takes their answers; ranks that wait for others
-    /// meanwhile are kept awake.
+    /// Says its word to each rank that has one, then takes their answers as they come. All are pinged
+    /// meanwhile: those that wait for others stay awake, and a host that has died is noticed.
     fn each<T: Copy>(
         &mut self,
         words: Vec<Option<Message>>,
@@ -168,58 +178,83 @@ impl Ranks {
             let sent = rank.control.send(word, in_time(patience), stop);
             sent.map_err(|t| of_rank(&rank.name, lost(t, WHEN)))?;
         }
-        self.skew = self.skew.max(clock::monotonic().saturating_since(begun));
-        let mut taken: Vec<Option<T>> = vec![None; self.ranks.len()];
         let mut awake = clock::monotonic();
-        for at in 0..self.ranks.len() {
-            if words[at].is_none() {
-                continue;
-            }
-            loop {
-                let rank = &mut self.ranks[at];
-                let heard = rank.control.try_receive(TICK);
-                match heard.map_err(|t| of_rank(&rank.name, lost(t, WHEN)))? {
-                    None | Some(Message::Pong { .. }) => {}
-                    Some(message) => {
-                        let name = &rank.name;
-                        taken[at] = take(&message);
-                        if taken[at].is_none() {
-                            return Err(of_rank(name, refused(message)));
-                        }
-                        break;
+        self.skew = self.skew.max(awake.saturating_since(begun));
+        let mut taken: Vec<Option<T>> = vec![None; self.ranks.len()];
+        let mut heard = vec![awake; self.ranks.len()];
+        loop {
+            let mut missing = false;
+            for (at, rank) in self.ranks.iter_mut().enumerate() {
+                let lost = |t| of_rank(&rank.name, lost(t, WHEN));
+                while let Some(message) = rank.control.try_receive(Duration::ZERO).map_err(lost)? {
+                    heard[at] = clock::monotonic();
+                    if matches!(message, Message::Pong { .. }) {
+                        continue;
                     }
+                    let answer = take(&message).filter(|_| words[at].is_some());
+                    if answer.is_none() {
+                        return Err(of_rank(&rank.name, refused(message)));
+                    }
+                    taken[at] = answer;
                 }
-                if stop.is_stopped() {
-                    return Err(MeasureError::Interrupted);
+                if clock::monotonic().saturating_since(heard[at]) >= patience {
+                    return Err(lost(Trouble::Silent));
                 }
-                let idle = |other: usize| words[other].is_none() || taken[other].is_some();
-                self.keep_awake(idle, &mut awake, stop)?;
+                missing |= words[at].is_some() && taken[at].is_none();
             }
+            if !missing {
+                return Ok(taken);
+            }
+            if stop.is_stopped() {
+                return Err(MeasureError::Interrupted);
+            }
+            self.keep_awake(&mut awake, stop)?;
+            self.wait()?;
         }
-        Ok(taken)
     }
 
-    /// Pings ranks that have nothing to do, a few times in their patience.
-    fn keep_awake(
-        &mut self,
-        idle: impl Fn(usize) -> bool,
-        awake: &mut Instant,
-        stop: &Stop,
-    ) -> Result<(), MeasureError> {
+    /// Until a rank says something, a tick at most.
+    fn wait(&self) -> Result<(), MeasureError> {
+        let each = self.ranks.iter().map(|rank| rank.control.stream());
+        let mut polled: Vec<PollFd<'_>> = each.map(|s| PollFd::new(s, PollFlags::IN)).collect();
+        match poll(&mut polled, Some(&timespec(TICK))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(MeasureError::Local {
+                what: "wait for ranks",
+                source: error.into(),
+            }),
+        }
+    }
+
+    /// Pings all ranks, some times in the least silence that a server may allow.
+    fn keep_awake(&mut self, awake: &mut Instant, stop: &Stop) -> Result<(), MeasureError> {
         let now = clock::monotonic();
         if now.saturating_since(*awake) < PING_EVERY {
             return Ok(());
         }
         *awake = now;
-        for (at, rank) in self.ranks.iter_mut().enumerate() {
-            if !idle(at) {
-                continue;
-            }
-            let ping = Message::Ping { n: 0, dscp: None };
-            let sent = rank.control.send(&ping, in_time(self.patience), stop);
+        for rank in &mut self.ranks {
+            let sent = rank.control.send(&PING, in_time(self.patience), stop);
             sent.map_err(|t| of_rank(&rank.name, lost(t, WHEN)))?;
         }
         Ok(())
+    }
+}
+
+impl Member {
+    /// Pings its server and does not wait for the answer: to be called some times a second while there is
+    /// something else to wait for.
+    ///
+    /// # Errors
+    ///
+    /// [`MeasureError::Rank`] when it has gone.
+    pub fn keep_awake(&mut self, stop: &Stop) -> Result<(), MeasureError> {
+        let pinged = self.client.take_control().and_then(|mut control| {
+            let sent = control.send(&PING, in_time(self.client.patience()), stop);
+            self.client.put_control(control);
+            sent.map_err(|t| lost(t, WHEN))
+        });
+        pinged.map_err(|error| of_rank(&self.name, error))
     }
 }
 
@@ -246,7 +281,15 @@ fn enlist(member: Member, number: u16, stop: &Stop) -> Result<Rank, MeasureError
     };
     let mut control = client.take_control()?;
     let said = control.send(&Message::StartRank(spec), deadline, stop);
-    let answer = said.and_then(|()| control.receive(deadline, stop));
+    let answer = said.and_then(|()| {
+        loop {
+            match control.receive(deadline, stop)? {
+                // To what kept it awake.
+                Message::Pong { .. } => {}
+                answer => return Ok(answer),
+            }
+        }
+    });
     let token = match answer.map_err(|t| outdated(lost(t, WHEN)))? {
         Message::Accept { token } => token,
         Message::Refused(Refusal::Congestion {
@@ -303,5 +346,6 @@ fn of_rank(name: &str, error: MeasureError) -> MeasureError {
 }
 
 const WHEN: &str = "as a rank";
-/// Some times in the least silence that a server allows, 1 s, would be too often for the usual 10 s.
-const PING_EVERY: Duration = Duration::from_s(3);
+const PING: Message = Message::Ping { n: 0, dscp: None };
+/// Three times in the least silence that `goodput serve` allows, 1 s.
+const PING_EVERY: Duration = Duration::from_ms(300);

@@ -4,16 +4,61 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 use sys::clock;
 use units::{Duration, Instant};
 
 use super::RankTest;
 use crate::control::TICK;
+use crate::message::{PROTOCOL, TOKEN_BYTES};
 
 /// Looked at while a line waits, and now and then while it does not.
 pub(super) trait Watch {
     /// Why to give up, if there is a reason.
     fn gone(&mut self) -> Option<&'static str>;
+}
+
+impl<W: Watch> Watch for &mut W {
+    fn gone(&mut self) -> Option<&'static str> {
+        (**self).gone()
+    }
+}
+
+/// Looks at another thread's flag, and no longer than until then.
+#[derive(Debug)]
+pub(super) struct Until<'a>(pub(super) &'a AtomicBool, pub(super) Instant);
+
+impl Watch for Until<'_> {
+    fn gone(&mut self) -> Option<&'static str> {
+        match clock::monotonic() >= self.1 {
+            true => Some("it took too long"),
+            false => self.0.gone(),
+        }
+    }
+}
+
+/// What the end that was told to expect a connection answers its opening with: 16 bytes of the HMAC-SHA-256
+/// (RFC 2104) by its token over protocol and caller's number. A service of another kind does not come upon
+/// them by chance, nor by sending back what it got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer([u8; ANSWER_BYTES]);
+
+impl Answer {
+    pub(super) fn of(token: &[u8; TOKEN_BYTES], caller: u16) -> Self {
+        let mut mac = Hmac::<Sha256>::new_from_slice(token).expect("HMAC takes keys of any length");
+        mac.update(format!("goodput-measure {PROTOCOL:03} rank\n").as_bytes());
+        mac.update(&caller.to_be_bytes());
+        let whole = mac.finalize().into_bytes();
+        let mut bytes = [0; ANSWER_BYTES];
+        bytes.copy_from_slice(&whole[..ANSWER_BYTES]);
+        Self(bytes)
+    }
+
+    /// What confirms the messages up to this one: its bytes in turn.
+    fn confirmation(&self, done: u32) -> u8 {
+        self.0[usize::try_from(done).unwrap_or(0) % ANSWER_BYTES]
+    }
 }
 
 /// A flag that another thread's watch raises.
@@ -31,6 +76,16 @@ pub(super) struct Line {
     buffer: Vec<u8>,
     /// Nothing may stand still for longer.
     silence: Duration,
+    answer: Answer,
+    /// Payload that went and came since it was last asked for.
+    moved: Moved,
+}
+
+/// Payload of messages, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) sent: u64,
+    pub(super) received: u64,
 }
 
 /// A line with its watch, during a test.
@@ -43,7 +98,7 @@ struct Running<'a, W> {
 }
 
 impl Line {
-    pub(super) fn new(socket: TcpStream, silence: Duration) -> io::Result<Self> {
+    pub(super) fn new(socket: TcpStream, silence: Duration, answer: Answer) -> io::Result<Self> {
         socket.set_nonblocking(false)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(TICK.to_std()))?;
@@ -52,37 +107,42 @@ impl Line {
             socket,
             buffer: Vec::new(),
             silence,
+            answer,
+            moved: Moved::default(),
         })
+    }
+
+    /// Payload since this was last asked.
+    pub(super) fn take_moved(&mut self) -> Moved {
+        std::mem::take(&mut self.moved)
     }
 
     /// The server's answer to the opening: only who was told to expect it says it.
     pub(super) fn welcome(&mut self, watch: impl Watch) -> io::Result<()> {
-        self.running(watch).write(WELCOME)
+        let answer = self.answer;
+        self.running(watch).write(&answer.0)
     }
 
     /// Waits for that answer.
     pub(super) fn await_welcome(&mut self, watch: impl Watch) -> io::Result<()> {
-        let mut heard = [0];
-        self.running(watch).read(&mut heard)?;
-        match heard == *WELCOME {
-            true => Ok(()),
-            false => Err(io::Error::other("it is no rank")),
-        }
+        let answer = self.answer;
+        self.running(watch).expect(&answer.0)
     }
 
     /// The sender's part of a test: the time it took.
     pub(super) fn send(&mut self, test: &RankTest, watch: impl Watch) -> io::Result<Duration> {
         self.make_room(test.bytes);
+        let answer = self.answer;
         let mut running = self.running(watch);
         running.write(HELLO)?;
-        running.read(&mut [0])?;
+        running.expect(HELLO)?;
         let start = clock::monotonic();
         for done in 1..=test.count {
             running.write_message(test.bytes)?;
             if test.ping {
                 running.read_message(test.bytes)?;
             } else if done.is_multiple_of(test.window) || done == test.count {
-                running.read(&mut [0])?;
+                running.expect(&[answer.confirmation(done)])?;
             }
         }
         Ok(clock::monotonic().saturating_since(start))
@@ -91,8 +151,9 @@ impl Line {
     /// The receiver's part.
     pub(super) fn receive(&mut self, test: &RankTest, watch: impl Watch) -> io::Result<Duration> {
         self.make_room(test.bytes);
+        let answer = self.answer;
         let mut running = self.running(watch);
-        running.read(&mut [0])?;
+        running.expect(HELLO)?;
         running.write(HELLO)?;
         let start = clock::monotonic();
         let mut end = start;
@@ -102,7 +163,7 @@ impl Line {
                 running.write_message(test.bytes)?;
             } else if done.is_multiple_of(test.window) || done == test.count {
                 end = clock::monotonic();
-                running.write(CONFIRMED)?;
+                running.write(&[answer.confirmation(done)])?;
             }
         }
         if test.ping {
@@ -131,17 +192,33 @@ impl Line {
 
 impl<W: Watch> Running<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.put(bytes, &mut 0)
+    }
+
+    /// Reads so many bytes, which must be these.
+    fn expect(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut heard = [0; ANSWER_BYTES];
+        let heard = &mut heard[..bytes.len()];
+        self.get(heard, &mut 0)?;
+        match heard == bytes {
+            true => Ok(()),
+            false => Err(io::Error::other("what answers is no rank")),
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8], count: &mut u64) -> io::Result<()> {
         let mut left = bytes;
         let mut moved = self.now;
         while !left.is_empty() {
             let written = (&self.line.socket).write(left);
             let n = self.step(written, &mut moved)?;
+            *count += u64::try_from(n).unwrap_or(0);
             left = &left[n..];
         }
         Ok(())
     }
 
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+    fn get(&mut self, bytes: &mut [u8], count: &mut u64) -> io::Result<()> {
         let mut at = 0;
         let mut moved = self.now;
         while at < bytes.len() {
@@ -152,21 +229,28 @@ impl<W: Watch> Running<'_, W> {
                     "the other rank closed its connection",
                 ));
             }
-            at += self.step(read, &mut moved)?;
+            let n = self.step(read, &mut moved)?;
+            *count += u64::try_from(n).unwrap_or(0);
+            at += n;
         }
         Ok(())
     }
 
     fn write_message(&mut self, bytes: u32) -> io::Result<()> {
         let buffer = std::mem::take(&mut self.line.buffer);
-        let written = self.write(&buffer[..usize::try_from(bytes).unwrap_or(0)]);
+        let mut sent = 0;
+        let written = self.put(&buffer[..usize::try_from(bytes).unwrap_or(0)], &mut sent);
+        self.line.moved.sent += sent;
         self.line.buffer = buffer;
         written
     }
 
     fn read_message(&mut self, bytes: u32) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.line.buffer);
-        let read = self.read(&mut buffer[..usize::try_from(bytes).unwrap_or(0)]);
+        let mut received = 0;
+        let into = &mut buffer[..usize::try_from(bytes).unwrap_or(0)];
+        let read = self.get(into, &mut received);
+        self.line.moved.received += received;
         self.line.buffer = buffer;
         read
     }
@@ -201,8 +285,8 @@ impl<W: Watch> Running<'_, W> {
     }
 }
 
-const WELCOME: &[u8; 1] = b"r";
 const HELLO: &[u8; 1] = b"h";
-const CONFIRMED: &[u8; 1] = b"c";
+/// As long as a token.
+const ANSWER_BYTES: usize = 16;
 /// Payload is not looked at; zeros might be pages that nobody has touched.
 const FILL: u8 = 0xA5;

@@ -1,22 +1,25 @@
 //! A rank: a server's session that connects to other ranks and takes times with them.
 
-use std::io;
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
 use sys::clock;
 use tracing::info;
-use units::{Duration, Instant};
+use units::{Bytes, Duration, Instant};
 
-use super::line::{Line, Watch};
+use super::line::{Answer, Line, Moved, Until, Watch};
 use super::{RankPeer, RankSpec, RankStep, RankTest, RankTimes};
-use crate::approach::{Approach, Dscp};
+use crate::Stop;
+use crate::approach::{self, Approach, Dscp};
 use crate::control::{Control, TICK, Trouble};
-use crate::message::{self, Message, Refusal};
+use crate::engine::Role;
+use crate::message::{self, Message, Refusal, TOKEN_BYTES};
 use crate::server::{Leave, Place, Session};
+use crate::tally::Reason;
 use crate::transfer::{in_time, probe_congestion, unexpected};
 
 /// The connections of a step.
@@ -26,32 +29,47 @@ struct Lines {
     receive: Option<Line>,
 }
 
-/// Looks at the control connection: a client that has gone or wants no more ends a test.
+/// Looks at the control connection, and answers its pings: a client that has gone or wants no more ends a
+/// step or test.
 struct ByControl<'a> {
     session: &'a Session,
     control: &'a mut Control,
-    /// What else it says to the other thread of this rank.
-    over: &'a AtomicBool,
     until: Instant,
+    /// How the rank's time ended, where it did meanwhile.
+    ended: Option<Result<(), Leave>>,
 }
 
 impl Watch for ByControl<'_> {
     fn gone(&mut self) -> Option<&'static str> {
-        let why = if self.session.house.stop.is_stopped() {
-            Some("goodput serve is being stopped there")
-        } else if clock::monotonic() >= self.until {
-            Some("it took longer than this server allows")
-        } else {
-            match self.control.try_receive(Duration::ZERO) {
-                Ok(None | Some(Message::Ping { .. })) => None,
-                Ok(Some(_)) => Some("stopped"),
-                Err(_) => Some("its client has gone"),
-            }
-        };
-        if why.is_some() {
-            self.over.store(true, Ordering::Relaxed);
+        let house = &self.session.house;
+        if self.ended.is_some() {
+            return Some("stopped");
         }
-        why
+        if house.stop.is_stopped() {
+            self.ended = Some(Err(Trouble::Stopped.into()));
+            return Some("goodput serve is being stopped there");
+        }
+        if clock::monotonic() >= self.until {
+            return Some("it took longer than this server allows");
+        }
+        let heard = match self.control.try_receive(Duration::ZERO) {
+            Ok(None) => return None,
+            Ok(Some(Message::Ping { n, .. })) => {
+                match self.session.send(self.control, &Message::Pong { n }) {
+                    Ok(()) => return None,
+                    Err(leave) => Err(leave),
+                }
+            }
+            Ok(Some(Message::Stop)) => Ok(()),
+            Ok(Some(other)) => Err(unexpected(&other).into()),
+            Err(trouble) => Err(trouble.into()),
+        };
+        let why = match heard {
+            Ok(()) => "stopped",
+            Err(_) => "its client has gone",
+        };
+        self.ended = Some(heard);
+        Some(why)
     }
 }
 
@@ -74,26 +92,69 @@ impl Session {
             match control.receive(in_time(self.house.limits.silence), &self.house.stop)? {
                 Message::RankStep(step) => {
                     lines = Lines::default();
-                    match self.connect(control, spec, &step, &place) {
+                    let mut watch = self.watch(control, self.house.limits.silence);
+                    let made = self.connect(&mut watch, spec, &step, &place);
+                    if let Some(ended) = watch.ended {
+                        return ended;
+                    }
+                    match made {
                         Ok(made) => {
                             lines = made;
                             self.send(control, &Message::Ready)?;
                         }
-                        Err(error) => self.give_up(control, error)?,
+                        Err(error) => {
+                            self.house.tally.refused(Reason::Transfer);
+                            self.give_up(control, error)?;
+                            self.failed_steps.set(self.failed_steps.get() + 1);
+                            if self.failed_steps.get() >= FAILED_STEPS_MAX {
+                                let text = format!("{FAILED_STEPS_MAX} steps of this rank failed");
+                                return Err(Leave::Host(text));
+                            }
+                        }
                     }
                 }
-                Message::RankTest(test) => match self.test(control, &test, &mut lines) {
-                    Ok(times) => self.send(control, &Message::RankTimes(times))?,
-                    Err(error) => {
-                        lines = Lines::default();
-                        self.give_up(control, error)?;
+                Message::RankTest(test) => {
+                    let mut watch = self.watch(control, self.house.limits.duration);
+                    let begun = clock::monotonic();
+                    let times = self.test(&mut watch, &test, &mut lines);
+                    let ended = watch.ended;
+                    self.account_rank(spec, &mut lines, begun, times.is_ok());
+                    if let Some(ended) = ended {
+                        return ended;
                     }
-                },
+                    match times {
+                        Ok(times) => self.send(control, &Message::RankTimes(times))?,
+                        Err(error) => {
+                            lines = Lines::default();
+                            self.give_up(control, error)?;
+                        }
+                    }
+                }
                 Message::Ping { n, .. } => self.send(control, &Message::Pong { n })?,
                 Message::Stop => return Ok(()),
                 other => return Err(unexpected(&other).into()),
             }
         }
+    }
+
+    /// Counts and logs what a test moved, whole or not.
+    fn account_rank(&self, spec: &RankSpec, lines: &mut Lines, begun: Instant, whole: bool) {
+        let mut moved = Moved::default();
+        for line in [&mut lines.send, &mut lines.receive].into_iter().flatten() {
+            let of_line = line.take_moved();
+            moved.sent += of_line.sent;
+            moved.received += of_line.received;
+        }
+        for (role, bytes) in [(Role::Sender, moved.sent), (Role::Receiver, moved.received)] {
+            if bytes > 0 {
+                self.count(role, bytes);
+            }
+        }
+        let (sent, received) = (Bytes::new(moved.sent), Bytes::new(moved.received));
+        let took = clock::monotonic().saturating_since(begun);
+        let how = if whole { "complete" } else { "broken off" };
+        let (peer, number) = (self.peer, spec.number);
+        info!(%peer, "rank {number}: sent {sent}, received {received} in {took}, {how}");
     }
 
     /// Says why a step or test came to nothing.
@@ -124,119 +185,116 @@ impl Session {
         self.reserve()
     }
 
-    /// Connects to whom the step names, and waits for who is to come. Each rank connects before it waits,
-    /// so that a ring of them does not wait for itself.
+    /// Connects to whom the step names, and waits for who is to come; both at once, so that a ring of ranks
+    /// does not wait for itself, and who comes learns nothing of how connecting goes.
+    ///
+    /// What failed is not told, nor when: what the client may name is any address, and it is not to learn
+    /// from here what answers there. The log has it.
     fn connect(
         &self,
-        control: &mut Control,
+        watch: &mut ByControl<'_>,
         spec: &RankSpec,
         step: &RankStep,
         place: &Place<'_>,
     ) -> io::Result<Lines> {
+        let call = match &step.send {
+            Some(to) => Some(self.may_call(spec, to)?),
+            None => None,
+        };
         let silence = self.house.limits.silence;
-        let over = AtomicBool::new(false);
-        let mut lines = Lines::default();
-        if let Some(peer) = &step.send {
-            lines.send = Some(self.call(spec, peer)?);
-        }
-        if let Some(from) = step.receive {
-            let deadline = in_time(silence);
-            let socket = loop {
-                match place.arrivals.recv_timeout(TICK.to_std()) {
-                    Ok((number, socket)) if number == from => break socket,
-                    // Left over from a step that failed.
-                    Ok(_) => {}
-                    Err(RecvTimeoutError::Disconnected) => {
-                        return Err(io::Error::other("this server is ending"));
-                    }
-                    Err(RecvTimeoutError::Timeout) => {
-                        let mut watch = self.watch(control, &over, deadline);
-                        if let Some(why) = watch.gone() {
-                            let text = match clock::monotonic() >= deadline {
-                                true => format!("rank {from} did not come within {silence}"),
-                                false => why.to_owned(),
-                            };
-                            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-                        }
-                    }
+        let (quit, over) = (Stop::new(), AtomicBool::new(false));
+        let until = watch.until;
+        let (sender, called) = mpsc::channel();
+        let made = thread::scope(|scope| {
+            let calling = call.map(|call| {
+                let (quit, over) = (&quit, &over);
+                let thread = thread::Builder::new().name("gp-rank".to_owned());
+                let work = move || drop(sender.send(call.run(silence, quit, over, until)));
+                thread.spawn_scoped(scope, work).map(drop)
+            });
+            let made = (|| {
+                let mut lines = Lines::default();
+                let calling = calling.transpose()?.is_some();
+                if let Some(from) = step.receive {
+                    lines.receive = Some(await_rank(watch, spec, from, place, silence)?);
                 }
-            };
-            let mut line = Line::new(socket, silence)?;
-            line.welcome(self.watch(control, &over, deadline))?;
-            lines.receive = Some(line);
-        }
-        if let Some(line) = &mut lines.send {
-            line.await_welcome(self.watch(control, &over, in_time(silence)))?;
-        }
-        Ok(lines)
+                if calling {
+                    lines.send = Some(await_call(watch, &called)??);
+                }
+                Ok(lines)
+            })();
+            quit.stop();
+            over.store(true, Ordering::Relaxed);
+            made
+        });
+        made.map_err(|error: io::Error| {
+            info!(peer = %self.peer, %error, "rank {}: a step failed", spec.number);
+            // Not before the time is over.
+            while watch.gone().is_none() {
+                thread::sleep(TICK.to_std());
+            }
+            io::Error::other(not_there(step, silence))
+        })
     }
 
-    fn watch<'a>(
-        &'a self,
-        control: &'a mut Control,
-        over: &'a AtomicBool,
-        until: Instant,
-    ) -> ByControl<'a> {
+    fn watch<'a>(&'a self, control: &'a mut Control, limit: Duration) -> ByControl<'a> {
         ByControl {
             session: self,
             control,
-            over,
-            until,
+            until: in_time(limit),
+            ended: None,
         }
     }
 
-    /// A connection to another rank, opened and not yet answered.
-    fn call(&self, spec: &RankSpec, peer: &RankPeer) -> io::Result<Line> {
-        let token = message::token_from_hex(&peer.token)
-            .ok_or_else(|| io::Error::other("a broken token"))?;
-        let silence = self.house.limits.silence;
-        let approach = Approach {
-            dscp: spec.dscp.and_then(Dscp::new),
-            ..Approach::default()
-        };
-        let set = |fd: std::os::fd::BorrowedFd<'_>| match &spec.congestion {
-            Some(name) => sys::tcp::set_congestion(fd, name),
-            None => Ok(()),
-        };
-        let stop = &self.house.stop;
-        let connected = approach.connect(peer.addr, 1, silence, set, stop);
-        let mut socket = connected
-            .map_err(|error| io::Error::other(error.to_string()))?
-            .remove(0);
-        sys::tcp::set_user_timeout(socket.as_fd(), silence)?;
-        socket.write_all(&message::data_opening(token, spec.number))?;
-        Line::new(socket, silence)
+    /// What to connect to, if a client from there may have this host connect there.
+    fn may_call(&self, spec: &RankSpec, to: &RankPeer) -> io::Result<Call> {
+        let token =
+            message::token_from_hex(&to.token).ok_or_else(|| io::Error::other("a broken token"))?;
+        let (peer, addr, number) = (self.peer, to.addr, spec.number);
+        if !may_be_rank(addr, peer.ip()) {
+            info!(%peer, "rank {number}: refused to connect to {addr}");
+            let text = format!("{addr} is not where another host's rank can be");
+            return Err(io::Error::other(text));
+        }
+        info!(%peer, "rank {number}: connecting to {addr}");
+        Ok(Call {
+            addr,
+            token,
+            spec: spec.clone(),
+        })
     }
 
     /// What this rank does in a test, in both roles at once where it has both.
     fn test(
         &self,
-        control: &mut Control,
+        watch: &mut ByControl<'_>,
         test: &RankTest,
         lines: &mut Lines,
     ) -> io::Result<RankTimes> {
         if let Some(problem) = test.problem() {
             return Err(io::Error::other(problem));
         }
-        let over = AtomicBool::new(false);
-        let watch = self.watch(control, &over, in_time(self.house.limits.duration));
         let (send, receive) = match (&mut lines.send, &mut lines.receive) {
             (None, None) => (None, None),
             (Some(line), None) => (Some(line.send(test, watch)?), None),
             (None, Some(line)) => (None, Some(line.receive(test, watch)?)),
-            (Some(out), Some(into)) => thread::scope(|scope| {
-                let sending = thread::Builder::new().name("gp-rank".to_owned());
-                let sending = sending.spawn_scoped(scope, || out.send(test, &over))?;
-                let received = into.receive(test, watch);
-                if received.is_err() {
+            (Some(out), Some(into)) => {
+                let over = AtomicBool::new(false);
+                thread::scope(|scope| {
+                    let (sender, sent) = mpsc::channel();
+                    let sending = thread::Builder::new().name("gp-rank".to_owned());
+                    let flag = &over;
+                    let work = move || drop(sender.send(out.send(test, flag)));
+                    sending.spawn_scoped(scope, work)?;
+                    let received = into.receive(test, &mut *watch);
+                    let both = received.and_then(|received| {
+                        let sent = await_call(watch, &sent)??;
+                        Ok((Some(sent), Some(received)))
+                    });
                     over.store(true, Ordering::Relaxed);
-                }
-                let sent = sending.join();
-                let sent = sent.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
-                // The reason of whichever was not only told to end.
-                let received = received?;
-                Ok::<_, io::Error>((Some(sent?), Some(received)))
-            })?,
+                    both
+                })?
+            }
         };
         Ok(RankTimes {
             send_ns: send.map(Duration::as_ns),
@@ -245,8 +303,184 @@ impl Session {
     }
 }
 
+/// A connection to another rank that is to be made.
+#[derive(Debug)]
+struct Call {
+    addr: SocketAddr,
+    token: [u8; TOKEN_BYTES],
+    spec: RankSpec,
+}
+
+impl Call {
+    /// Connects, opens, waits for the answer.
+    fn run(
+        &self,
+        silence: Duration,
+        quit: &Stop,
+        over: &AtomicBool,
+        until: Instant,
+    ) -> io::Result<Line> {
+        let approach = Approach {
+            dscp: self.spec.dscp.and_then(Dscp::new),
+            ..Approach::default()
+        };
+        let set = |fd: std::os::fd::BorrowedFd<'_>| match &self.spec.congestion {
+            Some(name) => sys::tcp::set_congestion(fd, name),
+            None => Ok(()),
+        };
+        let connected = approach.connect(self.addr, 1, silence, set, quit);
+        let mut socket = connected
+            .map_err(|error| io::Error::other(error.to_string()))?
+            .remove(0);
+        sys::tcp::set_user_timeout(socket.as_fd(), silence)?;
+        socket.write_all(&message::data_opening(self.token, self.spec.number))?;
+        let answer = Answer::of(&self.token, self.spec.number);
+        let mut line = Line::new(socket, silence, answer)?;
+        line.await_welcome(Until(over, until))?;
+        Ok(line)
+    }
+}
+
+/// Waits for a rank to connect, and answers it.
+fn await_rank(
+    watch: &mut ByControl<'_>,
+    spec: &RankSpec,
+    from: u16,
+    place: &Place<'_>,
+    silence: Duration,
+) -> io::Result<Line> {
+    let socket = loop {
+        // Looked at each time: who has the token can send as many strangers as it likes.
+        if let Some(why) = watch.gone() {
+            return Err(io::Error::other(why));
+        }
+        match place.arrivals.recv_timeout(TICK.to_std()) {
+            Ok((number, socket)) if number == from => break socket,
+            // Others are left over from a step that failed.
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other("this server is ending"));
+            }
+        }
+    };
+    dress(&socket, spec)?;
+    sys::tcp::set_user_timeout(socket.as_fd(), silence)?;
+    let mut line = Line::new(socket, silence, Answer::of(&place.token, from))?;
+    line.welcome(watch)?;
+    Ok(line)
+}
+
+/// Waits for another thread's word while the client is looked at.
+fn await_call<T>(watch: &mut ByControl<'_>, word: &Receiver<T>) -> io::Result<T> {
+    loop {
+        match word.recv_timeout(TICK.to_std()) {
+            Ok(word) => return Ok(word),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other("a thread panicked"));
+            }
+        }
+        if let Some(why) = watch.gone() {
+            return Err(io::Error::other(why));
+        }
+    }
+}
+
+/// Congestion control and mark for what an accepted connection sends, as a made one has them: messages of a
+/// ping-pong and confirmations are to meet the same queues both ways.
+fn dress(socket: &TcpStream, spec: &RankSpec) -> io::Result<()> {
+    if let Some(name) = &spec.congestion {
+        sys::tcp::set_congestion(socket.as_fd(), name)?;
+    }
+    match spec.dscp.and_then(Dscp::new) {
+        Some(dscp) => approach::mark(socket, dscp),
+        None => Ok(()),
+    }
+}
+
+/// Whether another host's rank can be there, as a client at `client` may name it: this host's own services
+/// behind its loopback interface are nobody's but its own.
+fn may_be_rank(addr: SocketAddr, client: IpAddr) -> bool {
+    let ip = addr.ip().to_canonical();
+    let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+    let own = client.to_canonical().is_loopback();
+    addr.port() > 0
+        && !ip.is_unspecified()
+        && !ip.is_multicast()
+        && !broadcast
+        && (own || !ip.is_loopback())
+}
+
+/// The one answer for all that a step can fail of.
+fn not_there(step: &RankStep, silence: Duration) -> String {
+    let called = "that rank did not answer as a rank";
+    match (step.send.is_some(), step.receive) {
+        (true, None) => called.to_owned(),
+        (true, Some(from)) => format!("{called}, or rank {from} did not come within {silence}"),
+        (false, from) => format!("rank {} did not come within {silence}", from.unwrap_or(0)),
+    }
+}
+
 impl From<Trouble> for io::Error {
     fn from(trouble: Trouble) -> Self {
         Self::other(trouble.text())
+    }
+}
+
+/// Of a session: a host that is down or a name that is wrong ends the test anyway.
+const FAILED_STEPS_MAX: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_is_at_an_address_of_a_host() {
+        let (near, far) = (["127.0.0.1", "::1", "::ffff:127.0.0.1"], "192.0.2.7");
+        let may =
+            |addr: &str, client: &str| may_be_rank(addr.parse().unwrap(), client.parse().unwrap());
+        for client in near.iter().chain([&far]) {
+            for addr in ["198.51.100.1:5210", "[2001:db8::1]:5210"] {
+                assert!(may(addr, client), "{addr} from {client}");
+            }
+            for addr in [
+                "0.0.0.0:5210",
+                "[::]:5210",
+                "[::ffff:0.0.0.0]:5210",
+                "224.0.0.1:5210",
+                "[ff02::1]:5210",
+                "255.255.255.255:5210",
+                "198.51.100.1:0",
+            ] {
+                assert!(!may(addr, client), "{addr} from {client}");
+            }
+        }
+        for addr in [
+            "127.0.0.1:22",
+            "127.8.9.1:22",
+            "[::1]:22",
+            "[::ffff:127.0.0.1]:22",
+        ] {
+            assert!(
+                near.iter().all(|client| may(addr, client)) && !may(addr, far),
+                "{addr}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_accepted_connection_sends_with_the_ranks_mark_and_congestion_control() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let spec = RankSpec {
+            number: 0,
+            congestion: Some("reno".to_owned()),
+            dscp: Some(46),
+        };
+        dress(&accepted, &spec).unwrap();
+        let name = rustix::net::sockopt::tcp_congestion(&accepted).unwrap();
+        assert_eq!(name, "reno");
+        assert_eq!(rustix::net::sockopt::ip_tos(&accepted).unwrap(), 46 << 2);
     }
 }
