@@ -51,9 +51,8 @@ pub(super) fn perform(args: &RotateArgs, context: &Context) -> Result<Option<Don
             _ => Ok(None),
         };
     }
-    let (plan, mut kept) = match (plan?, kept?) {
-        (plan, Some(kept)) => (plan, kept),
-        (_, None) => return Ok(None),
+    let (plan, Some(mut kept)) = (plan?, kept?) else {
+        return Ok(None);
     };
     if let Some(process) = missing {
         let result = match stop.is_stopped() {
