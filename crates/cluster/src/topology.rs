@@ -319,10 +319,11 @@ fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<(Shape, String)> {
                 boxes,
                 trunks: get(&raw.trunks, 12, PARTS_MAX, "trunks")?,
             };
-            let words = format!(
-                "{boxes} directors of {} ports in a row",
-                known().leaves * known().ports
-            );
+            let ports = known().leaves * known().ports;
+            let words = match boxes {
+                1 => format!("a director of {ports} ports"),
+                _ => format!("{boxes} directors of {ports} ports in a row"),
+            };
             (shape, words)
         }
         "dragonfly" => {

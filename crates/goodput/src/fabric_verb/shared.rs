@@ -233,11 +233,15 @@ pub(super) fn verdict(fabric: &FabricRun, findings: &[FindingRecord]) -> Verdict
                 .first()
                 .and_then(|p| p.latency_ns)
                 .map_or(0.0, |l| l[1]);
+            let least = found.points.first().map_or(nodes, |p| p.nodes);
+            let from = if least < nodes {
+                format!("{:.2} us with {least} nodes and ", first / 1e3)
+            } else {
+                String::new()
+            };
+            let average = average / 1e3;
             format!(
-                "In the model{of} half a round trip takes {:.2} us with {} nodes and {:.2} us with {nodes}.",
-                first / 1e3,
-                found.points.first().map_or(0, |p| p.nodes),
-                average / 1e3
+                "In the model{of} half a round trip takes {from}{average:.2} us with {nodes} nodes."
             )
         }
         ("time", _, Some([finish, _])) => format!(
