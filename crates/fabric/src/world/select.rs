@@ -219,7 +219,7 @@ impl World {
         }
         let p = &mut self.packets.all[packet as usize];
         // Counted in lanes above the flow's own, from the first cable between switches on.
-        let own = self.flows[p.flow as usize].spec.lane;
+        let own = self.own_lanes[p.flow as usize];
         let first = self.routes.home(from) == Some(node - super::count(self.hosts.len()));
         let hop = usize::from(p.lane - own) + if first { 1 } else { 2 };
         p.lane = own + self.routes.lane(from, to, hop);

@@ -43,6 +43,7 @@ impl World {
                     head: NONE,
                     tail: NONE,
                     busy_until_ps: 0,
+                    last_out: NONE,
                     node: count(n),
                     place: small(place),
                 }));
@@ -76,6 +77,14 @@ impl World {
                 self.wanted.extend((0..lanes).map(|_| 0));
             }
         }
+        for (n, channel) in (0..).zip(&mut self.channels) {
+            channel.number = n;
+            channel.back = n ^ 1;
+            let far = &self.nodes[channel.to as usize];
+            channel.far_input = far.input + u32::from(channel.to_port) * far.by_place;
+        }
+        let first = self.channels.first().map(|c| c.byte);
+        self.mixed = self.channels.iter().any(|c| Some(c.byte) != first);
         for (node, outs) in self.nodes.iter_mut().zip(&outs) {
             node.ways = count(self.ways.len());
             self.ways.extend(outs);
@@ -238,6 +247,7 @@ impl Channel {
             queued_bytes_max: 0,
             from: count(from),
             to: count(to),
+            far_input: NONE,
             from_port: small(from_port),
             to_port: small(to_port),
             store_and_forward,
@@ -248,8 +258,12 @@ impl Channel {
             packets: 0,
             busy_ps: 0,
             waited_ps: 0,
-            starved_ps: 0,
             held_ps: 0,
+            number: NONE,
+            there: NONE,
+            starved_ps: 0,
+            back: NONE,
+            part: 0,
             queue_max_bytes: spec.port(near).buffer_bytes,
         }
     }
@@ -265,12 +279,14 @@ impl Credit {
             back: VecDeque::new(),
             starved: false,
             since_ps: NEVER,
+            last_cause: NONE,
             blocker: NONE,
             blamed: NONE,
             blamed_ps: 0,
             served: 0,
             xoff: false,
             paused: false,
+            away: false,
             signalled_ps: 0,
         }
     }
