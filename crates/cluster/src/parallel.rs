@@ -21,11 +21,8 @@ use fabric::{Mail, Part, Stuck, World};
 /// # Panics
 /// As [`World::run`].
 pub fn run(world: &mut World, threads: usize) -> Result<(), Stuck> {
-    let advised = world.parts_advised();
-    if threads < 2 || world.rooms() < ROOMS_A_THREAD * threads {
-        return world.run();
-    }
-    run_in(world, advised.next_multiple_of(threads), threads)
+    let threads = threads.min(world.rooms() / ROOMS_A_THREAD);
+    run_in(world, threads, threads)
 }
 
 /// As [`run`], in at most so many parts whatever the size of the world.

@@ -98,6 +98,13 @@ pub struct World {
     data_ps: u64,
     /// Time that an output waited for credits, by it and what stood in its way; the last one's is with the credits.
     blame: BTreeMap<(u32, u32), u64>,
+    /// Outputs that decide at this instant, the last one first when sorted.
+    due: Vec<u32>,
+    due_sorted: bool,
+    /// Where each flow's way begins among `paths`, behind the host's own cable; empty: the tables are asked.
+    path_of: Arc<Vec<u32>>,
+    /// Channels of all flows' ways, in the numbers of the parts that they leave from.
+    paths: Arc<Vec<u32>>,
     /// What goes to other parts of a world that was split.
     out_box: Vec<Mail>,
 }
@@ -151,28 +158,34 @@ struct Channel {
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct Credit {
-    /// On the way back, in the order of time.
-    back: VecDeque<Return>,
-    free: u32,
-    /// Held by packets on the way or in the buffer.
-    held: u32,
+    /// When the first rooms that are on their way back arrive, in order.
+    at_ps: [u64; RETURNS],
     /// From a packet's end at the far end to its room's return: the adapter, the flow-control packet on the other
     /// direction, the cable.
     travel_ps: u64,
-    /// Since when the output has waited for room; [`NEVER`] when it does not.
-    since_ps: u64,
+    /// Outputs for which their packets had to wait in the far buffer; [`NONE`]: they did not.
+    causes: [u32; RETURNS],
+    free: u32,
+    /// Held by packets on the way or in the buffer.
+    held: u32,
+    blocks: [u16; RETURNS],
+    /// How many these are.
+    returns: u8,
     /// Input served last.
     served: u8,
-    /// An output waits for room that nobody has given back yet.
+    /// An output waits for room.
     starved: bool,
     /// The sender was told to pause; it does.
     xoff: bool,
     paused: bool,
     /// Its sender is in another part of the world.
     away: bool,
+    /// Those after the first.
+    more: Option<Box<Returns>>,
+    /// Since when the output has waited for room; [`NEVER`] when it does not.
+    since_ps: u64,
     all: u32,
-    /// What the room that came back last had waited for, and what the wait that is over was for: an output of the far
-    /// chip; [`NONE`]: all was on the way.
+    /// What the room that came back last had waited for, and what the wait that is over was for.
     last_cause: u32,
     blocker: u32,
     /// The last one, and for how long in a row; what came before it is in the world's sums.
@@ -182,19 +195,23 @@ struct Credit {
     signalled_ps: u64,
 }
 
-/// Room that comes back.
+/// Room that comes back, in the order of time.
+#[derive(Clone, Debug, Default)]
+struct Returns {
+    all: VecDeque<Return>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Return {
     at_ps: u64,
-    blocks: u32,
-    /// Output for which its packet had to wait in the far buffer; [`NONE`]: it did not wait.
     cause: u32,
+    blocks: u16,
 }
 
 // Two lines for what a packet needs of an output, one for its room.
 const _: () = assert!(std::mem::offset_of!(Channel, rest) == 64);
 const _: () = assert!(std::mem::offset_of!(Channel, starved_ps) == 128);
-const _: () = assert!(std::mem::offset_of!(Credit, all) <= 64);
+const _: () = assert!(std::mem::offset_of!(Credit, more) == 64);
 
 #[derive(Clone, Copy, Debug)]
 struct NodeState {
@@ -484,6 +501,10 @@ impl World {
             avoidance: None,
             data_ps: 0,
             blame: BTreeMap::new(),
+            due: Vec::new(),
+            due_sorted: true,
+            path_of: Arc::default(),
+            paths: Arc::default(),
             out_box: Vec::new(),
         };
         world.wire(spec)?;
@@ -493,6 +514,7 @@ impl World {
         world.add_answers();
         world.check_room(spec)?;
         world.check_headroom(spec)?;
+        world.note_paths();
         if let Selection::Dca(rule) = spec.selection {
             world.add_avoidance(spec, rule)?;
         }
@@ -507,13 +529,8 @@ impl World {
     /// # Panics
     /// When credits are not conserved or a packet is lost, which would be a fault of the engine.
     pub fn run(&mut self) -> Result<(), Stuck> {
-        let mut parts = self.split(self.parts_advised());
-        if parts.is_empty() {
-            self.run_until(u64::MAX);
-            return self.outcome();
-        }
-        parts::run(&mut parts);
-        self.join(parts)
+        self.run_until(u64::MAX);
+        self.outcome()
     }
 
     /// What a run until nothing was left came to.
@@ -551,8 +568,17 @@ impl World {
     fn run_before(&mut self, end_ps: u64) -> Option<u64> {
         let limit = word(end_ps, 0, 0, 0);
         loop {
-            let event = match self.queue.pop_before(limit) {
+            let due = !self.due.is_empty();
+            let before = match due {
+                true => word(self.now_ps, DECIDE, 0, 0),
+                false => limit,
+            };
+            let event = match self.queue.pop_before(before) {
                 Ok(event) => event,
+                Err(_) if due => {
+                    self.decide_next();
+                    continue;
+                }
                 Err(Word::MAX) => return None,
                 Err(next) => return Some(parts(next).0),
             };
@@ -577,6 +603,18 @@ impl World {
                 TICK => self.tick(who),
                 _ => self.decide(who),
             }
+        }
+    }
+
+    /// The first of the outputs that were asked at this instant decides, now that all requests are in.
+    fn decide_next(&mut self) {
+        if !self.due_sorted {
+            self.due.sort_unstable_by(|a, b| b.cmp(a));
+            self.due_sorted = true;
+        }
+        if let Some(channel) = self.due.pop() {
+            self.counters.events += 1;
+            self.decide(channel);
         }
     }
 
@@ -631,7 +669,7 @@ impl World {
     /// When one is not.
     pub fn check_conservation(&self) {
         for (n, credit) in self.credits.iter().enumerate() {
-            let back: u32 = credit.back.iter().map(|r| r.blocks).sum();
+            let back = credit.on_the_way();
             assert_eq!(
                 credit.free + back + credit.held,
                 credit.all,
@@ -698,6 +736,8 @@ const DECIDE: u32 = 11;
 // Every input, host and flow has a number that an event can hold.
 const _: () = assert!(HOSTS_MAX + SWITCHES_MAX * (PORTS_MAX as usize) < WHO_MAX as usize);
 
+/// Rooms on their way back that a line holds: those of full packets at full rate over some 100 m.
+const RETURNS: usize = 3;
 /// No packet, no channel.
 const NONE: u32 = u32::MAX;
 const NEVER: u64 = u64::MAX;

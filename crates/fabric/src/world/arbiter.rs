@@ -1,6 +1,6 @@
 //! Inputs, outputs and credits: who leaves when.
 
-use super::{Credit, DECIDE, NEVER, NONE, Probe, READY, Return, World};
+use super::{Credit, DECIDE, NEVER, NONE, Probe, READY, RETURNS, Return, World};
 use crate::spec::Queueing;
 
 impl World {
@@ -67,7 +67,12 @@ impl World {
         let at = at_ps.max(state.free_at_ps);
         if at < state.decides_at_ps {
             state.decides_at_ps = at;
-            self.post(at, DECIDE, channel, 0);
+            if at == self.now_ps {
+                self.due_sorted &= self.due.last().is_none_or(|first| channel < *first);
+                self.due.push(channel);
+            } else {
+                self.post(at, DECIDE, channel, 0);
+            }
         }
     }
 
@@ -346,25 +351,95 @@ impl World {
 
 impl Credit {
     /// Takes in what has come back.
+    #[inline]
     pub(super) fn settle(&mut self, now_ps: u64) {
-        while let Some(next) = self.back.front().copied()
-            && next.at_ps <= now_ps
-        {
-            self.back.pop_front();
-            self.free += next.blocks;
-            self.last_cause = next.cause;
+        while self.returns > 0 && self.at_ps[0] <= now_ps {
+            self.free += u32::from(self.blocks[0]);
+            if self.starved || self.xoff {
+                self.last_cause = self.causes[0];
+            }
+            for n in 1..RETURNS {
+                self.at_ps[n - 1] = self.at_ps[n];
+                self.causes[n - 1] = self.causes[n];
+                self.blocks[n - 1] = self.blocks[n];
+            }
+            self.returns -= 1;
+            if usize::from(self.returns) == RETURNS - 1 && self.more.is_some() {
+                self.refill();
+            }
         }
+    }
+
+    fn refill(&mut self) {
+        let more = self.more.as_mut().and_then(|m| m.all.pop_front());
+        match more {
+            Some(next) => {
+                self.put(RETURNS - 1, next);
+                self.returns += 1;
+            }
+            None => self.more = None,
+        }
+    }
+
+    fn put(&mut self, place: usize, made: Return) {
+        self.at_ps[place] = made.at_ps;
+        self.causes[place] = made.cause;
+        self.blocks[place] = made.blocks;
+    }
+
+    fn get(&self, place: usize) -> Return {
+        Return {
+            at_ps: self.at_ps[place],
+            cause: self.causes[place],
+            blocks: self.blocks[place],
+        }
+    }
+
+    /// When the next room comes back; [`NEVER`] if none is known of.
+    pub(super) const fn next_ps(&self) -> u64 {
+        match self.returns {
+            0 => NEVER,
+            _ => self.at_ps[0],
+        }
+    }
+
+    /// Blocks on their way back.
+    pub(super) fn on_the_way(&self) -> u32 {
+        let near = &self.blocks[..usize::from(self.returns)];
+        let more = self.more.iter().flat_map(|m| &m.all).map(|r| r.blocks);
+        near.iter().copied().chain(more).map(u32::from).sum()
     }
 
     /// Notes room on its way back.
     pub(super) fn comes_back(&mut self, at_ps: u64, blocks: u32, cause: u32) {
         let made = Return {
             at_ps,
-            blocks,
             cause,
+            // A packet's, of 65 KB at most.
+            blocks: u16::try_from(blocks).unwrap_or(u16::MAX),
         };
-        let place = self.back.iter().rposition(|r| r.at_ps <= at_ps);
-        self.back.insert(place.map_or(0, |p| p + 1), made);
+        let known = usize::from(self.returns);
+        let mut place = known;
+        while place > 0 && self.at_ps[place - 1] > at_ps {
+            place -= 1;
+        }
+        if place == RETURNS {
+            let more = &mut self.more.get_or_insert_default().all;
+            let place = more.iter().rposition(|r| r.at_ps <= at_ps);
+            more.insert(place.map_or(0, |p| p + 1), made);
+            return;
+        }
+        if known == RETURNS {
+            let last = self.get(RETURNS - 1);
+            self.more.get_or_insert_default().all.push_front(last);
+        } else {
+            self.returns += 1;
+        }
+        for n in (place + 1..RETURNS).rev() {
+            let before = self.get(n - 1);
+            self.put(n, before);
+        }
+        self.put(place, made);
     }
 }
 

@@ -150,7 +150,7 @@ impl World {
         }
         credit.starved = true;
         // Whatever comes back, it looks again, and so at the same times whether it knew of that beforehand or not.
-        Err(credit.back.front().map_or(NEVER, |r| r.at_ps))
+        Err(credit.next_ps())
     }
 
     /// Forgets a packet that was lost in a chip before it had a place there.

@@ -126,7 +126,7 @@ impl World {
             next: NONE,
             out: NONE,
             came: NONE,
-            choice: 0,
+            choice: self.path_of.get(number as usize).copied().unwrap_or(0),
             payload_bytes: short(payload),
             wire_bytes: short(payload),
             lane: flow.spec.lane + self.routes.lane(host, flow.spec.to, 0),

@@ -1,8 +1,8 @@
 //! Making the parts of a world: channels, inputs, room.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::{Channel, Credit, Input, NEVER, NONE, NodeState, World, count, small};
+use super::{Channel, Credit, Input, NEVER, NONE, NodeState, RETURNS, World, count, small};
 use crate::ethernet::FlowControl;
 use crate::queue::WHO_MAX;
 use crate::route;
@@ -170,6 +170,26 @@ impl World {
         Ok(())
     }
 
+    /// Writes down each flow's way, if that is not much: a table of all destinations is far larger than what few flows
+    /// ask of it.
+    pub(super) fn note_paths(&mut self) {
+        if !self.select.is_static() || self.flows.len() > PATHS_MAX {
+            return;
+        }
+        let (mut starts, mut paths) = (Vec::new(), Vec::new());
+        for [from, to] in self.ends.iter().copied() {
+            starts.push(count(paths.len()));
+            let mut node = self.channels[self.way(from, from, to) as usize].to;
+            while node != to {
+                let channel = self.way(node, from, to);
+                paths.push(channel);
+                node = self.channels[channel as usize].to;
+            }
+        }
+        self.path_of = Arc::new(starts);
+        self.paths = Arc::new(paths);
+    }
+
     /// A port that pauses its sender has room for what comes until that is acted on.
     pub(super) fn check_headroom(&self, spec: &FabricSpec) -> Result<(), SpecError> {
         let Some(FlowControl::Pfc(pfc)) = spec.ethernet.map(|e| e.control) else {
@@ -276,7 +296,11 @@ impl Credit {
             free: all,
             held: 0,
             travel_ps,
-            back: VecDeque::new(),
+            at_ps: [0; RETURNS],
+            causes: [NONE; RETURNS],
+            blocks: [0; RETURNS],
+            returns: 0,
+            more: None,
             starved: false,
             since_ps: NEVER,
             last_cause: NONE,
@@ -291,3 +315,6 @@ impl Credit {
         }
     }
 }
+
+/// Flows whose ways are written down.
+const PATHS_MAX: usize = 1 << 16;
