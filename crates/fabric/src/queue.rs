@@ -140,6 +140,13 @@ impl Calendar {
         taken.ok_or(Word::MAX)
     }
 
+    /// What comes after so many others of the bucket that is being emptied, if nothing is added before.
+    #[inline]
+    pub(crate) fn ahead(&self, others: usize) -> Option<Word> {
+        let place = self.current.len().checked_sub(others + 1)?;
+        self.current.get(place).copied()
+    }
+
     /// Whole groups that ask at one instant come here together: sorted once, when the first of them is due.
     fn sort_new(&mut self) {
         self.new_first = Word::MAX;

@@ -582,6 +582,9 @@ impl World {
                 Err(Word::MAX) => return None,
                 Err(next) => return Some(parts(next).0),
             };
+            if self.credits.len() > ROOMS_IN_CACHE {
+                self.look_ahead();
+            }
             let (at_ps, kind, who, what) = parts(event);
             if kind == DECIDE && self.channels[who as usize].decides_at_ps != at_ps {
                 // It was asked to decide earlier, and has.
@@ -604,6 +607,40 @@ impl World {
                 _ => self.decide(who),
             }
         }
+    }
+
+    /// Reads what the next events will need, so that it is on its way from the outer cache meanwhile. No result hangs
+    /// on it.
+    fn look_ahead(&self) {
+        let mut read = 0;
+        if let Some(event) = self.queue.ahead(2) {
+            let (_, kind, who, what) = parts(event);
+            let (who, what) = (who as usize, what as usize);
+            match kind {
+                ENTER => read ^= self.packets.all[what].choice ^ self.inputs[who].head,
+                ARRIVED => read ^= self.packets.all[what].flow,
+                READY => read ^= self.inputs[who].head,
+                DECIDE => {
+                    let channel = &self.channels[who];
+                    read ^= channel.from ^ channel.number;
+                    read ^= self.credits[who * self.lanes as usize].free;
+                }
+                _ => {}
+            }
+        }
+        if let Some(event) = self.queue.ahead(0) {
+            let (_, kind, _, what) = parts(event);
+            if kind == ENTER {
+                let p = &self.packets.all[what as usize];
+                read ^= self.credits[p.came as usize].free;
+                if let Some(out) = self.paths.get(p.choice as usize) {
+                    let channel = &self.channels[*out as usize];
+                    read ^= channel.from ^ channel.number;
+                    read ^= self.credits[*out as usize * self.lanes as usize].free;
+                }
+            }
+        }
+        std::hint::black_box(read);
     }
 
     /// The first of the outputs that were asked at this instant decides, now that all requests are in.
@@ -738,6 +775,8 @@ const _: () = assert!(HOSTS_MAX + SWITCHES_MAX * (PORTS_MAX as usize) < WHO_MAX 
 
 /// Rooms on their way back that a line holds: those of full packets at full rate over some 100 m.
 const RETURNS: usize = 3;
+/// With fewer rooms all of a world is near, and looking ahead costs more than it saves; measured.
+const ROOMS_IN_CACHE: usize = 2_000;
 /// No packet, no channel.
 const NONE: u32 = u32::MAX;
 const NEVER: u64 = u64::MAX;
