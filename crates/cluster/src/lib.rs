@@ -6,6 +6,7 @@
 //! of its cases can run in bounded memory and time.
 
 mod check;
+pub mod parallel;
 pub mod pattern;
 mod raw;
 mod splice;

@@ -2,14 +2,15 @@
 //! or Ethernet with pauses, losses and windows.
 //!
 //! A [`World`] is made of a [`FabricSpec`] and flows, and runs as fast as the machine can; time is picoseconds
-//! from its start. The same specification gives the same results, bit by bit. [`formula`] says what one flow alone must
+//! from its start. The same specification gives the same results, bit by bit, in one piece or in parts ([`World::split`])
+//! on several threads. [`formula`] says what one flow alone must
 //! get, and which part holds it: the engine is held against it in tests, and findings rest on it.
 //!
 //! [`topology`] builds specifications from parameters, [`import`] reads them from what others write, [`route`] finds their
 //! ways and checks them for cycles. [`fluid`] estimates many flows over the same ways in milliseconds, and says how far
 //! to trust it.
 //!
-//! Not yet: links that fail, rate control by marked packets, more than one thread.
+//! Not yet: links that fail, rate control by marked packets.
 
 #![forbid(unsafe_code)]
 
@@ -31,4 +32,6 @@ pub use spec::{
     BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Ordering, Place, PortSpec, Queueing,
     Routing, SpecError, SwitchSpec, Transport,
 };
-pub use world::{Avoided, Blame, ChannelStats, Counters, FlowInfo, Move, Stuck, WaitsFor, World};
+pub use world::{
+    Avoided, Blame, ChannelStats, Counters, FlowInfo, Mail, Move, Part, Stuck, WaitsFor, World,
+};

@@ -110,27 +110,41 @@ impl Calendar {
         }
     }
 
-    /// Takes the first event.
+    #[cfg(test)]
     pub(crate) fn pop(&mut self) -> Option<Word> {
+        self.pop_before(Word::MAX).ok()
+    }
+
+    /// Takes the first event if it comes before `limit`; else says before what none comes, [`Word::MAX`] if there is
+    /// none at all.
+    pub(crate) fn pop_before(&mut self, limit: Word) -> Result<Word, Word> {
         let mut first = self.current.last().copied().unwrap_or(Word::MAX);
         let mut added = self.added.last().copied().unwrap_or(Word::MAX);
         if first.min(added) == Word::MAX && self.new.is_empty() {
-            if !self.open() {
-                return None;
-            }
+            self.open(limit)?;
             first = self.current.last().copied().unwrap_or(Word::MAX);
         }
         if self.new_first < first.min(added) {
             self.sort_new();
             added = self.added.last().copied().unwrap_or(Word::MAX);
         }
+        if first.min(added) >= limit {
+            return Err(first.min(added));
+        }
         self.waiting -= 1;
         self.taken += 1;
-        if added < first {
-            self.added.pop()
-        } else {
-            self.current.pop()
-        }
+        let taken = match added < first {
+            true => self.added.pop(),
+            false => self.current.pop(),
+        };
+        taken.ok_or(Word::MAX)
+    }
+
+    /// What comes after so many others of the bucket that is being emptied, if nothing is added before.
+    #[inline]
+    pub(crate) fn ahead(&self, others: usize) -> Option<Word> {
+        let place = self.current.len().checked_sub(others + 1)?;
+        self.current.get(place).copied()
     }
 
     /// Whole groups that ask at one instant come here together: sorted once, when the first of them is due.
@@ -150,24 +164,30 @@ impl Calendar {
         }
     }
 
-    /// Goes to the next bucket with events.
-    fn open(&mut self) -> bool {
+    /// Goes to the next bucket with events, unless all of it comes at `limit` or later.
+    fn open(&mut self, limit: Word) -> Result<(), Word> {
         if self.waiting == 0 {
-            return false;
+            return Err(Word::MAX);
         }
         if self.taken >= LOOK_EVERY {
             self.fit();
             if !self.new.is_empty() {
-                return true;
+                return Ok(());
             }
         }
         let far = self.far.peek().map(|Reverse(e)| self.slot_of(*e));
         let near = self.next_occupied();
-        self.slot = match (near, far) {
+        let slot = match (near, far) {
             (Some(near), Some(far)) => near.min(far),
             (Some(slot), None) | (None, Some(slot)) => slot,
-            (None, None) => return false,
+            (None, None) => return Err(Word::MAX),
         };
+        // What is opened early would gather all that is added until then.
+        let begins = Word::from(slot << self.shift) << 64;
+        if begins >= limit {
+            return Err(begins);
+        }
+        self.slot = slot;
         while let Some(Reverse(event)) = self.far.peek() {
             if self.slot_of(*event) - self.slot >= BUCKETS as u64 {
                 break;
@@ -181,7 +201,7 @@ impl Calendar {
         std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
         self.current.sort_unstable_by(|a, b| b.cmp(a));
         self.opened += 1;
-        true
+        Ok(())
     }
 
     fn next_occupied(&self) -> Option<u64> {

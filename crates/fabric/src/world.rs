@@ -1,10 +1,12 @@
 //! A fabric in motion: packets, credits and arbiters, event by event.
 //!
 //! **A hop** is one wait and one transmission. When a packet begins to leave, all that follows from it alone is known:
-//! when its head can leave the next chip, when its tail is out of this buffer, when the room that it held is back at the
-//! sender before. These times are written down where they will be asked for, so that a packet costs an event
-//! where it becomes the head of an idle input and one where its output decides, and credits cost none unless
-//! somebody waits for them.
+//! when its head is through the next chip, when its tail is out of this buffer, when the room that it held is back at
+//! the sender before. A packet costs an event where it comes to an input and one where its output decides, one more where
+//! it waits behind another output's, and credits cost none unless somebody waits for them.
+//!
+//! **Nothing reaches another node at once.** A node is changed by packets, room that comes back and pauses, each
+//! after its time on a cable. So a world can be taken apart and run on several threads, see `parts`.
 //!
 //! **An input** of a chip is a FIFO for each virtual lane (so heads block those behind them on their lane), and gives
 //! one packet at a time of each lane to the crossbar; [`Queueing`](crate::Queueing) has other kinds. **An output** goes
@@ -16,8 +18,8 @@
 //! blocks that packets hold. Their sum is checked at every run's end; a packet never starts without room for all of
 //! it, and none is dropped.
 //!
-//! **Why packets wait** is written down as they do: for credits, with the output that held the far buffer's
-//! head when they ran out (its sums are the congestion tree), and behind a head for another output.
+//! **Why packets wait** is written down as they do: for credits, with the output for which the packet had waited whose
+//! room then came (its sums are the congestion tree), and behind a head for another output.
 //!
 //! Left out: bit errors, the bandwidth that flow-control packets take from data going the other way (8 bytes a
 //! packet), the management lane.
@@ -27,6 +29,7 @@ mod blame;
 mod dca;
 mod ether;
 mod hca;
+mod parts;
 mod reliable;
 mod select;
 mod wire;
@@ -35,10 +38,11 @@ mod wire;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use crate::ethernet::Ethernet;
 use crate::link::ByteTime;
-use crate::queue::{Calendar, WHO_MAX, parts, word};
+use crate::queue::{Calendar, WHO_MAX, Word, parts, word};
 use crate::route::{self, Routes};
 use crate::selection::Selection;
 use crate::spec::{
@@ -51,6 +55,7 @@ use select::Select;
 
 pub use blame::{Blame, Stuck, WaitsFor};
 pub use dca::{Avoided, Move};
+pub use parts::{Mail, Part};
 
 /// A fabric with its flows, at some moment of virtual time.
 #[derive(Clone, Debug)]
@@ -67,15 +72,19 @@ pub struct World {
     nodes: Vec<NodeState>,
     inputs: Vec<Input>,
     select: Select,
-    /// Chips decide when a packet's head is there, not when it leaves the node before.
+    /// Chips decide when a packet's head is there, not when it is through the chip.
     late: bool,
+    /// Links differ in speed.
+    mixed: bool,
     packets: Pool,
     hosts: Vec<Host>,
-    flows: Vec<Flow>,
+    flows: Flows,
     /// Sender and receiver of each flow.
-    ends: Vec<[u32; 2]>,
+    ends: Arc<Vec<[u32; 2]>>,
+    /// Its own lane, which its routes' lanes lie above.
+    own_lanes: Arc<Vec<u8>>,
     /// Out-port by switch and destination.
-    routes: Routes,
+    routes: Arc<Routes>,
     /// Channels by node and port.
     ways: Vec<u32>,
     counters: Counters,
@@ -89,6 +98,15 @@ pub struct World {
     data_ps: u64,
     /// Time that an output waited for credits, by it and what stood in its way; the last one's is with the credits.
     blame: BTreeMap<(u32, u32), u64>,
+    /// Outputs that decide at this instant, the last one first when sorted.
+    due: Vec<u32>,
+    due_sorted: bool,
+    /// Where each flow's way begins among `paths`, behind the host's own cable; empty: the tables are asked.
+    path_of: Arc<Vec<u32>>,
+    /// Channels of all flows' ways, in the numbers of the parts that they leave from.
+    paths: Arc<Vec<u32>>,
+    /// What goes to other parts of a world that was split.
+    out_box: Vec<Mail>,
 }
 
 /// One direction of a cable, with the output port that feeds it.
@@ -107,6 +125,8 @@ struct Channel {
     /// Node that it leaves, and that it leads to.
     from: u32,
     to: u32,
+    /// First input of its port there; of a host, none.
+    far_input: u32,
     /// Its ports there.
     from_port: u8,
     to_port: u8,
@@ -120,35 +140,53 @@ struct Channel {
     packets: u64,
     busy_ps: u64,
     waited_ps: u64,
-    starved_ps: u64,
     held_ps: u64,
+    /// Its number in the whole world.
+    number: u32,
+    /// Its number in the other part, of one that leads from a part of the world to another; else [`NONE`].
+    there: u32,
+    starved_ps: u64,
     /// Most octets to leave by it where an output's queue is what bounds it.
     queue_max_bytes: u64,
+    /// The other direction of its cable.
+    back: u32,
+    /// The other part.
+    part: u16,
 }
 
 /// Room of a lane at the far end of a channel; what each packet asks for in the first cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct Credit {
-    /// On the way back: when it arrives, blocks. In the order of time.
-    back: VecDeque<(u64, u32)>,
-    free: u32,
-    /// Held by packets on the way or in the buffer.
-    held: u32,
+    /// When the first rooms that are on their way back arrive, in order.
+    at_ps: [u64; RETURNS],
     /// From a packet's end at the far end to its room's return: the adapter, the flow-control packet on the other
     /// direction, the cable.
     travel_ps: u64,
-    /// Since when the output has waited for room; [`NEVER`] when it does not.
-    since_ps: u64,
+    /// Outputs for which their packets had to wait in the far buffer; [`NONE`]: they did not.
+    causes: [u32; RETURNS],
+    free: u32,
+    /// Held by packets on the way or in the buffer.
+    held: u32,
+    blocks: [u16; RETURNS],
+    /// How many these are.
+    returns: u8,
     /// Input served last.
     served: u8,
-    /// An output waits for room that nobody has given back yet.
+    /// An output waits for room.
     starved: bool,
     /// The sender was told to pause; it does.
     xoff: bool,
     paused: bool,
+    /// Its sender is in another part of the world.
+    away: bool,
+    /// Those after the first.
+    more: Option<Box<Returns>>,
+    /// Since when the output has waited for room; [`NEVER`] when it does not.
+    since_ps: u64,
     all: u32,
-    /// Output for which the far buffer's head waited then; [`NONE`]: all was on the way.
+    /// What the room that came back last had waited for, and what the wait that is over was for.
+    last_cause: u32,
     blocker: u32,
     /// The last one, and for how long in a row; what came before it is in the world's sums.
     blamed: u32,
@@ -157,10 +195,23 @@ struct Credit {
     signalled_ps: u64,
 }
 
+/// Room that comes back, in the order of time.
+#[derive(Clone, Debug, Default)]
+struct Returns {
+    all: VecDeque<Return>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Return {
+    at_ps: u64,
+    cause: u32,
+    blocks: u16,
+}
+
 // Two lines for what a packet needs of an output, one for its room.
 const _: () = assert!(std::mem::offset_of!(Channel, rest) == 64);
-const _: () = assert!(std::mem::offset_of!(Channel, held_ps) <= 128);
-const _: () = assert!(std::mem::offset_of!(Credit, all) <= 64);
+const _: () = assert!(std::mem::offset_of!(Channel, starved_ps) == 128);
+const _: () = assert!(std::mem::offset_of!(Credit, more) == 64);
 
 #[derive(Clone, Copy, Debug)]
 struct NodeState {
@@ -181,8 +232,9 @@ struct NodeState {
 struct Input {
     head: u32,
     tail: u32,
-    /// Until then its last packet is still leaving.
+    /// Until then its last packet is still leaving, by this channel.
     busy_until_ps: u64,
+    last_out: u32,
     node: u32,
     /// Bit by which it asks.
     place: u8,
@@ -265,6 +317,50 @@ struct Flow {
     sent: u32,
     heard: Heard,
     info: FlowInfo,
+}
+
+/// Flows by their numbers; of a part of the world those alone that begin or end there.
+#[derive(Clone, Debug, Default)]
+struct Flows {
+    all: Vec<Flow>,
+    /// Place of each flow of the world; empty: all are there.
+    places: Vec<u32>,
+}
+
+impl std::ops::Deref for Flows {
+    type Target = [Flow];
+    fn deref(&self) -> &[Flow] {
+        &self.all
+    }
+}
+
+impl std::ops::Index<usize> for Flows {
+    type Output = Flow;
+    #[inline]
+    fn index(&self, number: usize) -> &Flow {
+        match self.places.get(number) {
+            Some(place) => &self.all[*place as usize],
+            None => &self.all[number],
+        }
+    }
+}
+
+impl std::ops::IndexMut<usize> for Flows {
+    #[inline]
+    fn index_mut(&mut self, number: usize) -> &mut Flow {
+        match self.places.get(number) {
+            Some(place) => &mut self.all[*place as usize],
+            None => &mut self.all[number],
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Flows {
+    type Item = &'a Flow;
+    type IntoIter = std::slice::Iter<'a, Flow>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.all.iter()
+    }
 }
 
 /// A packet that came before one sent earlier.
@@ -389,11 +485,13 @@ impl World {
             late: spec.selection.looks()
                 || spec.queueing == Queueing::Output
                 || !spec.has_credits(),
+            mixed: false,
             packets: Pool::default(),
             hosts: spec.hosts.iter().map(|h| Host::new(h, lanes)).collect(),
-            flows: Vec::new(),
-            ends: Vec::new(),
-            routes,
+            flows: Flows::default(),
+            ends: Arc::default(),
+            own_lanes: Arc::default(),
+            routes: Arc::new(routes),
             ways: Vec::new(),
             counters: Counters::default(),
             seed: spec.seed,
@@ -403,6 +501,11 @@ impl World {
             avoidance: None,
             data_ps: 0,
             blame: BTreeMap::new(),
+            due: Vec::new(),
+            due_sorted: true,
+            path_of: Arc::default(),
+            paths: Arc::default(),
+            out_box: Vec::new(),
         };
         world.wire(spec)?;
         for flow in flows {
@@ -411,6 +514,7 @@ impl World {
         world.add_answers();
         world.check_room(spec)?;
         world.check_headroom(spec)?;
+        world.note_paths();
         if let Selection::Dca(rule) = spec.selection {
             world.add_avoidance(spec, rule)?;
         }
@@ -426,6 +530,17 @@ impl World {
     /// When credits are not conserved or a packet is lost, which would be a fault of the engine.
     pub fn run(&mut self) -> Result<(), Stuck> {
         self.run_until(u64::MAX);
+        self.outcome()
+    }
+
+    /// What a run until nothing was left came to.
+    ///
+    /// # Errors
+    /// [`Stuck`], as [`Self::run`].
+    ///
+    /// # Panics
+    /// As [`Self::run`].
+    pub fn outcome(&self) -> Result<(), Stuck> {
         self.check_conservation();
         let flows: Vec<u32> = (0..)
             .zip(&self.flows)
@@ -446,21 +561,45 @@ impl World {
 
     /// Runs all that happens up to a time; false when nothing is left to happen.
     pub fn run_until(&mut self, end_ps: u64) -> bool {
-        while let Some(event) = self.queue.pop() {
+        self.run_before(end_ps.saturating_add(1)).is_some()
+    }
+
+    /// Runs all that happens before a time; returns a time before which no more does, `None` when nothing is left.
+    fn run_before(&mut self, end_ps: u64) -> Option<u64> {
+        let limit = word(end_ps, 0, 0, 0);
+        loop {
+            let due = !self.due.is_empty();
+            let before = match due {
+                true => word(self.now_ps, DECIDE, 0, 0),
+                false => limit,
+            };
+            let event = match self.queue.pop_before(before) {
+                Ok(event) => event,
+                Err(_) if due => {
+                    self.decide_next();
+                    continue;
+                }
+                Err(Word::MAX) => return None,
+                Err(next) => return Some(parts(next).0),
+            };
+            if self.credits.len() > ROOMS_IN_CACHE {
+                self.look_ahead();
+            }
             let (at_ps, kind, who, what) = parts(event);
-            if at_ps > end_ps {
-                self.queue.push(event);
-                return true;
+            if kind == DECIDE && self.channels[who as usize].decides_at_ps != at_ps {
+                // It was asked to decide earlier, and has.
+                continue;
             }
             self.now_ps = at_ps;
             self.counters.events += 1;
             match kind {
                 HERE => self.here(who, what),
+                ENTER => self.come(who, what),
                 READY => self.offer(who),
                 ARRIVED => self.arrived(who, what),
                 IN_MEMORY => self.in_memory(who),
                 XON => self.look_xon(who),
-                PAUSE => self.pause(who, what != 0),
+                PAUSE => self.pause(who, what),
                 RETRY => self.retry(who),
                 PROBED => self.probed(what),
                 LOOK => self.look(who),
@@ -468,7 +607,52 @@ impl World {
                 _ => self.decide(who),
             }
         }
-        false
+    }
+
+    /// Reads what the next events will need, so that it is on its way from the outer cache meanwhile. No result hangs
+    /// on it.
+    fn look_ahead(&self) {
+        let mut read = 0;
+        if let Some(event) = self.queue.ahead(2) {
+            let (_, kind, who, what) = parts(event);
+            let (who, what) = (who as usize, what as usize);
+            match kind {
+                ENTER => read ^= self.packets.all[what].choice ^ self.inputs[who].head,
+                ARRIVED => read ^= self.packets.all[what].flow,
+                READY => read ^= self.inputs[who].head,
+                DECIDE => {
+                    let channel = &self.channels[who];
+                    read ^= channel.from ^ channel.number;
+                    read ^= self.credits[who * self.lanes as usize].free;
+                }
+                _ => {}
+            }
+        }
+        if let Some(event) = self.queue.ahead(0) {
+            let (_, kind, _, what) = parts(event);
+            if kind == ENTER {
+                let p = &self.packets.all[what as usize];
+                read ^= self.credits[p.came as usize].free;
+                if let Some(out) = self.paths.get(p.choice as usize) {
+                    let channel = &self.channels[*out as usize];
+                    read ^= channel.from ^ channel.number;
+                    read ^= self.credits[*out as usize * self.lanes as usize].free;
+                }
+            }
+        }
+        std::hint::black_box(read);
+    }
+
+    /// The first of the outputs that were asked at this instant decides, now that all requests are in.
+    fn decide_next(&mut self) {
+        if !self.due_sorted {
+            self.due.sort_unstable_by(|a, b| b.cmp(a));
+            self.due_sorted = true;
+        }
+        if let Some(channel) = self.due.pop() {
+            self.counters.events += 1;
+            self.decide(channel);
+        }
     }
 
     /// Virtual time.
@@ -522,7 +706,7 @@ impl World {
     /// When one is not.
     pub fn check_conservation(&self) {
         for (n, credit) in self.credits.iter().enumerate() {
-            let back: u32 = credit.back.iter().map(|(_, blocks)| blocks).sum();
+            let back = credit.on_the_way();
             assert_eq!(
                 credit.free + back + credit.held,
                 credit.all,
@@ -563,30 +747,36 @@ fn small(n: usize) -> u8 {
 
 /// A packet's head is in a chip that decides then.
 const HERE: u32 = 0;
+/// A packet's head is through the chip, as far as the input's FIFO.
+const ENTER: u32 = 1;
 /// The head of an input can ask its output.
-const READY: u32 = 1;
+const READY: u32 = 2;
 /// A packet's tail is in a host's adapter.
-const ARRIVED: u32 = 2;
+const ARRIVED: u32 = 3;
 /// The last of a message is in a host's memory.
-const IN_MEMORY: u32 = 3;
+const IN_MEMORY: u32 = 4;
 /// A probe is at its edge switch.
-const PROBED: u32 = 4;
+const PROBED: u32 = 5;
 /// A buffer that paused its sender has room.
-const XON: u32 = 5;
+const XON: u32 = 6;
 /// A pause begins or ends at a sender.
-const PAUSE: u32 = 6;
+const PAUSE: u32 = 7;
 /// A sender has heard nothing for long.
-const RETRY: u32 = 7;
+const RETRY: u32 = 8;
 /// A host looks for something to fetch.
-const LOOK: u32 = 8;
+const LOOK: u32 = 9;
 /// A pair of edges may move a flow, and probes.
-const TICK: u32 = 9;
+const TICK: u32 = 10;
 /// An output decides whom to serve.
-const DECIDE: u32 = 10;
+const DECIDE: u32 = 11;
 
 // Every input, host and flow has a number that an event can hold.
 const _: () = assert!(HOSTS_MAX + SWITCHES_MAX * (PORTS_MAX as usize) < WHO_MAX as usize);
 
+/// Rooms on their way back that a line holds: those of full packets at full rate over some 100 m.
+const RETURNS: usize = 3;
+/// With fewer rooms all of a world is near, and looking ahead costs more than it saves; measured.
+const ROOMS_IN_CACHE: usize = 2_000;
 /// No packet, no channel.
 const NONE: u32 = u32::MAX;
 const NEVER: u64 = u64::MAX;

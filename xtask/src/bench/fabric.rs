@@ -1,7 +1,7 @@
 //! `cargo xtask bench fabric`: how fast fabrics are simulated, and in how much memory.
 //!
 //! `packets`: a random permutation on a three-level fat tree, a message of 2 MB from each host in packets of 4 KB at
-//! 100 Gb/s, by the packet engine on one thread. `fluid`: all rotations of many hosts by the flow-level estimate.
+//! 100 Gb/s, by the packet engine on one thread. `threads`: the same on one thread and on two. `fluid`: all rotations of many hosts by the flow-level estimate.
 //! `tables`: routing tables of each engine, and their check for cycles. Each cell is a process of its own, whose
 //! peak memory is its own.
 
@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use cluster::parallel;
 use fabric::fluid::{Fluid, Sharing};
 use fabric::link::{Cable, CableKind, Speed};
 use fabric::route::{Engine, Graph, Manager, Routes};
@@ -26,6 +27,8 @@ use super::{Options, ROUNDS, run, workspace, write};
 enum Cell {
     /// Packets of a permutation; ports of a chip.
     Packets(u8),
+    /// The same on one thread and on two.
+    Threads(u8),
     /// All rotations of so many hosts, estimated.
     Fluid(u32),
     /// Tables for so many hosts.
@@ -33,17 +36,19 @@ enum Cell {
 }
 
 impl Cell {
-    fn all(quick: bool) -> [Self; 4] {
+    fn all(quick: bool) -> [Self; 5] {
         match quick {
             true => [
                 Self::Packets(4),
                 Self::Packets(8),
+                Self::Threads(4),
                 Self::Fluid(128),
                 Self::Tables(128),
             ],
             false => [
                 Self::Packets(8),
                 Self::Packets(16),
+                Self::Threads(16),
                 Self::Fluid(10_240),
                 Self::Tables(1_024),
             ],
@@ -52,7 +57,7 @@ impl Cell {
 
     fn hosts(self) -> u32 {
         match self {
-            Self::Packets(ports) => u32::from(ports).pow(3) / 4,
+            Self::Packets(ports) | Self::Threads(ports) => u32::from(ports).pow(3) / 4,
             Self::Fluid(hosts) | Self::Tables(hosts) => hosts,
         }
     }
@@ -60,6 +65,7 @@ impl Cell {
     fn name(&self) -> String {
         let what = match self {
             Self::Packets(_) => "packets",
+            Self::Threads(_) => "threads",
             Self::Fluid(_) => "fluid",
             Self::Tables(_) => "tables",
         };
@@ -81,6 +87,7 @@ impl Cell {
                 ("events", "1"),
                 ("done", "s"),
             ],
+            Self::Threads(_) => &[("one", "s"), ("two", "s"), ("compared", "1")],
             Self::Fluid(_) => &[
                 ("routed", "s"),
                 ("rotated", "s"),
@@ -122,6 +129,7 @@ impl Cell {
     fn numbers(self) -> anyhow::Result<Vec<f64>> {
         match self {
             Self::Packets(ports) => packets(ports),
+            Self::Threads(ports) => threads(ports),
             Self::Fluid(hosts) => fluid(hosts),
             Self::Tables(hosts) => tables(hosts),
         }
@@ -220,6 +228,30 @@ fn packets(ports: u8) -> anyhow::Result<Vec<f64>> {
     ])
 }
 
+/// Runs on one, two, two and one thread; all that both tell must be equal.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn threads(ports: u8) -> anyhow::Result<Vec<f64>> {
+    let spec = tree(ports, None, 1)?;
+    let flows = permutation(Cell::Threads(ports).hosts());
+    let mut walls_s = [0.0; 2];
+    let mut found: Option<Vec<String>> = None;
+    for threads in [1, 2, 2, 1] {
+        let mut world = World::new(&spec, &flows)?;
+        let at = clock::monotonic();
+        parallel::run_in(&mut world, threads, threads)?;
+        walls_s[threads - 1] += clock::monotonic().saturating_since(at).as_s_f64() / 2.0;
+        let mut told = vec![format!("{:?} {}", world.counters(), world.now_ps())];
+        told.extend((0..flows.len()).map(|n| format!("{:?}", world.flow(n))));
+        let channels = 0..spec.links.len() * 2;
+        told.extend(channels.map(|n| format!("{:?}", world.channel(n / 2, n % 2))));
+        told.extend(world.blames().iter().map(|b| format!("{b:?}")));
+        let same = found.get_or_insert_with(|| told.clone()) == &told;
+        ensure!(same, "{threads} threads give other results than one");
+    }
+    let compared = found.map_or(0, |f| f.len());
+    Ok(vec![walls_s[0], walls_s[1], compared as f64])
+}
+
 fn fluid(hosts: u32) -> anyhow::Result<Vec<f64>> {
     let mut spec = tree(36, Some(hosts), 8)?;
     spec.routing = Routing::Managed(Manager::min_hop(1));
@@ -297,6 +329,14 @@ fn render(record: &Record) -> String {
         "of the smallest",
         "MB",
     ]);
+    let mut threads = Table::new(&[
+        "hosts",
+        "one thread, s",
+        "two threads, s",
+        "times as fast",
+        "equal results",
+        "MB",
+    ]);
     let mut fluid = Table::new(&[
         "hosts",
         "rotations",
@@ -331,6 +371,14 @@ fn render(record: &Record) -> String {
                 ),
                 number(median("memory"), 1e6, 0),
             ]),
+            Cell::Threads(_) => threads.row(vec![
+                hosts,
+                number(median("one"), 1.0, 2),
+                number(median("two"), 1.0, 2),
+                number(record.median_ratio((&name, "one"), (&name, "two")), 1.0, 2),
+                number(median("compared"), 1.0, 0),
+                number(median("memory"), 1e6, 0),
+            ]),
             Cell::Fluid(_) => fluid.row(vec![
                 hosts,
                 number(median("rotations"), 1.0, 0),
@@ -355,6 +403,7 @@ fn render(record: &Record) -> String {
     let mut text = table::head(record);
     for (title, legend, table) in [
         ("Packets", PACKETS_LEGEND, packets),
+        ("Two threads", THREADS_LEGEND, threads),
         ("Rotations as fluids", FLUID_LEGEND, fluid),
         ("Routing tables", TABLES_LEGEND, tables),
     ] {
@@ -369,6 +418,9 @@ fn render(record: &Record) -> String {
 const PACKETS_LEGEND: &str = "A random permutation, 2 MB a flow in packets of 4 KB over 100 Gb/s, three levels of \
     chips, InfiniBand credits: one thread. A packet-hop is a packet over a cable. Ns are the thread's CPU time; MB \
     is the process' peak. Medians over the rounds.";
+const THREADS_LEGEND: &str = "The same in one piece on one thread, and in two parts on two threads: one, two, two, one in \
+    a process. Equal results are those compared, digit by digit: of each flow, each direction of a cable, each output that \
+    waited, and all counters; any difference fails the benchmark.";
 const FLUID_LEGEND: &str = "Every rotation of all hosts of three levels of 36-port chips, min-hop tables, max-min \
     shares: one thread.";
 const TABLES_LEGEND: &str =

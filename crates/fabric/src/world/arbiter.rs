@@ -1,6 +1,6 @@
 //! Inputs, outputs and credits: who leaves when.
 
-use super::{Credit, DECIDE, NEVER, NONE, Probe, READY, World};
+use super::{Credit, DECIDE, NEVER, NONE, Probe, READY, RETURNS, Return, World};
 use crate::spec::Queueing;
 
 impl World {
@@ -13,15 +13,42 @@ impl World {
         let (port, lane) = (u32::from(out.from_port), u32::from(p.lane));
         let of = &self.nodes[node as usize];
         let input = of.input + place * of.by_place + port * of.by_out + lane;
+        self.line_up(input, packet);
+    }
+
+    fn queue_up(&mut self, input: u32, packet: u32) {
+        let p = &self.packets.all[packet as usize];
+        let out = &mut self.channels[p.out as usize];
+        out.queued_bytes += u64::from(p.wire_bytes);
+        out.queued_bytes_max = out.queued_bytes_max.max(out.queued_bytes);
+        self.line_up(input, packet);
+    }
+
+    /// Puts a packet into a FIFO.
+    fn line_up(&mut self, input: u32, packet: u32) {
+        let p = self.packets.all[packet as usize];
         let state = &mut self.inputs[input as usize];
-        if state.head == NONE {
-            state.head = packet;
-            state.tail = packet;
-            let at = p.ready_ps.max(state.busy_until_ps);
-            self.post(at, READY, input, 0);
-        } else {
+        if state.head != NONE {
             self.packets.all[state.tail as usize].next = packet;
             state.tail = packet;
+            return;
+        }
+        state.head = packet;
+        state.tail = packet;
+        let (ready, busy) = (p.ready_ps, state.busy_until_ps);
+        let (channel, place, last_out) = (p.out, state.place, state.last_out);
+        let room = self.room(channel, p.lane);
+        if ready.max(busy) <= self.now_ps {
+            self.offer(input);
+        } else if ready <= busy && last_out == channel {
+            // This output is the first to be free for it.
+            self.wanted[room] |= 1 << place;
+            self.ask(channel, self.now_ps);
+        } else {
+            if ready < busy {
+                self.channels[last_out as usize].held_ps += busy - ready;
+            }
+            self.post(ready.max(busy), READY, input, 0);
         }
     }
 
@@ -40,17 +67,18 @@ impl World {
         let at = at_ps.max(state.free_at_ps);
         if at < state.decides_at_ps {
             state.decides_at_ps = at;
-            self.post(at, DECIDE, channel, 0);
+            if at == self.now_ps {
+                self.due_sorted &= self.due.last().is_none_or(|first| channel < *first);
+                self.due.push(channel);
+            } else {
+                self.post(at, DECIDE, channel, 0);
+            }
         }
     }
 
     /// An output serves the next of its lanes that has credits, and of that lane the next of its inputs.
     pub(super) fn decide(&mut self, channel: u32) {
         let state = &mut self.channels[channel as usize];
-        if state.decides_at_ps != self.now_ps {
-            // It was asked to decide earlier, and has.
-            return;
-        }
         state.decides_at_ps = NEVER;
         if self.lanes == 1 {
             if let Err(again) = self.decide_lane(channel, 0) {
@@ -109,14 +137,13 @@ impl World {
                 } else {
                     let before = std::mem::replace(&mut credit.blamed, blocker);
                     let sum = std::mem::replace(&mut credit.blamed_ps, waited);
-                    *self.blame.entry((channel, before)).or_default() += sum;
+                    let number = self.channels[channel as usize].number;
+                    *self.blame.entry((number, before)).or_default() += sum;
                 }
             }
             self.send(channel, input, head);
         } else if credit.since_ps == NEVER {
             credit.since_ps = self.now_ps;
-            let blocker = self.blocker(channel, lane);
-            self.credits[room].blocker = blocker;
         }
         may
     }
@@ -138,26 +165,39 @@ impl World {
         state.waited_ps += now - p.ready_ps;
         let to = state.to;
         let head_there = now + state.propagation_ps;
-        let latency = state.latency_ps;
+        let (latency, input_there) = (state.latency_ps, state.far_input);
+        let whole = state.store_and_forward;
+        let cause = if now > p.ready_ps { state.number } else { NONE };
+        let there = state.there;
         self.counters.packet_hops += 1;
         match probe {
             true => self.note_probe(takes),
             false => self.data_ps = now,
         }
 
-        self.leave(input, channel, packet, gone);
+        self.leave(input, channel, packet, gone, cause);
         let room = self.room(channel, lane);
         let p = &mut self.packets.all[packet as usize];
         p.next = NONE;
         p.came = super::count(room);
-        if probe && self.by_credits() && self.take_probe(to, packet, head_there + takes + latency) {
+        let through = head_there + latency + if whole { takes } else { 0 };
+        if there != NONE {
+            let (at, kind, who) = match self.late {
+                true => (head_there, super::HERE, there),
+                false => (through, super::ENTER, input_there),
+            };
+            self.mail_packet(channel, at, kind, who, packet);
+        } else if probe
+            && self.by_credits()
+            && self.take_probe(to, packet, head_there + takes + latency)
+        {
             // It goes no further.
         } else if self.nodes[to as usize].host {
             self.post(head_there + takes, super::ARRIVED, to, packet);
         } else if self.late {
             self.post(head_there, super::HERE, channel, packet);
         } else {
-            self.enter(channel, packet, head_there, takes);
+            self.post(through, super::ENTER, input_there, packet);
         }
         if self.lanes == 1 {
             if self.wanted[room] != 0 {
@@ -186,7 +226,30 @@ impl World {
         self.enter(channel, packet, self.now_ps, takes);
     }
 
-    /// A packet comes into a chip: it finds its way out, and waits there.
+    /// A packet's head is through a chip that looks at nothing: it finds its way out, and waits there. `input` is the
+    /// first of its port.
+    pub(super) fn come(&mut self, input: u32, packet: u32) {
+        let to = self.inputs[input as usize].node;
+        let out = self.choose(to, packet);
+        let mut ready_ps = self.now_ps;
+        let p = &mut self.packets.all[packet as usize];
+        p.out = out;
+        let state = &self.channels[out as usize];
+        if self.mixed {
+            let came = &self.channels[(p.came / self.lanes) as usize];
+            let wire = u32::from(p.wire_bytes);
+            // The next output must not run dry before the tail has come.
+            if !came.store_and_forward && state.byte.is_shorter_than(came.byte) {
+                ready_ps += came.byte.of(wire) - state.byte.of(wire);
+            }
+        }
+        p.ready_ps = ready_ps;
+        let at = u32::from(state.from_port) * self.nodes[to as usize].by_out;
+        let input = input + at + u32::from(p.lane);
+        self.queue_up(input, packet);
+    }
+
+    /// A packet comes into a chip that decides by what it sees: it finds its way out, and waits there.
     fn enter(&mut self, channel: u32, packet: u32, head_ps: u64, takes: u64) {
         let state = &self.channels[channel as usize];
         let (to, place) = (state.to, u32::from(state.to_port));
@@ -203,7 +266,7 @@ impl World {
             if !self.queue_has_room(out, p.wire_bytes) {
                 self.counters.dropped += 1;
                 let blocks = self.blocks(p.wire_bytes);
-                self.release(p.came, blocks, self.now_ps);
+                self.release(p.came, blocks, self.now_ps, NONE);
                 self.drop_packet(packet);
                 return;
             }
@@ -224,7 +287,7 @@ impl World {
     }
 
     /// Takes the head out of an input that it leaves until `gone`; its room is given back to who sent it.
-    fn leave(&mut self, input: u32, channel: u32, packet: u32, gone: u64) {
+    fn leave(&mut self, input: u32, channel: u32, packet: u32, gone: u64, cause: u32) {
         let p = self.packets.all[packet as usize];
         let room = self.room(channel, p.lane);
         let state = &mut self.inputs[input as usize];
@@ -232,6 +295,7 @@ impl World {
         let began = state.busy_until_ps;
         state.head = p.next;
         state.busy_until_ps = gone;
+        state.last_out = channel;
         let node = state.node;
         self.wanted[room] &= !(1 << place);
         if p.next != NONE {
@@ -252,27 +316,34 @@ impl World {
             self.fetched_left(node, packet, gone);
         } else {
             let blocks = self.blocks(p.wire_bytes);
-            self.give_back(p.came, blocks, gone);
+            self.give_back(p.came, blocks, gone, cause);
         }
     }
 
-    /// The room that a packet held is free at `at_ps`; its sender learns of it later.
-    pub(super) fn give_back(&mut self, came: u32, blocks: u32, at_ps: u64) {
+    /// The room that a packet held is free at `at_ps`; its sender learns of it later, and what it had waited for.
+    pub(super) fn give_back(&mut self, came: u32, blocks: u32, at_ps: u64, cause: u32) {
         if !self.by_credits() {
-            self.release(came, blocks, at_ps);
+            self.release(came, blocks, at_ps, cause);
             return;
         }
-        let credit = &mut self.credits[came as usize];
+        let credit = &self.credits[came as usize];
         let back = at_ps + credit.travel_ps;
+        if credit.away {
+            self.mail_note(came, back, false, blocks, cause);
+        } else {
+            self.room_back(came, blocks, back, cause);
+        }
+    }
+
+    /// A sender is to have room again at `back`.
+    pub(super) fn room_back(&mut self, came: u32, blocks: u32, back: u64, cause: u32) {
+        let credit = &mut self.credits[came as usize];
         assert!(credit.held >= blocks, "room is given back that nobody held");
         credit.held -= blocks;
-        let place = credit.back.iter().rposition(|(at, _)| *at <= back);
-        credit
-            .back
-            .insert(place.map_or(0, |p| p + 1), (back, blocks));
+        credit.settle(self.now_ps);
+        credit.comes_back(back, blocks, cause);
         if credit.starved {
             // It looks again then, and waits on if that is not enough.
-            credit.starved = false;
             self.ask(came / self.lanes, back);
         }
     }
@@ -280,25 +351,95 @@ impl World {
 
 impl Credit {
     /// Takes in what has come back.
+    #[inline]
     pub(super) fn settle(&mut self, now_ps: u64) {
-        while let Some((at, blocks)) = self.back.front().copied()
-            && at <= now_ps
-        {
-            self.back.pop_front();
-            self.free += blocks;
+        while self.returns > 0 && self.at_ps[0] <= now_ps {
+            self.free += u32::from(self.blocks[0]);
+            if self.starved || self.xoff {
+                self.last_cause = self.causes[0];
+            }
+            for n in 1..RETURNS {
+                self.at_ps[n - 1] = self.at_ps[n];
+                self.causes[n - 1] = self.causes[n];
+                self.blocks[n - 1] = self.blocks[n];
+            }
+            self.returns -= 1;
+            if usize::from(self.returns) == RETURNS - 1 && self.more.is_some() {
+                self.refill();
+            }
         }
     }
 
-    /// When there will be room for so many blocks, as far as is known.
-    pub(super) fn enough_at(&self, needed: u32) -> Option<u64> {
-        let mut free = self.free;
-        for (at, blocks) in &self.back {
-            free += blocks;
-            if free >= needed {
-                return Some(*at);
+    fn refill(&mut self) {
+        let more = self.more.as_mut().and_then(|m| m.all.pop_front());
+        match more {
+            Some(next) => {
+                self.put(RETURNS - 1, next);
+                self.returns += 1;
             }
+            None => self.more = None,
         }
-        None
+    }
+
+    fn put(&mut self, place: usize, made: Return) {
+        self.at_ps[place] = made.at_ps;
+        self.causes[place] = made.cause;
+        self.blocks[place] = made.blocks;
+    }
+
+    fn get(&self, place: usize) -> Return {
+        Return {
+            at_ps: self.at_ps[place],
+            cause: self.causes[place],
+            blocks: self.blocks[place],
+        }
+    }
+
+    /// When the next room comes back; [`NEVER`] if none is known of.
+    pub(super) const fn next_ps(&self) -> u64 {
+        match self.returns {
+            0 => NEVER,
+            _ => self.at_ps[0],
+        }
+    }
+
+    /// Blocks on their way back.
+    pub(super) fn on_the_way(&self) -> u32 {
+        let near = &self.blocks[..usize::from(self.returns)];
+        let more = self.more.iter().flat_map(|m| &m.all).map(|r| r.blocks);
+        near.iter().copied().chain(more).map(u32::from).sum()
+    }
+
+    /// Notes room on its way back.
+    pub(super) fn comes_back(&mut self, at_ps: u64, blocks: u32, cause: u32) {
+        let made = Return {
+            at_ps,
+            cause,
+            // A packet's, of 65 KB at most.
+            blocks: u16::try_from(blocks).unwrap_or(u16::MAX),
+        };
+        let known = usize::from(self.returns);
+        let mut place = known;
+        while place > 0 && self.at_ps[place - 1] > at_ps {
+            place -= 1;
+        }
+        if place == RETURNS {
+            let more = &mut self.more.get_or_insert_default().all;
+            let place = more.iter().rposition(|r| r.at_ps <= at_ps);
+            more.insert(place.map_or(0, |p| p + 1), made);
+            return;
+        }
+        if known == RETURNS {
+            let last = self.get(RETURNS - 1);
+            self.more.get_or_insert_default().all.push_front(last);
+        } else {
+            self.returns += 1;
+        }
+        for n in (place + 1..RETURNS).rev() {
+            let before = self.get(n - 1);
+            self.put(n, before);
+        }
+        self.put(place, made);
     }
 }
 

@@ -1,21 +1,21 @@
 //! Who made whom wait: the sums behind congestion trees, and the cycle of a deadlock.
 //!
-//! An output without credits waits for what stands at the head of the far buffer, and so for the output which that
-//! head wants. Followed from output to output this ends at the root of a congestion tree (an output that is
-//! busy all the time), or comes back to where it began: a cyclic wait, which nothing ends (W. Dally, C. Seitz,
-//! "Deadlock-free message routing in multiprocessor interconnection networks", IEEE Trans. Comp. C-36(5), 1987).
+//! An output without credits waits for room that a packet holds in the far buffer. If that packet had to wait there itself,
+//! the output that it left by is what the wait is charged to: room that comes back says so. Followed from output
+//! to output this ends at the root of a congestion tree (an output that is busy all the time), or comes back to where
+//! it began: a cyclic wait, which nothing ends (W. Dally, C. Seitz, "Deadlock-free message routing in multiprocessor
+//! interconnection networks", IEEE Trans. Comp. C-36(5), 1987).
 
 use std::collections::BTreeMap;
 
 use super::{NONE, World, count};
-use crate::spec::Queueing;
 
 /// An output that waited for credits, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitsFor {
-    /// For packets that stood in the far buffer and waited for this link and way.
+    /// For packets that held the far buffer and waited there for this link and way.
     Channel(u32, usize),
-    /// All that held the far buffer was on the way: the cable or the buffer is at fault, no other traffic.
+    /// What held the far buffer did not wait there: the cable or the buffer is at fault, no other traffic.
     RoundTrip,
 }
 
@@ -87,43 +87,6 @@ impl World {
             .collect();
         all.sort_by(|a, b| b.time_ps.cmp(&a.time_ps).then(a.waiting.cmp(&b.waiting)));
         all
-    }
-
-    /// Output for which the head of a far buffer waits; [`NONE`] if nothing has come there.
-    pub(super) fn blocker(&self, channel: u32, lane: u8) -> u32 {
-        let state = &self.channels[channel as usize];
-        let node = &self.nodes[state.to as usize];
-        if node.host || self.queueing != Queueing::Input {
-            return self.blocker_elsewhere(channel, lane);
-        }
-        let input = node.input + u32::from(state.to_port) * node.by_place + u32::from(lane);
-        match self.inputs[input as usize].head {
-            NONE => NONE,
-            head => self.packets.all[head as usize].out,
-        }
-    }
-
-    /// Where packets of an input stand in several queues: the longest of those it could wait for.
-    fn blocker_elsewhere(&self, channel: u32, lane: u8) -> u32 {
-        let state = &self.channels[channel as usize];
-        let node = &self.nodes[state.to as usize];
-        if node.host {
-            return NONE;
-        }
-        let end = self.nodes.get(state.to as usize + 1);
-        let end = end.map_or(self.ways.len(), |n| n.ways as usize);
-        let outs = &self.ways[node.ways as usize..end];
-        let queue = |out: u32| {
-            let to = &self.channels[out as usize];
-            let input = node.input
-                + u32::from(state.to_port) * node.by_place
-                + u32::from(to.from_port) * node.by_out
-                + u32::from(lane);
-            self.inputs[input as usize].head != NONE
-        };
-        let waits = outs.iter().copied().filter(|out| queue(*out));
-        let longest = waits.max_by_key(|out| (self.channels[*out as usize].queued_bytes, !out));
-        longest.unwrap_or(NONE)
     }
 
     pub(super) fn stuck(&self, flows: Vec<u32>) -> Stuck {

@@ -140,7 +140,7 @@ impl World {
             stats: Avoided::default(),
             moves: Vec::new(),
         };
-        for (n, [from, to]) in (0..).zip(&self.ends) {
+        for (n, [from, to]) in (0..).zip(self.ends.iter()) {
             let [from, to] = [from, to].map(|h| self.select.edge_of[*h as usize] as usize);
             let pair = from * edges + to;
             let mut steered = Steered {
@@ -377,7 +377,7 @@ impl World {
     pub(super) fn probed(&mut self, packet: u32) {
         let p = self.packets.all[packet as usize];
         self.packets.free.push(packet);
-        self.give_back(p.came, self.blocks(p.wire_bytes), self.now_ps);
+        self.give_back(p.came, self.blocks(p.wire_bytes), self.now_ps, NONE);
         let now = self.now_ps;
         let edges = count(self.select.edges.len());
         let (from, to) = (p.flow / edges, p.flow % edges);

@@ -74,7 +74,8 @@ impl World {
     /// Sends a pause frame, or one that ends the pause.
     fn signal(&mut self, came: u32, stop: bool, pfc: Pfc) {
         let channel = came / self.lanes;
-        let back = &self.channels[(channel ^ 1) as usize];
+        let back = self.channels[channel as usize].back;
+        let back = &self.channels[back as usize];
         let takes = back.byte.of(PAUSE_BYTES);
         let free = back.free_at_ps.max(self.now_ps);
         let travels = back.propagation_ps + pfc.respond_ps;
@@ -84,16 +85,23 @@ impl World {
         if stop {
             self.counters.pauses += 1;
         }
-        self.post(gone + travels, PAUSE, came, u32::from(stop));
+        // What ends a pause is the packet whose room came free.
+        let what = if stop { STOP } else { credit.last_cause };
+        if credit.away {
+            self.mail_note(came, gone + travels, true, 0, what);
+        } else {
+            self.post(gone + travels, PAUSE, came, what);
+        }
     }
 
     /// A pause begins or ends at the sender.
-    pub(super) fn pause(&mut self, room: u32, stop: bool) {
+    pub(super) fn pause(&mut self, room: u32, what: u32) {
         let channel = room / self.lanes;
         let credit = &mut self.credits[room as usize];
-        credit.paused = stop;
-        if !stop {
+        credit.paused = what == STOP;
+        if what != STOP {
             credit.starved = false;
+            credit.blocker = what;
             self.ask(channel, self.now_ps);
         }
     }
@@ -110,19 +118,17 @@ impl World {
     }
 
     /// As `give_back`, where nobody is told but by the end of a pause.
-    pub(super) fn release(&mut self, came: u32, blocks: u32, at_ps: u64) {
+    pub(super) fn release(&mut self, came: u32, blocks: u32, at_ps: u64, cause: u32) {
         let credit = &mut self.credits[came as usize];
         assert!(credit.held >= blocks, "room is given back that nobody held");
         credit.held -= blocks;
-        let place = credit.back.iter().rposition(|(at, _)| *at <= at_ps);
-        let place = place.map_or(0, |p| p + 1);
-        credit.back.insert(place, (at_ps, blocks));
+        credit.comes_back(at_ps, blocks, cause);
         if self.pfc().is_some() {
             self.post(at_ps, XON, came, 0);
         }
     }
 
-    /// Why an output may not send on a lane now: when it may, [`NEVER`] as long as nobody knows.
+    /// Why an output may not send on a lane now: when it looks again, [`NEVER`] as long as nobody knows.
     pub(super) fn may_send(&mut self, room: usize, needed: u32) -> Result<(), u64> {
         if !self.by_credits() {
             let credit = &mut self.credits[room];
@@ -138,11 +144,13 @@ impl World {
         if credit.free >= needed {
             credit.free -= needed;
             credit.held += needed;
+            credit.starved = false;
+            credit.blocker = credit.last_cause;
             return Ok(());
         }
-        let at = credit.enough_at(needed);
-        credit.starved |= at.is_none();
-        Err(at.unwrap_or(NEVER))
+        credit.starved = true;
+        // Whatever comes back, it looks again, and so at the same times whether it knew of that beforehand or not.
+        Err(credit.next_ps())
     }
 
     /// Forgets a packet that was lost in a chip before it had a place there.
@@ -152,3 +160,6 @@ impl World {
         self.packets.free.push(packet);
     }
 }
+
+/// Of a pause that begins; one that ends says what the room had waited for.
+const STOP: u32 = u32::MAX - 1;

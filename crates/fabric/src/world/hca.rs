@@ -6,6 +6,7 @@
 //! adapter's buffer, and its room is given back when the bus has taken it: a slow bus lengthens the way of the credits.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::reliable::{EARLY, Heard};
 use super::{
@@ -17,10 +18,16 @@ use crate::spec::{ACK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Ordering, Tran
 impl World {
     pub(super) fn add_flow(&mut self, spec: &FlowSpec) {
         let number = count(self.flows.len());
-        self.ends.push([spec.from, spec.to]);
-        self.flows.push(Flow::new(*spec, NONE));
+        self.note_flow(Flow::new(*spec, NONE));
         self.hosts[spec.from as usize].flows.push(number);
         self.post(spec.start_ps, LOOK, spec.from, 0);
+    }
+
+    fn note_flow(&mut self, flow: Flow) {
+        let spec = &flow.spec;
+        Arc::make_mut(&mut self.ends).push([spec.from, spec.to]);
+        Arc::make_mut(&mut self.own_lanes).push(spec.lane);
+        self.flows.all.push(flow);
     }
 
     /// The flow that answers each ping-pong; after all flows that were given.
@@ -38,8 +45,7 @@ impl World {
             let partner = count(self.flows.len());
             self.flows[number].partner = partner;
             self.flows[number].turns = 1;
-            self.ends.push([answers.from, answers.to]);
-            self.flows.push(Flow::new(answers, count(number)));
+            self.note_flow(Flow::new(answers, count(number)));
             self.hosts[answers.from as usize].flows.push(partner);
         }
     }
@@ -120,7 +126,7 @@ impl World {
             next: NONE,
             out: NONE,
             came: NONE,
-            choice: 0,
+            choice: self.path_of.get(number as usize).copied().unwrap_or(0),
             payload_bytes: short(payload),
             wire_bytes: short(payload),
             lane: flow.spec.lane + self.routes.lane(host, flow.spec.to, 0),
@@ -181,7 +187,7 @@ impl World {
             return;
         }
         if p.ack {
-            self.give_back(p.came, blocks, self.now_ps);
+            self.give_back(p.came, blocks, self.now_ps, NONE);
             self.acknowledged(host, p);
             return;
         }
@@ -192,7 +198,7 @@ impl World {
         let iwarp = flow.spec.transport == Transport::Iwarp;
         if early > 0 && (iwarp || loses) && !flow.wants(p.number, loses) {
             // Here already, or after a gap that RC does not bridge.
-            self.give_back(p.came, blocks, self.now_ps);
+            self.give_back(p.came, blocks, self.now_ps, NONE);
             self.answer_early(host, p, iwarp);
             return;
         }
@@ -208,14 +214,14 @@ impl World {
                 true => self.now_ps,
                 false => self.place(host, p.payload_bytes).0,
             };
-            self.give_back(p.came, blocks, taken);
+            self.give_back(p.came, blocks, taken, NONE);
             if iwarp {
                 self.acknowledge(host, p.flow, true);
             }
             return;
         }
         let (taken, mut there) = self.place(host, p.payload_bytes);
-        self.give_back(p.came, blocks, taken);
+        self.give_back(p.came, blocks, taken, NONE);
         self.flows[p.flow as usize].asked = false;
         self.in_order(host, p.flow, p.last, there);
         while let Some(next) = self.flows[p.flow as usize].take_early() {
@@ -340,6 +346,24 @@ impl Host {
             read_free_ps: 0,
             write_free_ps: 0,
             places: vec![places; lanes as usize],
+            flows: Vec::new(),
+            served: 0,
+            looks_at_ps: NEVER,
+        }
+    }
+}
+
+impl Host {
+    /// One that is in another part of the world.
+    pub(super) const fn away() -> Self {
+        Self {
+            bus: None,
+            post_ps: 0,
+            engine_ps: [0; 2],
+            engine_free_ps: 0,
+            read_free_ps: 0,
+            write_free_ps: 0,
+            places: Vec::new(),
             flows: Vec::new(),
             served: 0,
             looks_at_ps: NEVER,

@@ -157,6 +157,17 @@ impl World {
     pub(super) fn choose(&mut self, node: u32, packet: u32) -> u32 {
         let p = &self.packets.all[packet as usize];
         if self.select.is_static() {
+            let cursor = p.choice as usize;
+            if !p.ack
+                && let Some(out) = self.paths.get(cursor).copied()
+            {
+                if self.routes.lanes_by_hop() {
+                    let [from, to] = self.ends[p.flow as usize];
+                    self.raise_lane(node, packet, from, to);
+                }
+                self.packets.all[packet as usize].choice += 1;
+                return out;
+            }
             let [from, to] = self.ends[p.flow as usize];
             let (from, to) = if p.ack { (to, from) } else { (from, to) };
             self.raise_lane(node, packet, from, to);
@@ -219,7 +230,7 @@ impl World {
         }
         let p = &mut self.packets.all[packet as usize];
         // Counted in lanes above the flow's own, from the first cable between switches on.
-        let own = self.flows[p.flow as usize].spec.lane;
+        let own = self.own_lanes[p.flow as usize];
         let first = self.routes.home(from) == Some(node - super::count(self.hosts.len()));
         let hop = usize::from(p.lane - own) + if first { 1 } else { 2 };
         p.lane = own + self.routes.lane(from, to, hop);

@@ -8,6 +8,7 @@ use units::Rate;
 mod dca;
 mod ethernet;
 mod lanes;
+mod parts;
 mod paths;
 
 fn port(speed: Speed) -> PortSpec {

@@ -1,8 +1,8 @@
 //! Making the parts of a world: channels, inputs, room.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::{Channel, Credit, Input, NEVER, NONE, NodeState, World, count, small};
+use super::{Channel, Credit, Input, NEVER, NONE, NodeState, RETURNS, World, count, small};
 use crate::ethernet::FlowControl;
 use crate::queue::WHO_MAX;
 use crate::route;
@@ -43,6 +43,7 @@ impl World {
                     head: NONE,
                     tail: NONE,
                     busy_until_ps: 0,
+                    last_out: NONE,
                     node: count(n),
                     place: small(place),
                 }));
@@ -76,6 +77,14 @@ impl World {
                 self.wanted.extend((0..lanes).map(|_| 0));
             }
         }
+        for (n, channel) in (0..).zip(&mut self.channels) {
+            channel.number = n;
+            channel.back = n ^ 1;
+            let far = &self.nodes[channel.to as usize];
+            channel.far_input = far.input + u32::from(channel.to_port) * far.by_place;
+        }
+        let first = self.channels.first().map(|c| c.byte);
+        self.mixed = self.channels.iter().any(|c| Some(c.byte) != first);
         for (node, outs) in self.nodes.iter_mut().zip(&outs) {
             node.ways = count(self.ways.len());
             self.ways.extend(outs);
@@ -161,6 +170,26 @@ impl World {
         Ok(())
     }
 
+    /// Writes down each flow's way, if that is not much: a table of all destinations is far larger than what few flows
+    /// ask of it.
+    pub(super) fn note_paths(&mut self) {
+        if !self.select.is_static() || self.flows.len() > PATHS_MAX {
+            return;
+        }
+        let (mut starts, mut paths) = (Vec::new(), Vec::new());
+        for [from, to] in self.ends.iter().copied() {
+            starts.push(count(paths.len()));
+            let mut node = self.channels[self.way(from, from, to) as usize].to;
+            while node != to {
+                let channel = self.way(node, from, to);
+                paths.push(channel);
+                node = self.channels[channel as usize].to;
+            }
+        }
+        self.path_of = Arc::new(starts);
+        self.paths = Arc::new(paths);
+    }
+
     /// A port that pauses its sender has room for what comes until that is acted on.
     pub(super) fn check_headroom(&self, spec: &FabricSpec) -> Result<(), SpecError> {
         let Some(FlowControl::Pfc(pfc)) = spec.ethernet.map(|e| e.control) else {
@@ -238,6 +267,7 @@ impl Channel {
             queued_bytes_max: 0,
             from: count(from),
             to: count(to),
+            far_input: NONE,
             from_port: small(from_port),
             to_port: small(to_port),
             store_and_forward,
@@ -248,8 +278,12 @@ impl Channel {
             packets: 0,
             busy_ps: 0,
             waited_ps: 0,
-            starved_ps: 0,
             held_ps: 0,
+            number: NONE,
+            there: NONE,
+            starved_ps: 0,
+            back: NONE,
+            part: 0,
             queue_max_bytes: spec.port(near).buffer_bytes,
         }
     }
@@ -262,16 +296,25 @@ impl Credit {
             free: all,
             held: 0,
             travel_ps,
-            back: VecDeque::new(),
+            at_ps: [0; RETURNS],
+            causes: [NONE; RETURNS],
+            blocks: [0; RETURNS],
+            returns: 0,
+            more: None,
             starved: false,
             since_ps: NEVER,
+            last_cause: NONE,
             blocker: NONE,
             blamed: NONE,
             blamed_ps: 0,
             served: 0,
             xoff: false,
             paused: false,
+            away: false,
             signalled_ps: 0,
         }
     }
 }
+
+/// Flows whose ways are written down.
+const PATHS_MAX: usize = 1 << 16;

@@ -142,7 +142,7 @@ fn all(
                 made = Some((item.study, item.seed, study.build(item.seed.into())));
             }
             let Some((_, _, built)) = &made else { break };
-            let outcome = step(study, built, item);
+            let outcome = step(study, built, item, cores / items.len());
             let failed = outcome.is_err();
             if let Ok(mut found) = found.lock() {
                 found[number] = Some(outcome);
@@ -173,7 +173,7 @@ fn all(
     Ok(outcomes)
 }
 
-fn step(study: &Study, built: &Built, item: &Item) -> Result<Outcome, Failure> {
+fn step(study: &Study, built: &Built, item: &Item, threads: usize) -> Result<Outcome, Failure> {
     let step = study.sends(built, item.nodes, item.step, item.seed.into());
     let mut world = World::new(&built.spec, &step.flows).map_err(Failure::usage)?;
     let ways: Vec<Vec<(u32, usize)>> = step
@@ -181,7 +181,7 @@ fn step(study: &Study, built: &Built, item: &Item) -> Result<Outcome, Failure> {
         .iter()
         .map(|f| world.path(f.from, f.to))
         .collect();
-    world.run().map_err(|stuck| {
+    cluster::parallel::run(&mut world, threads).map_err(|stuck| {
         Failure::check(format!(
             "{} with {} nodes, step {}: {stuck}",
             study.name, item.nodes, item.step

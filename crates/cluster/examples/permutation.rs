@@ -1,10 +1,11 @@
 //! Speed of the engine: a random permutation of 2 MB flows on a three-level fat tree at 100 Gb/s, 4 KB packets.
 //!
-//! `cargo run --release -p goodput-fabric --example permutation -- 16` has 16-port chips: 1024 hosts. The times
-//! are for comparison with other simulators of the same traffic.
+//! `cargo run --release -p goodput-cluster --example permutation -- 16 8 2` has 16-port chips: 1024 hosts, in 8 parts
+//! on 2 threads. The times are for comparison with other simulators of the same traffic.
 
 use std::env;
 
+use cluster::parallel;
 use fabric::link::{Cable, CableKind, Speed};
 use fabric::topology::fat_tree;
 use fabric::{FlowSpec, HostSpec, PortSpec, SwitchSpec, Transport, World};
@@ -12,7 +13,10 @@ use fabric::{FlowSpec, HostSpec, PortSpec, SwitchSpec, Transport, World};
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 #[allow(clippy::disallowed_methods, reason = "an example measures")]
 fn main() {
-    let radix: u8 = env::args().nth(1).and_then(|r| r.parse().ok()).unwrap_or(8);
+    let mut args = env::args().skip(1).map_while(|arg| arg.parse::<u8>().ok());
+    let radix = args.next().unwrap_or(8);
+    let parts = args.next();
+    let threads = args.next().unwrap_or(1);
     let port = PortSpec {
         speed: Speed::Edr,
         width: 4,
@@ -64,7 +68,11 @@ fn main() {
         .collect();
     let mut world = World::new(&spec, &flows).expect("a tree is sound");
     let began = std::time::Instant::now();
-    world.run().expect("a tree routes up, then down");
+    let ran = match parts {
+        Some(parts) => parallel::run_in(&mut world, parts.into(), threads.into()),
+        None => world.run(),
+    };
+    ran.expect("a tree routes up, then down");
     let wall = began.elapsed().as_secs_f64();
     let counters = world.counters();
     let last = (0..flows.len()).map(|n| world.flow(n).last_ps).max();
