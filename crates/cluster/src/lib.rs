@@ -92,6 +92,12 @@ impl Study {
             depth: self.traffic.depth,
             ping_pong,
             ordering: self.traffic.ordering,
+            window_bytes: self.traffic.window_bytes,
+            // In rotation n each rank meets its n-th peer.
+            take_ps: match ping_pong && step >= self.traffic.polled_peers {
+                true => self.traffic.unpolled_ps,
+                false => 0,
+            },
             ..FlowSpec::default()
         });
         Step {
