@@ -346,4 +346,6 @@ pub fn length_mm(text: &str) -> Option<u64> {
 const LENGTH_MAX_MM: u64 = 2_000_000_000;
 
 #[cfg(test)]
+mod monte_carlo;
+#[cfg(test)]
 mod tests;

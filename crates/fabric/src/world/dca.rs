@@ -178,9 +178,12 @@ impl Avoidance {
                 // Each pair's clocks are off by as much before and after.
                 let gain = (own_ps - new.0) + (its_ps - its_new.0);
                 let gain = u64::try_from(gain).unwrap_or(0);
-                // Above idle, both together.
+                // Above idle, both together: neither of them has a queue to speak of.
                 let over = new.0 - here.floor_ps? + its_new.0 - pair.floor_ps?;
-                if gain > self.rule.threshold_ps && best.is_none_or(|(least, ..)| over < least) {
+                if gain > self.rule.threshold_ps
+                    && u64::try_from(over).unwrap_or(0) < self.rule.threshold_ps
+                    && best.is_none_or(|(least, ..)| over < least)
+                {
                     best = Some((over, gain, [(flow, new.1), (*other, its_new.1)]));
                 }
             }
