@@ -7,11 +7,12 @@
 //!
 //! When all probes of a period are answered, a pair may move one flow: the one whose path is slowest, if that is slower
 //! than the fastest sampled one by more than the threshold, and the flow has not moved within the hold time. If the
-//! fastest one is not idle, it would but push another flow aside; then it changes places with a flow of the same edge
-//! to another one, if the two new paths are faster than the two old ones by more than the threshold, the fastest two
-//! of all; without such a flow it moves only now and then. Of equally fast ones one is drawn. An uplink that a flow was
-//! moved to counts as unknown to its edge until a probe sent later has measured it, so that its pairs do not all choose
-//! the same. A path whose probe has no answer after a while counts as failed until one comes.
+//! fastest one is not idle, it would but push another flow aside: then it waits, and now and then changes places with
+//! a flow of the same edge to another one, if the two new paths have no queue to speak of and are faster than the two
+//! old ones by more than the threshold. Where there is none it moves all the same. Of equally fast paths one is drawn.
+//! An uplink that a flow was moved to counts as unknown to its edge until a probe sent later has measured it, so that
+//! its pairs do not all choose the same. A path whose probe has no answer after a while counts as failed until one
+//! comes.
 //!
 //! A flow begins on the uplink of its edge that has the fewest flows, of several on a drawn one.
 //!
@@ -77,6 +78,9 @@ struct Steered {
     /// When it may move next.
     may_ps: u64,
 }
+
+/// Two flows with their new paths.
+type Both = [(u32, u16); 2];
 
 /// What congestion avoidance did and cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,19 +149,13 @@ impl Avoidance {
 
     /// The flow of the same edge to another one that a flow best changes its uplink with: what both gain together,
     /// and both with their new paths.
-    fn exchange(
-        &self,
-        flow: u32,
-        edge: usize,
-        since_ps: u64,
-        now_ps: u64,
-    ) -> Option<(u64, [(u32, u16); 2])> {
+    fn exchange(&self, flow: u32, edge: usize, since_ps: u64, now_ps: u64) -> Option<(u64, Both)> {
         let own = &self.flows[flow as usize];
         let here = &self.pairs[own.pair as usize];
         let from = &here.paths[usize::from(own.path)];
         let own_ps = from.estimate_ps()?;
         let edges = self.clock_ps.len();
-        let mut best: Option<(i64, u64, [(u32, u16); 2])> = None;
+        let mut best: Option<(i64, u64, Both)> = None;
         for pair in &self.pairs[edge * edges..][..edges] {
             for other in &pair.flows {
                 let its = &self.flows[*other as usize];
