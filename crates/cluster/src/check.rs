@@ -651,7 +651,7 @@ pub(crate) fn bytes32(value: &Of<Bytes>) -> Checked<u32> {
 }
 
 /// Saturates; what is too long is refused with its part.
-fn ps(value: Option<&Of<Duration>>) -> u64 {
+pub(crate) fn ps(value: Option<&Of<Duration>>) -> u64 {
     value.map_or(0, |v| v.get_ref().0.as_ns().saturating_mul(1_000))
 }
 

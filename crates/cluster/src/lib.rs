@@ -93,6 +93,12 @@ impl Study {
             depth: self.traffic.depth,
             ping_pong,
             ordering: self.traffic.ordering,
+            window_bytes: self.traffic.window_bytes,
+            // In rotation n each rank meets its n-th peer.
+            take_ps: match ping_pong && step >= self.traffic.polled_peers {
+                true => self.traffic.unpolled_ps,
+                false => 0,
+            },
             ..FlowSpec::default()
         });
         Step {
@@ -340,5 +346,7 @@ pub fn length_mm(text: &str) -> Option<u64> {
 /// 2000 km.
 const LENGTH_MAX_MM: u64 = 2_000_000_000;
 
+#[cfg(test)]
+mod monte_carlo;
 #[cfg(test)]
 mod tests;

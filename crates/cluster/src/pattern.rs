@@ -35,6 +35,12 @@ pub struct Pattern {
     pub transport: Transport,
     /// What receivers do with packets that overtook others.
     pub ordering: Ordering,
+    /// Most bytes of an iWARP connection that are sent and not acknowledged.
+    pub window_bytes: u32,
+    /// Peers whose short messages MPI takes from memory that it polls: those that a rank meets first.
+    pub polled_peers: u32,
+    /// What a short message of any other one takes longer, by its completion.
+    pub unpolled_ps: u64,
     /// Steps that are run, drawn from all where there are more.
     pub steps: u32,
     /// How ranks are given to hosts.
@@ -101,6 +107,8 @@ pub enum Halo {
     Slabs,
     /// On all four sides of a grid that is closed to a torus.
     Grid,
+    /// The same; twelve ranks in a row are a block of 4 by 3, as where a leaf's hosts are neighbours.
+    Blocks,
     /// The same, with ranks drawn anew in each step.
     Changing,
 }
@@ -178,6 +186,7 @@ impl Kind {
             ("all-reduce", Some("doubling")) => Self::AllReduce(AllReduce::Doubling),
             ("all-reduce", Some("tree")) => Self::AllReduce(AllReduce::Tree),
             ("halo", None | Some("grid")) => Self::Halo(Halo::Grid),
+            ("halo", Some("blocks")) => Self::Halo(Halo::Blocks),
             ("halo", Some("slabs")) => Self::Halo(Halo::Slabs),
             ("halo", Some("changing")) => Self::Halo(Halo::Changing),
             ("jobs", None) => Self::Jobs,
@@ -191,7 +200,7 @@ impl Kind {
                 return refuse(
                     algorithm.unwrap_or(name),
                     "there is no such algorithm; all-to-all has shift, xor and bruck, all-reduce has ring, doubling and tree, halo \
-                     has grid, slabs and changing",
+                     has grid, blocks, slabs and changing",
                 );
             }
             (other, _) => {
@@ -202,6 +211,14 @@ impl Kind {
                 return refuse(name, problem);
             }
         };
+        let uneven =
+            |n: &&u32| matches!(kind, Self::Halo(Halo::Blocks)) && !n.is_multiple_of(BLOCK);
+        if let Some(n) = nodes.iter().find(uneven) {
+            return refuse(
+                algorithm.unwrap_or(name),
+                format!("{n} ranks; blocks are of {BLOCK}"),
+            );
+        }
         let powers = matches!(
             kind,
             Self::AllToAll(AllToAll::Xor) | Self::AllReduce(AllReduce::Doubling)
@@ -231,6 +248,7 @@ impl Kind {
             Self::AllReduce(AllReduce::Tree) => "all-reduce tree",
             Self::Halo(Halo::Slabs) => "halo slabs",
             Self::Halo(Halo::Grid) => "halo grid",
+            Self::Halo(Halo::Blocks) => "halo blocks",
             Self::Halo(Halo::Changing) => "halo changing",
             Self::Jobs => "jobs",
         }
@@ -315,16 +333,29 @@ impl Kind {
                 .collect()
             }
             Self::Halo(how) => {
+                // The most even one.
+                let even = |n: u32| {
+                    let a = (1..=n).rfind(|a| n.is_multiple_of(*a) && a * a <= n);
+                    a.unwrap_or(1)
+                };
+                let down = match how {
+                    Halo::Slabs => 1,
+                    Halo::Grid | Halo::Changing => even(n),
+                    Halo::Blocks => even(n / BLOCK) * BLOCK_DOWN,
+                };
+                let across = n / down;
                 let at: Vec<u32> = match how {
                     Halo::Changing => drawn(n, &mut rng),
                     Halo::Grid | Halo::Slabs => (0..n).collect(),
+                    Halo::Blocks => (0..n)
+                        .map(|i| {
+                            let (x, y) = (i % across, i / across);
+                            let block = x / BLOCK_ACROSS + y / BLOCK_DOWN * (across / BLOCK_ACROSS);
+                            let (x, y) = (x % BLOCK_ACROSS, y % BLOCK_DOWN);
+                            block * BLOCK + x + y * BLOCK_ACROSS
+                        })
+                        .collect(),
                 };
-                let across = (1..=n).rfind(|a| n.is_multiple_of(*a) && a * a <= n);
-                let down = match how {
-                    Halo::Slabs => 1,
-                    Halo::Grid | Halo::Changing => across.unwrap_or(1),
-                };
-                let across = n / down;
                 let mut pairs = Vec::new();
                 for i in 0..n {
                     let (x, y) = (i % across, i / across);
@@ -557,6 +588,23 @@ pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32) -> Checked<Pattern> {
         depth: between(raw.depth.as_ref(), 4, 65_536, "depth")?,
         transport,
         ordering,
+        window_bytes: match &raw.window {
+            None => WINDOW_BYTES,
+            Some(given) => match bytes32(given)? {
+                bytes @ 4_096..=WINDOW_MAX => bytes,
+                _ => return refuse(given, "window: expected 4 KiB to 64 MiB"),
+            },
+        },
+        polled_peers: between(
+            raw.polled_peers.as_ref(),
+            u32::MAX,
+            u32::MAX,
+            "polled_peers",
+        )?,
+        unpolled_ps: raw
+            .unpolled
+            .as_ref()
+            .map_or(0, |t| crate::check::ps(Some(t))),
         steps: between(raw.steps.as_ref(), steps_default, all, "steps")?,
         ranks,
         seed: raw.seed.as_ref().map_or(1, |s| *s.get_ref()),
@@ -671,6 +719,12 @@ const STEPS_MAX: usize = 65_536;
 const SEEDS_MAX: u32 = 1_000;
 const JOBS_MAX: usize = 64;
 const MESSAGE_MAX: u32 = 64 << 20;
+/// Hosts of a leaf of 24 ports, and how they stand in a grid.
+const BLOCK: u32 = BLOCK_ACROSS * BLOCK_DOWN;
+const BLOCK_ACROSS: u32 = 4;
+const BLOCK_DOWN: u32 = 3;
+const WINDOW_BYTES: u32 = 256 << 10;
+const WINDOW_MAX: u32 = 64 << 20;
 /// About an hour on one core.
 const PACKETS_MAX: u64 = 4_000_000_000;
 /// Apart from each other: what is drawn for steps, for the sample of them and for ranks.

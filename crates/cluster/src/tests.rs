@@ -339,6 +339,50 @@ fn programs_deliver_what_they_promise() {
 }
 
 #[test]
+fn a_grid_in_blocks_has_the_edges_of_one_in_rows_and_fewer_between_leaves() {
+    use pattern::{Halo, Kind};
+    let mut traffic = parse(CLUSTER).unwrap().studies[0].traffic.clone();
+    let mut edges = |halo| {
+        traffic.kind = Kind::Halo(halo);
+        traffic.sends(120, 0, 0)
+    };
+    let (rows, blocks) = (edges(Halo::Grid), edges(Halo::Blocks));
+    assert_eq!((rows.len(), blocks.len()), (480, 480));
+    let leaving = |all: &[pattern::Sends]| all.iter().filter(|s| s.from / 12 != s.to / 12).count();
+    assert_eq!((leaving(&rows), leaving(&blocks)), (240, 140));
+    for send in &blocks {
+        let back = |s: &&pattern::Sends| (s.from, s.to) == (send.to, send.from);
+        assert_eq!(blocks.iter().filter(back).count(), 1);
+    }
+}
+
+#[test]
+fn peers_beyond_those_polled_take_longer_by_what_the_file_says() {
+    let text = include_str!("../../../fabrics/talon-ib.toml");
+    let file = FabricFile::parse(Path::new("talon-ib.toml"), text).unwrap();
+    let [rate, latency] = ["static", "latency"].map(|name| {
+        let found = file.studies.iter().find(|s| s.name == name);
+        found.unwrap().clone()
+    });
+    let built = latency.build(0);
+    let flow = |study: &Study, step| study.sends(&built, 124, step, 0).flows[0];
+    assert_eq!(
+        [15, 16].map(|step| flow(&latency, step).take_ps),
+        [0, 1_105_000]
+    );
+    assert_eq!(flow(&rate, 16).take_ps, 0);
+    for step in [15, 16] {
+        let flow = flow(&latency, step);
+        let mut world = fabric::World::new(&built.spec, &[flow]).unwrap();
+        let way = world.path(flow.from, flow.to);
+        world.run().unwrap();
+        let half = world.flow(0).round_trip_min_ps / 2;
+        let formula = fabric::formula::latency_ps(&built.spec, &flow, &way);
+        assert!(half.abs_diff(formula) < formula / 100, "{half} {formula}");
+    }
+}
+
+#[test]
 fn a_cluster_that_cannot_be_is_refused_with_line_and_reason() {
     for (from, to, line, says) in [
         ("hosts = 12", "hosts = 33", 23, "has ports for 32"),

@@ -226,11 +226,12 @@ fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<(Shape, String)> {
         "director" => &["ports", "leaves", "leaf_hosts", "spines", "traces"],
         "directors" => &["ports", "leaf_hosts", "directors", "up"],
         "row" => &["ports", "boxes", "trunks"],
+        "boxes" => &["ports", "boxes", "directors", "up"],
         "dragonfly" => &["switches", "leaf_hosts", "global", "groups"],
         "torus" => &["leaf_hosts"],
         other => {
             let problem = format!(
-                "there is no topology '{other}'; expected back-to-back, switch, clos, director, directors, row, dragonfly or torus"
+                "there is no topology '{other}'; expected back-to-back, switch, clos, director, directors, row, boxes, dragonfly or torus"
             );
             return refuse(&raw.kind, problem);
         }
@@ -326,6 +327,16 @@ fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<(Shape, String)> {
             };
             (shape, words)
         }
+        "boxes" => {
+            let shape = Shape::Boxes {
+                director: known(),
+                boxes: get(&raw.boxes, 2, PARTS_MAX, "boxes")?,
+                core: get(&raw.directors, 1, PARTS_MAX, "directors")?,
+                up: get(&raw.up, 96, PARTS_MAX, "up")?,
+            };
+            let ports = known().leaves * known().ports;
+            (shape, format!("directors of {ports} ports below others"))
+        }
         "dragonfly" => {
             let shape = Shape::Dragonfly {
                 switches: get(&raw.switches, 4, PARTS_MAX, "switches")?,
@@ -366,7 +377,7 @@ impl Topology {
     pub const fn is_tree(&self) -> bool {
         matches!(
             self.shape,
-            Shape::FatTree(_) | Shape::Director(_) | Shape::Directors { .. }
+            Shape::FatTree(_) | Shape::Director(_) | Shape::Directors { .. } | Shape::Boxes { .. }
         )
     }
 

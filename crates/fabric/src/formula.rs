@@ -201,7 +201,7 @@ pub fn latency_ps(spec: &FabricSpec, flow: &FlowSpec, way: &Way) -> u64 {
         Transport::Ud => from.engine_datagram_ps,
         Transport::Rc | Transport::Uc | Transport::Iwarp => from.engine_ps,
     };
-    let mut sum = from.post_ps + engine + bus(&from.bus) + bus(&to.bus);
+    let mut sum = from.post_ps + engine + bus(&from.bus) + bus(&to.bus) + flow.take_ps;
     for (hop, (number, direction)) in way.iter().enumerate() {
         let link = &spec.links[*number as usize];
         let on_wire = byte_time(link, spec).of(wire);

@@ -58,8 +58,8 @@ pub struct Dca {
     /// A path is idle if it is slower by at most this than the fastest ever seen between its edges. A link that one
     /// flow fills has no queue, and differs from an idle one only by what is left of the packet on the wire.
     pub idle_ps: u64,
-    /// Chances in 256 to move to a path that is faster by more than the threshold and yet not idle, where the flow is
-    /// likely to slow another one.
+    /// Chances in 256 of a period to change places with another flow, or, where there is none to change with, to move to a
+    /// path that is faster by more than the threshold and yet not idle, where the flow is likely to slow another one.
     pub venture: u8,
     /// A probe without an answer for so long means that its path has failed.
     pub lost_after_ps: u64,
@@ -77,7 +77,7 @@ impl Default for Dca {
             hold_ps: 400_000_000,
             mean_of: 1,
             idle_ps: 100_000,
-            venture: 4,
+            venture: 12,
             lost_after_ps: 10_000_000_000,
             clock_offset_max_ps: 1_000_000_000_000,
         }

@@ -234,6 +234,8 @@ pub struct FlowSpec {
     pub ordering: Ordering,
     /// Receiver's window of iWARP.
     pub window_bytes: u32,
+    /// From a message's being in memory until the program that waits for it has it: none where it polls that memory.
+    pub take_ps: u64,
 }
 
 impl Default for FlowSpec {
@@ -252,6 +254,7 @@ impl Default for FlowSpec {
             lane: 0,
             ordering: Ordering::Strict,
             window_bytes: 256 << 10,
+            take_ps: 0,
         }
     }
 }
@@ -521,6 +524,7 @@ impl FlowSpec {
         if self.start_ps > CLOCK_MAX_PS {
             return Err("it must begin within 1000 s".to_owned());
         }
+        within(self.take_ps, "taking a message")?;
         if self.from as usize >= hosts || self.to as usize >= hosts || self.from == self.to {
             return Err("it must be between two hosts".to_owned());
         }

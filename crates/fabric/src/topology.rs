@@ -80,6 +80,17 @@ pub enum Topology {
         /// Cables between neighbours, taken from their ports for hosts.
         trunks: u32,
     },
+    /// Directors with hosts below a core of directors.
+    Boxes {
+        /// Each of them, and of the core.
+        director: Director,
+        /// How many have hosts.
+        boxes: u32,
+        /// How many are the core.
+        core: u32,
+        /// Cables up of a box, a multiple of the core's directors, from its last ports.
+        up: u32,
+    },
     /// Groups of switches, all joined in a group, and each group joined to each (J. Kim et al., ISCA 2008).
     Dragonfly {
         /// Switches of a group, "a".
@@ -168,6 +179,15 @@ impl Topology {
                 let all = ports.saturating_mul(u64::from(*boxes));
                 u32::try_from(all.saturating_sub(between.saturating_mul(2))).unwrap_or(u32::MAX)
             }
+            Self::Boxes {
+                director,
+                boxes,
+                up,
+                ..
+            } => {
+                let ports = director.leaves.saturating_mul(director.ports);
+                ports.saturating_sub(*up).saturating_mul(*boxes)
+            }
             Self::Dragonfly {
                 switches,
                 hosts,
@@ -227,6 +247,12 @@ impl Topology {
                 boxes,
                 trunks,
             } => boxes::row(&mut builder, director, *boxes, *trunks)?,
+            Self::Boxes {
+                director,
+                boxes,
+                core,
+                up,
+            } => boxes::boxes(&mut builder, director, [*boxes, *core], *up)?,
             Self::Dragonfly {
                 switches,
                 hosts,

@@ -109,6 +109,60 @@ pub(super) fn row(
     Ok(())
 }
 
+/// Boxes with hosts below a core of boxes. Hosts have a box's first ports. Its n-th cable up goes to director n mod
+/// core, where the cables of one box are neighbours.
+pub(super) fn boxes(
+    builder: &mut Builder<'_>,
+    director: &Director,
+    [boxes, core]: [u32; 2],
+    up: u32,
+) -> Result<(), SpecError> {
+    check(builder, director)?;
+    let ports = u64::from(director.leaves) * u64::from(director.ports);
+    if boxes == 0 || core == 0 || up == 0 || !up.is_multiple_of(core) || u64::from(up) >= ports {
+        return whole(format!(
+            "{boxes} boxes of {ports} ports with {up} cables up to {core} directors; expected a multiple of the \
+             directors, fewer than ports"
+        ));
+    }
+    let each = up / core;
+    if u64::from(each) * u64::from(boxes) > ports {
+        return whole(format!(
+            "{each} cables from each of {boxes} boxes to a director of {ports} ports"
+        ));
+    }
+    let all = u64::from(boxes) + u64::from(core);
+    check_chips(u64::from(director.leaves + director.spines) * all)?;
+    let mut first = |of: &str, count: u32| -> Vec<u32> {
+        let made = (0..count).map(|n| chips(builder, director, &format!("{of} {n} ")));
+        made.collect()
+    };
+    let (low, high) = (first("box", boxes), first("core", core));
+    let down = director.leaves * director.ports - up;
+    for first in &low {
+        for port in 0..down {
+            builder.seat(first + port / director.ports, 1);
+        }
+    }
+    for (number, first) in (0..).zip(&low) {
+        for cable in 0..up {
+            let above = high[(cable % core) as usize];
+            let port = number * each + cable / core;
+            let outer = builder.parts.outer_cable;
+            let ends = [
+                first + (down + cable) / director.ports,
+                above + port / director.ports,
+            ];
+            builder.join(ends[0], ends[1], outer);
+        }
+    }
+    for first in low.into_iter().chain(high) {
+        traces(builder, director, first);
+    }
+    builder.routing = Routing::Managed(managed(Engine::UpDown));
+    Ok(())
+}
+
 /// All chips of a box; the number of the first leaf.
 fn chips(builder: &mut Builder<'_>, director: &Director, of: &str) -> u32 {
     let leaves = (0..director.leaves).map(|n| builder.switch(format!("{of}leaf {n}")));

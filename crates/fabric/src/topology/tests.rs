@@ -100,6 +100,16 @@ fn each_topology_has_the_parts_and_the_longest_way_of_its_kind() {
             [504, 72, 13],
         ),
         (
+            Topology::Boxes {
+                director: Director::PORTS_144,
+                boxes: 4,
+                core: 2,
+                up: 72,
+            },
+            24,
+            [288, 108, 10],
+        ),
+        (
             Topology::Directors {
                 director: Director {
                     leaves: 6,
@@ -342,6 +352,28 @@ fn what_cannot_be_built_is_refused_with_the_reason() {
             24,
             Some(2),
             "145 cables to each neighbour; a box has 288 ports",
+        ),
+        (
+            Topology::Boxes {
+                director: Director::PORTS_288,
+                boxes: 2,
+                core: 5,
+                up: 144,
+            },
+            24,
+            Some(2),
+            "expected a multiple of the directors",
+        ),
+        (
+            Topology::Boxes {
+                director: Director::PORTS_288,
+                boxes: 9,
+                core: 4,
+                up: 144,
+            },
+            24,
+            Some(2),
+            "36 cables from each of 9 boxes to a director of 288 ports",
         ),
         (
             Topology::Directors {

@@ -7,10 +7,14 @@
 //!
 //! When all probes of a period are answered, a pair may move one flow: the one whose path is slowest, if that is slower
 //! than the fastest sampled one by more than the threshold, and the flow has not moved within the hold time. If the
-//! fastest one is not idle, it moves only now and then, since it would but push another flow aside. Of equally fast ones
-//! one is drawn. An uplink that a flow was moved to counts as unknown to its edge until a
-//! probe sent later has measured it, so that its pairs do not all choose the same. A path whose probe has no answer after
-//! a while counts as failed until one comes.
+//! fastest one is not idle, it would but push another flow aside: then it waits, and now and then changes places with
+//! a flow of the same edge to another one, if the two new paths have no queue to speak of and are faster than the two
+//! old ones by more than the threshold. Where there is none it moves all the same. Of equally fast paths one is drawn.
+//! An uplink that a flow was moved to counts as unknown to its edge until a probe sent later has measured it, so that
+//! its pairs do not all choose the same. A path whose probe has no answer after a while counts as failed until one
+//! comes.
+//!
+//! A flow begins on the uplink of its edge that has the fewest flows, of several on a drawn one.
 //!
 //! Probes are packets as others: they wait in queues, take credits and wire time. They begin at the edge switch, on
 //! lane 0, and do not pass the host's link. Acknowledgments take paths by hash.
@@ -75,6 +79,9 @@ struct Steered {
     may_ps: u64,
 }
 
+/// Two flows with their new paths.
+type Both = [(u32, u16); 2];
+
 /// What congestion avoidance did and cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Avoided {
@@ -101,7 +108,7 @@ pub struct Move {
     pub from: u16,
     /// The new one.
     pub to: u16,
-    /// By how much that one was faster; `None`: the old one had failed.
+    /// By how much that one was faster, of two flows that changed places both together; `None`: the old one had failed.
     pub gain_ps: Option<u64>,
 }
 
@@ -114,6 +121,88 @@ impl Path {
         let whole: i64 = known.iter().map(|s| s.div_euclid(all)).sum();
         let rest: i64 = known.iter().map(|s| s.rem_euclid(all)).sum();
         (all > 0).then(|| whole + rest.div_euclid(all))
+    }
+}
+
+impl Steered {
+    /// It sends, and has not moved within the hold time.
+    const fn may_move(&self, since_ps: u64, now_ps: u64) -> bool {
+        self.seen_ps >= since_ps && self.seen_ps > 0 && self.may_ps <= now_ps
+    }
+}
+
+impl Avoidance {
+    /// A path's estimate, if it was measured after the last flow was moved to its first link.
+    fn known_ps(&self, edge: usize, path: &Path) -> Option<i64> {
+        let claimed = self.claimed_ps[edge * 64 + usize::from(path.first_port)];
+        let fresh = !path.failed && path.newest_ps > claimed;
+        fresh.then(|| path.estimate_ps()).flatten()
+    }
+
+    /// The fastest known path of a pair by a first link.
+    fn fastest_by(&self, edge: usize, pair: &Pair, port: u8) -> Option<(i64, u16)> {
+        let paths = (0..).zip(&pair.paths).filter(|(_, p)| p.first_port == port);
+        paths
+            .filter_map(|(n, p)| Some((self.known_ps(edge, p)?, n)))
+            .min()
+    }
+
+    /// The flow of the same edge to another one that a flow best changes its uplink with: what both gain together,
+    /// and both with their new paths.
+    fn exchange(&self, flow: u32, edge: usize, since_ps: u64, now_ps: u64) -> Option<(u64, Both)> {
+        let own = &self.flows[flow as usize];
+        let here = &self.pairs[own.pair as usize];
+        let from = &here.paths[usize::from(own.path)];
+        let own_ps = from.estimate_ps()?;
+        let edges = self.clock_ps.len();
+        let mut best: Option<(i64, u64, Both)> = None;
+        for pair in &self.pairs[edge * edges..][..edges] {
+            for other in &pair.flows {
+                let its = &self.flows[*other as usize];
+                let its_from = &pair.paths[usize::from(its.path)];
+                if its.pair == own.pair
+                    || !its.may_move(since_ps, now_ps)
+                    || its_from.first_port == from.first_port
+                {
+                    continue;
+                }
+                let new = self.fastest_by(edge, here, its_from.first_port);
+                let its_new = self.fastest_by(edge, pair, from.first_port);
+                let (Some(new), Some(its_new), Some(its_ps)) =
+                    (new, its_new, its_from.estimate_ps())
+                else {
+                    continue;
+                };
+                // Each pair's clocks are off by as much before and after.
+                let gain = (own_ps - new.0) + (its_ps - its_new.0);
+                let gain = u64::try_from(gain).unwrap_or(0);
+                // Above idle, both together: neither of them has a queue to speak of.
+                let over = new.0 - here.floor_ps? + its_new.0 - pair.floor_ps?;
+                if gain > self.rule.threshold_ps
+                    && u64::try_from(over).unwrap_or(0) < self.rule.threshold_ps
+                    && best.is_none_or(|(least, ..)| over < least)
+                {
+                    best = Some((over, gain, [(flow, new.1), (*other, its_new.1)]));
+                }
+            }
+        }
+        best.map(|(_, gain, both)| (gain, both))
+    }
+
+    fn move_to(&mut self, edge: usize, number: u32, to: u16, gain_ps: Option<u64>, now_ps: u64) {
+        let flow = &mut self.flows[number as usize];
+        let path = &self.pairs[flow.pair as usize].paths[usize::from(to)];
+        self.claimed_ps[edge * 64 + usize::from(path.first_port)] = now_ps;
+        self.moves.push(Move {
+            at_ps: now_ps,
+            flow: number,
+            from: flow.path,
+            to,
+            gain_ps,
+        });
+        flow.path = to;
+        flow.may_ps = now_ps + self.rule.hold_ps;
+        self.stats.moves += 1;
     }
 }
 
@@ -140,6 +229,7 @@ impl World {
             stats: Avoided::default(),
             moves: Vec::new(),
         };
+        let mut began = vec![0_u32; edges * 64];
         for (n, [from, to]) in (0..).zip(self.ends.iter()) {
             let [from, to] = [from, to].map(|h| self.select.edge_of[*h as usize] as usize);
             let pair = from * edges + to;
@@ -157,9 +247,15 @@ impl World {
                     }
                 }
                 made.pairs[pair].flows.push(n);
-                let paths = made.pairs[pair].paths.len().max(1) as u64;
-                let hash = mix(self.seed ^ mix(u64::from(n) ^ FLOWS)) % paths;
-                steered.path = u16::try_from(hash).unwrap_or(0);
+                let used = &mut began[from * 64..][..64];
+                let load = |p: &Path| used[usize::from(p.first_port)];
+                let paths = &made.pairs[pair].paths;
+                let least = paths.iter().map(load).min().unwrap_or(0);
+                let free = (0..64).zip(paths).filter(|(_, p)| load(p) == least);
+                let free = free.fold(0, |set, (n, _)| set | 1 << n);
+                let path = nth(free, mix(self.seed ^ mix(u64::from(n) ^ FLOWS)));
+                used[usize::from(paths[usize::from(path)].first_port)] += 1;
+                steered.path = u16::from(path);
             }
             made.flows.push(steered);
             let start = self.flows[n as usize].spec.start_ps;
@@ -264,12 +360,7 @@ impl World {
             return;
         };
         let here = &all.pairs[pair as usize];
-        // A path is known if measured after the last flow was moved to its first link.
-        let known = |p: &Path| {
-            let claimed = all.claimed_ps[edge * 64 + usize::from(p.first_port)];
-            let fresh = !p.failed && p.newest_ps > claimed;
-            fresh.then(|| p.estimate_ps()).flatten()
-        };
+        let known = |p: &Path| all.known_ps(edge, p);
         let Some(best) = here.paths.iter().filter_map(known).min() else {
             return;
         };
@@ -281,7 +372,7 @@ impl World {
         let mut chosen: Option<(u64, u32)> = None;
         for n in &here.flows {
             let flow = &all.flows[*n as usize];
-            if flow.seen_ps < since_ps || flow.seen_ps == 0 || flow.may_ps > now {
+            if !flow.may_move(since_ps, now) {
                 continue;
             }
             let path = &here.paths[usize::from(flow.path)];
@@ -295,24 +386,22 @@ impl World {
             }
         }
         let Some((gain, n)) = chosen else { return };
+        let gain = (gain != u64::MAX).then_some(gain);
         let idle = here
             .floor_ps
             .is_some_and(|floor| best <= floor.saturating_add_unsigned(all.rule.idle_ps));
-        if !idle && gain != u64::MAX && (draw >> 32) % 256 >= u64::from(all.rule.venture) {
-            return;
+        if !idle && gain.is_some() {
+            if (draw >> 32) % 256 >= u64::from(all.rule.venture) {
+                return;
+            }
+            if let Some((gain, both)) = all.exchange(n, edge, since_ps, now) {
+                for (flow, path) in both {
+                    all.move_to(edge, flow, path, Some(gain), now);
+                }
+                return;
+            }
         }
-        all.claimed_ps[edge * 64 + usize::from(here.paths[usize::from(target)].first_port)] = now;
-        let flow = &mut all.flows[n as usize];
-        all.moves.push(Move {
-            at_ps: now,
-            flow: n,
-            from: flow.path,
-            to: u16::from(target),
-            gain_ps: (gain != u64::MAX).then_some(gain),
-        });
-        flow.path = u16::from(target);
-        flow.may_ps = now + all.rule.hold_ps;
-        all.stats.moves += 1;
+        all.move_to(edge, n, u16::from(target), gain, now);
     }
 
     /// Sends a probe on a path that has none on its way.
@@ -458,21 +547,17 @@ impl Select {
         let mut digits: Vec<u32> = match all <= u32::from(most) {
             true => (0..all).collect(),
             false => {
-                // As many first links as can be, then what is drawn behind them.
-                let mut draws = (0..).map(|n: u64| mix(seed ^ mix(pair as u64 ^ (n << 40))));
-                let mut found: Vec<u32> = Vec::new();
-                let mut start =
-                    u32::try_from(draws.next().unwrap_or(0) % u64::from(first_ports)).unwrap_or(0);
-                while found.len() < usize::from(most) {
-                    let rest = u64::from((all / first_ports).max(1));
-                    let behind = u32::try_from(draws.next().unwrap_or(0) % rest).unwrap_or(0);
-                    let path = start % first_ports + behind * first_ports;
-                    if !found.contains(&path) {
-                        found.push(path);
-                    }
-                    start += 1;
-                }
-                found
+                // As many first links as can be. Behind the n-th of them it goes on by the n-th cable of several, from
+                // whichever edge it comes: paths of one number make a tree, as the VLANs of vSCALE, and none of
+                // its cables is left out.
+                let start = mix(seed ^ mix(pair as u64)) % u64::from(first_ports);
+                let start = u32::try_from(start).unwrap_or(0);
+                let rest = (all / first_ports).max(1);
+                let path = |n: u32| {
+                    let first = (start + n) % first_ports;
+                    first + (first + n / first_ports) % rest * first_ports
+                };
+                (0..u32::from(most)).map(path).collect()
             }
         };
         digits.sort_unstable();

@@ -251,7 +251,8 @@ impl World {
         let flow = &mut self.flows[number as usize];
         flow.expected = flow.expected.wrapping_add(1);
         if last {
-            self.post(there, IN_MEMORY, number, 0);
+            let taken = there + flow.spec.take_ps;
+            self.post(taken, IN_MEMORY, number, 0);
             if self.flows[number as usize].spec.transport.is_acknowledged() {
                 self.acknowledge(host, number, false);
             }

@@ -70,6 +70,44 @@ fn flows_that_collide_are_moved_apart() {
     );
 }
 
+/// Two leaves with all their uplinks in use send to two others: where no path is idle, flows change places.
+#[test]
+fn flows_of_full_leaves_change_places() {
+    let flows: Vec<FlowSpec> = (0..8)
+        .map(|n| FlowSpec {
+            messages: 60,
+            depth: 2,
+            ..flow(n, 8 + 3 * n % 8, 1_000_000)
+        })
+        .collect();
+    let often = Dca {
+        venture: 64,
+        ..RULE
+    };
+    let mut both = 0;
+    let (mut still, mut moved) = (0.0, 0.0);
+    for seed in 1..5 {
+        let of = |rule: Dca| {
+            let mut spec = tree(Some(rule));
+            spec.seed = seed;
+            ran(&spec, &flows)
+        };
+        let world = of(often);
+        both += world
+            .moves()
+            .windows(2)
+            .filter(|two| two[0].at_ps == two[1].at_ps && two[0].gain_ps == two[1].gain_ps)
+            .count();
+        moved += mean(&shares(&world, &flows)) / 4.0;
+        let never = Dca {
+            threshold_ps: 1_000_000_000_000,
+            ..RULE
+        };
+        still += mean(&shares(&of(never), &flows)) / 4.0;
+    }
+    assert!(both > 0 && moved > still, "{both} {moved} {still}");
+}
+
 #[test]
 fn clocks_that_differ_by_a_second_change_nothing() {
     let flows = halves(3);
