@@ -31,6 +31,28 @@ pub struct FabricFile {
     pub cases: Vec<Case>,
     /// Of a pattern of many hosts: at least one.
     pub studies: Vec<Study>,
+    /// What stands for the file's own tier.
+    tier: Option<Tier>,
+}
+
+/// How a pattern is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tier {
+    /// Packet by packet.
+    #[default]
+    Packets,
+    /// Flows as fluids over the same routes.
+    Flows,
+}
+
+impl Tier {
+    /// As it is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Flows => "flows",
+        }
+    }
 }
 
 /// A pattern of traffic on a fabric.
@@ -42,6 +64,8 @@ pub struct Study {
     pub layout: Layout,
     /// What is sent.
     pub traffic: Pattern,
+    /// How it is run.
+    pub tier: Tier,
 }
 
 /// Where a study's fabric comes from.
@@ -210,12 +234,20 @@ impl FabricFile {
     /// # Errors
     /// [`FileError`] with file, line and what was expected.
     pub fn read(file: &Path) -> Result<Self, FileError> {
+        Self::read_as(file, None)
+    }
+
+    /// The same, run in another tier than the file says.
+    ///
+    /// # Errors
+    /// As [`FabricFile::read`].
+    pub fn read_as(file: &Path, tier: Option<Tier>) -> Result<Self, FileError> {
         let unreadable = |problem: String| FileError::Unreadable {
             file: file.display().to_string(),
             problem,
         };
         let text = read_text(file).map_err(|e| unreadable(e.to_string()))?;
-        Self::parse(file, &text)
+        Self::parse_as(file, &text, tier)
     }
 
     /// Checks `text` as if read from `file`.
@@ -223,6 +255,14 @@ impl FabricFile {
     /// # Errors
     /// [`FileError::Refused`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, FileError> {
+        Self::parse_as(file, text, None)
+    }
+
+    /// The same, run in another tier than the text says.
+    ///
+    /// # Errors
+    /// [`FileError::Refused`].
+    pub fn parse_as(file: &Path, text: &str, tier: Option<Tier>) -> Result<Self, FileError> {
         let refused = |at: usize, problem: String| FileError::Refused {
             file: file.display().to_string(),
             line: text[..floor(text, at)].matches('\n').count() + 1,
@@ -239,8 +279,15 @@ impl FabricFile {
             title: raw.title.get_ref().clone(),
             cases: Vec::new(),
             studies: Vec::new(),
+            tier,
         };
         if raw.traffic.get_ref().pattern.is_none() {
+            if tier == Some(Tier::Flows) {
+                return Err(refused(
+                    raw.traffic.span().start,
+                    check::TWO_HOSTS.to_owned(),
+                ));
+            }
             found.cases = check::cases(&raw).map_err(|r| refused(r.at, r.problem))?;
             return Ok(found);
         }
@@ -248,7 +295,7 @@ impl FabricFile {
         // The file as it stands first, so that what is wrong in it has its own line.
         let pattern = raw.traffic.get_ref().pattern.as_ref();
         let name = pattern.map_or("pattern", |p| p.get_ref().as_str());
-        let study = check::study(&raw, name).map_err(|r| refused(r.at, r.problem))?;
+        let study = check::study(&raw, name, tier).map_err(|r| refused(r.at, r.problem))?;
         if changes.is_empty() {
             found.studies.push(study);
         }
@@ -262,7 +309,7 @@ impl FabricFile {
             let in_case = |problem: String| refused(change.at, format!("case {name}: {problem}"));
             let raw: raw::RawFile =
                 toml::from_str(&changed).map_err(|e| in_case(e.message().to_owned()))?;
-            let study = check::study(&raw, name).map_err(|r| in_case(r.problem))?;
+            let study = check::study(&raw, name, tier).map_err(|r| in_case(r.problem))?;
             found.studies.push(study);
         }
         Ok(found)
@@ -278,10 +325,11 @@ impl FabricFile {
             text = splice::with(&text, key, value).map_err(|problem| FileError::Refused {
                 file: self.file.display().to_string(),
                 line: 1,
-                problem: format!("{key} = {value}: {problem}"),
+                // It names the key.
+                problem,
             })?;
         }
-        Self::parse(&self.file, &text)
+        Self::parse_as(&self.file, &text, self.tier)
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) type Of<T> = Spanned<Quantity<T>>;
 pub(crate) struct RawFile {
     pub(crate) title: Spanned<String>,
     pub(crate) max_op_vls: Option<Spanned<u8>>,
+    pub(crate) tier: Option<Spanned<String>>,
     pub(crate) ethernet: Option<Spanned<RawEthernet>>,
     pub(crate) host_kinds: Named<Spanned<RawHost>>,
     #[serde(default)]

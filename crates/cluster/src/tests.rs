@@ -488,6 +488,36 @@ message = "8KiB"
     );
 }
 
+#[test]
+fn a_pattern_has_a_tier_of_the_file_or_of_the_command() {
+    let flows = format!("tier = \"flows\"\n{CLUSTER}");
+    assert_eq!(parse(CLUSTER).unwrap().studies[0].tier, Tier::Packets);
+    assert_eq!(parse(&flows).unwrap().studies[0].tier, Tier::Flows);
+    let typed = FabricFile::parse_as(Path::new("x.toml"), &flows, Some(Tier::Packets)).unwrap();
+    assert_eq!(typed.studies[0].tier, Tier::Packets);
+    let again = typed.with(&[("topology.seed".to_owned(), "3".to_owned())]);
+    assert!(again.is_err() || again.unwrap().studies[0].tier == Tier::Packets);
+    for (text, says) in [
+        (
+            flows.replace("\"flows\"", "\"some\""),
+            "line 1: tier 'some': expected packets or flows",
+        ),
+        (
+            format!("tier = \"flows\"\n{FILE}"),
+            "tier 'flows' is for patterns",
+        ),
+        (
+            flows.replace("kind = \"clos\"", "kind = \"clos\"\nselection = \"spray\""),
+            "tier must be packets",
+        ),
+    ] {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    let error = FabricFile::parse_as(Path::new("x.toml"), FILE, Some(Tier::Flows)).unwrap_err();
+    assert!(error.to_string().contains("for patterns"), "{error}");
+}
+
 proptest::proptest! {
     /// As the fuzz target `fabric_file`, for patterns.
     #[test]
