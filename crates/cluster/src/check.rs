@@ -37,6 +37,14 @@ pub(crate) fn refuse<T, S>(at: &Spanned<S>, problem: impl Into<String>) -> Check
     })
 }
 
+/// What is not in the text.
+pub(crate) struct How<'a> {
+    /// What stands for the file's own tier.
+    pub(crate) tier: Option<Tier>,
+    /// Text of a file that this one names.
+    pub(crate) read: &'a dyn Fn(&str) -> Result<String, String>,
+}
+
 /// The parts of a file that do not depend on its traffic.
 fn limits(raw: &RawFile) -> Checked<()> {
     if raw.title.get_ref().trim().is_empty() || raw.title.get_ref().len() > 200 {
@@ -81,10 +89,10 @@ fn tier(raw: &RawFile) -> Checked<Tier> {
 }
 
 /// A file with a pattern, as it stands.
-pub(crate) fn study(raw: &RawFile, name: &str, instead: Option<Tier>) -> Checked<Study> {
+pub(crate) fn study(raw: &RawFile, name: &str, how: &How<'_>) -> Checked<Study> {
     limits(raw)?;
     let own = tier(raw)?;
-    let tier = instead.unwrap_or(own);
+    let tier = how.tier.unwrap_or(own);
     let kinds = Kinds::new(raw)?;
     let (layout, hosts) = match &raw.topology {
         Some(topology) => {
@@ -93,6 +101,7 @@ pub(crate) fn study(raw: &RawFile, name: &str, instead: Option<Tier>) -> Checked
                 &kinds,
                 lanes(raw.max_op_vls.as_ref())?,
                 ethernet(raw)?,
+                how,
             )?;
             let hosts = made.hosts;
             (Layout::Made(made), hosts)
@@ -224,7 +233,7 @@ pub(crate) struct Change {
 }
 
 /// All cases of a file with traffic between two hosts.
-pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
+pub(crate) fn cases(raw: &RawFile, how: &How<'_>) -> Checked<Vec<Case>> {
     limits(raw)?;
     if let (Tier::Flows, Some(place)) = (tier(raw)?, &raw.tier) {
         return refuse(place, TWO_HOSTS);
@@ -234,7 +243,7 @@ pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
         return refuse(&case.get_ref().name, "'set' is of the cases of a pattern");
     }
     if raw.cases.is_empty() {
-        return Ok(vec![kinds.case(raw, None)?]);
+        return Ok(vec![kinds.case(raw, None, how)?]);
     }
     let mut found: Vec<Case> = Vec::new();
     for case in &raw.cases {
@@ -246,7 +255,7 @@ pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
                 format!("there is a case '{}' already", name.get_ref()),
             );
         }
-        found.push(kinds.case(raw, Some(case))?);
+        found.push(kinds.case(raw, Some(case), how)?);
     }
     Ok(found)
 }
@@ -368,7 +377,7 @@ impl<'a> Kinds<'a> {
         Ok((spec, names, nodes))
     }
 
-    fn case(&self, raw: &RawFile, case: Option<&Spanned<RawCase>>) -> Checked<Case> {
+    fn case(&self, raw: &RawFile, case: Option<&Spanned<RawCase>>, how: &How<'_>) -> Checked<Case> {
         let own = case.map(Spanned::get_ref);
         let (spec, names, traffic) = match &raw.topology {
             None => {
@@ -391,7 +400,7 @@ impl<'a> Kinds<'a> {
                     own.and_then(|c| c.max_op_vls.as_ref())
                         .or(raw.max_op_vls.as_ref()),
                 )?;
-                let built = topology::check(topology, self, lanes, ethernet(raw)?)?.build(0);
+                let built = topology::check(topology, self, lanes, ethernet(raw)?, how)?.build(0);
                 let find = |name: &str| {
                     let found = built.names.hosts.iter().position(|n| n == name);
                     found.and_then(|n| u32::try_from(n).ok())

@@ -263,6 +263,21 @@ impl FabricFile {
     /// # Errors
     /// [`FileError::Refused`].
     pub fn parse_as(file: &Path, text: &str, tier: Option<Tier>) -> Result<Self, FileError> {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        Self::parse_with(file, text, tier, &|name| beside(folder, name))
+    }
+
+    /// The same, with the text of the files that it names from `read`, which says why it has none.
+    ///
+    /// # Errors
+    /// [`FileError::Refused`].
+    pub fn parse_with(
+        file: &Path,
+        text: &str,
+        tier: Option<Tier>,
+        read: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, FileError> {
+        let how = check::How { tier, read };
         let refused = |at: usize, problem: String| FileError::Refused {
             file: file.display().to_string(),
             line: text[..floor(text, at)].matches('\n').count() + 1,
@@ -288,14 +303,14 @@ impl FabricFile {
                     check::TWO_HOSTS.to_owned(),
                 ));
             }
-            found.cases = check::cases(&raw).map_err(|r| refused(r.at, r.problem))?;
+            found.cases = check::cases(&raw, &how).map_err(|r| refused(r.at, r.problem))?;
             return Ok(found);
         }
         let changes = check::changes(&raw).map_err(|r| refused(r.at, r.problem))?;
         // The file as it stands first, so that what is wrong in it has its own line.
         let pattern = raw.traffic.get_ref().pattern.as_ref();
         let name = pattern.map_or("pattern", |p| p.get_ref().as_str());
-        let study = check::study(&raw, name, tier).map_err(|r| refused(r.at, r.problem))?;
+        let study = check::study(&raw, name, &how).map_err(|r| refused(r.at, r.problem))?;
         if changes.is_empty() {
             found.studies.push(study);
         }
@@ -309,7 +324,7 @@ impl FabricFile {
             let in_case = |problem: String| refused(change.at, format!("case {name}: {problem}"));
             let raw: raw::RawFile =
                 toml::from_str(&changed).map_err(|e| in_case(e.message().to_owned()))?;
-            let study = check::study(&raw, name, tier).map_err(|r| in_case(r.problem))?;
+            let study = check::study(&raw, name, &how).map_err(|r| in_case(r.problem))?;
             found.studies.push(study);
         }
         Ok(found)
@@ -340,6 +355,31 @@ fn floor(text: &str, at: usize) -> usize {
         at -= 1;
     }
     at
+}
+
+/// Text of a file in the folder of the fabric file or below it.
+fn beside(folder: &Path, name: &str) -> Result<String, String> {
+    use std::io::Read as _;
+    let path = Path::new(name);
+    let inside = |c: std::path::Component<'_>| matches!(c, std::path::Component::Normal(_));
+    if name.is_empty() || !path.components().all(inside) {
+        return Err("expected a file in the folder of this one, or below it".to_owned());
+    }
+    let path = folder.join(path);
+    let failed = |e: std::io::Error| e.to_string();
+    // A pipe or a device might never end.
+    if !std::fs::metadata(&path).map_err(failed)?.is_file() {
+        return Err("expected a regular file".to_owned());
+    }
+    let mut text = Vec::new();
+    let most = fabric::import::TEXT_BYTES_MAX as u64;
+    let file = std::fs::File::open(&path).map_err(failed)?;
+    file.take(most + 1).read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > most {
+        return Err(format!("longer than {most} bytes"));
+    }
+    // Descriptions of nodes are in any code.
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn read_text(file: &Path) -> std::io::Result<String> {

@@ -68,3 +68,95 @@ fn a_file_runs_in_both_tiers_and_each_says_how_far_to_trust_it() {
     let error = run(&scratch, &["run", "--tier", "guesses"]);
     assert_eq!(error.code(), 2, "{error:#?}");
 }
+
+#[test]
+fn a_real_clusters_cables_and_tables_are_judged() {
+    let scratch = Scratch::new();
+    // Two leaves of two hosts, two spines; all tables go by the first spine.
+    let mut cables = String::new();
+    let mut tables = String::new();
+    for leaf in 0..2 {
+        cables += &format!(
+            "Switch 8 \"S-{leaf:016x}\" # \"leaf{leaf}\" base port 0 lid {} lmc 0\n",
+            100 + leaf
+        );
+        tables += &format!(
+            "Unicast lids [0x0-0x70] of switch Lid {} guid {leaf:#018x} (leaf{leaf}):\n",
+            100 + leaf
+        );
+        for port in 1..3 {
+            let host = leaf * 2 + port;
+            cables +=
+                &format!("[{port}] \"H-{host:x}\"[1](a{host}) # \"node{host}\" lid {host} 4xDDR\n");
+        }
+        for spine in 0..2 {
+            cables += &format!(
+                "[{}] \"S-{:016x}\"[{}] # \"spine{spine}\" lid 9 4xDDR\n",
+                spine + 3,
+                spine + 2,
+                leaf + 1
+            );
+        }
+        for host in 1..5 {
+            let port = if (host - 1) / 2 == leaf {
+                host - leaf * 2
+            } else {
+                3
+            };
+            tables += &format!(
+                "{host:#06x} {port:03} : (Channel Adapter portguid 0x{host:016x}: 'node{host}')\n"
+            );
+        }
+    }
+    for spine in 2..4 {
+        cables += &format!("Switch 8 \"S-{spine:016x}\" # \"spine\" base port 0 lid 9 lmc 0\n");
+        tables += &format!("Unicast lids [0x0-0x70] of switch Lid 9 guid {spine:#018x} (spine):\n");
+        for leaf in 0..2 {
+            cables += &format!(
+                "[{}] \"S-{leaf:016x}\"[{}] # \"leaf\" lid 9 4xDDR\n",
+                leaf + 1,
+                spine + 1
+            );
+        }
+        for host in 1..5 {
+            tables += &format!("{host:#06x} {:03} : (x)\n", (host - 1) / 2 + 1);
+        }
+    }
+    for host in 1..5 {
+        let (leaf, port) = ((host - 1) / 2, (host - 1) % 2 + 1);
+        cables += &format!(
+            "Ca 1 \"H-{host:x}\" # \"node{host}\"\n[1](a{host}) \"S-{leaf:016x}\"[{port}] # lid {host} lmc 0 4xDDR\n"
+        );
+    }
+    scratch.write("net.txt", &cables);
+    scratch.write("lfts.txt", &tables);
+    let (before, rest) = TREE.split_once("[topology]").unwrap();
+    let parts = "host = \"hca\"\nchip = \"chip\"\ncable = \"cx4\"\n";
+    let (_, traffic) = rest.split_once("[traffic]").unwrap();
+    let traffic = traffic.replace("[4, 16]", "[2, 4]");
+    let file = |keys: &str| {
+        let text = format!(
+            "{before}[topology]\nkind = \"ibnetdiscover\"\nfile = \"net.txt\"\n{keys}{parts}[traffic]{traffic}"
+        );
+        scratch.write("tree.toml", &text);
+    };
+    let shared = |keys: &str| {
+        file(keys);
+        let found = json(&scratch, &["run"]);
+        found["fabric"]["studies"][0]["points"][1]["flows_on_a_cable_max"].as_u64()
+    };
+    assert_eq!(shared("routing = \"d-mod-k\"\n"), Some(1));
+    assert_eq!(shared("lfts = \"lfts.txt\"\n"), Some(2));
+    let text = run(&scratch, &["run"]).stdout;
+    assert!(text.contains("tables from lfts.txt"), "{text}");
+    assert!(text.contains("leaf0 port 3"), "{text}");
+    scratch.write("lfts.txt", &tables.replacen("0x0003 003", "0x0003 007", 1));
+    let ended = run(&scratch, &["run"]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(
+        ended
+            .stderr
+            .contains("lfts.txt: line 4: port 7 of leaf0 has no cable"),
+        "{ended:#?}"
+    );
+}

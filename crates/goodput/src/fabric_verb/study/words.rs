@@ -29,8 +29,8 @@ pub(super) fn described(study: &Study, made: &Made) -> FabricStudy {
                 spec.switches.first().map_or(0, |s| s.ports),
             ),
             match made.selection_name {
-                "static" => made.engine.name().to_owned(),
-                other => format!("{} and {other}", made.engine.name()),
+                "static" => made.routing().to_owned(),
+                other => format!("{} and {other}", made.routing()),
             },
         ),
         Layout::Named(..) => (
