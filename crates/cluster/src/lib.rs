@@ -263,7 +263,7 @@ impl FabricFile {
     /// # Errors
     /// [`FileError::Refused`].
     pub fn parse_as(file: &Path, text: &str, tier: Option<Tier>) -> Result<Self, FileError> {
-        let folder = file.parent().unwrap_or(Path::new(""));
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
         Self::parse_with(file, text, tier, &|name| beside(folder, name))
     }
 
