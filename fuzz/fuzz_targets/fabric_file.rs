@@ -8,7 +8,10 @@ use cluster::{FabricFile, FileError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    match FabricFile::parse(Path::new("fuzz.toml"), text) {
+    // What a file names is what follows its text.
+    let (text, beside) = text.split_once("\n----\n").unwrap_or((text, ""));
+    let read = |_: &str| Ok(beside.to_owned());
+    match FabricFile::parse_with(Path::new("fuzz.toml"), text, None, &read) {
         Ok(file) => {
             assert!(file.cases.len() + file.studies.len() > 0);
             if let Some(study) = file.studies.first() {

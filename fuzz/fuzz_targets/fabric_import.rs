@@ -1,4 +1,4 @@
-//! Any text as ibnetdiscover's output and as a list of cables: refused with a line, or a fabric that can be routed.
+//! Any text as ibnetdiscover's output, with forwarding tables behind it, and as a list of cables: refused with a line, or a fabric that can be routed.
 
 #![no_main]
 
@@ -43,6 +43,20 @@ const PARTS: Parts = Parts {
 };
 
 fuzz_target!(|text: &str| {
+    let at = text.find("Unicast lids").unwrap_or(text.len());
+    let (cables, tables) = text.split_at(at);
+    if let Ok(import) = import::ibnetdiscover(cables, &PARTS)
+        && let Ok(table) = import::lfts(tables, &import)
+    {
+        let mut spec = import.network.spec.clone();
+        spec.routing = fabric::Routing::Table(table);
+        if let Ok(routes) = Routes::new(&spec) {
+            let hosts = u32::try_from(spec.hosts.len()).unwrap();
+            let graph = Graph::new(&spec);
+            let mut way = Vec::new();
+            assert!((1..hosts).all(|to| routes.way(&graph, 0, to, &mut way)));
+        }
+    }
     for read in [import::ibnetdiscover, import::edges] {
         check(read(text, &PARTS), text);
     }

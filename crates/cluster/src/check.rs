@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use fabric::ethernet::{Ethernet, FlowControl, Pfc};
+use fabric::fluid::Alone;
 use fabric::link::{Cable, CableKind, Speed};
+use fabric::route::{Graph, Routes};
 use fabric::{
-    BusSpec, FabricSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, SpecError, SwitchSpec,
-    Transport, World,
+    BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, Selection,
+    SpecError, SwitchSpec, Transport, World,
 };
 use toml::Spanned;
 use units::{Bytes, Duration};
@@ -17,7 +19,7 @@ use crate::raw::{
     RawTransport,
 };
 use crate::topology;
-use crate::{Case, Layout, Names, Study, Traffic};
+use crate::{Case, Layout, Names, Study, Tier, Traffic};
 
 /// What is wrong, and where in the text.
 #[derive(Debug)]
@@ -33,6 +35,14 @@ pub(crate) fn refuse<T, S>(at: &Spanned<S>, problem: impl Into<String>) -> Check
         at: at.span().start,
         problem: problem.into(),
     })
+}
+
+/// What is not in the text.
+pub(crate) struct How<'a> {
+    /// What stands for the file's own tier.
+    pub(crate) tier: Option<Tier>,
+    /// Text of a file that this one names.
+    pub(crate) read: &'a dyn Fn(&str) -> Result<String, String>,
 }
 
 /// The parts of a file that do not depend on its traffic.
@@ -62,9 +72,27 @@ fn limits(raw: &RawFile) -> Checked<()> {
     Ok(())
 }
 
+/// How a file's patterns are run, unless the command says otherwise.
+fn tier(raw: &RawFile) -> Checked<Tier> {
+    let Some(name) = &raw.tier else {
+        return Ok(Tier::default());
+    };
+    let all = [Tier::Packets, Tier::Flows];
+    let found = all.into_iter().find(|t| t.name() == name.get_ref());
+    found.map_or_else(
+        || {
+            let problem = format!("tier '{}': expected packets or flows", name.get_ref());
+            refuse(name, problem)
+        },
+        Ok,
+    )
+}
+
 /// A file with a pattern, as it stands.
-pub(crate) fn study(raw: &RawFile, name: &str) -> Checked<Study> {
+pub(crate) fn study(raw: &RawFile, name: &str, how: &How<'_>) -> Checked<Study> {
     limits(raw)?;
+    let own = tier(raw)?;
+    let tier = how.tier.unwrap_or(own);
     let kinds = Kinds::new(raw)?;
     let (layout, hosts) = match &raw.topology {
         Some(topology) => {
@@ -73,6 +101,7 @@ pub(crate) fn study(raw: &RawFile, name: &str) -> Checked<Study> {
                 &kinds,
                 lanes(raw.max_op_vls.as_ref())?,
                 ethernet(raw)?,
+                how,
             )?;
             let hosts = made.hosts;
             (Layout::Made(made), hosts)
@@ -86,33 +115,75 @@ pub(crate) fn study(raw: &RawFile, name: &str) -> Checked<Study> {
     let study = Study {
         name: name.to_owned(),
         layout,
-        traffic: pattern::check(&raw.traffic, hosts)?,
+        traffic: pattern::check(&raw.traffic, hosts, tier)?,
+        tier,
     };
     // The fabric and one message between its ends: tables, buffers and ports are found wanting here.
     let built = study.build(0);
-    let all = study.sends(&built, study.traffic.nodes[0], 0, 0);
-    if let Err(error) = World::new(&built.spec, &all.flows) {
-        let at = match (error.place, &raw.topology) {
-            (Place::Flow(_), _) => raw.traffic.span().start,
-            (_, Some(topology)) => topology.span().start,
-            _ => return Err(named_place(raw, &built.names, &error)),
-        };
+    if tier == Tier::Flows && !matches!(built.spec.selection, Selection::Static) {
+        let place = raw
+            .topology
+            .as_ref()
+            .and_then(|t| t.get_ref().selection.as_ref());
+        let at = place.map_or(0, |p| p.span().start);
+        let problem = "flows are estimated on the ways of tables; where packets choose theirs, tier must be packets";
         return Err(Refusal {
             at,
-            problem: match error.place {
-                Place::Link(n) => {
-                    let name = built.names.links.get(n as usize);
-                    format!(
-                        "link {}: {}",
-                        name.map_or("", String::as_str),
-                        error.problem
-                    )
-                }
-                _ => error.to_string(),
-            },
+            problem: problem.to_owned(),
         });
     }
-    Ok(study)
+    let all = study.sends(&built, study.traffic.nodes[0], 0, 0);
+    let wrong = match tier {
+        Tier::Packets => World::new(&built.spec, &all.flows).err(),
+        Tier::Flows => check_flows(&built.spec, &all.flows).err(),
+    };
+    let Some(error) = wrong else {
+        return Ok(study);
+    };
+    let at = match (error.place, &raw.topology) {
+        (Place::Flow(_), _) => raw.traffic.span().start,
+        (_, Some(topology)) => topology.span().start,
+        _ => return Err(named_place(raw, &built.names, &error)),
+    };
+    Err(Refusal {
+        at,
+        problem: match error.place {
+            Place::Link(n) => {
+                let name = built.names.links.get(n as usize);
+                format!(
+                    "link {}: {}",
+                    name.map_or("", String::as_str),
+                    error.problem
+                )
+            }
+            _ => error.to_string(),
+        },
+    })
+}
+
+/// What a world would refuse, without its buffers and queues.
+fn check_flows(spec: &FabricSpec, flows: &[FlowSpec]) -> Result<(), SpecError> {
+    spec.check()?;
+    let (graph, routes) = (Graph::new(spec), Routes::new(spec)?);
+    let mut alone = Alone::new(spec);
+    let mut way = Vec::new();
+    for (n, flow) in (0..).zip(flows) {
+        let wrong = |problem: String| SpecError {
+            place: Place::Flow(n),
+            problem,
+        };
+        flow.check(spec).map_err(wrong)?;
+        way.clear();
+        if !routes.way(&graph, flow.from, flow.to, &mut way) {
+            return Err(wrong("there is no way for it".to_owned()));
+        }
+        if alone.of(spec, flow, &way).bytes_per_second <= 0.0 {
+            return Err(wrong(
+                "a buffer on its way holds no packet of it".to_owned(),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Names and changes of a pattern's cases.
@@ -162,14 +233,17 @@ pub(crate) struct Change {
 }
 
 /// All cases of a file with traffic between two hosts.
-pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
+pub(crate) fn cases(raw: &RawFile, how: &How<'_>) -> Checked<Vec<Case>> {
     limits(raw)?;
+    if let (Tier::Flows, Some(place)) = (tier(raw)?, &raw.tier) {
+        return refuse(place, TWO_HOSTS);
+    }
     let kinds = Kinds::new(raw)?;
     if let Some(case) = raw.cases.iter().find(|c| !c.get_ref().set.is_empty()) {
         return refuse(&case.get_ref().name, "'set' is of the cases of a pattern");
     }
     if raw.cases.is_empty() {
-        return Ok(vec![kinds.case(raw, None)?]);
+        return Ok(vec![kinds.case(raw, None, how)?]);
     }
     let mut found: Vec<Case> = Vec::new();
     for case in &raw.cases {
@@ -181,7 +255,7 @@ pub(crate) fn cases(raw: &RawFile) -> Checked<Vec<Case>> {
                 format!("there is a case '{}' already", name.get_ref()),
             );
         }
-        found.push(kinds.case(raw, Some(case))?);
+        found.push(kinds.case(raw, Some(case), how)?);
     }
     Ok(found)
 }
@@ -303,7 +377,7 @@ impl<'a> Kinds<'a> {
         Ok((spec, names, nodes))
     }
 
-    fn case(&self, raw: &RawFile, case: Option<&Spanned<RawCase>>) -> Checked<Case> {
+    fn case(&self, raw: &RawFile, case: Option<&Spanned<RawCase>>, how: &How<'_>) -> Checked<Case> {
         let own = case.map(Spanned::get_ref);
         let (spec, names, traffic) = match &raw.topology {
             None => {
@@ -326,7 +400,7 @@ impl<'a> Kinds<'a> {
                     own.and_then(|c| c.max_op_vls.as_ref())
                         .or(raw.max_op_vls.as_ref()),
                 )?;
-                let built = topology::check(topology, self, lanes, ethernet(raw)?)?.build(0);
+                let built = topology::check(topology, self, lanes, ethernet(raw)?, how)?.build(0);
                 let find = |name: &str| {
                     let found = built.names.hosts.iter().position(|n| n == name);
                     found.and_then(|n| u32::try_from(n).ok())
@@ -655,6 +729,7 @@ pub(crate) fn ps(value: Option<&Of<Duration>>) -> u64 {
     value.map_or(0, |v| v.get_ref().0.as_ns().saturating_mul(1_000))
 }
 
+pub(crate) const TWO_HOSTS: &str = "traffic between two hosts has its closed formula beside every point: tier 'flows' is for patterns";
 // A fabric by names, each checked with its routes for every case; larger ones are to be generated.
 const HOSTS_MAX: usize = 512;
 const LINKS_MAX: usize = 2_048;

@@ -32,6 +32,28 @@ pub struct FabricFile {
     pub cases: Vec<Case>,
     /// Of a pattern of many hosts: at least one.
     pub studies: Vec<Study>,
+    /// What stands for the file's own tier.
+    tier: Option<Tier>,
+}
+
+/// How a pattern is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tier {
+    /// Packet by packet.
+    #[default]
+    Packets,
+    /// Flows as fluids over the same routes.
+    Flows,
+}
+
+impl Tier {
+    /// As it is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Flows => "flows",
+        }
+    }
 }
 
 /// A pattern of traffic on a fabric.
@@ -43,6 +65,8 @@ pub struct Study {
     pub layout: Layout,
     /// What is sent.
     pub traffic: Pattern,
+    /// How it is run.
+    pub tier: Tier,
 }
 
 /// Where a study's fabric comes from.
@@ -217,12 +241,20 @@ impl FabricFile {
     /// # Errors
     /// [`FileError`] with file, line and what was expected.
     pub fn read(file: &Path) -> Result<Self, FileError> {
+        Self::read_as(file, None)
+    }
+
+    /// The same, run in another tier than the file says.
+    ///
+    /// # Errors
+    /// As [`FabricFile::read`].
+    pub fn read_as(file: &Path, tier: Option<Tier>) -> Result<Self, FileError> {
         let unreadable = |problem: String| FileError::Unreadable {
             file: file.display().to_string(),
             problem,
         };
         let text = read_text(file).map_err(|e| unreadable(e.to_string()))?;
-        Self::parse(file, &text)
+        Self::parse_as(file, &text, tier)
     }
 
     /// Checks `text` as if read from `file`.
@@ -230,6 +262,29 @@ impl FabricFile {
     /// # Errors
     /// [`FileError::Refused`].
     pub fn parse(file: &Path, text: &str) -> Result<Self, FileError> {
+        Self::parse_as(file, text, None)
+    }
+
+    /// The same, run in another tier than the text says.
+    ///
+    /// # Errors
+    /// [`FileError::Refused`].
+    pub fn parse_as(file: &Path, text: &str, tier: Option<Tier>) -> Result<Self, FileError> {
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
+        Self::parse_with(file, text, tier, &|name| beside(folder, name))
+    }
+
+    /// The same, with the text of the files that it names from `read`, which says why it has none.
+    ///
+    /// # Errors
+    /// [`FileError::Refused`].
+    pub fn parse_with(
+        file: &Path,
+        text: &str,
+        tier: Option<Tier>,
+        read: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, FileError> {
+        let how = check::How { tier, read };
         let refused = |at: usize, problem: String| FileError::Refused {
             file: file.display().to_string(),
             line: text[..floor(text, at)].matches('\n').count() + 1,
@@ -246,16 +301,23 @@ impl FabricFile {
             title: raw.title.get_ref().clone(),
             cases: Vec::new(),
             studies: Vec::new(),
+            tier,
         };
         if raw.traffic.get_ref().pattern.is_none() {
-            found.cases = check::cases(&raw).map_err(|r| refused(r.at, r.problem))?;
+            if tier == Some(Tier::Flows) {
+                return Err(refused(
+                    raw.traffic.span().start,
+                    check::TWO_HOSTS.to_owned(),
+                ));
+            }
+            found.cases = check::cases(&raw, &how).map_err(|r| refused(r.at, r.problem))?;
             return Ok(found);
         }
         let changes = check::changes(&raw).map_err(|r| refused(r.at, r.problem))?;
         // The file as it stands first, so that what is wrong in it has its own line.
         let pattern = raw.traffic.get_ref().pattern.as_ref();
         let name = pattern.map_or("pattern", |p| p.get_ref().as_str());
-        let study = check::study(&raw, name).map_err(|r| refused(r.at, r.problem))?;
+        let study = check::study(&raw, name, &how).map_err(|r| refused(r.at, r.problem))?;
         if changes.is_empty() {
             found.studies.push(study);
         }
@@ -269,7 +331,7 @@ impl FabricFile {
             let in_case = |problem: String| refused(change.at, format!("case {name}: {problem}"));
             let raw: raw::RawFile =
                 toml::from_str(&changed).map_err(|e| in_case(e.message().to_owned()))?;
-            let study = check::study(&raw, name).map_err(|r| in_case(r.problem))?;
+            let study = check::study(&raw, name, &how).map_err(|r| in_case(r.problem))?;
             found.studies.push(study);
         }
         Ok(found)
@@ -285,10 +347,11 @@ impl FabricFile {
             text = splice::with(&text, key, value).map_err(|problem| FileError::Refused {
                 file: self.file.display().to_string(),
                 line: 1,
-                problem: format!("{key} = {value}: {problem}"),
+                // It names the key.
+                problem,
             })?;
         }
-        Self::parse(&self.file, &text)
+        Self::parse_as(&self.file, &text, self.tier)
     }
 }
 
@@ -299,6 +362,31 @@ fn floor(text: &str, at: usize) -> usize {
         at -= 1;
     }
     at
+}
+
+/// Text of a file in the folder of the fabric file or below it.
+fn beside(folder: &Path, name: &str) -> Result<String, String> {
+    use std::io::Read as _;
+    let path = Path::new(name);
+    let inside = |c: std::path::Component<'_>| matches!(c, std::path::Component::Normal(_));
+    if name.is_empty() || !path.components().all(inside) {
+        return Err("expected a file in the folder of this one, or below it".to_owned());
+    }
+    let path = folder.join(path);
+    let failed = |e: std::io::Error| e.to_string();
+    // A pipe or a device might never end.
+    if !std::fs::metadata(&path).map_err(failed)?.is_file() {
+        return Err("expected a regular file".to_owned());
+    }
+    let mut text = Vec::new();
+    let most = fabric::import::TEXT_BYTES_MAX as u64;
+    let file = std::fs::File::open(&path).map_err(failed)?;
+    file.take(most + 1).read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > most {
+        return Err(format!("longer than {most} bytes"));
+    }
+    // Descriptions of nodes are in any code.
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 fn read_text(file: &Path) -> std::io::Result<String> {

@@ -12,6 +12,7 @@ use fabric::{Ordering, Transport};
 use toml::Spanned;
 use units::Rng;
 
+use crate::Tier;
 use crate::check::{Checked, between, bytes32, refuse};
 use crate::raw::{RawJob, RawTraffic, RawTransport};
 use crate::topology::{Order, shuffle};
@@ -450,36 +451,48 @@ impl Pattern {
 
     /// Packets of all steps, nodes and seeds, at most.
     fn packets(&self) -> u64 {
-        let each =
-            |bytes: u32| u64::from(bytes.div_ceil(self.mtu_bytes)) * u64::from(self.messages);
+        let of = |bytes: u32| u64::from(bytes.div_ceil(self.mtu_bytes));
+        self.sum(|bytes, blocks| {
+            let each = of(bytes) * u64::from(self.messages);
+            each.saturating_mul(blocks)
+        })
+    }
+
+    /// Pairs of all steps, nodes and seeds, at most.
+    fn flows(&self) -> u64 {
+        self.sum(|_, _| 1)
+    }
+
+    /// Of all steps, nodes and seeds: a pair's share by its message and how many of it a message has at most.
+    fn sum(&self, each: impl Fn(u32, u64) -> u64) -> u64 {
+        let fan = |kind: Kind, nodes: u32, bytes: u32| {
+            let (pairs, blocks) = match kind {
+                Kind::Halo(_) => (4, 1),
+                Kind::AllToAll(AllToAll::Bruck) => (1, u64::from(nodes) / 2 + 1),
+                _ => (1, 1),
+            };
+            (pairs * u64::from(nodes)).saturating_mul(each(bytes, blocks))
+        };
         let mut sum = 0_u64;
         for nodes in &self.nodes {
-            let steps = u64::from(self.steps.min(self.all_steps(*nodes).unwrap_or(u32::MAX)));
-            let fan = match self.kind {
-                Kind::Halo(_) => 4,
-                Kind::AllToAll(AllToAll::Bruck) => u64::from(*nodes) / 2 + 1,
-                _ => 1,
-            };
-            let jobs: u64 = self
-                .jobs
-                .iter()
-                .map(|j| {
-                    let fan = match j.kind {
-                        Kind::Halo(_) => 4,
-                        Kind::AllToAll(AllToAll::Bruck) => u64::from(j.nodes) / 2 + 1,
-                        _ => 1,
-                    };
-                    let sends = u64::from(self.job_steps(j)) * u64::from(j.nodes) * fan;
-                    sends.saturating_mul(each(j.message_bytes))
-                })
-                .sum();
-            let files = self.files.map_or(0, |f| {
-                let steps = self.jobs.iter().map(|j| self.job_steps(j)).max();
-                u64::from(f.clients) * u64::from(steps.unwrap_or(0)) * each(f.message_bytes)
-            });
             let own = match self.kind {
-                Kind::Jobs => jobs.saturating_add(files),
-                _ => (steps * fan * u64::from(*nodes)).saturating_mul(each(self.message_bytes)),
+                Kind::Jobs => {
+                    let steps = |j: &Job| u64::from(self.job_steps(j));
+                    let jobs = self.jobs.iter();
+                    let jobs = jobs
+                        .map(|j| fan(j.kind, j.nodes, j.message_bytes).saturating_mul(steps(j)));
+                    let jobs = jobs.fold(0, u64::saturating_add);
+                    let files = self.files.map_or(0, |f| {
+                        let steps = self.jobs.iter().map(steps).max();
+                        (u64::from(f.clients) * steps.unwrap_or(0))
+                            .saturating_mul(each(f.message_bytes, 1))
+                    });
+                    jobs.saturating_add(files)
+                }
+                kind => {
+                    let all = self.all_steps(*nodes).unwrap_or(u32::MAX);
+                    fan(kind, *nodes, self.message_bytes).saturating_mul(self.steps.min(all).into())
+                }
             };
             sum = sum.saturating_add(own);
         }
@@ -504,7 +517,7 @@ fn drawn(n: u32, rng: &mut Rng) -> Vec<u32> {
 }
 
 /// The traffic of a file that names a pattern, on a fabric of so many hosts.
-pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32) -> Checked<Pattern> {
+pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32, tier: Tier) -> Checked<Pattern> {
     let place = raw;
     let raw = raw.get_ref();
     let Some(name) = &raw.pattern else {
@@ -624,12 +637,22 @@ pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32) -> Checked<Pattern> {
         };
     }
     jobs(raw, name, hosts, &mut pattern)?;
-    if pattern.packets() > PACKETS_MAX {
-        let problem = format!(
-            "{} packets; expected at most {PACKETS_MAX}: fewer steps, seeds, nodes or shorter messages",
-            pattern.packets()
-        );
-        return refuse(name, problem);
+    match tier {
+        Tier::Packets if pattern.packets() > PACKETS_MAX => {
+            let problem = format!(
+                "{} packets; expected at most {PACKETS_MAX}: fewer steps, seeds, nodes or shorter messages, or tier = \"flows\"",
+                pattern.packets()
+            );
+            return refuse(name, problem);
+        }
+        Tier::Flows if pattern.flows() > FLOWS_MAX => {
+            let problem = format!(
+                "{} flows; expected at most {FLOWS_MAX}: fewer steps, seeds or nodes",
+                pattern.flows()
+            );
+            return refuse(name, problem);
+        }
+        _ => {}
     }
     Ok(pattern)
 }
@@ -727,6 +750,8 @@ const WINDOW_BYTES: u32 = 256 << 10;
 const WINDOW_MAX: u32 = 64 << 20;
 /// About an hour on one core.
 const PACKETS_MAX: u64 = 4_000_000_000;
+/// The same of fluids.
+const FLOWS_MAX: u64 = 1_000_000_000;
 /// Apart from each other: what is drawn for steps, for the sample of them and for ranks.
 const STEP_MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const SAMPLE_MIX: u64 = 0x5bf0_3635_d1a4_86b7;

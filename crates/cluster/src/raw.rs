@@ -19,6 +19,7 @@ pub(crate) type Of<T> = Spanned<Quantity<T>>;
 pub(crate) struct RawFile {
     pub(crate) title: Spanned<String>,
     pub(crate) max_op_vls: Option<Spanned<u8>>,
+    pub(crate) tier: Option<Spanned<String>>,
     pub(crate) ethernet: Option<Spanned<RawEthernet>>,
     pub(crate) host_kinds: Named<Spanned<RawHost>>,
     #[serde(default)]
@@ -111,7 +112,9 @@ pub(crate) struct RawTopology {
     pub(crate) chip: Spanned<String>,
     pub(crate) cable: Spanned<String>,
     pub(crate) inner_cable: Option<Spanned<String>>,
-    pub(crate) hosts: Spanned<u32>,
+    pub(crate) hosts: Option<Spanned<u32>>,
+    pub(crate) file: Option<Spanned<String>>,
+    pub(crate) lfts: Option<Spanned<String>>,
     pub(crate) outer_cable: Option<Spanned<String>>,
     pub(crate) levels: Option<Spanned<u32>>,
     pub(crate) ports: Option<Spanned<u32>>,

@@ -532,6 +532,118 @@ message = "8KiB"
     );
 }
 
+/// CLUSTER on cables from another file.
+fn imported(topology: &str, texts: &[(&str, &str)]) -> Result<FabricFile, FileError> {
+    let (before, rest) = CLUSTER.split_once("[topology]").unwrap();
+    let (_, traffic) = rest.split_once("[traffic]").unwrap();
+    let (traffic, _) = traffic.split_once("[[cases]]").unwrap();
+    let traffic = traffic.replace("[2, 8, 12]", "[2, 4]");
+    let parts = "host = \"hca\"\nchip = \"chip\"\ncable = \"cx4\"";
+    let text = format!("{before}[topology]\n{topology}\n{parts}\n[traffic]{traffic}");
+    let read = |name: &str| {
+        let found = texts.iter().find(|(n, _)| *n == name);
+        found
+            .map(|(_, text)| (*text).to_owned())
+            .ok_or_else(|| "is not there".to_owned())
+    };
+    FabricFile::parse_with(Path::new("x.toml"), &text, None, &read)
+}
+
+#[test]
+fn cables_come_from_files_of_other_programs() {
+    let edges = "a l0\nb l0\nc l1\nd l1\nl0 s/0\nl1 s/0\n";
+    let file = imported("kind = \"edges\"\nfile = \"cables\"", &[("cables", edges)]).unwrap();
+    let built = file.studies[0].build(0);
+    assert_eq!(built.names.hosts, ["a", "b", "c", "d"]);
+    assert_eq!(built.names.links[5], "l1:3/s-0:2");
+    assert_eq!(built.tiers, [1, 1, 2]);
+    for (topology, texts, says) in [
+        (
+            "kind = \"edges\"",
+            &[][..],
+            "line 18: edges: expected its 'file'",
+        ),
+        (
+            "kind = \"edges\"\nfile = \"cables\"",
+            &[],
+            "line 19: cables: is not there",
+        ),
+        (
+            "kind = \"edges\"\nfile = \"cables\"",
+            &[("cables", "a b c")],
+            "line 19: cables: line 1: expected two names",
+        ),
+        (
+            "kind = \"edges\"\nfile = \"cables\"\nhosts = 4",
+            &[("cables", edges)],
+            "hosts are those of the file",
+        ),
+        (
+            "kind = \"edges\"\nfile = \"cables\"\nlevels = 2",
+            &[("cables", edges)],
+            "has no key 'levels'",
+        ),
+        (
+            "kind = \"edges\"\nfile = \"cables\"\nlfts = \"t\"",
+            &[("cables", edges), ("t", "Unicast lids")],
+            "t: the topology has no lid for a",
+        ),
+        (
+            "kind = \"edges\"\nfile = \"cables\"",
+            &[("cables", "a l0\nb l0\nc l1\nd l1\n")],
+            "there is no way from here to host 0",
+        ),
+        (
+            "kind = \"clos\"\nhosts = 4\nfile = \"cables\"",
+            &[],
+            "are of the kinds",
+        ),
+        ("kind = \"clos\"", &[], "expected how many 'hosts'"),
+    ] {
+        let error = imported(topology, texts).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}, expected {says}");
+    }
+    for name in ["/etc/passwd", "../x", "", "a/../b"] {
+        let error = beside(Path::new("/"), name).unwrap_err();
+        assert!(
+            error.contains("in the folder of this one"),
+            "{name}: {error}"
+        );
+    }
+    let error = beside(Path::new("/dev"), "zero").unwrap_err();
+    assert!(error.contains("expected a regular file"), "{error}");
+}
+
+#[test]
+fn a_pattern_has_a_tier_of_the_file_or_of_the_command() {
+    let flows = format!("tier = \"flows\"\n{CLUSTER}");
+    assert_eq!(parse(CLUSTER).unwrap().studies[0].tier, Tier::Packets);
+    assert_eq!(parse(&flows).unwrap().studies[0].tier, Tier::Flows);
+    let typed = FabricFile::parse_as(Path::new("x.toml"), &flows, Some(Tier::Packets)).unwrap();
+    assert_eq!(typed.studies[0].tier, Tier::Packets);
+    let again = typed.with(&[("topology.seed".to_owned(), "3".to_owned())]);
+    assert!(again.is_err() || again.unwrap().studies[0].tier == Tier::Packets);
+    for (text, says) in [
+        (
+            flows.replace("\"flows\"", "\"some\""),
+            "line 1: tier 'some': expected packets or flows",
+        ),
+        (
+            format!("tier = \"flows\"\n{FILE}"),
+            "tier 'flows' is for patterns",
+        ),
+        (
+            flows.replace("kind = \"clos\"", "kind = \"clos\"\nselection = \"spray\""),
+            "tier must be packets",
+        ),
+    ] {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    let error = FabricFile::parse_as(Path::new("x.toml"), FILE, Some(Tier::Flows)).unwrap_err();
+    assert!(error.to_string().contains("for patterns"), "{error}");
+}
+
 proptest::proptest! {
     /// As the fuzz target `fabric_file`, for patterns.
     #[test]

@@ -5,23 +5,24 @@
 //! `ties = "random"` draws among ports that are equally free, as if chips were cabled each in its own order.
 
 use fabric::ethernet::Ethernet;
+use fabric::import;
 use fabric::link::Cable;
 use fabric::route::{Engine, Manager, Routes};
 use fabric::selection::Dca;
-use fabric::topology::{Director, FatTree, Parts, Placement, Topology as Shape};
+use fabric::topology::{Director, FatTree, Network, Parts, Placement, Topology as Shape};
 use fabric::{FabricSpec, Node, Queueing, Routing, Selection, SpecError, SwitchSpec};
 use toml::Spanned;
 use units::{Duration, Rng};
 
 use crate::Names;
-use crate::check::{Checked, Kinds, refuse};
+use crate::check::{Checked, How, Kinds, Refusal, refuse};
 use crate::raw::{Of, RawDca, RawTopology};
 
 /// How a regular fabric is made.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Shape.
-    pub shape: Shape,
+    /// Where parts and cables come from.
+    pub source: Source,
     /// As a person says it.
     pub words: String,
     /// Hosts that are plugged in.
@@ -49,6 +50,15 @@ pub struct Topology {
     ethernet: Option<Ethernet>,
 }
 
+/// Where parts and cables come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A regular shape.
+    Made(Shape),
+    /// A file of another program, with its tables where these were read too.
+    Read(Box<Network>, Option<Vec<u8>>),
+}
+
 /// An order of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -74,10 +84,10 @@ pub(crate) fn check(
     kinds: &Kinds<'_>,
     lanes: u8,
     ethernet: Option<Ethernet>,
+    how: &How<'_>,
 ) -> Checked<Topology> {
     let place = raw;
     let raw = raw.get_ref();
-    let (shape, words) = shape(raw, kinds.switch(&raw.chip)?)?;
     let drawn = |text: &Option<Spanned<String>>, not: &str, what: &str| match text {
         None => Ok(false),
         Some(text) if text.get_ref() == "random" => Ok(true),
@@ -99,10 +109,18 @@ pub(crate) fn check(
     let outer = raw.outer_cable.as_ref().unwrap_or(inner);
     let cables = [&raw.cable, inner, outer];
     let of = |n: usize| kinds.cable(cables[n]).copied();
+    let parts = Parts {
+        host: *kinds.host(&raw.host)?,
+        chip: *kinds.switch(&raw.chip)?,
+        host_cable: of(0)?,
+        inner_cable: of(1)?,
+        outer_cable: of(2)?,
+    };
+    let (source, words, hosts) = source(raw, &parts, how)?;
     let topology = Topology {
-        shape,
+        source,
         words,
-        hosts: *raw.hosts.get_ref(),
+        hosts,
         scattered: drawn(&raw.placement, "packed", "placement")?,
         engine,
         lids_drawn: drawn(&raw.lids, "in-order", "lids")?,
@@ -120,13 +138,7 @@ pub(crate) fn check(
             }
         },
         seed: raw.seed.as_ref().map_or(1, |s| *s.get_ref()),
-        parts: Parts {
-            host: *kinds.host(&raw.host)?,
-            chip: *kinds.switch(&raw.chip)?,
-            host_cable: of(0)?,
-            inner_cable: of(1)?,
-            outer_cable: of(2)?,
-        },
+        parts,
         cable_names: cables.map(|c| c.get_ref().clone()),
         lanes,
         ethernet,
@@ -137,12 +149,69 @@ pub(crate) fn check(
             "{} hosts; this fabric has ports for {room}, and a file may have 2 to {HOSTS_MAX}",
             topology.hosts
         );
-        return refuse(&raw.hosts, problem);
+        return match &raw.hosts {
+            Some(hosts) => refuse(hosts, problem),
+            None => refuse(&raw.kind, problem),
+        };
     }
     match topology.try_build(0) {
         Ok(_) => Ok(topology),
         Err(error) => refuse(place, error.to_string()),
     }
+}
+
+/// Parts and cables, in words, and how many hosts.
+fn source(raw: &RawTopology, parts: &Parts, how: &How<'_>) -> Checked<(Source, String, u32)> {
+    let kind = raw.kind.get_ref().as_str();
+    let import = match kind {
+        "ibnetdiscover" => import::ibnetdiscover,
+        "edges" => import::edges,
+        _ => {
+            if let Some(stray) = raw.file.as_ref().or(raw.lfts.as_ref()) {
+                let problem = "'file' and 'lfts' are of the kinds ibnetdiscover and edges";
+                return refuse(stray, problem);
+            }
+            let (shape, words) = shape(raw, &parts.chip)?;
+            let Some(hosts) = &raw.hosts else {
+                return refuse(&raw.kind, "expected how many 'hosts' are plugged in");
+            };
+            return Ok((Source::Made(shape), words, *hosts.get_ref()));
+        }
+    };
+    let Some(file) = &raw.file else {
+        return refuse(&raw.kind, format!("{kind}: expected its 'file'"));
+    };
+    if let Some(hosts) = &raw.hosts {
+        return refuse(hosts, "hosts are those of the file");
+    }
+    if let Some(placement) = &raw.placement {
+        return refuse(placement, "hosts are where the file has them");
+    }
+    // Keys of shapes.
+    shape(raw, &parts.chip)?;
+    let text = |file: &Spanned<String>| {
+        (how.read)(file.get_ref())
+            .or_else(|problem| refuse(file, format!("{}: {problem}", file.get_ref())))
+    };
+    let wrong = |file: &Spanned<String>, error: &import::ImportError| Refusal {
+        at: file.span().start,
+        problem: format!("{}: {error}", file.get_ref()),
+    };
+    let found = import(&text(file)?, parts).map_err(|error| wrong(file, &error))?;
+    let mut words = format!("read from {}", file.get_ref());
+    let tables = match &raw.lfts {
+        None => None,
+        Some(lfts) => {
+            if let Some(routing) = &raw.routing {
+                return refuse(routing, "routes are those of 'lfts'");
+            }
+            let tables = import::lfts(&text(lfts)?, &found).map_err(|error| wrong(lfts, &error))?;
+            words = format!("{words}, tables from {}", lfts.get_ref());
+            Some(tables)
+        }
+    };
+    let hosts = u32::try_from(found.network.spec.hosts.len()).unwrap_or(u32::MAX);
+    Ok((Source::Read(Box::new(found.network), tables), words, hosts))
 }
 
 fn selection(raw: &RawTopology) -> Checked<(Selection, &'static str)> {
@@ -229,9 +298,10 @@ fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<(Shape, String)> {
         "boxes" => &["ports", "boxes", "directors", "up"],
         "dragonfly" => &["switches", "leaf_hosts", "global", "groups"],
         "torus" => &["leaf_hosts"],
+        "ibnetdiscover" | "edges" => &[],
         other => {
             let problem = format!(
-                "there is no topology '{other}'; expected back-to-back, switch, clos, director, directors, row, boxes, dragonfly or torus"
+                "there is no topology '{other}'; expected back-to-back, switch, clos, director, directors, row, boxes, dragonfly, torus, ibnetdiscover or edges"
             );
             return refuse(&raw.kind, problem);
         }
@@ -266,7 +336,9 @@ fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<(Shape, String)> {
     };
     let known = || ports.unwrap_or(Director::PORTS_288);
     Ok(match kind {
-        "back-to-back" => (Shape::BackToBack, "two hosts back to back".to_owned()),
+        "back-to-back" | "ibnetdiscover" | "edges" => {
+            (Shape::BackToBack, "two hosts back to back".to_owned())
+        }
         "switch" => (Shape::OneSwitch, "one switch".to_owned()),
         "clos" => {
             let levels = get(&raw.levels, 2, LEVELS_MAX, "levels")?;
@@ -370,14 +442,30 @@ fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<(Shape, String)> {
 impl Topology {
     /// Ports for hosts.
     pub fn ports(&self) -> u32 {
-        self.shape.capacity(&self.parts.chip)
+        match &self.source {
+            Source::Made(shape) => shape.capacity(&self.parts.chip),
+            Source::Read(..) => self.hosts,
+        }
+    }
+
+    /// How tables are filled, as it is typed.
+    pub const fn routing(&self) -> &'static str {
+        match self.source {
+            Source::Read(_, Some(_)) => "its own tables",
+            _ => self.engine.name(),
+        }
     }
 
     /// True where ways up and down a tree are the only ones.
     pub const fn is_tree(&self) -> bool {
         matches!(
-            self.shape,
-            Shape::FatTree(_) | Shape::Director(_) | Shape::Directors { .. } | Shape::Boxes { .. }
+            self.source,
+            Source::Made(
+                Shape::FatTree(_)
+                    | Shape::Director(_)
+                    | Shape::Directors { .. }
+                    | Shape::Boxes { .. }
+            )
         )
     }
 
@@ -398,7 +486,10 @@ impl Topology {
             true => Placement::Scattered(seed ^ 1),
             false => Placement::InOrder,
         };
-        let network = self.shape.build(&self.parts, Some(self.hosts), placement)?;
+        let network = match &self.source {
+            Source::Made(shape) => shape.build(&self.parts, Some(self.hosts), placement)?,
+            Source::Read(network, _) => Network::clone(network),
+        };
         let mut spec = network.spec;
         spec.operational_lanes = self.lanes;
         spec.selection = self.selection;
@@ -415,6 +506,9 @@ impl Topology {
             tie_seed: self.ties_drawn.then_some(seed ^ 3),
             ..base
         });
+        if let Source::Read(_, Some(tables)) = &self.source {
+            spec.routing = Routing::Table(tables.clone());
+        }
         // Found once for all steps.
         let routes = Routes::new(&spec)?;
         if routes.lanes() == 1 && !routes.depends_on_source() {
@@ -422,7 +516,13 @@ impl Topology {
         }
         let switches = network.names.switches().iter();
         let switches: Vec<String> = switches.map(|name| name.replace(' ', "-")).collect();
-        let hosts: Vec<String> = (0..spec.hosts.len()).map(|n| format!("n{n}")).collect();
+        // A link is spoken of as name:port/name:port.
+        let plain = |name: &String| name.replace([' ', '/', ':'], "-");
+        let switches: Vec<String> = switches.iter().map(plain).collect();
+        let hosts: Vec<String> = match &self.source {
+            Source::Made(_) => (0..spec.hosts.len()).map(|n| format!("n{n}")).collect(),
+            Source::Read(..) => network.names.hosts().iter().map(plain).collect(),
+        };
         let end = |link: u32, end: usize| {
             let node = spec.links[link as usize].ends[end];
             let said = network.names.end(&spec, link, end);
@@ -463,8 +563,10 @@ impl Topology {
 
     /// As if every port for hosts were used: a leaf without hosts is a leaf.
     fn tiers(&self, spec: &FabricSpec) -> Vec<u32> {
-        let full = self.shape.build(&self.parts, None, Placement::InOrder);
-        match full {
+        let Source::Made(shape) = &self.source else {
+            return tiers(spec);
+        };
+        match shape.build(&self.parts, None, Placement::InOrder) {
             Ok(full) if full.spec.switches.len() == spec.switches.len() => tiers(&full.spec),
             _ => tiers(spec),
         }

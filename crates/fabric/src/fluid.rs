@@ -11,8 +11,11 @@
 //! are blocked, and a switch shares an output among inputs, not flows: their mean is lower and their spread wider. On
 //! random permutations under minhop, 128 KiB of buffer a port, the mean of packets was 1 to 4 % lower on two levels, 6
 //! and 9 % on three with 128 hosts, 13 and 17 % with 1024.
-//! Left out: credits too few for a cable, the CPU's and the adapter's time for each message, start and end.
+//! Left out in rates: credits too few for a cable, the CPU's and the adapter's time for each message, start and end.
+//! [`Fluid::finish`] has all of them but the blocking: what a flow gets alone bounds it, and rates rise as others end.
 
+mod alone;
+mod finish;
 pub mod pattern;
 
 #[cfg(test)]
@@ -23,6 +26,9 @@ use std::collections::BinaryHeap;
 
 use crate::route::{Graph, Routes};
 use crate::spec::{FabricSpec, HostSpec, Transport};
+
+pub use alone::{Alone, OneFlow};
+pub use finish::Volume;
 
 /// A fabric under a set of flows.
 #[derive(Clone, Debug)]
@@ -37,6 +43,10 @@ pub struct Fluid<'a> {
     ways: Vec<u32>,
     start: Vec<u32>,
     rates: Vec<f64>,
+    /// Most that a flow can have, where that is less than its cables carry: rate and flow, the least first.
+    caps: Vec<(f64, u32)>,
+    /// Flows that are still under way, in order.
+    active: Vec<u32>,
     /// Channels with flows.
     used: Vec<u32>,
     channels: Vec<Channel>,
@@ -46,6 +56,8 @@ pub struct Fluid<'a> {
     tight: Vec<u32>,
     tight_start: Vec<u32>,
     queue: Queue,
+    /// All chips are one: only the hosts' own cables are shared.
+    one_switch: bool,
 }
 
 /// A channel while rates are found.
@@ -57,6 +69,8 @@ struct Channel {
     left: u32,
     /// Flows.
     flows: u32,
+    /// Those of them that are still under way.
+    active: u32,
     /// Where its flows stand in `members`; [`UNLISTED`] where it limits none.
     first: u32,
 }
@@ -155,12 +169,23 @@ impl<'a> Fluid<'a> {
             ways: Vec::new(),
             start: vec![0],
             rates: Vec::new(),
+            caps: Vec::new(),
+            active: Vec::new(),
             used: Vec::new(),
             channels: vec![Channel::default(); graph.channels()],
             members: Vec::new(),
             tight: Vec::new(),
             tight_start: vec![0],
             queue: Queue::new(top),
+            one_switch: false,
+        }
+    }
+
+    /// The same hosts at one switch as large as the fabric: nothing is shared but their own cables.
+    pub fn at_one_switch(&self) -> Self {
+        Self {
+            one_switch: true,
+            ..self.clone()
         }
     }
 
@@ -174,7 +199,8 @@ impl<'a> Fluid<'a> {
     /// # Panics
     /// When a flow has no way, which checked routes exclude.
     pub fn rates(&mut self, flows: &[(u32, u32)], sharing: Sharing) -> &[f64] {
-        self.route(flows);
+        self.route(flows.iter().copied());
+        self.caps.clear();
         match sharing {
             Sharing::MaxMin => self.fill(),
             Sharing::FullestCable => self.shares(),
@@ -187,14 +213,17 @@ impl<'a> Fluid<'a> {
         Round::of(self.rates(flows, sharing))
     }
 
-    /// Channels of the last set of flows with at least so many of them, the fullest first.
-    pub fn loads(&self, flows_min: u32) -> Vec<Load> {
-        let of = |channel: &u32| Load {
+    /// Channels of the last set of flows, in the order in which flows first met them.
+    pub fn loads(&self) -> impl Iterator<Item = Load> {
+        self.used.iter().map(|channel| Load {
             channel: *channel,
             flows: self.channels[*channel as usize].flows,
-        };
-        let all = self.used.iter().map(of);
-        let mut found: Vec<Load> = all.filter(|l| l.flows >= flows_min).collect();
+        })
+    }
+
+    /// Those with at least so many flows, the fullest first.
+    pub fn fullest(&self, flows_min: u32) -> Vec<Load> {
+        let mut found: Vec<Load> = self.loads().filter(|l| l.flows >= flows_min).collect();
         found.sort_by_key(|l| (Reverse(l.flows), l.channel));
         found
     }
@@ -204,26 +233,38 @@ impl<'a> Fluid<'a> {
         &self.ways[self.start[n] as usize..self.start[n + 1] as usize]
     }
 
-    fn route(&mut self, flows: &[(u32, u32)]) {
+    fn route(&mut self, flows: impl Iterator<Item = (u32, u32)>) {
         for channel in self.used.drain(..) {
-            self.channels[channel as usize].flows = 0;
+            self.channels[channel as usize] = Channel::default();
         }
         self.ways.clear();
         self.start.clear();
         self.start.push(0);
-        for (from, to) in flows {
-            if from != to {
-                let ends = self.routes.way(self.graph, *from, *to, &mut self.ways);
+        self.active.clear();
+        for (n, (from, to)) in (0..).zip(flows) {
+            if from != to && self.one_switch {
+                let (out, into) = (
+                    self.graph.port(from as usize, 0).1,
+                    self.graph.port(to as usize, 0).1 ^ 1,
+                );
+                self.ways.push(out);
+                if into != out {
+                    self.ways.push(into);
+                }
+            } else if from != to {
+                let ends = self.routes.way(self.graph, from, to, &mut self.ways);
                 assert!(ends, "routes lead from {from} to {to}");
             }
+            self.active.push(n);
             self.start.push(count(self.ways.len()));
         }
         for channel in &self.ways {
-            let flows = &mut self.channels[*channel as usize].flows;
-            if *flows == 0 {
+            let of = &mut self.channels[*channel as usize];
+            if of.flows == 0 {
                 self.used.push(*channel);
             }
-            *flows += 1;
+            of.flows += 1;
+            of.active += 1;
         }
     }
 
@@ -238,11 +279,15 @@ impl<'a> Fluid<'a> {
         }
     }
 
+    /// Max-min fair rates of the flows that are under way.
     fn fill(&mut self) {
         self.list_members();
-        let count = self.start.len() - 1;
         self.rates.clear();
-        self.rates.resize(count, OPEN);
+        self.rates.resize(self.start.len() - 1, 0.0);
+        for flow in &self.active {
+            self.rates[*flow as usize] = OPEN;
+        }
+        let mut capped = 0;
         while let Some((share, channel)) = self.queue.pop() {
             let of = self.channels[channel as usize];
             if of.left == 0 {
@@ -254,26 +299,51 @@ impl<'a> Fluid<'a> {
                 self.queue.push(now, channel);
                 continue;
             }
+            // Whoever can have no more than this share is fixed first; the rest of it is for others.
+            if let Some(cap) = self.next_cap(&mut capped).filter(|(cap, _)| *cap < now) {
+                self.fix(cap.1, cap.0);
+                self.queue.push(now, channel);
+                continue;
+            }
             let first = of.first as usize;
-            for flow in &self.members[first..first + of.flows as usize] {
-                let flow = *flow as usize;
-                if self.rates[flow] != OPEN {
-                    continue;
-                }
-                self.rates[flow] = now;
-                let way = self.tight_start[flow] as usize..self.tight_start[flow + 1] as usize;
-                for channel in &self.tight[way] {
-                    let of = &mut self.channels[*channel as usize];
-                    of.room -= now;
-                    of.left -= 1;
+            for member in first..first + of.active as usize {
+                let flow = self.members[member];
+                if self.rates[flow as usize] == OPEN {
+                    self.fix(flow, now);
                 }
             }
         }
-        for (flow, rate) in self.rates.iter_mut().enumerate() {
-            if *rate == OPEN {
+        while let Some((cap, flow)) = self.next_cap(&mut capped) {
+            self.fix(flow, cap);
+        }
+        for flow in &self.active {
+            let flow = *flow as usize;
+            if self.rates[flow] == OPEN {
                 let empty = self.start[flow] == self.start[flow + 1];
-                *rate = if empty { 0.0 } else { self.top };
+                self.rates[flow] = if empty { 0.0 } else { self.top };
             }
+        }
+    }
+
+    /// The open flow that can have least, from a place in the list on.
+    fn next_cap(&self, place: &mut usize) -> Option<(f64, u32)> {
+        while let Some((cap, flow)) = self.caps.get(*place) {
+            if self.rates[*flow as usize] == OPEN {
+                return Some((*cap, *flow));
+            }
+            *place += 1;
+        }
+        None
+    }
+
+    fn fix(&mut self, flow: u32, rate: f64) {
+        let flow = flow as usize;
+        self.rates[flow] = rate;
+        let way = self.tight_start[flow] as usize..self.tight_start[flow + 1] as usize;
+        for channel in &self.tight[way] {
+            let of = &mut self.channels[*channel as usize];
+            of.room -= rate;
+            of.left -= 1;
         }
     }
 
@@ -285,34 +355,37 @@ impl<'a> Fluid<'a> {
         for channel in &self.used {
             let capacity = self.capacity[*channel as usize];
             let of = &mut self.channels[*channel as usize];
-            of.left = of.flows;
+            of.left = of.active;
             of.room = capacity;
             of.first = UNLISTED;
-            if of.flows > 1 || capacity < self.top {
+            if of.active > 1 || (of.active == 1 && capacity < self.top) {
                 of.first = next;
-                next += of.flows;
-                self.queue.push(capacity / f64::from(of.flows), *channel);
+                next += of.active;
+                self.queue.push(capacity / f64::from(of.active), *channel);
             }
         }
         self.members.clear();
         self.members.resize(next as usize, 0);
         self.tight.clear();
         self.tight_start.clear();
-        self.tight_start.push(0);
-        for (flow, pair) in (0..).zip(self.start.windows(2)) {
-            for channel in &self.ways[pair[0] as usize..pair[1] as usize] {
+        self.tight_start.resize(self.start.len(), 0);
+        for flow in &self.active {
+            let at = *flow as usize;
+            self.tight_start[at] = count(self.tight.len());
+            for channel in &self.ways[self.start[at] as usize..self.start[at + 1] as usize] {
                 let of = &mut self.channels[*channel as usize];
                 if of.first != UNLISTED {
                     of.left -= 1;
-                    self.members[(of.first + of.left) as usize] = flow;
+                    self.members[(of.first + of.left) as usize] = *flow;
                     self.tight.push(*channel);
                 }
             }
-            self.tight_start.push(count(self.tight.len()));
+            // Where the next one begins, whichever that is: those between are not under way.
+            self.tight_start[at + 1] = count(self.tight.len());
         }
         for channel in &self.used {
             let of = &mut self.channels[*channel as usize];
-            of.left = of.flows;
+            of.left = of.active;
         }
     }
 }

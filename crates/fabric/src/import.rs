@@ -9,6 +9,7 @@
 
 mod edges;
 mod ibnetdiscover;
+mod tables;
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use crate::topology::{Names, Network, Parts};
 
 pub use edges::edges;
 pub use ibnetdiscover::ibnetdiscover;
+pub use tables::lfts;
 
 /// What a file describes.
 #[derive(Clone, Debug)]
@@ -31,6 +33,10 @@ pub struct Import {
     pub network: Network,
     /// What the file says and the model does not have, with the line; the first [`REMARKS_MAX`].
     pub remarks: Vec<String>,
+    /// Local identifier of each host's port, where the file has it.
+    pub lids: Vec<Option<u16>>,
+    /// Number of each switch's node (GUID), where the file has it.
+    pub guids: Vec<Option<u64>>,
 }
 
 /// Why a file was refused.
@@ -81,6 +87,8 @@ struct Part {
     ports: u32,
     /// Where it is described.
     line: usize,
+    /// Number of a switch's node.
+    guid: Option<u64>,
 }
 
 /// An end of a cable: part and port from 1.
@@ -92,6 +100,8 @@ struct Draft {
     parts: Vec<Part>,
     /// What each port leads to, where that is said, and how fast.
     cables: BTreeMap<End, (End, usize, Option<Speed>)>,
+    /// Local identifiers of ports.
+    lids: BTreeMap<End, u16>,
     remarks: Vec<String>,
 }
 
@@ -184,6 +194,7 @@ impl Draft {
         let (mut hosts, mut switches) = (Vec::new(), Vec::new());
         let mut lines: [Vec<usize>; 2] = [Vec::new(), Vec::new()];
         let mut chips = Vec::new();
+        let (mut lids, mut guids) = (Vec::new(), Vec::new());
         for (n, (part, port)) in ends.iter().enumerate() {
             let of = &self.parts[*part];
             let same =
@@ -192,6 +203,7 @@ impl Draft {
                 if n == 0 || !same(Some(n - 1)) {
                     chips.push(of.ports.max(2));
                     switches.push(of.name.clone());
+                    guids.push(of.guid);
                     lines[1].push(of.line);
                 }
                 nodes.insert((*part, *port), Node::Switch(small(switches.len() - 1)));
@@ -203,6 +215,7 @@ impl Draft {
                 false => of.name.clone(),
             });
             lines[0].push(of.line);
+            lids.push(self.lids.get(&(*part, *port)).copied());
             nodes.insert((*part, *port), Node::Host(small(hosts.len() - 1)));
         }
         for (a, b, _, _) in &mut cables {
@@ -247,6 +260,8 @@ impl Draft {
                 names: Names::new(hosts, switches, ports),
             },
             remarks: std::mem::take(&mut self.remarks),
+            lids,
+            guids,
         })
     }
 }

@@ -315,27 +315,53 @@ pub(crate) fn lanes_of_all(spec: &FabricSpec) -> u8 {
     all.min().unwrap_or(0)
 }
 
-/// Follows a given table from every switch, so that no packet goes round or leaves by a port that is not there.
+/// Follows a given table from every switch that has hosts, so that no packet goes round or leaves by a port that is not
+/// there. What leads to a destination is followed once: O(switches) for each.
 fn check_table(spec: &FabricSpec, graph: &Graph, given: &[u8]) -> Result<(), SpecError> {
     let hosts = spec.hosts.len();
-    if given.len() != hosts * spec.switches.len() {
+    let switches = spec.switches.len();
+    if given.len() != hosts * switches {
         return whole("the table of routes has another size than its fabric");
     }
+    graph.check_connected()?;
+    let leaves = graph.leaves();
+    // The last destination that each switch was found to lead to.
+    let mut leads_to = vec![usize::MAX; switches];
+    let mut way = Vec::new();
     for to in 0..hosts {
-        for switch in 0..spec.switches.len() {
-            let mut node = hosts + switch;
-            for _ in 0..=spec.switches.len() {
-                if node < hosts {
-                    break;
+        for (leaf, of) in &leaves {
+            let wrong = |problem: &str| {
+                let from = of.first().map_or(0, |host| graph::small(*host));
+                Err(at(
+                    Place::Host(from),
+                    format!("its way to host {to} {problem}"),
+                ))
+            };
+            way.clear();
+            let mut node = hosts + leaf;
+            while node >= hosts && leads_to[node - hosts] != to {
+                if way.len() >= switches {
+                    return wrong("goes round and does not end at its host");
                 }
-                let port = usize::from(given[(node - hosts) * hosts + to]);
+                let switch = node - hosts;
+                way.push(switch);
+                let port = usize::from(given[switch * hosts + to]);
                 if port >= graph.ports(node) {
-                    return whole("a route leaves by a port that leads nowhere");
+                    let named = graph::small(switch);
+                    return Err(at(
+                        Place::Switch(named),
+                        format!(
+                            "its table has no port for host {to}, which packets come by here for"
+                        ),
+                    ));
                 }
                 node = graph.port(node, port).0 as usize;
             }
-            if node != to {
-                return whole("a route does not end at its host");
+            if node < hosts && node != to {
+                return wrong("does not end at its host");
+            }
+            for switch in &way {
+                leads_to[*switch] = to;
             }
         }
     }

@@ -515,7 +515,11 @@ impl SwitchSpec {
 }
 
 impl FlowSpec {
-    pub(crate) fn check(&self, fabric: &FabricSpec) -> Result<(), String> {
+    /// Checks it against the fabric that it is for.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, fabric: &FabricSpec) -> Result<(), String> {
         let hosts = fabric.hosts.len();
         if self.lane >= LANES_MAX {
             let found = self.lane;

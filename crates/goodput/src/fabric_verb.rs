@@ -4,7 +4,6 @@
 //! the closed formula, and says which part bounds each case and what would change that.
 
 mod cable;
-mod fair;
 mod finding;
 mod shared;
 mod study;
@@ -12,7 +11,7 @@ mod vary;
 
 use std::path::{Path, PathBuf};
 
-use cluster::{Case, FabricFile};
+use cluster::{Case, FabricFile, Tier};
 use fabric::formula::{self, Bound, Limit};
 use fabric::{FlowSpec, Transport, World};
 use report::RunFolder;
@@ -48,12 +47,33 @@ enum FabricVerb {
 pub(crate) struct RunArgs {
     /// A fabric file, or the name of a built-in one
     file: String,
+    /// Packet by packet, or flows as fluids over the same routes: seconds for ten thousand nodes [default: the file's, or
+    /// packets]
+    #[arg(long, value_enum)]
+    tier: Option<TierArg>,
     /// Folder that run folders are made in
     #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
     runs: PathBuf,
     /// Print the run as JSON (run.json's layout) instead of text
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum TierArg {
+    /// Discrete events: credits, queues, head-of-line blocking
+    Packets,
+    /// Max-min fair shares over the tables' ways
+    Flows,
+}
+
+impl From<TierArg> for Tier {
+    fn from(arg: TierArg) -> Self {
+        match arg {
+            TierArg::Packets => Self::Packets,
+            TierArg::Flows => Self::Flows,
+        }
+    }
 }
 
 /// What `goodput fabric sweep` takes.
@@ -74,6 +94,7 @@ Examples:
   goodput fabric run ornl-ddr-switch                   a built-in fabric: 100 m of DDR through a switch
   goodput fabric run my-cluster.toml --json
   goodput fabric run talon-ib                          128 nodes at a 288-port director, rotate
+  goodput fabric run talon-ib --tier flows             the same as fluids: an estimate at once
   goodput fabric sweep talon-ib --vary topology.routing=minhop,ftree --vary topology.placement=packed,random
   goodput fabric cable --rate ddr --length 100m --lanes 8";
 
@@ -139,7 +160,7 @@ struct Done {
 }
 
 fn perform(args: &RunArgs, sweep: Option<&SweepArgs>, context: &Context) -> Result<Done, Failure> {
-    let file = find(&args.file)?;
+    let file = find(&args.file, args.tier.map(Tier::from))?;
     let axes = sweep.map(|s| vary::axes(&file, &s.vary)).transpose()?;
     let name = Path::new(&args.file).file_stem().map_or_else(
         || args.file.clone(),
@@ -190,9 +211,9 @@ fn perform(args: &RunArgs, sweep: Option<&SweepArgs>, context: &Context) -> Resu
     })
 }
 
-fn find(name: &str) -> Result<FabricFile, Failure> {
+fn find(name: &str, tier: Option<Tier>) -> Result<FabricFile, Failure> {
     if Path::new(name).try_exists().unwrap_or(true) {
-        return FabricFile::read(Path::new(name)).map_err(Failure::usage);
+        return FabricFile::read_as(Path::new(name), tier).map_err(Failure::usage);
     }
     let stem = name.strip_prefix("fabrics/").unwrap_or(name);
     let stem = stem.strip_suffix(".toml").unwrap_or(stem);
@@ -204,7 +225,7 @@ fn find(name: &str) -> Result<FabricFile, Failure> {
         )));
     };
     let file = format!("fabrics/{stem}.toml");
-    FabricFile::parse(Path::new(&file), text).map_err(Failure::usage)
+    FabricFile::parse_as(Path::new(&file), text, tier).map_err(Failure::usage)
 }
 
 fn all_cases(
@@ -478,6 +499,9 @@ fn speed(done: &Done) -> String {
         return String::new();
     };
     let wall = done.wall.as_secs_f64().max(1e-9);
+    if fabric.packet_hops == 0 {
+        return format!("Estimated {} flows in {wall:.2} s\n", fabric.fluid_flows);
+    }
     format!(
         "Simulated {} packet-hops in {wall:.2} s: {:.2} M packet-hops/s\n",
         fabric.packet_hops,
@@ -530,6 +554,7 @@ built_in!(
     "talon-jobs",
     "fortiswitch",
     "leininger-seager",
+    "ten-thousand",
     "ornl-sdr",
     "ornl-ddr",
     "ornl-ddr-switch",
@@ -547,9 +572,9 @@ mod tests {
     #[test]
     fn every_built_in_fabric_is_sound() {
         for (name, _) in BUILT_IN {
-            assert!(find(name).is_ok(), "{name}");
+            assert!(find(name, None).is_ok(), "{name}");
         }
-        let error = find("no-such").unwrap_err().to_string();
+        let error = find("no-such", None).unwrap_err().to_string();
         assert!(error.contains("built in are: talon-ib"), "{error}");
     }
 }

@@ -321,6 +321,114 @@ fn on_a_random_permutation_of_a_thousand_the_mean_is_near_that_of_packets() {
     }
 }
 
+/// Volumes in units of what a cable carries in a second.
+fn ends(spec: &FabricSpec, one_switch: bool, flows: &[(u32, u32, f64, f64)]) -> Vec<f64> {
+    with(spec, |fluid| {
+        let link = fluid.top;
+        let of = |(from, to, bytes, alone): &(u32, u32, f64, f64)| Volume {
+            from: *from,
+            to: *to,
+            bytes: bytes * link,
+            alone: alone * link,
+        };
+        let volumes: Vec<Volume> = flows.iter().map(of).collect();
+        match one_switch {
+            true => fluid.at_one_switch().finish(&volumes),
+            false => fluid.finish(&volumes),
+        }
+    })
+}
+
+#[test]
+fn flows_that_end_leave_their_shares_to_others() {
+    let star = built(&Topology::OneSwitch, Some(6), Placement::InOrder);
+    let close = |found: &[f64], expected: &[f64]| {
+        let close = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-9;
+        assert!(
+            found.iter().zip(expected).all(close),
+            "{found:?}, {expected:?}"
+        );
+    };
+    // Equal ones end together; of unequal ones the longer has the cable to itself at last.
+    close(
+        &ends(&star, false, &[(0, 3, 1.0, 9.0), (1, 3, 1.0, 9.0)]),
+        &[2.0, 2.0],
+    );
+    close(
+        &ends(&star, false, &[(0, 3, 1.0, 9.0), (1, 3, 2.0, 9.0)]),
+        &[2.0, 3.0],
+    );
+    // What one cannot use is the other's; who is held by itself alone is held all the time.
+    close(
+        &ends(&star, false, &[(0, 3, 1.0, 0.2), (1, 3, 0.8, 9.0)]),
+        &[5.0, 1.0],
+    );
+    close(
+        &ends(&star, false, &[(0, 3, 1.0, 0.5), (1, 4, 1.0, 9.0)]),
+        &[2.0, 1.0],
+    );
+    // To itself, and what never begins.
+    close(
+        &ends(&star, false, &[(2, 2, 1.0, 9.0), (0, 1, 1.0, 0.0)]),
+        &[0.0, 0.0],
+    );
+    assert_eq!(ends(&star, false, &[]), []);
+}
+
+#[test]
+fn at_one_switch_only_the_cables_of_hosts_are_shared() {
+    let row = Topology::Row {
+        director: Director {
+            leaves: 1,
+            ports: 4,
+            spines: 1,
+            traces: 1,
+        },
+        boxes: 3,
+        trunks: 1,
+    };
+    let row = built(&row, None, Placement::InOrder);
+    let flows = [(0, 3, 1.0, 9.0), (1, 5, 1.0, 9.0)];
+    let over_one_cable = ends(&row, false, &flows);
+    assert!(
+        over_one_cable.iter().all(|s| (s - 2.0).abs() < 1e-9),
+        "{over_one_cable:?}"
+    );
+    let apart = ends(&row, true, &flows);
+    assert!(apart.iter().all(|s| (s - 1.0).abs() < 1e-9), "{apart:?}");
+}
+
+#[test]
+fn what_a_flow_gets_alone_is_the_formulas_however_often_it_is_asked() {
+    let spec = built(
+        &Topology::FatTree(FatTree::full(2, 8)),
+        None,
+        Placement::InOrder,
+    );
+    let (graph, routes) = (Graph::new(&spec), Routes::new(&spec).unwrap());
+    let mut alone = Alone::new(&spec);
+    for to in [1, 5, 9, 30, 31, 5] {
+        for message_bytes in [100, 1 << 16] {
+            let flow = FlowSpec {
+                to,
+                message_bytes,
+                ..FlowSpec::default()
+            };
+            let mut way = Vec::new();
+            assert!(routes.way(&graph, 0, to, &mut way));
+            let found = alone.of(&spec, &flow, &way);
+            let pairs: Vec<(u32, usize)> = way.iter().map(|c| (c / 2, *c as usize % 2)).collect();
+            let bounds = crate::formula::bounds(&spec, &flow, &pairs);
+            let least = crate::formula::least(&bounds).unwrap().bytes_per_second;
+            assert!((found.bytes_per_second - least).abs() < 1e-6);
+            assert_eq!(
+                found.latency_ps,
+                crate::formula::latency_ps(&spec, &flow, &pairs)
+            );
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn no_cable_is_overfull_and_each_flow_has_one_that_holds_it(

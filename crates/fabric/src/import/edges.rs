@@ -58,6 +58,7 @@ pub fn edges(text: &str, parts: &Parts) -> Result<Import, ImportError> {
             switch: *count > 1,
             ports: u32::from(PORTS_MAX),
             line: *line,
+            guid: None,
         })?;
     }
     let mut taken: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); found.len()];

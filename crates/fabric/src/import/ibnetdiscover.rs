@@ -43,6 +43,9 @@ pub fn ibnetdiscover(text: &str, parts: &Parts) -> Result<Import, ImportError> {
             *left -= 1;
             let cable = Cable::parse(line, text)?;
             if let Of::Part(part) = of {
+                if let Some(lid) = cable.lid {
+                    draft.lids.insert((*part, cable.port), lid);
+                }
                 said.push((line, *part, cable));
             }
             continue;
@@ -59,6 +62,7 @@ pub fn ibnetdiscover(text: &str, parts: &Parts) -> Result<Import, ImportError> {
                     switch: kind == Kind::Switch,
                     ports: head.ports,
                     line,
+                    guid: guid(head.id),
                 })?)
             }
         };
@@ -102,6 +106,9 @@ pub fn ibnetdiscover(text: &str, parts: &Parts) -> Result<Import, ImportError> {
                 speed
             }
         };
+        if let Some(lid) = cable.far_lid {
+            draft.lids.entry(to).or_insert(lid);
+        }
         draft.cable((part, cable.port), to, line, speed)?;
     }
     draft.finish(parts)
@@ -196,6 +203,9 @@ struct Cable<'a> {
     to_port: u32,
     /// Lanes, and signalling where the model has it.
     speed: Option<(u32, Option<Speed>)>,
+    /// Local identifiers of this port and of the far one, where they are said.
+    lid: Option<u16>,
+    far_lid: Option<u16>,
 }
 
 impl<'a> Cable<'a> {
@@ -208,10 +218,14 @@ impl<'a> Cable<'a> {
         let (port, rest) = bracketed(what).ok_or_else(wrong)?;
         let (id, rest) = quoted(rest).ok_or_else(wrong)?;
         let (to_port, _) = bracketed(rest).ok_or_else(wrong)?;
+        let comment = comment.trim_start();
+        let far = quoted(comment).map_or("", |(_, rest)| rest);
         Ok(Self {
             port,
             id,
             to_port,
+            lid: lid(comment),
+            far_lid: lid(far),
             speed: comment.split_whitespace().rev().find_map(speed),
         })
     }
@@ -248,6 +262,17 @@ fn bracketed(text: &str) -> Option<(u32, &str)> {
         };
         rest = skipped?.1;
     }
+}
+
+/// `lid 4` at the beginning.
+fn lid(text: &str) -> Option<u16> {
+    let rest = text.trim_start().strip_prefix("lid ")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// A switch's number in its name: `S-0008f10400411f56`.
+fn guid(id: &str) -> Option<u64> {
+    u64::from_str_radix(id.strip_prefix("S-")?, 16).ok()
 }
 
 /// `4xDDR`: lanes and signalling.

@@ -82,6 +82,93 @@ fn a_discovered_fabric_keeps_its_names_ports_and_speeds() {
     assert_eq!(way.len(), 3);
 }
 
+/// Tables of DISCOVERED's two switches, as dump_lfts prints them and as OpenSM does.
+const TABLES: &str =
+    "Unicast lids [0x0-0x10] of switch Lid 6 guid 0x005442ba00003080 (ISR9024 Voltaire):
+  Lid  Out   Destination
+       Port     Info
+0x0003 010 : (Switch portguid 0x0008f10400410015: 'SW-6IB4 Voltaire')
+0x0004 022 : (Channel Adapter portguid 0x0008f10403961355: 'node1 HCA-1')
+0x000e 008 : (Channel Adapter portguid 0x0008f1040396055a: 'node2 # HCA-1')
+0x0010 010 : (Channel Adapter portguid 0x0008f10403960985: 'node3 HCA-1')
+4 valid lids dumped
+Unicast lids [0x0-0x10] of switch Lid 99 guid 0x1 ('not in the topology'):
+0x0004 250 # unknown node and type
+Unicast lids [0x0-0x10] of switch Lid 3 guid 0x0008f10400410015 ('SW-6IB4 Voltaire'):
+0x0004 001 # Channel Adapter portguid 0x0008f10403961355: 'node1 HCA-1'
+0x000e 001 # Channel Adapter portguid 0x0008f1040396055a: 'node2 # HCA-1'
+0x0010 006 # Channel Adapter portguid 0x0008f10403960985: 'node3 HCA-1'
+17 lids dumped
+";
+
+#[test]
+fn tables_of_a_running_fabric_are_its_routes() {
+    let import = ibnetdiscover(DISCOVERED, &parts(24)).unwrap();
+    assert_eq!(import.lids, [Some(16), Some(14), Some(4)]);
+    let mut spec = import.network.spec.clone();
+    let table = lfts(TABLES, &import).unwrap();
+    // Ports in the order of the cables: hosts first.
+    assert_eq!(Routes::new(&spec).unwrap().table(), table);
+    spec.routing = crate::Routing::Table(table);
+    let (graph, routes) = (Graph::new(&spec), Routes::new(&spec).unwrap());
+    let mut way = Vec::new();
+    assert!(routes.way(&graph, 0, 1, &mut way));
+    assert_eq!(way.len(), 3);
+}
+
+#[test]
+fn tables_that_do_not_fit_are_refused_with_their_line() {
+    let import = ibnetdiscover(DISCOVERED, &parts(24)).unwrap();
+    for (from, to, line, reason) in [
+        (
+            "0x0004 022 :",
+            "0x0004 021 :",
+            5,
+            "port 21 of ISR9024 Voltaire has no cable",
+        ),
+        ("0x0004 022 :", "0x0004 many :", 5, "expected a lid such as"),
+        ("0x0004 022 :", "0xfffff 022 :", 5, "expected a lid such as"),
+        (
+            "0x000e 008 :",
+            "0x0004 008 :",
+            6,
+            "in this switch's table already",
+        ),
+        (
+            "guid 0x005442ba00003080",
+            "",
+            1,
+            "expected the switch's 'guid",
+        ),
+        ("Unicast", "Multicast", 1, "expected a line 'Unicast lids"),
+        ("4 valid lids dumped", "what", 8, "'what': expected"),
+    ] {
+        let text = TABLES.replacen(from, to, 1);
+        let error = lfts(&text, &import).unwrap_err();
+        assert_eq!(error.line, line, "{from}: {error}");
+        assert!(error.to_string().contains(reason), "{from}: {error}");
+    }
+    for (text, reason) in [
+        ("", "no line 'Unicast"),
+        ("0x0001 001 :", "an entry before any"),
+    ] {
+        let error = lfts(text, &import).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+    let nameless = ibnetdiscover(&DISCOVERED.replace("lid ", "lad "), &parts(24)).unwrap();
+    let error = lfts(TABLES, &nameless).unwrap_err().to_string();
+    assert!(error.contains("has no lid for node3"), "{error}");
+    // A table without a line is one that leads nowhere.
+    let mut spec = import.network.spec.clone();
+    let short = TABLES.replace("0x0010 010", "0x0011 010");
+    spec.routing = crate::Routing::Table(lfts(&short, &import).unwrap());
+    let error = Routes::new(&spec).unwrap_err().to_string();
+    assert!(
+        error.contains("switch 0: its table has no port for host 0"),
+        "{error}"
+    );
+}
+
 #[test]
 fn an_adapter_with_two_cables_is_two_hosts_and_one_side_is_enough() {
     let text =

@@ -18,6 +18,18 @@ use crate::spec::SpecError;
 
 /// Tables and lanes of DFSSSP; with one lane, those of SSSP.
 pub(super) fn routes(graph: &Graph, manager: &Manager, lanes: u8) -> Result<Routes, SpecError> {
+    let looks = graph.hosts() as u64 * graph.channels() as u64;
+    if looks > LOOKS_MAX {
+        return whole(format!(
+            "dfsssp weighs {} cables for each of {} hosts, which takes too long; expected a smaller fabric or another routing",
+            graph.channels() / 2,
+            graph.hosts()
+        ));
+    }
+    let ways = graph.leaves().len() as u64 * graph.hosts() as u64;
+    if ways > WALKS_MAX && manager.lanes != Some(1) {
+        return too_long();
+    }
     let table = table(graph, manager);
     let routes = Routes::of_table(graph, table);
     match manager.lanes == Some(1) {
@@ -99,6 +111,8 @@ struct Layer<'a> {
     /// Lane of each way: leaf's switch * hosts + destination.
     of: Vec<u8>,
     lane: u8,
+    /// Ways that may still be followed.
+    walks_left: u64,
     /// Ways over each edge, at channel * 64 + port.
     ways: Vec<u32>,
     moved: bool,
@@ -112,6 +126,7 @@ fn with_lanes(graph: &Graph, routes: Routes, lanes: u8) -> Result<Routes, SpecEr
         leaves: &leaves,
         of: vec![0; graph.hosts() * graph.switches()],
         lane: 0,
+        walks_left: WALKS_MAX,
         ways: vec![0; graph.channels() * 64],
         moved: true,
     };
@@ -122,7 +137,9 @@ fn with_lanes(graph: &Graph, routes: Routes, lanes: u8) -> Result<Routes, SpecEr
             ));
         }
         layer.moved = false;
-        layer.free();
+        if !layer.free() {
+            return too_long();
+        }
         layer.lane += 1;
     }
     let (of, used) = (layer.of, layer.lane);
@@ -136,8 +153,8 @@ fn with_lanes(graph: &Graph, routes: Routes, lanes: u8) -> Result<Routes, SpecEr
 }
 
 impl Layer<'_> {
-    /// Moves ways to the next lane until this one has no cycle.
-    fn free(&mut self) {
+    /// Moves ways to the next lane until this one has no cycle; false where that takes too long.
+    fn free(&mut self) -> bool {
         let mut edges = Edges::new(self.graph, 1, false);
         self.ways.fill(0);
         for leaf in self.leaves {
@@ -152,14 +169,17 @@ impl Layer<'_> {
                 });
             }
         }
+        self.walks_left = self
+            .walks_left
+            .saturating_sub(self.leaves.len() as u64 * self.graph.hosts() as u64);
         let mut gone: Vec<(u32, u32)> = Vec::new();
         let graph = self.graph;
         // An edge that lost all its ways stays in the search as one of no weight: it is cut when met.
-        edges.cycle(graph, |cycle| {
+        let left = edges.cycle(graph, |cycle| {
             let weakest = self.weakest(cycle)?;
-            self.cut(weakest, &mut gone);
-            Some(weakest)
+            self.cut(weakest, &mut gone).then_some(weakest)
         });
+        left.is_none()
     }
 
     /// The cycle's edge with the fewest ways, the first of equals.
@@ -176,12 +196,12 @@ impl Layer<'_> {
         channel as usize * 64 + port
     }
 
-    /// Moves all ways over an edge to the next lane.
-    fn cut(&mut self, (a, b): (Wait, Wait), gone: &mut Vec<(u32, u32)>) {
+    /// Moves all ways over an edge to the next lane; false where that takes too long.
+    fn cut(&mut self, (a, b): (Wait, Wait), gone: &mut Vec<(u32, u32)>) -> bool {
         let hosts = self.graph.hosts();
         let edge = self.edge(a.channel, b.channel);
         if self.ways[edge] == 0 {
-            return;
+            return true;
         }
         let (from, middle) = self.graph.ends(a.channel);
         let (before, at) = (from as usize - hosts, middle as usize - hosts);
@@ -196,6 +216,10 @@ impl Layer<'_> {
             if port(before) != enters || port(at) != leaves {
                 continue;
             }
+            let Some(left) = self.walks_left.checked_sub(self.leaves.len() as u64) else {
+                return false;
+            };
+            self.walks_left = left;
             for leaf in self.leaves {
                 if self.of[leaf * hosts + to] != self.lane {
                     continue;
@@ -218,7 +242,14 @@ impl Layer<'_> {
             });
             self.moved = true;
         }
+        true
     }
+}
+
+fn too_long<T>() -> Result<T, SpecError> {
+    whole(
+        "lanes for dfsssp take too long to find on so large a fabric; expected a smaller one or another routing",
+    )
 }
 
 /// Each pair of channels between switches that a way takes one after the other, with the port between them.
@@ -249,3 +280,8 @@ fn walk(
         node = next as usize;
     }
 }
+
+/// Cables looked at for tables: some ten seconds.
+const LOOKS_MAX: u64 = 4_000_000_000;
+/// Ways followed for lanes: some ten seconds.
+const WALKS_MAX: u64 = 200_000_000;

@@ -354,6 +354,18 @@ pub(crate) fn random_fabric() -> impl Strategy<Value = FabricSpec> {
     })
 }
 
+#[test]
+fn dfsssp_refuses_what_would_take_it_long() {
+    let mut spec = torus(&[141, 141]);
+    spec.routing = Engine::Dfsssp.into();
+    spec.operational_lanes = 8;
+    let error = Routes::new(&spec).unwrap_err().to_string();
+    assert!(
+        error.contains("too long to find on so large a fabric"),
+        "{error}"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

@@ -54,6 +54,11 @@ impl Names {
         }
     }
 
+    /// Port numbers of a link's ends, as they are printed.
+    pub(crate) fn ports(&self, link: usize) -> Option<[u32; 2]> {
+        self.ports.get(link).copied()
+    }
+
     /// A link's direction, `link * 2 + way`: `leaf 3 port 14 -> spine 1 port 4`.
     pub fn channel(&self, spec: &FabricSpec, channel: u32) -> String {
         let (link, way) = (channel / 2, channel as usize % 2);

@@ -1,6 +1,6 @@
 //! What holds a pattern back, in words, and what the engine says another routing would give.
 
-use cluster::{Layout, Study};
+use cluster::{Layout, Study, Tier};
 use fabric::route::Engine;
 use report::model::{
     FabricCable, FabricNodes, FabricRun, FabricStudy, FindingRecord, RemedyRecord, Verdict,
@@ -48,7 +48,7 @@ pub(super) fn of(
             step_name(found),
             step.step,
             step.idle_cables,
-            step.idle_cables as usize + step.cables.len(),
+            step.idle_cables + step.shared_by.iter().sum::<u32>(),
             shared_by(&step.shared_by)
         ),
         format!(
@@ -58,7 +58,7 @@ pub(super) fn of(
             last.worst_share_of_best * 100.0
         ),
     ];
-    if last.fair_share_of_peak > 0.0 {
+    if last.fair_share_of_peak > 0.0 && study.tier == Tier::Packets {
         let blocking = (last.fair_share_of_peak - last.average_share_of_peak).max(0.0);
         evidence.push(format!(
             "links shared fairly and nothing else would give {:.0} %: {:.0} points are lost to sharing, {:.0} to packets \

@@ -1,21 +1,23 @@
-//! Patterns of many hosts: every step packet by packet on all cores, then rates, latencies and times by number of nodes.
+//! Patterns of many hosts: every step on all cores, packet by packet or as fluids, then rates, latencies and times by number
+//! of nodes.
 //!
-//! A step is a world of its own, so steps run on whatever core is free and what they found is put together in the
+//! A step stands for itself, so steps run on whatever core is free and what they found is put together in the
 //! order of the file: the number of cores changes nothing but the time.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod flows;
+mod made;
+mod packets;
+mod picture;
+mod words;
 
-use cluster::pattern::{Counts, FILES};
-use cluster::{Built, Layout, Study};
-use fabric::formula::{self, Limit};
-use fabric::{FlowSpec, Node, Selection, WaitsFor, World};
+use cluster::pattern::Counts;
+use cluster::{Built, Study};
+use fabric::{FlowSpec, Node, formula};
 use report::model::{
-    FULL_SHARE, FabricCable, FabricChip, FabricJob, FabricLatency, FabricMap, FabricNodes,
-    FabricRun, FabricStep, FabricStudy, FabricWait,
+    FULL_SHARE, FabricJob, FabricLatency, FabricMap, FabricNodes, FabricRun, FabricStep,
+    FabricStudy,
 };
 
-use super::fair::{self, Fluid};
 use super::{bits, float, ns};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -37,10 +39,11 @@ fn run_on(
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<FabricStudy>, Failure> {
     let items = items(studies);
-    let outcomes = all(cores, studies, &items, stop)?;
+    let outcomes = made::all(cores, studies, &items, stop)?;
     for outcome in &outcomes {
         counts.events += outcome.events;
         counts.packet_hops += outcome.packet_hops;
+        counts.fluid_flows += outcome.fluid_flows;
     }
     let mut found = Vec::new();
     for (number, study) in studies.iter().enumerate() {
@@ -61,6 +64,8 @@ struct Item {
     seed: u32,
     nodes: u32,
     step: u32,
+    /// Each pair's rate is kept for the map.
+    mapped: bool,
 }
 
 /// What came of it.
@@ -68,8 +73,11 @@ struct Item {
 struct Outcome {
     events: u64,
     packet_hops: u64,
+    /// Flows whose rates were found without packets, as the step itself.
+    fluid_flows: u64,
+    rates: Rates,
     /// Of each pair: ranks, payload a second.
-    rates: Vec<(u32, u32, f64)>,
+    pairs: Vec<(u32, u32, f64)>,
     /// Sum of what the pairs would get by sharing alone, bytes a second.
     fair_sum: f64,
     /// Half round trips.
@@ -78,13 +86,69 @@ struct Outcome {
     flows_max: u32,
     /// By job: its last arrival, and that on one large switch alone.
     jobs_ps: Vec<[f64; 2]>,
+    /// Until the last arrival.
+    took_ps: f64,
     step: Option<FabricStep>,
+    /// What the fabric is, of a study's first item.
+    described: Option<FabricStudy>,
     moves: u64,
     moves_a_hold: f64,
     probes_ps: u64,
     wires_ps: u64,
     early: u64,
     packets: u64,
+}
+
+/// Payload a second of a step's pairs.
+#[derive(Clone, Copy, Debug)]
+struct Rates {
+    sum: f64,
+    count: u64,
+    best: f64,
+    worst: f64,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self {
+            sum: 0.0,
+            count: 0,
+            best: 0.0,
+            worst: f64::INFINITY,
+        }
+    }
+}
+
+impl Rates {
+    fn add(&mut self, rate: f64) {
+        self.sum += rate;
+        self.count += 1;
+        self.best = self.best.max(rate);
+        self.worst = self.worst.min(rate);
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / float(self.count.max(1))
+    }
+
+    fn all<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        all.fold(Self::default(), |a, b| Self {
+            sum: a.sum + b.sum,
+            count: a.count + b.count,
+            best: a.best.max(b.best),
+            worst: a.worst.min(b.worst),
+        })
+    }
+}
+
+impl Outcome {
+    /// A step of less is worse: the mean rate, or how soon it ended.
+    fn goodness(&self) -> f64 {
+        match self.rates.count {
+            0 => -self.took_ps,
+            _ => self.rates.mean(),
+        }
+    }
 }
 
 /// A way's latency by formula, in ps.
@@ -102,14 +166,19 @@ struct Parts {
 fn items(studies: &[Study]) -> Vec<Item> {
     let mut items = Vec::new();
     for (number, study) in studies.iter().enumerate() {
+        let last = study.traffic.nodes.last();
         for seed in 0..study.traffic.seeds {
             for nodes in &study.traffic.nodes {
                 let steps = study.traffic.steps(*nodes, seed.into());
-                items.extend(steps.into_iter().map(|step| Item {
+                // A map of so many pairs shows no more with all of them.
+                let every = (steps.len() * *nodes as usize).div_ceil(PAIRS_MAX).max(1);
+                let drawn = seed == 0 && Some(nodes) == last;
+                items.extend((0..).zip(steps).map(|(n, step): (usize, u32)| Item {
                     study: number,
                     seed,
                     nodes: *nodes,
                     step,
+                    mapped: drawn && n.is_multiple_of(every),
                 }));
             }
         }
@@ -117,341 +186,8 @@ fn items(studies: &[Study]) -> Vec<Item> {
     items
 }
 
-/// On all cores; in the order of the items.
-fn all(
-    cores: usize,
-    studies: &[Study],
-    items: &[Item],
-    stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Vec<Outcome>, Failure> {
-    let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<Option<Result<Outcome, Failure>>>> =
-        Mutex::new((0..items.len()).map(|_| None).collect());
-    let work = || {
-        // The fabric of a seed serves all its steps.
-        let mut made: Option<(usize, u32, Built)> = None;
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(number) else { break };
-            if stop() {
-                break;
-            }
-            let study = &studies[item.study];
-            let fits = |m: &&(usize, u32, Built)| (m.0, m.1) == (item.study, item.seed);
-            if made.as_ref().filter(fits).is_none() {
-                made = Some((item.study, item.seed, study.build(item.seed.into())));
-            }
-            let Some((_, _, built)) = &made else { break };
-            let outcome = step(study, built, item, cores / items.len());
-            let failed = outcome.is_err();
-            if let Ok(mut found) = found.lock() {
-                found[number] = Some(outcome);
-            }
-            if failed {
-                break;
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..cores.min(items.len()) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let found = found.into_inner().unwrap_or_default();
-    let mut outcomes = Vec::new();
-    for outcome in found {
-        match outcome {
-            Some(outcome) => outcomes.push(outcome?),
-            // Another one failed, or was told to stop.
-            None if stop() => {
-                outcomes.push(Outcome::default());
-            }
-            None => {}
-        }
-    }
-    Ok(outcomes)
-}
-
-fn step(study: &Study, built: &Built, item: &Item, threads: usize) -> Result<Outcome, Failure> {
-    let step = study.sends(built, item.nodes, item.step, item.seed.into());
-    let mut world = World::new(&built.spec, &step.flows).map_err(Failure::usage)?;
-    let ways: Vec<Vec<(u32, usize)>> = step
-        .flows
-        .iter()
-        .map(|f| world.path(f.from, f.to))
-        .collect();
-    cluster::parallel::run(&mut world, threads).map_err(|stuck| {
-        Failure::check(format!(
-            "{} with {} nodes, step {}: {stuck}",
-            study.name, item.nodes, item.step
-        ))
-    })?;
-    let mut outcome = Outcome {
-        events: world.counters().events,
-        packet_hops: world.counters().packet_hops,
-        ..Outcome::default()
-    };
-    let fixed = matches!(built.spec.selection, Selection::Static);
-    let flows_over = match fixed {
-        true => flows_over(built, &ways),
-        false => volumes_over(built, &step.flows, &world),
-    };
-    outcome.flows_max = flows_over.iter().copied().max().unwrap_or(0);
-    match study.traffic.kind.counts() {
-        Counts::Rate => {
-            for (n, sends) in step.sends.iter().enumerate() {
-                let info = world.flow(n);
-                let took = info.last_ps - info.first_posted_ps;
-                let rate = float(info.bytes_arrived) / seconds(took.max(1));
-                outcome.rates.push((sends.from, sends.to, rate));
-            }
-            if fixed {
-                let fluids = fluids(built, &step.flows, &ways);
-                let shared = fair::finish(&fluids, &capacities(study, built));
-                outcome.fair_sum = fluids.iter().zip(&shared).map(|(f, s)| f.bytes / s).sum();
-            }
-        }
-        Counts::Latency => {
-            for (n, flow) in step.flows.iter().enumerate() {
-                let info = world.flow(n);
-                let trips = u64::try_from(info.round_trips_ps).unwrap_or(u64::MAX);
-                outcome
-                    .latencies_ps
-                    .push(float(trips) / (2.0 * float(flow.messages)));
-                outcome.parts.push(parts(built, flow, &ways[n]));
-            }
-        }
-        Counts::Time => {
-            let fluids = fluids(built, &step.flows, &ways);
-            let jobs = study.traffic.jobs.len().max(1);
-            let capacities = capacities(study, built);
-            let hosts_from = u32::try_from(built.spec.links.len() * 2).unwrap_or(u32::MAX);
-            for job in 0..jobs {
-                let job = u16::try_from(job).unwrap_or(FILES);
-                let own = || (0..step.sends.len()).filter(|n| step.sends[*n].job == job);
-                let last = own().map(|n| world.flow(n).last_ps).max().unwrap_or(0);
-                let alone: Vec<Fluid> = own()
-                    .map(|n| {
-                        let mut fluid = fluids[n].clone();
-                        // One large switch: what hosts share is left.
-                        let own_links = [ways[n].first(), ways[n].last()];
-                        let keeps = |part: &u32| {
-                            let of = |end: &(u32, usize)| end.0 * 2 + u32::from(end.1 == 1);
-                            *part >= hosts_from
-                                || own_links.iter().flatten().any(|e| of(e) == *part)
-                        };
-                        fluid.over.retain(keeps);
-                        fluid
-                    })
-                    .collect();
-                let ideal = fair::finish(&alone, &capacities);
-                let ideal = ideal.into_iter().fold(0.0, f64::max);
-                outcome.jobs_ps.push([float(last), ideal * 1e12]);
-            }
-        }
-    }
-    avoided(built, &world, &mut outcome);
-    for n in 0..step.flows.len() {
-        let info = world.flow(n);
-        outcome.early += info.early;
-        outcome.packets += info.packets_arrived;
-    }
-    if item.seed == 0 && Some(&item.nodes) == study.traffic.nodes.last() {
-        outcome.step = Some(drawn(built, item, &world, &flows_over));
-    }
-    Ok(outcome)
-}
-
-/// What congestion avoidance did and cost.
-fn avoided(built: &Built, world: &World, outcome: &mut Outcome) {
-    let Selection::Dca(rule) = built.spec.selection else {
-        return;
-    };
-    let found = world.avoided();
-    outcome.moves = found.moves;
-    outcome.probes_ps = found.wire_ps;
-    outcome.wires_ps = (0..built.spec.links.len() * 2)
-        .map(|n| world.channel(n / 2, n % 2).busy_ps)
-        .sum();
-    // Two moves of a flow are at least a hold time apart.
-    let mut last = std::collections::BTreeMap::new();
-    for step in world.moves() {
-        if let Some(before) = last.insert(step.flow, step.at_ps) {
-            let apart = float(step.at_ps - before).max(1.0);
-            outcome.moves_a_hold = outcome.moves_a_hold.max(float(rule.hold_ps) / apart);
-        }
-    }
-}
-
-fn between_chips(built: &Built, link: usize) -> bool {
-    let ends = built.spec.links[link].ends;
-    ends.iter().all(|e| matches!(e, Node::Switch(_)))
-}
-
-/// Flows on each direction of the cables between chips, by their ways.
-fn flows_over(built: &Built, ways: &[Vec<(u32, usize)>]) -> Vec<u32> {
-    let mut found = vec![0; built.spec.links.len() * 2];
-    for (link, direction) in ways.iter().flatten() {
-        let link = *link as usize;
-        if between_chips(built, link) {
-            found[link * 2 + direction] += 1;
-        }
-    }
-    found
-}
-
-/// What went over each of them, in volumes of the first flow.
-fn volumes_over(built: &Built, flows: &[FlowSpec], world: &World) -> Vec<u32> {
-    let one = flows.first().map_or(1, |f| {
-        u64::from(f.message_bytes.div_ceil(f.mtu_bytes)) * f.messages
-    });
-    let mut found = vec![0; built.spec.links.len() * 2];
-    for (n, volume) in found.iter_mut().enumerate() {
-        if between_chips(built, n / 2) {
-            let packets = world.channel(n / 2, n % 2).packets;
-            *volume = u32::try_from(packets.div_ceil(one.max(1))).unwrap_or(u32::MAX);
-        }
-    }
-    found
-}
-
-/// The cables between chips in a step.
-fn drawn(built: &Built, item: &Item, world: &World, flows_over: &[u32]) -> FabricStep {
-    let took = world.now_ps().max(1);
-    let chips = built.names.switches.iter().zip(&built.tiers);
-    let mut found = FabricStep {
-        step: item.step,
-        nodes: item.nodes,
-        took_ns: ns(took),
-        chips: chips
-            .map(|(name, tier)| FabricChip {
-                name: name.clone(),
-                tier: *tier,
-            })
-            .collect(),
-        ..FabricStep::default()
-    };
-    let place = |node: Node| match node {
-        Node::Switch(n) => n,
-        Node::Host(_) => 0,
-    };
-    let mut used = vec![false; built.spec.switches.len()];
-    for (n, _) in flows_over.iter().enumerate().filter(|(_, f)| **f > 0) {
-        for end in built.spec.links[n / 2].ends {
-            used[place(end) as usize] = true;
-        }
-    }
-    for (link, spec) in built.spec.links.iter().enumerate() {
-        if !between_chips(built, link) {
-            continue;
-        }
-        for way in 0..2 {
-            let stats = world.channel(link, way);
-            let flows = flows_over[link * 2 + way];
-            if flows == 0 {
-                // Cables of chips that nobody uses are not idle but empty.
-                let both = spec.ends.iter().all(|end| used[place(*end) as usize]);
-                found.idle_cables += u32::from(both);
-                continue;
-            }
-            let shared = flows as usize - 1;
-            if found.shared_by.len() <= shared {
-                found.shared_by.resize(shared + 1, 0);
-            }
-            found.shared_by[shared] += 1;
-            found.cables.push(FabricCable {
-                link: built.names.links[link].clone(),
-                from: place(spec.ends[way]),
-                to: place(spec.ends[1 - way]),
-                flows,
-                busy_share: float(stats.busy_ps) / float(took),
-                credit_wait_share: float(stats.starved_ps) / float(took),
-                wait_ns: ns(stats.waited_ps) / float(stats.packets.max(1)),
-                held_others_share: float(stats.held_ps) / float(took),
-            });
-        }
-    }
-    let spoken = |(link, way): (u32, usize)| directed(&built.names.links[link as usize], way);
-    let blames = world.blames().into_iter().take(WAITS_MAX);
-    found.waits = blames
-        .map(|blame| FabricWait {
-            cable: spoken(blame.waiting),
-            on: match blame.on {
-                WaitsFor::Channel(link, way) => Some(spoken((link, way))),
-                WaitsFor::RoundTrip => None,
-            },
-            share: float(blame.time_ps) / float(took),
-        })
-        .collect();
-    // Those that say most.
-    if found.cables.len() > CABLES_MAX {
-        found.cables.sort_by_key(|c| std::cmp::Reverse(c.flows));
-        found.cables.truncate(CABLES_MAX);
-    }
-    found
-}
-
-/// `leaf-3:14 to spine-2:4` of `leaf-3:14/spine-2:4`, or the other way.
-fn directed(link: &str, way: usize) -> String {
-    match (link.split_once('/'), way) {
-        (Some((a, b)), 0) => format!("{a} to {b}"),
-        (Some((a, b)), _) => format!("{b} to {a}"),
-        (None, 0) => link.to_owned(),
-        (None, _) => format!("{link}, backwards"),
-    }
-}
-
-/// Volumes over the parts that they share: directions of links, then each host's bus both ways.
-fn fluids(built: &Built, flows: &[FlowSpec], ways: &[Vec<(u32, usize)>]) -> Vec<Fluid> {
-    let spec = &built.spec;
-    let links = u32::try_from(spec.links.len()).unwrap_or(u32::MAX);
-    flows
-        .iter()
-        .zip(ways)
-        .map(|(flow, way)| {
-            let bounds = formula::bounds(spec, flow, way);
-            let least = formula::least(&bounds).map_or(1.0, |b| b.bytes_per_second);
-            let mut over: Vec<u32> = way
-                .iter()
-                .map(|(link, direction)| link * 2 + u32::from(*direction == 1))
-                .collect();
-            for (host, half) in [(flow.from, 0), (flow.to, 1)] {
-                if spec.hosts[host as usize].bus.is_some() {
-                    over.push(links * 2 + host * 2 + half);
-                }
-            }
-            Fluid {
-                bytes: f64::from(flow.message_bytes) * float(flow.messages),
-                alone: least,
-                over,
-            }
-        })
-        .collect()
-}
-
-/// Payload of full packets a second through each of those parts.
-fn capacities(study: &Study, built: &Built) -> Vec<f64> {
-    let spec = &built.spec;
-    let (transport, payload) = (study.traffic.transport, study.traffic.mtu_bytes);
-    let mut all = Vec::new();
-    for link in &spec.links {
-        let (speed, width) = spec.trained(link);
-        let wire = spec.wire_bytes(transport, payload);
-        let each = float(speed.byte_time(width).of(wire)) * 1e-12;
-        all.extend([f64::from(payload) / each; 2]);
-    }
-    for host in &spec.hosts {
-        let rate = host.bus.map_or(f64::INFINITY, |bus| {
-            f64::from(payload) / seconds(bus.busy_ps(payload).max(1))
-        });
-        all.extend([rate; 2]);
-    }
-    all
-}
-
 /// A packet's latency on its way, part by part.
-fn parts(built: &Built, flow: &FlowSpec, way: &[(u32, usize)]) -> Parts {
+fn formula_parts(built: &Built, flow: &FlowSpec, way: &[(u32, usize)]) -> Parts {
     let spec = &built.spec;
     let mut found = Parts {
         sum: float(formula::latency_ps(spec, flow, way)),
@@ -480,8 +216,10 @@ fn parts(built: &Built, flow: &FlowSpec, way: &[(u32, usize)]) -> Parts {
 /// All steps, nodes and seeds of a study.
 fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
     let traffic = &study.traffic;
+    let described = own.iter().find_map(|(_, o)| o.described.clone());
     let mut found = FabricStudy {
         name: study.name.clone(),
+        tier: study.tier.name().to_owned(),
         pattern: traffic.kind.name().to_owned(),
         counts: match traffic.kind.counts() {
             Counts::Rate => "rate",
@@ -492,11 +230,9 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
         message_bytes: traffic.message_bytes,
         messages: traffic.messages,
         seeds: traffic.seeds,
-        ..FabricStudy::default()
+        ..described.unwrap_or_default()
     };
-    describe(study, &mut found);
-    let rates = own.iter().flat_map(|(_, o)| o.rates.iter().map(|r| r.2));
-    let peak = rates.fold(0.0, f64::max);
+    let peak = Rates::all(own.iter().map(|(_, o)| &o.rates)).best;
     found.peak_bits_per_second = bits(peak);
     for nodes in &traffic.nodes {
         let of: Vec<_> = own.iter().filter(|(i, _)| i.nodes == *nodes).collect();
@@ -517,16 +253,10 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
         own.iter()
             .filter(move |(i, _)| i.seed == 0 && i.nodes == last)
     };
-    found.map = map(first_seed().flat_map(|(_, o)| &o.rates), last);
-    let slowness = |o: &Outcome| {
-        if o.rates.is_empty() {
-            -o.step.as_ref().map_or(0.0, |s| s.took_ns)
-        } else {
-            o.rates.iter().map(|r| r.2).sum::<f64>() / float(o.rates.len() as u64)
-        }
-    };
-    let worst = first_seed().min_by(|a, b| slowness(a.1).total_cmp(&slowness(b.1)));
+    found.map = map(first_seed().flat_map(|(_, o)| &o.pairs), last);
+    let worst = first_seed().min_by(|a, b| a.1.goodness().total_cmp(&b.1.goodness()));
     found.worst_step = worst.and_then(|(_, o)| o.step.clone());
+    found.trust = words::trust(study, &found);
     for (n, job) in traffic.jobs.iter().enumerate() {
         let [finish, lost, ideal] = times(study, own, |o| o.jobs_ps.get(n).copied());
         found.jobs.push(FabricJob {
@@ -539,51 +269,6 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
         });
     }
     found
-}
-
-/// What the fabric is.
-fn describe(study: &Study, found: &mut FabricStudy) {
-    let built = study.build(0);
-    let spec = &built.spec;
-    let chips = spec.switches.len();
-    found.hosts = u32::try_from(spec.hosts.len()).unwrap_or(u32::MAX);
-    found.chip_ports = spec.switches.first().map_or(0, |s| s.ports.into());
-    found.ports = match &study.layout {
-        Layout::Made(made) => made.ports(),
-        Layout::Named(..) => found.hosts,
-    };
-    (found.topology, found.routing) = match &study.layout {
-        Layout::Made(made) => (
-            format!(
-                "{}: {} of {} ports used, {chips} chips of {} ports",
-                made.words,
-                made.hosts,
-                made.ports(),
-                spec.switches.first().map_or(0, |s| s.ports),
-            ),
-            match made.selection_name {
-                "static" => made.engine.name().to_owned(),
-                other => format!("{} and {other}", made.engine.name()),
-            },
-        ),
-        Layout::Named(..) => (
-            format!("{} hosts, {chips} chips", spec.hosts.len()),
-            "minhop".to_owned(),
-        ),
-    };
-    let last = study.traffic.nodes.last().copied().unwrap_or(2);
-    let flows = study.sends(&built, last, 0, 0).flows;
-    if let (Some(flow), Ok(world)) = (flows.first(), World::new(spec, &[])) {
-        let way = world.path(flow.from, flow.to);
-        let bounds = formula::bounds(spec, flow, &way);
-        let held = bounds.iter().filter(|b| !matches!(b.limit, Limit::Post));
-        let least = held
-            .map(|b| b.bytes_per_second)
-            .fold(f64::INFINITY, f64::min);
-        if least.is_finite() {
-            found.alone_bits_per_second = bits(least);
-        }
-    }
 }
 
 fn point(study: &Study, nodes: u32, of: &[&(&Item, &Outcome)], peak: f64) -> FabricNodes {
@@ -606,24 +291,20 @@ fn point(study: &Study, nodes: u32, of: &[&(&Item, &Outcome)], peak: f64) -> Fab
     let by_seed = || (0..traffic.seeds).map(|seed| of.iter().filter(move |(i, _)| i.seed == seed));
     match traffic.kind.counts() {
         Counts::Rate => {
-            let rates = || of.iter().flat_map(|(_, o)| o.rates.iter().map(|r| r.2));
-            let average = mean(rates());
-            let (best, worst) = (
-                rates().fold(0.0, f64::max),
-                rates().fold(f64::INFINITY, f64::min),
-            );
-            found.best_bits_per_second = bits(best);
-            found.worst_bits_per_second = bits(worst);
+            let rates = Rates::all(of.iter().map(|(_, o)| &o.rates));
+            let average = rates.mean();
+            found.best_bits_per_second = bits(rates.best);
+            found.worst_bits_per_second = bits(rates.worst);
             found.average_bits_per_second = bits(average);
             found.average_share_of_peak = average / peak;
-            found.worst_share_of_best = worst / best;
+            found.worst_share_of_best = rates.worst / rates.best;
             found.seed_shares = by_seed()
-                .map(|of| mean(of.flat_map(|(_, o)| o.rates.iter().map(|r| r.2))) / peak)
+                .map(|of| Rates::all(of.map(|(_, o)| &o.rates)).mean() / peak)
                 .collect();
             found.share_interval = half_interval(&found.seed_shares);
             let fair: f64 = of.iter().map(|(_, o)| o.fair_sum).sum();
             // The peak has its way's latency in it, which fluids have not.
-            let share = fair / float(rates().count().max(1) as u64) / peak;
+            let share = fair / float(rates.count.max(1)) / peak;
             found.fair_share_of_peak = share.min(1.0);
         }
         Counts::Latency => {
@@ -728,6 +409,7 @@ fn map<'a>(rates: impl Iterator<Item = &'a (u32, u32, f64)>, nodes: u32) -> Opti
     })
 }
 
+/// Mean; 0 of none.
 fn mean(all: impl Iterator<Item = f64>) -> f64 {
     let (sum, n) = all.fold((0.0, 0_u64), |(sum, n), v| (sum + v, n + 1));
     sum / float(n.max(1))
@@ -753,8 +435,8 @@ const T_95: [f64; 30] = [
     2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04,
 ];
 const CELLS_MAX: u32 = 64;
-const CABLES_MAX: usize = 4_096;
-const WAITS_MAX: usize = 20;
+/// Pairs of a map, about.
+const PAIRS_MAX: usize = 2 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -833,6 +515,48 @@ set = { "traffic.pattern" = "all-to-all" }
         assert!(latency(1) > latency(0) + 300.0);
         let time = &found[2].points[1];
         assert!(time.lost_shares.unwrap()[0] > 0.0 && time.ideal_ns < time.finish_ns.map(|f| f[0]));
+    }
+
+    #[test]
+    fn flows_are_near_packets_and_their_own_fair_shares() {
+        let estimated: Vec<Study> = studies()
+            .into_iter()
+            .map(|s| Study {
+                tier: cluster::Tier::Flows,
+                ..s
+            })
+            .collect();
+        let estimate = |cores| {
+            let mut counts = FabricRun::default();
+            let found = run_on(cores, &estimated, &mut counts, &|| false).unwrap();
+            assert!(counts.packet_hops == 0 && counts.fluid_flows > 0);
+            found
+        };
+        let (flows, packets) = (estimate(2), run(2));
+        assert_eq!(estimate(1), estimate(3));
+        for (f, p) in flows[0].points.iter().zip(&packets[0].points) {
+            let share = f.average_share_of_peak;
+            assert!(
+                (share / p.average_share_of_peak - 1.0).abs() < 0.2,
+                "{f:?} {p:?}"
+            );
+            assert!(
+                (share / p.fair_share_of_peak - 1.0).abs() < 0.05,
+                "{f:?} {p:?}"
+            );
+            assert_eq!(f.flows_on_a_cable_max, p.flows_on_a_cable_max);
+        }
+        for (f, p) in flows[1].points.iter().zip(&packets[1].points) {
+            assert_eq!(f.latency_formula, p.latency_formula);
+        }
+        for (f, p) in flows[2].points.iter().zip(&packets[2].points) {
+            let [f, p] = [f, p].map(|point| point.finish_ns.unwrap()[0]);
+            assert!((f / p - 1.0).abs() < 0.2, "{f} {p}");
+        }
+        assert!(
+            flows[0].trust.contains("as fluids") && packets[0].trust.contains("Packet by packet")
+        );
+        assert!(flows[0].worst_step.is_some() && flows[0].map.is_some());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod capture;
 mod explain;
+mod fabric;
 mod far_end;
 mod fill;
 mod interrupt;

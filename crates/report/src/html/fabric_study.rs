@@ -446,6 +446,9 @@ fn numbers(out: &mut String, study: &FabricStudy) {
     }
     out.push_str("</tbody></table></div>\n");
     left_out(out, study.points.len(), ROWS_MAX, "numbers of nodes");
+    if !study.trust.is_empty() {
+        put!(out, "<p class=\"note\">{}</p>\n", shown(&study.trust));
+    }
     if let Some(formula) = study.points.last().and_then(|p| p.latency_formula.as_ref()) {
         put!(
             out,

@@ -20,6 +20,17 @@ pub struct FabricRun {
     pub events: u64,
     /// Packets sent over a cable, counted once a hop.
     pub packet_hops: u64,
+    /// Flows of all steps that were taken as fluids instead of packets.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub fluid_flows: u64,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over references"
+)]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// One case over one transport.
@@ -125,6 +136,10 @@ pub struct FabricStudy {
     pub pattern: String,
     /// What is counted: `rate`, `latency` or `time`.
     pub counts: String,
+    /// How it was run: `packets` or `flows`.
+    pub tier: String,
+    /// How far to trust what was found, in words.
+    pub trust: String,
     /// How packets find their way.
     pub routing: String,
     /// What the fabric is, in words.

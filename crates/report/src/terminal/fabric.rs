@@ -118,6 +118,7 @@ impl Page {
             );
             self.wrapped("", &crate::text::plain(&line), Ink::Plain);
         }
+        self.wrapped("", &crate::text::plain(&study.trust), Ink::Dim);
     }
 }
 

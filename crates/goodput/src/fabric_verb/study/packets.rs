@@ -1,0 +1,187 @@
+//! A step packet by packet.
+
+use cluster::pattern::{Counts, FILES};
+use cluster::{Step, Study};
+use fabric::fluid::Volume;
+use fabric::{FlowSpec, Selection, WaitsFor, World};
+use report::model::{FabricCable, FabricStep, FabricWait};
+
+use super::made::{Fluids, Made};
+use super::picture::{directed, picture};
+use super::{Item, Outcome, float, formula_parts, ns, seconds};
+use crate::failure::Failure;
+
+/// Runs it; a picture of its cables if it is to be shown.
+pub(super) fn step(
+    study: &Study,
+    made: &Made,
+    fluids: &mut Fluids<'_>,
+    item: &Item,
+    step: &Step,
+    threads: usize,
+    shown: bool,
+) -> Result<Outcome, Failure> {
+    let built = &made.built;
+    let mut world = World::new(&built.spec, &step.flows).map_err(Failure::usage)?;
+    let ways: Vec<Vec<(u32, usize)>> = step.flows.iter().map(|f| made.way(f.from, f.to)).collect();
+    cluster::parallel::run(&mut world, threads).map_err(|stuck| {
+        Failure::check(format!(
+            "{} with {} nodes, step {}: {stuck}",
+            study.name, item.nodes, item.step
+        ))
+    })?;
+    let mut outcome = Outcome {
+        events: world.counters().events,
+        packet_hops: world.counters().packet_hops,
+        took_ps: float(world.now_ps().max(1)),
+        ..Outcome::default()
+    };
+    let fixed = matches!(built.spec.selection, Selection::Static);
+    let flows_over = match fixed {
+        true => flows_over(made, &ways),
+        false => volumes_over(made, &step.flows, &world),
+    };
+    outcome.flows_max = flows_over.iter().copied().max().unwrap_or(0);
+    match study.traffic.kind.counts() {
+        Counts::Rate => {
+            for (n, sends) in step.sends.iter().enumerate() {
+                let info = world.flow(n);
+                let took = info.last_ps - info.first_posted_ps;
+                let rate = float(info.bytes_arrived) / seconds(took.max(1));
+                outcome.rates.add(rate);
+                if item.mapped {
+                    outcome.pairs.push((sends.from, sends.to, rate));
+                }
+            }
+            if fixed {
+                let volumes = fluids.volumes(&step.flows);
+                let shared = fluids.shared.finish(&volumes);
+                outcome.fair_sum = volumes.iter().zip(&shared).map(|(v, s)| v.bytes / s).sum();
+            }
+        }
+        Counts::Latency => {
+            for (n, flow) in step.flows.iter().enumerate() {
+                let info = world.flow(n);
+                let trips = u64::try_from(info.round_trips_ps).unwrap_or(u64::MAX);
+                outcome
+                    .latencies_ps
+                    .push(float(trips) / (2.0 * float(flow.messages)));
+                outcome.parts.push(formula_parts(built, flow, &ways[n]));
+            }
+        }
+        Counts::Time => {
+            let volumes = fluids.volumes(&step.flows);
+            let last = |n: usize| float(world.flow(n).last_ps);
+            outcome.jobs_ps = jobs(study, fluids, step, &volumes, last);
+        }
+    }
+    avoided(made, &world, &mut outcome);
+    for n in 0..step.flows.len() {
+        let info = world.flow(n);
+        outcome.early += info.early;
+        outcome.packets += info.packets_arrived;
+    }
+    if shown {
+        outcome.step = Some(drawn(made, item, &world, &flows_over));
+    }
+    Ok(outcome)
+}
+
+/// By job: its last arrival, and that at one large switch alone; in ps.
+pub(super) fn jobs(
+    study: &Study,
+    fluids: &mut Fluids<'_>,
+    step: &Step,
+    volumes: &[Volume],
+    arrived_ps: impl Fn(usize) -> f64,
+) -> Vec<[f64; 2]> {
+    let jobs = study.traffic.jobs.len().max(1);
+    let each = (0..jobs).map(|job| {
+        let job = u16::try_from(job).unwrap_or(FILES);
+        let own = || (0..step.sends.len()).filter(|n| step.sends[*n].job == job);
+        let last = own().map(&arrived_ps).fold(0.0, f64::max);
+        let alone: Vec<Volume> = own().map(|n| volumes[n]).collect();
+        [last, fluids.ideal_s(&alone) * 1e12]
+    });
+    each.collect()
+}
+
+/// What congestion avoidance did and cost.
+fn avoided(made: &Made, world: &World, outcome: &mut Outcome) {
+    let built = &made.built;
+    let Selection::Dca(rule) = built.spec.selection else {
+        return;
+    };
+    let found = world.avoided();
+    outcome.moves = found.moves;
+    outcome.probes_ps = found.wire_ps;
+    outcome.wires_ps = (0..built.spec.links.len() * 2)
+        .map(|n| world.channel(n / 2, n % 2).busy_ps)
+        .sum();
+    // Two moves of a flow are at least a hold time apart.
+    let mut last = std::collections::BTreeMap::new();
+    for step in world.moves() {
+        if let Some(before) = last.insert(step.flow, step.at_ps) {
+            let apart = float(step.at_ps - before).max(1.0);
+            outcome.moves_a_hold = outcome.moves_a_hold.max(float(rule.hold_ps) / apart);
+        }
+    }
+}
+
+/// Flows on each direction of the cables between chips, by their ways.
+fn flows_over(made: &Made, ways: &[Vec<(u32, usize)>]) -> Vec<u32> {
+    let mut found = vec![0; made.inner.len()];
+    for (link, direction) in ways.iter().flatten() {
+        let channel = *link as usize * 2 + direction;
+        if made.inner[channel] {
+            found[channel] += 1;
+        }
+    }
+    found
+}
+
+/// What went over each of them, in volumes of the first flow.
+fn volumes_over(made: &Made, flows: &[FlowSpec], world: &World) -> Vec<u32> {
+    let one = flows.first().map_or(1, |f| {
+        u64::from(f.message_bytes.div_ceil(f.mtu_bytes)) * f.messages
+    });
+    let mut found = vec![0; made.inner.len()];
+    for (n, volume) in found.iter_mut().enumerate() {
+        if made.inner[n] {
+            let packets = world.channel(n / 2, n % 2).packets;
+            *volume = u32::try_from(packets.div_ceil(one.max(1))).unwrap_or(u32::MAX);
+        }
+    }
+    found
+}
+
+/// The cables between chips in a step, and who waited for room.
+fn drawn(made: &Made, item: &Item, world: &World, flows_over: &[u32]) -> FabricStep {
+    let took = world.now_ps().max(1);
+    let mut found = picture(made, item, ns(took), flows_over, |channel, cable| {
+        let stats = world.channel(channel / 2, channel % 2);
+        FabricCable {
+            busy_share: float(stats.busy_ps) / float(took),
+            credit_wait_share: float(stats.starved_ps) / float(took),
+            wait_ns: ns(stats.waited_ps) / float(stats.packets.max(1)),
+            held_others_share: float(stats.held_ps) / float(took),
+            ..cable
+        }
+    });
+    let links = &made.built.names.links;
+    let spoken = |(link, way): (u32, usize)| directed(&links[link as usize], way);
+    let blames = world.blames().into_iter().take(WAITS_MAX);
+    found.waits = blames
+        .map(|blame| FabricWait {
+            cable: spoken(blame.waiting),
+            on: match blame.on {
+                WaitsFor::Channel(link, way) => Some(spoken((link, way))),
+                WaitsFor::RoundTrip => None,
+            },
+            share: float(blame.time_ps) / float(took),
+        })
+        .collect();
+    found
+}
+
+const WAITS_MAX: usize = 20;

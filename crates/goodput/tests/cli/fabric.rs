@@ -1,0 +1,162 @@
+//! `goodput fabric` as it is typed: tiers, imports, traces.
+
+use serde_json::Value;
+
+use crate::support::{Ended, Scratch};
+
+/// Sixteen hosts on two levels of chips.
+const TREE: &str = r#"
+title = "A small tree"
+[host_kinds.hca]
+speed = "ddr"
+buffer = "72KiB"
+[switch_kinds.chip]
+speed = "ddr"
+ports = 8
+buffer = "72KiB"
+latency = "200ns"
+[cables.cx4]
+kind = "copper"
+length = "8m"
+[topology]
+kind = "clos"
+host = "hca"
+chip = "chip"
+cable = "cx4"
+hosts = 16
+lids = "random"
+ties = "random"
+[traffic]
+pattern = "rotate"
+nodes = [4, 16]
+message = "64KiB"
+"#;
+
+fn run(scratch: &Scratch, more: &[&str]) -> Ended {
+    let file = scratch.path("tree.toml");
+    let mut command = scratch.goodput(&["fabric"]);
+    command.args(&more[..1]).arg(&file).args(&more[1..]);
+    scratch.run(command)
+}
+
+fn json(scratch: &Scratch, more: &[&str]) -> Value {
+    let more: Vec<&str> = more.iter().copied().chain(["--json"]).collect();
+    let ended = run(scratch, &more);
+    assert_eq!(ended.code(), 0, "{ended:#?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+#[test]
+fn a_file_runs_in_both_tiers_and_each_says_how_far_to_trust_it() {
+    let scratch = Scratch::new();
+    scratch.write("tree.toml", TREE);
+    let found = ["packets", "flows"].map(|tier| {
+        let run = json(&scratch, &["run", "--tier", tier]);
+        let study = &run["fabric"]["studies"][0];
+        assert_eq!(study["tier"], tier);
+        assert!(!study["trust"].as_str().unwrap().is_empty());
+        study["points"][1]["average_share_of_peak"]
+            .as_f64()
+            .unwrap()
+    });
+    assert!((found[1] / found[0] - 1.0).abs() < 0.2, "{found:?}");
+    let text = run(&scratch, &["run", "--tier", "flows"]).stdout;
+    assert!(
+        text.contains("Flows as fluids") && text.contains("Estimated "),
+        "{text}"
+    );
+    let error = run(&scratch, &["run", "--tier", "guesses"]);
+    assert_eq!(error.code(), 2, "{error:#?}");
+}
+
+#[test]
+fn a_real_clusters_cables_and_tables_are_judged() {
+    let scratch = Scratch::new();
+    // Two leaves of two hosts, two spines; all tables go by the first spine.
+    let mut cables = String::new();
+    let mut tables = String::new();
+    for leaf in 0..2 {
+        cables += &format!(
+            "Switch 8 \"S-{leaf:016x}\" # \"leaf{leaf}\" base port 0 lid {} lmc 0\n",
+            100 + leaf
+        );
+        tables += &format!(
+            "Unicast lids [0x0-0x70] of switch Lid {} guid {leaf:#018x} (leaf{leaf}):\n",
+            100 + leaf
+        );
+        for port in 1..3 {
+            let host = leaf * 2 + port;
+            cables +=
+                &format!("[{port}] \"H-{host:x}\"[1](a{host}) # \"node{host}\" lid {host} 4xDDR\n");
+        }
+        for spine in 0..2 {
+            cables += &format!(
+                "[{}] \"S-{:016x}\"[{}] # \"spine{spine}\" lid 9 4xDDR\n",
+                spine + 3,
+                spine + 2,
+                leaf + 1
+            );
+        }
+        for host in 1..5 {
+            let port = if (host - 1) / 2 == leaf {
+                host - leaf * 2
+            } else {
+                3
+            };
+            tables += &format!(
+                "{host:#06x} {port:03} : (Channel Adapter portguid 0x{host:016x}: 'node{host}')\n"
+            );
+        }
+    }
+    for spine in 2..4 {
+        cables += &format!("Switch 8 \"S-{spine:016x}\" # \"spine\" base port 0 lid 9 lmc 0\n");
+        tables += &format!("Unicast lids [0x0-0x70] of switch Lid 9 guid {spine:#018x} (spine):\n");
+        for leaf in 0..2 {
+            cables += &format!(
+                "[{}] \"S-{leaf:016x}\"[{}] # \"leaf\" lid 9 4xDDR\n",
+                leaf + 1,
+                spine + 1
+            );
+        }
+        for host in 1..5 {
+            tables += &format!("{host:#06x} {:03} : (x)\n", (host - 1) / 2 + 1);
+        }
+    }
+    for host in 1..5 {
+        let (leaf, port) = ((host - 1) / 2, (host - 1) % 2 + 1);
+        cables += &format!(
+            "Ca 1 \"H-{host:x}\" # \"node{host}\"\n[1](a{host}) \"S-{leaf:016x}\"[{port}] # lid {host} lmc 0 4xDDR\n"
+        );
+    }
+    scratch.write("net.txt", &cables);
+    scratch.write("lfts.txt", &tables);
+    let (before, rest) = TREE.split_once("[topology]").unwrap();
+    let parts = "host = \"hca\"\nchip = \"chip\"\ncable = \"cx4\"\n";
+    let (_, traffic) = rest.split_once("[traffic]").unwrap();
+    let traffic = traffic.replace("[4, 16]", "[2, 4]");
+    let file = |keys: &str| {
+        let text = format!(
+            "{before}[topology]\nkind = \"ibnetdiscover\"\nfile = \"net.txt\"\n{keys}{parts}[traffic]{traffic}"
+        );
+        scratch.write("tree.toml", &text);
+    };
+    let shared = |keys: &str| {
+        file(keys);
+        let found = json(&scratch, &["run"]);
+        found["fabric"]["studies"][0]["points"][1]["flows_on_a_cable_max"].as_u64()
+    };
+    assert_eq!(shared("routing = \"d-mod-k\"\n"), Some(1));
+    assert_eq!(shared("lfts = \"lfts.txt\"\n"), Some(2));
+    let text = run(&scratch, &["run"]).stdout;
+    assert!(text.contains("tables from lfts.txt"), "{text}");
+    assert!(text.contains("leaf0 port 3"), "{text}");
+    scratch.write("lfts.txt", &tables.replacen("0x0003 003", "0x0003 007", 1));
+    let ended = run(&scratch, &["run"]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(
+        ended
+            .stderr
+            .contains("lfts.txt: line 4: port 7 of leaf0 has no cable"),
+        "{ended:#?}"
+    );
+}
