@@ -41,7 +41,7 @@ fn tables(kind: Tables, rng: &mut Rng) -> Vec<Vec<usize>> {
     let leaves = HOSTS.div_ceil(LEAF);
     let order = shuffled(HOSTS, rng);
     let mut found = vec![vec![0; HOSTS]; leaves];
-    for leaf in 0..leaves {
+    for (leaf, table) in found.iter_mut().enumerate() {
         let mut used = [0; LEAF];
         for to in &order {
             if to / LEAF == leaf && !matches!(kind, Tables::Trees) {
@@ -54,10 +54,10 @@ fn tables(kind: Tables, rng: &mut Rng) -> Vec<Vec<usize>> {
                 Tables::Balanced | Tables::Trees => free[below(rng, free.len())],
             };
             used[spine] += 1;
-            found[leaf][*to] = spine;
+            table[*to] = spine;
         }
         if matches!(kind, Tables::Trees) {
-            return vec![found[leaf].clone(); leaves];
+            return vec![table.clone(); leaves];
         }
     }
     found

@@ -348,10 +348,10 @@ fn a_grid_in_blocks_has_the_edges_of_one_in_rows_and_fewer_between_leaves() {
     };
     let (rows, blocks) = (edges(Halo::Grid), edges(Halo::Blocks));
     assert_eq!((rows.len(), blocks.len()), (480, 480));
-    let leaving = |all: &[pattern::Sends]| all.iter().filter(|s| s.from / 12 != s.to / 12).count();
+    let leaving = |all: &[Sends]| all.iter().filter(|s| s.from / 12 != s.to / 12).count();
     assert_eq!((leaving(&rows), leaving(&blocks)), (240, 140));
     for send in &blocks {
-        let back = |s: &&pattern::Sends| (s.from, s.to) == (send.to, send.from);
+        let back = |s: &&Sends| (s.from, s.to) == (send.to, send.from);
         assert_eq!(blocks.iter().filter(back).count(), 1);
     }
 }
