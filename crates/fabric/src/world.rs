@@ -449,6 +449,13 @@ impl World {
         for (n, flow) in (0..).zip(flows) {
             flow.check(spec).map_err(|p| at(Place::Flow(n), p))?;
         }
+        if spec.selection.lanes_above() > 0 && spec.queueing == Queueing::Input {
+            // A packet that is to go down again would stand behind one that changed to its lane and waits to go up: a
+            // cycle that the lanes were to break.
+            let problem = "valiant and ugal change lanes on the way, which one FIFO at each input turns into \
+                           deadlocks; queues are to be virtual outputs or at outputs";
+            return Err(at(Place::Whole, problem.to_owned()));
+        }
         let top = flows.iter().map(|f| f.lane).max().unwrap_or(0);
         let routes = match spec.selection {
             Selection::Static => Routes::new(spec)?,
