@@ -1,10 +1,16 @@
 //! Trees of files from one host to another, at the speed of the path between them.
 //!
-//! A source walks what it is told to send ([`source`]), a destination writes it and nothing else ([`destination`]).
-//! What they tell each other about a name is an [`Entry`].
+//! A source walks what it is told to send, a destination writes it and nothing else. What they tell each other about a
+//! name is an [`Entry`]; bytes travel as blocks with their part of the file's BLAKE3 hash ([`digest`]), over links that
+//! know who is at the other end ([`link`]).
 
 #![forbid(unsafe_code)]
 
+pub mod digest;
 pub mod entry;
+mod key;
+pub mod link;
 
 pub use entry::{Entry, Kind, Meta, PathError, RelPath, Stamp};
+pub use key::{Key, SessionId};
+pub use link::Cipher;
