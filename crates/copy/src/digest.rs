@@ -8,7 +8,9 @@ use blake3::Hasher;
 use blake3::hazmat::{self, HasherExt as _, Mode};
 
 /// A block's chaining value, or the hash of a file that is one block.
-pub type Sum = [u8; 32];
+pub type Sum = [u8; SUM_BYTES];
+/// Its length in bytes.
+pub const SUM_BYTES: usize = 32;
 
 /// How a file is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

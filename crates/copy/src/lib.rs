@@ -10,6 +10,7 @@ pub mod digest;
 pub mod entry;
 mod key;
 pub mod link;
+pub mod message;
 
 pub use entry::{Entry, Kind, Meta, PathError, RelPath, Stamp};
 pub use key::{Key, SessionId};
