@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod channel;
 pub mod digest;
 pub mod entry;
 mod key;
 pub mod link;
+pub mod meeting;
 pub mod message;
 
 pub use entry::{Entry, Kind, Meta, PathError, RelPath, Stamp};
