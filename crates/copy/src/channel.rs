@@ -35,8 +35,9 @@ struct State {
     waiting: VecDeque<Vec<u8>>,
     bytes: usize,
     confirmed: u64,
-    /// Messages of `waiting` that were written on the present link.
+    /// Messages of `waiting` that were taken to be written on the present link, and that were written.
     written: usize,
+    sent: usize,
     /// Heard from the other side, to be confirmed.
     heard: u64,
     heard_told: u64,
@@ -63,16 +64,24 @@ impl Outbox {
         true
     }
 
-    /// Whether everything said was heard.
-    pub(crate) fn is_heard(&self) -> bool {
-        self.lock().waiting.is_empty()
-    }
-
     /// Waits until everything said was heard, or so long.
     pub(crate) fn wait_heard(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut state = self.lock();
         while !state.waiting.is_empty() && !state.over {
+            let Some(left) = until.checked_duration_since(Instant::now()) else {
+                return;
+            };
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until everything said was handed to the kernel, or so long.
+    pub(crate) fn wait_written(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        while state.sent < state.waiting.len() && !state.over {
             let Some(left) = until.checked_duration_since(Instant::now()) else {
                 return;
             };
@@ -105,6 +114,7 @@ impl Outbox {
             state.bytes -= message.len();
             state.confirmed += 1;
             state.written = state.written.saturating_sub(1);
+            state.sent = state.sent.saturating_sub(1);
         }
         self.changed.notify_all();
         Ok(())
@@ -123,7 +133,10 @@ impl Outbox {
             };
             link.set_patience(Some(SILENCE))?;
             self.note(None, start)?;
-            self.lock().written = 0;
+            {
+                let mut state = self.lock();
+                (state.written, state.sent) = (0, 0);
+            }
             let written = self.write(&mut link);
             link.socket().shut();
             if written.is_ok() {
@@ -167,6 +180,10 @@ impl Outbox {
             state.heard_told = heard;
             drop(state);
             link.send(MESSAGE, &about, &[])?;
+            let mut state = self.lock();
+            state.sent = state.written;
+            drop(state);
+            self.changed.notify_all();
             if is_last {
                 return Ok(());
             }

@@ -6,14 +6,26 @@
 
 #![forbid(unsafe_code)]
 
+mod accounts;
+mod attributes;
+mod beneath;
 mod channel;
+pub mod destination;
 pub mod digest;
+pub mod engine;
 pub mod entry;
+pub mod filter;
+pub mod journal;
 mod key;
 pub mod link;
+mod listing;
 pub mod meeting;
 pub mod message;
+#[cfg(test)]
+mod scratch;
+pub mod source;
 
+pub use attributes::ATTRIBUTES_BYTES_MOST;
 pub use entry::{Entry, Kind, Meta, PathError, RelPath, Stamp};
 pub use key::{Key, SessionId};
 pub use link::Cipher;

@@ -485,10 +485,24 @@ fn finish(
         link.send(PROOF, &mine.clone().finalize().into_bytes(), &[])?;
     }
     let mut buffer = Vec::new();
-    let head = link
-        .receive_at_most(&mut buffer, 32, 0)
-        .map_err(patience_ended)?;
+    let told = link.receive_at_most(&mut buffer, 32, 0);
+    let head = match (told, side) {
+        (Ok(head), _) => head,
+        // Of frames with a keyed sum, the first tells already.
+        (Err(error), Side::Listens) if error.kind() == ErrorKind::InvalidData => {
+            let _ = link.send(PROOF, &[], &[]);
+            return Err(denied("the other side does not hold the session's key"));
+        }
+        (Err(error), Side::Connects) if error.kind() == ErrorKind::InvalidData => {
+            return Err(denied("the other side does not hold the session's key"));
+        }
+        (Err(error), _) => return Err(patience_ended(error)),
+    };
     if head.kind != PROOF || theirs.verify_slice(&buffer[..head.about]).is_err() {
+        if side == Side::Listens {
+            // An empty proof is a refusal, so that who has the wrong key need not try again.
+            let _ = link.send(PROOF, &[], &[]);
+        }
         return Err(denied("the other side does not hold the session's key"));
     }
     if side == Side::Listens {

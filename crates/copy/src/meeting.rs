@@ -45,6 +45,8 @@ struct State {
     waiting: BTreeMap<Which, Link>,
     /// In use: to end them from elsewhere.
     open: BTreeMap<Which, Socket>,
+    /// In the middle of a handshake.
+    greeting: BTreeMap<Which, Socket>,
     /// Met once at least.
     met: BTreeSet<Which>,
     /// Streams of blocks that there should be.
@@ -203,7 +205,17 @@ impl Meeting {
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
         };
-        link::connect(dial()?, self.session, which, self.cipher, &self.key)
+        let socket = dial()?;
+        {
+            let mut state = self.lock();
+            if state.over {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+            state.greeting.insert(which, socket.again()?);
+        }
+        let link = link::connect(socket, self.session, which, self.cipher, &self.key);
+        self.lock().greeting.remove(&which);
+        link
     }
 
     /// A link that arrived; it takes the place of an older one of its kind.
@@ -267,6 +279,7 @@ impl Meeting {
         let mut state = self.lock();
         state.over = true;
         state.open.values().for_each(Socket::shut);
+        state.greeting.values().for_each(Socket::shut);
         state.waiting.values().for_each(|link| link.socket().shut());
         state.open.clear();
         state.waiting.clear();

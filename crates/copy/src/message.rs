@@ -47,6 +47,8 @@ pub struct Told {
 pub struct Want {
     /// Which.
     pub id: NameId,
+    /// Bytes in a block, where it has some or sums of some.
+    pub block: Option<u32>,
     /// Blocks that it has already, from..to, in order and apart.
     pub have: Vec<(u64, u64)>,
     /// Sums of blocks that it has from elsewhere, for the source to compare with its own.
@@ -79,11 +81,18 @@ pub enum FromSource {
         why: String,
     },
     /// That was the last name; what is told after it is told anew since it changed.
-    Walked,
+    Walked {
+        /// Folders of which the source told all it has: where what it has not may be deleted.
+        roots: Vec<RelPath>,
+        /// Whether there was nothing that the source could not read.
+        is_whole: bool,
+    },
     /// So many streams are wanted.
     Streams(u16),
     /// The source gives up.
     Stops(String),
+    /// The source heard that all is done.
+    Bye,
 }
 
 /// What a destination says.
@@ -390,7 +399,12 @@ impl FromSource {
                 out.u64(*id);
                 out.bytes(why.as_bytes());
             }
-            Self::Walked => out.u8(5),
+            Self::Walked { roots, is_whole } => {
+                out.u8(5);
+                out.u8((*is_whole).into());
+                out.count(roots.len());
+                roots.iter().for_each(|root| out.bytes(root.as_bytes()));
+            }
             Self::Streams(streams) => {
                 out.u8(6);
                 out.u16(*streams);
@@ -399,6 +413,7 @@ impl FromSource {
                 out.u8(7);
                 out.bytes(why.as_bytes());
             }
+            Self::Bye => out.u8(8),
         }
         out.0
     }
@@ -436,9 +451,19 @@ impl FromSource {
                 id: input.u64()?,
                 why: input.text()?,
             },
-            5 => Self::Walked,
+            5 => {
+                let is_whole = match input.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Malformed::Number),
+                };
+                let count = input.count(4)?;
+                let roots = (0..count).map(|_| input.path()).collect::<Result<_, _>>()?;
+                Self::Walked { roots, is_whole }
+            }
             6 => Self::Streams(input.u16()?),
             7 => Self::Stops(input.text()?),
+            8 => Self::Bye,
             _ => return Err(Malformed::Number),
         };
         input.end()?;
@@ -476,6 +501,7 @@ impl FromDestination {
                 out.count(wants.len());
                 for want in wants {
                     out.u64(want.id);
+                    out.u32(want.block.unwrap_or(0));
                     out.ranges(&want.have);
                     out.count(want.compare.len());
                     for (index, sum) in &want.compare {
@@ -518,14 +544,24 @@ impl FromDestination {
         let message = match input.u8()? {
             1 => {
                 let until = input.u64()?;
-                let count = input.count(16)?;
+                let count = input.count(20)?;
                 let mut wants = Vec::with_capacity(count);
                 for _ in 0..count {
-                    let (id, have) = (input.u64()?, input.ranges()?);
+                    let (id, block) = (input.u64()?, input.u32()?);
+                    let have = input.ranges()?;
+                    let block = match block {
+                        0 if have.is_empty() => None,
+                        _ => Some(Cut::new(0, block).ok_or(Malformed::Number)?.block()),
+                    };
                     let compare = (0..input.count(8 + SUM_BYTES)?)
                         .map(|_| Ok((input.u64()?, input.array()?)))
                         .collect::<Result<_, Malformed>>()?;
-                    wants.push(Want { id, have, compare });
+                    wants.push(Want {
+                        id,
+                        block,
+                        have,
+                        compare,
+                    });
                 }
                 Self::Decided { until, wants }
             }
@@ -721,9 +757,13 @@ mod tests {
                 id: 4,
                 why: "gone".into(),
             },
-            FromSource::Walked,
+            FromSource::Walked {
+                roots: vec![RelPath::top(), RelPath::new(b"a").unwrap()],
+                is_whole: true,
+            },
             FromSource::Streams(9),
             FromSource::Stops("no".into()),
+            FromSource::Bye,
         ]
     }
 
@@ -733,6 +773,7 @@ mod tests {
                 until: 9,
                 wants: vec![Want {
                     id: 3,
+                    block: Some(1 << 20),
                     have: vec![(1, 2)],
                     compare: vec![(5, [6; 32])],
                 }],
