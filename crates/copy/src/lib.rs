@@ -5,6 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+mod accounts;
+mod attributes;
+mod beneath;
+pub mod destination;
 pub mod entry;
+pub mod filter;
+mod listing;
+#[cfg(test)]
+mod scratch;
+pub mod source;
 
-pub use entry::{Entry, Kind, Meta, PathError, RelPath, Stamp};
+pub use attributes::ATTRIBUTES_BYTES_MOST;
+pub use entry::{Attribute, Entry, Kind, Meta, PathError, RelPath, Stamp};
