@@ -108,6 +108,11 @@ impl Cut {
     }
 }
 
+/// The hash of a few bytes.
+pub fn sum_of(bytes: &[u8]) -> Sum {
+    *blake3::hash(bytes).as_bytes()
+}
+
 /// The greatest power of two below `blocks`, of which there are two or more (BLAKE3 paper, section 2.1).
 fn left_blocks(blocks: usize) -> usize {
     blocks.next_power_of_two() / 2

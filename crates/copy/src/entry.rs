@@ -181,6 +181,9 @@ pub enum Kind {
     },
 }
 
+/// An extended attribute: its name, without NUL, and its value.
+pub type Attribute = (Box<[u8]>, Box<[u8]>);
+
 /// What belongs to a name beside its bytes. What the user did not ask to keep is `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
@@ -193,7 +196,7 @@ pub struct Meta {
     /// Time of last modification.
     pub modified: Option<Stamp>,
     /// Extended attributes, access control lists among them (`system.posix_acl_access`): name without NUL, value.
-    pub attributes: Vec<(Box<[u8]>, Box<[u8]>)>,
+    pub attributes: Vec<Attribute>,
 }
 
 /// One name of a tree.
