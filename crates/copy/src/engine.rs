@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use thiserror::Error;
+use wire::tcp_info::TcpInfo;
 
 /// What a session came to, as far as it came.
 #[derive(Debug, Default)]
@@ -41,6 +42,7 @@ pub struct Watch {
     pub idle_ns: AtomicU64,
     stop: AtomicBool,
     notes: Mutex<Notes>,
+    ends: Mutex<Vec<TcpInfo>>,
 }
 
 /// What the user is to know.
@@ -89,6 +91,14 @@ impl Watch {
             notes.all.get(from..).unwrap_or_default().to_vec(),
             notes.more,
         )
+    }
+
+    /// What the kernel knew of each stream's connection when the session ended; of a source.
+    pub fn ends(&self) -> Vec<TcpInfo> {
+        self.ends
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn add(counter: &AtomicU64, n: u64) {

@@ -592,9 +592,11 @@ impl FromDestination {
 }
 
 impl Account {
-    const NUMBERS: usize = 8;
+    /// How many numbers it has.
+    pub const NUMBERS: usize = 8;
 
-    fn numbers(&self) -> [u64; Self::NUMBERS] {
+    /// Its numbers in order.
+    pub fn numbers(&self) -> [u64; Self::NUMBERS] {
         [
             self.names,
             self.same,
@@ -607,7 +609,8 @@ impl Account {
         ]
     }
 
-    fn of(numbers: [u64; Self::NUMBERS]) -> Self {
+    /// From its numbers in order.
+    pub fn of(numbers: [u64; Self::NUMBERS]) -> Self {
         let [
             names,
             same,

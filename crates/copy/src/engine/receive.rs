@@ -799,8 +799,9 @@ impl Receiver<'_> {
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         self.account().received_bytes += bytes.len() as u64;
-        self.settled(file);
+        // In this order: what is settled may end the session, with the account as it is then.
         self.placed(file.size);
+        self.settled(file);
         Ok(())
     }
 
@@ -893,8 +894,8 @@ impl Receiver<'_> {
         }
         match placed {
             Ok(()) => {
-                self.settled(file);
                 self.placed(file.size);
+                self.settled(file);
             }
             Err(error) => {
                 self.problem(&file.path, "cannot be placed", &error);

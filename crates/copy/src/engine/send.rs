@@ -177,6 +177,9 @@ impl Sender<'_> {
             scope.spawn(|| self.walk(filter));
             scope
                 .spawn(|| super::tune::tune(self.meeting, &self.options.streams, self.watch, self));
+            if let Some(rate) = self.options.limit {
+                scope.spawn(move || super::tune::limit(self.meeting, rate));
+            }
             scope.spawn(|| {
                 let mut there = 0;
                 while let Some(wanted) = self.meeting.more_streams(there) {
@@ -210,6 +213,15 @@ impl Sender<'_> {
     }
 
     fn over(&self) {
+        let links = self.meeting.open_links().into_iter();
+        let blocks = links.filter(|which| matches!(which, Which::Blocks(_)));
+        let ends =
+            blocks.filter_map(|which| self.meeting.of_socket(which, crate::meeting::tcp_info)?);
+        *self
+            .watch
+            .ends
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = ends.collect();
         self.is_over.store(true, Ordering::Relaxed);
         self.outbox.close();
         self.meeting.close();
@@ -471,7 +483,7 @@ impl Sender<'_> {
             use std::os::fd::AsFd as _;
             let limit = units::Duration::from_ns(u64::try_from(STALLED.as_nanos()).unwrap_or(0));
             let _ = sys::tcp::set_user_timeout(socket.as_fd(), limit);
-            super::tune::prepare(socket, self.options, self.watch);
+            super::tune::prepare(socket, self.options);
         }
     }
 

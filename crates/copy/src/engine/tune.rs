@@ -9,6 +9,8 @@ use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use units::Rate;
+
 use crate::link::{Socket, Which};
 use crate::meeting::{Meeting, tcp_info};
 
@@ -49,8 +51,7 @@ const SPAN_ROUND_TRIPS: u32 = 4;
 const FILLS: &str = "bbr";
 
 /// Sets what a stream's socket is to have.
-pub(super) fn prepare(socket: &TcpStream, options: &SendOptions, watch: &Watch) {
-    let _ = watch;
+pub(super) fn prepare(socket: &TcpStream, options: &SendOptions) {
     let round_trip = round_trip(socket);
     let wanted = match &options.congestion {
         Some(name) => Some(name.as_str()),
@@ -64,6 +65,28 @@ pub(super) fn prepare(socket: &TcpStream, options: &SendOptions, watch: &Watch) 
 fn round_trip(socket: &TcpStream) -> Duration {
     let info = sys::tcp::tcp_info(socket.as_fd()).unwrap_or_default();
     Duration::from_micros(info.rtt_us)
+}
+
+/// Keeps all streams together below a rate, by what the kernel lets each send (`SO_MAX_PACING_RATE`, socket(7)), until the
+/// session is over.
+pub(super) fn limit(meeting: &Meeting, rate: Rate) {
+    let mut paced = Vec::new();
+    while !meeting.is_over() {
+        let mut open = meeting.open_links();
+        open.retain(|which| matches!(which, Which::Blocks(_)));
+        let generation = (open.clone(), meeting.reconnects());
+        if paced.last() != Some(&generation) {
+            let share = rate.as_bits_per_second() / (open.len().max(1) as u64);
+            let share = Rate::from_bits_per_second(share.max(8));
+            for which in open {
+                meeting.of_socket(which, |socket| {
+                    let _ = sys::tcp::set_max_pacing(socket.as_fd(), share);
+                });
+            }
+            paced = vec![generation];
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Opens streams as they help, until the session is over.
