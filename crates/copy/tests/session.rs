@@ -109,6 +109,7 @@ impl Session {
             streams: self.streams,
             block: self.block,
             limit: None,
+            null: false,
             congestion: None,
         };
         let (sends, receives) = (Watch::default(), Watch::default());
@@ -390,6 +391,7 @@ fn a_source_without_the_key_is_told_so() {
             streams: Streams::Fixed(1),
             block: None,
             limit: None,
+            null: false,
             congestion: None,
         };
         let sent = send(

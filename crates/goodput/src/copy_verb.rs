@@ -37,7 +37,7 @@ use operand::Operand;
 pub(crate) struct CopyArgs {
     /// What to copy, and last where to: PATH, HOST:PATH, USER@HOST:PATH or lab:NAME:PATH. A slash after a folder
     /// means what is in it, as rsync has it
-    #[arg(value_name = "SRC... DST", required = true, num_args = 2..)]
+    #[arg(value_name = "SRC... DST", required = true, num_args = 1..)]
     operands: Vec<std::ffi::OsString>,
     /// Change nothing, and say what would be copied
     #[arg(short = 'n', long)]
@@ -99,6 +99,12 @@ pub(crate) struct CopyArgs {
     /// Port that is listened on, on the side that listens [default: any]
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
+    /// Send so many bytes that no file has, in place of a source: to see what the rest can do
+    #[arg(long, value_name = "SIZE")]
+    null_source: Option<units::Bytes>,
+    /// Check what arrives and write none of it: to see what the rest can do
+    #[arg(long)]
+    null_sink: bool,
     /// What starts a shell on the far host
     #[arg(
         short = 'e',
@@ -218,6 +224,7 @@ impl CopyArgs {
             },
             block,
             limit: self.limit,
+            null: self.null_source.is_some(),
             congestion: self.congestion.clone(),
         })
     }
@@ -229,6 +236,7 @@ impl CopyArgs {
             dry: self.dry_run,
             fsync: !self.no_fsync,
             checksum: self.checksum,
+            null: self.null_sink,
             filter: self.filter()?,
             identity,
         })
@@ -243,6 +251,8 @@ struct Plan<'a> {
     cipher: Cipher,
     session: SessionId,
     key: Key,
+    /// What stands for a source that is none.
+    _scratch: Option<Scratch>,
 }
 
 /// What came of a copy on this side or as the far side told.
@@ -326,11 +336,59 @@ fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, Path
 fn plan(args: &CopyArgs) -> Result<Plan<'_>, Failure> {
     let mut operands = args.operands.iter().map(|typed| Operand::parse(typed));
     let mut from = operands.by_ref().collect::<Result<Vec<_>, _>>()?;
-    let Some(to) = from.pop() else {
+    if let Some(size) = args.null_source {
+        return null_plan(args, from, size);
+    }
+    let Some(to) = from.pop().filter(|_| !from.is_empty()) else {
         return Err(Failure::usage(anyhow::anyhow!(
             "say what to copy, and where to"
         )));
     };
+    plan_of(args, from, to, None)
+}
+
+/// A file of one hole stands for the source; it is never read.
+fn null_plan(
+    args: &CopyArgs,
+    mut operands: Vec<Operand>,
+    size: units::Bytes,
+) -> Result<Plan<'_>, Failure> {
+    let (Some(to), true) = (operands.pop(), operands.is_empty()) else {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--null-source takes the place of the source: name the destination only"
+        )));
+    };
+    let scratch = Scratch::new(size.as_u64())
+        .map_err(|error| Failure::here(anyhow::anyhow!("a file of {size}: {error}")))?;
+    let from = vec![Operand::Here(scratch.0.join("null"))];
+    plan_of(args, from, to, Some(scratch))
+}
+
+/// A folder that goes when it is no longer needed.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(size: u64) -> std::io::Result<Self> {
+        let name = format!("goodput-null-{}", SessionId::random()?);
+        let place = Self(std::env::temp_dir().join(name));
+        std::fs::create_dir(&place.0)?;
+        std::fs::File::create_new(place.0.join("null"))?.set_len(size)?;
+        Ok(place)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan_of(
+    args: &CopyArgs,
+    from: Vec<Operand>,
+    to: Operand,
+    scratch: Option<Scratch>,
+) -> Result<Plan<'_>, Failure> {
     let first = from.first().map(Operand::place);
     if from.iter().any(|operand| Some(operand.place()) != first) {
         return Err(Failure::usage(anyhow::anyhow!(
@@ -356,6 +414,7 @@ fn plan(args: &CopyArgs) -> Result<Plan<'_>, Failure> {
         cipher,
         session,
         key,
+        _scratch: scratch,
     })
 }
 

@@ -33,6 +33,8 @@ pub struct ReceiveOptions {
     pub dry: bool,
     /// Files are brought to the disk before they get their names.
     pub fsync: bool,
+    /// Checks what arrives and writes none of it: to see what the rest can do.
+    pub null: bool,
     /// Files of the same length and time are compared by their sums too.
     pub checksum: bool,
     /// What is excluded stays when [`ReceiveOptions::delete`] removes.
@@ -506,7 +508,7 @@ impl Receiver<'_> {
         let is_same = like
             .as_ref()
             .is_some_and(|like| like.size == size && like.modified == modified);
-        if is_same && !self.options.checksum {
+        if is_same && !self.options.checksum && !self.options.null {
             self.account().same += 1;
             return None;
         }
@@ -788,13 +790,14 @@ impl Receiver<'_> {
             ));
         }
         let since = Instant::now();
-        loop {
+        while !self.options.null {
             match self
                 .destination
                 .put_small(staging, &file.path, bytes, &file.meta)
             {
                 Err(error) if self.may_wait(&error, since) => {}
-                other => break other?,
+                Err(error) => return Err(error),
+                Ok(()) => break,
             }
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
@@ -851,10 +854,11 @@ impl Receiver<'_> {
             return invalid("a block that is not as it was");
         }
         let since = Instant::now();
-        loop {
+        while !self.options.null {
             match handle.write_all_at(bytes, cut.start(index)) {
                 Err(error) if self.may_wait(&error, since) => {}
-                other => break other?,
+                Err(error) => return Err(error),
+                Ok(()) => break,
             }
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
@@ -885,9 +889,16 @@ impl Receiver<'_> {
         drop(body);
         let number = growing.number;
         let since = Instant::now();
-        let placed =
-            self.destination
-                .commit(&growing.partial, &file.path, &file.meta, self.options.fsync);
+        let placed = match self.options.null {
+            true => self
+                .staging
+                .map_or(Ok(()), |staging| staging.remove(number)),
+            false => {
+                let fsync = self.options.fsync;
+                self.destination
+                    .commit(&growing.partial, &file.path, &file.meta, fsync)
+            }
+        };
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         if let Some(journal) = &mut *self.journal() {
             let _ = journal.end(number);

@@ -33,6 +33,8 @@ pub struct SendOptions {
     pub block: Option<u32>,
     /// Bytes a second in all streams together, at most.
     pub limit: Option<units::Rate>,
+    /// Sends as many bytes as the files have, and does not read them: to see what the rest can do.
+    pub null: bool,
     /// Congestion control of the streams; chosen by the path where none is set.
     pub congestion: Option<String>,
 }
@@ -607,7 +609,10 @@ impl Sender<'_> {
             if *file.fingerprint() != fingerprint {
                 return Ok(None);
             }
-            let data = file.data_ranges()?;
+            let data = match self.options.null {
+                true => std::iter::once(0..fingerprint.size).collect(),
+                false => file.data_ranges()?,
+            };
             Ok(Some((file, data)))
         });
         let (file, data) = match opened {
@@ -679,10 +684,13 @@ impl Sender<'_> {
             buffer.resize(len, 0);
         }
         let since = Instant::now();
-        let read = file
-            .file
-            .file()
-            .read_exact_at(&mut buffer[..len], file.cut.start(index));
+        let read = match self.options.null {
+            true => Ok(()),
+            false => file
+                .file
+                .file()
+                .read_exact_at(&mut buffer[..len], file.cut.start(index)),
+        };
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         let is_changed = match &read {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => true,

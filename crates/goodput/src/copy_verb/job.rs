@@ -67,6 +67,7 @@ pub(super) struct Job {
     dry: bool,
     fsync: bool,
     checksum: bool,
+    null: bool,
     identity: [u8; 16],
 }
 
@@ -163,6 +164,10 @@ impl Job {
             dry: args.dry_run,
             fsync: !args.no_fsync,
             checksum: args.checksum,
+            null: match is_source {
+                true => args.null_source.is_some(),
+                false => args.null_sink,
+            },
             identity: plan.identity(),
         })
     }
@@ -198,6 +203,7 @@ impl Job {
             },
             block: self.block,
             limit: self.limit_bits_per_second.map(Rate::from_bits_per_second),
+            null: self.null,
             congestion: self.congestion.clone(),
         }
     }
@@ -374,6 +380,7 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
                     dry: job.dry,
                     fsync: job.fsync,
                     checksum: job.checksum,
+                    null: job.null,
                     filter: filter.clone(),
                     identity: job.identity,
                 };
