@@ -66,8 +66,22 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
     bar.finish_and_clear();
 }
 
+/// In powers of ten, as rates are.
 fn bytes(n: u64) -> String {
-    units::Bytes::new(n).to_string()
+    let mut value = n as f64;
+    for unit in ["B", "kB", "MB", "GB", "TB"] {
+        if value < 999.5 || unit == "TB" {
+            let decimals = match value {
+                _ if unit == "B" => 0,
+                0.0..10.0 => 2,
+                10.0..100.0 => 1,
+                _ => 0,
+            };
+            return format!("{value:.decimals$} {unit}");
+        }
+        value /= 1e3;
+    }
+    String::new()
 }
 
 /// Puts what came of it into the run.
@@ -173,7 +187,11 @@ fn why(copy: &Copy, done: &Done) -> String {
     let ends = done.watch.ends();
     let sum = |of: fn(&wire::tcp_info::TcpInfo) -> u64| ends.iter().map(of).sum::<u64>() as f64;
     let busy = sum(|info| info.busy_time_us).max(1.0);
+    let short = ends.iter().all(|info| info.rtt_us < 1_000);
     if sum(|info| info.rwnd_limited_us) > 0.4 * busy {
+        if short {
+            return format!("the {there}: its CPU or its disk takes no more");
+        }
         return format!(
             "the {there}: it takes no more, for its disk, its CPU or its buffers' limit (tcp_rmem)"
         );
