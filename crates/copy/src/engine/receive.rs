@@ -633,13 +633,7 @@ impl Receiver<'_> {
                 HashMap::new(),
             ),
         };
-        let since = Instant::now();
-        let partial = loop {
-            match staging.partial(number, cut.size(), data) {
-                Err(error) if self.may_wait(&error, since) => {}
-                other => break other,
-            }
-        };
+        let partial = self.patiently(|| staging.partial(number, cut.size(), data));
         let partial = match partial {
             Ok(partial) => partial,
             Err(error) => {
@@ -687,6 +681,17 @@ impl Receiver<'_> {
 
     fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes, and again while a full disk may have room soon.
+    fn patiently<T>(&self, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let since = Instant::now();
+        loop {
+            match write() {
+                Err(error) if self.may_wait(&error, since) => {}
+                other => return other,
+            }
+        }
     }
 
     /// Whether a disk that is full may have room soon; waits a moment if so.
@@ -790,15 +795,11 @@ impl Receiver<'_> {
             ));
         }
         let since = Instant::now();
-        while !self.options.null {
-            match self
-                .destination
-                .put_small(staging, &file.path, bytes, &file.meta)
-            {
-                Err(error) if self.may_wait(&error, since) => {}
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
+        if !self.options.null {
+            self.patiently(|| {
+                self.destination
+                    .put_small(staging, &file.path, bytes, &file.meta)
+            })?;
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         self.account().received_bytes += bytes.len() as u64;
@@ -854,12 +855,8 @@ impl Receiver<'_> {
             return invalid("a block that is not as it was");
         }
         let since = Instant::now();
-        while !self.options.null {
-            match handle.write_all_at(bytes, cut.start(index)) {
-                Err(error) if self.may_wait(&error, since) => {}
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
+        if !self.options.null {
+            self.patiently(|| handle.write_all_at(bytes, cut.start(index)))?;
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         let mut body = file.lock();

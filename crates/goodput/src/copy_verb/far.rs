@@ -333,7 +333,7 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         });
         told::show(&watch, context, plan.args.json, &|| sent.is_finished());
         sent.join()
-            .unwrap_or(Err(CopyError::Here("a thread panicked".into())))
+            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
     });
     let told = far.end(context, true);
     let account = match (sent, told) {
@@ -380,7 +380,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         told::show(&watch, context, plan.args.json, &|| received.is_finished());
         received
             .join()
-            .unwrap_or(Err(CopyError::Here("a thread panicked".into())))
+            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
     });
     let told = far.end(context, plan.args.json);
     let account = match (received, &told) {
