@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use measure::Dscp;
 use units::{Bytes, Duration, Rate};
 
+use crate::copy_verb::job::AgentArgs;
+use crate::copy_verb::{COPY_EXAMPLES, CopyArgs};
 use crate::fabric_verb::{FABRIC_EXAMPLES, FabricArgs};
 use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
 use crate::rotate_verb::{ROTATE_EXAMPLES, RotateArgs};
@@ -59,6 +61,12 @@ pub(crate) enum Verb {
     /// Have pairs of a cluster's hosts send at once, as CBench's rotate: who gets how much, and why
     #[command(after_help = ROTATE_EXAMPLES)]
     Rotate(RotateArgs),
+    /// Copy files and folders to, from or between hosts: checked, resumable, at the path's speed
+    #[command(after_help = COPY_EXAMPLES)]
+    Copy(Box<CopyArgs>),
+    /// The far side of a copy, as ssh starts it
+    #[command(hide = true)]
+    Agent(AgentArgs),
     /// Draw the report of a run again, or compare runs
     #[command(after_help = REPORT_EXAMPLES)]
     Report(ReportArgs),

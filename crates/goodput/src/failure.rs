@@ -43,6 +43,14 @@ impl Failure {
         }
     }
 
+    /// The far end or the network is at fault.
+    pub(crate) fn far(error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            code: FAR_OR_NETWORK,
+            error: error.into(),
+        }
+    }
+
     /// What was to be checked does not hold.
     pub(crate) fn check(message: String) -> Self {
         Self {

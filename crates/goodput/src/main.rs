@@ -5,6 +5,7 @@ mod board;
 mod capture_verb;
 mod cli;
 mod context;
+mod copy_verb;
 mod cost;
 mod doctor;
 mod explain_verb;
@@ -107,6 +108,8 @@ fn run(cli: &Cli) -> Verdict {
         Verb::Fabric(args) => fabric_verb::command(args, &start(false)?),
         Verb::Sim(args) => sim_verb::command(args, &start(false)?),
         Verb::Rotate(args) => rotate_verb::command(args, &start(args.needs_lab())?),
+        Verb::Copy(args) => copy_verb::command(args, &start(args.needs_lab())?),
+        Verb::Agent(args) => copy_verb::job::command(args, &start(false)?),
         Verb::Report(args) => report_cmd::command(args),
         Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),
         Verb::Completions { shell } => {

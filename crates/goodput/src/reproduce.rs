@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::board::{self, Board, Made, NoRun, Runner, State};
 use crate::cli::{DoctorArgs, ExplainArgs, MeasureArgs, ReproduceArgs, TestArgs};
 use crate::context::{self, Context};
+use crate::copy_verb::{self, CopyArgs};
 use crate::doctor::{self, Plan};
 use crate::explain_verb;
 use crate::fabric_verb::{self, FabricArgs};
@@ -137,6 +138,13 @@ impl Runner for Steps<'_> {
         if step.verb == "fabric" {
             let args: FabricArgs = parse(&step.args)?;
             let done = fabric_verb::step(&args, &self.args.runs, self.context);
+            let (found, folder) = done.map_err(|f| f.to_string())?;
+            self.folders.extend(folder.map(|f| f.display().to_string()));
+            return Ok(found);
+        }
+        if step.verb == "copy" {
+            let args: CopyArgs = parse(&step.args)?;
+            let done = copy_verb::step(&args, &self.args.runs, self.context);
             let (found, folder) = done.map_err(|f| f.to_string())?;
             self.folders.extend(folder.map(|f| f.display().to_string()));
             return Ok(found);

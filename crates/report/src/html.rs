@@ -7,6 +7,7 @@
 //! whatever a run folder says.
 
 mod compare;
+mod copy;
 mod fabric;
 mod fabric_study;
 mod facts;
@@ -48,6 +49,7 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     fabric_study::section(&mut out, run);
     fabric::section(&mut out, run);
     rotate::section(&mut out, run);
+    copy::section(&mut out, run);
     trace::section(&mut out, run, findings);
     path::section(&mut out, run);
     if run.trace.is_none() {

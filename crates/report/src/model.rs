@@ -5,6 +5,7 @@
 //! older goodput reads a newer run; missing optional keys read as absent.
 
 mod balance;
+mod copy;
 mod fabric;
 mod pair;
 mod rotate;
@@ -16,6 +17,7 @@ mod trace;
 use serde::{Deserialize, Serialize};
 
 pub use balance::*;
+pub use copy::*;
 pub use fabric::*;
 pub use pair::*;
 pub use rotate::*;
@@ -82,6 +84,8 @@ pub struct Run {
     /// Pairs of hosts that sent to each other at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotate: Option<Rotate>,
+    /// Of `copy` only: what was copied.
+    pub copy: Option<Copy>,
     /// What all of it means.
     pub verdict: Option<Verdict>,
     /// Why a run failed.
@@ -94,7 +98,11 @@ impl Run {
         let of_sweep = self.sweep.as_ref().and_then(|s| s.certificate.as_ref());
         let of_messages = || self.messages.as_ref()?.certificate.as_ref();
         let of_rotate = || self.rotate.as_ref()?.certificate.as_ref();
-        of_sweep.or_else(of_messages).or_else(of_rotate)
+        let of_copy = || self.copy.as_ref()?.certificate.as_ref();
+        of_sweep
+            .or_else(of_messages)
+            .or_else(of_rotate)
+            .or_else(of_copy)
     }
 }
 

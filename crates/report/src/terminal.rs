@@ -3,6 +3,7 @@
 //! Bars use block characters of four densities, so the picture is the same without colour. Lines
 //! wrap at the given width; what is to be copied (settings) is never wrapped.
 
+pub(crate) mod copy;
 mod fabric;
 mod messages;
 mod rotate;
@@ -28,6 +29,7 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     page.sizes(run);
     page.fabric(run);
     page.rotate(run);
+    page.copy(run);
     page.trace(run);
     page.legs(run);
     page.table(run);

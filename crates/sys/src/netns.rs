@@ -24,6 +24,16 @@ pub struct NetNs {
 }
 
 impl NetNs {
+    /// Another handle of the same namespace.
+    ///
+    /// # Errors
+    /// As dup(2).
+    pub fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self {
+            fd: self.fd.try_clone()?,
+        })
+    }
+
     /// Makes a new, empty namespace (a loopback interface that is down).
     ///
     /// # Errors

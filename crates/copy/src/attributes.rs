@@ -1,0 +1,209 @@
+//! Extended attributes: which are copied, reading and setting them (xattr(7)).
+//!
+//! Copied: `user.*`, the access control lists, and for the superuser `trusted.*` and `security.capability`. Left out:
+//! what a host gives its own files (labels of SELinux and Smack, signatures of IMA and EVM) and what overlayfs keeps in
+//! `trusted.overlay.*`, by which a file from outside could stand for another of this host. Attributes of symbolic links
+//! are left out too: only the superuser may set any, and no call of Linux before 6.13 does so by descriptor.
+
+use std::ffi::CStr;
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+
+use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr, lgetxattr, llistxattr};
+use rustix::io::Errno;
+
+use crate::entry::Attribute;
+
+/// Names and values, as in [`crate::Meta::attributes`].
+pub(crate) type Attributes = Vec<Attribute>;
+
+/// The most bytes of names and values of one file. ext4 stores 4 KiB, XFS more than anyone uses.
+pub const ATTRIBUTES_BYTES_MOST: usize = 128 << 10;
+/// The longest list of names (`XATTR_LIST_MAX` in include/uapi/linux/limits.h), and value (`XATTR_SIZE_MAX`).
+const LIST_BYTES_MOST: usize = 64 << 10;
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// Whether an attribute of this name is copied.
+pub(crate) fn is_copied(name: &[u8], superuser: bool) -> bool {
+    if name.len() > 255 || name.contains(&0) {
+        return false;
+    }
+    let outside = superuser
+        && (name == b"security.capability"
+            || (name.starts_with(b"trusted.") && !name.starts_with(b"trusted.overlay.")));
+    name.starts_with(b"user.") || name == ACCESS || name == DEFAULT || outside
+}
+
+/// Reads the attributes of files, with buffers of its own.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    list: Vec<u8>,
+    value: Vec<u8>,
+    path: Vec<u8>,
+    superuser: bool,
+    by_name: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(superuser: bool) -> Self {
+        // Not everywhere is there a /proc.
+        let by_name = rustix::fs::stat("/proc/self/fd").is_ok();
+        Self {
+            list: Vec::new(),
+            value: Vec::new(),
+            path: Vec::new(),
+            superuser,
+            by_name,
+        }
+    }
+
+    /// Whether [`Reader::of_name`] can be used here.
+    pub(crate) fn by_name(&self) -> bool {
+        self.by_name
+    }
+
+    /// Attributes of what `open` is.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::FileTooLarge`] over [`ATTRIBUTES_BYTES_MOST`]; as flistxattr(2).
+    pub(crate) fn of(&mut self, open: BorrowedFd<'_>) -> io::Result<Attributes> {
+        self.read(
+            |list| flistxattr(open, list),
+            |name, value| fgetxattr(open, name, value),
+        )
+    }
+
+    /// Attributes of the file `name` in `folder`, without opening it: through `/proc`, links not followed.
+    ///
+    /// # Errors
+    /// As [`Reader::of`].
+    pub(crate) fn of_name(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> io::Result<Attributes> {
+        let mut text = String::with_capacity(32);
+        // Writing to a string cannot fail.
+        let _ = write!(text, "/proc/self/fd/{}/", folder.as_raw_fd());
+        let mut path = std::mem::take(&mut self.path);
+        path.clear();
+        path.extend_from_slice(text.as_bytes());
+        path.extend_from_slice(name);
+        let read = self.read(
+            |list| llistxattr(&path, list),
+            |name, value| lgetxattr(&path, name, value),
+        );
+        self.path = path;
+        read
+    }
+
+    fn read(
+        &mut self,
+        names: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+        value: impl Fn(&CStr, &mut [u8]) -> rustix::io::Result<usize>,
+    ) -> io::Result<Attributes> {
+        self.list.resize(LIST_BYTES_MOST, 0);
+        let length = match names(&mut self.list) {
+            Ok(length) => length,
+            Err(Errno::OPNOTSUPP | Errno::NOENT) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        self.value.resize(LIST_BYTES_MOST, 0);
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for name in self.list[..length].split_inclusive(|byte| *byte == 0) {
+            let Ok(terminated) = CStr::from_bytes_with_nul(name) else {
+                continue;
+            };
+            let name = terminated.to_bytes();
+            if !is_copied(name, self.superuser) {
+                continue;
+            }
+            let length = match value(terminated, &mut self.value) {
+                Ok(length) => length,
+                // Gone meanwhile, or not ours to read.
+                Err(Errno::NODATA | Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            bytes += name.len() + length;
+            if bytes > ATTRIBUTES_BYTES_MOST {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            found.push((name.into(), self.value[..length].into()));
+        }
+        Ok(found)
+    }
+}
+
+/// What became of attributes that were to be set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Set {
+    /// Names not set for want of a right.
+    pub(crate) refused: u64,
+    /// Names the file system has no room or no word for.
+    pub(crate) unsupported: u64,
+    /// An access control list was set: the mode has changed with it.
+    pub(crate) list: bool,
+}
+
+/// Sets `attributes` on what `open` is; `trusted` allows what makes a program more than its owner lets it be.
+///
+/// # Errors
+/// As fsetxattr(2), but for what [`Set`] counts.
+pub(crate) fn set(
+    open: impl AsFd,
+    attributes: &Attributes,
+    superuser: bool,
+    trusted: bool,
+) -> io::Result<Set> {
+    let mut told = Set::default();
+    for (name, value) in attributes {
+        let outside = name.starts_with(b"security.") || name.starts_with(b"trusted.");
+        if !is_copied(name, superuser) || (outside && !trusted) {
+            told.refused += 1;
+            continue;
+        }
+        match fsetxattr(&open, &name[..], value, XattrFlags::empty()) {
+            Ok(()) => told.list |= **name == *ACCESS,
+            Err(Errno::PERM | Errno::ACCESS) => told.refused += 1,
+            Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::TOOBIG | Errno::RANGE | Errno::INVAL) => {
+                told.unsupported += 1;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_a_host_is_left_there() {
+        for (name, everyone, superuser) in [
+            (&b"user.note"[..], true, true),
+            (ACCESS, true, true),
+            (DEFAULT, true, true),
+            (b"security.capability", false, true),
+            (b"security.selinux", false, false),
+            (b"security.ima", false, false),
+            (b"trusted.md5", false, true),
+            (b"trusted.overlay.redirect", false, false),
+            (b"system.other", false, false),
+            (b"user.a\0b", false, false),
+        ] {
+            let text = name.escape_ascii();
+            assert_eq!(
+                (is_copied(name, false), is_copied(name, true)),
+                (everyone, superuser),
+                "{text}"
+            );
+        }
+    }
+}

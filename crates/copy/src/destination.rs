@@ -1,0 +1,849 @@
+//! The side that is written: one folder, and nothing outside it, whatever the other side says.
+//!
+//! Every path is opened beneath the top folder by a call that follows no symbolic link on the way, so neither a path from
+//! outside nor a link that somebody swaps in meanwhile leads elsewhere. New files grow in a staging folder that nobody
+//! else may enter, get all that belongs to them there, and move to their place by one rename(2): a reader sees the old
+//! file or the whole new one.
+//!
+//! All functions may be called from several threads.
+//!
+//! Left out: attributes of a folder or file that stays are not removed, only set; an access control list that a folder
+//! inherits stays. Space is not reserved: the other side could claim what it never sends.
+
+mod extras;
+mod folders;
+mod staging;
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid,
+    chownat, fchmod, fchown, fstat, fstatvfs, futimens, linkat, mkdirat, openat, readlinkat,
+    renameat, statat, symlinkat, syncfs, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use crate::accounts::Accounts;
+use crate::attributes;
+use crate::beneath::{
+    BESIDE_PREFIX, READ_FILE, READ_FOLDER, Top, fresh_digits, is_staging, kind_of, modified,
+    size_of,
+};
+use crate::entry::{Meta, RelPath, Stamp};
+
+pub use self::extras::{Deleted, Deletion};
+use self::folders::{Folder, Folders};
+pub use self::staging::{Partial, Staging};
+
+/// What stands at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Existing {
+    /// What it is.
+    pub kind: Standing,
+    /// Length in bytes, of a file.
+    pub size: u64,
+    /// Time of last modification.
+    pub modified: Stamp,
+    /// Permission bits, 0..=0o7777.
+    pub mode: u32,
+    /// Owner and group.
+    pub owner: (u32, u32),
+    /// How many names it has.
+    pub links: u64,
+    /// Device and number there: two paths with the same are one file.
+    pub identity: (u64, u64),
+}
+
+/// Kinds of what stands at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A folder.
+    Folder,
+    /// A file.
+    File,
+    /// A symbolic link and the bytes it holds.
+    Symlink {
+        /// Where to.
+        target: Box<[u8]>,
+    },
+    /// A device, a socket or a pipe.
+    Special,
+}
+
+/// What could not be kept although it was asked for; the files themselves are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shortfalls {
+    /// Names whose owner or group could not be set: that takes the superuser, or membership of the group.
+    pub owners: u64,
+    /// Files whose set-user-ID or set-group-ID bit was dropped because the owner could not be set.
+    pub bits: u64,
+    /// Extended attributes not set for want of a right.
+    pub attributes_refused: u64,
+    /// Extended attributes the file system does not support or has no room for.
+    pub attributes_unsupported: u64,
+    /// Names whose mode or time could not be set because they belong to somebody else.
+    pub others: u64,
+}
+
+/// Room of the file system a destination is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes this user may still write.
+    pub bytes: u64,
+    /// Files this user may still make; `u64::MAX` where the file system does not count them.
+    pub files: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    owners: AtomicU64,
+    bits: AtomicU64,
+    attributes_refused: AtomicU64,
+    attributes_unsupported: AtomicU64,
+    others: AtomicU64,
+}
+
+/// One folder that is written.
+#[derive(Debug)]
+pub struct Destination {
+    /// None for a dry run into what does not exist.
+    top: Option<Arc<Top>>,
+    dry: bool,
+    folders: Folders,
+    accounts: Accounts,
+    counts: Counts,
+    superuser: bool,
+    /// Modes of folders that were opened up to be written into.
+    opened_up: Mutex<HashMap<RelPath, u32>>,
+}
+
+impl Destination {
+    /// Opens what the user typed, as rsync(1) reads it: a folder is written into; what does not exist is made as a
+    /// folder, in one that exists, unless the source is one file and no slash ends the path: then, as for a file that
+    /// exists, the last name is the file's new name and comes back.
+    ///
+    /// With `dry`, nothing is made, and every call that would write is refused with `EROFS`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotADirectory`] for a file where a folder is needed; as open(2) and mkdir(2).
+    pub fn resolve(
+        typed: &Path,
+        source_is_one_file: bool,
+        dry: bool,
+    ) -> io::Result<(Self, Option<RelPath>)> {
+        let bytes = typed.as_os_str().as_bytes();
+        let typed = if bytes.is_empty() {
+            Path::new(".")
+        } else {
+            typed
+        };
+        match openat(CWD, typed, READ_FOLDER, Mode::empty()) {
+            Ok(folder) => return Ok((Self::of(Some(folder), dry), None)),
+            Err(Errno::NOTDIR | Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let name_starts = bytes
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .map_or(0, |slash| slash + 1);
+        let name = RelPath::new(&bytes[name_starts..])
+            .ok()
+            .filter(|name| !name.is_top());
+        if let Some(name) = name.filter(|_| source_is_one_file) {
+            let above = OsStr::from_bytes(&bytes[..name_starts]);
+            let above = if above.is_empty() {
+                OsStr::new(".")
+            } else {
+                above
+            };
+            let folder = openat(CWD, above, READ_FOLDER, Mode::empty())?;
+            return Ok((Self::of(Some(folder), dry), Some(name)));
+        }
+        if dry && matches!(rustix::fs::lstat(typed), Err(Errno::NOENT)) {
+            return Ok((Self::of(None, dry), None));
+        }
+        match rustix::fs::mkdir(typed, Mode::from_raw_mode(0o777)) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Err(Errno::NOTDIR.into()),
+            Err(error) => return Err(error.into()),
+        }
+        let folder = openat(CWD, typed, READ_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
+        Ok((Self::of(Some(folder), dry), None))
+    }
+
+    fn of(folder: Option<OwnedFd>, dry: bool) -> Self {
+        Self::with(folder.map(Top::new), dry)
+    }
+
+    fn with(top: Option<Top>, dry: bool) -> Self {
+        Self {
+            top: top.map(Arc::new),
+            dry,
+            folders: Folders::default(),
+            accounts: Accounts::default(),
+            counts: Counts::default(),
+            superuser: rustix::process::geteuid().is_root(),
+            opened_up: Mutex::default(),
+        }
+    }
+
+    /// The staging folder of the copy `identity`: what an earlier try left, unless that still runs, or a new one.
+    ///
+    /// # Errors
+    /// As mkdir(2) and flock(2).
+    pub fn staging(&self, identity: &[u8; 16]) -> io::Result<Staging> {
+        Staging::open(self.written()?, identity)
+    }
+
+    /// What is at `path`, a link not followed; `None` where nothing is or where something on the way is no folder.
+    ///
+    /// # Errors
+    /// As fstatat(2).
+    pub fn look(&self, path: &RelPath) -> io::Result<Option<Existing>> {
+        let Some(top) = &self.top else {
+            return Ok(None);
+        };
+        let found = self.beside(top, path, |folder, name| {
+            let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let target = match kind_of(&stat) {
+                FileType::Symlink => Some(readlinkat(folder, name, Vec::new())?.into_bytes()),
+                _ => None,
+            };
+            Ok((stat, target))
+        });
+        match found {
+            Ok((stat, target)) => Ok(Some(existing(&stat, target))),
+            Err(error) if nothing_there(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens the file at `path` to be read and compared.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] when it is no file; `ELOOP` when it is a link; as open(2).
+    pub fn open_existing(&self, path: &RelPath) -> io::Result<File> {
+        let top = self.top.as_ref().ok_or(Errno::NOENT)?;
+        let file = self.beside(top, path, |folder, name| {
+            openat(folder, name, READ_FILE | OFlags::NOFOLLOW, Mode::empty())
+        })?;
+        if kind_of(&fstat(&file)?) != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+        }
+        Ok(File::from(file))
+    }
+
+    /// Makes the folder `path`, if it is not there; the folder it is in must be. What stands there and is no folder, a
+    /// link too, makes way. With `private`, nobody else may enter it until [`Destination::finish_folder`]; without, it
+    /// has the mode of any new folder. Whether it was made.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    pub fn make_folder(&self, path: &RelPath, private: bool) -> io::Result<bool> {
+        let top = self.written()?;
+        if path.is_top() {
+            return Ok(false);
+        }
+        let mode = Mode::from_raw_mode(if private { 0o700 } else { 0o777 });
+        for _ in 0..REPLACE_TRIES {
+            let made = self.beside(top, path, |folder, name| mkdirat(folder, name, mode));
+            match made {
+                Ok(()) => {
+                    self.folders.forget(path.as_bytes());
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+            let opened = self.beside(top, path, |folder, name| {
+                openat(folder, name, FOLDER_ITSELF, Mode::empty())
+            });
+            match opened {
+                Ok(folder) => {
+                    self.open_up(path, &folder)?;
+                    return Ok(false);
+                }
+                Err(error) if is(&error, &[Errno::NOTDIR, Errno::LOOP]) => {
+                    // Fails where it has become a folder meanwhile, which the next try sees.
+                    let _ = self.beside(top, path, |folder, name| {
+                        unlinkat(folder, name, AtFlags::empty())
+                    });
+                    self.folders.forget(path.as_bytes());
+                }
+                Err(error) if is(&error, &[Errno::NOENT]) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    /// Lets this user write into a folder of its own that has a mode against it.
+    fn open_up(&self, path: &RelPath, folder: &OwnedFd) -> io::Result<()> {
+        let stat = fstat(folder)?;
+        let mode = stat.st_mode & 0o7777;
+        if self.superuser
+            || mode & 0o700 == 0o700
+            || stat.st_uid != rustix::process::geteuid().as_raw()
+        {
+            return Ok(());
+        }
+        // A folder that may not be read is open as a place only; its mode is changed through what /proc shows of that.
+        let place = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        rustix::fs::chmod(place, Mode::from_raw_mode(mode | 0o700))?;
+        let mut opened_up = self
+            .opened_up
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        opened_up.entry(path.clone()).or_insert(mode);
+        Ok(())
+    }
+
+    /// Gives a folder what belongs to it, once nothing more is written into it: the deepest first. The top may be one.
+    ///
+    /// # Errors
+    /// As fchmod(2) and futimens(2), but for what [`Shortfalls`] counts.
+    pub fn finish_folder(&self, path: &RelPath, meta: &Meta) -> io::Result<()> {
+        let top = self.written()?;
+        let folder = top.open(path.as_bytes(), READ_FOLDER)?;
+        let before = self
+            .opened_up
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(path);
+        match (meta.mode, before) {
+            (None, Some(mode)) => self.dress(
+                folder.as_fd(),
+                &Meta {
+                    mode: Some(mode),
+                    ..meta.clone()
+                },
+            ),
+            _ => self.dress(folder.as_fd(), meta),
+        }
+    }
+
+    /// Puts a symbolic link at `path`, over what stands there unless that is a folder with something in it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for an empty target or one with a NUL; [`io::ErrorKind::IsADirectory`] for a folder
+    /// in the way; as symlink(2).
+    pub fn symlink(
+        &self,
+        staging: &Staging,
+        path: &RelPath,
+        target: &[u8],
+        meta: &Meta,
+    ) -> io::Result<()> {
+        check_time(meta)?;
+        self.put(staging, path, |folder, name| {
+            symlinkat(target, folder, name)?;
+            self.dress_symlink(folder, name, meta)
+        })
+    }
+
+    /// Makes `path` another name of the file `to`, over what stands there unless that is a folder with something in it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] when `to` is no file; [`io::ErrorKind::IsADirectory`] for a folder in the way; as
+    /// link(2).
+    pub fn hardlink(&self, staging: &Staging, path: &RelPath, to: &RelPath) -> io::Result<()> {
+        let top = self.written()?;
+        let Some(wanted) = self.look(to)? else {
+            return Err(Errno::NOENT.into());
+        };
+        if wanted.kind != Standing::File {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a hard link to what is no file",
+            ));
+        }
+        // rename(2) does nothing when both names are the same file already.
+        if self
+            .look(path)?
+            .is_some_and(|there| there.identity == wanted.identity)
+        {
+            return Ok(());
+        }
+        let (from, name) = self.folder_of(top, to)?;
+        self.put(staging, path, |folder, new| {
+            Ok(linkat(&from.open, name, folder, new, AtFlags::empty())?)
+        })
+    }
+
+    /// Puts a finished file at `path`: what belongs to it first, then, with `fsync`, its bytes to the disk, then one
+    /// rename(2) over what stands there, unless that is a folder with something in it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::IsADirectory`] for a folder in the way; as rename(2) and fsync(2).
+    pub fn commit(
+        &self,
+        partial: &Partial,
+        path: &RelPath,
+        meta: &Meta,
+        fsync: bool,
+    ) -> io::Result<()> {
+        let top = self.written()?;
+        let meta = self.with_mode_of(path, meta)?;
+        let file = partial.file().as_fd();
+        self.dress(file, &meta)?;
+        if fsync {
+            rustix::fs::fsync(file)?;
+        }
+        let (folder, name) = self.folder_of(top, path)?;
+        match replace(partial.folder(), partial.name(), folder.open.as_fd(), name) {
+            Err(error) if is(&error, &[Errno::XDEV]) => {}
+            other => return other,
+        }
+        let put = beside(folder.open.as_fd(), name, |folder, new| {
+            let mut copy = File::from(openat(folder, new, NEW_FILE, Mode::from_raw_mode(0o600))?);
+            copy_sparse(partial.file(), &mut copy)?;
+            self.dress(copy.as_fd(), &meta)?;
+            if fsync {
+                rustix::fs::fsync(&copy)?;
+            }
+            Ok(())
+        });
+        put?;
+        partial.remove()
+    }
+
+    /// Puts a file of `bytes` at `path`, as [`Destination::commit`] does: for the many small ones.
+    ///
+    /// # Errors
+    /// As [`Destination::commit`], and write(2).
+    pub fn put_small(
+        &self,
+        staging: &Staging,
+        path: &RelPath,
+        bytes: &[u8],
+        meta: &Meta,
+    ) -> io::Result<()> {
+        let meta = self.with_mode_of(path, meta)?;
+        self.put(staging, path, |folder, name| {
+            let mut file = File::from(openat(folder, name, NEW_FILE, Mode::from_raw_mode(0o666))?);
+            file.write_all(bytes)?;
+            self.dress(file.as_fd(), &meta)
+        })
+    }
+
+    /// Makes something new by `make` in the staging folder and moves it to `path`; beside `path` where a file system
+    /// ends between the two.
+    fn put(
+        &self,
+        staging: &Staging,
+        path: &RelPath,
+        make: impl Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let top = self.written()?;
+        let (folder, name) = self.folder_of(top, path)?;
+        if folder.is_on(staging.device()) {
+            match staging.make_and_move(&make, |from, new| {
+                replace(from, new, folder.open.as_fd(), name)
+            }) {
+                // A bind mount of the same file system.
+                Err(error) if is(&error, &[Errno::XDEV]) => {}
+                // The folder was moved or deleted under us; what is at its path now counts.
+                Err(error) if is(&error, &[Errno::NOENT]) => {
+                    self.folders.forget(halves(path).0);
+                    let (folder, name) = self.folder_of(top, path)?;
+                    return staging.make_and_move(&make, |from, new| {
+                        replace(from, new, folder.open.as_fd(), name)
+                    });
+                }
+                other => return other,
+            }
+        }
+        beside(folder.open.as_fd(), name, make)
+    }
+
+    /// Bytes and files there is room for.
+    ///
+    /// # Errors
+    /// As fstatvfs(3).
+    pub fn room(&self) -> io::Result<Room> {
+        let top = self.top.as_ref().ok_or(Errno::NOENT)?;
+        room(top.folder())
+    }
+
+    /// Brings everything that was written to the disk (syncfs(2)).
+    ///
+    /// # Errors
+    /// As syncfs(2).
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(syncfs(self.written()?.folder())?)
+    }
+
+    /// What could not be kept so far.
+    pub fn shortfalls(&self) -> Shortfalls {
+        let counts = &self.counts;
+        let [
+            owners,
+            bits,
+            attributes_refused,
+            attributes_unsupported,
+            others,
+        ] = [
+            &counts.owners,
+            &counts.bits,
+            &counts.attributes_refused,
+            &counts.attributes_unsupported,
+            &counts.others,
+        ]
+        .map(|count| count.load(Ordering::Relaxed));
+        Shortfalls {
+            owners,
+            bits,
+            attributes_refused,
+            attributes_unsupported,
+            others,
+        }
+    }
+
+    fn written(&self) -> io::Result<&Arc<Top>> {
+        match &self.top {
+            Some(top) if !self.dry => Ok(top),
+            _ => Err(Errno::ROFS.into()),
+        }
+    }
+
+    /// The folder `path` is in, open, and its name there.
+    fn folder_of<'a>(&self, top: &Top, path: &'a RelPath) -> io::Result<(Arc<Folder>, &'a [u8])> {
+        let (above, name) = halves(path);
+        if name.is_empty() || (above.is_empty() && is_staging(name)) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a name that can be written",
+            ));
+        }
+        Ok((self.folders.open(top, above)?, name))
+    }
+
+    /// Does something to a name in its folder; once more, with the folder opened anew, where it was moved or deleted.
+    fn beside<T>(
+        &self,
+        top: &Top,
+        path: &RelPath,
+        act: impl Fn(BorrowedFd<'_>, &[u8]) -> rustix::io::Result<T>,
+    ) -> io::Result<T> {
+        if path.is_top() {
+            return Ok(act(top.folder(), b".")?);
+        }
+        let (folder, name) = self.folder_of(top, path)?;
+        match act(folder.open.as_fd(), name) {
+            Err(Errno::NOENT) if Folders::is_stale(&folder) => {
+                self.folders.forget(halves(path).0);
+                let (folder, name) = self.folder_of(top, path)?;
+                Ok(act(folder.open.as_fd(), name)?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Where modes are not kept, what stands at `path` hands its own on.
+    fn with_mode_of<'a>(
+        &self,
+        path: &RelPath,
+        meta: &'a Meta,
+    ) -> io::Result<std::borrow::Cow<'a, Meta>> {
+        use std::borrow::Cow;
+        check_time(meta)?;
+        if meta.mode.is_some() {
+            return Ok(Cow::Borrowed(meta));
+        }
+        let there = self
+            .look(path)?
+            .filter(|there| there.kind == Standing::File);
+        let mode = there.map(|there| there.mode & 0o777);
+        Ok(match mode {
+            Some(_) => Cow::Owned(Meta {
+                mode,
+                ..meta.clone()
+            }),
+            None => Cow::Borrowed(meta),
+        })
+    }
+
+    /// Gives an open file or folder what belongs to it. The order matters: a change of owner clears bits and
+    /// capabilities (chown(2)), an access control list changes the mode (acl(5)), and the time comes last.
+    fn dress(&self, open: BorrowedFd<'_>, meta: &Meta) -> io::Result<()> {
+        check_time(meta)?;
+        let stat = fstat(open)?;
+        let (user, group) = self.own(open, &stat, meta)?;
+        let set = match meta.attributes.is_empty() {
+            true => attributes::Set::default(),
+            false => attributes::set(open, &meta.attributes, self.superuser, user && group)?,
+        };
+        count(&self.counts.attributes_refused, set.refused);
+        count(&self.counts.attributes_unsupported, set.unsupported);
+        if let Some(mode) = meta.mode {
+            let mode = self.safe_mode(mode, &stat, user, group);
+            // A change of owner may have cleared bits.
+            let same = stat.st_mode & 0o7777 == mode && !set.list && mode & 0o6000 == 0;
+            if !same {
+                self.or_count(fchmod(open, Mode::from_raw_mode(mode)))?;
+            }
+        }
+        if let Some(time) = meta.modified {
+            self.or_count(futimens(open, &times(time)))?;
+        }
+        Ok(())
+    }
+
+    /// Sets owner and group; whether each is what the source has. Not so where they were not kept.
+    fn own(&self, open: BorrowedFd<'_>, stat: &Stat, meta: &Meta) -> io::Result<(bool, bool)> {
+        let Some(owner) = meta.owner else {
+            return Ok((false, false));
+        };
+        let (user, group) = self.accounts.numbers(owner, meta.owner_names.as_ref());
+        let (same_user, same_group) = (stat.st_uid == user, stat.st_gid == group);
+        if same_user && same_group {
+            return Ok((true, true));
+        }
+        let (user_id, group_id) = (id(user, Uid::from_raw), id(group, Gid::from_raw));
+        let all = match same_user {
+            true => Err(Errno::PERM),
+            false => fchown(open, user_id, group_id),
+        };
+        match all {
+            Ok(()) => return Ok((user_id.is_some(), group_id.is_some())),
+            // EINVAL: not a number of this user namespace.
+            Err(Errno::PERM | Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let group_set = same_group || (group_id.is_some() && fchown(open, None, group_id).is_ok());
+        if !(same_user && group_set) {
+            count(&self.counts.owners, 1);
+        }
+        Ok((same_user, group_set))
+    }
+
+    /// The mode without bits that would lend somebody else's rights: a program must not run as this user because the
+    /// other side says so.
+    fn safe_mode(&self, mode: u32, stat: &Stat, user: bool, group: bool) -> u32 {
+        let mode = mode & 0o7777;
+        if kind_of(stat) == FileType::Directory {
+            return mode;
+        }
+        let dropped =
+            (if user { 0 } else { mode & 0o4000 }) | (if group { 0 } else { mode & 0o2000 });
+        if dropped != 0 {
+            count(&self.counts.bits, 1);
+        }
+        mode & !dropped
+    }
+
+    /// A link of our own, in the staging folder or just made.
+    fn dress_symlink(&self, folder: BorrowedFd<'_>, name: &[u8], meta: &Meta) -> io::Result<()> {
+        if let Some(owner) = meta.owner {
+            let (user, group) = self.accounts.numbers(owner, meta.owner_names.as_ref());
+            let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if (stat.st_uid, stat.st_gid) != (user, group) {
+                let (user, group) = (id(user, Uid::from_raw), id(group, Gid::from_raw));
+                match chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(()) => {}
+                    Err(Errno::PERM | Errno::INVAL) => count(&self.counts.owners, 1),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        if let Some(time) = meta.modified {
+            self.or_count(utimensat(
+                folder,
+                name,
+                &times(time),
+                AtFlags::SYMLINK_NOFOLLOW,
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn or_count(&self, done: rustix::io::Result<()>) -> io::Result<()> {
+        match done {
+            // Somebody else's folder, or a time the file system cannot hold.
+            Err(Errno::PERM | Errno::INVAL | Errno::OVERFLOW) => {
+                count(&self.counts.others, 1);
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+/// How often something in the way is removed before it counts as an error: somebody puts it back each time.
+const REPLACE_TRIES: usize = 16;
+const FOLDER_ITSELF: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const NEW_FILE: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Renames over what is there; an empty folder makes way.
+fn replace(
+    from: BorrowedFd<'_>,
+    new: &[u8],
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+) -> io::Result<()> {
+    match renameat(from, new, folder, name) {
+        Err(Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY) => {}
+        other => return Ok(other?),
+    }
+    match unlinkat(folder, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(renameat(from, new, folder, name)?),
+        Err(_) => Err(Errno::ISDIR.into()),
+    }
+}
+
+/// Makes something new by `make` under a name of its own in the folder where it belongs, and renames it.
+fn beside(
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    make: impl Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let new = [BESIDE_PREFIX, fresh_digits().as_bytes()].concat();
+    let put = make(folder, &new).and_then(|()| replace(folder, &new, folder, name));
+    if put.is_err() {
+        // It may never have been made.
+        let _ = unlinkat(folder, &new[..], AtFlags::empty());
+    }
+    put
+}
+
+/// Copies a file with its holes.
+fn copy_sparse(from: &File, to: &mut File) -> io::Result<()> {
+    use rustix::fs::{SeekFrom, seek};
+    use std::os::unix::fs::FileExt as _;
+    let size = from.metadata()?.len();
+    let mut block = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < size {
+        let start = match seek(from, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+            Err(error) => return Err(error.into()),
+        };
+        let end = seek(from, SeekFrom::Hole(start))
+            .unwrap_or(size)
+            .max(start + 1);
+        at = start;
+        while at < end {
+            let most = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(block.len());
+            let read = from.read_at(&mut block[..most], at)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            to.write_all_at(&block[..read], at)?;
+            at += read as u64;
+        }
+    }
+    to.set_len(size)
+}
+
+/// The folder a path is in, and its name there.
+fn halves(path: &RelPath) -> (&[u8], &[u8]) {
+    let bytes = path.as_bytes();
+    match bytes.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&bytes[..slash], &bytes[slash + 1..]),
+        None => (b"", bytes),
+    }
+}
+
+fn room(folder: BorrowedFd<'_>) -> io::Result<Room> {
+    let stat = fstatvfs(folder)?;
+    let files = if stat.f_files == 0 {
+        u64::MAX
+    } else {
+        stat.f_favail
+    };
+    Ok(Room {
+        bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+        files,
+    })
+}
+
+fn existing(stat: &Stat, target: Option<Vec<u8>>) -> Existing {
+    let kind = match (kind_of(stat), target) {
+        (FileType::Directory, _) => Standing::Folder,
+        (FileType::RegularFile, _) => Standing::File,
+        (FileType::Symlink, Some(target)) => Standing::Symlink {
+            target: target.into(),
+        },
+        _ => Standing::Special,
+    };
+    Existing {
+        kind,
+        size: size_of(stat),
+        modified: modified(stat),
+        mode: stat.st_mode & 0o7777,
+        owner: (stat.st_uid, stat.st_gid),
+        #[allow(
+            clippy::useless_conversion,
+            reason = "its width differs between architectures"
+        )]
+        links: stat.st_nlink.into(),
+        identity: (stat.st_dev, stat.st_ino),
+    }
+}
+
+/// `u32::MAX` is chown(2)'s word for "leave it", never an owner.
+fn id<T>(number: u32, from: impl Fn(u32) -> T) -> Option<T> {
+    (number != u32::MAX).then(|| from(number))
+}
+
+fn times(modified: Stamp) -> Timestamps {
+    Timestamps {
+        last_access: Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        },
+        last_modification: Timespec {
+            tv_sec: modified.seconds,
+            tv_nsec: modified.nanoseconds.into(),
+        },
+    }
+}
+
+/// Nanoseconds from a second up have meanings of their own in utimensat(2).
+fn check_time(meta: &Meta) -> io::Result<()> {
+    match meta.modified {
+        Some(time) if time.nanoseconds >= 1_000_000_000 => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a time with more nanoseconds than a second has",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn count(counter: &AtomicU64, by: u64) {
+    if by > 0 {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+fn is(error: &io::Error, any: &[Errno]) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    errno.is_some_and(|errno| any.contains(&errno))
+}
+
+fn nothing_there(error: &io::Error) -> bool {
+    is(error, &[Errno::NOENT, Errno::NOTDIR, Errno::LOOP])
+}
+
+#[cfg(test)]
+mod tests;

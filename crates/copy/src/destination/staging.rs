@@ -1,0 +1,316 @@
+//! Where files grow: a folder in the top that only this user may enter, locked while it is used.
+//!
+//! It outlives the process that made it. Whoever copies the same thing again finds it by its identity, if nobody holds its
+//! lock (flock(2)), which ends with the process.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, renameat,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::beneath::{
+    READ_FILE, READ_FOLDER, STAGING_PREFIX, Top, fresh_digits, is_staging, kind_of, stored,
+};
+use crate::listing::Names;
+
+const IDENTITY: &str = "identity";
+const JOURNAL: &str = "journal";
+/// How often another name is tried for a new folder.
+const NAME_TRIES: usize = 64;
+const OWN_FILE: OFlags = OFlags::RDWR
+    .union(OFlags::CREATE)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
+
+/// The staging folder of one copy, locked while this exists. Dropped, it stays for another try.
+#[derive(Debug)]
+pub struct Staging {
+    top: Arc<Top>,
+    folder: Arc<OwnedFd>,
+    name: Vec<u8>,
+    device: u64,
+    resumed: bool,
+    /// Number of the next short-lived name.
+    next: AtomicU64,
+}
+
+/// A file that grows in a staging folder. Dropped, it stays for another try.
+#[derive(Debug)]
+pub struct Partial {
+    file: File,
+    folder: Arc<OwnedFd>,
+    name: String,
+    resumed: bool,
+}
+
+impl Staging {
+    pub(super) fn open(top: &Arc<Top>, identity: &[u8; 16]) -> io::Result<Self> {
+        let names = Names::of(top.open(b"", READ_FOLDER)?.as_fd())?;
+        for name in (0..names.len())
+            .map(|index| names.name(index))
+            .filter(|name| is_staging(name))
+        {
+            if let Some((folder, Some(found))) = locked(top, name)?
+                && found == *identity
+            {
+                return Self::of(top, folder, name.to_vec(), true);
+            }
+        }
+        for _ in 0..NAME_TRIES {
+            let name = [STAGING_PREFIX, fresh_digits().as_bytes()].concat();
+            match mkdirat(top.folder(), &name, Mode::RWXU) {
+                Err(Errno::EXIST) => continue,
+                other => other?,
+            }
+            // Somebody who looks for a folder of theirs may hold the lock for a moment.
+            if let Some((folder, None)) = locked(top, &name)? {
+                write_identity(&folder, identity)?;
+                return Self::of(top, folder, name, false);
+            }
+            // Not ours; empty, or it is somebody's.
+            let _ = unlinkat(top.folder(), &name[..], AtFlags::REMOVEDIR);
+        }
+        Err(Errno::BUSY.into())
+    }
+
+    fn of(top: &Arc<Top>, folder: OwnedFd, name: Vec<u8>, resumed: bool) -> io::Result<Self> {
+        let device = fstat(&folder)?.st_dev;
+        let (top, folder) = (top.clone(), Arc::new(folder));
+        let staging = Self {
+            top,
+            folder,
+            name,
+            device,
+            resumed,
+            next: AtomicU64::new(0),
+        };
+        if resumed {
+            // What was on its way to its place when an earlier try ended is made again.
+            staging.clean(|name| name.starts_with(b"n"))?;
+        }
+        Ok(staging)
+    }
+
+    /// Whether an earlier try left it.
+    pub fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// The file in which the copy notes what it has done, empty in a new folder; to be read and written.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn journal(&self) -> io::Result<File> {
+        own_file(&self.folder, JOURNAL).map(|(file, _)| file)
+    }
+
+    /// The growing file of number `number`, `size` bytes long, of which `data` are to be written at most: all holes when
+    /// it is new, and otherwise with what an earlier try wrote.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`] when the file system has no room for `data` bytes beside those it has of the file;
+    /// `EFBIG` when no file may be so long; as open(2).
+    pub fn partial(&self, number: u64, size: u64, data: u64) -> io::Result<Partial> {
+        let name = format!("p{number}");
+        let (file, resumed) = own_file(&self.folder, &name)?;
+        let partial = Partial {
+            file,
+            folder: self.folder.clone(),
+            name,
+            resumed,
+        };
+        let stat = fstat(&partial.file)?;
+        let missing = data.min(size).saturating_sub(stored(&stat));
+        let prepared = match missing > super::room(self.folder.as_fd())?.bytes {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false if super::size_of(&stat) != size => partial.file.set_len(size),
+            false => Ok(()),
+        };
+        if prepared.is_err() && !resumed {
+            // The error is told; what could not be prepared is worth nothing.
+            let _ = partial.remove();
+        }
+        prepared.map(|()| partial)
+    }
+
+    /// The numbers of the growing files that are there, in order.
+    ///
+    /// # Errors
+    /// As getdents64(2).
+    pub fn partials(&self) -> io::Result<Vec<u64>> {
+        let names = self.names()?;
+        let numbers = (0..names.len()).filter_map(|index| {
+            let digits = names.name(index).strip_prefix(b"p")?;
+            std::str::from_utf8(digits).ok()?.parse().ok()
+        });
+        let mut numbers: Vec<u64> = numbers.collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Removes the growing file of number `number`, if there is one.
+    ///
+    /// # Errors
+    /// As unlink(2).
+    pub fn remove(&self, number: u64) -> io::Result<()> {
+        match unlinkat(&*self.folder, format!("p{number}"), AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Removes the folder and all that is in it: the copy is done, or not wanted any more.
+    ///
+    /// # Errors
+    /// As unlink(2) and rmdir(2).
+    pub fn discard(self) -> io::Result<()> {
+        // The identity last: until then, a folder half removed is found again.
+        self.clean(|name| name != IDENTITY.as_bytes())?;
+        self.clean(|_| true)?;
+        Ok(unlinkat(
+            self.top.folder(),
+            &self.name[..],
+            AtFlags::REMOVEDIR,
+        )?)
+    }
+
+    pub(super) fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Makes something new here under a name of its own and hands it to `mv`, which takes it to its place.
+    pub(super) fn make_and_move(
+        &self,
+        make: impl Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
+        mv: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let name = format!("n{}", self.next.fetch_add(1, Ordering::Relaxed));
+        let (folder, name) = (self.folder.as_fd(), name.as_bytes());
+        let made = make(folder, name).and_then(|()| mv(folder, name));
+        if made.is_err() {
+            // It may never have been made.
+            let _ = unlinkat(folder, name, AtFlags::empty());
+        }
+        made
+    }
+
+    fn names(&self) -> io::Result<Names> {
+        Names::of(openat(&*self.folder, c".", READ_FOLDER, Mode::empty())?.as_fd())
+    }
+
+    fn clean(&self, is_rubbish: impl Fn(&[u8]) -> bool) -> io::Result<()> {
+        let names = self.names()?;
+        for name in (0..names.len())
+            .map(|index| names.name(index))
+            .filter(|name| is_rubbish(name))
+        {
+            unlinkat(&*self.folder, name, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+impl Partial {
+    /// The file, to be written at offsets.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Whether an earlier try left it.
+    pub fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    pub(super) fn remove(&self) -> io::Result<()> {
+        Ok(unlinkat(&*self.folder, &self.name, AtFlags::empty())?)
+    }
+}
+
+/// The folder `name`, locked, and the identity in it, if one was written. `None` when it is no staging folder of this user,
+/// or somebody uses it.
+fn locked(top: &Top, name: &[u8]) -> io::Result<Option<(OwnedFd, Option<[u8; 16]>)>> {
+    let folder = match openat(
+        top.folder(),
+        name,
+        READ_FOLDER | OFlags::NOFOLLOW,
+        Mode::empty(),
+    ) {
+        Ok(folder) => folder,
+        Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let stat = fstat(&folder)?;
+    // One that others could have filled is not ours, whatever its name.
+    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+        return Ok(None);
+    }
+    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        // A file system without locks: two copies of one thing at once are up to the user.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) | Ok(()) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // Its user may have removed it between the opening and the lock.
+    let here = statat(top.folder(), name, AtFlags::SYMLINK_NOFOLLOW);
+    if !here.is_ok_and(|here| (here.st_dev, here.st_ino) == (stat.st_dev, stat.st_ino)) {
+        return Ok(None);
+    }
+    let identity = read_identity(&folder)?;
+    Ok(Some((folder, identity)))
+}
+
+fn read_identity(folder: &OwnedFd) -> io::Result<Option<[u8; 16]>> {
+    let file = match openat(
+        folder,
+        IDENTITY,
+        READ_FILE | OFlags::NOFOLLOW,
+        Mode::empty(),
+    ) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut bytes = Vec::with_capacity(17);
+    file.take(17).read_to_end(&mut bytes)?;
+    Ok(bytes.try_into().ok())
+}
+
+fn write_identity(folder: &OwnedFd, identity: &[u8; 16]) -> io::Result<()> {
+    let (mut file, _) = own_file(folder, "n-identity")?;
+    file.write_all(identity)?;
+    Ok(renameat(folder, "n-identity", folder, IDENTITY)?)
+}
+
+/// Opens a file of ours, or makes it; whether it was there. Everybody's mode, less the umask: nobody else gets here, and
+/// it is the mode of a file of which none is kept.
+fn own_file(folder: &OwnedFd, name: &str) -> io::Result<(File, bool)> {
+    let mode = Mode::from_raw_mode(0o666);
+    let (open, was_there) = match openat(folder, name, OWN_FILE | OFlags::EXCL, mode) {
+        Ok(open) => (open, false),
+        Err(Errno::EXIST) => (openat(folder, name, OWN_FILE, mode)?, true),
+        Err(error) => return Err(error.into()),
+    };
+    if kind_of(&fstat(&open)?) != FileType::RegularFile {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "something in a staging folder that is no file",
+        ));
+    }
+    Ok((File::from(open), was_there))
+}

@@ -1,0 +1,128 @@
+//! What runs a session on either side: threads, what they share, and what the user is told meanwhile.
+
+pub mod receive;
+pub mod send;
+pub mod tune;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use thiserror::Error;
+use wire::tcp_info::TcpInfo;
+
+/// What a session came to, as far as it came.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Names that the source told.
+    pub names: AtomicU64,
+    /// Bytes in files that the source told, holes included.
+    pub named_bytes: AtomicU64,
+    /// Whether the source has told all.
+    pub is_walked: AtomicBool,
+    /// Files that the destination wants, and their bytes to be sent.
+    pub wanted: AtomicU64,
+    /// Bytes to be sent of wanted files, as far as known.
+    pub wanted_bytes: AtomicU64,
+    /// Bytes of data that were sent, those sent again included.
+    pub sent_bytes: AtomicU64,
+    /// Bytes of data that the destination confirmed.
+    pub confirmed_bytes: AtomicU64,
+    /// Files that stand under their names.
+    pub placed: AtomicU64,
+    /// Streams of blocks in use.
+    pub streams: AtomicU64,
+    /// Nanoseconds that threads spent reading, and writing, files.
+    pub disk_ns: AtomicU64,
+    /// Nanoseconds that threads spent on sums.
+    pub sum_ns: AtomicU64,
+    /// Nanoseconds that threads spent in links: encryption and waiting for the other side.
+    pub link_ns: AtomicU64,
+    /// Nanoseconds that streams had nothing to do.
+    pub idle_ns: AtomicU64,
+    stop: AtomicBool,
+    notes: Mutex<Notes>,
+    ends: Mutex<Vec<TcpInfo>>,
+}
+
+/// What the user is to know.
+#[derive(Debug, Default)]
+struct Notes {
+    all: Vec<Note>,
+    more: u64,
+}
+
+/// One thing that the user is to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Something of the tree was not copied, or not as it is.
+    Skipped(String),
+    /// Something was chosen, and why.
+    Chosen(String),
+}
+
+/// Notes that are kept one by one; of more there is a count.
+const NOTES_MOST: usize = 1_000;
+
+impl Watch {
+    /// Has the session stop soon.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it shall stop.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a note.
+    pub fn note(&self, note: Note) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        match notes.all.len() < NOTES_MOST {
+            true => notes.all.push(note),
+            false => notes.more += 1,
+        }
+    }
+
+    /// The notes from the `from`th on, and how many more there were than are kept.
+    pub fn notes(&self, from: usize) -> (Vec<Note>, u64) {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        (
+            notes.all.get(from..).unwrap_or_default().to_vec(),
+            notes.more,
+        )
+    }
+
+    /// What the kernel knew of each stream's connection when the session ended; of a source.
+    pub fn ends(&self) -> Vec<TcpInfo> {
+        self.ends
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// Why a session ended before all was done. What was written stays for the next attempt.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The two sides could not meet, or not again.
+    #[error("the far side cannot be reached: {0}")]
+    Link(io::Error),
+    /// The far side gave up.
+    #[error("the far side: {0}")]
+    Far(String),
+    /// The far side said what it must not.
+    #[error("the far side does not keep to the protocol: {0}")]
+    Protocol(String),
+    /// The disk here is full, or something like it.
+    #[error("{0}")]
+    Here(String),
+    /// The user stopped it.
+    #[error("stopped")]
+    Stopped,
+}

@@ -1,0 +1,1129 @@
+//! The destination's side: decides what it wants, writes what arrives, and places files that are whole.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::{self, ErrorKind};
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::channel::{self, MESSAGE_MOST, Outbox};
+use crate::destination::{Deletion, Destination, Partial, Staging, Standing};
+use crate::digest::{Cut, Sum};
+use crate::entry::{Entry, Kind, Meta, RelPath, Stamp};
+use crate::filter::Filter;
+use crate::journal::{Journal, Unfinished};
+use crate::link::Which;
+use crate::meeting::Meeting;
+use crate::message::{Account, BlockHead, FromDestination, FromSource, NameId, Told, Want};
+
+use super::send::{BLOCKS, SMALL, nanoseconds, without};
+use super::{CopyError, Note, Watch};
+
+/// What the user may set of a destination.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiveOptions {
+    /// Of a source that is one file: its new name.
+    pub name: Option<RelPath>,
+    /// Removes what the source has not.
+    pub delete: bool,
+    /// Changes nothing, and notes what would be copied.
+    pub dry: bool,
+    /// Files are brought to the disk before they get their names.
+    pub fsync: bool,
+    /// Checks what arrives and writes none of it: to see what the rest can do.
+    pub null: bool,
+    /// Files of the same length and time are compared by their sums too.
+    pub checksum: bool,
+    /// What is excluded stays when [`ReceiveOptions::delete`] removes.
+    pub filter: Filter,
+    /// By what an interrupted attempt is found again: the same for the same sources and destination.
+    pub identity: [u8; 16],
+}
+
+/// Names that are wanted and not there yet, at most; a source waits long before.
+const OPEN_MOST: usize = 2_000_000;
+/// Hard links and folders that wait for the end, at most.
+const LATER_MOST: usize = 20_000_000;
+/// How often the source is told what arrived.
+const TELL: Duration = Duration::from_millis(50);
+/// How often the journal says what is there.
+const JOURNAL: Duration = Duration::from_secs(1);
+/// How long a full disk may stay full.
+const FULL: Duration = Duration::from_secs(60);
+/// How long blocks wait for word of how their file is cut.
+const LAYOUT: Duration = Duration::from_secs(60);
+/// Ranges and sums in one want.
+const HAVE_MOST: usize = 16 << 10;
+const COMPARE_MOST: usize = 16 << 10;
+
+/// Writes what the source has to `destination`, until all is done.
+///
+/// # Errors
+/// As [`CopyError`] tells. What arrived stays in the staging folder for the next attempt.
+pub fn receive(
+    meeting: &Meeting,
+    destination: &Destination,
+    options: &ReceiveOptions,
+    watch: &Watch,
+) -> Result<Account, CopyError> {
+    let here = |what: &str, error: &io::Error| CopyError::Here(format!("{what}: {error}"));
+    let staging = match options.dry {
+        true => None,
+        false => Some(
+            destination
+                .staging(&options.identity)
+                .map_err(|error| here("the folder for unfinished files", &error))?,
+        ),
+    };
+    let (journal, unfinished, next) = match &staging {
+        Some(staging) => {
+            let opened = staging.journal().and_then(Journal::open);
+            let (journal, files, next) = opened.map_err(|error| here("the journal", &error))?;
+            // Partial files that no journal knows are worth nothing.
+            let known: HashSet<u64> = files.values().map(|file| file.number).collect();
+            for number in staging.partials().unwrap_or_default() {
+                if !known.contains(&number) {
+                    let _ = staging.remove(number);
+                }
+            }
+            (Some(journal), files, next)
+        }
+        None => (None, HashMap::new(), 0),
+    };
+    let receiver = Receiver {
+        meeting,
+        destination,
+        staging: staging.as_ref(),
+        options,
+        watch,
+        outbox: Outbox::default(),
+        journal: Mutex::new(journal),
+        unfinished: Mutex::new(unfinished),
+        next_number: AtomicU64::new(next),
+        files: Mutex::default(),
+        changed: Condvar::new(),
+        counts: Mutex::default(),
+        account: Mutex::default(),
+        ended: Mutex::default(),
+        is_over: AtomicBool::new(false),
+        is_left: AtomicBool::new(false),
+    };
+    let account = receiver.run()?;
+    drop(receiver);
+    if let Some(staging) = staging {
+        staging
+            .discard()
+            .map_err(|error| here("the folder for unfinished files", &error))?;
+    }
+    Ok(account)
+}
+
+struct Receiver<'a> {
+    meeting: &'a Meeting,
+    destination: &'a Destination,
+    staging: Option<&'a Staging>,
+    options: &'a ReceiveOptions,
+    watch: &'a Watch,
+    outbox: Outbox,
+    journal: Mutex<Option<Journal>>,
+    /// Left by an earlier attempt.
+    unfinished: Mutex<HashMap<RelPath, Unfinished>>,
+    next_number: AtomicU64,
+    files: Mutex<Files>,
+    changed: Condvar,
+    /// Frames handled on each stream.
+    counts: Mutex<BTreeMap<u16, u64>>,
+    account: Mutex<Account>,
+    ended: Mutex<Option<Result<(), CopyError>>>,
+    is_over: AtomicBool,
+    /// The source knows that all is done.
+    is_left: AtomicBool,
+}
+
+#[derive(Default)]
+struct Files {
+    wanted: HashMap<NameId, Arc<Incoming>>,
+    /// Folders with what belongs to them, set last.
+    folders: Vec<(RelPath, Meta)>,
+    links: Vec<(RelPath, RelPath)>,
+    /// Sums of all paths told, to know what may be deleted.
+    told: HashSet<[u8; 16]>,
+    next_id: NameId,
+    walked: Option<(Vec<RelPath>, bool)>,
+}
+
+/// A file that is wanted.
+struct Incoming {
+    id: NameId,
+    path: RelPath,
+    meta: Meta,
+    size: u64,
+    modified: Stamp,
+    /// Comes in one piece, with others.
+    is_small: bool,
+    body: Mutex<Body>,
+    changed: Condvar,
+}
+
+enum Body {
+    /// Word of how it is cut is still to come.
+    Unknown(Option<Unfinished>),
+    Open(Box<Growing>),
+    /// Placed, lost or failed.
+    Gone,
+}
+
+struct Growing {
+    cut: Cut,
+    number: u64,
+    partial: Partial,
+    sums: BTreeMap<u64, Sum>,
+    /// Blocks that will not come: holes.
+    holes: Vec<(u64, u64)>,
+    hole_blocks: u64,
+    /// Not in the journal yet.
+    fresh: Vec<(u64, Sum)>,
+    is_ended: bool,
+}
+
+impl Growing {
+    fn is_whole(&self) -> bool {
+        self.is_ended && self.sums.len() as u64 + self.hole_blocks == self.cut.blocks()
+    }
+}
+
+impl Receiver<'_> {
+    fn run(&self) -> Result<Account, CopyError> {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let wrote = self.outbox.run(self.meeting, Which::FromDestination);
+                self.link_ended(wrote);
+            });
+            scope.spawn(|| {
+                let heard = channel::hear(self.meeting, Which::FromSource, &self.outbox, |bytes| {
+                    self.hear(bytes)
+                });
+                self.link_ended(heard);
+            });
+            scope.spawn(|| {
+                let mut there = 0;
+                while let Some(wanted) = self.meeting.more_streams(there) {
+                    for n in there..wanted {
+                        scope.spawn(move || self.stream(n));
+                    }
+                    there = wanted;
+                    self.watch.streams.store(there.into(), Ordering::Relaxed);
+                }
+            });
+            scope.spawn(|| self.tell());
+            scope.spawn(|| self.keep_journal());
+            let result = self.wait();
+            let result = match result {
+                Ok(()) => self.finish(),
+                Err(error) => Err(error),
+            };
+            match &result {
+                Ok(account) => {
+                    self.outbox
+                        .say(FromDestination::Finished(*account).to_bytes());
+                }
+                // Those who broke with us are not told more.
+                Err(CopyError::Far(_) | CopyError::Link(_)) => {}
+                Err(error) => {
+                    self.outbox
+                        .say(FromDestination::Stops(error.to_string()).to_bytes());
+                }
+            }
+            self.part(result.is_ok());
+            self.journal_now();
+            self.is_over.store(true, Ordering::Relaxed);
+            self.outbox.close();
+            self.meeting.close();
+            result
+        })
+    }
+
+    /// Waits a moment until the source heard how it ended.
+    fn part(&self, is_done: bool) {
+        if !is_done {
+            self.outbox.wait_heard(Duration::from_secs(2));
+            return;
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        while !self.is_left.load(Ordering::Relaxed) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Until everything that is wanted is there.
+    fn wait(&self) -> Result<(), CopyError> {
+        let mut files = self.lock();
+        loop {
+            if let Some(ended) = self
+                .ended
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take()
+            {
+                return ended;
+            }
+            if self.watch.is_stopped() {
+                return Err(CopyError::Stopped);
+            }
+            if files.walked.is_some() && files.wanted.is_empty() {
+                return Ok(());
+            }
+            let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
+            files = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, error: CopyError) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.get_or_insert(Err(error));
+        drop(ended);
+        self.changed.notify_all();
+    }
+
+    fn link_ended(&self, result: io::Result<()>) {
+        if let Err(error) = result {
+            self.end(match error.kind() {
+                ErrorKind::InvalidData => CopyError::Protocol(error.to_string()),
+                _ => CopyError::Link(error),
+            });
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed) || self.watch.is_stopped()
+    }
+
+    /// Something that concerns one name only.
+    fn problem(&self, path: &RelPath, what: &str, error: &io::Error) {
+        let text = format!("{path}: {what}: {error}");
+        self.account().failed += 1;
+        self.watch.note(Note::Skipped(text.clone()));
+        self.outbox.say(FromDestination::Problem(text).to_bytes());
+    }
+
+    /// One message of the source.
+    fn hear(&self, bytes: &[u8]) -> io::Result<()> {
+        let invalid = |text: &str| Err(io::Error::new(ErrorKind::InvalidData, text));
+        let message = match FromSource::read(bytes) {
+            Ok(message) => message,
+            Err(error) => return invalid(&error.to_string()),
+        };
+        match message {
+            FromSource::Names(names) => self.names(names)?,
+            FromSource::Layout {
+                id,
+                size,
+                block,
+                holes,
+            } => {
+                let file = self.lock().wanted.get(&id).cloned();
+                let (Some(file), Some(cut)) = (file, Cut::new(size, block)) else {
+                    return Ok(());
+                };
+                if size != file.size || file.is_small {
+                    return invalid("a file of another length than was told");
+                }
+                self.layout(&file, cut, holes);
+            }
+            FromSource::Ended(id) => {
+                let file = self.lock().wanted.get(&id).cloned();
+                if let Some(file) = file {
+                    let mut body = file.lock();
+                    if let Body::Open(growing) = &mut *body {
+                        growing.is_ended = true;
+                    }
+                    self.place_if_whole(&file, body);
+                }
+            }
+            FromSource::Lost { id, why } => {
+                let file = self.lock().wanted.get(&id).cloned();
+                if let Some(file) = file {
+                    if !why.is_empty() {
+                        self.account().failed += 1;
+                        self.watch.note(Note::Skipped(why));
+                    }
+                    self.give_up(&file);
+                }
+            }
+            FromSource::Walked { roots, is_whole } => {
+                self.watch.is_walked.store(true, Ordering::Relaxed);
+                self.lock().walked = Some((roots, is_whole));
+                self.changed.notify_all();
+            }
+            FromSource::Streams(n) => self.meeting.want_streams(n),
+            FromSource::Stops(why) => self.end(CopyError::Far(why)),
+            FromSource::Bye => self.is_left.store(true, Ordering::Relaxed),
+        }
+        Ok(())
+    }
+
+    /// Decides upon names, and says so.
+    fn names(&self, names: Vec<Told>) -> io::Result<()> {
+        let mut wants = Vec::new();
+        let mut bytes = 0;
+        let mut until = 0;
+        for told in names {
+            {
+                let mut files = self.lock();
+                if told.id != files.next_id {
+                    return Err(io::Error::new(
+                        ErrorKind::InvalidData,
+                        "a name out of order",
+                    ));
+                }
+                files.next_id += 1;
+                if files.wanted.len() > OPEN_MOST
+                    || files.folders.len() + files.links.len() > LATER_MOST
+                {
+                    return Err(io::Error::new(
+                        ErrorKind::InvalidData,
+                        "too many names at once",
+                    ));
+                }
+            }
+            until = told.id + 1;
+            self.account().names += 1;
+            Watch::add(&self.watch.names, 1);
+            if let Some(want) = self.decide(told)? {
+                bytes += 64 + want.have.len() * 16 + want.compare.len() * 48;
+                wants.push(want);
+                if bytes > MESSAGE_MOST / 4 {
+                    let wants = std::mem::take(&mut wants);
+                    self.outbox
+                        .say(FromDestination::Decided { until, wants }.to_bytes());
+                    bytes = 0;
+                }
+            }
+        }
+        self.outbox
+            .say(FromDestination::Decided { until, wants }.to_bytes());
+        Ok(())
+    }
+
+    /// Makes a name what it should be, or wants its bytes.
+    fn decide(&self, told: Told) -> io::Result<Option<Want>> {
+        let Told {
+            id,
+            entry,
+            modified,
+        } = told;
+        let Entry { path, kind, meta } = entry;
+        let path = match &self.options.name {
+            // One file, under another name.
+            Some(name) if path.split().is_some_and(|(folder, _)| folder.is_top()) => name.clone(),
+            Some(_) => {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "more than the one file",
+                ));
+            }
+            None => path,
+        };
+        if self.options.delete {
+            self.lock().told.insert(short_sum(&path));
+        }
+        let done = match kind {
+            Kind::File { size } => return Ok(self.decide_file(id, path, size, modified, meta)),
+            Kind::Folder => self.folder(&path, meta),
+            Kind::Symlink { target } => self.symlink(&path, &target, &meta),
+            Kind::Hardlink { to } => {
+                let to = self.options.name.clone().unwrap_or(to);
+                self.lock().links.push((path.clone(), to));
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            self.problem(&path, "cannot be written", &error);
+        }
+        Ok(None)
+    }
+
+    fn folder(&self, path: &RelPath, meta: Meta) -> io::Result<()> {
+        match self.options.dry {
+            true => {
+                let stands = self.destination.look(path)?;
+                if !stands.is_some_and(|stands| stands.kind == Standing::Folder) {
+                    self.would(path, "a folder");
+                }
+            }
+            false => {
+                self.destination.make_folder(path, meta.mode.is_some())?;
+                self.lock().folders.push((path.clone(), meta));
+            }
+        }
+        Ok(())
+    }
+
+    fn symlink(&self, path: &RelPath, target: &[u8], meta: &Meta) -> io::Result<()> {
+        let stands = self.destination.look(path)?;
+        let same = |kind| matches!(kind, Standing::Symlink { target: there } if *there == *target);
+        if stands.is_some_and(|stands| same(stands.kind)) {
+            return Ok(());
+        }
+        match self.staging {
+            None => self.would(path, "a symbolic link"),
+            Some(staging) => self.destination.symlink(staging, path, target, meta)?,
+        }
+        Ok(())
+    }
+
+    fn would(&self, path: &RelPath, what: &str) {
+        self.watch
+            .note(Note::Skipped(format!("would copy {path} ({what})")));
+        self.account().placed += 1;
+    }
+
+    fn decide_file(
+        &self,
+        id: NameId,
+        path: RelPath,
+        size: u64,
+        modified: Stamp,
+        meta: Meta,
+    ) -> Option<Want> {
+        let stands = match self.destination.look(&path) {
+            Ok(stands) => stands,
+            Err(error) => {
+                self.problem(&path, "cannot be looked at", &error);
+                return None;
+            }
+        };
+        let like = stands.filter(|stands| stands.kind == Standing::File);
+        let is_same = like
+            .as_ref()
+            .is_some_and(|like| like.size == size && like.modified == modified);
+        if is_same && !self.options.checksum && !self.options.null {
+            self.account().same += 1;
+            return None;
+        }
+        let Some(staging) = self.staging else {
+            self.would(&path, &format!("{size} bytes"));
+            self.account().placed_bytes += size;
+            return None;
+        };
+        if size == 0 {
+            match self.destination.put_small(staging, &path, &[], &meta) {
+                Ok(()) => self.placed(0),
+                Err(error) => self.problem(&path, "cannot be written", &error),
+            }
+            return None;
+        }
+        let mut unfinished = self
+            .unfinished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&path)
+            .filter(|file| file.cut.size() == size && file.modified == modified);
+        let mut want = Want {
+            id,
+            block: None,
+            have: Vec::new(),
+            compare: Vec::new(),
+        };
+        if let Some(file) = &mut unfinished {
+            self.believe(staging, file);
+            want.block = Some(file.cut.block());
+            want.have = ranges(file.sums.keys().copied());
+            want.have.truncate(HAVE_MOST);
+            let there: u64 = file
+                .sums
+                .keys()
+                .map(|index| u64::from(file.cut.len(*index)))
+                .sum();
+            self.account().resumed_bytes += there;
+            // What is not told would not be sent by mistake, but counted as there.
+            let last = want.have.last().map_or(0, |(_, to)| *to);
+            file.sums.retain(|index, _| *index < last);
+        } else if let Some(like) = &like
+            && size > SMALL
+            && like.size >= u64::from(Cut::usual(size).block())
+            && self.options.checksum
+        {
+            let cut = Cut::usual(size);
+            want.block = Some(cut.block());
+            want.compare = self.sums_of(&path, cut, like.size);
+            want.compare.truncate(COMPARE_MOST);
+        }
+        let is_small = size <= SMALL && want.have.is_empty() && want.compare.is_empty();
+        let body = Mutex::new(Body::Unknown(unfinished));
+        let changed = Condvar::new();
+        let file = Incoming {
+            id,
+            path,
+            meta,
+            size,
+            modified,
+            is_small,
+            body,
+            changed,
+        };
+        Watch::add(&self.watch.wanted, 1);
+        Watch::add(&self.watch.wanted_bytes, size);
+        self.lock().wanted.insert(id, Arc::new(file));
+        Some(want)
+    }
+
+    /// Leaves of an unfinished file's sums only those that its bytes have.
+    fn believe(&self, staging: &Staging, file: &mut Unfinished) {
+        let cut = file.cut;
+        let mut buffer = vec![0; cut.block() as usize];
+        let Ok(partial) = staging.partial(file.number, cut.size(), 0) else {
+            file.sums.clear();
+            return;
+        };
+        file.sums.retain(|index, sum| {
+            let bytes = &mut buffer[..cut.len(*index) as usize];
+            let read = partial.file().read_exact_at(bytes, cut.start(*index));
+            read.is_ok() && cut.sum(*index, bytes) == *sum
+        });
+    }
+
+    /// Sums of the blocks of an older copy that lie where the new one has them.
+    fn sums_of(&self, path: &RelPath, cut: Cut, there: u64) -> Vec<(u64, Sum)> {
+        let Ok(file) = self.destination.open_existing(path) else {
+            return Vec::new();
+        };
+        let mut buffer = vec![0; cut.block() as usize];
+        let mut sums = Vec::new();
+        for index in 0..cut.blocks() {
+            let bytes = &mut buffer[..cut.len(index) as usize];
+            if cut.start(index) + bytes.len() as u64 > there || self.is_over() {
+                break;
+            }
+            if file.read_exact_at(bytes, cut.start(index)).is_err() {
+                break;
+            }
+            sums.push((index, cut.sum(index, bytes)));
+        }
+        sums
+    }
+
+    /// Word of how a file is cut.
+    fn layout(&self, file: &Incoming, cut: Cut, holes: Vec<(u64, u64)>) {
+        let Some(staging) = self.staging else { return };
+        let mut body = file.lock();
+        let Body::Unknown(unfinished) = &mut *body else {
+            return;
+        };
+        let unfinished = unfinished.take().filter(|file| file.cut == cut);
+        let hole_blocks = holes.iter().map(|(from, to)| to - from).sum::<u64>();
+        let data = cut
+            .size()
+            .saturating_sub(hole_blocks.saturating_mul(cut.block().into()));
+        let (number, sums) = match unfinished {
+            Some(file) => (file.number, file.sums),
+            None => (
+                self.next_number.fetch_add(1, Ordering::Relaxed),
+                HashMap::new(),
+            ),
+        };
+        let partial = self.patiently(|| staging.partial(number, cut.size(), data));
+        let partial = match partial {
+            Ok(partial) => partial,
+            Err(error) => {
+                drop(body);
+                if error.kind() == ErrorKind::StorageFull {
+                    self.end(CopyError::Here(format!("{}: {error}", file.path)));
+                } else {
+                    self.problem(&file.path, "cannot be written", &error);
+                }
+                self.give_up(file);
+                return;
+            }
+        };
+        let new = Unfinished {
+            number,
+            cut,
+            modified: file.modified,
+            sums: HashMap::new(),
+        };
+        let told = match &mut *self.journal() {
+            Some(journal) if sums.is_empty() => journal.begin(&file.path, &new),
+            _ => Ok(()),
+        };
+        if let Err(error) = told {
+            self.end(CopyError::Here(format!("the journal: {error}")));
+        }
+        let holes: Vec<_> = holes;
+        let sums: BTreeMap<_, _> = sums
+            .into_iter()
+            .filter(|(index, _)| !holes.iter().any(|(from, to)| (from..to).contains(&index)))
+            .collect();
+        *body = Body::Open(Box::new(Growing {
+            cut,
+            number,
+            partial,
+            sums,
+            holes,
+            hole_blocks,
+            fresh: Vec::new(),
+            is_ended: false,
+        }));
+        drop(body);
+        file.changed.notify_all();
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes, and again while a full disk may have room soon.
+    fn patiently<T>(&self, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let since = Instant::now();
+        loop {
+            match write() {
+                Err(error) if self.may_wait(&error, since) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether a disk that is full may have room soon; waits a moment if so.
+    fn may_wait(&self, error: &io::Error, since: Instant) -> bool {
+        if error.kind() != ErrorKind::StorageFull || since.elapsed() > FULL || self.is_over() {
+            return false;
+        }
+        if since.elapsed() < Duration::from_millis(400) {
+            let text = "the destination's disk is full: waiting for room".to_owned();
+            self.watch.note(Note::Skipped(text.clone()));
+            self.outbox.say(FromDestination::Problem(text).to_bytes());
+        }
+        thread::sleep(Duration::from_millis(500));
+        true
+    }
+
+    /// One stream, connection after connection.
+    fn stream(&self, n: u16) {
+        let mut buffer = Vec::new();
+        let mut handled = 0_u64;
+        loop {
+            let mut link = match self.meeting.to_read(Which::Blocks(n), handled) {
+                Ok(link) => link,
+                Err(error) => {
+                    if error.kind() != ErrorKind::ConnectionAborted {
+                        self.link_ended(Err(error));
+                    }
+                    return;
+                }
+            };
+            loop {
+                let since = Instant::now();
+                let head = link.receive(&mut buffer);
+                Watch::add(&self.watch.link_ns, nanoseconds(since));
+                let Ok(head) = head else { break };
+                let (about, data) = buffer.split_at(head.about);
+                let heads = match BlockHead::read_all(about, head.data) {
+                    Ok(heads) if head.kind == BLOCKS => heads,
+                    _ => {
+                        self.end(CopyError::Protocol("a frame that is none of blocks".into()));
+                        return;
+                    }
+                };
+                if !self.blocks(&heads, &data[..head.data]) {
+                    break;
+                }
+                handled += 1;
+                self.counts
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(n, handled);
+            }
+            link.socket().shut();
+        }
+    }
+
+    /// Writes the blocks of a frame; `false` where it has to come again.
+    fn blocks(&self, heads: &[BlockHead], mut data: &[u8]) -> bool {
+        for head in heads {
+            let (bytes, rest) = data.split_at(head.len as usize);
+            data = rest;
+            Watch::add(&self.watch.confirmed_bytes, bytes.len() as u64);
+            let file = self.lock().wanted.get(&head.id).cloned();
+            // Placed already, or given up.
+            let Some(file) = file else { continue };
+            let taken = match file.is_small {
+                true => self.small(&file, head, bytes),
+                false => self.block(&file, head, bytes),
+            };
+            match taken {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    self.watch
+                        .note(Note::Skipped(format!("{}: {error}: sent again", file.path)));
+                    return false;
+                }
+                Err(error) => {
+                    if error.kind() == ErrorKind::StorageFull {
+                        self.end(CopyError::Here(format!("{}: {error}", file.path)));
+                        return false;
+                    }
+                    self.problem(&file.path, "cannot be written", &error);
+                    self.give_up(&file);
+                }
+            }
+        }
+        true
+    }
+
+    fn small(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<()> {
+        let Some(staging) = self.staging else {
+            return Ok(());
+        };
+        let since = Instant::now();
+        let sum = *blake3::hash(bytes).as_bytes();
+        Watch::add(&self.watch.sum_ns, nanoseconds(since));
+        if head.index != 0 || bytes.len() as u64 != file.size || sum != head.sum {
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "a block that is not as it was",
+            ));
+        }
+        let since = Instant::now();
+        if !self.options.null {
+            self.patiently(|| {
+                self.destination
+                    .put_small(staging, &file.path, bytes, &file.meta)
+            })?;
+        }
+        Watch::add(&self.watch.disk_ns, nanoseconds(since));
+        self.account().received_bytes += bytes.len() as u64;
+        // In this order: what is settled may end the session, with the account as it is then.
+        self.placed(file.size);
+        self.settled(file);
+        Ok(())
+    }
+
+    fn block(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<()> {
+        let invalid = |text: &str| Err(io::Error::new(ErrorKind::InvalidData, text));
+        let until = Instant::now() + LAYOUT;
+        let mut body = file.lock();
+        // Word of how it is cut comes by another connection.
+        while matches!(*body, Body::Unknown(_)) {
+            if Instant::now() > until || self.is_over() {
+                return invalid("a block of a file that was not told of");
+            }
+            let waited = file.changed.wait_timeout(body, Duration::from_millis(100));
+            body = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let Body::Open(growing) = &mut *body else {
+            return Ok(());
+        };
+        let (cut, index) = (growing.cut, head.index);
+        if growing.sums.contains_key(&index) {
+            return Ok(());
+        }
+        if index >= cut.blocks()
+            || growing
+                .holes
+                .iter()
+                .any(|(from, to)| (from..to).contains(&&index))
+        {
+            return invalid("a block that the file has not");
+        }
+        let handle = growing.partial.file().try_clone()?;
+        drop(body);
+        let mut there = Vec::new();
+        let bytes = match head.same {
+            false => bytes,
+            true => {
+                there.resize(cut.len(index) as usize, 0);
+                let old = self.destination.open_existing(&file.path)?;
+                old.read_exact_at(&mut there, cut.start(index))?;
+                &there
+            }
+        };
+        let since = Instant::now();
+        let is_right = bytes.len() == cut.len(index) as usize && cut.sum(index, bytes) == head.sum;
+        Watch::add(&self.watch.sum_ns, nanoseconds(since));
+        if !is_right {
+            return invalid("a block that is not as it was");
+        }
+        let since = Instant::now();
+        if !self.options.null {
+            self.patiently(|| handle.write_all_at(bytes, cut.start(index)))?;
+        }
+        Watch::add(&self.watch.disk_ns, nanoseconds(since));
+        let mut body = file.lock();
+        if let Body::Open(growing) = &mut *body
+            && growing.sums.insert(index, head.sum).is_none()
+        {
+            growing.fresh.push((index, head.sum));
+            let mut account = self.account();
+            match head.same {
+                true => account.resumed_bytes += bytes.len() as u64,
+                false => account.received_bytes += bytes.len() as u64,
+            }
+        }
+        self.place_if_whole(file, body);
+        Ok(())
+    }
+
+    /// Gives a file that is whole its name.
+    fn place_if_whole(&self, file: &Incoming, mut body: MutexGuard<'_, Body>) {
+        let is_whole = matches!(&*body, Body::Open(growing) if growing.is_whole());
+        if !is_whole {
+            return;
+        }
+        let Body::Open(growing) = std::mem::replace(&mut *body, Body::Gone) else {
+            return;
+        };
+        drop(body);
+        let number = growing.number;
+        let since = Instant::now();
+        let placed = match self.options.null {
+            true => self
+                .staging
+                .map_or(Ok(()), |staging| staging.remove(number)),
+            false => {
+                let fsync = self.options.fsync;
+                self.destination
+                    .commit(&growing.partial, &file.path, &file.meta, fsync)
+            }
+        };
+        Watch::add(&self.watch.disk_ns, nanoseconds(since));
+        if let Some(journal) = &mut *self.journal() {
+            let _ = journal.end(number);
+        }
+        match placed {
+            Ok(()) => {
+                self.placed(file.size);
+                self.settled(file);
+            }
+            Err(error) => {
+                self.problem(&file.path, "cannot be placed", &error);
+                self.settled(file);
+            }
+        }
+    }
+
+    fn placed(&self, bytes: u64) {
+        let mut account = self.account();
+        account.placed += 1;
+        account.placed_bytes += bytes;
+        self.watch.placed.store(account.placed, Ordering::Relaxed);
+    }
+
+    /// A wanted file is dealt with.
+    fn settled(&self, file: &Incoming) {
+        let mut files = self.lock();
+        files.wanted.remove(&file.id);
+        if files.wanted.is_empty() {
+            self.changed.notify_all();
+        }
+    }
+
+    /// A wanted file will not come, or cannot be written.
+    fn give_up(&self, file: &Incoming) {
+        let gone = std::mem::replace(&mut *file.lock(), Body::Gone);
+        if let (Body::Open(growing), Some(staging)) = (gone, self.staging) {
+            let _ = staging.remove(growing.number);
+            if let Some(journal) = &mut *self.journal() {
+                let _ = journal.end(growing.number);
+            }
+        }
+        file.changed.notify_all();
+        self.settled(file);
+    }
+
+    /// Tells the source what arrived, now and then.
+    fn tell(&self) {
+        let mut told = BTreeMap::new();
+        let mut told_placed = 0;
+        while !self.is_over() {
+            thread::sleep(TELL);
+            let counts = self
+                .counts
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone();
+            let placed = self.account().placed;
+            if counts == told && placed == told_placed {
+                continue;
+            }
+            let streams = counts
+                .iter()
+                .filter(|(n, count)| told.get(*n) != Some(count));
+            let streams = streams.map(|(n, count)| (*n, *count)).collect();
+            self.outbox
+                .say(FromDestination::Received { streams, placed }.to_bytes());
+            (told, told_placed) = (counts, placed);
+        }
+    }
+
+    fn keep_journal(&self) {
+        let mut last = Instant::now();
+        while !self.is_over() {
+            thread::sleep(Duration::from_millis(50));
+            if last.elapsed() >= JOURNAL {
+                self.journal_now();
+                last = Instant::now();
+            }
+        }
+    }
+
+    /// Brings what arrived to the disk, and then the word that it did.
+    fn journal_now(&self) {
+        let files: Vec<_> = self
+            .lock()
+            .wanted
+            .values()
+            .filter(|f| !f.is_small)
+            .cloned()
+            .collect();
+        for file in files {
+            let (fresh, number, handle) = {
+                let mut body = file.lock();
+                let Body::Open(growing) = &mut *body else {
+                    continue;
+                };
+                if growing.fresh.is_empty() {
+                    continue;
+                }
+                let Ok(handle) = growing.partial.file().try_clone() else {
+                    continue;
+                };
+                (std::mem::take(&mut growing.fresh), growing.number, handle)
+            };
+            if self.options.fsync && handle.sync_data().is_err() {
+                continue;
+            }
+            if let Some(journal) = &mut *self.journal() {
+                let told = journal.blocks(number, &fresh);
+                if told.is_err() {
+                    // What is not noted is sent again: no harm.
+                    continue;
+                }
+            }
+        }
+        if self.options.fsync
+            && let Some(journal) = &*self.journal()
+        {
+            let _ = journal.sync();
+        }
+    }
+
+    /// Hard links, what is to be deleted, folders' own modes and times.
+    fn finish(&self) -> Result<Account, CopyError> {
+        let (links, folders, walked) = {
+            let mut files = self.lock();
+            let walked = files.walked.take();
+            (
+                std::mem::take(&mut files.links),
+                std::mem::take(&mut files.folders),
+                walked,
+            )
+        };
+        if let Some(staging) = self.staging {
+            for (path, to) in links {
+                match self.destination.hardlink(staging, &path, &to) {
+                    Ok(()) => self.account().placed += 1,
+                    Err(error) => self.problem(&path, "cannot be linked", &error),
+                }
+            }
+        }
+        if let (true, Some((roots, is_whole))) = (self.options.delete, walked) {
+            match is_whole {
+                true => self.delete(&roots),
+                false => {
+                    let text = "nothing was deleted: the source could not read all it has";
+                    self.watch.note(Note::Skipped(text.to_owned()));
+                    self.outbox
+                        .say(FromDestination::Problem(text.to_owned()).to_bytes());
+                }
+            }
+        }
+        let mut done = BTreeSet::new();
+        // Deepest first, since writing into a folder changes its time.
+        for (path, meta) in folders.into_iter().rev() {
+            if done.insert(path.clone())
+                && let Err(error) = self.destination.finish_folder(&path, &meta)
+            {
+                self.problem(&path, "cannot be finished", &error);
+            }
+        }
+        if self.options.fsync && self.staging.is_some() {
+            self.destination
+                .sync()
+                .map_err(|error| CopyError::Here(error.to_string()))?;
+        }
+        Ok(*self.account())
+    }
+
+    fn delete(&self, roots: &[RelPath]) {
+        let told = std::mem::take(&mut self.lock().told);
+        let keep = |path: &RelPath| told.contains(&short_sum(path));
+        let mut each = |deleted: crate::destination::Deleted| {
+            match deleted.what {
+                Deletion::Done => self.account().deleted += 1,
+                Deletion::Failed(error) => {
+                    self.problem(&deleted.path, "cannot be deleted", &error);
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        };
+        let filter = &self.options.filter;
+        let _ = match self.options.dry {
+            true => self.destination.extras(roots, &keep, filter, &mut each),
+            false => self
+                .destination
+                .delete_extras(roots, &keep, filter, &mut each),
+        };
+    }
+}
+
+impl Incoming {
+    fn lock(&self) -> MutexGuard<'_, Body> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn short_sum(path: &RelPath) -> [u8; 16] {
+    let mut sum = [0; 16];
+    sum.copy_from_slice(&blake3::hash(path.as_bytes()).as_bytes()[..16]);
+    sum
+}
+
+/// Numbers as ranges, in order and apart.
+fn ranges(numbers: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
+    let numbers: BTreeSet<u64> = numbers.collect();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, to)) if *to == number => *to += 1,
+            _ => ranges.push((number, number + 1)),
+        }
+    }
+    debug_assert!(without(&ranges, &ranges).is_empty());
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_ranges() {
+        assert_eq!(
+            ranges([5, 1, 2, 9, 3].into_iter()),
+            [(1, 4), (5, 6), (9, 10)]
+        );
+        assert_eq!(ranges(std::iter::empty()), []);
+    }
+}

@@ -1,0 +1,915 @@
+//! The source's side: walks, tells, reads what is wanted and sends it over as many streams as help.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::{self, ErrorKind, Read as _};
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::channel::{self, MESSAGE_MOST, Outbox};
+use crate::digest::{Cut, Sum};
+use crate::entry::{Entry, Kind, RelPath};
+use crate::filter::Filter;
+use crate::link::{Link, Which};
+use crate::meeting::Meeting;
+use crate::message::{
+    Account, BLOCK_HEAD_BYTES, BlockHead, FromDestination, FromSource, NameId, Told, Want, bytes_of,
+};
+use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
+
+use super::{CopyError, Note, Watch};
+
+/// What the user may set of a source.
+#[derive(Clone, Debug)]
+pub struct SendOptions {
+    /// What is kept beside bytes.
+    pub keep: Keep,
+    /// How many streams of blocks.
+    pub streams: super::tune::Streams,
+    /// Bytes in a block, a power of two from 64 KiB to 16 MiB; chosen by the file's size where none is set.
+    pub block: Option<u32>,
+    /// Bytes a second in all streams together, at most.
+    pub limit: Option<units::Rate>,
+    /// Sends as many bytes as the files have, and does not read them: to see what the rest can do.
+    pub null: bool,
+    /// Congestion control of the streams; chosen by the path where none is set.
+    pub congestion: Option<String>,
+}
+
+/// A frame of blocks.
+pub(crate) const BLOCKS: u8 = 3;
+/// Files up to so many bytes travel several in a frame.
+pub(super) const SMALL: u64 = 256 << 10;
+/// Bytes and files in a frame of small files, at most.
+const PACK_BYTES: u64 = 1 << 20;
+const PACK_FILES: usize = 512;
+const _: () = assert!(PACK_FILES * BLOCK_HEAD_BYTES <= crate::link::ABOUT_MOST);
+/// Names that were told and are neither refused nor confirmed, at most: the walk waits.
+const NAMES_OPEN: usize = 300_000;
+/// Names in a message.
+const NAMES_BYTES: usize = 48 << 10;
+/// How long names wait for others before they are told.
+const NAMES_WAIT: Duration = Duration::from_millis(20);
+/// How often a file that changes while it is read is told anew.
+const TRIES: u8 = 3;
+/// A connection on which nothing arrives for so long is given up, and made again.
+const STALLED: Duration = Duration::from_secs(15);
+
+/// Sends what `source` has and `filter` admits, until the destination says that all is done.
+///
+/// # Errors
+/// As [`CopyError`] tells.
+pub fn send(
+    meeting: &Meeting,
+    source: &Source,
+    filter: &Filter,
+    options: &SendOptions,
+    watch: &Watch,
+) -> Result<Account, CopyError> {
+    let sender = Sender {
+        meeting,
+        source,
+        options,
+        watch,
+        outbox: Outbox::default(),
+        work: Mutex::default(),
+        changed: Condvar::new(),
+        streams: Mutex::default(),
+        ended: Mutex::default(),
+        next_id: AtomicU64::new(0),
+        again: Mutex::default(),
+        is_over: AtomicBool::new(false),
+    };
+    sender.run(filter)
+}
+
+struct Sender<'a> {
+    meeting: &'a Meeting,
+    source: &'a Source,
+    options: &'a SendOptions,
+    watch: &'a Watch,
+    outbox: Outbox,
+    work: Mutex<Work>,
+    changed: Condvar,
+    /// What was sent on each stream and is not confirmed.
+    streams: Mutex<BTreeMap<u16, Arc<Mutex<Sent>>>>,
+    ended: Mutex<Option<Result<Account, CopyError>>>,
+    next_id: AtomicU64,
+    /// Changed files, to be told anew, and how often they were.
+    again: Mutex<HashMap<RelPath, u8>>,
+    is_over: AtomicBool,
+}
+
+#[derive(Default)]
+struct Work {
+    /// Told and not decided, in order of their numbers.
+    told: BTreeMap<NameId, Known>,
+    /// Frames that were lost with a connection.
+    redo: VecDeque<Task>,
+    small: VecDeque<(NameId, Arc<Known>)>,
+    large: VecDeque<(NameId, Known, Want)>,
+    active: VecDeque<Arc<Active>>,
+    /// Names wanted and not confirmed.
+    open: usize,
+}
+
+/// A file that was told.
+#[derive(Clone, Debug)]
+struct Known {
+    entry: Entry,
+    fingerprint: Fingerprint,
+}
+
+/// A file that is cut into blocks.
+#[derive(Debug)]
+struct Active {
+    id: NameId,
+    entry: Entry,
+    file: SourceFile,
+    cut: Cut,
+    fingerprint: Fingerprint,
+    /// Blocks to send, from..to, and how far they are given out.
+    todo: Mutex<Todo>,
+    /// Blocks not sent yet.
+    left: AtomicU64,
+    compare: HashMap<u64, Sum>,
+    is_lost: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Todo {
+    ranges: VecDeque<(u64, u64)>,
+}
+
+#[derive(Clone, Debug)]
+enum Task {
+    Block {
+        file: Arc<Active>,
+        index: u64,
+        is_again: bool,
+    },
+    Pack(Vec<(NameId, Arc<Known>)>),
+}
+
+#[derive(Debug, Default)]
+struct Sent {
+    /// Frames confirmed.
+    base: u64,
+    frames: VecDeque<(Task, u64)>,
+}
+
+impl Sender<'_> {
+    fn run(&self, filter: &Filter) -> Result<Account, CopyError> {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let wrote = self.outbox.run(self.meeting, Which::FromSource);
+                self.link_ended(wrote);
+            });
+            scope.spawn(|| {
+                let heard = channel::hear(
+                    self.meeting,
+                    Which::FromDestination,
+                    &self.outbox,
+                    |bytes| self.hear(bytes),
+                );
+                self.link_ended(heard);
+            });
+            scope.spawn(|| self.walk(filter));
+            scope
+                .spawn(|| super::tune::tune(self.meeting, &self.options.streams, self.watch, self));
+            if let Some(rate) = self.options.limit {
+                scope.spawn(move || super::tune::limit(self.meeting, rate));
+            }
+            scope.spawn(|| {
+                let mut there = 0;
+                while let Some(wanted) = self.meeting.more_streams(there) {
+                    for n in there..wanted {
+                        scope.spawn(move || self.stream(n));
+                    }
+                    there = wanted;
+                    Watch::add(&self.watch.streams, 0);
+                    self.watch.streams.store(there.into(), Ordering::Relaxed);
+                }
+            });
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            loop {
+                if let Some(result) = ended.take() {
+                    drop(ended);
+                    self.over();
+                    return result;
+                }
+                if self.watch.is_stopped() {
+                    drop(ended);
+                    self.outbox
+                        .say(FromSource::Stops("stopped by its user".into()).to_bytes());
+                    self.outbox.wait_heard(Duration::from_secs(2));
+                    self.over();
+                    return Err(CopyError::Stopped);
+                }
+                let waited = self.changed.wait_timeout(ended, Duration::from_millis(100));
+                ended = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        })
+    }
+
+    fn over(&self) {
+        let links = self.meeting.open_links().into_iter();
+        let blocks = links.filter(|which| matches!(which, Which::Blocks(_)));
+        let ends =
+            blocks.filter_map(|which| self.meeting.of_socket(which, crate::meeting::tcp_info)?);
+        *self
+            .watch
+            .ends
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = ends.collect();
+        self.is_over.store(true, Ordering::Relaxed);
+        self.outbox.close();
+        self.meeting.close();
+        let _guard = self.lock();
+        self.changed.notify_all();
+    }
+
+    fn end(&self, result: Result<Account, CopyError>) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.get_or_insert(result);
+        self.changed.notify_all();
+    }
+
+    fn link_ended(&self, result: io::Result<()>) {
+        if let Err(error) = result {
+            self.end(Err(match error.kind() {
+                ErrorKind::InvalidData => CopyError::Protocol(error.to_string()),
+                _ => CopyError::Link(error),
+            }));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells names, as many at a time as come within a moment.
+    fn walk(&self, filter: &Filter) {
+        let mut names = Vec::new();
+        let is_partial = AtomicBool::new(false);
+        let mut bytes = 0;
+        let mut since = Instant::now();
+        let flow = self.source.walk(filter, &self.options.keep, &mut |walked| {
+            match walked {
+                Walked::Skipped(skipped) => {
+                    is_partial.store(true, Ordering::Relaxed);
+                    let text = format!("{}: {}", skipped.path, skipped.why);
+                    self.watch.note(Note::Skipped(text));
+                }
+                Walked::Found(found) => {
+                    let told = self.told(found);
+                    if names.is_empty() {
+                        since = Instant::now();
+                    }
+                    bytes += bytes_of(&told);
+                    names.push(told);
+                }
+            }
+            if bytes >= NAMES_BYTES || (!names.is_empty() && since.elapsed() >= NAMES_WAIT) {
+                bytes = 0;
+                if !self.tell(std::mem::take(&mut names)) {
+                    return ControlFlow::Break(());
+                }
+            }
+            let mut work = self.lock();
+            while work.told.len() + work.open >= NAMES_OPEN && !self.is_over() {
+                // What is told is decided upon only when it is told.
+                if !names.is_empty() {
+                    drop(work);
+                    bytes = 0;
+                    self.tell(std::mem::take(&mut names));
+                    work = self.lock();
+                }
+                let waited = self.changed.wait_timeout(work, Duration::from_millis(200));
+                work = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            match self.is_over() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        if flow.is_break() || !self.tell(names) {
+            return;
+        }
+        self.watch.is_walked.store(true, Ordering::Relaxed);
+        let roots = self.source.roots();
+        let is_whole = !is_partial.load(Ordering::Relaxed);
+        self.outbox
+            .say(FromSource::Walked { roots, is_whole }.to_bytes());
+    }
+
+    /// Numbers a name, and remembers files.
+    fn told(&self, found: Found) -> Told {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Watch::add(&self.watch.names, 1);
+        let mut modified = found.entry.meta.modified.unwrap_or_default();
+        if let Some(fingerprint) = found.fingerprint {
+            modified = fingerprint.modified;
+            Watch::add(&self.watch.named_bytes, fingerprint.size);
+            let entry = found.entry.clone();
+            self.lock().told.insert(id, Known { entry, fingerprint });
+        }
+        Told {
+            id,
+            entry: found.entry,
+            modified,
+        }
+    }
+
+    fn tell(&self, names: Vec<Told>) -> bool {
+        if names.is_empty() {
+            return true;
+        }
+        let message = FromSource::Names(names).to_bytes();
+        if message.len() > MESSAGE_MOST {
+            self.end(Err(CopyError::Here(
+                "a name with more attributes than can be told".into(),
+            )));
+            return false;
+        }
+        self.outbox.say(message)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed) || self.watch.is_stopped()
+    }
+
+    /// One message of the destination.
+    fn hear(&self, bytes: &[u8]) -> io::Result<()> {
+        let message = FromDestination::read(bytes)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
+        match message {
+            FromDestination::Decided { until, wants } => self.decided(until, wants)?,
+            FromDestination::Received { streams, placed } => {
+                self.watch.placed.store(placed, Ordering::Relaxed);
+                for (n, count) in streams {
+                    let sent = self.lock_streams().get(&n).cloned();
+                    let Some(sent) = sent else { continue };
+                    self.confirmed(
+                        &mut sent.lock().unwrap_or_else(PoisonError::into_inner),
+                        count,
+                    )?;
+                }
+            }
+            FromDestination::Problem(text) => self.watch.note(Note::Skipped(text)),
+            FromDestination::Finished(account) => {
+                self.outbox.say(FromSource::Bye.to_bytes());
+                self.outbox.wait_written(Duration::from_secs(2));
+                self.end(Ok(account));
+            }
+            FromDestination::Stops(why) => self.end(Err(CopyError::Far(why))),
+        }
+        Ok(())
+    }
+
+    fn lock_streams(&self) -> MutexGuard<'_, BTreeMap<u16, Arc<Mutex<Sent>>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decided(&self, until: NameId, wants: Vec<Want>) -> io::Result<()> {
+        let mut work = self.lock();
+        let later = work.told.split_off(&until);
+        let mut decided = std::mem::replace(&mut work.told, later);
+        for want in wants {
+            let Some(known) = decided.remove(&want.id) else {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "wants what was not offered",
+                ));
+            };
+            Watch::add(&self.watch.wanted, 1);
+            Watch::add(&self.watch.wanted_bytes, known.fingerprint.size);
+            work.open += 1;
+            let is_whole = want.have.is_empty() && want.compare.is_empty();
+            match known.fingerprint.size <= SMALL && is_whole {
+                true => work.small.push_back((want.id, Arc::new(known))),
+                false => work.large.push_back((want.id, known, want)),
+            }
+        }
+        drop(work);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Frames up to `count` of a stream were handled.
+    fn confirmed(&self, sent: &mut Sent, count: u64) -> io::Result<()> {
+        if count > sent.base + sent.frames.len() as u64 {
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "confirmed what was not sent",
+            ));
+        }
+        let mut closed = 0;
+        while sent.base < count {
+            let Some((task, bytes)) = sent.frames.pop_front() else {
+                break;
+            };
+            sent.base += 1;
+            Watch::add(&self.watch.confirmed_bytes, bytes);
+            if let Task::Pack(files) = task {
+                closed += files.len();
+            }
+        }
+        if closed > 0 {
+            let mut work = self.lock();
+            work.open = work.open.saturating_sub(closed);
+            drop(work);
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// One stream, connection after connection.
+    fn stream(&self, n: u16) {
+        let sent = Arc::clone(self.lock_streams().entry(n).or_default());
+        let mut buffer = Vec::new();
+        loop {
+            let (mut link, start) = match self.meeting.to_write(Which::Blocks(n)) {
+                Ok(met) => met,
+                Err(error) => {
+                    self.requeue(&sent);
+                    if error.kind() != ErrorKind::ConnectionAborted {
+                        self.link_ended(Err(error));
+                    }
+                    return;
+                }
+            };
+            self.prepare(&link);
+            let confirmed = {
+                let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+                self.confirmed(&mut sent, start)
+            };
+            self.requeue(&sent);
+            if let Err(error) = confirmed {
+                self.link_ended(Err(error));
+                return;
+            }
+            let ended = self.send_on(&mut link, &sent, &mut buffer);
+            link.socket().shut();
+            if ended.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// What was sent and not confirmed is for anyone to send again.
+    fn requeue(&self, sent: &Mutex<Sent>) {
+        let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+        if sent.frames.is_empty() {
+            return;
+        }
+        let mut work = self.lock();
+        for (task, _) in sent.frames.drain(..) {
+            work.redo.push_back(match task {
+                Task::Block { file, index, .. } => Task::Block {
+                    file,
+                    index,
+                    is_again: true,
+                },
+                pack @ Task::Pack(_) => pack,
+            });
+        }
+        drop(work);
+        self.changed.notify_all();
+    }
+
+    fn prepare(&self, link: &Link) {
+        if let crate::link::Socket::Tcp(socket) = link.socket() {
+            use std::os::fd::AsFd as _;
+            let limit = units::Duration::from_ns(u64::try_from(STALLED.as_nanos()).unwrap_or(0));
+            let _ = sys::tcp::set_user_timeout(socket.as_fd(), limit);
+            super::tune::prepare(socket, self.options);
+        }
+    }
+
+    /// Sends until there is nothing more and this is over (`Ok`), or the connection is gone.
+    fn send_on(&self, link: &mut Link, sent: &Mutex<Sent>, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let mut about = Vec::new();
+        loop {
+            let waited = Instant::now();
+            let Some(task) = self.next_task() else {
+                return Ok(());
+            };
+            Watch::add(&self.watch.idle_ns, nanoseconds(waited));
+            about.clear();
+            let (task, bytes, end) = match task {
+                Task::Block {
+                    file,
+                    index,
+                    is_again,
+                } => {
+                    let Some(bytes) = self.block(&file, index, is_again, &mut about, buffer) else {
+                        continue;
+                    };
+                    let end = (!is_again).then(|| Arc::clone(&file));
+                    (
+                        Task::Block {
+                            file,
+                            index,
+                            is_again,
+                        },
+                        bytes,
+                        end,
+                    )
+                }
+                Task::Pack(files) => {
+                    let files = self.pack(files, &mut about, buffer);
+                    if files.is_empty() {
+                        continue;
+                    }
+                    let bytes = buffer.len();
+                    (Task::Pack(files), bytes, None)
+                }
+            };
+            {
+                let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+                sent.frames.push_back((task, bytes as u64));
+            }
+            let since = Instant::now();
+            let wrote = link.send(BLOCKS, &about, &buffer[..bytes]);
+            Watch::add(&self.watch.link_ns, nanoseconds(since));
+            Watch::add(&self.watch.sent_bytes, bytes as u64);
+            if let Some(file) = end {
+                self.block_done(&file);
+            }
+            wrote?;
+        }
+    }
+
+    /// What to send next; waits for it. `None` once this is over.
+    fn next_task(&self) -> Option<Task> {
+        let mut work = self.lock();
+        loop {
+            if self.is_over() {
+                return None;
+            }
+            if let Some(task) = work.redo.pop_front() {
+                return Some(task);
+            }
+            if let Some(first) = work.small.pop_front() {
+                let mut bytes = first.1.fingerprint.size;
+                let mut files = vec![first];
+                while files.len() < PACK_FILES {
+                    let Some((_, known)) = work.small.front() else {
+                        break;
+                    };
+                    bytes += known.fingerprint.size;
+                    if bytes > PACK_BYTES {
+                        break;
+                    }
+                    files.extend(work.small.pop_front());
+                }
+                return Some(Task::Pack(files));
+            }
+            if let Some(file) = work.active.front() {
+                let file = Arc::clone(file);
+                let mut todo = file.todo.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some((from, to)) = todo.ranges.front_mut() {
+                    let index = *from;
+                    *from += 1;
+                    if from == to {
+                        todo.ranges.pop_front();
+                    }
+                    if todo.ranges.is_empty() {
+                        work.active.pop_front();
+                    }
+                    drop(todo);
+                    return Some(Task::Block {
+                        file,
+                        index,
+                        is_again: false,
+                    });
+                }
+                drop(todo);
+                work.active.pop_front();
+                continue;
+            }
+            if let Some((id, known, want)) = work.large.pop_front() {
+                drop(work);
+                self.open(id, known, want);
+                work = self.lock();
+                continue;
+            }
+            let waited = self.changed.wait_timeout(work, Duration::from_millis(200));
+            work = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Opens a wanted file and tells how it is cut.
+    fn open(&self, id: NameId, known: Known, want: Want) {
+        let Known { entry, fingerprint } = known;
+        let opened = self.source.open_file(&entry.path).and_then(|file| {
+            if *file.fingerprint() != fingerprint {
+                return Ok(None);
+            }
+            let data = match self.options.null {
+                true => std::iter::once(0..fingerprint.size).collect(),
+                false => file.data_ranges()?,
+            };
+            Ok(Some((file, data)))
+        });
+        let (file, data) = match opened {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return self.lost(id, &entry, None),
+            Err(error) => return self.lost(id, &entry, Some(&error)),
+        };
+        let cut = match want.block.or(self.options.block) {
+            Some(block) => Cut::new(fingerprint.size, block),
+            None => None,
+        };
+        let cut = cut.unwrap_or_else(|| Cut::usual(fingerprint.size));
+        let block = u64::from(cut.block());
+        // Blocks in which there are data, and the others.
+        let mut with_data: Vec<(u64, u64)> = Vec::new();
+        for range in data {
+            let (from, to) = (range.start / block, range.end.div_ceil(block));
+            match with_data.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                _ => with_data.push((from, to)),
+            }
+        }
+        if fingerprint.size == 0 {
+            with_data = vec![(0, 1)];
+        }
+        let holes = without(&[(0, cut.blocks())], &with_data);
+        let ranges: VecDeque<_> = without(&with_data, &want.have).into();
+        let left: u64 = ranges.iter().map(|(from, to)| to - from).sum();
+        let layout = FromSource::Layout {
+            id,
+            size: cut.size(),
+            block: cut.block(),
+            holes,
+        };
+        self.outbox.say(layout.to_bytes());
+        let active = Arc::new(Active {
+            id,
+            entry,
+            file,
+            cut,
+            fingerprint,
+            todo: Mutex::new(Todo { ranges }),
+            left: AtomicU64::new(left.max(1)),
+            compare: want.compare.into_iter().collect(),
+            is_lost: AtomicBool::new(false),
+        });
+        if left == 0 {
+            self.block_done(&active);
+            return;
+        }
+        self.lock().active.push_back(active);
+        self.changed.notify_all();
+    }
+
+    /// Reads one block into `buffer`; its head into `about`. `None` where its file is lost.
+    fn block(
+        &self,
+        file: &Arc<Active>,
+        index: u64,
+        is_again: bool,
+        about: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<usize> {
+        if file.is_lost.load(Ordering::Relaxed) {
+            return None;
+        }
+        let len = file.cut.len(index) as usize;
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let since = Instant::now();
+        let read = match self.options.null {
+            true => Ok(()),
+            false => file
+                .file
+                .file()
+                .read_exact_at(&mut buffer[..len], file.cut.start(index)),
+        };
+        Watch::add(&self.watch.disk_ns, nanoseconds(since));
+        let is_changed = match &read {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => true,
+            Err(error) => {
+                self.lose(file, Some(error));
+                return None;
+            }
+            Ok(()) => is_again && file.file.changed_since(&file.fingerprint).unwrap_or(true),
+        };
+        if is_changed {
+            self.lose(file, None);
+            return None;
+        }
+        let since = Instant::now();
+        let sum = file.cut.sum(index, &buffer[..len]);
+        Watch::add(&self.watch.sum_ns, nanoseconds(since));
+        let same = file.compare.get(&index) == Some(&sum);
+        let len = if same { 0 } else { len };
+        let length = u32::try_from(len).unwrap_or(u32::MAX);
+        BlockHead {
+            id: file.id,
+            index,
+            len: length,
+            sum,
+            same,
+        }
+        .put(about);
+        Some(len)
+    }
+
+    /// Reads small files one after the other into `buffer`; returns those that are there as they were told.
+    fn pack(
+        &self,
+        files: Vec<(NameId, Arc<Known>)>,
+        about: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
+    ) -> Vec<(NameId, Arc<Known>)> {
+        buffer.clear();
+        about.reserve(files.len() * BLOCK_HEAD_BYTES);
+        let mut there = Vec::with_capacity(files.len());
+        let (mut disk, mut sums) = (0, 0);
+        for (id, known) in files {
+            let since = Instant::now();
+            let at = buffer.len();
+            let size = usize::try_from(known.fingerprint.size).unwrap_or(usize::MAX);
+            let read = self.source.open_file(&known.entry.path).and_then(|file| {
+                // One byte more would tell that it grew.
+                let mut limited = file.file().take(known.fingerprint.size + 1);
+                limited.read_to_end(buffer)?;
+                Ok(buffer.len() - at == size && !file.changed_since(&known.fingerprint)?)
+            });
+            disk += nanoseconds(since);
+            match read {
+                Ok(true) => {
+                    let since = Instant::now();
+                    let sum = *blake3::hash(&buffer[at..]).as_bytes();
+                    sums += nanoseconds(since);
+                    let len = u32::try_from(size).unwrap_or(u32::MAX);
+                    BlockHead {
+                        id,
+                        index: 0,
+                        len,
+                        sum,
+                        same: false,
+                    }
+                    .put(about);
+                    there.push((id, known));
+                }
+                Ok(false) => {
+                    buffer.truncate(at);
+                    self.lost(id, &known.entry, None);
+                }
+                Err(error) => {
+                    buffer.truncate(at);
+                    self.lost(id, &known.entry, Some(&error));
+                }
+            }
+        }
+        Watch::add(&self.watch.disk_ns, disk);
+        Watch::add(&self.watch.sum_ns, sums);
+        there
+    }
+
+    /// A block was sent, which may have been its file's last.
+    fn block_done(&self, file: &Arc<Active>) {
+        if file.left.fetch_sub(1, Ordering::AcqRel) != 1 || file.is_lost.load(Ordering::Relaxed) {
+            return;
+        }
+        match file.file.changed_since(&file.fingerprint) {
+            Ok(false) => {
+                self.outbox.say(FromSource::Ended(file.id).to_bytes());
+                let mut work = self.lock();
+                work.open = work.open.saturating_sub(1);
+                drop(work);
+                self.changed.notify_all();
+            }
+            Ok(true) => self.lose(file, None),
+            Err(error) => self.lose(file, Some(&error)),
+        }
+    }
+
+    fn lose(&self, file: &Active, error: Option<&io::Error>) {
+        if !file.is_lost.swap(true, Ordering::Relaxed) {
+            self.lost(file.id, &file.entry, error);
+        }
+    }
+
+    /// A wanted file does not come as it was told: it is told anew where it only changed.
+    fn lost(&self, id: NameId, entry: &Entry, error: Option<&io::Error>) {
+        let path = &entry.path;
+        {
+            let mut work = self.lock();
+            work.open = work.open.saturating_sub(1);
+        }
+        self.changed.notify_all();
+        let why = match error {
+            Some(error) => format!("{path}: cannot be read: {error}"),
+            None => {
+                let tries = {
+                    let mut again = self.again.lock().unwrap_or_else(PoisonError::into_inner);
+                    let tries = again.entry(path.clone()).or_default();
+                    *tries += 1;
+                    *tries
+                };
+                match tries < TRIES {
+                    true => match self.source.open_file(path) {
+                        Ok(file) => {
+                            let fingerprint = *file.fingerprint();
+                            let mut entry = entry.clone();
+                            entry.kind = Kind::File {
+                                size: fingerprint.size,
+                            };
+                            if entry.meta.modified.is_some() {
+                                entry.meta.modified = Some(fingerprint.modified);
+                            }
+                            // Before the other is taken back, so that not all seems done between the two.
+                            let told = self.told(Found {
+                                entry,
+                                fingerprint: Some(fingerprint),
+                                data: fingerprint.size,
+                            });
+                            self.tell(vec![told]);
+                            String::new()
+                        }
+                        Err(error) => format!("{path}: {error}"),
+                    },
+                    false => format!("{path}: changed each time it was read; not copied"),
+                }
+            }
+        };
+        if !why.is_empty() {
+            self.watch.note(Note::Skipped(why.clone()));
+        }
+        self.outbox.say(FromSource::Lost { id, why }.to_bytes());
+    }
+}
+
+impl super::tune::Loaded for Sender<'_> {
+    fn open_streams(&self, streams: u16) {
+        self.meeting.want_streams(streams);
+        // Whichever side connects has to know.
+        self.outbox.say(FromSource::Streams(streams).to_bytes());
+    }
+
+    /// Whether there are more blocks to send than streams have in hand.
+    fn is_loaded(&self) -> bool {
+        let work = self.lock();
+        !work.active.is_empty() || !work.small.is_empty() || !work.large.is_empty()
+    }
+}
+
+/// Nanoseconds since a moment.
+pub(super) fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What of `ranges` is not in `taken`; both in order and apart.
+pub(super) fn without(ranges: &[(u64, u64)], taken: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut left = Vec::new();
+    let mut taken = taken.iter().peekable();
+    for &(mut from, to) in ranges {
+        while let Some(&&(hole_from, hole_to)) = taken.peek() {
+            if hole_to <= from {
+                taken.next();
+                continue;
+            }
+            if hole_from >= to {
+                break;
+            }
+            if hole_from > from {
+                left.push((from, hole_from));
+            }
+            from = hole_to.min(to);
+            if hole_to > to {
+                break;
+            }
+            taken.next();
+        }
+        if from < to {
+            left.push((from, to));
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_left_out() {
+        assert_eq!(without(&[(0, 10)], &[]), [(0, 10)]);
+        assert_eq!(without(&[(0, 10)], &[(0, 10)]), []);
+        assert_eq!(without(&[(0, 10)], &[(2, 3), (5, 20)]), [(0, 2), (3, 5)]);
+        assert_eq!(without(&[(0, 4), (6, 9)], &[(3, 7)]), [(0, 3), (7, 9)]);
+        assert_eq!(
+            without(&[(0, 4), (6, 9)], &[(0, 1), (8, 9)]),
+            [(1, 4), (6, 8)]
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! How many streams, and how each is sent: chosen from what the path shows, and told with the reason.
+//!
+//! One TCP connection fills a path only where its buffers hold a product of rate and round trip, and where its congestion
+//! control forgives losses that have nothing to do with its rate. Without rights over the host's limits there remain more
+//! connections, and the congestion controls that the host allows.
+
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use units::Rate;
+
+use crate::link::{Socket, Which};
+use crate::meeting::{Meeting, tcp_info};
+
+use super::send::SendOptions;
+use super::{Note, Watch};
+
+/// How many streams of blocks there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// As many as help.
+    Chosen {
+        /// Never more.
+        most: u16,
+    },
+    /// So many.
+    Fixed(u16),
+}
+
+/// Whether there is more to send than streams have in hand.
+pub(super) trait Loaded: Sync {
+    fn is_loaded(&self) -> bool;
+    /// Has both sides open so many streams.
+    fn open_streams(&self, streams: u16);
+}
+
+/// A round trip from which a path is long: several streams from the first, and a congestion control that fills it.
+const LONG: Duration = Duration::from_millis(5);
+/// Streams on a short path: what two to four cores can serve.
+const SHORT_STREAMS: u16 = 4;
+/// Streams on a long path to begin with.
+const LONG_STREAMS: u16 = 4;
+/// What more streams must bring to be followed by more still.
+const GAIN: f64 = 1.10;
+/// A span of looking is at least so long, and at least so many round trips.
+const SPAN_LEAST: Duration = Duration::from_millis(300);
+const SPAN_ROUND_TRIPS: u32 = 4;
+/// The congestion control for long paths, where the host allows it (draft-ietf-ccwg-bbr; Linux has its version 1).
+const FILLS: &str = "bbr";
+
+/// Sets what a stream's socket is to have.
+pub(super) fn prepare(socket: &TcpStream, options: &SendOptions) {
+    let round_trip = round_trip(socket);
+    let wanted = match &options.congestion {
+        Some(name) => Some(name.as_str()),
+        None => (round_trip >= LONG).then_some(FILLS),
+    };
+    if let Some(name) = wanted {
+        let _ = sys::tcp::set_congestion(socket.as_fd(), name);
+    }
+}
+
+fn round_trip(socket: &TcpStream) -> Duration {
+    let info = sys::tcp::tcp_info(socket.as_fd()).unwrap_or_default();
+    Duration::from_micros(info.rtt_us)
+}
+
+/// Keeps all streams together below a rate, by what the kernel lets each send (`SO_MAX_PACING_RATE`, socket(7)), until the
+/// session is over.
+pub(super) fn limit(meeting: &Meeting, rate: Rate) {
+    let mut paced = Vec::new();
+    while !meeting.is_over() {
+        let mut open = meeting.open_links();
+        open.retain(|which| matches!(which, Which::Blocks(_)));
+        let generation = (open.clone(), meeting.reconnects());
+        if paced.last() != Some(&generation) {
+            let share = rate.as_bits_per_second() / (open.len().max(1) as u64);
+            let share = Rate::from_bits_per_second(share.max(8));
+            for which in open {
+                meeting.of_socket(which, |socket| {
+                    let _ = sys::tcp::set_max_pacing(socket.as_fd(), share);
+                });
+            }
+            paced = vec![generation];
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Opens streams as they help, until the session is over.
+pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &dyn Loaded) {
+    let most = match *streams {
+        Streams::Fixed(n) => {
+            load.open_streams(n);
+            return;
+        }
+        Streams::Chosen { most } => most,
+    };
+    load.open_streams(1);
+    // The first connection says how far it is.
+    let first = wait(meeting, Duration::from_secs(120), || {
+        meeting.of_socket(Which::Blocks(0), |socket| match socket {
+            Socket::Tcp(socket) => Some(round_trip(socket)),
+            Socket::Unix(_) => None,
+        })
+    });
+    let Some(Some(round_trip)) = first else {
+        return;
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let cores = u16::try_from(cores).unwrap_or(u16::MAX);
+    let milliseconds = round_trip.as_secs_f64() * 1e3;
+    if round_trip < LONG {
+        let wanted = cores.min(SHORT_STREAMS).min(most);
+        load.open_streams(wanted);
+        watch.note(Note::Chosen(format!(
+            "{wanted} streams: the far side is {milliseconds:.2} ms away, so that cores are what \
+             counts"
+        )));
+        return;
+    }
+    let mut wanted = LONG_STREAMS.min(most);
+    load.open_streams(wanted);
+    let span = SPAN_LEAST.max(round_trip * SPAN_ROUND_TRIPS);
+    let mut before = 0.0;
+    let mut held = 0;
+    while wanted < most && !meeting.is_over() {
+        let (bytes, since) = (delivered(meeting), Instant::now());
+        if wait(meeting, span, || None::<()>).is_some() || meeting.is_over() {
+            return;
+        }
+        if !load.is_loaded() {
+            before = 0.0;
+            continue;
+        }
+        let rate =
+            delivered(meeting).saturating_sub(bytes) as f64 * 8.0 / since.elapsed().as_secs_f64();
+        let limited = limited(meeting);
+        // While it grows by itself, more connections would only be in each other's way.
+        if rate > before * GAIN && before > 0.0 && limited < 0.5 {
+            before = rate;
+            held = 0;
+            continue;
+        }
+        if limited >= 0.5 && (before == 0.0 || rate > before * GAIN || held < 2) {
+            held = if rate > before * GAIN { 0 } else { held + 1 };
+            let more = (wanted + wanted / 2).max(wanted + 2).min(most);
+            watch.note(Note::Chosen(format!(
+                "{more} streams in place of {wanted}: buffers hold each at what {milliseconds:.0} ms \
+                 let them carry, together {:.0} Mb/s",
+                rate / 1e6
+            )));
+            wanted = more;
+            load.open_streams(wanted);
+        }
+        before = rate.max(before);
+    }
+}
+
+/// Waits so long, or until `there` gives something or the session is over.
+fn wait<T>(meeting: &Meeting, patience: Duration, there: impl Fn() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + patience;
+    loop {
+        if let Some(found) = there() {
+            return Some(found);
+        }
+        if meeting.is_over() || Instant::now() >= until {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Bytes that the far side's kernel confirmed, on all streams of blocks now open.
+fn delivered(meeting: &Meeting) -> u64 {
+    let mut sum = 0;
+    for which in meeting.open_links() {
+        if let Which::Blocks(_) = which {
+            let info = meeting.of_socket(which, tcp_info).flatten();
+            sum += info.map_or(0, |info| info.bytes_acked);
+        }
+    }
+    sum
+}
+
+/// The share of the streams that their buffers hold: what is under way comes near what either side's buffer admits.
+fn limited(meeting: &Meeting) -> f64 {
+    let (mut streams, mut held) = (0.0_f64, 0.0);
+    for which in meeting.open_links() {
+        let Which::Blocks(_) = which else { continue };
+        streams += 1.0;
+        let info = meeting
+            .of_socket(which, tcp_info)
+            .flatten()
+            .unwrap_or_default();
+        if info.busy_time_us > 0
+            && (info.rwnd_limited_us + info.sndbuf_limited_us) * 3 > info.busy_time_us
+        {
+            held += 1.0;
+        }
+    }
+    held / streams.max(1.0)
+}

@@ -1,0 +1,330 @@
+//! What a destination has on its disk of files that are not finished: so that another attempt goes on from there.
+//!
+//! Records are appended and brought to the disk after the blocks they speak of, so a journal never promises what a power
+//! cut may have taken. Each record carries a sum of its own; reading ends at the first that does not fit, and what
+//! follows it is cut off.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+
+use crate::digest::{Cut, SUM_BYTES, Sum};
+use crate::entry::{RelPath, Stamp};
+
+/// What the file begins with.
+const MAGIC: &[u8; 8] = b"GPCJRNL1";
+/// Length and sum before each record.
+const HEAD_BYTES: usize = 4 + 8;
+/// The longest record, in bytes.
+const RECORD_MOST: usize = 1 << 20;
+/// Sums in one record.
+const SUMS_MOST: usize = 16 << 10;
+/// The longest journal that is read, in bytes: sums of some 100 TB.
+const JOURNAL_MOST: u64 = 4 << 30;
+
+/// An unfinished file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Its number among the partial files.
+    pub number: u64,
+    /// How it is cut.
+    pub cut: Cut,
+    /// When it was modified last, at the source.
+    pub modified: Stamp,
+    /// Sums of the blocks that are there.
+    pub sums: HashMap<u64, Sum>,
+}
+
+/// The journal of one staging folder.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    scratch: Vec<u8>,
+}
+
+impl Journal {
+    /// Reads what is there, and goes on after it: unfinished files by path, and the first number that no partial file has.
+    /// What is no journal, or none of this version, is begun anew.
+    ///
+    /// # Errors
+    /// As read(2), write(2) and ftruncate(2).
+    pub fn open(mut file: File) -> io::Result<(Self, HashMap<RelPath, Unfinished>, u64)> {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(0))?;
+        (&file).take(JOURNAL_MOST).read_to_end(&mut bytes)?;
+        let mut files: HashMap<u64, (RelPath, Unfinished)> = HashMap::new();
+        let mut next = 0;
+        let mut good = 0;
+        if bytes.starts_with(MAGIC) {
+            good = MAGIC.len();
+            while let Some(record) = record(&bytes[good..]) {
+                if read(record, &mut files, &mut next).is_none() {
+                    break;
+                }
+                good += HEAD_BYTES + record.len();
+            }
+        }
+        file.set_len(good as u64)?;
+        file.seek(SeekFrom::End(0))?;
+        if good == 0 {
+            file.write_all(MAGIC)?;
+        }
+        let files = files.into_values().collect();
+        Ok((
+            Self {
+                file,
+                scratch: Vec::new(),
+            },
+            files,
+            next,
+        ))
+    }
+
+    /// A file is begun.
+    ///
+    /// # Errors
+    /// As write(2).
+    pub fn begin(&mut self, path: &RelPath, file: &Unfinished) -> io::Result<()> {
+        let mut record = vec![1];
+        record.extend_from_slice(&file.number.to_le_bytes());
+        record.extend_from_slice(&file.cut.size().to_le_bytes());
+        record.extend_from_slice(&file.cut.block().to_le_bytes());
+        record.extend_from_slice(&file.modified.seconds.to_le_bytes());
+        record.extend_from_slice(&file.modified.nanoseconds.to_le_bytes());
+        record.extend_from_slice(path.as_bytes());
+        self.append(&record)
+    }
+
+    /// Blocks of a file are on the disk.
+    ///
+    /// # Errors
+    /// As write(2).
+    pub fn blocks(&mut self, number: u64, blocks: &[(u64, Sum)]) -> io::Result<()> {
+        for part in blocks.chunks(SUMS_MOST) {
+            let mut record = vec![2];
+            record.extend_from_slice(&number.to_le_bytes());
+            for (index, sum) in part {
+                record.extend_from_slice(&index.to_le_bytes());
+                record.extend_from_slice(sum);
+            }
+            self.append(&record)?;
+        }
+        Ok(())
+    }
+
+    /// A file is finished or given up.
+    ///
+    /// # Errors
+    /// As write(2).
+    pub fn end(&mut self, number: u64) -> io::Result<()> {
+        let mut record = vec![3];
+        record.extend_from_slice(&number.to_le_bytes());
+        self.append(&record)
+    }
+
+    /// Brings it to the disk.
+    ///
+    /// # Errors
+    /// As fdatasync(2).
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        let len = u32::try_from(record.len()).map_err(io::Error::other)?;
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&len.to_le_bytes());
+        self.scratch.extend_from_slice(&check(record));
+        self.scratch.extend_from_slice(record);
+        // In one call: what a kill cuts off is found by its sum.
+        self.file.write_all(&self.scratch)
+    }
+}
+
+fn check(record: &[u8]) -> [u8; 8] {
+    let mut check = [0; 8];
+    check.copy_from_slice(&blake3::hash(record).as_bytes()[..8]);
+    check
+}
+
+/// The next whole record.
+fn record(bytes: &[u8]) -> Option<&[u8]> {
+    let len = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+    let len = usize::try_from(len)
+        .ok()
+        .filter(|len| *len <= RECORD_MOST)?;
+    let record = bytes.get(HEAD_BYTES..HEAD_BYTES + len)?;
+    (bytes[4..HEAD_BYTES] == check(record)).then_some(record)
+}
+
+fn read(
+    record: &[u8],
+    files: &mut HashMap<u64, (RelPath, Unfinished)>,
+    next: &mut u64,
+) -> Option<()> {
+    let (kind, rest) = record.split_first()?;
+    let (number, rest) = rest.split_at_checked(8)?;
+    let number = u64::from_le_bytes(number.try_into().ok()?);
+    match kind {
+        1 => {
+            let (fixed, path) = rest.split_at_checked(8 + 4 + 8 + 4)?;
+            let word = |at: usize| Some(u64::from_le_bytes(fixed[at..at + 8].try_into().ok()?));
+            let half = |at: usize| Some(u32::from_le_bytes(fixed[at..at + 4].try_into().ok()?));
+            let cut = Cut::new(word(0)?, half(8)?)?;
+            let modified = Stamp {
+                seconds: i64::from_le_bytes(fixed[12..20].try_into().ok()?),
+                nanoseconds: half(20)?,
+            };
+            let path = RelPath::new(path).ok()?;
+            *next = (*next).max(number.checked_add(1)?);
+            // An older attempt at the same path is over.
+            files.retain(|_, (other, _)| *other != path);
+            files.insert(
+                number,
+                (
+                    path,
+                    Unfinished {
+                        number,
+                        cut,
+                        modified,
+                        sums: HashMap::new(),
+                    },
+                ),
+            );
+        }
+        2 => {
+            if !rest.len().is_multiple_of(8 + SUM_BYTES) {
+                return None;
+            }
+            let (_, file) = files.get_mut(&number)?;
+            for part in rest.chunks_exact(8 + SUM_BYTES) {
+                let index = u64::from_le_bytes(part[..8].try_into().ok()?);
+                if index >= file.cut.blocks() {
+                    return None;
+                }
+                file.sums.insert(index, part[8..].try_into().ok()?);
+            }
+        }
+        3 => {
+            files.remove(&number);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt as _;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let pid = std::process::id();
+            Self(std::env::temp_dir().join(format!("goodput-journal-{pid}-{name}")))
+        }
+
+        fn open(&self) -> (Journal, HashMap<RelPath, Unfinished>, u64) {
+            let mut options = fs::OpenOptions::new();
+            let file = options.read(true).write(true).create(true).truncate(false);
+            Journal::open(file.open(&self.0).unwrap()).unwrap()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    fn path(text: &str) -> RelPath {
+        RelPath::new(text.as_bytes()).unwrap()
+    }
+
+    fn unfinished(number: u64) -> Unfinished {
+        Unfinished {
+            number,
+            cut: Cut::new(10 << 20, 1 << 20).unwrap(),
+            modified: Stamp {
+                seconds: -5,
+                nanoseconds: 7,
+            },
+            sums: HashMap::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_it_was_closed() {
+        let place = Place::new("again");
+        {
+            let (mut journal, files, next) = place.open();
+            assert_eq!((files.len(), next), (0, 0));
+            journal.begin(&path("a/b"), &unfinished(0)).unwrap();
+            journal.begin(&path("c"), &unfinished(1)).unwrap();
+            journal.blocks(0, &[(3, [1; 32]), (9, [2; 32])]).unwrap();
+            journal.blocks(1, &[(0, [3; 32])]).unwrap();
+            journal.end(1).unwrap();
+            journal.sync().unwrap();
+        }
+        let (mut journal, files, next) = place.open();
+        assert_eq!((files.len(), next), (1, 2));
+        let sums = HashMap::from([(3, [1; 32]), (9, [2; 32])]);
+        assert_eq!(
+            files[&path("a/b")],
+            Unfinished {
+                sums,
+                ..unfinished(0)
+            }
+        );
+        journal.begin(&path("a/b"), &unfinished(2)).unwrap();
+        let (_, files, next) = place.open();
+        assert_eq!((files[&path("a/b")].number, next), (2, 3));
+        assert!(files[&path("a/b")].sums.is_empty());
+    }
+
+    #[test]
+    fn a_journal_that_was_cut_or_changed_anywhere_keeps_what_is_before() {
+        let place = Place::new("hurt");
+        {
+            let (mut journal, ..) = place.open();
+            journal.begin(&path("a"), &unfinished(0)).unwrap();
+            journal.blocks(0, &[(1, [1; 32])]).unwrap();
+            journal.blocks(0, &[(2, [2; 32])]).unwrap();
+        }
+        let whole = fs::read(&place.0).unwrap();
+        for at in 0..whole.len() {
+            for cut in [true, false] {
+                fs::write(&place.0, &whole).unwrap();
+                let file = fs::OpenOptions::new().write(true).open(&place.0).unwrap();
+                match cut {
+                    true => file.set_len(at as u64).unwrap(),
+                    false => file.write_all_at(&[whole[at] ^ 1], at as u64).unwrap(),
+                }
+                let (mut journal, files, _) = place.open();
+                let sums = files.get(&path("a")).map_or(0, |file| file.sums.len());
+                assert!(sums < 2, "{at} {cut}");
+                // And it goes on from there.
+                journal.begin(&path("z"), &unfinished(9)).unwrap();
+                let (_, files, next) = place.open();
+                assert_eq!((files[&path("z")].number, next), (9, 10), "{at} {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_beyond_the_end_is_not_believed() {
+        let place = Place::new("beyond");
+        {
+            let (mut journal, ..) = place.open();
+            journal.begin(&path("a"), &unfinished(0)).unwrap();
+            journal.blocks(0, &[(10, [1; 32])]).unwrap();
+        }
+        let (_, files, _) = place.open();
+        assert!(files[&path("a")].sums.is_empty());
+    }
+}

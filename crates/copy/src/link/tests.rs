@@ -1,0 +1,204 @@
+use std::net::TcpListener;
+use std::thread;
+
+use super::*;
+
+struct One(SessionId, Key, Vec<Cipher>);
+
+impl Sessions for One {
+    fn find(&self, session: SessionId) -> Option<(Key, Vec<Cipher>)> {
+        (session == self.0).then(|| (self.1.clone(), self.2.clone()))
+    }
+}
+
+fn sockets() -> (Socket, Socket) {
+    let (a, b) = UnixStream::pair().unwrap();
+    (Socket::Unix(a), Socket::Unix(b))
+}
+
+/// Both ends of a handshake, or why each had none.
+fn shake(
+    cipher: Cipher,
+    allowed: &[Cipher],
+    same_key: bool,
+) -> (io::Result<Link>, io::Result<Link>) {
+    let (near, far) = sockets();
+    let session = SessionId([7; 16]);
+    let key = Key::random().unwrap();
+    let theirs = match same_key {
+        true => key.clone(),
+        false => Key::random().unwrap(),
+    };
+    let sessions = One(session, theirs, allowed.to_vec());
+    thread::scope(|scope| {
+        let far = scope.spawn(move || {
+            accept(far, &sessions).map(|(_, which, link)| {
+                assert_eq!(which, Which::Blocks(3));
+                link
+            })
+        });
+        let near = connect(near, session, Which::Blocks(3), cipher, &key);
+        (near, far.join().unwrap())
+    })
+}
+
+#[test]
+fn frames_arrive_as_they_were_sent_under_every_cipher() {
+    for cipher in Cipher::ALL {
+        let (near, far) = shake(cipher, &Cipher::ALL, true);
+        let (mut near, mut far) = (near.unwrap(), far.unwrap());
+        let data: Vec<u8> = (0..3_000_000_u32)
+            .map(|i| (i / 7).to_le_bytes()[0])
+            .collect();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                near.send(9, b"about", &data).unwrap();
+                near.send(10, b"", b"").unwrap();
+                near.send(11, &data[..ABOUT_MOST], &data[..1]).unwrap();
+            });
+            let mut buffer = Vec::new();
+            let head = far.receive(&mut buffer).unwrap();
+            assert_eq!(
+                head,
+                FrameHead {
+                    kind: 9,
+                    about: 5,
+                    data: data.len()
+                }
+            );
+            assert_eq!(&buffer[..5], b"about");
+            assert!(buffer[5..5 + data.len()] == data[..]);
+            assert_eq!(far.receive(&mut buffer).unwrap().kind, 10);
+            let head = far.receive(&mut buffer).unwrap();
+            assert_eq!((head.about, head.data), (ABOUT_MOST, 1));
+        });
+        // And the other way, which nothing forbids.
+        far.send(1, b"back", &[]).unwrap();
+        let mut buffer = Vec::new();
+        assert_eq!(near.receive(&mut buffer).unwrap().about, 4);
+        far.socket().shut();
+        assert!(near.receive(&mut buffer).is_err());
+    }
+}
+
+#[test]
+fn who_lacks_the_key_is_refused_on_both_sides() {
+    for cipher in Cipher::ALL {
+        let (near, far) = shake(cipher, &Cipher::ALL, false);
+        assert_eq!(
+            far.unwrap_err().kind(),
+            ErrorKind::PermissionDenied,
+            "{cipher:?}"
+        );
+        assert_eq!(
+            near.unwrap_err().kind(),
+            ErrorKind::PermissionDenied,
+            "{cipher:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cipher_that_is_not_allowed_is_refused_and_no_other_is_taken() {
+    let (near, far) = shake(Cipher::None, &[Cipher::Aes128Gcm], true);
+    let error = near.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("cipher none"), "{error}");
+    assert!(far.is_err());
+}
+
+#[test]
+fn a_session_that_is_not_there_is_told() {
+    let (near, far) = sockets();
+    let key = Key::random().unwrap();
+    let sessions = One(SessionId([1; 16]), key.clone(), Cipher::ALL.to_vec());
+    thread::scope(|scope| {
+        let far = scope.spawn(|| accept(far, &sessions).map(|_| ()));
+        let near = connect(
+            near,
+            SessionId([2; 16]),
+            Which::FromSource,
+            Cipher::None,
+            &key,
+        );
+        assert_eq!(near.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert!(far.join().unwrap().is_err());
+    });
+}
+
+/// Passes bytes on both ways and changes one of those that go to the listener.
+fn with_a_byte_changed(cipher: Cipher, at: usize) -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let (near, mut middle_in) = UnixStream::pair().unwrap();
+    let session = SessionId([7; 16]);
+    let key = Key::random().unwrap();
+    let sessions = One(session, key.clone(), Cipher::ALL.to_vec());
+    thread::scope(|scope| {
+        let far = scope.spawn(|| {
+            let (_, _, mut link) = accept(Socket::Tcp(listener.accept()?.0), &sessions)?;
+            let mut buffer = Vec::new();
+            let head = link.receive(&mut buffer)?;
+            assert_eq!(&buffer[..head.about], b"a message of some length");
+            Ok(())
+        });
+        let mut middle_out = TcpStream::connect(to).unwrap();
+        let (mut back_in, mut back_out) = (
+            middle_out.try_clone().unwrap(),
+            middle_in.try_clone().unwrap(),
+        );
+        scope.spawn(move || {
+            let _ = io::copy(&mut back_in, &mut back_out);
+            let _ = back_out.shutdown(std::net::Shutdown::Both);
+        });
+        scope.spawn(move || {
+            let (mut bytes, mut passed) = ([0; 4096], 0);
+            while let Ok(n @ 1..) = middle_in.read(&mut bytes) {
+                if (passed..passed + n).contains(&at) {
+                    bytes[at - passed] ^= 0x10;
+                }
+                passed += n;
+                if middle_out.write_all(&bytes[..n]).is_err() {
+                    break;
+                }
+            }
+            let _ = middle_out.shutdown(std::net::Shutdown::Both);
+        });
+        if let Ok(mut link) = connect(Socket::Unix(near), session, Which::Blocks(0), cipher, &key) {
+            let _ = link.send(5, b"a message of some length", &[]);
+        }
+        far.join().unwrap()
+    })
+}
+
+#[test]
+fn what_is_changed_on_the_way_is_noticed() {
+    // In the greeting, in the handshake or proof, in the frame, or not at all.
+    for cipher in [Cipher::Aes128Gcm, Cipher::IntegrityOnly, Cipher::None] {
+        with_a_byte_changed(cipher, usize::MAX).unwrap();
+        for at in [8, 29, 30, HELLO_BYTES - 1] {
+            assert!(with_a_byte_changed(cipher, at).is_err(), "{cipher:?} {at}");
+        }
+    }
+    let proof = HEAD_BYTES + 32 + SUM_BYTES;
+    for cipher in [Cipher::IntegrityOnly, Cipher::None] {
+        for at in [0, 4, HEAD_BYTES, proof + 3, proof + HEAD_BYTES + 2] {
+            assert!(
+                with_a_byte_changed(cipher, HELLO_BYTES + at).is_err(),
+                "{cipher:?} {at}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_listener_outlives_nonsense() {
+    let key = Key::random().unwrap();
+    let sessions = One(SessionId([1; 16]), key, Cipher::ALL.to_vec());
+    for nonsense in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 4096]] {
+        let (near, far) = sockets();
+        (&near).write_all(nonsense).unwrap();
+        near.shut();
+        assert!(accept(far, &sessions).is_err());
+    }
+}

@@ -1,0 +1,370 @@
+//! How the two sides of a session come to their links, again and again while connections are cut.
+//!
+//! One side connects, by whatever it was given to connect with; the other takes what arrives. Either may be the source.
+//! Each link is held by one thread on each side, which comes here again when its connection is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::key::{Key, SessionId};
+use crate::link::{self, Cipher, Link, STREAMS_MOST, Sessions, Socket, Which};
+
+/// Makes a new connection to the far side.
+pub type Dial = Box<dyn Fn() -> io::Result<Socket> + Send + Sync>;
+
+enum How {
+    Connects(Dial),
+    Listens(Vec<Cipher>),
+}
+
+/// One session's links.
+pub struct Meeting {
+    how: How,
+    session: SessionId,
+    key: Key,
+    /// What links are opened with; those that arrive bring their own, out of what is allowed.
+    cipher: Cipher,
+    /// How long nothing may be connected before this is given up.
+    patience: Duration,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Arrived, and not fetched yet.
+    waiting: BTreeMap<Which, Link>,
+    /// In use: to end them from elsewhere.
+    open: BTreeMap<Which, Socket>,
+    /// In the middle of a handshake.
+    greeting: BTreeMap<Which, Socket>,
+    /// Met once at least.
+    met: BTreeSet<Which>,
+    /// Streams of blocks that there should be.
+    streams: u16,
+    over: bool,
+    /// The newest failure, for the user.
+    failure: Option<String>,
+    reconnects: u64,
+}
+
+impl fmt::Debug for Meeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meeting")
+            .field("session", &self.session)
+            .field("cipher", &self.cipher)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A frame by which a reader says where to go on.
+const START: u8 = 1;
+/// Between two attempts to connect.
+const PAUSE_LEAST: Duration = Duration::from_millis(20);
+const PAUSE_MOST: Duration = Duration::from_secs(2);
+/// Handshakes under way at once.
+const HANDSHAKES_MOST: usize = 64;
+
+impl Meeting {
+    /// A side that connects.
+    pub fn connecting(dial: Dial, session: SessionId, key: Key, cipher: Cipher) -> Self {
+        Self::of(How::Connects(dial), session, key, cipher)
+    }
+
+    /// A side to which the other connects, by one of these ciphers.
+    pub fn listening(session: SessionId, key: Key, allowed: Vec<Cipher>) -> Self {
+        let cipher = allowed.first().copied().unwrap_or(Cipher::Aes128Gcm);
+        Self::of(How::Listens(allowed), session, key, cipher)
+    }
+
+    fn of(how: How, session: SessionId, key: Key, cipher: Cipher) -> Self {
+        Self {
+            how,
+            session,
+            key,
+            cipher,
+            patience: Duration::from_secs(60),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// With another limit on how long nothing may be connected before this is given up; 60 s otherwise.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Which session.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// How often a link was made again after it had been cut.
+    pub fn reconnects(&self) -> u64 {
+        self.lock().reconnects
+    }
+
+    /// A link to write on, and how much of what was written the other side has: messages or frames, from the beginning.
+    ///
+    /// # Errors
+    /// `ConnectionAborted` once this is over; `TimedOut` when nobody could be met for as long as there is patience, with the
+    /// reason; `PermissionDenied` and `Unsupported` at once.
+    pub fn to_write(&self, which: Which) -> io::Result<(Link, u64)> {
+        let mut buffer = Vec::new();
+        self.attempt(which, |link| {
+            let head = link.receive(&mut buffer)?;
+            let start = match (head.kind, buffer[..head.about].try_into()) {
+                (START, Ok(bytes)) => u64::from_le_bytes(bytes),
+                _ => return Err(io::Error::new(ErrorKind::InvalidData, "no start")),
+            };
+            Ok(start)
+        })
+    }
+
+    /// A link to read from, on which the other side goes on after `start` messages or frames.
+    ///
+    /// # Errors
+    /// As [`Meeting::to_write`].
+    pub fn to_read(&self, which: Which, start: u64) -> io::Result<Link> {
+        let begin = |link: &mut Link| link.send(START, &start.to_le_bytes(), &[]);
+        Ok(self.attempt(which, begin)?.0)
+    }
+
+    fn attempt<T>(
+        &self,
+        which: Which,
+        mut begin: impl FnMut(&mut Link) -> io::Result<T>,
+    ) -> io::Result<(Link, T)> {
+        let since = Instant::now();
+        let mut pause = PAUSE_LEAST;
+        loop {
+            let error = match self.meet(which, since).and_then(|mut link| {
+                let begun = begin(&mut link)?;
+                link.set_patience(None)?;
+                Ok((link, begun))
+            }) {
+                Ok((link, begun)) => {
+                    let mut state = self.lock();
+                    if state.over {
+                        return Err(ErrorKind::ConnectionAborted.into());
+                    }
+                    if !state.met.insert(which) {
+                        state.reconnects += 1;
+                    }
+                    state.open.insert(which, link.socket().again()?);
+                    return Ok((link, begun));
+                }
+                Err(error) => error,
+            };
+            if self.lock().over {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+            let is_final = matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::Unsupported | ErrorKind::ConnectionAborted
+            );
+            if is_final || since.elapsed() >= self.patience {
+                return Err(error);
+            }
+            self.lock().failure = Some(error.to_string());
+            self.sleep(pause);
+            pause = (pause * 2).min(PAUSE_MOST);
+        }
+    }
+
+    fn meet(&self, which: Which, since: Instant) -> io::Result<Link> {
+        let How::Connects(dial) = &self.how else {
+            let mut state = self.lock();
+            loop {
+                if state.over {
+                    return Err(ErrorKind::ConnectionAborted.into());
+                }
+                if let Some(link) = state.waiting.remove(&which) {
+                    return Ok(link);
+                }
+                let Some(left) = self.patience.checked_sub(since.elapsed()) else {
+                    let why = state.failure.clone();
+                    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+                    return Err(io::Error::new(
+                        ErrorKind::TimedOut,
+                        format!("the far side did not connect in {:?}{why}", self.patience),
+                    ));
+                };
+                let waited = self.changed.wait_timeout(state, left);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        };
+        let socket = dial()?;
+        {
+            let mut state = self.lock();
+            if state.over {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+            state.greeting.insert(which, socket.again()?);
+        }
+        let link = link::connect(socket, self.session, which, self.cipher, &self.key);
+        self.lock().greeting.remove(&which);
+        link
+    }
+
+    /// A link that arrived; it takes the place of an older one of its kind.
+    pub fn offer(&self, which: Which, link: Link) {
+        let mut state = self.lock();
+        if state.over {
+            link.socket().shut();
+            return;
+        }
+        if let Some(old) = state.open.remove(&which) {
+            old.shut();
+        }
+        if let Which::Blocks(n) = which {
+            state.streams = state.streams.max(n + 1);
+        }
+        state.waiting.insert(which, link);
+        self.changed.notify_all();
+    }
+
+    /// What came in failed; told when nothing else comes.
+    fn failed(&self, error: &io::Error) {
+        self.lock().failure = Some(error.to_string());
+    }
+
+    /// Asks for so many streams of blocks; never fewer than before.
+    pub fn want_streams(&self, streams: u16) {
+        let mut state = self.lock();
+        state.streams = state.streams.max(streams.min(STREAMS_MOST));
+        self.changed.notify_all();
+    }
+
+    /// Waits until there should be more streams than `there`, and says how many; `None` once this is over.
+    pub fn more_streams(&self, there: u16) -> Option<u16> {
+        let mut state = self.lock();
+        while !state.over && state.streams <= there {
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        (!state.over).then_some(state.streams)
+    }
+
+    /// Cuts one link, if it is there: its threads come again.
+    pub fn cut(&self, which: Which) {
+        if let Some(socket) = self.lock().open.remove(&which) {
+            socket.shut();
+        }
+    }
+
+    /// Links in use.
+    pub fn open_links(&self) -> Vec<Which> {
+        self.lock().open.keys().copied().collect()
+    }
+
+    /// Reads something of a link's socket.
+    pub fn of_socket<T>(&self, which: Which, read: impl FnOnce(&Socket) -> T) -> Option<T> {
+        self.lock().open.get(&which).map(read)
+    }
+
+    /// Ends all: links are cut, and whoever waits for one is told.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.over = true;
+        state.open.values().for_each(Socket::shut);
+        state.greeting.values().for_each(Socket::shut);
+        state.waiting.values().for_each(|link| link.socket().shut());
+        state.open.clear();
+        state.waiting.clear();
+        self.changed.notify_all();
+    }
+
+    /// Whether it was ended.
+    pub fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
+    fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = self.lock();
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if state.over || left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sessions for Meeting {
+    fn find(&self, session: SessionId) -> Option<(Key, Vec<Cipher>)> {
+        match &self.how {
+            How::Listens(allowed) if session == self.session => {
+                Some((self.key.clone(), allowed.clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Takes connections for one session until it is over. What does not prove itself goes without a trace.
+///
+/// # Errors
+/// As poll(2).
+pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let under_way = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        while !meeting.is_over() {
+            let mut fds = [PollFd::new(listener, PollFlags::IN)];
+            let wait = Timespec {
+                tv_sec: 0,
+                tv_nsec: 100_000_000,
+            };
+            match poll(&mut fds, Some(&wait)) {
+                Ok(0) => continue,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let Ok((socket, _)) = listener.accept() else {
+                continue;
+            };
+            if under_way.load(Ordering::Relaxed) >= HANDSHAKES_MOST {
+                continue;
+            }
+            under_way.fetch_add(1, Ordering::Relaxed);
+            let under_way = &under_way;
+            scope.spawn(move || {
+                let accepted = socket
+                    .set_nonblocking(false)
+                    .and_then(|()| link::accept(Socket::Tcp(socket), meeting));
+                match accepted {
+                    Ok((_, which, link)) => meeting.offer(which, link),
+                    Err(error) => meeting.failed(&error),
+                }
+                under_way.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        Ok(())
+    })
+}
+
+/// What the kernel knows of a link's connection; `None` where it is none of TCP.
+pub fn tcp_info(socket: &Socket) -> Option<wire::tcp_info::TcpInfo> {
+    match socket {
+        Socket::Tcp(socket) => sys::tcp::tcp_info(socket.as_fd()).ok(),
+        Socket::Unix(_) => None,
+    }
+}

@@ -1,0 +1,591 @@
+//! `goodput copy`: files and folders to another host, at the speed of the path.
+//!
+//! ssh starts the far side ([`far`]) and carries a key that is used once; the bytes go over connections of their own. A
+//! lab's far host ([`in_lab`]) and this host itself are far sides too. What runs on both sides is the `copy` crate.
+
+mod far;
+mod in_lab;
+pub(crate) mod job;
+mod operand;
+mod told;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::copy::engine::receive::ReceiveOptions;
+use ::copy::engine::send::SendOptions;
+use ::copy::engine::tune::Streams;
+use ::copy::engine::{CopyError, Watch};
+use ::copy::filter::Filter;
+use ::copy::meeting::Meeting;
+use ::copy::message::Account;
+use ::copy::source::{Keep, Source};
+use ::copy::{Cipher, Key, SessionId};
+use report::RunFolder;
+use report::model::{self, Run, RunState, SCHEMA_VERSION};
+use units::Rate;
+
+use crate::context::{self, Context};
+use crate::failure::{self, Failure, Verdict};
+use crate::record;
+use operand::Operand;
+
+/// What `goodput copy` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CopyArgs {
+    /// What to copy, and last where to: PATH, HOST:PATH, USER@HOST:PATH or lab:NAME:PATH. A slash after a folder
+    /// means what is in it, as rsync has it
+    #[arg(value_name = "SRC... DST", required = true, num_args = 1..)]
+    operands: Vec<std::ffi::OsString>,
+    /// Change nothing, and say what would be copied
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Remove what the source has not
+    #[arg(long)]
+    delete: bool,
+    /// Compare files of the same length and time by their sums, and copy blocks that differ
+    #[arg(short, long)]
+    checksum: bool,
+    /// Leave out what this pattern says (rsync's patterns); the first that fits decides
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Do not leave out what this pattern says, whatever is excluded
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+    /// Copy what this file lists, one name a line, out of the one source folder; - for standard input
+    #[arg(long, value_name = "FILE")]
+    files_from: Option<PathBuf>,
+    /// Do not keep permission bits
+    #[arg(long)]
+    no_mode: bool,
+    /// Do not keep owner and group
+    #[arg(long)]
+    no_owner: bool,
+    /// Do not keep times of last modification
+    #[arg(long)]
+    no_times: bool,
+    /// Do not keep extended attributes and access control lists
+    #[arg(long)]
+    no_attributes: bool,
+    /// Copy each name of a file with several as a file of its own
+    #[arg(long)]
+    no_links: bool,
+    /// Do not wait until files are on the destination's disk
+    #[arg(long)]
+    no_fsync: bool,
+    /// How many connections carry bytes [default: as many as help]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
+    streams: Option<u16>,
+    /// What bytes are encrypted with [default: the faster of aes-128-gcm and chacha20-poly1305 here]
+    #[arg(long, value_enum, value_name = "NAME")]
+    cipher: Option<CipherArg>,
+    /// Bytes in a block, a power of two from 64KiB to 16MiB [default: 1MiB, more for files over 256 GiB]
+    #[arg(long, value_name = "SIZE")]
+    block: Option<units::Bytes>,
+    /// At most so fast, all connections together
+    #[arg(long, value_name = "RATE")]
+    limit: Option<Rate>,
+    /// Congestion control of the connections [default: bbr on long paths where the host allows it]
+    #[arg(long, value_name = "NAME", visible_alias = "cc")]
+    congestion: Option<String>,
+    /// Have the far side connect to this one, where a firewall wants it so
+    #[arg(long, conflicts_with = "through_ssh")]
+    reverse: bool,
+    /// Send everything inside ssh connections, where no other port is open
+    #[arg(long)]
+    through_ssh: bool,
+    /// Port that is listened on, on the side that listens [default: any]
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+    /// Send so many bytes that no file has, in place of a source: to see what the rest can do
+    #[arg(long, value_name = "SIZE")]
+    null_source: Option<units::Bytes>,
+    /// Check what arrives and write none of it: to see what the rest can do
+    #[arg(long)]
+    null_sink: bool,
+    /// What starts a shell on the far host
+    #[arg(
+        short = 'e',
+        long,
+        value_name = "COMMAND",
+        default_value = "ssh",
+        env = "GOODPUT_RSH"
+    )]
+    rsh: String,
+    /// What goodput is called on the far host
+    #[arg(long, value_name = "PATH", default_value = "goodput")]
+    far_goodput: String,
+    /// Where the far host has no goodput, bring this program along, to a temporary place
+    #[arg(long)]
+    push: bool,
+    /// Folder that run folders are made in
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
+    runs: PathBuf,
+    /// Print the run as JSON (run.json's layout) instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Ciphers as they are typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum CipherArg {
+    /// AES of 128 bits in Galois/counter mode
+    #[value(name = "aes-128-gcm")]
+    Aes128Gcm,
+    /// AES of 256 bits
+    #[value(name = "aes-256-gcm")]
+    Aes256Gcm,
+    /// ChaCha20 with Poly1305
+    #[value(name = "chacha20-poly1305")]
+    Chacha20Poly1305,
+    /// Readable by all, and no byte changed unnoticed
+    IntegrityOnly,
+    /// Readable and changeable by all on the path
+    None,
+}
+
+impl CipherArg {
+    const fn cipher(self) -> Cipher {
+        match self {
+            Self::Aes128Gcm => Cipher::Aes128Gcm,
+            Self::Aes256Gcm => Cipher::Aes256Gcm,
+            Self::Chacha20Poly1305 => Cipher::Chacha20Poly1305,
+            Self::IntegrityOnly => Cipher::IntegrityOnly,
+            Self::None => Cipher::None,
+        }
+    }
+}
+
+pub(crate) const COPY_EXAMPLES: &str = "\
+Examples:
+  goodput copy big.dat node7:/scratch/             over ssh's word, beside ssh's connection
+  goodput copy results/ me@node7:results/          what is in a folder; run it again and only changes go
+  goodput copy node7:/scratch/run3 .               from there to here
+  goodput copy -n --delete tree/ node7:tree/       what would be done
+  goodput copy hostA:/data/x hostB:/data/          from one far host to the other
+  goodput copy big.dat lab:dtn-100ms:/tmp/to/      through a lab's path, for trying
+An interrupted copy goes on where it was when the same command is given again.";
+
+impl CopyArgs {
+    /// Whether a lab is its far side.
+    pub(crate) fn needs_lab(&self) -> bool {
+        let is_lab = |typed: &std::ffi::OsString| typed.to_string_lossy().starts_with("lab:");
+        self.operands.iter().any(is_lab)
+    }
+
+    fn keep(&self) -> Keep {
+        Keep {
+            mode: !self.no_mode,
+            owner: !self.no_owner,
+            times: !self.no_times,
+            attributes: !self.no_attributes,
+            links: !self.no_links,
+        }
+    }
+
+    fn filter(&self) -> Result<Filter, Failure> {
+        let mut filter = Filter::new();
+        let usage = |pattern: &str, error: ::copy::filter::FilterError| {
+            Failure::usage(anyhow::anyhow!("'{pattern}': {error}"))
+        };
+        for pattern in &self.include {
+            filter
+                .include(pattern.as_bytes())
+                .map_err(|error| usage(pattern, error))?;
+        }
+        for pattern in &self.exclude {
+            filter
+                .exclude(pattern.as_bytes())
+                .map_err(|error| usage(pattern, error))?;
+        }
+        Ok(filter)
+    }
+
+    fn send_options(&self) -> Result<SendOptions, Failure> {
+        let block = match self.block {
+            None => None,
+            Some(size) => {
+                let block = u32::try_from(size.as_u64()).ok();
+                let cut = block.and_then(|block| ::copy::digest::Cut::new(0, block));
+                Some(cut.map(|cut| cut.block()).ok_or_else(|| {
+                    Failure::usage(anyhow::anyhow!(
+                        "--block {size}: a power of two from 64KiB to 16MiB"
+                    ))
+                })?)
+            }
+        };
+        Ok(SendOptions {
+            keep: self.keep(),
+            streams: match self.streams {
+                Some(n) => Streams::Fixed(n),
+                None => Streams::Chosen { most: 32 },
+            },
+            block,
+            limit: self.limit,
+            null: self.null_source.is_some(),
+            congestion: self.congestion.clone(),
+        })
+    }
+
+    fn receive_options(&self, identity: [u8; 16]) -> Result<ReceiveOptions, Failure> {
+        Ok(ReceiveOptions {
+            name: None,
+            delete: self.delete,
+            dry: self.dry_run,
+            fsync: !self.no_fsync,
+            checksum: self.checksum,
+            null: self.null_sink,
+            filter: self.filter()?,
+            identity,
+        })
+    }
+}
+
+/// One copy, before anything is begun.
+struct Plan<'a> {
+    args: &'a CopyArgs,
+    from: Vec<Operand>,
+    to: Operand,
+    cipher: Cipher,
+    session: SessionId,
+    key: Key,
+    /// What stands for a source that is none.
+    _scratch: Option<Scratch>,
+}
+
+/// What came of a copy on this side or as the far side told.
+struct Done {
+    account: Account,
+    /// What this side watched; the source's where both are here.
+    watch: Watch,
+    took: Duration,
+    is_source: bool,
+    reconnects: u64,
+    certificate: Option<model::Certificate>,
+    achievable: Option<Rate>,
+}
+
+/// Does what was typed.
+pub(crate) fn command(args: &CopyArgs, context: &Context) -> Verdict {
+    let (run, folder) = perform(args, &args.runs, context)?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+    } else {
+        let text = report::terminal::summary(&run, &[], context::color(), context::width());
+        context::print(&format!("\n{text}"))?;
+        context::print(&format!(
+            "Report: {}\n",
+            folder.join("report.html").display()
+        ))?;
+    }
+    let failed = run.copy.as_ref().map_or(0, |copy| copy.failed);
+    Ok(match failed {
+        0 => failure::DONE,
+        _ => failure::CHECK_FAILED,
+    })
+}
+
+/// As a step of `reproduce`: what it found, and its run folder.
+pub(crate) fn step(
+    args: &CopyArgs,
+    runs: &Path,
+    context: &Context,
+) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
+    let (run, folder) = perform(args, runs, context)?;
+    let value = serde_json::to_value(&run).map_err(Failure::here)?;
+    Ok((value, Some(folder)))
+}
+
+fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, PathBuf), Failure> {
+    let plan = plan(args)?;
+    let name = plan.name();
+    let mut run = Run {
+        schema_version: SCHEMA_VERSION,
+        verb: "copy".to_owned(),
+        name: name.clone(),
+        state: RunState::Running,
+        command_line: context.command_line.clone(),
+        goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_utc: record::now_utc(),
+        ..Run::default()
+    };
+    let mut folder = RunFolder::create(runs, "copy", &name, run.clone())?;
+    let result = plan.run(&mut run, context);
+    let result = match result {
+        Ok(done) => {
+            told::put(&mut run, &plan, &done);
+            Ok(())
+        }
+        Err(failure) => Err(failure),
+    };
+    record::end_as(&mut run, &result, context);
+    let place = folder.path().to_owned();
+    let kept = folder.finish(&run, &[]);
+    if let Some(code) = context.interrupted() {
+        context::note("stopped; give the same command again and it goes on where it was");
+        return Err(Failure::interrupted(code));
+    }
+    result?;
+    kept?;
+    Ok((run, place))
+}
+
+fn plan(args: &CopyArgs) -> Result<Plan<'_>, Failure> {
+    let mut operands = args.operands.iter().map(|typed| Operand::parse(typed));
+    let mut from = operands.by_ref().collect::<Result<Vec<_>, _>>()?;
+    if let Some(size) = args.null_source {
+        return null_plan(args, from, size);
+    }
+    let Some(to) = from.pop().filter(|_| !from.is_empty()) else {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "say what to copy, and where to"
+        )));
+    };
+    plan_of(args, from, to, None)
+}
+
+/// A file of one hole stands for the source; it is never read.
+fn null_plan(
+    args: &CopyArgs,
+    mut operands: Vec<Operand>,
+    size: units::Bytes,
+) -> Result<Plan<'_>, Failure> {
+    let (Some(to), true) = (operands.pop(), operands.is_empty()) else {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--null-source takes the place of the source: name the destination only"
+        )));
+    };
+    let scratch = Scratch::new(size.as_u64())
+        .map_err(|error| Failure::here(anyhow::anyhow!("a file of {size}: {error}")))?;
+    let from = vec![Operand::Here(scratch.0.join("null"))];
+    plan_of(args, from, to, Some(scratch))
+}
+
+/// A folder that goes when it is no longer needed.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(size: u64) -> std::io::Result<Self> {
+        let name = format!("goodput-null-{}", SessionId::random()?);
+        let place = Self(std::env::temp_dir().join(name));
+        std::fs::create_dir(&place.0)?;
+        std::fs::File::create_new(place.0.join("null"))?.set_len(size)?;
+        Ok(place)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan_of(
+    args: &CopyArgs,
+    from: Vec<Operand>,
+    to: Operand,
+    scratch: Option<Scratch>,
+) -> Result<Plan<'_>, Failure> {
+    let first = from.first().map(Operand::place);
+    if from.iter().any(|operand| Some(operand.place()) != first) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "all that is copied must be on one host; give a command for each"
+        )));
+    }
+    if args.files_from.is_some() && (from.len() != 1 || from[0].is_far()) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--files-from goes with one source folder on this host"
+        )));
+    }
+    let cipher = match args.cipher {
+        Some(cipher) => cipher.cipher(),
+        None => job::faster_cipher(),
+    };
+    let (session, key) = SessionId::random()
+        .and_then(|session| Ok((session, Key::random()?)))
+        .map_err(|error| Failure::here(anyhow::anyhow!("no random bytes: {error}")))?;
+    Ok(Plan {
+        args,
+        from,
+        to,
+        cipher,
+        session,
+        key,
+        _scratch: scratch,
+    })
+}
+
+impl Plan<'_> {
+    /// Ciphers that whoever listens takes.
+    fn allowed(&self) -> Vec<Cipher> {
+        match self.args.cipher {
+            Some(_) => vec![self.cipher],
+            None => vec![Cipher::Aes128Gcm, Cipher::Chacha20Poly1305],
+        }
+    }
+
+    fn name(&self) -> String {
+        let far = [&self.to, &self.from[0]]
+            .into_iter()
+            .find_map(Operand::far_name);
+        far.unwrap_or_else(|| "here".to_owned())
+    }
+
+    fn run(&self, run: &mut Run, context: &Context) -> Result<Done, Failure> {
+        match (&self.from[0], &self.to) {
+            (Operand::Lab { path, .. }, _) | (_, Operand::Lab { path, .. }) => {
+                in_lab::run(self, path, run, context)
+            }
+            (Operand::Far { .. }, Operand::Far { .. }) => far::third_party(self, context),
+            (Operand::Far { .. }, _) => far::pull(self, context),
+            (_, Operand::Far { .. }) => far::push(self, context),
+            (Operand::Here(_), Operand::Here(_)) => self.here(context),
+        }
+    }
+
+    /// By what an interrupted attempt is known again: where from and where to.
+    fn identity(&self) -> [u8; 16] {
+        let mut hasher = [0; 16];
+        let mut text = Vec::new();
+        for operand in self.from.iter().chain([&self.to]) {
+            text.extend_from_slice(&operand.identity());
+            text.push(0);
+        }
+        hasher.copy_from_slice(&::copy::digest::sum_of(&text)[..16]);
+        hasher
+    }
+
+    /// The source, where it is on this host.
+    fn source(&self) -> Result<Source, Failure> {
+        let paths: Vec<_> = self.from.iter().map(Operand::path).collect();
+        let opened = match &self.args.files_from {
+            None => Source::open(&paths),
+            Some(list) => {
+                let text = job::read_list(list).map_err(|error| {
+                    Failure::usage(anyhow::anyhow!("--files-from {}: {error}", list.display()))
+                })?;
+                let names = ::copy::source::listed(&text, false).map_err(|error| {
+                    Failure::usage(anyhow::anyhow!("--files-from {}: {error}", list.display()))
+                })?;
+                Source::from_list(paths[0], names)
+            }
+        };
+        opened.map_err(|error| Failure::usage(anyhow::Error::from(error)))
+    }
+
+    /// Both sides on this host, over loopback.
+    fn here(&self, context: &Context) -> Result<Done, Failure> {
+        self.not_into_itself()?;
+        let source = self.source()?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(Failure::here)?;
+        let at = listener.local_addr().map_err(Failure::here)?;
+        let dial =
+            Box::new(move || std::net::TcpStream::connect(at).map(::copy::link::Socket::Tcp));
+        let near = Meeting::connecting(dial, self.session, self.key.clone(), self.cipher);
+        let far = Meeting::listening(self.session, self.key.clone(), vec![self.cipher]);
+        self.both(&source, &near, &far, &listener, context)
+    }
+
+    /// A folder copied below itself would never be whole.
+    fn not_into_itself(&self) -> Result<(), Failure> {
+        let whole = |path: &Path| {
+            // What does not exist yet is in a folder that does.
+            let (mut path, mut below) = (std::path::absolute(path).ok()?, PathBuf::new());
+            loop {
+                if let Ok(found) = path.canonicalize() {
+                    return Some(found.join(below));
+                }
+                below = Path::new(path.file_name()?).join(below);
+                path.pop();
+            }
+        };
+        let to = whole(self.to.path());
+        for from in &self.from {
+            let path = from.path();
+            if let (Some(from), Some(to)) = (whole(path), &to)
+                && from.is_dir()
+                && to.starts_with(&from)
+            {
+                return Err(Failure::usage(anyhow::anyhow!(
+                    "{} is in {}, which is to be copied there",
+                    self.to.path().display(),
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Both sides in this process; `far` listens and is the destination.
+    fn both(
+        &self,
+        source: &Source,
+        near: &Meeting,
+        far: &Meeting,
+        listener: &TcpListener,
+        context: &Context,
+    ) -> Result<Done, Failure> {
+        let (destination, name) =
+            job::destination(self.to.path(), source.is_one_file(), self.args.dry_run)
+                .map_err(Failure::here)?;
+        let mut receive = self.args.receive_options(self.identity())?;
+        receive.name = name;
+        let (send, filter) = (self.args.send_options()?, self.args.filter()?);
+        let (watch, far_watch) = (Watch::default(), Watch::default());
+        let begun = Instant::now();
+        let sent = thread::scope(|scope| {
+            scope.spawn(|| ::copy::meeting::listen(listener, far));
+            let received = scope.spawn(|| {
+                let received =
+                    ::copy::engine::receive::receive(far, &destination, &receive, &far_watch);
+                far.close();
+                received
+            });
+            let sent =
+                scope.spawn(|| ::copy::engine::send::send(near, source, &filter, &send, &watch));
+            told::show(&watch, context, self.args.json, &|| sent.is_finished());
+            let sent = sent
+                .join()
+                .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
+            if sent.is_err() {
+                far_watch.stop();
+            }
+            let received = received
+                .join()
+                .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
+            // Of two complaints, the one that is not about the other side.
+            match (sent, received) {
+                (Err(CopyError::Far(_) | CopyError::Link(_)), Err(error @ CopyError::Here(_))) => {
+                    Err(error)
+                }
+                (sent, _) => sent,
+            }
+        });
+        let account = sent.map_err(|error| failure(error, context))?;
+        Ok(Done {
+            account,
+            watch,
+            took: begun.elapsed(),
+            is_source: true,
+            reconnects: near.reconnects(),
+            certificate: None,
+            achievable: None,
+        })
+    }
+}
+
+/// Whose fault it is.
+fn failure(error: CopyError, context: &Context) -> Failure {
+    match error {
+        CopyError::Stopped => Failure::interrupted(context.interrupted().unwrap_or(130)),
+        CopyError::Here(text) => Failure::here(anyhow::anyhow!(
+            "{text}; what arrived is kept, and the same command goes on from there"
+        )),
+        other => Failure::far(anyhow::anyhow!(
+            "{other}; what arrived is kept, and the same command goes on from there"
+        )),
+    }
+}

@@ -1,0 +1,479 @@
+//! Far sides that a shell starts: ssh, or what the user has in its place.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::copy::Cipher;
+use ::copy::engine::receive::receive;
+use ::copy::engine::send::send;
+use ::copy::engine::{CopyError, Note, Watch};
+use ::copy::link::Socket;
+use ::copy::meeting::{self, Dial, Meeting};
+use ::copy::message::Account;
+
+use super::job::{self, Job, Meets, Ready, Reply};
+use super::operand::Operand;
+use super::{CopyArgs, Done, Plan, failure, told};
+use crate::context::{self, Context};
+use crate::failure::Failure;
+
+/// How long a shell may take to start the far side: somebody may have to type a password.
+const START: Duration = Duration::from_secs(180);
+/// The longest line that the far side says, in bytes.
+const LINE_MOST: usize = 1 << 20;
+
+/// A far side that was started.
+struct Far {
+    host: String,
+    child: Child,
+    /// Ends the far side when it is dropped.
+    input: Option<ChildStdin>,
+    replies: Receiver<Reply>,
+    ready: Ready,
+}
+
+impl Far {
+    fn start(args: &CopyArgs, host: &str, job: &Job, context: &Context) -> Result<Self, Failure> {
+        let program = match args.push {
+            true => pushed(args, host)?,
+            false => args.far_goodput.clone(),
+        };
+        let mut child = shell(args, host, &format!("{program} agent"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| Failure::here(anyhow::anyhow!("{}: {error}", args.rsh)))?;
+        let mut input = child.stdin.take();
+        let mut line = serde_json::to_vec(job).map_err(Failure::here)?;
+        line.push(b'\n');
+        if let Some(input) = &mut input {
+            // A shell that is gone says why itself.
+            let _ = input.write_all(&line).and_then(|()| input.flush());
+        }
+        let (tell, replies) = mpsc::channel();
+        if let Some(output) = child.stdout.take() {
+            let _ = thread::Builder::new()
+                .name("far side".into())
+                .spawn(move || {
+                    let mut output = BufReader::new(output);
+                    let mut line = Vec::new();
+                    loop {
+                        line.clear();
+                        let mut limited = io::Read::take(&mut output, LINE_MOST as u64);
+                        match limited.read_until(b'\n', &mut line) {
+                            Ok(1..) => {}
+                            _ => return,
+                        }
+                        // Greetings of shells are passed over.
+                        if let Ok(reply) = serde_json::from_slice(&line)
+                            && tell.send(reply).is_err()
+                        {
+                            return;
+                        }
+                    }
+                });
+        }
+        let mut far = Self {
+            host: host.to_owned(),
+            child,
+            input,
+            replies,
+            ready: Ready::default(),
+        };
+        far.ready = far.wait_ready(args, context)?;
+        Ok(far)
+    }
+
+    fn wait_ready(&mut self, args: &CopyArgs, context: &Context) -> Result<Ready, Failure> {
+        let until = Instant::now() + START;
+        loop {
+            if let Some(code) = context.interrupted() {
+                return Err(Failure::interrupted(code));
+            }
+            match self.replies.recv_timeout(Duration::from_millis(100)) {
+                Ok(Reply::Ready(ready)) => return Ok(ready),
+                Ok(Reply::Failed { why, is_here }) => {
+                    let error = anyhow::anyhow!("{}: {why}", self.host);
+                    return Err(match is_here {
+                        true => Failure::far(error),
+                        false => Failure::usage(error),
+                    });
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+                Err(_) => {
+                    let code = self.child.wait().ok().and_then(|status| status.code());
+                    let words = match code {
+                        Some(127) => format!(
+                            "there is no '{}' on {}; install goodput there, say where it is with \
+                             --far-goodput, or bring this program along with --push",
+                            args.far_goodput, self.host
+                        ),
+                        Some(255) => format!("{} did not get to {}", args.rsh, self.host),
+                        _ => format!("{}: the far side ended before it began", self.host),
+                    };
+                    let error = anyhow::anyhow!("{words}");
+                    return Err(Failure::far(error));
+                }
+            }
+        }
+    }
+
+    /// Waits until the far side says how it ended.
+    fn end(mut self, context: &Context, json: bool) -> Result<(Account, u64), CopyError> {
+        let until = Instant::now() + Duration::from_secs(20);
+        let ended = loop {
+            match self.replies.recv_timeout(Duration::from_millis(100)) {
+                Ok(Reply::Done {
+                    numbers,
+                    sent_bytes,
+                }) => {
+                    break Ok((Account::of(numbers), sent_bytes));
+                }
+                Ok(Reply::Failed { why, is_here: true }) => {
+                    break Err(CopyError::Here(format!("{}: {why}", self.host)));
+                }
+                Ok(Reply::Failed { why, .. }) => break Err(CopyError::Far(why)),
+                Ok(Reply::Note(text)) if !json => context::note(text),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {
+                    if context.interrupted().is_some() {
+                        break Err(CopyError::Stopped);
+                    }
+                }
+                Err(_) => break Err(CopyError::Far("it ended without a word".to_owned())),
+            }
+        };
+        drop(self.input.take());
+        let _ = self.child.wait();
+        ended
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // It ends by itself when its input does; a shell that does not is not waited for for ever.
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command on the far host.
+fn shell(args: &CopyArgs, host: &str, what: &str) -> Command {
+    let mut words = args.rsh.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or("ssh"));
+    command.args(words);
+    command.arg(host).arg(what);
+    command
+}
+
+/// Brings this program to the far host, under a name of its own; where it is there.
+fn pushed(args: &CopyArgs, host: &str) -> Result<String, Failure> {
+    let me = std::fs::File::open("/proc/self/exe").map_err(Failure::here)?;
+    context::note(format_args!("bringing goodput to {host}"));
+    // Named by its contents: the next time it is there.
+    let name = format!("goodput-{}-{}", env!("CARGO_PKG_VERSION"), own_sum()?);
+    let place = format!("${{TMPDIR:-/tmp}}/{name}-$(id -u)");
+    let script = format!(
+        "p=\"{place}\"; if [ -O \"$p/goodput\" ] && [ -x \"$p/goodput\" ]; then cat > /dev/null; else umask 077 && \
+         mkdir -p \"$p\" && [ -O \"$p\" ] && cat > \"$p/new\" && chmod 700 \"$p/new\" && mv \"$p/new\" \
+         \"$p/goodput\"; fi && echo \"$p/goodput\""
+    );
+    let output = shell(args, host, &script)
+        .stdin(me)
+        .stdout(Stdio::piped())
+        .spawn()
+        .and_then(Child::wait_with_output)
+        .map_err(|error| Failure::here(anyhow::anyhow!("{}: {error}", args.rsh)))?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    match (output.status.success(), told.lines().last()) {
+        (true, Some(path)) if path.starts_with('/') && !path.contains(['\'', '"', ' ']) => {
+            Ok(path.to_owned())
+        }
+        _ => Err(Failure::far(anyhow::anyhow!(
+            "goodput could not be brought to {host}"
+        ))),
+    }
+}
+
+fn own_sum() -> Result<String, Failure> {
+    let bytes = std::fs::read("/proc/self/exe").map_err(Failure::here)?;
+    let sum = ::copy::digest::sum_of(&bytes);
+    Ok(sum[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Connections through ssh: one each, carried to the far side's own port.
+fn dial_inside(args: &CopyArgs, host: &str, port: u16) -> Dial {
+    let (args, host) = (args.clone(), host.to_owned());
+    Box::new(move || {
+        let (near, far) = UnixStream::pair()?;
+        let (input, output) = (OwnedFd::from(far.try_clone()?), OwnedFd::from(far));
+        let what = format!("{} agent --relay {port}", args.far_goodput);
+        let mut child = shell(&args, &host, &what)
+            .stdin(input)
+            .stdout(output)
+            .spawn()?;
+        let _ = thread::Builder::new()
+            .name("ssh".into())
+            .spawn(move || child.wait());
+        Ok(Socket::Unix(near))
+    })
+}
+
+/// Addresses at which a far side that listens can be reached.
+fn addresses(host: &str, ready: &Ready) -> Result<Vec<SocketAddr>, Failure> {
+    let Some(at) = ready.at else {
+        return Err(Failure::far(anyhow::anyhow!(
+            "{host}: the far side does not say where it listens"
+        )));
+    };
+    let mut all = vec![at];
+    // What the user typed may lead there where the far host's own address does not.
+    let name = host.rsplit('@').next().unwrap_or(host);
+    if let Ok(found) = (name, at.port()).to_socket_addrs() {
+        all.extend(found.filter(|other| *other != at));
+    }
+    Ok(all)
+}
+
+/// The cipher that is faster at both ends together.
+fn cipher(plan: &Plan<'_>, ready: &Ready) -> Cipher {
+    if plan.args.cipher.is_some() || ready.speeds.is_empty() {
+        return plan.cipher;
+    }
+    let near = job::speeds();
+    let cost = |cipher: Cipher| {
+        let of = |speeds: &[(Cipher, f64)]| {
+            let found = speeds.iter().find(|(other, _)| *other == cipher);
+            found.map_or(f64::INFINITY, |(_, speed)| 1.0 / speed)
+        };
+        of(&near).max(of(&ready.speeds))
+    };
+    let both = [Cipher::Aes128Gcm, Cipher::Chacha20Poly1305];
+    let mut best = plan.cipher;
+    for cipher in both {
+        if cost(cipher) < cost(best) {
+            best = cipher;
+        }
+    }
+    best
+}
+
+/// How the far side is met, and what this side does for it.
+fn meet(
+    plan: &Plan<'_>,
+    host: &str,
+    far: impl FnOnce(Meets) -> Result<Far, Failure>,
+) -> Result<(Far, Option<TcpListener>, Meeting), Failure> {
+    let args = plan.args;
+    if args.reverse {
+        let listener = TcpListener::bind(("::", args.port))
+            .or_else(|_| TcpListener::bind(("0.0.0.0", args.port)))
+            .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen: {error}")))?;
+        let port = listener.local_addr().map_err(Failure::here)?.port();
+        let far = far(Meets::ConnectsBack { port })?;
+        let meeting = Meeting::listening(plan.session, plan.key.clone(), plan.allowed());
+        return Ok((far, Some(listener), meeting));
+    }
+    let meets = match args.through_ssh {
+        true => Meets::ListensInside,
+        false => Meets::Listens { port: args.port },
+    };
+    let far = far(meets)?;
+    let cipher = cipher(plan, &far.ready);
+    let dial: Dial = match (args.through_ssh, far.ready.at) {
+        (true, Some(at)) => dial_inside(args, host, at.port()),
+        _ => {
+            let to = addresses(host, &far.ready)?;
+            Box::new(move || job::dial(&to))
+        }
+    };
+    let meeting = Meeting::connecting(dial, plan.session, plan.key.clone(), cipher);
+    Ok((far, None, meeting))
+}
+
+fn host_of(operand: &Operand) -> &str {
+    operand.place().unwrap_or_default()
+}
+
+/// From here to there.
+pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> {
+    let source = plan.source()?;
+    let host = host_of(&plan.to);
+    let begun = Instant::now();
+    let (far, listener, meeting) = meet(plan, host, |meets| {
+        let mut job = Job::of(plan, false, meets)?;
+        job.is_one_file = source.is_one_file();
+        Far::start(plan.args, host, &job, context)
+    })?;
+    let (options, filter) = (plan.args.send_options()?, plan.args.filter()?);
+    let watch = Watch::default();
+    let sent = thread::scope(|scope| {
+        if let Some(listener) = &listener {
+            scope.spawn(|| meeting::listen(listener, &meeting));
+        }
+        let sent = scope.spawn(|| {
+            let sent = send(&meeting, &source, &filter, &options, &watch);
+            meeting.close();
+            sent
+        });
+        told::show(&watch, context, plan.args.json, &|| sent.is_finished());
+        sent.join()
+            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
+    });
+    let told = far.end(context, true);
+    let account = match (sent, told) {
+        (Ok(account), _) => account,
+        (Err(CopyError::Far(_) | CopyError::Link(_)), Err(error @ CopyError::Here(_))) => {
+            return Err(failure(error, context));
+        }
+        (Err(error), _) => return Err(failure(error, context)),
+    };
+    Ok(Done {
+        account,
+        watch,
+        took: begun.elapsed(),
+        is_source: true,
+        reconnects: meeting.reconnects(),
+        certificate: None,
+        achievable: None,
+    })
+}
+
+/// From there to here.
+pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> {
+    let host = host_of(&plan.from[0]);
+    let begun = Instant::now();
+    let (far, listener, meeting) = meet(plan, host, |meets| {
+        let job = Job::of(plan, true, meets)?;
+        Far::start(plan.args, host, &job, context)
+    })?;
+    let (destination, name) =
+        job::destination(plan.to.path(), far.ready.is_one_file, plan.args.dry_run)
+            .map_err(Failure::here)?;
+    let mut options = plan.args.receive_options(plan.identity())?;
+    options.name = name;
+    let watch = Watch::default();
+    let received = thread::scope(|scope| {
+        if let Some(listener) = &listener {
+            scope.spawn(|| meeting::listen(listener, &meeting));
+        }
+        let received = scope.spawn(|| {
+            let received = receive(&meeting, &destination, &options, &watch);
+            meeting.close();
+            received
+        });
+        told::show(&watch, context, plan.args.json, &|| received.is_finished());
+        received
+            .join()
+            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
+    });
+    let told = far.end(context, plan.args.json);
+    let account = match (received, &told) {
+        (Ok(account), _) => account,
+        (Err(CopyError::Far(_) | CopyError::Link(_)), Err(CopyError::Here(text))) => {
+            return Err(failure(CopyError::Here(text.clone()), context));
+        }
+        (Err(error), _) => return Err(failure(error, context)),
+    };
+    if let Ok((_, sent)) = told {
+        watch.sent_bytes.store(sent, Ordering::Relaxed);
+    }
+    Ok(Done {
+        account,
+        watch,
+        took: begun.elapsed(),
+        is_source: false,
+        reconnects: meeting.reconnects(),
+        certificate: None,
+        achievable: None,
+    })
+}
+
+/// From one far host to another; this one watches.
+pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> {
+    let args = plan.args;
+    if args.reverse || args.through_ssh {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--reverse and --through-ssh are for copies that this host takes part in"
+        )));
+    }
+    let (from, to) = (host_of(&plan.from[0]), host_of(&plan.to));
+    let begun = Instant::now();
+    // Whether the source is one file decides what the destination's name means; so it is asked first.
+    let probe = Job::of(plan, true, Meets::ListensInside)?;
+    let is_one_file = Far::start(args, from, &probe, context)?.ready.is_one_file;
+    let mut job = Job::of(plan, false, Meets::Listens { port: args.port })?;
+    job.is_one_file = is_one_file;
+    let destination = Far::start(args, to, &job, context)?;
+    let addresses = addresses(to, &destination.ready)?;
+    let job = Job::of(plan, true, Meets::Connects { to: addresses })?;
+    let source = Far::start(args, from, &job, context)?;
+    let watch = Watch::default();
+    let ended = loop {
+        if context.interrupted().is_some() {
+            break Err(CopyError::Stopped);
+        }
+        match source.replies.recv_timeout(Duration::from_millis(200)) {
+            Ok(Reply::Progress {
+                confirmed_bytes,
+                wanted_bytes,
+                names,
+                placed,
+                streams,
+            }) => {
+                watch
+                    .confirmed_bytes
+                    .store(confirmed_bytes, Ordering::Relaxed);
+                watch.wanted_bytes.store(wanted_bytes, Ordering::Relaxed);
+                watch.names.store(names, Ordering::Relaxed);
+                watch.placed.store(placed, Ordering::Relaxed);
+                watch.streams.store(streams, Ordering::Relaxed);
+            }
+            Ok(Reply::Note(text)) => watch.note(Note::Skipped(format!("{from}: {text}"))),
+            Ok(Reply::Done {
+                numbers,
+                sent_bytes,
+            }) => {
+                watch.sent_bytes.store(sent_bytes, Ordering::Relaxed);
+                break Ok(Account::of(numbers));
+            }
+            Ok(Reply::Failed { why, .. }) => break Err(CopyError::Far(format!("{from}: {why}"))),
+            Ok(Reply::Ready(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                break Err(CopyError::Far(format!("{from}: it ended without a word")));
+            }
+        }
+    };
+    let told = destination.end(context, true);
+    let account = match (ended, told) {
+        (Ok(account), _) => account,
+        (Err(CopyError::Far(_)), Err(error @ CopyError::Here(_))) => {
+            return Err(failure(error, context));
+        }
+        (Err(error), _) => return Err(failure(error, context)),
+    };
+    Ok(Done {
+        account,
+        watch,
+        took: begun.elapsed(),
+        is_source: true,
+        reconnects: 0,
+        certificate: None,
+        achievable: None,
+    })
+}

@@ -1,0 +1,70 @@
+//! A copy through a lab's path: both sides in this process, each with the sockets of its host. The disk is this host's.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use ::copy::link::Socket;
+use ::copy::meeting::Meeting;
+use lab::{Lab, PathFile};
+use report::model::{PathFacts, Run};
+
+use super::operand::Operand;
+use super::{Done, Plan};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::record;
+use crate::session::Site;
+
+pub(super) fn run(
+    plan: &Plan<'_>,
+    path: &PathFile,
+    run: &mut Run,
+    context: &Context,
+) -> Result<Done, Failure> {
+    let usage = |text: &str| Err(Failure::usage(anyhow::anyhow!("{text}")));
+    if plan.args.reverse || plan.args.through_ssh {
+        return usage("--reverse and --through-ssh are for far hosts, not for labs");
+    }
+    let to_far = match (&plan.from[0], &plan.to) {
+        (Operand::Here(_), Operand::Lab { .. }) => true,
+        (Operand::Lab { .. }, Operand::Here(_)) => false,
+        _ => {
+            return usage(
+                "one side of a copy through a lab is the lab's far host, the other its near one",
+            );
+        }
+    };
+    let source = plan.source()?;
+    run.path = Some(PathFacts {
+        source: "configured".to_owned(),
+        file: Some(path.file.display().to_string()),
+        text: Some(path.text.clone()),
+        title: Some(path.title.clone()),
+        ..PathFacts::default()
+    });
+    let lab = Lab::up(path)?;
+    let (from, to) = match to_far {
+        true => (lab.near(), lab.far()),
+        false => (lab.far(), lab.near()),
+    };
+    let bind = SocketAddr::from((to.address(), plan.args.port));
+    let listener = to
+        .run(|| TcpListener::bind(bind))?
+        .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen at {bind}: {error}")))?;
+    let at = listener.local_addr().map_err(Failure::here)?;
+    let space = from.namespace()?.duplicate().map_err(Failure::here)?;
+    let dial = Box::new(move || space.run(|| TcpStream::connect(at))?.map(Socket::Tcp));
+    let near = Meeting::connecting(dial, plan.session, plan.key.clone(), plan.cipher);
+    let far = Meeting::listening(plan.session, plan.key.clone(), plan.allowed());
+    let phase = lab.begin_phase()?;
+    let done = plan.both(&source, &near, &far, &listener, context);
+    let certificate = phase.finish()?;
+    let mut done = done?;
+    done.certificate = Some(record::certificate(&certificate));
+    let direction = match to_far {
+        true => measure::Direction::Up,
+        false => measure::Direction::Down,
+    };
+    let knowledge = Site::path_knowledge(path, direction);
+    done.achievable = knowledge.achievable_rate();
+    Ok(done)
+}

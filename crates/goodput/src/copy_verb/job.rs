@@ -1,0 +1,508 @@
+//! `goodput agent`: the far side of a copy, as ssh starts it. What to do comes as one line of JSON on standard input,
+//! with the key; what is done goes out as lines of JSON. When standard input ends, so does the copy.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead as _, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use ::copy::destination::Destination;
+use ::copy::engine::receive::{ReceiveOptions, receive};
+use ::copy::engine::send::{SendOptions, send};
+use ::copy::engine::tune::Streams;
+use ::copy::engine::{CopyError, Note, Watch};
+use ::copy::filter::Filter;
+use ::copy::link::Socket;
+use ::copy::meeting::{self, Meeting};
+use ::copy::message::Account;
+use ::copy::source::{Keep, Source};
+use ::copy::{Cipher, Key, RelPath, SessionId};
+use serde::{Deserialize, Serialize};
+use units::Rate;
+
+use super::CopyArgs;
+use crate::context::{self, Context};
+use crate::failure::{self, Failure, Verdict};
+
+/// The longest job, in bytes: paths and patterns.
+const JOB_MOST: u64 = 16 << 20;
+/// The longest list of files, in bytes.
+const LIST_MOST: u64 = 256 << 20;
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// What `goodput agent` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AgentArgs {
+    /// Carry standard input and output to this port of this host
+    #[arg(long, value_name = "PORT")]
+    relay: Option<u16>,
+}
+
+/// What the far side is to do.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub(super) version: u32,
+    session: String,
+    key: String,
+    pub(super) is_source: bool,
+    pub(super) meets: Meets,
+    cipher: Cipher,
+    allowed: Vec<Cipher>,
+    paths: Vec<Vec<u8>>,
+    pub(super) is_one_file: bool,
+    name: Option<Vec<u8>>,
+    keep: [bool; 5],
+    includes: Vec<String>,
+    excludes: Vec<String>,
+    streams: Option<u16>,
+    block: Option<u32>,
+    limit_bits_per_second: Option<u64>,
+    congestion: Option<String>,
+    delete: bool,
+    dry: bool,
+    fsync: bool,
+    checksum: bool,
+    null: bool,
+    identity: [u8; 16],
+}
+
+/// The layout of [`Job`] and [`Reply`].
+pub(super) const JOB_VERSION: u32 = 1;
+
+/// How the two sides come together.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Meets {
+    /// The far side listens where ssh reached it, on this port or any.
+    Listens { port: u16 },
+    /// It listens to its own host only, for what ssh carries.
+    ListensInside,
+    /// It connects to one of these.
+    Connects { to: Vec<SocketAddr> },
+    /// It connects to where ssh came from, on this port.
+    ConnectsBack { port: u16 },
+}
+
+/// What the far side says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// It can begin.
+    Ready(Ready),
+    /// How far it is; of a source.
+    Progress {
+        confirmed_bytes: u64,
+        wanted_bytes: u64,
+        names: u64,
+        placed: u64,
+        streams: u64,
+    },
+    /// Something the user is to know.
+    Note(String),
+    /// All is done.
+    Done { numbers: [u64; 8], sent_bytes: u64 },
+    /// It gave up; whether its own host is at fault.
+    Failed { why: String, is_here: bool },
+}
+
+/// What is known when the far side can begin.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Ready {
+    /// Where it listens.
+    pub(super) at: Option<SocketAddr>,
+    /// Of a source: it is one file.
+    pub(super) is_one_file: bool,
+    /// Bytes a second that it encrypts and decrypts, by cipher.
+    pub(super) speeds: Vec<(Cipher, f64)>,
+}
+
+impl Job {
+    /// A job for one side of a plan.
+    pub(super) fn of(
+        plan: &super::Plan<'_>,
+        is_source: bool,
+        meets: Meets,
+    ) -> Result<Self, Failure> {
+        let args: &CopyArgs = plan.args;
+        let operands = match is_source {
+            true => &plan.from[..],
+            false => std::slice::from_ref(&plan.to),
+        };
+        let keep = args.keep();
+        let options = args.send_options()?;
+        // The far side need not be asked whether the patterns are any.
+        args.filter()?;
+        let bytes = |operand: &super::Operand| operand.path().as_os_str().as_bytes().to_vec();
+        Ok(Self {
+            version: JOB_VERSION,
+            session: plan.session.to_string(),
+            key: plan.key.to_hex(),
+            is_source,
+            meets,
+            cipher: plan.cipher,
+            allowed: plan.allowed(),
+            paths: operands.iter().map(bytes).collect(),
+            is_one_file: false,
+            name: None,
+            keep: [
+                keep.mode,
+                keep.owner,
+                keep.times,
+                keep.attributes,
+                keep.links,
+            ],
+            includes: args.include.clone(),
+            excludes: args.exclude.clone(),
+            streams: args.streams,
+            block: options.block,
+            limit_bits_per_second: args.limit.map(Rate::as_bits_per_second),
+            congestion: args.congestion.clone(),
+            delete: args.delete,
+            dry: args.dry_run,
+            fsync: !args.no_fsync,
+            checksum: args.checksum,
+            null: match is_source {
+                true => args.null_source.is_some(),
+                false => args.null_sink,
+            },
+            identity: plan.identity(),
+        })
+    }
+
+    fn filter(&self) -> anyhow::Result<Filter> {
+        let mut filter = Filter::new();
+        for pattern in &self.includes {
+            filter.include(pattern.as_bytes())?;
+        }
+        for pattern in &self.excludes {
+            filter.exclude(pattern.as_bytes())?;
+        }
+        Ok(filter)
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        self.paths.iter().map(|bytes| at_home(bytes)).collect()
+    }
+
+    fn send_options(&self) -> SendOptions {
+        let [mode, owner, times, attributes, links] = self.keep;
+        SendOptions {
+            keep: Keep {
+                mode,
+                owner,
+                times,
+                attributes,
+                links,
+            },
+            streams: match self.streams {
+                Some(n) => Streams::Fixed(n),
+                None => Streams::Chosen { most: 32 },
+            },
+            block: self.block,
+            limit: self.limit_bits_per_second.map(Rate::from_bits_per_second),
+            null: self.null,
+            congestion: self.congestion.clone(),
+        }
+    }
+}
+
+/// A path as a shell in the home folder would have it.
+fn at_home(bytes: &[u8]) -> PathBuf {
+    let home = || std::env::var_os("HOME").map(PathBuf::from);
+    match bytes {
+        b"~" => home().unwrap_or_else(|| PathBuf::from(".")),
+        [b'~', b'/', rest @ ..] => {
+            let rest = OsString::from_vec(rest.to_vec());
+            home().map_or_else(|| PathBuf::from(&rest), |home| home.join(&rest))
+        }
+        _ => PathBuf::from(OsString::from_vec(bytes.to_vec())),
+    }
+}
+
+/// The destination that was typed, and the new name of a source that is one file.
+pub(super) fn destination(
+    typed: &Path,
+    is_one_file: bool,
+    dry: bool,
+) -> anyhow::Result<(Destination, Option<RelPath>)> {
+    Destination::resolve(typed, is_one_file, dry)
+        .map_err(|error| anyhow::anyhow!("{}: {error}", typed.display()))
+}
+
+/// The faster of the ciphers that keep what is sent from others' eyes, on this host.
+pub(super) fn faster_cipher() -> Cipher {
+    let mut best = (Cipher::Aes128Gcm, 0.0);
+    for (cipher, speed) in speeds() {
+        if speed > best.1 {
+            best = (cipher, speed);
+        }
+    }
+    best.0
+}
+
+/// Bytes a second that this host encrypts and decrypts on one core.
+pub(super) fn speeds() -> Vec<(Cipher, f64)> {
+    [Cipher::Aes128Gcm, Cipher::Chacha20Poly1305]
+        .into_iter()
+        .filter_map(|cipher| Some((cipher, ::copy::link::speed(cipher)?)))
+        .collect()
+}
+
+/// Names of files, one a line.
+pub(super) fn read_list(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    match path.as_os_str().as_bytes() {
+        b"-" => io::stdin().take(LIST_MOST).read_to_end(&mut text)?,
+        _ => std::fs::File::open(path)?
+            .take(LIST_MOST)
+            .read_to_end(&mut text)?,
+    };
+    Ok(text)
+}
+
+/// Connects to the first that answers.
+pub(super) fn dial(to: &[SocketAddr]) -> io::Result<Socket> {
+    let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "nowhere to connect to");
+    for at in to {
+        match TcpStream::connect_timeout(at, CONNECT) {
+            Ok(socket) => return Ok(Socket::Tcp(socket)),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Where ssh came from and where it arrived (`SSH_CONNECTION`, ssh(1)).
+fn ssh_ends() -> Option<(IpAddr, IpAddr)> {
+    let text = std::env::var("SSH_CONNECTION").ok()?;
+    let mut words = text.split_whitespace();
+    let from = words.next()?.parse().ok()?;
+    let to = words.nth(1)?.parse().ok()?;
+    Some((from, to))
+}
+
+/// Does what standard input says.
+pub(crate) fn command(args: &AgentArgs, context: &Context) -> Verdict {
+    if let Some(port) = args.relay {
+        return relay(port);
+    }
+    let mut line = Vec::new();
+    io::stdin()
+        .lock()
+        .take(JOB_MOST)
+        .read_until(b'\n', &mut line)
+        .map_err(Failure::here)?;
+    let job: Job = serde_json::from_slice(&line).map_err(|_| {
+        Failure::usage(anyhow::anyhow!(
+            "`goodput agent` is what `goodput copy` starts on a far host; its standard input is no \
+             job of this version"
+        ))
+    })?;
+    drop(line);
+    if job.version != JOB_VERSION {
+        let text = format!(
+            "this host's goodput {} has jobs of version {JOB_VERSION}, the other's has {}: bring the \
+             older one up to date",
+            env!("CARGO_PKG_VERSION"),
+            job.version
+        );
+        say(&Reply::Failed {
+            why: text,
+            is_here: true,
+        });
+        return Ok(failure::USAGE);
+    }
+    let watch = Watch::default();
+    let result = work(&job, &watch, context);
+    match result {
+        Ok(account) => {
+            let sent_bytes = watch.sent_bytes.load(Ordering::Relaxed);
+            say(&Reply::Done {
+                numbers: account.numbers(),
+                sent_bytes,
+            });
+            Ok(failure::DONE)
+        }
+        Err((why, is_here)) => {
+            say(&Reply::Failed { why, is_here });
+            Ok(failure::FAR_OR_NETWORK)
+        }
+    }
+}
+
+type Failed = (String, bool);
+
+fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> {
+    let here = |error: anyhow::Error| (error.to_string(), true);
+    let session = SessionId::from_hex(&job.session);
+    let (Some(session), Some(key)) = (session, Key::from_hex(&job.key)) else {
+        return Err(("the session has no key".to_owned(), false));
+    };
+    let filter = job.filter().map_err(here)?;
+    let mut ready = Ready {
+        speeds: speeds(),
+        ..Ready::default()
+    };
+    let (listener, meeting) = meeting(job, session, key).map_err(here)?;
+    ready.at = listener
+        .as_ref()
+        .and_then(|listener| listener.local_addr().ok());
+    // What is wrong with the paths is told before anybody connects.
+    let source = match job.is_source {
+        true => Some(Source::open(&job.paths()).map_err(|error| here(error.into()))?),
+        false => None,
+    };
+    ready.is_one_file = source.as_ref().is_some_and(Source::is_one_file);
+    let target = match source {
+        Some(_) => None,
+        None => {
+            let paths = job.paths();
+            let [path] = &paths[..] else {
+                return Err(("a destination is one path".to_owned(), false));
+            };
+            Some(destination(path, job.is_one_file, job.dry).map_err(here)?)
+        }
+    };
+    say(&Reply::Ready(ready));
+    let done = thread::scope(|scope| {
+        if let Some(listener) = &listener {
+            scope.spawn(|| meeting::listen(listener, &meeting));
+        }
+        let working = scope.spawn(|| match (&source, target) {
+            (Some(source), _) => send(&meeting, source, &filter, &job.send_options(), watch),
+            (None, Some((target, name))) => {
+                let options = ReceiveOptions {
+                    name,
+                    delete: job.delete,
+                    dry: job.dry,
+                    fsync: job.fsync,
+                    checksum: job.checksum,
+                    null: job.null,
+                    filter: filter.clone(),
+                    identity: job.identity,
+                };
+                receive(&meeting, &target, &options, watch)
+            }
+            (None, None) => Err(CopyError::Here("neither source nor destination".into())),
+        });
+        // Whoever started this is gone when standard input ends. Nobody waits for this thread: it may read for ever.
+        let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let end = std::sync::Arc::clone(&ended);
+        let _ = thread::Builder::new().name("stdin".into()).spawn(move || {
+            let mut bytes = [0; 4096];
+            while matches!(io::stdin().read(&mut bytes), Ok(1..)) {}
+            end.store(true, Ordering::Relaxed);
+        });
+        let mut told = 0;
+        while !working.is_finished() {
+            thread::sleep(Duration::from_millis(100));
+            if ended.load(Ordering::Relaxed) || context.interrupted().is_some() {
+                watch.stop();
+            }
+            told = tell_notes(watch, told);
+            if job.is_source {
+                tell_progress(watch);
+            }
+        }
+        tell_notes(watch, told);
+        let done = working.join();
+        meeting.close();
+        done
+    });
+    match done {
+        Ok(Ok(account)) => Ok(account),
+        Ok(Err(error)) => Err((error.to_string(), matches!(error, CopyError::Here(_)))),
+        Err(_) => Err(("a thread panicked".to_owned(), true)),
+    }
+}
+
+fn meeting(
+    job: &Job,
+    session: SessionId,
+    key: Key,
+) -> anyhow::Result<(Option<TcpListener>, Meeting)> {
+    let back = |port| {
+        let from = ssh_ends().map(|(from, _)| from);
+        let from = from.ok_or_else(|| anyhow::anyhow!("who connected is not known here"))?;
+        anyhow::Ok(vec![SocketAddr::from((from, port))])
+    };
+    let to = match &job.meets {
+        Meets::Connects { to } => to.clone(),
+        Meets::ConnectsBack { port } => back(*port)?,
+        Meets::Listens { .. } | Meets::ListensInside => {
+            let at = match job.meets {
+                // Where ssh arrived, and nowhere else.
+                Meets::Listens { port } => {
+                    let here = ssh_ends().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |(_, to)| to);
+                    SocketAddr::from((here, port))
+                }
+                _ => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            };
+            let listener = TcpListener::bind(at)
+                .map_err(|error| anyhow::anyhow!("cannot listen at {at}: {error}"))?;
+            return Ok((
+                Some(listener),
+                Meeting::listening(session, key, job.allowed.clone()),
+            ));
+        }
+    };
+    let dial = Box::new(move || dial(&to));
+    Ok((None, Meeting::connecting(dial, session, key, job.cipher)))
+}
+
+fn say(reply: &Reply) {
+    if let Ok(mut line) = serde_json::to_string(reply) {
+        line.push('\n');
+        let mut out = io::stdout().lock();
+        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    }
+}
+
+fn tell_notes(watch: &Watch, told: usize) -> usize {
+    let (notes, _) = watch.notes(told);
+    for note in &notes {
+        let (Note::Skipped(text) | Note::Chosen(text)) = note;
+        say(&Reply::Note(text.clone()));
+    }
+    told + notes.len()
+}
+
+fn tell_progress(watch: &Watch) {
+    let now = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    say(&Reply::Progress {
+        confirmed_bytes: now(&watch.confirmed_bytes),
+        wanted_bytes: now(&watch.wanted_bytes),
+        names: now(&watch.names),
+        placed: now(&watch.placed),
+        streams: now(&watch.streams),
+    });
+}
+
+/// Carries bytes between ssh and a port of this host.
+fn relay(port: u16) -> Verdict {
+    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+        .map_err(|error| Failure::here(anyhow::anyhow!("port {port} of this host: {error}")))?;
+    let mut from = socket.try_clone().map_err(Failure::here)?;
+    let mut to = socket;
+    // Either end takes the other with it; a thread that waits for input is not waited for.
+    let _ = thread::Builder::new().name("relay".into()).spawn(move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut to);
+        let _ = to.shutdown(std::net::Shutdown::Write);
+    });
+    let mut out = io::stdout().lock();
+    let mut bytes = vec![0; 256 << 10];
+    while let Ok(n @ 1..) = from.read(&mut bytes) {
+        if out
+            .write_all(&bytes[..n])
+            .and_then(|()| out.flush())
+            .is_err()
+        {
+            break;
+        }
+    }
+    context::print("")?;
+    Ok(failure::DONE)
+}

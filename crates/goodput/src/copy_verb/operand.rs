@@ -1,0 +1,160 @@
+//! What is typed for a source or a destination.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::target::Target;
+
+/// A place on this host, on another, or behind a lab.
+#[derive(Clone, Debug)]
+pub(super) enum Operand {
+    /// A path here.
+    Here(PathBuf),
+    /// A path on a host that a shell reaches.
+    Far { host: String, path: PathBuf },
+    /// A path on this host's disk, behind a lab's path.
+    Lab {
+        path: Box<lab::PathFile>,
+        name: String,
+        place: PathBuf,
+    },
+}
+
+impl Operand {
+    /// Reads `PATH`, `HOST:PATH`, `USER@HOST:PATH`, `[ADDRESS]:PATH` or `lab:NAME:PATH`. As for rsync and scp, a colon
+    /// before any slash makes a host.
+    pub(super) fn parse(typed: &OsStr) -> Result<Self, Failure> {
+        let bytes = typed.as_bytes();
+        let usage = |text: String| Failure::usage(anyhow::anyhow!("{text}"));
+        if bytes.is_empty() {
+            return Err(usage("an empty name is no path".to_owned()));
+        }
+        if let Some(rest) = bytes.strip_prefix(b"lab:") {
+            let Some(colon) = rest.iter().position(|byte| *byte == b':') else {
+                let typed = typed.display();
+                return Err(usage(format!("'{typed}': say lab:NAME:PATH")));
+            };
+            let name = String::from_utf8_lossy(&rest[..colon]).into_owned();
+            let place = path_of(&rest[colon + 1..]);
+            let Target::Lab(path) = Target::parse(Some(&format!("lab:{name}")))? else {
+                return Err(usage(format!("'{name}' is no lab")));
+            };
+            return Ok(Self::Lab { path, name, place });
+        }
+        let colon = match bytes.strip_prefix(b"[") {
+            Some(_) => bytes
+                .windows(2)
+                .position(|two| two == b"]:")
+                .map(|at| at + 1),
+            None => bytes.iter().position(|byte| *byte == b':'),
+        };
+        let slash = bytes.iter().position(|byte| *byte == b'/');
+        match colon {
+            Some(colon) if colon > 0 && slash.is_none_or(|slash| slash > colon) => {
+                let host = String::from_utf8(bytes[..colon].to_vec())
+                    .map_err(|_| usage(format!("'{}': no host is called so", typed.display())))?;
+                // ssh would take it for an option.
+                if host.starts_with('-') || host.contains(char::is_whitespace) {
+                    return Err(usage(format!("'{host}': no host is called so")));
+                }
+                Ok(Self::Far {
+                    host: host.replace(['[', ']'], ""),
+                    path: path_of(&bytes[colon + 1..]),
+                })
+            }
+            _ => Ok(Self::Here(PathBuf::from(typed))),
+        }
+    }
+
+    /// Which host, for comparing.
+    pub(super) fn place(&self) -> Option<&str> {
+        match self {
+            Self::Here(_) => None,
+            Self::Far { host, .. } => Some(host),
+            Self::Lab { name, .. } => Some(name),
+        }
+    }
+
+    /// Whether it is not on this host.
+    pub(super) fn is_far(&self) -> bool {
+        !matches!(self, Self::Here(_))
+    }
+
+    /// The path on its host.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Here(path) | Self::Far { path, .. } => path,
+            Self::Lab { place, .. } => place,
+        }
+    }
+
+    /// A name for run folders.
+    pub(super) fn far_name(&self) -> Option<String> {
+        match self {
+            Self::Here(_) => None,
+            Self::Far { host, .. } => Some(host.clone()),
+            Self::Lab { name, .. } => {
+                let stem = Path::new(name).file_stem();
+                Some(stem.map_or_else(|| name.clone(), |s| s.to_string_lossy().into_owned()))
+            }
+        }
+    }
+
+    /// By what it is known again.
+    pub(super) fn identity(&self) -> Vec<u8> {
+        let mut text = self.place().unwrap_or_default().as_bytes().to_vec();
+        text.push(b':');
+        let path = match self {
+            Self::Here(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+            other => other.path().to_owned(),
+        };
+        text.extend_from_slice(path.as_os_str().as_bytes());
+        text
+    }
+}
+
+/// Nothing after the colon is the home folder.
+fn path_of(bytes: &[u8]) -> PathBuf {
+    match bytes {
+        b"" => PathBuf::from("."),
+        _ => PathBuf::from(OsString::from_vec(bytes.to_vec())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn far(typed: &str) -> Option<(String, PathBuf)> {
+        match Operand::parse(OsStr::new(typed)).unwrap() {
+            Operand::Far { host, path } => Some((host, path)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_colon_before_any_slash_makes_a_host() {
+        let is = |typed: &str, host: &str, path: &str| {
+            assert_eq!(far(typed), Some((host.to_owned(), path.into())), "{typed}");
+        };
+        is("node:/a", "node", "/a");
+        is("me@node:a:b", "me@node", "a:b");
+        is("node:", "node", ".");
+        is("[fe80::1]:/a", "fe80::1", "/a");
+        assert_eq!(far("./a:b"), None);
+        assert_eq!(far("a/b:c"), None);
+        assert_eq!(far("plain"), None);
+        assert_eq!(far(":a"), None);
+    }
+
+    #[test]
+    fn what_ssh_would_take_for_an_option_is_no_host() {
+        assert!(Operand::parse(OsStr::new("-oProxyCommand=x:y")).is_err());
+        assert!(Operand::parse(OsStr::new("a b:y")).is_err());
+        assert!(Operand::parse(OsStr::new("")).is_err());
+        assert!(Operand::parse(OsStr::new("lab:no-such-lab:/x")).is_err());
+        assert!(Operand::parse(OsStr::new("lab:columbia")).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! What a copy came to: the key `copy` of `run.json`.
+
+use serde::{Deserialize, Serialize};
+
+use super::Certificate;
+
+/// Files and folders that were copied.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Copy {
+    /// Where from, as typed.
+    pub from: Vec<String>,
+    /// Where to, as typed.
+    pub to: String,
+    /// Whether nothing was changed, only told.
+    pub dry_run: bool,
+    /// What the connections were encrypted with.
+    pub cipher: String,
+    /// Connections that carried blocks.
+    pub streams: u64,
+    /// Connections that were made again after they were cut.
+    pub reconnects: u64,
+    /// Names that the source told: files, folders, links.
+    pub names: u64,
+    /// Files that were there already.
+    pub same: u64,
+    /// Files and hard links placed.
+    pub placed: u64,
+    /// Names that could not be copied.
+    pub failed: u64,
+    /// Names removed at the destination.
+    pub deleted: u64,
+    /// Bytes of the files placed, holes included.
+    pub placed_bytes: u64,
+    /// Bytes of them that came over the network.
+    pub received_bytes: u64,
+    /// Bytes of them that were there from an interrupted attempt or an older copy.
+    pub resumed_bytes: u64,
+    /// Bytes of blocks that were sent, those sent again included.
+    pub sent_bytes: u64,
+    /// From the first word to the last.
+    pub duration_ns: u64,
+    /// Bytes received in that time.
+    pub goodput_bits_per_second: u64,
+    /// Bytes received, from the first one's arrival to the last one's.
+    pub steady_bits_per_second: Option<u64>,
+    /// TCP payload that the path can carry, where it is known.
+    pub achievable_bits_per_second: Option<u64>,
+    /// Shares of the time of the threads that carry blocks, on the side that told: reading or writing files,
+    /// sums, the connection (encryption, window, path), nothing to do. They add up to 1 where anything was carried.
+    pub time: CopyTime,
+    /// CPU time of this process.
+    pub cpu_ns: u64,
+    /// Why it was no faster, in a sentence.
+    pub why: String,
+    /// What was chosen, and why.
+    pub chosen: Vec<String>,
+    /// What was not copied, or not as it is; the first thousand.
+    pub notes: Vec<String>,
+    /// How many more there were.
+    pub notes_more: u64,
+    /// The lab's accuracy, where one was copied through.
+    pub certificate: Option<Certificate>,
+}
+
+/// Where threads that carry blocks spent their time: shares, 0 to 1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyTime {
+    /// Reading or writing files.
+    pub disk: f64,
+    /// Sums of blocks.
+    pub sums: f64,
+    /// The connections.
+    pub link: f64,
+    /// Waiting for something to carry.
+    pub idle: f64,
+}

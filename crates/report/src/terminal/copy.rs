@@ -1,0 +1,105 @@
+//! A copy as text.
+
+use super::{Ink, Page};
+use crate::model::{Copy, Run};
+use crate::text;
+
+/// Notes that are shown; all are in run.json.
+const NOTES_MOST: usize = 10;
+
+impl Page {
+    /// What was copied, where the time went, what is to be known.
+    pub(super) fn copy(&mut self, run: &Run) {
+        let Some(copy) = &run.copy else { return };
+        for line in lines(copy) {
+            self.out.push_str(&text::plain(&line));
+            self.out.push('\n');
+        }
+        for note in copy.chosen.iter().chain(copy.notes.iter().take(NOTES_MOST)) {
+            let told = self.ink(Ink::Dim, &text::plain(note));
+            self.out.push_str(&told);
+            self.out.push('\n');
+        }
+        let left = copy.notes.len().saturating_sub(NOTES_MOST) as u64 + copy.notes_more;
+        if left > 0 {
+            self.out
+                .push_str(&format!("and {left} more like these, in run.json\n"));
+        }
+    }
+}
+
+/// What there is to say, a line each.
+pub(crate) fn lines(copy: &Copy) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut parts = vec![format!("{} copied", text::plural(copy.placed, "file"))];
+    if copy.dry_run {
+        parts = vec![format!(
+            "{} would be copied",
+            text::plural(copy.placed, "file")
+        )];
+    }
+    if copy.same > 0 {
+        parts.push(format!("{} there already", text::count(copy.same)));
+    }
+    if copy.deleted > 0 {
+        let word = if copy.dry_run {
+            "would be deleted"
+        } else {
+            "deleted"
+        };
+        parts.push(format!("{} {word}", text::count(copy.deleted)));
+    }
+    if copy.failed > 0 {
+        parts.push(format!("{} FAILED", text::count(copy.failed)));
+    }
+    lines.push(parts.join(", "));
+    if copy.resumed_bytes > 0 {
+        let there = text::bytes(copy.resumed_bytes);
+        lines.push(format!(
+            "{there} were there already, from an earlier attempt or an older copy"
+        ));
+    }
+    if copy.received_bytes > 0 {
+        let mut line = format!(
+            "{} over {}, {}",
+            text::bytes(copy.received_bytes),
+            text::plural(copy.streams, "connection"),
+            copy.cipher
+        );
+        if copy.reconnects > 0 {
+            line += &format!(
+                ", {} made again",
+                text::plural(copy.reconnects, "connection")
+            );
+        }
+        lines.push(line);
+        let CopyShares {
+            disk,
+            sums,
+            link,
+            idle,
+        } = shares(copy);
+        lines.push(format!(
+            "time of those that carried it: files {disk}, sums {sums}, connections {link}, waiting {idle}"
+        ));
+    }
+    lines
+}
+
+struct CopyShares {
+    disk: String,
+    sums: String,
+    link: String,
+    idle: String,
+}
+
+fn shares(copy: &Copy) -> CopyShares {
+    let of = text::percent_of_time;
+    let time = &copy.time;
+    CopyShares {
+        disk: of(time.disk),
+        sums: of(time.sums),
+        link: of(time.link),
+        idle: of(time.idle),
+    }
+}
