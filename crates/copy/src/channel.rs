@@ -64,6 +64,24 @@ impl Outbox {
         true
     }
 
+    /// As [`Outbox::say`] without waiting: for last words, and for who also hears what the other side confirms.
+    pub(crate) fn say_now(&self, message: Vec<u8>) {
+        debug_assert!(message.len() <= MESSAGE_MOST);
+        let mut state = self.lock();
+        if !state.over {
+            state.bytes += message.len();
+            state.waiting.push_back(message);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Says something that may be left out: it is where too much is unconfirmed.
+    pub(crate) fn say_if_room(&self, message: Vec<u8>) {
+        if self.lock().bytes <= WAITING_MOST {
+            self.say_now(message);
+        }
+    }
+
     /// Waits until everything said was heard, or so long.
     pub(crate) fn wait_heard(&self, patience: Duration) {
         let until = Instant::now() + patience;

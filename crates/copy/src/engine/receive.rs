@@ -1,6 +1,6 @@
 //! The destination's side: decides what it wants, writes what arrives, and places files that are whole.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt as _;
@@ -17,7 +17,9 @@ use crate::filter::Filter;
 use crate::journal::{Journal, Unfinished};
 use crate::link::Which;
 use crate::meeting::Meeting;
-use crate::message::{Account, BlockHead, FromDestination, FromSource, NameId, Told, Want};
+use crate::message::{
+    Account, BlockHead, FromDestination, FromSource, NameId, Told, Want, bytes_of,
+};
 
 use super::send::{BLOCKS, SMALL, nanoseconds, without};
 use super::{CopyError, Note, Watch};
@@ -45,16 +47,22 @@ pub struct ReceiveOptions {
 
 /// Names that are wanted and not there yet, at most; a source waits long before.
 const OPEN_MOST: usize = 2_000_000;
-/// Hard links and folders that wait for the end, at most.
-const LATER_MOST: usize = 20_000_000;
+/// What names that are wanted take of memory, in bytes, at most.
+const OPEN_BYTES_MOST: usize = 1 << 30;
+/// What hard links and folders take that wait for the end, in bytes, at most: some 10 million of them.
+const LATER_BYTES_MOST: usize = 2 << 30;
+/// What one name takes beside its path and attributes, in bytes, about.
+const NAME_BYTES: usize = 200;
+/// Messages that wait to be dealt with, in bytes: then the source has to wait.
+const QUEUE_MOST: usize = 64 << 20;
+/// Frames in a row on one stream that are not as their sums say, at most: no cable does that.
+const BAD_MOST: u32 = 16;
 /// How often the source is told what arrived.
 const TELL: Duration = Duration::from_millis(50);
 /// How often the journal says what is there.
 const JOURNAL: Duration = Duration::from_secs(1);
 /// How long a full disk may stay full.
 const FULL: Duration = Duration::from_secs(60);
-/// How long blocks wait for word of how their file is cut.
-const LAYOUT: Duration = Duration::from_secs(60);
 /// Ranges and sums in one want.
 const HAVE_MOST: usize = 16 << 10;
 const COMPARE_MOST: usize = 16 << 10;
@@ -110,6 +118,7 @@ pub fn receive(
         ended: Mutex::default(),
         is_over: AtomicBool::new(false),
         is_left: AtomicBool::new(false),
+        is_full_told: AtomicBool::new(false),
     };
     let account = receiver.run()?;
     drop(receiver);
@@ -141,6 +150,8 @@ struct Receiver<'a> {
     is_over: AtomicBool,
     /// The source knows that all is done.
     is_left: AtomicBool,
+    /// The user knows of a full disk.
+    is_full_told: AtomicBool,
 }
 
 #[derive(Default)]
@@ -153,6 +164,13 @@ struct Files {
     told: HashSet<[u8; 16]>,
     next_id: NameId,
     walked: Option<(Vec<RelPath>, bool)>,
+    /// Messages that take long, in order, with their lengths; and whether one is being dealt with.
+    queue: VecDeque<(FromSource, usize)>,
+    queue_bytes: usize,
+    is_busy: bool,
+    /// What `wanted` takes of memory, and what waits for the end, in bytes, about.
+    wanted_bytes: usize,
+    later_bytes: usize,
 }
 
 /// A file that is wanted.
@@ -164,6 +182,8 @@ struct Incoming {
     modified: Stamp,
     /// Comes in one piece, with others.
     is_small: bool,
+    /// What it takes of memory, in bytes, about.
+    weight: usize,
     body: Mutex<Body>,
     changed: Condvar,
 }
@@ -218,6 +238,10 @@ impl Receiver<'_> {
                     self.watch.streams.store(there.into(), Ordering::Relaxed);
                 }
             });
+            scope.spawn(|| {
+                let dealt = self.deal();
+                self.link_ended(dealt);
+            });
             scope.spawn(|| self.tell());
             scope.spawn(|| self.keep_journal());
             let result = self.wait();
@@ -228,13 +252,13 @@ impl Receiver<'_> {
             match &result {
                 Ok(account) => {
                     self.outbox
-                        .say(FromDestination::Finished(*account).to_bytes());
+                        .say_now(FromDestination::Finished(*account).to_bytes());
                 }
                 // Those who broke with us are not told more.
                 Err(CopyError::Far(_) | CopyError::Link(_)) => {}
                 Err(error) => {
                     self.outbox
-                        .say(FromDestination::Stops(error.to_string()).to_bytes());
+                        .say_now(FromDestination::Stops(error.to_string()).to_bytes());
                 }
             }
             self.part(result.is_ok());
@@ -252,8 +276,13 @@ impl Receiver<'_> {
             self.outbox.wait_heard(Duration::from_secs(2));
             return;
         }
-        let until = Instant::now() + Duration::from_secs(5);
-        while !self.is_left.load(Ordering::Relaxed) && Instant::now() < until {
+        // Longer than a dead connection takes to be noticed and made again.
+        let most = Duration::from_secs(25);
+        let since = Instant::now();
+        while !self.is_left.load(Ordering::Relaxed)
+            && !self.watch.is_stopped()
+            && since.elapsed() < self.meeting.patience().min(most)
+        {
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -273,7 +302,11 @@ impl Receiver<'_> {
             if self.watch.is_stopped() {
                 return Err(CopyError::Stopped);
             }
-            if files.walked.is_some() && files.wanted.is_empty() {
+            if files.walked.is_some()
+                && files.wanted.is_empty()
+                && files.queue.is_empty()
+                && !files.is_busy
+            {
                 return Ok(());
             }
             let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
@@ -314,7 +347,48 @@ impl Receiver<'_> {
         let text = format!("{path}: {what}: {error}");
         self.account().failed += 1;
         self.watch.note(Note::Skipped(text.clone()));
-        self.outbox.say(FromDestination::Problem(text).to_bytes());
+        self.outbox
+            .say_if_room(FromDestination::Problem(text).to_bytes());
+    }
+
+    /// Deals with messages that take long, one after the other: who hears them has confirmations to take, and must not
+    /// wait for anything that these bring.
+    fn deal(&self) -> io::Result<()> {
+        let mut files = self.lock();
+        loop {
+            if self.is_over() {
+                return Ok(());
+            }
+            let Some((message, bytes)) = files.queue.pop_front() else {
+                let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
+                files = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            };
+            files.queue_bytes -= bytes;
+            files.is_busy = true;
+            drop(files);
+            match message {
+                FromSource::Names(names) => self.names(names)?,
+                FromSource::Ended(id) => {
+                    let file = self.lock().wanted.get(&id).cloned();
+                    if let Some(file) = file {
+                        let mut body = file.lock();
+                        if let Body::Open(growing) = &mut *body {
+                            growing.is_ended = true;
+                        }
+                        self.place_if_whole(&file, body);
+                    }
+                }
+                FromSource::Walked { roots, is_whole } => {
+                    self.watch.is_walked.store(true, Ordering::Relaxed);
+                    self.lock().walked = Some((roots, is_whole));
+                }
+                _ => {}
+            }
+            files = self.lock();
+            files.is_busy = false;
+            self.changed.notify_all();
+        }
     }
 
     /// One message of the source.
@@ -325,7 +399,17 @@ impl Receiver<'_> {
             Err(error) => return invalid(&error.to_string()),
         };
         match message {
-            FromSource::Names(names) => self.names(names)?,
+            message @ (FromSource::Names(_) | FromSource::Ended(_) | FromSource::Walked { .. }) => {
+                let mut files = self.lock();
+                while files.queue_bytes > QUEUE_MOST && !self.is_over() {
+                    let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
+                    files = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                files.queue_bytes += bytes.len() + NAME_BYTES;
+                files.queue.push_back((message, bytes.len() + NAME_BYTES));
+                drop(files);
+                self.changed.notify_all();
+            }
             FromSource::Layout {
                 id,
                 size,
@@ -341,16 +425,6 @@ impl Receiver<'_> {
                 }
                 self.layout(&file, cut, holes);
             }
-            FromSource::Ended(id) => {
-                let file = self.lock().wanted.get(&id).cloned();
-                if let Some(file) = file {
-                    let mut body = file.lock();
-                    if let Body::Open(growing) = &mut *body {
-                        growing.is_ended = true;
-                    }
-                    self.place_if_whole(&file, body);
-                }
-            }
             FromSource::Lost { id, why } => {
                 let file = self.lock().wanted.get(&id).cloned();
                 if let Some(file) = file {
@@ -360,11 +434,6 @@ impl Receiver<'_> {
                     }
                     self.give_up(&file);
                 }
-            }
-            FromSource::Walked { roots, is_whole } => {
-                self.watch.is_walked.store(true, Ordering::Relaxed);
-                self.lock().walked = Some((roots, is_whole));
-                self.changed.notify_all();
             }
             FromSource::Streams(n) => self.meeting.want_streams(n),
             FromSource::Stops(why) => self.end(CopyError::Far(why)),
@@ -388,8 +457,12 @@ impl Receiver<'_> {
                     ));
                 }
                 files.next_id += 1;
+                if matches!(told.entry.kind, Kind::Folder | Kind::Hardlink { .. }) {
+                    files.later_bytes += NAME_BYTES + bytes_of(&told);
+                }
                 if files.wanted.len() > OPEN_MOST
-                    || files.folders.len() + files.links.len() > LATER_MOST
+                    || files.wanted_bytes > OPEN_BYTES_MOST
+                    || files.later_bytes > LATER_BYTES_MOST
                 {
                     return Err(io::Error::new(
                         ErrorKind::InvalidData,
@@ -418,6 +491,7 @@ impl Receiver<'_> {
 
     /// Makes a name what it should be, or wants its bytes.
     fn decide(&self, told: Told) -> io::Result<Option<Want>> {
+        let weight = NAME_BYTES + bytes_of(&told);
         let Told {
             id,
             entry,
@@ -439,9 +513,11 @@ impl Receiver<'_> {
             self.lock().told.insert(short_sum(&path));
         }
         let done = match kind {
-            Kind::File { size } => return Ok(self.decide_file(id, path, size, modified, meta)),
-            Kind::Folder => self.folder(&path, meta),
-            Kind::Symlink { target } => self.symlink(&path, &target, &meta),
+            Kind::File { size } => {
+                return Ok(self.decide_file(id, path, size, modified, meta, weight));
+            }
+            Kind::Folder => self.with_room(|| self.folder(&path, &meta)),
+            Kind::Symlink { target } => self.with_room(|| self.symlink(&path, &target, &meta)),
             Kind::Hardlink { to } => {
                 let to = self.options.name.clone().unwrap_or(to);
                 self.lock().links.push((path.clone(), to));
@@ -454,7 +530,18 @@ impl Receiver<'_> {
         Ok(None)
     }
 
-    fn folder(&self, path: &RelPath, meta: Meta) -> io::Result<()> {
+    /// Does something, again while the disk is full and may have room soon.
+    fn with_room<T>(&self, mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let since = Instant::now();
+        loop {
+            match act() {
+                Err(error) if self.may_wait(&error, since) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn folder(&self, path: &RelPath, meta: &Meta) -> io::Result<()> {
         match self.options.dry {
             true => {
                 let stands = self.destination.look(path)?;
@@ -464,7 +551,7 @@ impl Receiver<'_> {
             }
             false => {
                 self.destination.make_folder(path, meta.mode.is_some())?;
-                self.lock().folders.push((path.clone(), meta));
+                self.lock().folders.push((path.clone(), meta.clone()));
             }
         }
         Ok(())
@@ -496,6 +583,7 @@ impl Receiver<'_> {
         size: u64,
         modified: Stamp,
         meta: Meta,
+        weight: usize,
     ) -> Option<Want> {
         let stands = match self.destination.look(&path) {
             Ok(stands) => stands,
@@ -518,18 +606,27 @@ impl Receiver<'_> {
             return None;
         };
         if size == 0 {
-            match self.destination.put_small(staging, &path, &[], &meta) {
+            let put = || self.destination.put_small(staging, &path, &[], &meta);
+            match self.with_room(put) {
                 Ok(()) => self.placed(0),
                 Err(error) => self.problem(&path, "cannot be written", &error),
             }
             return None;
         }
-        let mut unfinished = self
+        let unfinished = self
             .unfinished
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .remove(&path)
-            .filter(|file| file.cut.size() == size && file.modified == modified);
+            .remove(&path);
+        let mut unfinished = match unfinished {
+            Some(file) if file.cut.size() == size && file.modified == modified => Some(file),
+            // Of another version: its bytes are in the way.
+            Some(file) => {
+                self.forget(file.number);
+                None
+            }
+            None => None,
+        };
         let mut want = Want {
             id,
             block: None,
@@ -570,12 +667,16 @@ impl Receiver<'_> {
             size,
             modified,
             is_small,
+            weight,
             body,
             changed,
         };
         Watch::add(&self.watch.wanted, 1);
         Watch::add(&self.watch.wanted_bytes, size);
-        self.lock().wanted.insert(id, Arc::new(file));
+        let mut files = self.lock();
+        files.wanted_bytes += weight;
+        files.wanted.insert(id, Arc::new(file));
+        drop(files);
         Some(want)
     }
 
@@ -621,7 +722,13 @@ impl Receiver<'_> {
         let Body::Unknown(unfinished) = &mut *body else {
             return;
         };
-        let unfinished = unfinished.take().filter(|file| file.cut == cut);
+        let unfinished = match unfinished.take() {
+            Some(file) if file.cut != cut => {
+                self.forget(file.number);
+                None
+            }
+            other => other,
+        };
         let hole_blocks = holes.iter().map(|(from, to)| to - from).sum::<u64>();
         let data = cut
             .size()
@@ -633,18 +740,12 @@ impl Receiver<'_> {
                 HashMap::new(),
             ),
         };
-        let since = Instant::now();
-        let partial = loop {
-            match staging.partial(number, cut.size(), data) {
-                Err(error) if self.may_wait(&error, since) => {}
-                other => break other,
-            }
-        };
+        let partial = self.with_room(|| staging.partial(number, cut.size(), data));
         let partial = match partial {
             Ok(partial) => partial,
             Err(error) => {
                 drop(body);
-                if error.kind() == ErrorKind::StorageFull {
+                if is_full(&error) {
                     self.end(CopyError::Here(format!("{}: {error}", file.path)));
                 } else {
                     self.problem(&file.path, "cannot be written", &error);
@@ -659,10 +760,10 @@ impl Receiver<'_> {
             modified: file.modified,
             sums: HashMap::new(),
         };
-        let told = match &mut *self.journal() {
+        let told = self.with_room(|| match &mut *self.journal() {
             Some(journal) if sums.is_empty() => journal.begin(&file.path, &new),
             _ => Ok(()),
-        };
+        });
         if let Err(error) = told {
             self.end(CopyError::Here(format!("the journal: {error}")));
         }
@@ -685,19 +786,30 @@ impl Receiver<'_> {
         file.changed.notify_all();
     }
 
+    /// A file of an earlier attempt that is of no use.
+    fn forget(&self, number: u64) {
+        if let Some(staging) = self.staging {
+            let _ = staging.remove(number);
+        }
+        if let Some(journal) = &mut *self.journal() {
+            let _ = journal.end(number);
+        }
+    }
+
     fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a disk that is full may have room soon; waits a moment if so.
     fn may_wait(&self, error: &io::Error, since: Instant) -> bool {
-        if error.kind() != ErrorKind::StorageFull || since.elapsed() > FULL || self.is_over() {
+        if !is_full(error) || since.elapsed() > FULL || self.is_over() {
             return false;
         }
-        if since.elapsed() < Duration::from_millis(400) {
+        if !self.is_full_told.swap(true, Ordering::Relaxed) {
             let text = "the destination's disk is full: waiting for room".to_owned();
             self.watch.note(Note::Skipped(text.clone()));
-            self.outbox.say(FromDestination::Problem(text).to_bytes());
+            self.outbox
+                .say_now(FromDestination::Problem(text).to_bytes());
         }
         thread::sleep(Duration::from_millis(500));
         true
@@ -707,6 +819,7 @@ impl Receiver<'_> {
     fn stream(&self, n: u16) {
         let mut buffer = Vec::new();
         let mut handled = 0_u64;
+        let mut bad = 0;
         loop {
             let mut link = match self.meeting.to_read(Which::Blocks(n), handled) {
                 Ok(link) => link,
@@ -731,8 +844,15 @@ impl Receiver<'_> {
                     }
                 };
                 if !self.blocks(&heads, &data[..head.data]) {
+                    bad += 1;
+                    if bad > BAD_MOST {
+                        let text = "blocks again and again that are not as their sums say";
+                        self.end(CopyError::Protocol(text.into()));
+                        return;
+                    }
                     break;
                 }
+                bad = 0;
                 handled += 1;
                 self.counts
                     .lock()
@@ -764,7 +884,7 @@ impl Receiver<'_> {
                     return false;
                 }
                 Err(error) => {
-                    if error.kind() == ErrorKind::StorageFull {
+                    if is_full(&error) {
                         self.end(CopyError::Here(format!("{}: {error}", file.path)));
                         return false;
                     }
@@ -810,12 +930,18 @@ impl Receiver<'_> {
 
     fn block(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<()> {
         let invalid = |text: &str| Err(io::Error::new(ErrorKind::InvalidData, text));
-        let until = Instant::now() + LAYOUT;
+        let since = Instant::now();
         let mut body = file.lock();
         // Word of how it is cut comes by another connection.
         while matches!(*body, Body::Unknown(_)) {
-            if Instant::now() > until || self.is_over() {
-                return invalid("a block of a file that was not told of");
+            if self.is_over() {
+                return invalid("not waited for");
+            }
+            // Later than the other connection would have been made again, and than a full disk is waited for.
+            if since.elapsed() > self.meeting.patience().mul_f64(1.25) {
+                let text = "a block of a file of which it was not told how it is cut";
+                self.end(CopyError::Protocol(text.into()));
+                return invalid(text);
             }
             let waited = file.changed.wait_timeout(body, Duration::from_millis(100));
             body = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -895,8 +1021,10 @@ impl Receiver<'_> {
                 .map_or(Ok(()), |staging| staging.remove(number)),
             false => {
                 let fsync = self.options.fsync;
-                self.destination
-                    .commit(&growing.partial, &file.path, &file.meta, fsync)
+                self.with_room(|| {
+                    self.destination
+                        .commit(&growing.partial, &file.path, &file.meta, fsync)
+                })
             }
         };
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
@@ -925,7 +1053,9 @@ impl Receiver<'_> {
     /// A wanted file is dealt with.
     fn settled(&self, file: &Incoming) {
         let mut files = self.lock();
-        files.wanted.remove(&file.id);
+        if files.wanted.remove(&file.id).is_some() {
+            files.wanted_bytes = files.wanted_bytes.saturating_sub(file.weight);
+        }
         if files.wanted.is_empty() {
             self.changed.notify_all();
         }
@@ -1003,15 +1133,16 @@ impl Receiver<'_> {
                 };
                 (std::mem::take(&mut growing.fresh), growing.number, handle)
             };
-            if self.options.fsync && handle.sync_data().is_err() {
-                continue;
+            if self.options.fsync
+                && let Err(error) = handle.sync_data()
+            {
+                // The kernel tells once, and forgets what it could not write (fsync(2)): nothing of it is to be trusted.
+                self.end(CopyError::Here(format!("{}: {error}", file.path)));
+                return;
             }
             if let Some(journal) = &mut *self.journal() {
-                let told = journal.blocks(number, &fresh);
-                if told.is_err() {
-                    // What is not noted is sent again: no harm.
-                    continue;
-                }
+                // What is not noted is sent again by the next attempt: no harm.
+                let _ = journal.blocks(number, &fresh);
             }
         }
         if self.options.fsync
@@ -1047,7 +1178,7 @@ impl Receiver<'_> {
                     let text = "nothing was deleted: the source could not read all it has";
                     self.watch.note(Note::Skipped(text.to_owned()));
                     self.outbox
-                        .say(FromDestination::Problem(text.to_owned()).to_bytes());
+                        .say_now(FromDestination::Problem(text.to_owned()).to_bytes());
                 }
             }
         }
@@ -1101,6 +1232,14 @@ fn short_sum(path: &RelPath) -> [u8; 16] {
     let mut sum = [0; 16];
     sum.copy_from_slice(&blake3::hash(path.as_bytes()).as_bytes()[..16]);
     sum
+}
+
+/// Whether a disk, or what a user may have of it, is full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+    )
 }
 
 /// Numbers as ranges, in order and apart.
