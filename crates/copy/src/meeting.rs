@@ -267,6 +267,13 @@ impl Meeting {
         Ok(())
     }
 
+    /// Cuts the connection that has been in the middle of a handshake for longest.
+    fn dismiss_oldest(&self) {
+        if let Some((_, socket)) = self.lock().arriving.pop_first() {
+            socket.shut();
+        }
+    }
+
     /// A link that arrived; it takes the place of an older one of its kind.
     pub fn offer(&self, which: Which, link: Link) {
         let mut state = self.lock();
@@ -345,7 +352,8 @@ impl Meeting {
         let until = Instant::now() + time;
         let mut state = self.lock();
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            if state.over || left.is_zero() {
+            let is_hurried = state.hurried.is_some_and(|hurried| hurried < left);
+            if state.over || left.is_zero() || is_hurried {
                 return;
             }
             let waited = self.changed.wait_timeout(state, left);
@@ -392,7 +400,8 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
                 continue;
             };
             if under_way.load(Ordering::Relaxed) >= HANDSHAKES_MOST {
-                continue;
+                // Whoever opens connections and says nothing keeps nobody out.
+                meeting.dismiss_oldest();
             }
             under_way.fetch_add(1, Ordering::Relaxed);
             let under_way = &under_way;

@@ -57,7 +57,11 @@ pub struct Partial {
 }
 
 impl Staging {
-    pub(super) fn open(top: &Arc<Top>, identity: &[u8; 16]) -> io::Result<Self> {
+    pub(super) fn open(
+        top: &Arc<Top>,
+        identity: &[u8; 16],
+        is_stopped: &dyn Fn() -> bool,
+    ) -> io::Result<Self> {
         let since = Instant::now();
         loop {
             let mut is_held = false;
@@ -73,6 +77,9 @@ impl Staging {
             // An earlier try that was killed at one end may need a moment to end at the other.
             if !is_held || since.elapsed() > HELD {
                 break;
+            }
+            if is_stopped() {
+                return Err(io::ErrorKind::Interrupted.into());
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -190,7 +197,7 @@ impl Staging {
     ///
     /// # Errors
     /// As unlink(2) and rmdir(2).
-    pub fn discard(self) -> io::Result<()> {
+    pub fn discard(&self) -> io::Result<()> {
         self.remove_all()?;
         // What another try at the same left, which nobody will ask for any more.
         for name in all(&self.top)? {

@@ -1,8 +1,9 @@
 //! The destination's side: decides what it wants, writes what arrives, and places files that are whole.
 
+mod finish;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::{self, ErrorKind};
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, MESSAGE_MOST, Outbox};
-use crate::destination::{Deletion, Destination, Partial, Staging, Standing};
+use crate::destination::{Destination, Partial, Staging, Standing};
 use crate::digest::{Cut, Sum};
 use crate::entry::{Entry, Kind, Meta, RelPath, Stamp};
 use crate::filter::Filter;
@@ -48,7 +49,7 @@ pub struct ReceiveOptions {
 /// Names that are wanted and not there yet, at most; a source waits long before.
 const OPEN_MOST: usize = 2_000_000;
 /// What names that are wanted take of memory, in bytes, at most.
-const OPEN_BYTES_MOST: usize = 1 << 30;
+const OPEN_BYTES_MOST: usize = 512 << 20;
 /// What hard links and folders take that wait for the end, in bytes, at most: some 10 million of them.
 const LATER_BYTES_MOST: usize = 2 << 30;
 /// What one name takes beside its path and attributes, in bytes, about.
@@ -80,11 +81,11 @@ pub fn receive(
     let here = |what: &str, error: &io::Error| CopyError::Here(format!("{what}: {error}"));
     let staging = match options.dry {
         true => None,
-        false => Some(
-            destination
-                .staging(&options.identity)
-                .map_err(|error| here("the folder for unfinished files", &error))?,
-        ),
+        false => match destination.staging_unless(&options.identity, &|| watch.is_stopped()) {
+            Ok(staging) => Some(staging),
+            Err(_) if watch.is_stopped() => return Err(CopyError::Stopped),
+            Err(error) => return Err(here("the folder for unfinished files", &error)),
+        },
     };
     let (journal, unfinished, next) = match &staging {
         Some(staging) => {
@@ -120,14 +121,14 @@ pub fn receive(
         is_left: AtomicBool::new(false),
         is_full_told: AtomicBool::new(false),
     };
-    let account = receiver.run()?;
-    drop(receiver);
-    if let Some(staging) = staging {
-        staging
-            .discard()
-            .map_err(|error| here("the folder for unfinished files", &error))?;
+    let result = receiver.run();
+    if let (Err(_), Some(staging)) = (&result, &staging)
+        && staging.partials().is_ok_and(|partials| partials.is_empty())
+    {
+        // Nothing in it is of use to another attempt; what cannot go stays.
+        let _ = staging.discard();
     }
-    Ok(account)
+    result
 }
 
 struct Receiver<'a> {
@@ -268,23 +269,6 @@ impl Receiver<'_> {
             self.meeting.close();
             result
         })
-    }
-
-    /// Waits a moment until the source heard how it ended.
-    fn part(&self, is_done: bool) {
-        if !is_done {
-            self.outbox.wait_heard(Duration::from_secs(2));
-            return;
-        }
-        // Longer than a dead connection takes to be noticed and made again.
-        let most = Duration::from_secs(25);
-        let since = Instant::now();
-        while !self.is_left.load(Ordering::Relaxed)
-            && !self.watch.is_stopped()
-            && since.elapsed() < self.meeting.patience().min(most)
-        {
-            thread::sleep(Duration::from_millis(2));
-        }
     }
 
     /// Until everything that is wanted is there.
@@ -802,7 +786,8 @@ impl Receiver<'_> {
 
     /// Whether a disk that is full may have room soon; waits a moment if so.
     fn may_wait(&self, error: &io::Error, since: Instant) -> bool {
-        if !is_full(error) || since.elapsed() > FULL || self.is_over() {
+        if !is_full(error) || since.elapsed() > FULL.min(self.meeting.patience()) || self.is_over()
+        {
             return false;
         }
         if !self.is_full_told.swap(true, Ordering::Relaxed) {
@@ -1150,75 +1135,6 @@ impl Receiver<'_> {
         {
             let _ = journal.sync();
         }
-    }
-
-    /// Hard links, what is to be deleted, folders' own modes and times.
-    fn finish(&self) -> Result<Account, CopyError> {
-        let (links, folders, walked) = {
-            let mut files = self.lock();
-            let walked = files.walked.take();
-            (
-                std::mem::take(&mut files.links),
-                std::mem::take(&mut files.folders),
-                walked,
-            )
-        };
-        if let Some(staging) = self.staging {
-            for (path, to) in links {
-                match self.destination.hardlink(staging, &path, &to) {
-                    Ok(()) => self.account().placed += 1,
-                    Err(error) => self.problem(&path, "cannot be linked", &error),
-                }
-            }
-        }
-        if let (true, Some((roots, is_whole))) = (self.options.delete, walked) {
-            match is_whole {
-                true => self.delete(&roots),
-                false => {
-                    let text = "nothing was deleted: the source could not read all it has";
-                    self.watch.note(Note::Skipped(text.to_owned()));
-                    self.outbox
-                        .say_now(FromDestination::Problem(text.to_owned()).to_bytes());
-                }
-            }
-        }
-        let mut done = BTreeSet::new();
-        // Deepest first, since writing into a folder changes its time.
-        for (path, meta) in folders.into_iter().rev() {
-            if done.insert(path.clone())
-                && let Err(error) = self.destination.finish_folder(&path, &meta)
-            {
-                self.problem(&path, "cannot be finished", &error);
-            }
-        }
-        if self.options.fsync && self.staging.is_some() {
-            self.destination
-                .sync()
-                .map_err(|error| CopyError::Here(error.to_string()))?;
-        }
-        Ok(*self.account())
-    }
-
-    fn delete(&self, roots: &[RelPath]) {
-        let told = std::mem::take(&mut self.lock().told);
-        let keep = |path: &RelPath| told.contains(&short_sum(path));
-        let mut each = |deleted: crate::destination::Deleted| {
-            match deleted.what {
-                Deletion::Done => self.account().deleted += 1,
-                Deletion::Failed(error) => {
-                    self.problem(&deleted.path, "cannot be deleted", &error);
-                }
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        };
-        let filter = &self.options.filter;
-        let _ = match self.options.dry {
-            true => self.destination.extras(roots, &keep, filter, &mut each),
-            false => self
-                .destination
-                .delete_extras(roots, &keep, filter, &mut each),
-        };
     }
 }
 

@@ -483,6 +483,14 @@ impl Sender<'_> {
     fn prepare(&self, link: &Link) {
         if let crate::link::Socket::Tcp(socket) = link.socket() {
             super::tune::prepare(socket, self.options);
+            if let Some(rate) = self.options.limit {
+                use std::os::fd::AsFd as _;
+                // Before the first byte; what others come is seen to soon (`tune::limit`).
+                let streams = self.lock_streams().len().max(1) as u64;
+                let share =
+                    units::Rate::from_bits_per_second((rate.as_bits_per_second() / streams).max(8));
+                let _ = sys::tcp::set_max_pacing(socket.as_fd(), share);
+            }
         }
     }
 
