@@ -252,10 +252,7 @@ pub(crate) fn hear(
         };
         link.set_patience(Some(SILENCE))?;
         outbox.hears(true);
-        loop {
-            let Ok(head) = link.receive(&mut buffer) else {
-                break;
-            };
+        while let Ok(head) = link.receive(&mut buffer) {
             if head.kind != MESSAGE || head.about < 16 || head.data > 0 {
                 return Err(io::Error::new(ErrorKind::InvalidData, "not a message"));
             }

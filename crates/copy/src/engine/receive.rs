@@ -895,15 +895,11 @@ impl Receiver<'_> {
             ));
         }
         let since = Instant::now();
-        while !self.options.null {
-            match self
-                .destination
-                .put_small(staging, &file.path, bytes, &file.meta)
-            {
-                Err(error) if self.may_wait(&error, since) => {}
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
+        if !self.options.null {
+            self.with_room(|| {
+                self.destination
+                    .put_small(staging, &file.path, bytes, &file.meta)
+            })?;
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         self.account().received_bytes += bytes.len() as u64;
@@ -965,12 +961,8 @@ impl Receiver<'_> {
             return invalid("a block that is not as it was");
         }
         let since = Instant::now();
-        while !self.options.null {
-            match handle.write_all_at(bytes, cut.start(index)) {
-                Err(error) if self.may_wait(&error, since) => {}
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
+        if !self.options.null {
+            self.with_room(|| handle.write_all_at(bytes, cut.start(index)))?;
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         let mut body = file.lock();

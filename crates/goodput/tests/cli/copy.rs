@@ -312,7 +312,7 @@ fn kill_again_and_again(kills_wanted: usize, seed: u64) -> BTreeMap<&'static str
                 &far,
             ];
             let mut running = scratch.start(copy(&scratch, &args));
-            let kind = ["client", "agent", "script"][(chance.next() % 3) as usize];
+            let kind = ["client", "agent", "script"][usize::try_from(chance.next() % 3).unwrap()];
             let find = || {
                 victims(&scratch)
                     .into_iter()
