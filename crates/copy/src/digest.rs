@@ -168,7 +168,7 @@ mod tests {
         fn blocks_in_any_order_make_the_hash_of_the_file(
             size in 0_usize..12 * BLOCK_LEAST as usize, seed: u8, shift in 0_u32..3
         ) {
-            let bytes: Vec<u8> = (0..size).map(|i| (i / 7) as u8 ^ seed).collect();
+            let bytes: Vec<u8> = (0..size).map(|i| (i / 7).to_le_bytes()[0] ^ seed).collect();
             let cut = Cut::new(size as u64, BLOCK_LEAST << shift).unwrap();
             let mut sums = vec![[0; 32]; usize::try_from(cut.blocks()).unwrap()];
             for index in (0..cut.blocks()).rev() {

@@ -176,6 +176,8 @@ enum What {
 struct Part {
     top: Top,
     what: What,
+    /// What the user typed, for messages.
+    typed: String,
 }
 
 /// What is copied: everything the user named, as one tree.
@@ -222,6 +224,7 @@ impl Source {
         Self::of(vec![Part {
             top,
             what: What::List(names),
+            typed: shown(folder),
         }])
     }
 
@@ -264,6 +267,7 @@ impl Source {
             Part {
                 top,
                 what: What::Name(name),
+                ..
             },
         ] = &self.parts[..]
         else {
@@ -320,7 +324,7 @@ impl Part {
             .open(b"", READ_FOLDER)
             .and_then(|folder| Names::of(folder.as_fd()));
         let names = read.map_err(|error| SourceError::Open {
-            path: "a folder to copy".to_owned(),
+            path: self.typed.clone(),
             error,
         })?;
         let all = (0..names.len()).map(|index| names.name(index));
@@ -352,6 +356,7 @@ fn part(typed: &Path) -> Result<Part, SourceError> {
         return Ok(Part {
             top: Top::new(folder),
             what: What::Contents,
+            typed: shown(typed),
         });
     }
     RelPath::new(name).map_err(|error| SourceError::Path {
@@ -376,6 +381,7 @@ fn part(typed: &Path) -> Result<Part, SourceError> {
     Ok(Part {
         top: Top::new(folder),
         what: What::Name(name.into()),
+        typed: shown(typed),
     })
 }
 

@@ -478,6 +478,7 @@ impl Plan<'_> {
 
     /// Both sides on this host, over loopback.
     fn here(&self, context: &Context) -> Result<Done, Failure> {
+        self.not_into_itself()?;
         let source = self.source()?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(Failure::here)?;
         let at = listener.local_addr().map_err(Failure::here)?;
@@ -486,6 +487,36 @@ impl Plan<'_> {
         let near = Meeting::connecting(dial, self.session, self.key.clone(), self.cipher);
         let far = Meeting::listening(self.session, self.key.clone(), vec![self.cipher]);
         self.both(&source, &near, &far, &listener, context)
+    }
+
+    /// A folder copied below itself would never be whole.
+    fn not_into_itself(&self) -> Result<(), Failure> {
+        let whole = |path: &Path| {
+            // What does not exist yet is in a folder that does.
+            let (mut path, mut below) = (std::path::absolute(path).ok()?, PathBuf::new());
+            loop {
+                if let Ok(found) = path.canonicalize() {
+                    return Some(found.join(below));
+                }
+                below = Path::new(path.file_name()?).join(below);
+                path.pop();
+            }
+        };
+        let to = whole(self.to.path());
+        for from in &self.from {
+            let path = from.path();
+            if let (Some(from), Some(to)) = (whole(path), &to)
+                && from.is_dir()
+                && to.starts_with(&from)
+            {
+                return Err(Failure::usage(anyhow::anyhow!(
+                    "{} is in {}, which is to be copied there",
+                    self.to.path().display(),
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Both sides in this process; `far` listens and is the destination.
@@ -518,13 +549,13 @@ impl Plan<'_> {
             told::show(&watch, context, self.args.json, &|| sent.is_finished());
             let sent = sent
                 .join()
-                .unwrap_or(Err(CopyError::Here("a thread panicked".into())));
+                .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
             if sent.is_err() {
                 far_watch.stop();
             }
             let received = received
                 .join()
-                .unwrap_or(Err(CopyError::Here("a thread panicked".into())));
+                .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
             // Of two complaints, the one that is not about the other side.
             match (sent, received) {
                 (Err(CopyError::Far(_) | CopyError::Link(_)), Err(error @ CopyError::Here(_))) => {

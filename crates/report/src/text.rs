@@ -95,6 +95,14 @@ pub(crate) fn status(run: &Run) -> Status {
     if run.verb == "sim" || run.fabric.is_some() {
         return of("simulated", Tone::Good);
     }
+    if let Some(copy) = &run.copy {
+        let label = if copy.dry_run {
+            "not changed"
+        } else {
+            "copied"
+        };
+        return of(label, Tone::Good);
+    }
     if run.sweep.is_some() {
         return of("swept", Tone::Good);
     }

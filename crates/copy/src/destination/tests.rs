@@ -653,6 +653,44 @@ fn a_copy_across_file_systems_keeps_holes() {
     assert_eq!(tree(scratch.path()), ["a", "b", "c"]);
 }
 
+#[test]
+fn a_file_system_that_ends_on_the_way_is_no_obstacle() {
+    let scratch = Scratch::new();
+    let other = Path::new("/dev/shm").join(format!("goodput-copy-{}", std::process::id()));
+    if fs::create_dir(&other).is_err() {
+        println!("skipped: nothing can be written to /dev/shm");
+        return;
+    }
+    let (here, there) = (open(scratch.path()), open(&other));
+    let staging = here.staging(&[1; 16]).unwrap();
+    let partial = staging.partial(0, 5, 5).unwrap();
+    partial.file().write_all_at(b"bytes", 0).unwrap();
+    there
+        .commit(&partial, &rel("large"), &meta(0o640), true)
+        .unwrap();
+    there
+        .put_small(&staging, &rel("small"), b"bytes", &meta(0o640))
+        .unwrap();
+    there
+        .symlink(&staging, &rel("link"), b"small", &Meta::default())
+        .unwrap();
+    there
+        .hardlink(&staging, &rel("hard"), &rel("small"))
+        .unwrap();
+    let written = tree(&other);
+    let file = |name| {
+        (
+            fs::read(other.join(name)).unwrap(),
+            mode_of(&other.join(name)),
+        )
+    };
+    let bytes = ["large", "small"].map(file);
+    fs::remove_dir_all(&other).unwrap();
+    assert_eq!(written, ["hard", "large", "link", "small"]);
+    assert!(bytes.iter().all(|file| *file == (b"bytes".to_vec(), 0o640)));
+    staging.discard().unwrap();
+}
+
 fn deleted(
     destination: &Destination,
     roots: &[&str],

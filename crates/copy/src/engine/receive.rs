@@ -500,8 +500,8 @@ impl Receiver<'_> {
             Kind::File { size } => {
                 return Ok(self.decide_file(id, path, size, modified, meta, weight));
             }
-            Kind::Folder => self.with_room(|| self.folder(&path, &meta)),
-            Kind::Symlink { target } => self.with_room(|| self.symlink(&path, &target, &meta)),
+            Kind::Folder => self.patiently(|| self.folder(&path, &meta)),
+            Kind::Symlink { target } => self.patiently(|| self.symlink(&path, &target, &meta)),
             Kind::Hardlink { to } => {
                 let to = self.options.name.clone().unwrap_or(to);
                 self.lock().links.push((path.clone(), to));
@@ -512,17 +512,6 @@ impl Receiver<'_> {
             self.problem(&path, "cannot be written", &error);
         }
         Ok(None)
-    }
-
-    /// Does something, again while the disk is full and may have room soon.
-    fn with_room<T>(&self, mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        let since = Instant::now();
-        loop {
-            match act() {
-                Err(error) if self.may_wait(&error, since) => {}
-                other => return other,
-            }
-        }
     }
 
     fn folder(&self, path: &RelPath, meta: &Meta) -> io::Result<()> {
@@ -591,7 +580,7 @@ impl Receiver<'_> {
         };
         if size == 0 {
             let put = || self.destination.put_small(staging, &path, &[], &meta);
-            match self.with_room(put) {
+            match self.patiently(put) {
                 Ok(()) => self.placed(0),
                 Err(error) => self.problem(&path, "cannot be written", &error),
             }
@@ -724,7 +713,7 @@ impl Receiver<'_> {
                 HashMap::new(),
             ),
         };
-        let partial = self.with_room(|| staging.partial(number, cut.size(), data));
+        let partial = self.patiently(|| staging.partial(number, cut.size(), data));
         let partial = match partial {
             Ok(partial) => partial,
             Err(error) => {
@@ -744,7 +733,7 @@ impl Receiver<'_> {
             modified: file.modified,
             sums: HashMap::new(),
         };
-        let told = self.with_room(|| match &mut *self.journal() {
+        let told = self.patiently(|| match &mut *self.journal() {
             Some(journal) if sums.is_empty() => journal.begin(&file.path, &new),
             _ => Ok(()),
         });
@@ -782,6 +771,17 @@ impl Receiver<'_> {
 
     fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes, and again while a full disk may have room soon.
+    fn patiently<T>(&self, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let since = Instant::now();
+        loop {
+            match write() {
+                Err(error) if self.may_wait(&error, since) => {}
+                other => return other,
+            }
+        }
     }
 
     /// Whether a disk that is full may have room soon; waits a moment if so.
@@ -896,7 +896,7 @@ impl Receiver<'_> {
         }
         let since = Instant::now();
         if !self.options.null {
-            self.with_room(|| {
+            self.patiently(|| {
                 self.destination
                     .put_small(staging, &file.path, bytes, &file.meta)
             })?;
@@ -962,7 +962,7 @@ impl Receiver<'_> {
         }
         let since = Instant::now();
         if !self.options.null {
-            self.with_room(|| handle.write_all_at(bytes, cut.start(index)))?;
+            self.patiently(|| handle.write_all_at(bytes, cut.start(index)))?;
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         let mut body = file.lock();
@@ -998,7 +998,7 @@ impl Receiver<'_> {
                 .map_or(Ok(()), |staging| staging.remove(number)),
             false => {
                 let fsync = self.options.fsync;
-                self.with_room(|| {
+                self.patiently(|| {
                     self.destination
                         .commit(&growing.partial, &file.path, &file.meta, fsync)
                 })

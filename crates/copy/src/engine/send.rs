@@ -46,6 +46,7 @@ pub(super) const SMALL: u64 = 256 << 10;
 /// Bytes and files in a frame of small files, at most.
 const PACK_BYTES: u64 = 1 << 20;
 const PACK_FILES: usize = 512;
+const _: () = assert!(PACK_FILES * BLOCK_HEAD_BYTES <= crate::link::ABOUT_MOST);
 /// Names that were told and are neither refused nor confirmed, at most: the walk waits.
 const NAMES_OPEN: usize = 300_000;
 /// Names in a message.
@@ -920,11 +921,5 @@ mod tests {
             without(&[(0, 4), (6, 9)], &[(0, 1), (8, 9)]),
             [(1, 4), (6, 8)]
         );
-    }
-
-    #[test]
-    fn a_block_is_no_larger_than_frames_may_be() {
-        assert!(crate::digest::BLOCK_USUAL as usize <= crate::link::DATA_MOST);
-        assert!(PACK_FILES * BLOCK_HEAD_BYTES <= crate::link::ABOUT_MOST);
     }
 }

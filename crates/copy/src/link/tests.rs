@@ -47,7 +47,9 @@ fn frames_arrive_as_they_were_sent_under_every_cipher() {
     for cipher in Cipher::ALL {
         let (near, far) = shake(cipher, &Cipher::ALL, true);
         let (mut near, mut far) = (near.unwrap(), far.unwrap());
-        let data: Vec<u8> = (0..3_000_000_u32).map(|i| (i / 7) as u8).collect();
+        let data: Vec<u8> = (0..3_000_000_u32)
+            .map(|i| (i / 7).to_le_bytes()[0])
+            .collect();
         thread::scope(|scope| {
             scope.spawn(|| {
                 near.send(9, b"about", &data).unwrap();

@@ -110,7 +110,10 @@ impl Walk<'_> {
     fn list(&mut self, top: &Top, names: &[(RelPath, bool)]) -> ControlFlow<()> {
         // The folders told that the next name may be in, the outermost first.
         let mut told: Vec<RelPath> = Vec::new();
-        let mut covered: Option<&RelPath> = None;
+        // What is done with already: copied with all that is in it, or no folder that is copied.
+        let mut covered: Option<RelPath> = None;
+        // The last name that is no folder, or is not there.
+        let mut leaf: Option<&RelPath> = None;
         for (path, whole) in names {
             if path.is_top() {
                 if *whole {
@@ -118,20 +121,29 @@ impl Walk<'_> {
                 }
                 continue;
             }
-            if covered.is_some_and(|folder| is_below(path, folder)) {
+            if covered
+                .as_ref()
+                .is_some_and(|folder| is_below(path, folder))
+            {
+                continue;
+            }
+            if leaf.is_some_and(|leaf| is_below(path, leaf)) {
+                self.skip(path.clone(), Why::Gone)?;
                 continue;
             }
             while told.last().is_some_and(|folder| !is_below(path, folder)) {
                 told.pop();
             }
-            if !self.folders_above(top, path, &mut told)? {
+            if let Some(missing) = self.folders_above(top, path, &mut told)? {
+                covered = Some(missing);
                 continue;
             }
-            let Some(folder) = self.listed_name(top, path)? else {
+            let Some(folder) = self.listed_name(top, path, FileType::Unknown)? else {
+                leaf = Some(path);
                 continue;
             };
             if *whole {
-                covered = Some(path);
+                covered = Some(path.clone());
                 let mut way = Way::new(top);
                 self.enter(&mut way, path.clone(), folder)?;
                 self.down(&mut way)?;
@@ -142,31 +154,40 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Tells the folders `path` is in that were not told yet. Whether all are folders that are copied.
+    /// Tells the folders `path` is in that were not told yet. The first that is no folder, or is not copied, if one is.
     fn folders_above(
         &mut self,
         top: &Top,
         path: &RelPath,
         told: &mut Vec<RelPath>,
-    ) -> ControlFlow<(), bool> {
+    ) -> ControlFlow<(), Option<RelPath>> {
         let above = |path: &RelPath| path.split().map(|(folder, _)| folder);
         let folders = std::iter::successors(above(path), above);
         let above: Vec<RelPath> = folders.filter(|folder| !folder.is_top()).collect();
         for folder in above.into_iter().rev().skip(told.len()) {
-            if self.listed_name(top, &folder)?.is_none() {
-                return ControlFlow::Continue(false);
+            if self
+                .listed_name(top, &folder, FileType::Directory)?
+                .is_none()
+            {
+                return ControlFlow::Continue(Some(folder));
             }
             told.push(folder);
         }
-        ControlFlow::Continue(true)
+        ControlFlow::Continue(None)
     }
 
-    fn listed_name(&mut self, top: &Top, path: &RelPath) -> ControlFlow<(), Option<OwnedFd>> {
+    /// Tells what a listed name, or a folder above one, is; a folder comes back open.
+    fn listed_name(
+        &mut self,
+        top: &Top,
+        path: &RelPath,
+        kind: FileType,
+    ) -> ControlFlow<(), Option<OwnedFd>> {
         let Some((above, name)) = path.split() else {
             return ControlFlow::Continue(None);
         };
         match top.open(above.as_bytes(), OFlags::PATH | OFlags::DIRECTORY) {
-            Ok(folder) => self.name(folder.as_fd(), path, name, FileType::Unknown),
+            Ok(folder) => self.name(folder.as_fd(), path, name, kind),
             Err(error) => {
                 self.skip(path.clone(), unreadable(&error))?;
                 ControlFlow::Continue(None)

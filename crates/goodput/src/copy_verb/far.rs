@@ -358,7 +358,7 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
         told::show(&watch, context, plan.args.json, &|| sent.is_finished());
         sent.join()
-            .unwrap_or(Err(CopyError::Here("a thread panicked".into())))
+            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
     });
     // Problems came by the session; what would be done is told at the end.
     let told = far.end(context, plan.args.json || !plan.args.dry_run);
@@ -408,7 +408,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         told::show(&watch, context, plan.args.json, &|| received.is_finished());
         received
             .join()
-            .unwrap_or(Err(CopyError::Here("a thread panicked".into())))
+            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
     });
     let told = far.end(context, plan.args.json);
     let account = match (received, &told) {

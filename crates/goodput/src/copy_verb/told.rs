@@ -1,5 +1,6 @@
 //! What the user sees of a copy: while it goes on, and afterwards.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,8 +25,8 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
     }
     let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let mut told = 0;
-    let mut rate = 0.0;
-    let (mut before, mut then) = (0, Instant::now());
+    // What had arrived when, over about a second.
+    let mut seen = VecDeque::from([(Instant::now(), 0)]);
     while !is_over() {
         thread::sleep(EVERY);
         if context.interrupted().is_some() {
@@ -40,16 +41,24 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
             }
         }
         let confirmed = now(&watch.confirmed_bytes);
-        let seconds = then.elapsed().as_secs_f64();
-        let fresh = confirmed.saturating_sub(before) as f64 * 8.0 / seconds.max(1e-9);
-        // Over about a second.
-        rate += (fresh - rate) * (seconds / 1.0).min(1.0);
-        (before, then) = (confirmed, Instant::now());
+        seen.push_back((Instant::now(), confirmed));
+        if seen.len() > 11 {
+            seen.pop_front();
+        }
+        let (then, before) = seen[0];
+        let fresh = confirmed.saturating_sub(before);
+        let rate = average(fresh, then.elapsed());
         let wanted = now(&watch.wanted_bytes);
-        let left = wanted.saturating_sub(confirmed) as f64 * 8.0;
+        let left = wanted.saturating_sub(confirmed);
         let is_walked = watch.is_walked.load(Ordering::Relaxed);
-        let ahead = match (is_walked && rate > 1.0, wanted > 0) {
-            (true, _) => format!(", {:.0} s left", (left / rate).ceil()),
+        let ahead = match (
+            is_walked && rate > Rate::from_bits_per_second(0),
+            wanted > 0,
+        ) {
+            (true, _) => {
+                let seconds = left.saturating_mul(8) / rate.as_bits_per_second().max(1);
+                format!(", {seconds} s left")
+            }
             (false, true) => ", still looking".to_owned(),
             (false, false) => String::new(),
         };
@@ -58,7 +67,7 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
             bytes(confirmed),
             bytes(wanted.max(confirmed)),
             now(&watch.placed),
-            Rate::from_bits_per_second(rate as u64),
+            rate,
             now(&watch.streams),
         ));
         bar.tick();
@@ -66,8 +75,27 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
     bar.finish_and_clear();
 }
 
+fn average(bytes: u64, time: Duration) -> Rate {
+    let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Rate::average(units::Bytes::new(bytes), units::Duration::from_ns(ns))
+}
+
+/// In powers of ten, as rates are.
 fn bytes(n: u64) -> String {
-    units::Bytes::new(n).to_string()
+    let mut value = n as f64;
+    for unit in ["B", "kB", "MB", "GB", "TB"] {
+        if value < 999.5 || unit == "TB" {
+            let decimals = match value {
+                _ if unit == "B" => 0,
+                0.0..10.0 => 2,
+                10.0..100.0 => 1,
+                _ => 0,
+            };
+            return format!("{value:.decimals$} {unit}");
+        }
+        value /= 1e3;
+    }
+    String::new()
 }
 
 /// Puts what came of it into the run.
@@ -95,7 +123,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
     let all = spent.iter().sum::<u64>().max(1) as f64;
     let [disk, sums, link, idle] = spent.map(|part| part as f64 / all);
     let took = u64::try_from(done.took.as_nanos()).unwrap_or(u64::MAX);
-    let goodput = account.received_bytes as f64 * 8.0 / done.took.as_secs_f64().max(1e-9);
+    let goodput = average(account.received_bytes, done.took);
     let (mut chosen, mut notes) = (Vec::new(), Vec::new());
     let (all_notes, notes_more) = done.watch.notes(0);
     for note in all_notes {
@@ -121,7 +149,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         resumed_bytes: account.resumed_bytes,
         sent_bytes: now(&done.watch.sent_bytes),
         duration_ns: took,
-        goodput_bits_per_second: goodput as u64,
+        goodput_bits_per_second: goodput.as_bits_per_second(),
         steady_bits_per_second: None,
         achievable_bits_per_second: done.achievable.map(Rate::as_bits_per_second),
         time: CopyTime {
@@ -173,7 +201,11 @@ fn why(copy: &Copy, done: &Done) -> String {
     let ends = done.watch.ends();
     let sum = |of: fn(&wire::tcp_info::TcpInfo) -> u64| ends.iter().map(of).sum::<u64>() as f64;
     let busy = sum(|info| info.busy_time_us).max(1.0);
+    let short = ends.iter().all(|info| info.rtt_us < 1_000);
     if sum(|info| info.rwnd_limited_us) > 0.4 * busy {
+        if short {
+            return format!("the {there}: its CPU or its disk takes no more");
+        }
         return format!(
             "the {there}: it takes no more, for its disk, its CPU or its buffers' limit (tcp_rmem)"
         );
