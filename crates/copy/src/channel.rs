@@ -22,6 +22,9 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 /// Silence after which a link is taken for dead.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// A side whose link is cut and does not come again in this time is not told last words.
+const DEAF: Duration = Duration::from_millis(300);
+
 /// What one side says.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -41,6 +44,8 @@ struct State {
     /// Heard from the other side, to be confirmed.
     heard: u64,
     heard_told: u64,
+    /// Since when the other side's link is gone.
+    deaf_since: Option<Instant>,
     over: bool,
 }
 
@@ -64,15 +69,46 @@ impl Outbox {
         true
     }
 
-    /// Waits until everything said was heard, or so long.
+    /// As [`Outbox::say`] without waiting: for last words, and for who also hears what the other side confirms.
+    pub(crate) fn say_now(&self, message: Vec<u8>) {
+        debug_assert!(message.len() <= MESSAGE_MOST);
+        let mut state = self.lock();
+        if !state.over {
+            state.bytes += message.len();
+            state.waiting.push_back(message);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Says something that may be left out: it is where too much is unconfirmed.
+    pub(crate) fn say_if_room(&self, message: Vec<u8>) {
+        if self.lock().bytes <= WAITING_MOST {
+            self.say_now(message);
+        }
+    }
+
+    /// Whether the other side can be heard.
+    fn hears(&self, hears: bool) {
+        let mut state = self.lock();
+        state.deaf_since = match hears {
+            true => None,
+            false => state.deaf_since.or_else(|| Some(Instant::now())),
+        };
+    }
+
+    /// Waits until everything said was heard, or so long, or until the other side seems to be gone.
     pub(crate) fn wait_heard(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut state = self.lock();
         while !state.waiting.is_empty() && !state.over {
-            let Some(left) = until.checked_duration_since(Instant::now()) else {
+            let is_deaf = state.deaf_since.is_some_and(|since| since.elapsed() > DEAF);
+            let Some(left) = until
+                .checked_duration_since(Instant::now())
+                .filter(|_| !is_deaf)
+            else {
                 return;
             };
-            let waited = self.changed.wait_timeout(state, left);
+            let waited = self.changed.wait_timeout(state, left.min(DEAF / 4));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -215,6 +251,7 @@ pub(crate) fn hear(
             Err(error) => return Err(error),
         };
         link.set_patience(Some(SILENCE))?;
+        outbox.hears(true);
         while let Ok(head) = link.receive(&mut buffer) {
             if head.kind != MESSAGE || head.about < 16 || head.data > 0 {
                 return Err(io::Error::new(ErrorKind::InvalidData, "not a message"));
@@ -240,5 +277,6 @@ pub(crate) fn hear(
             outbox.note(Some(heard), confirmed)?;
         }
         link.socket().shut();
+        outbox.hears(false);
     }
 }

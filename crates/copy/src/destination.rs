@@ -172,8 +172,8 @@ impl Destination {
             return Ok((Self::of(None, dry), None));
         }
         match rustix::fs::mkdir(typed, Mode::from_raw_mode(0o777)) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return Err(Errno::NOTDIR.into()),
+            // Another copy may have made it meanwhile; what is no folder is told by the opening.
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
         let folder = openat(CWD, typed, READ_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
@@ -201,7 +201,19 @@ impl Destination {
     /// # Errors
     /// As mkdir(2) and flock(2).
     pub fn staging(&self, identity: &[u8; 16]) -> io::Result<Staging> {
-        Staging::open(self.written()?, identity)
+        self.staging_unless(identity, &|| false)
+    }
+
+    /// As [`Destination::staging`]; an earlier try that still runs is not waited for once `is_stopped`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Interrupted`] when it is; as [`Destination::staging`].
+    pub fn staging_unless(
+        &self,
+        identity: &[u8; 16],
+        is_stopped: &dyn Fn() -> bool,
+    ) -> io::Result<Staging> {
+        Staging::open(self.written()?, identity, is_stopped)
     }
 
     /// What is at `path`, a link not followed; `None` where nothing is or where something on the way is no folder.

@@ -39,6 +39,8 @@ pub struct Unfinished {
 #[derive(Debug)]
 pub struct Journal {
     file: File,
+    /// Bytes of it that are whole records.
+    good: u64,
     scratch: Vec<u8>,
 }
 
@@ -68,11 +70,13 @@ impl Journal {
         file.seek(SeekFrom::End(0))?;
         if good == 0 {
             file.write_all(MAGIC)?;
+            good = MAGIC.len();
         }
         let files = files.into_values().collect();
         Ok((
             Self {
                 file,
+                good: good as u64,
                 scratch: Vec::new(),
             },
             files,
@@ -137,7 +141,16 @@ impl Journal {
         self.scratch.extend_from_slice(&check(record));
         self.scratch.extend_from_slice(record);
         // In one call: what a kill cuts off is found by its sum.
-        self.file.write_all(&self.scratch)
+        let written = self.file.write_all(&self.scratch);
+        match &written {
+            Ok(()) => self.good += self.scratch.len() as u64,
+            // Half a record would hide all that follow it from whoever reads.
+            Err(_) => {
+                self.file.set_len(self.good)?;
+                self.file.seek(SeekFrom::Start(self.good))?;
+            }
+        }
+        written
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -45,8 +45,13 @@ struct State {
     waiting: BTreeMap<Which, Link>,
     /// In use: to end them from elsewhere.
     open: BTreeMap<Which, Socket>,
-    /// In the middle of a handshake.
+    /// In the middle of a handshake, or of agreeing where to go on.
     greeting: BTreeMap<Which, Socket>,
+    /// Arrived and not yet known, by number.
+    arriving: BTreeMap<u64, Socket>,
+    next_arriving: u64,
+    /// In place of the usual patience, where nobody is expected any more.
+    hurried: Option<Duration>,
     /// Met once at least.
     met: BTreeSet<Which>,
     /// Streams of blocks that there should be.
@@ -71,6 +76,11 @@ const START: u8 = 1;
 /// Between two attempts to connect.
 const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(2);
+/// A connection on which nothing is heard of the other side's kernel for so long is given up.
+const DEAD: Duration = Duration::from_secs(15);
+/// Idle connections are asked after so long, so often.
+const ASK_AFTER: Duration = Duration::from_secs(5);
+const ASK_EVERY: Duration = Duration::from_secs(3);
 /// Handshakes under way at once.
 const HANDSHAKES_MOST: usize = 64;
 
@@ -103,6 +113,21 @@ impl Meeting {
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
+    }
+
+    /// Has less patience from now on: whoever would connect again is known to be gone.
+    pub fn hurry(&self, patience: Duration) {
+        let mut state = self.lock();
+        state.hurried = Some(state.hurried.map_or(patience, |there| there.min(patience)));
+        self.changed.notify_all();
+    }
+
+    /// How long nothing may be connected.
+    pub(crate) fn patience(&self) -> Duration {
+        self.lock()
+            .hurried
+            .unwrap_or(self.patience)
+            .min(self.patience)
     }
 
     /// Which session.
@@ -149,11 +174,16 @@ impl Meeting {
         let since = Instant::now();
         let mut pause = PAUSE_LEAST;
         loop {
-            let error = match self.meet(which, since).and_then(|mut link| {
+            let met = self.meet(which, since).and_then(|mut link| {
                 let begun = begin(&mut link)?;
                 link.set_patience(None)?;
+                if let Socket::Tcp(socket) = link.socket() {
+                    notice_death(socket.as_fd());
+                }
                 Ok((link, begun))
-            }) {
+            });
+            self.lock().greeting.remove(&which);
+            let error = match met {
                 Ok((link, begun)) => {
                     let mut state = self.lock();
                     if state.over {
@@ -174,7 +204,7 @@ impl Meeting {
                 error.kind(),
                 ErrorKind::PermissionDenied | ErrorKind::Unsupported | ErrorKind::ConnectionAborted
             );
-            if is_final || since.elapsed() >= self.patience {
+            if is_final || since.elapsed() >= self.patience() {
                 return Err(error);
             }
             self.lock().failure = Some(error.to_string());
@@ -191,14 +221,16 @@ impl Meeting {
                     return Err(ErrorKind::ConnectionAborted.into());
                 }
                 if let Some(link) = state.waiting.remove(&which) {
+                    state.greeting.insert(which, link.socket().again()?);
                     return Ok(link);
                 }
-                let Some(left) = self.patience.checked_sub(since.elapsed()) else {
+                let patience = state.hurried.unwrap_or(self.patience).min(self.patience);
+                let Some(left) = patience.checked_sub(since.elapsed()) else {
                     let why = state.failure.clone();
                     let why = why.map_or_else(String::new, |why| format!(" ({why})"));
                     return Err(io::Error::new(
                         ErrorKind::TimedOut,
-                        format!("the far side did not connect in {:?}{why}", self.patience),
+                        format!("the far side did not connect in {patience:?}{why}"),
                     ));
                 };
                 let waited = self.changed.wait_timeout(state, left);
@@ -213,9 +245,33 @@ impl Meeting {
             }
             state.greeting.insert(which, socket.again()?);
         }
-        let link = link::connect(socket, self.session, which, self.cipher, &self.key);
-        self.lock().greeting.remove(&which);
-        link
+        link::connect(socket, self.session, which, self.cipher, &self.key)
+    }
+
+    /// Takes what arrived, if it proves itself.
+    fn welcome(&self, socket: Socket) -> io::Result<()> {
+        let number = {
+            let mut state = self.lock();
+            if state.over {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+            state.next_arriving += 1;
+            let number = state.next_arriving;
+            state.arriving.insert(number, socket.again()?);
+            number
+        };
+        let accepted = link::accept(socket, self);
+        self.lock().arriving.remove(&number);
+        let (_, which, link) = accepted?;
+        self.offer(which, link);
+        Ok(())
+    }
+
+    /// Cuts the connection that has been in the middle of a handshake for longest.
+    fn dismiss_oldest(&self) {
+        if let Some((_, socket)) = self.lock().arriving.pop_first() {
+            socket.shut();
+        }
     }
 
     /// A link that arrived; it takes the place of an older one of its kind.
@@ -280,6 +336,7 @@ impl Meeting {
         state.over = true;
         state.open.values().for_each(Socket::shut);
         state.greeting.values().for_each(Socket::shut);
+        state.arriving.values().for_each(Socket::shut);
         state.waiting.values().for_each(|link| link.socket().shut());
         state.open.clear();
         state.waiting.clear();
@@ -295,7 +352,8 @@ impl Meeting {
         let until = Instant::now() + time;
         let mut state = self.lock();
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            if state.over || left.is_zero() {
+            let is_hurried = state.hurried.is_some_and(|hurried| hurried < left);
+            if state.over || left.is_zero() || is_hurried {
                 return;
             }
             let waited = self.changed.wait_timeout(state, left);
@@ -342,23 +400,37 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
                 continue;
             };
             if under_way.load(Ordering::Relaxed) >= HANDSHAKES_MOST {
-                continue;
+                // Whoever opens connections and says nothing keeps nobody out.
+                meeting.dismiss_oldest();
             }
             under_way.fetch_add(1, Ordering::Relaxed);
             let under_way = &under_way;
             scope.spawn(move || {
-                let accepted = socket
+                let welcomed = socket
                     .set_nonblocking(false)
-                    .and_then(|()| link::accept(Socket::Tcp(socket), meeting));
-                match accepted {
-                    Ok((_, which, link)) => meeting.offer(which, link),
-                    Err(error) => meeting.failed(&error),
+                    .and_then(|()| meeting.welcome(Socket::Tcp(socket)));
+                if let Err(error) = welcomed {
+                    meeting.failed(&error);
                 }
                 under_way.fetch_sub(1, Ordering::Relaxed);
             });
         }
         Ok(())
     })
+}
+
+/// Has the kernel give up a connection whose other end does not answer, also while there is nothing to send: a packet
+/// filter that drops all of one connection sends neither side a word.
+fn notice_death(socket: BorrowedFd<'_>) {
+    use rustix::net::sockopt;
+    // What the kernel does not know leaves its usual two hours.
+    let _ = sys::tcp::set_user_timeout(
+        socket,
+        units::Duration::from_ns(u64::try_from(DEAD.as_nanos()).unwrap_or(0)),
+    );
+    let _ = sockopt::set_tcp_keepidle(socket, ASK_AFTER);
+    let _ = sockopt::set_tcp_keepintvl(socket, ASK_EVERY);
+    let _ = sockopt::set_socket_keepalive(socket, true);
 }
 
 /// What the kernel knows of a link's connection; `None` where it is none of TCP.

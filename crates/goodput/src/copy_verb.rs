@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use ::copy::engine::receive::ReceiveOptions;
 use ::copy::engine::send::SendOptions;
 use ::copy::engine::tune::Streams;
-use ::copy::engine::{CopyError, Watch};
+use ::copy::engine::{CopyError, Note, Watch};
 use ::copy::filter::Filter;
 use ::copy::meeting::Meeting;
 use ::copy::message::Account;
@@ -565,6 +565,16 @@ impl Plan<'_> {
             }
         });
         let account = sent.map_err(|error| failure(error, context))?;
+        if self.args.dry_run {
+            // What would be done is the destination's to say.
+            for note in far_watch.notes(0).0 {
+                let (Note::Skipped(text) | Note::Chosen(text)) = &note;
+                if !self.args.json {
+                    context::note(text);
+                }
+                watch.note(note);
+            }
+        }
         Ok(Done {
             account,
             watch,

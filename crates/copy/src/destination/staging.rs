@@ -8,6 +8,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, renameat,
@@ -22,6 +24,8 @@ use crate::listing::Names;
 
 const IDENTITY: &str = "identity";
 const JOURNAL: &str = "journal";
+/// How long a folder that is in use is waited for.
+const HELD: Duration = Duration::from_secs(4);
 /// How often another name is tried for a new folder.
 const NAME_TRIES: usize = 64;
 const OWN_FILE: OFlags = OFlags::RDWR
@@ -37,6 +41,7 @@ pub struct Staging {
     folder: Arc<OwnedFd>,
     name: Vec<u8>,
     device: u64,
+    identity: [u8; 16],
     resumed: bool,
     /// Number of the next short-lived name.
     next: AtomicU64,
@@ -52,17 +57,31 @@ pub struct Partial {
 }
 
 impl Staging {
-    pub(super) fn open(top: &Arc<Top>, identity: &[u8; 16]) -> io::Result<Self> {
-        let names = Names::of(top.open(b"", READ_FOLDER)?.as_fd())?;
-        for name in (0..names.len())
-            .map(|index| names.name(index))
-            .filter(|name| is_staging(name))
-        {
-            if let Some((folder, Some(found))) = locked(top, name)?
-                && found == *identity
-            {
-                return Self::of(top, folder, name.to_vec(), true);
+    pub(super) fn open(
+        top: &Arc<Top>,
+        identity: &[u8; 16],
+        is_stopped: &dyn Fn() -> bool,
+    ) -> io::Result<Self> {
+        let since = Instant::now();
+        loop {
+            let mut is_held = false;
+            for name in all(top)? {
+                match locked(top, &name)? {
+                    Some((folder, Some(found))) if found == *identity => {
+                        return Self::of(top, folder, name, *identity, true);
+                    }
+                    None => is_held |= identity_of(top, &name) == Some(*identity),
+                    _ => {}
+                }
             }
+            // An earlier try that was killed at one end may need a moment to end at the other.
+            if !is_held || since.elapsed() > HELD {
+                break;
+            }
+            if is_stopped() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            thread::sleep(Duration::from_millis(50));
         }
         for _ in 0..NAME_TRIES {
             let name = [STAGING_PREFIX, fresh_digits().as_bytes()].concat();
@@ -73,7 +92,7 @@ impl Staging {
             // Somebody who looks for a folder of theirs may hold the lock for a moment.
             if let Some((folder, None)) = locked(top, &name)? {
                 write_identity(&folder, identity)?;
-                return Self::of(top, folder, name, false);
+                return Self::of(top, folder, name, *identity, false);
             }
             // Not ours; empty, or it is somebody's.
             let _ = unlinkat(top.folder(), &name[..], AtFlags::REMOVEDIR);
@@ -81,7 +100,13 @@ impl Staging {
         Err(Errno::BUSY.into())
     }
 
-    fn of(top: &Arc<Top>, folder: OwnedFd, name: Vec<u8>, resumed: bool) -> io::Result<Self> {
+    fn of(
+        top: &Arc<Top>,
+        folder: OwnedFd,
+        name: Vec<u8>,
+        identity: [u8; 16],
+        resumed: bool,
+    ) -> io::Result<Self> {
         let device = fstat(&folder)?.st_dev;
         let (top, folder) = (top.clone(), Arc::new(folder));
         let staging = Self {
@@ -89,6 +114,7 @@ impl Staging {
             folder,
             name,
             device,
+            identity,
             resumed,
             next: AtomicU64::new(0),
         };
@@ -171,7 +197,20 @@ impl Staging {
     ///
     /// # Errors
     /// As unlink(2) and rmdir(2).
-    pub fn discard(self) -> io::Result<()> {
+    pub fn discard(&self) -> io::Result<()> {
+        self.remove_all()?;
+        // What another try at the same left, which nobody will ask for any more.
+        for name in all(&self.top)? {
+            if let Some((folder, Some(found))) = locked(&self.top, &name)?
+                && found == self.identity
+            {
+                Self::of(&self.top, folder, name, found, true)?.remove_all()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_all(&self) -> io::Result<()> {
         // The identity last: until then, a folder half removed is found again.
         self.clean(|name| name != IDENTITY.as_bytes())?;
         self.clean(|_| true)?;
@@ -240,6 +279,23 @@ impl Partial {
     pub(super) fn remove(&self) -> io::Result<()> {
         Ok(unlinkat(&*self.folder, &self.name, AtFlags::empty())?)
     }
+}
+
+/// Names of all staging folders.
+fn all(top: &Top) -> io::Result<Vec<Vec<u8>>> {
+    let names = Names::of(top.open(b"", READ_FOLDER)?.as_fd())?;
+    let names = (0..names.len()).map(|index| names.name(index));
+    Ok(names
+        .filter(|name| is_staging(name))
+        .map(<[u8]>::to_vec)
+        .collect())
+}
+
+/// Whose a folder is that somebody uses.
+fn identity_of(top: &Top, name: &[u8]) -> Option<[u8; 16]> {
+    let flags = READ_FOLDER | OFlags::NOFOLLOW;
+    let folder = openat(top.folder(), name, flags, Mode::empty()).ok()?;
+    read_identity(&folder).ok()?
 }
 
 /// The folder `name`, locked, and the identity in it, if one was written. `None` when it is no staging folder of this user,

@@ -1,8 +1,9 @@
 //! The destination's side: decides what it wants, writes what arrives, and places files that are whole.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod finish;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::{self, ErrorKind};
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,14 +11,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, MESSAGE_MOST, Outbox};
-use crate::destination::{Deletion, Destination, Partial, Staging, Standing};
+use crate::destination::{Destination, Partial, Staging, Standing};
 use crate::digest::{Cut, Sum};
 use crate::entry::{Entry, Kind, Meta, RelPath, Stamp};
 use crate::filter::Filter;
 use crate::journal::{Journal, Unfinished};
 use crate::link::Which;
 use crate::meeting::Meeting;
-use crate::message::{Account, BlockHead, FromDestination, FromSource, NameId, Told, Want};
+use crate::message::{
+    Account, BlockHead, FromDestination, FromSource, NameId, Told, Want, bytes_of,
+};
 
 use super::send::{BLOCKS, SMALL, nanoseconds, without};
 use super::{CopyError, Note, Watch};
@@ -45,16 +48,22 @@ pub struct ReceiveOptions {
 
 /// Names that are wanted and not there yet, at most; a source waits long before.
 const OPEN_MOST: usize = 2_000_000;
-/// Hard links and folders that wait for the end, at most.
-const LATER_MOST: usize = 20_000_000;
+/// What names that are wanted take of memory, in bytes, at most.
+const OPEN_BYTES_MOST: usize = 512 << 20;
+/// What hard links and folders take that wait for the end, in bytes, at most: some 10 million of them.
+const LATER_BYTES_MOST: usize = 2 << 30;
+/// What one name takes beside its path and attributes, in bytes, about.
+const NAME_BYTES: usize = 200;
+/// Messages that wait to be dealt with, in bytes: then the source has to wait.
+const QUEUE_MOST: usize = 64 << 20;
+/// Frames in a row on one stream that are not as their sums say, at most: no cable does that.
+const BAD_MOST: u32 = 16;
 /// How often the source is told what arrived.
 const TELL: Duration = Duration::from_millis(50);
 /// How often the journal says what is there.
 const JOURNAL: Duration = Duration::from_secs(1);
 /// How long a full disk may stay full.
 const FULL: Duration = Duration::from_secs(60);
-/// How long blocks wait for word of how their file is cut.
-const LAYOUT: Duration = Duration::from_secs(60);
 /// Ranges and sums in one want.
 const HAVE_MOST: usize = 16 << 10;
 const COMPARE_MOST: usize = 16 << 10;
@@ -72,11 +81,11 @@ pub fn receive(
     let here = |what: &str, error: &io::Error| CopyError::Here(format!("{what}: {error}"));
     let staging = match options.dry {
         true => None,
-        false => Some(
-            destination
-                .staging(&options.identity)
-                .map_err(|error| here("the folder for unfinished files", &error))?,
-        ),
+        false => match destination.staging_unless(&options.identity, &|| watch.is_stopped()) {
+            Ok(staging) => Some(staging),
+            Err(_) if watch.is_stopped() => return Err(CopyError::Stopped),
+            Err(error) => return Err(here("the folder for unfinished files", &error)),
+        },
     };
     let (journal, unfinished, next) = match &staging {
         Some(staging) => {
@@ -110,15 +119,16 @@ pub fn receive(
         ended: Mutex::default(),
         is_over: AtomicBool::new(false),
         is_left: AtomicBool::new(false),
+        is_full_told: AtomicBool::new(false),
     };
-    let account = receiver.run()?;
-    drop(receiver);
-    if let Some(staging) = staging {
-        staging
-            .discard()
-            .map_err(|error| here("the folder for unfinished files", &error))?;
+    let result = receiver.run();
+    if let (Err(_), Some(staging)) = (&result, &staging)
+        && staging.partials().is_ok_and(|partials| partials.is_empty())
+    {
+        // Nothing in it is of use to another attempt; what cannot go stays.
+        let _ = staging.discard();
     }
-    Ok(account)
+    result
 }
 
 struct Receiver<'a> {
@@ -141,6 +151,8 @@ struct Receiver<'a> {
     is_over: AtomicBool,
     /// The source knows that all is done.
     is_left: AtomicBool,
+    /// The user knows of a full disk.
+    is_full_told: AtomicBool,
 }
 
 #[derive(Default)]
@@ -153,6 +165,13 @@ struct Files {
     told: HashSet<[u8; 16]>,
     next_id: NameId,
     walked: Option<(Vec<RelPath>, bool)>,
+    /// Messages that take long, in order, with their lengths; and whether one is being dealt with.
+    queue: VecDeque<(FromSource, usize)>,
+    queue_bytes: usize,
+    is_busy: bool,
+    /// What `wanted` takes of memory, and what waits for the end, in bytes, about.
+    wanted_bytes: usize,
+    later_bytes: usize,
 }
 
 /// A file that is wanted.
@@ -164,6 +183,8 @@ struct Incoming {
     modified: Stamp,
     /// Comes in one piece, with others.
     is_small: bool,
+    /// What it takes of memory, in bytes, about.
+    weight: usize,
     body: Mutex<Body>,
     changed: Condvar,
 }
@@ -218,6 +239,10 @@ impl Receiver<'_> {
                     self.watch.streams.store(there.into(), Ordering::Relaxed);
                 }
             });
+            scope.spawn(|| {
+                let dealt = self.deal();
+                self.link_ended(dealt);
+            });
             scope.spawn(|| self.tell());
             scope.spawn(|| self.keep_journal());
             let result = self.wait();
@@ -228,13 +253,13 @@ impl Receiver<'_> {
             match &result {
                 Ok(account) => {
                     self.outbox
-                        .say(FromDestination::Finished(*account).to_bytes());
+                        .say_now(FromDestination::Finished(*account).to_bytes());
                 }
                 // Those who broke with us are not told more.
                 Err(CopyError::Far(_) | CopyError::Link(_)) => {}
                 Err(error) => {
                     self.outbox
-                        .say(FromDestination::Stops(error.to_string()).to_bytes());
+                        .say_now(FromDestination::Stops(error.to_string()).to_bytes());
                 }
             }
             self.part(result.is_ok());
@@ -244,18 +269,6 @@ impl Receiver<'_> {
             self.meeting.close();
             result
         })
-    }
-
-    /// Waits a moment until the source heard how it ended.
-    fn part(&self, is_done: bool) {
-        if !is_done {
-            self.outbox.wait_heard(Duration::from_secs(2));
-            return;
-        }
-        let until = Instant::now() + Duration::from_secs(5);
-        while !self.is_left.load(Ordering::Relaxed) && Instant::now() < until {
-            thread::sleep(Duration::from_millis(2));
-        }
     }
 
     /// Until everything that is wanted is there.
@@ -273,7 +286,11 @@ impl Receiver<'_> {
             if self.watch.is_stopped() {
                 return Err(CopyError::Stopped);
             }
-            if files.walked.is_some() && files.wanted.is_empty() {
+            if files.walked.is_some()
+                && files.wanted.is_empty()
+                && files.queue.is_empty()
+                && !files.is_busy
+            {
                 return Ok(());
             }
             let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
@@ -314,7 +331,48 @@ impl Receiver<'_> {
         let text = format!("{path}: {what}: {error}");
         self.account().failed += 1;
         self.watch.note(Note::Skipped(text.clone()));
-        self.outbox.say(FromDestination::Problem(text).to_bytes());
+        self.outbox
+            .say_if_room(FromDestination::Problem(text).to_bytes());
+    }
+
+    /// Deals with messages that take long, one after the other: who hears them has confirmations to take, and must not
+    /// wait for anything that these bring.
+    fn deal(&self) -> io::Result<()> {
+        let mut files = self.lock();
+        loop {
+            if self.is_over() {
+                return Ok(());
+            }
+            let Some((message, bytes)) = files.queue.pop_front() else {
+                let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
+                files = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            };
+            files.queue_bytes -= bytes;
+            files.is_busy = true;
+            drop(files);
+            match message {
+                FromSource::Names(names) => self.names(names)?,
+                FromSource::Ended(id) => {
+                    let file = self.lock().wanted.get(&id).cloned();
+                    if let Some(file) = file {
+                        let mut body = file.lock();
+                        if let Body::Open(growing) = &mut *body {
+                            growing.is_ended = true;
+                        }
+                        self.place_if_whole(&file, body);
+                    }
+                }
+                FromSource::Walked { roots, is_whole } => {
+                    self.watch.is_walked.store(true, Ordering::Relaxed);
+                    self.lock().walked = Some((roots, is_whole));
+                }
+                _ => {}
+            }
+            files = self.lock();
+            files.is_busy = false;
+            self.changed.notify_all();
+        }
     }
 
     /// One message of the source.
@@ -325,7 +383,17 @@ impl Receiver<'_> {
             Err(error) => return invalid(&error.to_string()),
         };
         match message {
-            FromSource::Names(names) => self.names(names)?,
+            message @ (FromSource::Names(_) | FromSource::Ended(_) | FromSource::Walked { .. }) => {
+                let mut files = self.lock();
+                while files.queue_bytes > QUEUE_MOST && !self.is_over() {
+                    let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
+                    files = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                files.queue_bytes += bytes.len() + NAME_BYTES;
+                files.queue.push_back((message, bytes.len() + NAME_BYTES));
+                drop(files);
+                self.changed.notify_all();
+            }
             FromSource::Layout {
                 id,
                 size,
@@ -341,16 +409,6 @@ impl Receiver<'_> {
                 }
                 self.layout(&file, cut, holes);
             }
-            FromSource::Ended(id) => {
-                let file = self.lock().wanted.get(&id).cloned();
-                if let Some(file) = file {
-                    let mut body = file.lock();
-                    if let Body::Open(growing) = &mut *body {
-                        growing.is_ended = true;
-                    }
-                    self.place_if_whole(&file, body);
-                }
-            }
             FromSource::Lost { id, why } => {
                 let file = self.lock().wanted.get(&id).cloned();
                 if let Some(file) = file {
@@ -360,11 +418,6 @@ impl Receiver<'_> {
                     }
                     self.give_up(&file);
                 }
-            }
-            FromSource::Walked { roots, is_whole } => {
-                self.watch.is_walked.store(true, Ordering::Relaxed);
-                self.lock().walked = Some((roots, is_whole));
-                self.changed.notify_all();
             }
             FromSource::Streams(n) => self.meeting.want_streams(n),
             FromSource::Stops(why) => self.end(CopyError::Far(why)),
@@ -388,8 +441,12 @@ impl Receiver<'_> {
                     ));
                 }
                 files.next_id += 1;
+                if matches!(told.entry.kind, Kind::Folder | Kind::Hardlink { .. }) {
+                    files.later_bytes += NAME_BYTES + bytes_of(&told);
+                }
                 if files.wanted.len() > OPEN_MOST
-                    || files.folders.len() + files.links.len() > LATER_MOST
+                    || files.wanted_bytes > OPEN_BYTES_MOST
+                    || files.later_bytes > LATER_BYTES_MOST
                 {
                     return Err(io::Error::new(
                         ErrorKind::InvalidData,
@@ -418,6 +475,7 @@ impl Receiver<'_> {
 
     /// Makes a name what it should be, or wants its bytes.
     fn decide(&self, told: Told) -> io::Result<Option<Want>> {
+        let weight = NAME_BYTES + bytes_of(&told);
         let Told {
             id,
             entry,
@@ -439,9 +497,11 @@ impl Receiver<'_> {
             self.lock().told.insert(short_sum(&path));
         }
         let done = match kind {
-            Kind::File { size } => return Ok(self.decide_file(id, path, size, modified, meta)),
-            Kind::Folder => self.folder(&path, meta),
-            Kind::Symlink { target } => self.symlink(&path, &target, &meta),
+            Kind::File { size } => {
+                return Ok(self.decide_file(id, path, size, modified, meta, weight));
+            }
+            Kind::Folder => self.patiently(|| self.folder(&path, &meta)),
+            Kind::Symlink { target } => self.patiently(|| self.symlink(&path, &target, &meta)),
             Kind::Hardlink { to } => {
                 let to = self.options.name.clone().unwrap_or(to);
                 self.lock().links.push((path.clone(), to));
@@ -454,7 +514,7 @@ impl Receiver<'_> {
         Ok(None)
     }
 
-    fn folder(&self, path: &RelPath, meta: Meta) -> io::Result<()> {
+    fn folder(&self, path: &RelPath, meta: &Meta) -> io::Result<()> {
         match self.options.dry {
             true => {
                 let stands = self.destination.look(path)?;
@@ -464,7 +524,7 @@ impl Receiver<'_> {
             }
             false => {
                 self.destination.make_folder(path, meta.mode.is_some())?;
-                self.lock().folders.push((path.clone(), meta));
+                self.lock().folders.push((path.clone(), meta.clone()));
             }
         }
         Ok(())
@@ -496,6 +556,7 @@ impl Receiver<'_> {
         size: u64,
         modified: Stamp,
         meta: Meta,
+        weight: usize,
     ) -> Option<Want> {
         let stands = match self.destination.look(&path) {
             Ok(stands) => stands,
@@ -518,18 +579,27 @@ impl Receiver<'_> {
             return None;
         };
         if size == 0 {
-            match self.destination.put_small(staging, &path, &[], &meta) {
+            let put = || self.destination.put_small(staging, &path, &[], &meta);
+            match self.patiently(put) {
                 Ok(()) => self.placed(0),
                 Err(error) => self.problem(&path, "cannot be written", &error),
             }
             return None;
         }
-        let mut unfinished = self
+        let unfinished = self
             .unfinished
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .remove(&path)
-            .filter(|file| file.cut.size() == size && file.modified == modified);
+            .remove(&path);
+        let mut unfinished = match unfinished {
+            Some(file) if file.cut.size() == size && file.modified == modified => Some(file),
+            // Of another version: its bytes are in the way.
+            Some(file) => {
+                self.forget(file.number);
+                None
+            }
+            None => None,
+        };
         let mut want = Want {
             id,
             block: None,
@@ -570,12 +640,16 @@ impl Receiver<'_> {
             size,
             modified,
             is_small,
+            weight,
             body,
             changed,
         };
         Watch::add(&self.watch.wanted, 1);
         Watch::add(&self.watch.wanted_bytes, size);
-        self.lock().wanted.insert(id, Arc::new(file));
+        let mut files = self.lock();
+        files.wanted_bytes += weight;
+        files.wanted.insert(id, Arc::new(file));
+        drop(files);
         Some(want)
     }
 
@@ -621,7 +695,13 @@ impl Receiver<'_> {
         let Body::Unknown(unfinished) = &mut *body else {
             return;
         };
-        let unfinished = unfinished.take().filter(|file| file.cut == cut);
+        let unfinished = match unfinished.take() {
+            Some(file) if file.cut != cut => {
+                self.forget(file.number);
+                None
+            }
+            other => other,
+        };
         let hole_blocks = holes.iter().map(|(from, to)| to - from).sum::<u64>();
         let data = cut
             .size()
@@ -638,7 +718,7 @@ impl Receiver<'_> {
             Ok(partial) => partial,
             Err(error) => {
                 drop(body);
-                if error.kind() == ErrorKind::StorageFull {
+                if is_full(&error) {
                     self.end(CopyError::Here(format!("{}: {error}", file.path)));
                 } else {
                     self.problem(&file.path, "cannot be written", &error);
@@ -653,10 +733,10 @@ impl Receiver<'_> {
             modified: file.modified,
             sums: HashMap::new(),
         };
-        let told = match &mut *self.journal() {
+        let told = self.patiently(|| match &mut *self.journal() {
             Some(journal) if sums.is_empty() => journal.begin(&file.path, &new),
             _ => Ok(()),
-        };
+        });
         if let Err(error) = told {
             self.end(CopyError::Here(format!("the journal: {error}")));
         }
@@ -679,6 +759,16 @@ impl Receiver<'_> {
         file.changed.notify_all();
     }
 
+    /// A file of an earlier attempt that is of no use.
+    fn forget(&self, number: u64) {
+        if let Some(staging) = self.staging {
+            let _ = staging.remove(number);
+        }
+        if let Some(journal) = &mut *self.journal() {
+            let _ = journal.end(number);
+        }
+    }
+
     fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -696,13 +786,15 @@ impl Receiver<'_> {
 
     /// Whether a disk that is full may have room soon; waits a moment if so.
     fn may_wait(&self, error: &io::Error, since: Instant) -> bool {
-        if error.kind() != ErrorKind::StorageFull || since.elapsed() > FULL || self.is_over() {
+        if !is_full(error) || since.elapsed() > FULL.min(self.meeting.patience()) || self.is_over()
+        {
             return false;
         }
-        if since.elapsed() < Duration::from_millis(400) {
+        if !self.is_full_told.swap(true, Ordering::Relaxed) {
             let text = "the destination's disk is full: waiting for room".to_owned();
             self.watch.note(Note::Skipped(text.clone()));
-            self.outbox.say(FromDestination::Problem(text).to_bytes());
+            self.outbox
+                .say_now(FromDestination::Problem(text).to_bytes());
         }
         thread::sleep(Duration::from_millis(500));
         true
@@ -712,6 +804,7 @@ impl Receiver<'_> {
     fn stream(&self, n: u16) {
         let mut buffer = Vec::new();
         let mut handled = 0_u64;
+        let mut bad = 0;
         loop {
             let mut link = match self.meeting.to_read(Which::Blocks(n), handled) {
                 Ok(link) => link,
@@ -736,8 +829,15 @@ impl Receiver<'_> {
                     }
                 };
                 if !self.blocks(&heads, &data[..head.data]) {
+                    bad += 1;
+                    if bad > BAD_MOST {
+                        let text = "blocks again and again that are not as their sums say";
+                        self.end(CopyError::Protocol(text.into()));
+                        return;
+                    }
                     break;
                 }
+                bad = 0;
                 handled += 1;
                 self.counts
                     .lock()
@@ -769,7 +869,7 @@ impl Receiver<'_> {
                     return false;
                 }
                 Err(error) => {
-                    if error.kind() == ErrorKind::StorageFull {
+                    if is_full(&error) {
                         self.end(CopyError::Here(format!("{}: {error}", file.path)));
                         return false;
                     }
@@ -811,12 +911,18 @@ impl Receiver<'_> {
 
     fn block(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<()> {
         let invalid = |text: &str| Err(io::Error::new(ErrorKind::InvalidData, text));
-        let until = Instant::now() + LAYOUT;
+        let since = Instant::now();
         let mut body = file.lock();
         // Word of how it is cut comes by another connection.
         while matches!(*body, Body::Unknown(_)) {
-            if Instant::now() > until || self.is_over() {
-                return invalid("a block of a file that was not told of");
+            if self.is_over() {
+                return invalid("not waited for");
+            }
+            // Later than the other connection would have been made again, and than a full disk is waited for.
+            if since.elapsed() > self.meeting.patience().mul_f64(1.25) {
+                let text = "a block of a file of which it was not told how it is cut";
+                self.end(CopyError::Protocol(text.into()));
+                return invalid(text);
             }
             let waited = file.changed.wait_timeout(body, Duration::from_millis(100));
             body = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -892,8 +998,10 @@ impl Receiver<'_> {
                 .map_or(Ok(()), |staging| staging.remove(number)),
             false => {
                 let fsync = self.options.fsync;
-                self.destination
-                    .commit(&growing.partial, &file.path, &file.meta, fsync)
+                self.patiently(|| {
+                    self.destination
+                        .commit(&growing.partial, &file.path, &file.meta, fsync)
+                })
             }
         };
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
@@ -922,7 +1030,9 @@ impl Receiver<'_> {
     /// A wanted file is dealt with.
     fn settled(&self, file: &Incoming) {
         let mut files = self.lock();
-        files.wanted.remove(&file.id);
+        if files.wanted.remove(&file.id).is_some() {
+            files.wanted_bytes = files.wanted_bytes.saturating_sub(file.weight);
+        }
         if files.wanted.is_empty() {
             self.changed.notify_all();
         }
@@ -1000,15 +1110,16 @@ impl Receiver<'_> {
                 };
                 (std::mem::take(&mut growing.fresh), growing.number, handle)
             };
-            if self.options.fsync && handle.sync_data().is_err() {
-                continue;
+            if self.options.fsync
+                && let Err(error) = handle.sync_data()
+            {
+                // The kernel tells once, and forgets what it could not write (fsync(2)): nothing of it is to be trusted.
+                self.end(CopyError::Here(format!("{}: {error}", file.path)));
+                return;
             }
             if let Some(journal) = &mut *self.journal() {
-                let told = journal.blocks(number, &fresh);
-                if told.is_err() {
-                    // What is not noted is sent again: no harm.
-                    continue;
-                }
+                // What is not noted is sent again by the next attempt: no harm.
+                let _ = journal.blocks(number, &fresh);
             }
         }
         if self.options.fsync
@@ -1016,75 +1127,6 @@ impl Receiver<'_> {
         {
             let _ = journal.sync();
         }
-    }
-
-    /// Hard links, what is to be deleted, folders' own modes and times.
-    fn finish(&self) -> Result<Account, CopyError> {
-        let (links, folders, walked) = {
-            let mut files = self.lock();
-            let walked = files.walked.take();
-            (
-                std::mem::take(&mut files.links),
-                std::mem::take(&mut files.folders),
-                walked,
-            )
-        };
-        if let Some(staging) = self.staging {
-            for (path, to) in links {
-                match self.destination.hardlink(staging, &path, &to) {
-                    Ok(()) => self.account().placed += 1,
-                    Err(error) => self.problem(&path, "cannot be linked", &error),
-                }
-            }
-        }
-        if let (true, Some((roots, is_whole))) = (self.options.delete, walked) {
-            match is_whole {
-                true => self.delete(&roots),
-                false => {
-                    let text = "nothing was deleted: the source could not read all it has";
-                    self.watch.note(Note::Skipped(text.to_owned()));
-                    self.outbox
-                        .say(FromDestination::Problem(text.to_owned()).to_bytes());
-                }
-            }
-        }
-        let mut done = BTreeSet::new();
-        // Deepest first, since writing into a folder changes its time.
-        for (path, meta) in folders.into_iter().rev() {
-            if done.insert(path.clone())
-                && let Err(error) = self.destination.finish_folder(&path, &meta)
-            {
-                self.problem(&path, "cannot be finished", &error);
-            }
-        }
-        if self.options.fsync && self.staging.is_some() {
-            self.destination
-                .sync()
-                .map_err(|error| CopyError::Here(error.to_string()))?;
-        }
-        Ok(*self.account())
-    }
-
-    fn delete(&self, roots: &[RelPath]) {
-        let told = std::mem::take(&mut self.lock().told);
-        let keep = |path: &RelPath| told.contains(&short_sum(path));
-        let mut each = |deleted: crate::destination::Deleted| {
-            match deleted.what {
-                Deletion::Done => self.account().deleted += 1,
-                Deletion::Failed(error) => {
-                    self.problem(&deleted.path, "cannot be deleted", &error);
-                }
-                _ => {}
-            }
-            ControlFlow::Continue(())
-        };
-        let filter = &self.options.filter;
-        let _ = match self.options.dry {
-            true => self.destination.extras(roots, &keep, filter, &mut each),
-            false => self
-                .destination
-                .delete_extras(roots, &keep, filter, &mut each),
-        };
     }
 }
 
@@ -1098,6 +1140,14 @@ fn short_sum(path: &RelPath) -> [u8; 16] {
     let mut sum = [0; 16];
     sum.copy_from_slice(&blake3::hash(path.as_bytes()).as_bytes()[..16]);
     sum
+}
+
+/// Whether a disk, or what a user may have of it, is full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+    )
 }
 
 /// Numbers as ranges, in order and apart.

@@ -53,10 +53,10 @@ const NAMES_OPEN: usize = 300_000;
 const NAMES_BYTES: usize = 48 << 10;
 /// How long names wait for others before they are told.
 const NAMES_WAIT: Duration = Duration::from_millis(20);
+/// Holes that are told of one file: what a message carries.
+const HOLES_MOST: usize = 60_000;
 /// How often a file that changes while it is read is told anew.
 const TRIES: u8 = 3;
-/// A connection on which nothing arrives for so long is given up, and made again.
-const STALLED: Duration = Duration::from_secs(15);
 
 /// Sends what `source` has and `filter` admits, until the destination says that all is done.
 ///
@@ -204,7 +204,7 @@ impl Sender<'_> {
                 if self.watch.is_stopped() {
                     drop(ended);
                     self.outbox
-                        .say(FromSource::Stops("stopped by its user".into()).to_bytes());
+                        .say_now(FromSource::Stops("stopped by its user".into()).to_bytes());
                     self.outbox.wait_heard(Duration::from_secs(2));
                     self.over();
                     return Err(CopyError::Stopped);
@@ -361,7 +361,7 @@ impl Sender<'_> {
             }
             FromDestination::Problem(text) => self.watch.note(Note::Skipped(text)),
             FromDestination::Finished(account) => {
-                self.outbox.say(FromSource::Bye.to_bytes());
+                self.outbox.say_now(FromSource::Bye.to_bytes());
                 self.outbox.wait_written(Duration::from_secs(2));
                 self.end(Ok(account));
             }
@@ -483,10 +483,15 @@ impl Sender<'_> {
 
     fn prepare(&self, link: &Link) {
         if let crate::link::Socket::Tcp(socket) = link.socket() {
-            use std::os::fd::AsFd as _;
-            let limit = units::Duration::from_ns(u64::try_from(STALLED.as_nanos()).unwrap_or(0));
-            let _ = sys::tcp::set_user_timeout(socket.as_fd(), limit);
             super::tune::prepare(socket, self.options);
+            if let Some(rate) = self.options.limit {
+                use std::os::fd::AsFd as _;
+                // Before the first byte; what others come is seen to soon (`tune::limit`).
+                let streams = self.lock_streams().len().max(1) as u64;
+                let share =
+                    units::Rate::from_bits_per_second((rate.as_bits_per_second() / streams).max(8));
+                let _ = sys::tcp::set_max_pacing(socket.as_fd(), share);
+            }
         }
     }
 
@@ -639,7 +644,12 @@ impl Sender<'_> {
         if fingerprint.size == 0 {
             with_data = vec![(0, 1)];
         }
-        let holes = without(&[(0, cut.blocks())], &with_data);
+        let mut holes = without(&[(0, cut.blocks())], &with_data);
+        if holes.len() > HOLES_MOST {
+            // The others are sent as the zeros they are.
+            holes.truncate(HOLES_MOST);
+            with_data = without(&[(0, cut.blocks())], &holes);
+        }
         let ranges: VecDeque<_> = without(&with_data, &want.have).into();
         let left: u64 = ranges.iter().map(|(from, to)| to - from).sum();
         let layout = FromSource::Layout {

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,6 +27,8 @@ use crate::failure::Failure;
 
 /// How long a shell may take to start the far side: somebody may have to type a password.
 const START: Duration = Duration::from_secs(180);
+/// How long connections are tried for again when the far side has ended.
+const GONE: Duration = Duration::from_millis(500);
 /// The longest line that the far side says, in bytes.
 const LINE_MOST: usize = 1 << 20;
 
@@ -37,6 +40,10 @@ struct Far {
     input: Option<ChildStdin>,
     replies: Receiver<Reply>,
     ready: Ready,
+    /// What goodput is called there.
+    program: String,
+    /// Its output has ended, and so has it.
+    is_gone: Arc<AtomicBool>,
 }
 
 impl Far {
@@ -58,7 +65,9 @@ impl Far {
             let _ = input.write_all(&line).and_then(|()| input.flush());
         }
         let (tell, replies) = mpsc::channel();
+        let is_gone = Arc::new(AtomicBool::new(false));
         if let Some(output) = child.stdout.take() {
+            let gone = Arc::clone(&is_gone);
             let _ = thread::Builder::new()
                 .name("far side".into())
                 .spawn(move || {
@@ -69,15 +78,16 @@ impl Far {
                         let mut limited = io::Read::take(&mut output, LINE_MOST as u64);
                         match limited.read_until(b'\n', &mut line) {
                             Ok(1..) => {}
-                            _ => return,
+                            _ => break,
                         }
                         // Greetings of shells are passed over.
                         if let Ok(reply) = serde_json::from_slice(&line)
                             && tell.send(reply).is_err()
                         {
-                            return;
+                            break;
                         }
                     }
+                    gone.store(true, Ordering::Relaxed);
                 });
         }
         let mut far = Self {
@@ -86,6 +96,8 @@ impl Far {
             input,
             replies,
             ready: Ready::default(),
+            program,
+            is_gone,
         };
         far.ready = far.wait_ready(args, context)?;
         Ok(far)
@@ -127,7 +139,7 @@ impl Far {
     }
 
     /// Waits until the far side says how it ended.
-    fn end(mut self, context: &Context, json: bool) -> Result<(Account, u64), CopyError> {
+    fn end(self, context: &Context, json: bool) -> Result<(Account, u64), CopyError> {
         let until = Instant::now() + Duration::from_secs(20);
         let ended = loop {
             match self.replies.recv_timeout(Duration::from_millis(100)) {
@@ -151,9 +163,20 @@ impl Far {
                 Err(_) => break Err(CopyError::Far("it ended without a word".to_owned())),
             }
         };
-        drop(self.input.take());
-        let _ = self.child.wait();
+        // A shell whose connection is dead is not waited for for ever.
+        drop(self);
         ended
+    }
+}
+
+/// Has a session wait no longer than a moment for connections of a far side that has ended.
+fn hurry_when_gone(is_gone: &AtomicBool, meeting: &Meeting) {
+    while !meeting.is_over() {
+        if is_gone.load(Ordering::Relaxed) {
+            meeting.hurry(GONE);
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -217,12 +240,12 @@ fn own_sum() -> Result<String, Failure> {
 }
 
 /// Connections through ssh: one each, carried to the far side's own port.
-fn dial_inside(args: &CopyArgs, host: &str, port: u16) -> Dial {
-    let (args, host) = (args.clone(), host.to_owned());
+fn dial_inside(args: &CopyArgs, host: &str, program: &str, port: u16) -> Dial {
+    let (args, host, program) = (args.clone(), host.to_owned(), program.to_owned());
     Box::new(move || {
         let (near, far) = UnixStream::pair()?;
         let (input, output) = (OwnedFd::from(far.try_clone()?), OwnedFd::from(far));
-        let what = format!("{} agent --relay {port}", args.far_goodput);
+        let what = format!("{program} agent --relay {port}");
         let mut child = shell(&args, &host, &what)
             .stdin(input)
             .stdout(output)
@@ -296,7 +319,7 @@ fn meet(
     let far = far(meets)?;
     let cipher = cipher(plan, &far.ready);
     let dial: Dial = match (args.through_ssh, far.ready.at) {
-        (true, Some(at)) => dial_inside(args, host, at.port()),
+        (true, Some(at)) => dial_inside(args, host, &far.program, at.port()),
         _ => {
             let to = addresses(host, &far.ready)?;
             Box::new(move || job::dial(&to))
@@ -331,11 +354,14 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             meeting.close();
             sent
         });
+        let is_gone = &far.is_gone;
+        scope.spawn(|| hurry_when_gone(is_gone, &meeting));
         told::show(&watch, context, plan.args.json, &|| sent.is_finished());
         sent.join()
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
     });
-    let told = far.end(context, true);
+    // Problems came by the session; what would be done is told at the end.
+    let told = far.end(context, plan.args.json || !plan.args.dry_run);
     let account = match (sent, told) {
         (Ok(account), _) => account,
         (Err(CopyError::Far(_) | CopyError::Link(_)), Err(error @ CopyError::Here(_))) => {
@@ -377,6 +403,8 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             meeting.close();
             received
         });
+        let is_gone = &far.is_gone;
+        scope.spawn(|| hurry_when_gone(is_gone, &meeting));
         told::show(&watch, context, plan.args.json, &|| received.is_finished());
         received
             .join()
@@ -419,7 +447,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let is_one_file = Far::start(args, from, &probe, context)?.ready.is_one_file;
     let mut job = Job::of(plan, false, Meets::Listens { port: args.port })?;
     job.is_one_file = is_one_file;
-    let destination = Far::start(args, to, &job, context)?;
+    let mut destination = Far::start(args, to, &job, context)?;
     let addresses = addresses(to, &destination.ready)?;
     let job = Job::of(plan, true, Meets::Connects { to: addresses })?;
     let source = Far::start(args, from, &job, context)?;
@@ -459,7 +487,11 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
             }
         }
     };
-    let told = destination.end(context, true);
+    if ended.is_err() {
+        // It need not wait for a source that is gone.
+        drop(destination.input.take());
+    }
+    let told = destination.end(context, args.json || !args.dry_run);
     let account = match (ended, told) {
         (Ok(account), _) => account,
         (Err(CopyError::Far(_)), Err(error @ CopyError::Here(_))) => {

@@ -7,6 +7,7 @@
 //! busy, the run has to say so instead of naming a cause.
 
 mod capture;
+mod copy;
 mod explain;
 mod fabric;
 mod far_end;

@@ -1,0 +1,108 @@
+//! What comes last: hard links, what the source has not, folders' own modes and times.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::destination::Deletion;
+use crate::entry::RelPath;
+use crate::message::{Account, FromDestination};
+
+use super::super::{CopyError, Note};
+use super::{Receiver, short_sum};
+
+impl Receiver<'_> {
+    /// Waits a moment until the source heard how it ended.
+    pub(super) fn part(&self, is_done: bool) {
+        if !is_done {
+            self.outbox.wait_heard(Duration::from_secs(2));
+            return;
+        }
+        // Longer than a dead connection takes to be noticed and made again.
+        let most = Duration::from_secs(25);
+        let since = Instant::now();
+        while !self.is_left.load(Ordering::Relaxed)
+            && !self.watch.is_stopped()
+            && since.elapsed() < self.meeting.patience().min(most)
+        {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Hard links, what is to be deleted, folders' own modes and times.
+    pub(super) fn finish(&self) -> Result<Account, CopyError> {
+        let (links, folders, walked) = {
+            let mut files = self.lock();
+            let walked = files.walked.take();
+            (
+                std::mem::take(&mut files.links),
+                std::mem::take(&mut files.folders),
+                walked,
+            )
+        };
+        if let Some(staging) = self.staging {
+            for (path, to) in links {
+                match self.destination.hardlink(staging, &path, &to) {
+                    Ok(()) => self.account().placed += 1,
+                    Err(error) => self.problem(&path, "cannot be linked", &error),
+                }
+            }
+        }
+        if let (true, Some((roots, is_whole))) = (self.options.delete, walked) {
+            match is_whole {
+                true => self.delete(&roots),
+                false => {
+                    let text = "nothing was deleted: the source could not read all it has";
+                    self.watch.note(Note::Skipped(text.to_owned()));
+                    self.outbox
+                        .say_now(FromDestination::Problem(text.to_owned()).to_bytes());
+                }
+            }
+        }
+        let mut done = BTreeSet::new();
+        // Deepest first, since writing into a folder changes its time.
+        for (path, meta) in folders.into_iter().rev() {
+            if done.insert(path.clone())
+                && let Err(error) = self.destination.finish_folder(&path, &meta)
+            {
+                self.problem(&path, "cannot be finished", &error);
+            }
+        }
+        if self.options.fsync && self.staging.is_some() {
+            self.destination
+                .sync()
+                .map_err(|error| CopyError::Here(error.to_string()))?;
+        }
+        // Before the source is told that all is done: whoever is killed after that leaves nothing.
+        if let Some(staging) = self.staging {
+            staging.discard().map_err(|error| {
+                CopyError::Here(format!("the folder for unfinished files: {error}"))
+            })?;
+        }
+        Ok(*self.account())
+    }
+
+    fn delete(&self, roots: &[RelPath]) {
+        let told = std::mem::take(&mut self.lock().told);
+        let keep = |path: &RelPath| told.contains(&short_sum(path));
+        let mut each = |deleted: crate::destination::Deleted| {
+            match deleted.what {
+                Deletion::Done => self.account().deleted += 1,
+                Deletion::Failed(error) => {
+                    self.problem(&deleted.path, "cannot be deleted", &error);
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        };
+        let filter = &self.options.filter;
+        let _ = match self.options.dry {
+            true => self.destination.extras(roots, &keep, filter, &mut each),
+            false => self
+                .destination
+                .delete_extras(roots, &keep, filter, &mut each),
+        };
+    }
+}

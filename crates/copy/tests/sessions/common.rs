@@ -1,0 +1,234 @@
+//! Trees, and sessions over loopback.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use copy::destination::Destination;
+use copy::engine::receive::{ReceiveOptions, receive};
+use copy::engine::send::{SendOptions, send};
+use copy::engine::tune::Streams;
+use copy::engine::{CopyError, Watch};
+use copy::filter::Filter;
+use copy::link::Socket;
+use copy::meeting::{self, Meeting};
+use copy::message::Account;
+use copy::source::{Keep, Source};
+use copy::{Cipher, Key, SessionId};
+
+/// A folder that goes with the test.
+pub(crate) struct Place(pub(crate) PathBuf);
+
+static PLACES: AtomicU64 = AtomicU64::new(0);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("goodput-copy-session-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(path.join("from")).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn from(&self) -> PathBuf {
+        self.0.join("from")
+    }
+
+    pub(crate) fn to(&self) -> PathBuf {
+        self.0.join("to")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) struct Session {
+    pub(crate) cipher: Cipher,
+    pub(crate) streams: Streams,
+    pub(crate) receive: ReceiveOptions,
+    pub(crate) block: Option<u32>,
+    /// The source listens and the destination connects.
+    pub(crate) is_reverse: bool,
+    pub(crate) patience: Duration,
+    pub(crate) limit: Option<units::Rate>,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self {
+            cipher: Cipher::Aes128Gcm,
+            streams: Streams::Fixed(2),
+            receive: ReceiveOptions::default(),
+            block: None,
+            is_reverse: false,
+            patience: Duration::from_secs(20),
+            limit: None,
+        }
+    }
+}
+
+impl Session {
+    /// Copies the contents of `from` to `to`; what both sides say of it.
+    pub(crate) fn run(
+        &self,
+        from: &Path,
+        to: &Path,
+    ) -> (Result<Account, CopyError>, Result<Account, CopyError>) {
+        self.run_with(from, to, |_, _| {})
+    }
+
+    pub(crate) fn run_with(
+        &self,
+        from: &Path,
+        to: &Path,
+        meanwhile: impl FnOnce(&Meeting, &Watch) + Send,
+    ) -> (Result<Account, CopyError>, Result<Account, CopyError>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+        let dial = Box::new(move || TcpStream::connect(at).map(Socket::Tcp));
+        let connects = Meeting::connecting(dial, session, key.clone(), self.cipher)
+            .with_patience(self.patience);
+        let listens =
+            Meeting::listening(session, key, vec![self.cipher]).with_patience(self.patience);
+        let (near, far) = match self.is_reverse {
+            false => (&connects, &listens),
+            true => (&listens, &connects),
+        };
+        let typed = format!("{}/", from.display());
+        let source = Source::open(&[typed]).unwrap();
+        let (destination, _) = Destination::resolve(to, false, self.receive.dry).unwrap();
+        let options = SendOptions {
+            keep: Keep::default(),
+            streams: self.streams,
+            block: self.block,
+            limit: self.limit,
+            null: false,
+            congestion: None,
+        };
+        let (sends, receives) = (Watch::default(), Watch::default());
+        let result = thread::scope(|scope| {
+            scope.spawn(|| meeting::listen(&listener, &listens).unwrap());
+            let received = scope.spawn(|| receive(far, &destination, &self.receive, &receives));
+            let sent = scope.spawn(|| send(near, &source, &Filter::new(), &options, &sends));
+            scope.spawn(|| meanwhile(near, &sends));
+            let sent = sent.join().unwrap();
+            // A listener whose own side is done ends too.
+            let received = received.join().unwrap();
+            listens.close();
+            (sent, received)
+        });
+        println!("source: {:?}", sends.notes(0));
+        println!("destination: {:?}", receives.notes(0));
+        result
+    }
+}
+
+/// Everything about a tree that a copy keeps: by path, kind, bytes, mode, time and link count.
+pub(crate) fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let stat = fs::symlink_metadata(&path).unwrap();
+            let what = if stat.is_symlink() {
+                format!("-> {:?}", fs::read_link(&path).unwrap())
+            } else if stat.is_dir() {
+                folders.push(path.clone());
+                "folder".to_owned()
+            } else {
+                blake3::hash(&fs::read(&path).unwrap()).to_hex().to_string()
+            };
+            let time = match stat.is_symlink() {
+                true => String::new(),
+                false => format!("{}.{:09}", stat.mtime(), stat.mtime_nsec()),
+            };
+            let kept = format!("{what} {:o} {time} {}", stat.mode(), stat.nlink());
+            all.insert(path.strip_prefix(top).unwrap().to_owned(), kept);
+        }
+    }
+    all
+}
+
+pub(crate) fn bytes(n: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(n + 8);
+    while bytes.len() < n {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(n);
+    bytes
+}
+
+/// Files of many lengths, folders, links, a hole, odd names.
+pub(crate) fn plant(top: &Path) {
+    let deep = top.join("a/b/c");
+    fs::create_dir_all(&deep).unwrap();
+    for (index, size) in [
+        0,
+        1,
+        4095,
+        4096,
+        262_143,
+        262_144,
+        262_145,
+        1 << 20,
+        (3 << 20) + 17,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        fs::write(deep.join(format!("file{index}")), bytes(size, index as u64)).unwrap();
+    }
+    fs::create_dir_all(top.join("empty")).unwrap();
+    for n in 0..300 {
+        fs::write(top.join(format!("a/small{n}")), bytes(n * 7, n as u64)).unwrap();
+    }
+    fs::write(top.join(std::ffi::OsString::from("na\u{ef}ve\nname")), b"x").unwrap();
+    symlink("../nowhere", top.join("link")).unwrap();
+    fs::hard_link(deep.join("file8"), top.join("second")).unwrap();
+    fs::set_permissions(deep.join("file1"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(top.join("empty"), fs::Permissions::from_mode(0o711)).unwrap();
+    let sparse = fs::File::create(top.join("sparse")).unwrap();
+    sparse.set_len(40 << 20).unwrap();
+    sparse.write_all_at(&bytes(70_000, 99), 33 << 20).unwrap();
+}
+
+/// Numbers that look like chance and are the same each time.
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    /// The next, below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// Names of staging folders that were left.
+pub(crate) fn left_over(top: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(top)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let is_ours = |path: &PathBuf| {
+        path.file_name()
+            .unwrap()
+            .as_encoded_bytes()
+            .starts_with(b".goodput")
+    };
+    entries.filter(is_ours).collect()
+}

@@ -1,0 +1,292 @@
+//! Copies that something happens to: in the end every byte is as it was.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use copy::engine::CopyError;
+use copy::engine::receive::ReceiveOptions;
+use copy::engine::tune::Streams;
+use copy::link::Which;
+
+use crate::common::{Chance, Place, Session, bytes, left_over, plant, tree};
+
+#[test]
+fn a_random_connection_is_cut_every_quarter_of_a_second() {
+    for is_reverse in [false, true] {
+        let place = Place::new();
+        plant(&place.from());
+        fs::write(place.from().join("large"), bytes(12 << 20, 5)).unwrap();
+        let session = Session {
+            streams: Streams::Fixed(3),
+            block: Some(1 << 18),
+            limit: Some(units::Rate::from_bits_per_second(60_000_000)),
+            is_reverse,
+            ..Session::default()
+        };
+        let mut cuts = 0;
+        let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, _| {
+            let mut chance = Chance(7);
+            while !meeting.is_over() {
+                thread::sleep(Duration::from_millis(250));
+                let open = meeting.open_links();
+                if let Some(which) = open.get(chance.below(open.len().max(1) as u64) as usize) {
+                    meeting.cut(*which);
+                    cuts += 1;
+                }
+            }
+        });
+        assert!(cuts > 3, "{cuts} cuts");
+        assert_eq!(sent.unwrap().failed, 0);
+        assert_eq!(received.unwrap().failed, 0);
+        assert_eq!(tree(&place.from()), tree(&place.to()));
+        assert!(left_over(&place.to()).is_empty());
+    }
+}
+
+#[test]
+fn a_copy_that_is_stopped_again_and_again_is_done_at_last() {
+    let place = Place::new();
+    plant(&place.from());
+    fs::write(place.from().join("large"), bytes(24 << 20, 5)).unwrap();
+    let mut chance = Chance(11);
+    let mut stops = 0;
+    loop {
+        let session = Session {
+            block: Some(1 << 16),
+            is_reverse: chance.below(2) == 0,
+            patience: Duration::from_secs(1),
+            limit: Some(units::Rate::from_bits_per_second(200_000_000)),
+            ..Session::default()
+        };
+        let at = chance.below(3 << 20);
+        let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+            while watch.confirmed_bytes.load(Ordering::Relaxed) < at && !meeting.is_over() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if stops < 12 {
+                watch.stop();
+            }
+        });
+        match sent {
+            Ok(account) => {
+                assert_eq!((account.failed, received.unwrap().failed), (0, 0));
+                break;
+            }
+            Err(error) => assert!(matches!(error, CopyError::Stopped), "{error}"),
+        }
+        stops += 1;
+        assert!(stops < 60, "does not get further");
+    }
+    assert!(stops >= 8, "{stops}");
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+    assert!(left_over(&place.to()).is_empty());
+}
+
+#[test]
+fn a_source_that_changes_meanwhile_is_right_at_last_and_no_file_is_of_two_versions() {
+    let place = Place::new();
+    for n in 0..40 {
+        fs::write(place.from().join(format!("f{n}")), vec![0; 400_000 + n]).unwrap();
+    }
+    let is_done = AtomicBool::new(false);
+    let session = Session {
+        limit: Some(units::Rate::from_bits_per_second(100_000_000)),
+        ..Session::default()
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut chance = Chance(3);
+            for version in 1_u8.. {
+                let n = chance.below(40) as usize;
+                let new = place.0.join("new");
+                fs::write(&new, vec![version; 400_000 + n]).unwrap();
+                fs::rename(&new, place.from().join(format!("f{n}"))).unwrap();
+                thread::sleep(Duration::from_millis(10));
+                if is_done.load(Ordering::Relaxed) || version == u8::MAX {
+                    break;
+                }
+            }
+        });
+        let (sent, received) = session.run(&place.from(), &place.to());
+        is_done.store(true, Ordering::Relaxed);
+        println!("{sent:?} {received:?}");
+        assert!(sent.is_ok() && received.is_ok());
+    });
+    for entry in fs::read_dir(place.to()).unwrap() {
+        let path = entry.unwrap().path();
+        let all = fs::read(&path).unwrap();
+        assert!(
+            all.iter().all(|byte| *byte == all[0]),
+            "{path:?} is of two versions"
+        );
+    }
+    let (sent, _) = Session::default().run(&place.from(), &place.to());
+    assert_eq!(sent.unwrap().failed, 0);
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+}
+
+#[test]
+fn a_file_that_shrinks_grows_or_goes_meanwhile_harms_no_other() {
+    let place = Place::new();
+    for n in 0..30 {
+        fs::write(place.from().join(format!("f{n:02}")), bytes(600_000, n)).unwrap();
+    }
+    let session = Session {
+        limit: Some(units::Rate::from_bits_per_second(60_000_000)),
+        ..Session::default()
+    };
+    let from = place.from();
+    let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+        while watch.confirmed_bytes.load(Ordering::Relaxed) == 0 && !meeting.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let open = |n| {
+            fs::OpenOptions::new()
+                .write(true)
+                .open(from.join(format!("f{n}")))
+                .unwrap()
+        };
+        open(29).set_len(1000).unwrap();
+        open(28).write_all_at(&[1; 100_000], 900_000).unwrap();
+        fs::remove_file(from.join("f27")).unwrap();
+        fs::remove_file(from.join("f26")).unwrap();
+        fs::create_dir(from.join("f26")).unwrap();
+    });
+    let (sent, received) = (sent.unwrap(), received.unwrap());
+    assert_eq!(sent, received);
+    assert!(sent.failed <= 2, "{sent:?}");
+    let deletes = Session {
+        receive: ReceiveOptions {
+            delete: true,
+            ..ReceiveOptions::default()
+        },
+        ..Session::default()
+    };
+    assert_eq!(deletes.run(&place.from(), &place.to()).0.unwrap().failed, 0);
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+}
+
+#[test]
+fn a_journal_and_partial_files_that_were_hurt_cost_bytes_only() {
+    let mut chance = Chance(5);
+    for round in 0..6 {
+        let place = Place::new();
+        fs::write(place.from().join("large"), bytes(24 << 20, 5)).unwrap();
+        let session = Session {
+            block: Some(1 << 18),
+            patience: Duration::from_secs(1),
+            limit: Some(units::Rate::from_bits_per_second(200_000_000)),
+            ..Session::default()
+        };
+        let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+            while watch.confirmed_bytes.load(Ordering::Relaxed) < 8 << 20 && !meeting.is_over() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            watch.stop();
+        });
+        assert!(matches!(sent, Err(CopyError::Stopped)), "{sent:?}");
+        let [staging] = &left_over(&place.to())[..] else {
+            panic!("no staging folder");
+        };
+        for name in ["journal", "p0"] {
+            let path = staging.join(name);
+            let file = fs::OpenOptions::new()
+                .write(true)
+                .read(true)
+                .open(&path)
+                .unwrap();
+            let len = file.metadata().unwrap().len();
+            match round {
+                0 => file.set_len(len / 2).unwrap(),
+                1 => file.set_len(0).unwrap(),
+                2 => fs::remove_file(&path).unwrap(),
+                _ => {
+                    let at = chance.below(len.min(8 << 20));
+                    let mut byte = [0];
+                    file.read_exact_at(&mut byte, at).unwrap();
+                    file.write_all_at(&[byte[0] ^ 0x20], at).unwrap();
+                }
+            }
+        }
+        let (sent, received) = session.run(&place.from(), &place.to());
+        assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
+        assert_eq!(tree(&place.from()), tree(&place.to()), "round {round}");
+        assert!(left_over(&place.to()).is_empty());
+    }
+}
+
+#[test]
+fn times_of_other_centuries_are_times_too() {
+    let place = Place::new();
+    let day = Duration::from_secs(86_400);
+    for (name, time) in [
+        ("future", SystemTime::now() + day * 30_000),
+        ("tomorrow", SystemTime::now() + day),
+        ("before", SystemTime::UNIX_EPOCH - day * 3_000),
+    ] {
+        let path = place.from().join(name);
+        fs::write(&path, bytes(400_000, 1)).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_modified(time).unwrap();
+    }
+    let session = Session::default();
+    assert_eq!(session.run(&place.from(), &place.to()).0.unwrap().placed, 3);
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+    let again = session.run(&place.from(), &place.to()).0.unwrap();
+    assert_eq!((again.same, again.placed), (3, 0));
+}
+
+#[test]
+fn two_copies_of_one_tree_at_once_are_both_right() {
+    for same in [true, false] {
+        let place = Place::new();
+        plant(&place.from());
+        fs::write(place.from().join("large"), bytes(8 << 20, 5)).unwrap();
+        thread::scope(|scope| {
+            for n in 0..2 {
+                let place = &place;
+                scope.spawn(move || {
+                    let identity = [if same { 1 } else { n }; 16];
+                    let session = Session {
+                        receive: ReceiveOptions {
+                            identity,
+                            ..ReceiveOptions::default()
+                        },
+                        limit: Some(units::Rate::from_bits_per_second(100_000_000)),
+                        ..Session::default()
+                    };
+                    let (sent, received) = session.run(&place.from(), &place.to());
+                    assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
+                });
+            }
+        });
+        assert_eq!(tree(&place.from()), tree(&place.to()));
+        assert!(left_over(&place.to()).is_empty());
+    }
+}
+
+#[test]
+fn a_side_that_is_gone_is_not_waited_for_once_that_is_known() {
+    let place = Place::new();
+    fs::write(place.from().join("large"), bytes(64 << 20, 5)).unwrap();
+    let session = Session {
+        limit: Some(units::Rate::from_bits_per_second(100_000_000)),
+        patience: Duration::from_secs(3_000),
+        ..Session::default()
+    };
+    let since = Instant::now();
+    // The listening side goes; the other hears that it did.
+    let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+        while watch.confirmed_bytes.load(Ordering::Relaxed) == 0 && !meeting.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        meeting.hurry(Duration::from_millis(200));
+        meeting.cut(Which::FromSource);
+        watch.stop();
+    });
+    assert!(sent.is_err());
+    assert!(since.elapsed() < Duration::from_secs(100));
+}

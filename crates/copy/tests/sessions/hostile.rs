@@ -1,0 +1,818 @@
+//! Other sides that mean harm: refused or passed over, nothing outside is touched, memory stays, and all ends soon.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use copy::destination::Destination;
+use copy::engine::receive::{ReceiveOptions, receive};
+use copy::engine::send::{SendOptions, send};
+use copy::engine::tune::Streams;
+use copy::engine::{CopyError, Watch};
+use copy::filter::Filter;
+use copy::link::{self, Link, Sessions, Socket, Which};
+use copy::meeting::{self, Meeting};
+use copy::message::{Account, BlockHead, FromDestination, FromSource, Told};
+use copy::source::{Keep, Source};
+use copy::{Cipher, Entry, Key, Kind, Meta, RelPath, SessionId, Stamp};
+
+use crate::common::{Place, bytes, tree};
+
+/// Far below a test's time, far above what a session needs to end.
+const SOON: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(2);
+const MESSAGE: u8 = 2;
+const BLOCKS: u8 = 3;
+
+/// One side's messages, said by hand.
+struct Says {
+    link: Link,
+    number: u64,
+}
+
+impl Says {
+    fn new(meeting: &Meeting, which: Which) -> Self {
+        let (link, _) = meeting.to_write(which).unwrap();
+        Self { link, number: 0 }
+    }
+
+    /// Whether the other side still took it.
+    fn raw(&mut self, message: &[u8]) -> bool {
+        self.number += 1;
+        let mut about = self.number.to_le_bytes().to_vec();
+        about.extend_from_slice(&0_u64.to_le_bytes());
+        about.extend_from_slice(message);
+        self.link.send(MESSAGE, &about, &[]).is_ok()
+    }
+
+    fn names(&mut self, names: Vec<Told>) -> bool {
+        self.raw(&FromSource::Names(names).to_bytes())
+    }
+
+    fn walked(&mut self) -> bool {
+        let (roots, is_whole) = (vec![RelPath::top()], true);
+        self.raw(&FromSource::Walked { roots, is_whole }.to_bytes())
+    }
+}
+
+/// What a destination says to a source that means harm.
+fn hears(mut link: Link) -> Receiver<FromDestination> {
+    let (tell, heard) = mpsc::channel();
+    thread::spawn(move || {
+        let mut buffer = Vec::new();
+        while let Ok(head) = link.receive(&mut buffer) {
+            if let Ok(message) = FromDestination::read(&buffer[16..head.about]) {
+                let _ = tell.send(message);
+            }
+        }
+    });
+    heard
+}
+
+fn wait_for(heard: &Receiver<FromDestination>, is_it: impl Fn(&FromDestination) -> bool) -> bool {
+    let until = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < until {
+        match heard.recv_timeout(Duration::from_millis(100)) {
+            Ok(message) if is_it(&message) => return true,
+            Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+fn is_decided(message: &FromDestination) -> bool {
+    matches!(message, FromDestination::Decided { .. })
+}
+
+/// A destination and a source that means harm: what the destination says at last, and what it noted.
+fn against_destination(
+    cipher: Cipher,
+    evil: impl FnOnce(&Meeting, Says, Receiver<FromDestination>) + Send,
+) -> (Result<Account, CopyError>, String) {
+    let place = Place::new();
+    let outside = place.0.join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("secret"), b"secret").unwrap();
+    fs::create_dir(place.to()).unwrap();
+    symlink(&outside, place.to().join("leads-out")).unwrap();
+    let before = (tree(&outside), tree(&place.from()));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+    let dial = Box::new(move || TcpStream::connect(at).map(Socket::Tcp));
+    let theirs = Meeting::connecting(dial, session, key.clone(), cipher)
+        .with_patience(Duration::from_secs(5));
+    let ours = Meeting::listening(session, key, vec![cipher]).with_patience(PATIENCE);
+    let watch = Watch::default();
+    let options = ReceiveOptions {
+        delete: true,
+        ..ReceiveOptions::default()
+    };
+    let received = thread::scope(|scope| {
+        scope.spawn(|| meeting::listen(&listener, &ours).unwrap());
+        let received = scope.spawn(|| {
+            let (destination, _) = Destination::resolve(&place.to(), false, false).unwrap();
+            let received = receive(&ours, &destination, &options, &watch);
+            ours.close();
+            received
+        });
+        let says = Says::new(&theirs, Which::FromSource);
+        let heard = hears(theirs.to_read(Which::FromDestination, 0).unwrap());
+        evil(&theirs, says, heard);
+        theirs.close();
+        let since = Instant::now();
+        let received = received.join().unwrap();
+        assert!(since.elapsed() < SOON, "took {:?}", since.elapsed());
+        received
+    });
+    assert_eq!(
+        before,
+        (tree(&outside), tree(&place.from())),
+        "touched what is outside"
+    );
+    // Beside it, too.
+    let mut names: Vec<_> = fs::read_dir(&place.0)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["from", "outside", "to"]);
+    (received, format!("{:?}", watch.notes(0)))
+}
+
+fn told(id: u64, path: &str, kind: Kind) -> Told {
+    Told {
+        id,
+        entry: Entry {
+            path: RelPath::new(path.as_bytes()).unwrap(),
+            kind,
+            meta: Meta::default(),
+        },
+        modified: Stamp {
+            seconds: 1,
+            nanoseconds: 0,
+        },
+    }
+}
+
+fn file(id: u64, path: &str, size: u64) -> Told {
+    told(id, path, Kind::File { size })
+}
+
+fn head(id: u64, index: u64, data: &[u8], sum: [u8; 32]) -> Vec<u8> {
+    let mut about = Vec::new();
+    BlockHead {
+        id,
+        index,
+        len: data.len() as u32,
+        sum,
+        same: false,
+    }
+    .put(&mut about);
+    about
+}
+
+fn is_refused(result: &Result<Account, CopyError>) -> bool {
+    matches!(result, Err(CopyError::Protocol(_)))
+}
+
+/// Names as no honest source can write them: bytes put in the place of others.
+fn with_bytes(names: Vec<Told>, old: &[u8], new: &[u8]) -> Vec<u8> {
+    let mut bytes = FromSource::Names(names).to_bytes();
+    let at = bytes
+        .windows(old.len())
+        .position(|part| part == old)
+        .unwrap();
+    bytes[at..at + old.len()].copy_from_slice(new);
+    bytes
+}
+
+#[test]
+fn names_that_lead_out_end_the_session() {
+    let small = |path: &str| vec![file(0, path, 5)];
+    let link = |to: &str| {
+        let to = RelPath::new(to.as_bytes()).unwrap();
+        vec![told(0, "name", Kind::Hardlink { to })]
+    };
+    for (names, old, new) in [
+        (small("xx/evil"), "xx/evil", "../evil"),
+        (small("a/xx/xx/evil"), "a/xx/xx/evil", "a/../../evil"),
+        (small("xtmp/evil"), "xtmp/evil", "/tmp/evil"),
+        (small("a/x"), "a/x", "a//"),
+        (small("a/x"), "a/x", "a/."),
+        (small("evil"), "evil", "ev\0l"),
+        (small("xx"), "xx", ".."),
+        (
+            link("xx/outside/secret"),
+            "xx/outside/secret",
+            "../outside/secret",
+        ),
+        (link("xetc/passwd"), "xetc/passwd", "/etc/passwd"),
+    ] {
+        let message = with_bytes(names, old.as_bytes(), new.as_bytes());
+        let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
+            says.raw(&message);
+            says.walked();
+            wait_for(&heard, |message| {
+                matches!(message, FromDestination::Stops(_))
+            });
+        });
+        assert!(is_refused(&received), "{new}: {received:?}");
+    }
+}
+
+#[test]
+fn links_lead_nowhere_whatever_is_told_below_them() {
+    let target = b"../outside"[..].into();
+    let (received, notes) = against_destination(Cipher::Aes128Gcm, |meeting, mut says, heard| {
+        let secret = RelPath::new(b"leads-out/secret").unwrap();
+        let through = RelPath::new(b"d/secret").unwrap();
+        says.names(vec![
+            told(0, "d", Kind::Symlink { target }),
+            file(1, "d/evil", 5),
+            file(2, "leads-out/evil", 5),
+            told(3, "d/evil-folder", Kind::Folder),
+            told(4, "h1", Kind::Hardlink { to: secret }),
+            told(5, "h2", Kind::Hardlink { to: through }),
+            told(
+                6,
+                "d/h3",
+                Kind::Hardlink {
+                    to: RelPath::new(b"good").unwrap(),
+                },
+            ),
+            file(7, "good", 4),
+            file(8, ".goodput-part-0123456789abcdef", 4),
+            file(9, ".goodput-part-0123456789abcdef/p0", 4),
+        ]);
+        assert!(wait_for(&heard, is_decided));
+        let (mut blocks, _) = meeting.to_write(Which::Blocks(0)).unwrap();
+        let sum = |data: &[u8]| *blake3::hash(data).as_bytes();
+        for (id, data) in [
+            (1, &b"evil!"[..]),
+            (2, b"evil!"),
+            (7, b"good"),
+            (8, b"evil"),
+            (9, b"evil"),
+        ] {
+            blocks
+                .send(BLOCKS, &head(id, 0, data, sum(data)), data)
+                .unwrap();
+        }
+        says.walked();
+        assert!(wait_for(&heard, |message| matches!(
+            message,
+            FromDestination::Finished(_)
+        )));
+        says.raw(&FromSource::Bye.to_bytes());
+    });
+    let account = received.unwrap();
+    assert_eq!(account.placed, 1, "{account:?} {notes}");
+    assert!(account.failed >= 6, "{account:?} {notes}");
+}
+
+#[test]
+fn sizes_and_holes_that_cannot_be_make_no_file() {
+    for size in [1 << 63, u64::MAX, u64::MAX - 1] {
+        let (received, notes) = against_destination(Cipher::None, |_, mut says, heard| {
+            says.names(vec![file(0, "huge", size)]);
+            assert!(wait_for(&heard, is_decided));
+            let block = 16 << 20;
+            let holes = vec![(0, size.div_ceil(block.into()))];
+            says.raw(
+                &FromSource::Layout {
+                    id: 0,
+                    size,
+                    block,
+                    holes,
+                }
+                .to_bytes(),
+            );
+            says.raw(&FromSource::Ended(0).to_bytes());
+            says.walked();
+            wait_for(&heard, |message| {
+                matches!(message, FromDestination::Finished(_))
+            });
+        });
+        let failed = received.as_ref().map_or(1, |account| account.failed);
+        assert!(failed == 1, "{size}: {received:?} {notes}");
+    }
+    // Without holes: there is no such disk.
+    let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
+        let (size, block) = (1 << 62, 16 << 20);
+        says.names(vec![file(0, "huge", size)]);
+        assert!(wait_for(&heard, is_decided));
+        says.raw(
+            &FromSource::Layout {
+                id: 0,
+                size,
+                block,
+                holes: vec![],
+            }
+            .to_bytes(),
+        );
+        wait_for(&heard, |message| {
+            matches!(message, FromDestination::Stops(_))
+        });
+    });
+    assert!(matches!(received, Err(CopyError::Here(_))), "{received:?}");
+    for (size, holes) in [
+        (3 << 20, vec![(0, 99)]),
+        (4 << 20, vec![]),
+        (3 << 20, vec![(2, 2)]),
+    ] {
+        let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
+            says.names(vec![file(0, "f", 3 << 20)]);
+            assert!(wait_for(&heard, is_decided));
+            says.raw(
+                &FromSource::Layout {
+                    id: 0,
+                    size,
+                    block: 1 << 20,
+                    holes,
+                }
+                .to_bytes(),
+            );
+            wait_for(&heard, |message| {
+                matches!(message, FromDestination::Stops(_))
+            });
+        });
+        assert!(is_refused(&received), "{received:?}");
+    }
+}
+
+#[test]
+fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
+    let content = bytes(3 << 20, 4);
+    let cut = copy::digest::Cut::new(3 << 20, 1 << 20).unwrap();
+    let block = |index: u64| &content[(index << 20) as usize..((index + 1) << 20) as usize];
+    // Each: what is sent as block 0 until the destination has had enough.
+    let evils: [(u64, u64, &[u8], [u8; 32]); 5] = [
+        (0, 0, block(1), cut.sum(0, block(0))),
+        (0, 0, block(1), cut.sum(1, block(1))),
+        (0, 3, block(0), cut.sum(0, block(0))),
+        (0, u64::MAX, block(0), cut.sum(0, block(0))),
+        (0, 0, &block(0)[..1000], cut.sum(0, &block(0)[..1000])),
+    ];
+    for (id, index, data, sum) in evils {
+        let (received, notes) = against_destination(Cipher::None, |meeting, mut says, heard| {
+            says.names(vec![file(0, "f", 3 << 20)]);
+            assert!(wait_for(&heard, is_decided));
+            says.raw(
+                &FromSource::Layout {
+                    id: 0,
+                    size: 3 << 20,
+                    block: 1 << 20,
+                    holes: vec![],
+                }
+                .to_bytes(),
+            );
+            says.raw(&FromSource::Ended(0).to_bytes());
+            says.walked();
+            let about = head(id, index, data, sum);
+            while let Ok((mut link, start)) = meeting.to_write(Which::Blocks(0)) {
+                assert_eq!(start, 0, "counted");
+                if link.send(BLOCKS, &about, data).is_err() {
+                    continue;
+                }
+                // It is cut, or all is over.
+                let _ = link.receive(&mut Vec::new());
+                if heard
+                    .try_iter()
+                    .any(|message| matches!(message, FromDestination::Stops(_)))
+                {
+                    break;
+                }
+            }
+        });
+        assert!(is_refused(&received), "{index}: {received:?} {notes}");
+    }
+    // Of names that were never wanted: passed over.
+    let (received, _) = against_destination(Cipher::None, |meeting, mut says, heard| {
+        let (mut link, _) = meeting.to_write(Which::Blocks(0)).unwrap();
+        for id in [0, 5, u64::MAX] {
+            let _ = link.send(BLOCKS, &head(id, 0, b"evil", [0; 32]), b"evil");
+        }
+        says.walked();
+        assert!(wait_for(&heard, |message| matches!(
+            message,
+            FromDestination::Finished(_)
+        )));
+        says.raw(&FromSource::Bye.to_bytes());
+    });
+    assert_eq!(received.unwrap().placed, 0);
+    // Blocks of a file of which nobody says how it is cut.
+    let (received, _) = against_destination(Cipher::None, |meeting, mut says, heard| {
+        says.names(vec![file(0, "f", 3 << 20)]);
+        assert!(wait_for(&heard, is_decided));
+        let (mut link, _) = meeting.to_write(Which::Blocks(0)).unwrap();
+        let _ = link.send(BLOCKS, &head(0, 0, block(0), [0; 32]), block(0));
+        let until = Instant::now() + PATIENCE * 2;
+        while Instant::now() < until && says.link.send(MESSAGE, &[0; 16], &[]).is_ok() {
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    assert!(is_refused(&received), "{received:?}");
+}
+
+#[test]
+fn messages_that_are_none_end_the_session() {
+    type Evil = Box<dyn FnOnce(&Meeting, &mut Says) + Send>;
+    let evils: Vec<Evil> = vec![
+        Box::new(|_, says| {
+            says.raw(&vec![0xff; link::ABOUT_MOST - 16]);
+        }),
+        Box::new(|_, says| {
+            says.raw(b"");
+        }),
+        // A list of 4,294,967,295 names in five bytes.
+        Box::new(|_, says| {
+            says.raw(&[1, 0xff, 0xff, 0xff, 0xff]);
+        }),
+        Box::new(|_, says| {
+            says.names(vec![file(7, "not the first", 5)]);
+        }),
+        Box::new(|_, says| {
+            says.number = 41;
+            says.walked();
+        }),
+        // Confirms what was never said.
+        Box::new(|_, says| {
+            let mut about = 0_u64.to_le_bytes().to_vec();
+            about.extend_from_slice(&1_000_u64.to_le_bytes());
+            let _ = says.link.send(MESSAGE, &about, &[]);
+        }),
+        Box::new(|_, says| {
+            let _ = says.link.send(9, &[0; 16], b"what");
+        }),
+        Box::new(|_, says| {
+            let _ = says.link.send(MESSAGE, &[0; 3], &[]);
+        }),
+        Box::new(|meeting, _| {
+            let (mut link, _) = meeting.to_write(Which::Blocks(0)).unwrap();
+            let _ = link.send(BLOCKS, &[0; 7], &[0; 100]);
+        }),
+        Box::new(|meeting, _| {
+            let (mut link, _) = meeting.to_write(Which::Blocks(127)).unwrap();
+            let _ = link.send(200, &head(0, 0, b"", [0; 32]), &[]);
+        }),
+    ];
+    for (number, evil) in evils.into_iter().enumerate() {
+        let (received, _) =
+            against_destination(Cipher::IntegrityOnly, |meeting, mut says, heard| {
+                evil(meeting, &mut says);
+                wait_for(&heard, |message| {
+                    matches!(message, FromDestination::Stops(_))
+                });
+            });
+        assert!(is_refused(&received), "{number}: {received:?}");
+    }
+}
+
+#[test]
+fn half_frames_and_silence_end_when_patience_does() {
+    // Half a frame's head, and the end.
+    let (received, _) = against_destination(Cipher::None, |_, says, _| {
+        let Socket::Tcp(socket) = says.link.socket() else {
+            panic!("not TCP")
+        };
+        (&mut &*socket).write_all(&[MESSAGE, 0, 0, 0, 16]).unwrap();
+        says.link.socket().shut();
+    });
+    assert!(matches!(received, Err(CopyError::Link(_))), "{received:?}");
+    // A head of the longest frame, and nothing more of it.
+    let (received, _) = against_destination(Cipher::None, |meeting, says, _| {
+        let (link, _) = meeting.to_write(Which::Blocks(0)).unwrap();
+        let Socket::Tcp(socket) = link.socket() else {
+            panic!("not TCP")
+        };
+        let mut head = vec![BLOCKS, 0, 0, 0];
+        head.extend_from_slice(&(1_u32 << 20).to_le_bytes());
+        head.extend_from_slice(&(16_u32 << 20).to_le_bytes());
+        (&mut &*socket).write_all(&head).unwrap();
+        drop(says);
+    });
+    assert!(matches!(received, Err(CopyError::Link(_))), "{received:?}");
+    // All links and not a word.
+    let (received, _) = against_destination(Cipher::Aes128Gcm, |meeting, says, heard| {
+        let blocks: Vec<_> = (0..4)
+            .map(|n| meeting.to_write(Which::Blocks(n)).unwrap())
+            .collect();
+        while heard.recv().is_ok() {}
+        drop((blocks, says));
+    });
+    assert!(matches!(received, Err(CopyError::Link(_))), "{received:?}");
+}
+
+/// Bytes of memory in use (proc(5), status).
+fn resident() -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next());
+    kib.unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn names_without_end_and_without_data_are_few_bytes_each_and_then_too_many() {
+    const MANY: u64 = 60_000;
+    let before = resident();
+    let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
+        for part in 0..MANY / 1000 {
+            let ids = part * 1000..(part + 1) * 1000;
+            says.names(ids.map(|id| file(id, &format!("n{id}"), 1 << 40)).collect());
+        }
+        let all = |message: &FromDestination| matches!(message, FromDestination::Decided { until, .. } if *until == MANY);
+        assert!(wait_for(&heard, all));
+        let grown = resident().saturating_sub(before);
+        println!("{} bytes a name", grown / MANY);
+        assert!(grown < MANY * 2_000 + (300 << 20), "{grown}");
+    });
+    assert!(matches!(received, Err(CopyError::Link(_))), "{received:?}");
+    // With a mebibyte of attributes each.
+    let value: Box<[u8]> = vec![7; 60_000].into();
+    let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
+        for id in 0..2_000 {
+            let mut name = file(id, &format!("n{id}"), 5);
+            for n in 0..15 {
+                let key = format!("user.{n}").into_bytes().into();
+                name.entry.meta.attributes.push((key, value.clone()));
+            }
+            if !says.names(vec![name]) {
+                break;
+            }
+        }
+        wait_for(&heard, |message| {
+            matches!(message, FromDestination::Stops(_))
+        });
+        let grown = resident().saturating_sub(before);
+        println!("{grown} bytes in all");
+        assert!(grown < 1 << 30, "{grown}");
+    });
+    assert!(is_refused(&received), "{received:?}");
+}
+
+#[test]
+fn silent_connections_keep_nobody_out_and_hold_nothing_up() {
+    let place = Place::new();
+    fs::write(place.from().join("f"), bytes(1 << 20, 1)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+    let ours =
+        Meeting::listening(session, key.clone(), vec![Cipher::None]).with_patience(PATIENCE * 10);
+    let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let dial = Box::new(move || TcpStream::connect(at).map(Socket::Tcp));
+    let theirs = Meeting::connecting(dial, session, key, Cipher::None).with_patience(PATIENCE * 10);
+    let since = Instant::now();
+    thread::scope(|scope| {
+        let listening = scope.spawn(|| meeting::listen(&listener, &ours).unwrap());
+        let received = scope.spawn(|| {
+            let (destination, _) = Destination::resolve(&place.to(), false, false).unwrap();
+            let received = receive(
+                &ours,
+                &destination,
+                &ReceiveOptions::default(),
+                &Watch::default(),
+            );
+            ours.close();
+            received
+        });
+        let source = Source::open(&[format!("{}/", place.from().display())]).unwrap();
+        let sent = send(
+            &theirs,
+            &source,
+            &Filter::new(),
+            &options(),
+            &Watch::default(),
+        );
+        assert_eq!(sent.unwrap().placed, 1);
+        received.join().unwrap().unwrap();
+        listening.join().unwrap();
+    });
+    // A handshake may take 15 s; its end is not waited for.
+    assert!(
+        since.elapsed() < Duration::from_secs(12),
+        "{:?}",
+        since.elapsed()
+    );
+    drop(silent);
+}
+
+fn options() -> SendOptions {
+    SendOptions {
+        keep: Keep::default(),
+        streams: Streams::Fixed(1),
+        block: None,
+        limit: None,
+        null: false,
+        congestion: None,
+    }
+}
+
+/// A source and a destination that means harm: what the source says at last.
+fn against_source(evil: impl FnOnce(&Meeting, Says, &Watch) + Send) -> Result<Account, CopyError> {
+    let place = Place::new();
+    fs::write(place.from().join("f"), bytes(3 << 20, 4)).unwrap();
+    fs::write(place.from().join("g"), b"small").unwrap();
+    let before = tree(&place.from());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+    let dial = Box::new(move || TcpStream::connect(at).map(Socket::Tcp));
+    let ours =
+        Meeting::connecting(dial, session, key.clone(), Cipher::None).with_patience(PATIENCE);
+    let theirs =
+        Meeting::listening(session, key, vec![Cipher::None]).with_patience(Duration::from_secs(5));
+    let watch = Watch::default();
+    let sent = thread::scope(|scope| {
+        scope.spawn(|| meeting::listen(&listener, &theirs).unwrap());
+        let sent = scope.spawn(|| {
+            let source = Source::open(&[place.from()]).unwrap();
+            let sent = send(&ours, &source, &Filter::new(), &options(), &watch);
+            ours.close();
+            sent
+        });
+        let says = Says::new(&theirs, Which::FromDestination);
+        evil(&theirs, says, &watch);
+        let since = Instant::now();
+        let sent = sent.join().unwrap();
+        theirs.close();
+        assert!(since.elapsed() < SOON, "took {:?}", since.elapsed());
+        sent
+    });
+    assert_eq!(before, tree(&place.from()));
+    sent
+}
+
+#[test]
+fn a_destination_that_says_what_it_must_not_is_left() {
+    use copy::message::Want;
+    let want = |id| Want {
+        id,
+        block: None,
+        have: vec![],
+        compare: vec![],
+    };
+    let evils: Vec<Vec<u8>> = vec![
+        // Not offered; twice; of what is no file.
+        FromDestination::Decided {
+            until: 9,
+            wants: vec![want(77)],
+        }
+        .to_bytes(),
+        FromDestination::Decided {
+            until: 9,
+            wants: vec![want(1), want(1)],
+        }
+        .to_bytes(),
+        FromDestination::Decided {
+            until: 9,
+            wants: vec![want(0)],
+        }
+        .to_bytes(),
+        vec![0xff; 1 << 19],
+        vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        vec![],
+    ];
+    for (number, evil) in evils.into_iter().enumerate() {
+        let sent = against_source(|meeting, mut says, _| {
+            let mut link = meeting.to_read(Which::FromSource, 0).unwrap();
+            let _ = link.receive(&mut Vec::new());
+            says.raw(&evil);
+            while link.receive(&mut Vec::new()).is_ok() {}
+        });
+        assert!(is_refused(&sent), "{number}: {sent:?}");
+    }
+    // Frames that were never sent, confirmed by message and at the beginning of a stream.
+    let sent = against_source(|meeting, mut says, _| {
+        let blocks = meeting.to_read(Which::Blocks(0), 0).unwrap();
+        let streams = vec![(0, 1_000), (99, 5)];
+        says.raw(&FromDestination::Received { streams, placed: 1 }.to_bytes());
+        let mut link = meeting.to_read(Which::FromSource, 0).unwrap();
+        while link.receive(&mut Vec::new()).is_ok() {}
+        drop(blocks);
+    });
+    assert!(is_refused(&sent), "{sent:?}");
+    let sent = against_source(|meeting, _says, _| {
+        let _blocks = meeting.to_read(Which::Blocks(0), 1_000).unwrap();
+        let mut link = meeting.to_read(Which::FromSource, 0).unwrap();
+        while link.receive(&mut Vec::new()).is_ok() {}
+    });
+    assert!(is_refused(&sent), "{sent:?}");
+    // Wants with blocks far beyond the end, then nothing but what the user ends.
+    let sent = against_source(|meeting, mut says, watch| {
+        let mut link = meeting.to_read(Which::FromSource, 0).unwrap();
+        let _ = link.receive(&mut Vec::new());
+        let have = vec![(0, 1), (2, u64::MAX)];
+        let wants = vec![Want {
+            block: Some(1 << 20),
+            have,
+            ..want(1)
+        }];
+        says.raw(
+            &FromDestination::Decided {
+                until: u64::MAX,
+                wants,
+            }
+            .to_bytes(),
+        );
+        let mut blocks = meeting.to_read(Which::Blocks(0), 0).unwrap();
+        let mut buffer = Vec::new();
+        let head = blocks.receive(&mut buffer).unwrap();
+        assert_eq!(head.data, 1 << 20);
+        watch.stop();
+        while link.receive(&mut buffer).is_ok() {}
+    });
+    assert!(matches!(sent, Err(CopyError::Stopped)), "{sent:?}");
+}
+
+#[test]
+fn a_destination_that_never_reads_does_not_keep_the_user_from_stopping() {
+    let sent = against_source(|meeting, _says, watch| {
+        let link = meeting.to_read(Which::FromSource, 0).unwrap();
+        watch.stop();
+        thread::sleep(Duration::from_millis(300));
+        drop(link);
+    });
+    assert!(matches!(sent, Err(CopyError::Stopped)), "{sent:?}");
+}
+
+struct One(SessionId, Key);
+
+impl Sessions for One {
+    fn find(&self, session: SessionId) -> Option<(Key, Vec<Cipher>)> {
+        (session == self.0).then(|| (self.1.clone(), Cipher::ALL.to_vec()))
+    }
+}
+
+#[test]
+fn frames_that_are_replayed_or_swapped_are_refused() {
+    use std::io::Read as _;
+    for cipher in [
+        Cipher::Aes128Gcm,
+        Cipher::Chacha20Poly1305,
+        Cipher::IntegrityOnly,
+    ] {
+        for is_swap in [false, true] {
+            let (near, mut near_out) = UnixStream::pair().unwrap();
+            let (far, mut far_in) = UnixStream::pair().unwrap();
+            let (session, key) = (SessionId([7; 16]), Key::random().unwrap());
+            let sessions = One(session, key.clone());
+            thread::scope(|scope| {
+                let far =
+                    scope.spawn(move || link::accept(Socket::Unix(far), &sessions).unwrap().2);
+                let near = scope.spawn(move || {
+                    link::connect(Socket::Unix(near), session, Which::Blocks(0), cipher, &key)
+                });
+                // Carries the handshake, by either side's word, until both are through.
+                let (mut up, mut down) =
+                    (near_out.try_clone().unwrap(), far_in.try_clone().unwrap());
+                let carry = |from: &mut UnixStream, to: &mut UnixStream| {
+                    from.set_nonblocking(true).unwrap();
+                    let mut bytes = [0; 65_536];
+                    if let Ok(n @ 1..) = from.read(&mut bytes) {
+                        from.set_nonblocking(false).unwrap();
+                        to.write_all(&bytes[..n]).unwrap();
+                    }
+                    from.set_nonblocking(false).unwrap();
+                };
+                while !(near.is_finished() && far.is_finished()) {
+                    carry(&mut near_out, &mut far_in);
+                    carry(&mut down, &mut up);
+                    thread::sleep(Duration::from_millis(1));
+                }
+                let mut near = near.join().unwrap().unwrap();
+                let mut far = far.join().unwrap();
+                let mut taken = |near: &mut Link, text: &[u8]| {
+                    near.send(MESSAGE, text, &[]).unwrap();
+                    let mut bytes = vec![0; 4096];
+                    let n = near_out.read(&mut bytes).unwrap();
+                    bytes.truncate(n);
+                    bytes
+                };
+                let (first, second) = (taken(&mut near, b"first"), taken(&mut near, b"second"));
+                let mut buffer = Vec::new();
+                let evil = match is_swap {
+                    true => [second, first].concat(),
+                    false => [&first[..], &first].concat(),
+                };
+                far_in.write_all(&evil).unwrap();
+                let mut passed = 0;
+                let error = loop {
+                    match far.receive(&mut buffer) {
+                        Ok(_) => passed += 1,
+                        Err(error) => break error,
+                    }
+                };
+                assert!(passed <= u32::from(!is_swap), "{cipher:?} {passed}");
+                assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{cipher:?}");
+            });
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Sessions as others run them: whole ones, ones that are disturbed, and ones whose other side means harm.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "small numbers that a test chose"
+)]
+
+mod common;
+mod faults;
+mod hostile;
+mod whole;

@@ -1,0 +1,397 @@
+//! `goodput copy`: what starts the far side is a script in ssh's place, so that both ends are this binary's.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{BINARY, Scratch, with_own_mounts};
+
+/// A script that takes a host and a command, and runs the command here in a shell of its own.
+const RSH: &str = "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexport SSH_CONNECTION\nsh -c \"$*\"\n";
+
+fn executable(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
+    let path = scratch.write(name, text);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// `goodput copy` with a script in ssh's place.
+fn copy(scratch: &Scratch, args: &[&str]) -> Command {
+    let rsh = scratch.path("rsh");
+    if !rsh.exists() {
+        executable(scratch, "rsh", RSH);
+    }
+    let mut all = vec!["copy", "-e", rsh.to_str().unwrap(), "--far-goodput", BINARY];
+    all.extend(args);
+    scratch.goodput(&all)
+}
+
+/// Everything about a tree that a copy keeps.
+fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let stat = fs::symlink_metadata(&path).unwrap();
+            let what = if stat.is_symlink() {
+                format!("-> {:?}", fs::read_link(&path).unwrap())
+            } else {
+                let time = format!("{:o} {}.{}", stat.mode(), stat.mtime(), stat.mtime_nsec());
+                match stat.is_dir() {
+                    true => {
+                        folders.push(path.clone());
+                        format!("folder {time}")
+                    }
+                    false => {
+                        let bytes = fs::read(&path).unwrap();
+                        format!("{:?} {time}", copy_sum(&bytes))
+                    }
+                }
+            };
+            all.insert(path.strip_prefix(top).unwrap().to_owned(), what);
+        }
+    }
+    all
+}
+
+/// Length and a sum; nobody means harm here.
+fn copy_sum(bytes: &[u8]) -> (usize, u64) {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    (bytes.len(), bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+fn bytes(n: usize, seed: u64) -> Vec<u8> {
+    let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut bytes: Vec<u8> = (0..n.div_ceil(8))
+        .flat_map(|_| chance.next().to_le_bytes())
+        .collect();
+    bytes.truncate(n);
+    bytes
+}
+
+/// A small tree, and one larger file.
+fn plant(scratch: &Scratch, large: usize) -> PathBuf {
+    let top = scratch.path("from");
+    fs::create_dir_all(top.join("a/b")).unwrap();
+    for n in 0..40 {
+        fs::write(top.join(format!("a/f{n}")), bytes(n * 300, n as u64)).unwrap();
+    }
+    fs::write(top.join("a/b/middle"), bytes(700_000, 3)).unwrap();
+    fs::write(top.join("large"), bytes(large, 4)).unwrap();
+    symlink("a/f1", top.join("link")).unwrap();
+    top
+}
+
+#[test]
+fn every_way_to_another_host_brings_the_same_tree() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 3 << 20);
+    let here = |name: &str| scratch.path(name).display().to_string();
+    let source = format!("{}/", from.display());
+    let far = |path: &str| format!("hostA:{path}");
+    let ways: [(&str, Vec<String>); 6] = [
+        ("push", vec![source.clone(), far(&here("push"))]),
+        ("pull", vec![far(&source), here("pull")]),
+        (
+            "back",
+            vec!["--reverse".into(), source.clone(), far(&here("back"))],
+        ),
+        (
+            "pull-back",
+            vec!["--reverse".into(), far(&source), here("pull-back")],
+        ),
+        (
+            "inside",
+            vec![
+                "--through-ssh".into(),
+                "-s2".into(),
+                source.clone(),
+                far(&here("inside")),
+            ],
+        ),
+        (
+            "third",
+            vec![far(&source), format!("hostB:{}", here("third"))],
+        ),
+    ];
+    for (name, args) in &ways {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        scratch.run(copy(&scratch, &args)).succeeds();
+        assert_eq!(tree(&from), tree(&scratch.path(name)), "{name}");
+        // And there is nothing to do the second time.
+        let again = [&["--json"], &args[..]].concat();
+        let run = scratch.run(copy(&scratch, &again)).succeeds().json();
+        assert_eq!(run["copy"]["received_bytes"], 0, "{name}");
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_dry_run_a_list_and_deletion_do_what_they_say() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 1000);
+    let (source, to) = (format!("{}/", from.display()), scratch.path("to"));
+    let far = format!("host:{}", to.display());
+    let run = scratch.run(copy(&scratch, &["-n", &source, &far]));
+    run.succeeds();
+    assert!(!to.exists());
+    assert!(run.stderr.contains("would copy"), "{run:#?}");
+    let list = scratch.write("list", "a/f1\na/b/middle\n");
+    let list = list.to_str().unwrap();
+    scratch
+        .run(copy(&scratch, &["--files-from", list, &source, &far]))
+        .succeeds();
+    assert!(
+        to.join("a/f1").exists() && to.join("a/b/middle").exists() && !to.join("large").exists()
+    );
+    fs::write(to.join("extra"), b"x").unwrap();
+    scratch
+        .run(copy(&scratch, &["--delete", &source, &far]))
+        .succeeds();
+    assert_eq!(tree(&from), tree(&to));
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn what_goes_wrong_has_its_exit_code_and_its_words() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 1000);
+    let source = from.to_str().unwrap();
+    let far = format!("host:{}", scratch.path("to").display());
+    let rsh = executable(&scratch, "no-way", "#!/bin/sh\nexit 255\n");
+    let start = |args: &[&str]| scratch.run(scratch.goodput(&[&["copy"], args].concat()));
+    executable(&scratch, "rsh", RSH);
+    let script = scratch.path("rsh").display().to_string();
+    start(&[
+        "-e",
+        &script,
+        "--far-goodput",
+        "/nowhere/goodput",
+        source,
+        &far,
+    ])
+    .fails_with(4, &["there is no '/nowhere/goodput' on host", "--push"]);
+    start(&["-e", rsh.to_str().unwrap(), source, &far]).fails_with(4, &["did not get to host"]);
+    start(&["-e", "/nowhere/ssh", source, &far]).fails_with(3, &["/nowhere/ssh"]);
+    scratch
+        .run(copy(&scratch, &["/nowhere/at/all", &far]))
+        .fails_with(2, &["/nowhere/at/all"]);
+    scratch
+        .run(copy(&scratch, &["host:/nowhere/at/all", "here"]))
+        .fails_with(4, &["/nowhere/at/all"]);
+    scratch
+        .run(copy(&scratch, &[source, "host:/proc/nothing/is/made/here"]))
+        .fails_with(4, &["host"]);
+    scratch
+        .run(copy(&scratch, &["-s2", "hostA:a", "hostB:b", &far]))
+        .fails_with(2, &["must be on one host"]);
+    // A far side that says nothing of the kind, and ends.
+    let talks = executable(
+        &scratch,
+        "talks",
+        "#!/bin/sh\necho Welcome\necho '{\"Ready\":5}'\nexit 0\n",
+    );
+    start(&["-e", talks.to_str().unwrap(), source, &far]).fails_with(4, &["ended before it began"]);
+    // Another version of what is told to the far side.
+    let mut agent = scratch.script(&[], "echo '{}' | $GOODPUT agent");
+    agent.env("RUST_BACKTRACE", "0");
+    scratch
+        .run(agent)
+        .fails_with(2, &["no job of this version"]);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn the_key_is_told_once_and_stands_nowhere() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 1 << 20);
+    let told = scratch.path("told");
+    // Keeps what the far side is told, and what others could see of both sides meanwhile.
+    let script = format!(
+        "#!/bin/sh\nshift\n(sleep 0.3; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ > {0}-seen 2> /dev/null) &\n\
+         {{ head -n 1 | tee {0}; cat; }} | sh -c \"$*\"\nwait\n",
+        told.display()
+    );
+    let rsh = executable(&scratch, "listens", &script);
+    let far = format!("host:{}", scratch.path("to").display());
+    let args = [
+        "copy",
+        "-e",
+        rsh.to_str().unwrap(),
+        "--far-goodput",
+        BINARY,
+        "--limit",
+        "10Mb/s",
+    ];
+    let mut command = scratch.goodput(&[&args[..], &[from.to_str().unwrap(), &far]].concat());
+    command.env("RUST_LOG", "trace").env("GOODPUT_LOG", "trace");
+    let ended = scratch.run(command);
+    ended.succeeds();
+    let job: serde_json::Value = serde_json::from_slice(&fs::read(&told).unwrap()).unwrap();
+    let key = job["key"].as_str().unwrap().to_owned();
+    assert_eq!(key.len(), 64);
+    let mut seen = vec![fs::read(scratch.path("told-seen")).unwrap()];
+    assert!(
+        String::from_utf8_lossy(&seen[0]).contains("agent"),
+        "nothing was seen"
+    );
+    seen.push(ended.stdout.into_bytes());
+    seen.push(ended.stderr.into_bytes());
+    for entry in fs::read_dir(scratch.run_folder()).unwrap() {
+        seen.extend(fs::read(entry.unwrap().path()));
+    }
+    for text in seen {
+        assert!(!text.windows(64).any(|part| part == key.as_bytes()));
+    }
+}
+
+/// Processes of this test by what they run: the client, the script, the far side.
+fn victims(scratch: &Scratch) -> Vec<(i32, &'static str)> {
+    let dir = scratch.path("").display().to_string();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap() {
+        let Ok(id) = entry.unwrap().file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
+        let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if !String::from_utf8_lossy(&environment).contains(dir.trim_end_matches('/')) {
+            continue;
+        }
+        let what = match line.split(' ').collect::<Vec<_>>()[..] {
+            [program, "copy", ..] if program == BINARY => "client",
+            [program, "agent", ..] if program == BINARY => "agent",
+            ["/bin/sh", ..] => "script",
+            _ => continue,
+        };
+        found.push((id, what));
+    }
+    found
+}
+
+/// Copies over and over, kills one of what runs at a moment of chance, and gives the same command again until it is done;
+/// how many of each kind were killed.
+fn kill_again_and_again(kills_wanted: usize, seed: u64) -> BTreeMap<&'static str, usize> {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 3 << 20);
+    let source = format!("{}/", from.display());
+    let mut chance = Chance(seed);
+    let mut kills = BTreeMap::new();
+    for round in 0.. {
+        let to = scratch.path(&format!("to{round}"));
+        let (near, far) = match chance.next() % 2 {
+            0 => (source.clone(), format!("host:{}", to.display())),
+            _ => (format!("host:{source}"), to.display().to_string()),
+        };
+        loop {
+            let args = [
+                "--no-fsync",
+                "-s2",
+                "--block",
+                "64KiB",
+                "--limit",
+                "40Mb/s",
+                &near,
+                &far,
+            ];
+            let mut running = scratch.start(copy(&scratch, &args));
+            let kind = ["client", "agent", "script"][usize::try_from(chance.next() % 3).unwrap()];
+            let find = || {
+                victims(&scratch)
+                    .into_iter()
+                    .find(|(_, what)| *what == kind)
+            };
+            // From when it is there: anything from the first handshake to the last rename.
+            let mut victim = find();
+            while victim.is_none() && !running.has_ended() {
+                thread::sleep(Duration::from_millis(5));
+                victim = find();
+            }
+            let at = Duration::from_millis(chance.next() % 500);
+            let begun = Instant::now();
+            while begun.elapsed() < at && !running.has_ended() {
+                thread::sleep(Duration::from_millis(5));
+            }
+            if let (Some((id, _)), true) = (victim, kills.values().sum::<usize>() < kills_wanted)
+                && find().is_some_and(|(now, _)| now == id)
+            {
+                let status = Command::new("kill").args(["-9", &id.to_string()]).status();
+                if status.unwrap().success() {
+                    *kills.entry(kind).or_insert(0_usize) += 1;
+                }
+            }
+            let ended = running.end();
+            assert!(!ended.stderr.contains("panicked"), "{ended:#?}");
+            if ended.code() == 0 {
+                break;
+            }
+        }
+        // A far side whose client was killed takes a moment to end, and what it holds goes with it.
+        scratch.assert_nothing_left();
+        assert_eq!(tree(&from), tree(&to), "round {round}");
+        if kills.values().sum::<usize>() >= kills_wanted {
+            break;
+        }
+    }
+    kills
+}
+
+#[test]
+fn sender_receiver_and_shell_are_killed_fifty_times_and_the_same_command_goes_on() {
+    let since = Instant::now();
+    let lanes: Vec<_> = (0..5)
+        .map(|lane| thread::spawn(move || kill_again_and_again(10, 2026 + lane * 77)))
+        .collect();
+    let mut all = BTreeMap::new();
+    for lane in lanes {
+        for (kind, count) in lane.join().unwrap() {
+            *all.entry(kind).or_insert(0) += count;
+        }
+    }
+    println!("{all:?} in {:?}", since.elapsed());
+    assert_eq!((all.len(), all.values().sum::<usize>()), (3, 50), "{all:?}");
+}
+
+#[test]
+fn a_disk_that_is_full_is_waited_for_until_it_has_room() {
+    let Some(mounts) = with_own_mounts() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    plant(&scratch, 6 << 20);
+    executable(&scratch, "rsh", RSH);
+    let script = r#"
+        set -e
+        mkdir -p small
+        mount -t tmpfs -o size=12m tmpfs small
+        dd if=/dev/zero of=small/filler bs=1M count=10 2> /dev/null
+        $GOODPUT copy -e "$DIR/rsh" --far-goodput "$GOODPUT" from/ "host:$DIR/small/to" 2> said &
+        copy=$!
+        until grep -q 'disk is full' said; do kill -0 $copy; sleep 0.05; done
+        rm small/filler
+        wait $copy
+        diff -r from small/to
+        rm -r small/to
+        dd if=/dev/zero of=small/filler bs=1M count=10 2> /dev/null
+        mkdir -p small/to
+    "#;
+    scratch.run(scratch.script(mounts, script)).succeeds();
+    scratch.assert_nothing_left();
+}
