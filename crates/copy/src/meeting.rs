@@ -55,6 +55,16 @@ struct State {
     /// The newest failure, for the user.
     failure: Option<String>,
     reconnects: u64,
+    /// Of the first connection, before its handshake.
+    round_trip: Option<Duration>,
+}
+
+impl State {
+    /// A connection was made.
+    fn found(&mut self, socket: &Socket) {
+        let took = || tcp_info(socket).map(|info| Duration::from_micros(info.rtt_us));
+        self.round_trip = self.round_trip.or_else(took);
+    }
 }
 
 impl fmt::Debug for Meeting {
@@ -211,6 +221,7 @@ impl Meeting {
             if state.over {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
+            state.found(&socket);
             state.greeting.insert(which, socket.again()?);
         }
         let link = link::connect(socket, self.session, which, self.cipher, &self.key);
@@ -262,6 +273,11 @@ impl Meeting {
         if let Some(socket) = self.lock().open.remove(&which) {
             socket.shut();
         }
+    }
+
+    /// How far the other side is, as the first connection told; `None` before, and where none is of TCP.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.lock().round_trip
     }
 
     /// Links in use.
@@ -347,6 +363,9 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
             under_way.fetch_add(1, Ordering::Relaxed);
             let under_way = &under_way;
             scope.spawn(move || {
+                let socket = Socket::Tcp(socket);
+                meeting.lock().found(&socket);
+                let Socket::Tcp(socket) = socket else { return };
                 let accepted = socket
                     .set_nonblocking(false)
                     .and_then(|()| link::accept(Socket::Tcp(socket), meeting));

@@ -731,6 +731,7 @@ impl Receiver<'_> {
                 if !self.blocks(&heads, &data[..head.data]) {
                     break;
                 }
+                self.watch.mark();
                 handled += 1;
                 self.counts
                     .lock()
