@@ -1,5 +1,6 @@
 //! What runs a session on either side: threads, what they share, and what the user is told meanwhile.
 
+mod pace;
 pub mod receive;
 pub mod send;
 pub mod tune;
@@ -7,6 +8,7 @@ pub mod tune;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use thiserror::Error;
 use wire::tcp_info::TcpInfo;
@@ -43,6 +45,7 @@ pub struct Watch {
     stop: AtomicBool,
     notes: Mutex<Notes>,
     ends: Mutex<Vec<TcpInfo>>,
+    pace: pace::Pace,
 }
 
 /// What the user is to know.
@@ -99,6 +102,18 @@ impl Watch {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Bits a second that arrived between the first fifth of all bytes and the last fifth: what is left out is how a path is
+    /// found and how files are ended. `None` where that took less than 0.5 s.
+    pub fn steady(&self) -> Option<u64> {
+        self.pace.steady()
+    }
+
+    /// Notes when what is confirmed was.
+    pub(crate) fn mark(&self) {
+        let bytes = self.confirmed_bytes.load(Ordering::Relaxed);
+        self.pace.mark(Instant::now(), bytes);
     }
 
     pub(crate) fn add(counter: &AtomicU64, n: u64) {

@@ -234,6 +234,37 @@ pub struct Link {
     sent: u64,
     received: u64,
     scratch: Vec<u8>,
+    inbox: Inbox,
+}
+
+/// What the kernel had and TLS has not taken yet: rustls reads 4 KiB at a time, which is a call into the kernel each.
+#[derive(Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
+impl Inbox {
+    /// A source for rustls, which asks `socket` when there is nothing left.
+    fn of<'a>(&'a mut self, socket: &'a Socket) -> impl Read + 'a {
+        struct Both<'a>(&'a mut Inbox, &'a Socket);
+        impl Read for Both<'_> {
+            fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+                let inbox = &mut *self.0;
+                let mut socket = self.1;
+                if inbox.from == inbox.to {
+                    inbox.bytes.resize(INBOX, 0);
+                    (inbox.from, inbox.to) = (0, socket.read(&mut inbox.bytes)?);
+                }
+                let taken = bytes.len().min(inbox.to - inbox.from);
+                bytes[..taken].copy_from_slice(&inbox.bytes[inbox.from..inbox.from + taken]);
+                inbox.from += taken;
+                Ok(taken)
+            }
+        }
+        Both(self, socket)
+    }
 }
 
 enum Seal {
@@ -467,6 +498,7 @@ fn finish(
         sent: 0,
         received: 0,
         scratch: Vec::new(),
+        inbox: Inbox::default(),
     };
     let bound = link.bound(said)?;
     let proof = |role: &[u8]| {
@@ -513,8 +545,10 @@ fn finish(
 
 /// A frame that proves.
 const PROOF: u8 = 0;
-/// What waits for the kernel in user space, some 32 records of TLS.
-const TLS_BUFFER: usize = 512 << 10;
+/// What waits for the kernel in user space, some 8 records of TLS: what a core's own cache holds twice.
+const TLS_BUFFER: usize = 128 << 10;
+/// What is taken from the kernel at a time.
+const INBOX: usize = 128 << 10;
 
 impl Link {
     /// The socket under it.
@@ -641,7 +675,8 @@ impl Link {
                 Err(error) => return Err(error),
             }
             // Zero bytes are the end, which `reader` tells after the next look.
-            tls.read_tls(&mut &self.socket).map_err(patience_ended)?;
+            tls.read_tls(&mut self.inbox.of(&self.socket))
+                .map_err(patience_ended)?;
             tls.process_new_packets().map_err(invalid)?;
             // New keys are answered with new keys.
             if tls.wants_write() {

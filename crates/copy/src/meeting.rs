@@ -60,6 +60,16 @@ struct State {
     /// The newest failure, for the user.
     failure: Option<String>,
     reconnects: u64,
+    /// Of the first connection, before its handshake.
+    round_trip: Option<Duration>,
+}
+
+impl State {
+    /// A connection was made.
+    fn found(&mut self, socket: &Socket) {
+        let took = || tcp_info(socket).map(|info| Duration::from_micros(info.rtt_us));
+        self.round_trip = self.round_trip.or_else(took);
+    }
 }
 
 impl fmt::Debug for Meeting {
@@ -243,6 +253,7 @@ impl Meeting {
             if state.over {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
+            state.found(&socket);
             state.greeting.insert(which, socket.again()?);
         }
         link::connect(socket, self.session, which, self.cipher, &self.key)
@@ -255,6 +266,7 @@ impl Meeting {
             if state.over {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
+            state.found(&socket);
             state.next_arriving += 1;
             let number = state.next_arriving;
             state.arriving.insert(number, socket.again()?);
@@ -318,6 +330,11 @@ impl Meeting {
         if let Some(socket) = self.lock().open.remove(&which) {
             socket.shut();
         }
+    }
+
+    /// How far the other side is, as the first connection told; `None` before, and where none is of TCP.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.lock().round_trip
     }
 
     /// Links in use.

@@ -26,6 +26,11 @@ pub fn thread_cpu() -> Duration {
     Duration::from_ns(read(ClockId::ThreadCPUTime))
 }
 
+/// CPU time of this process, all threads, user and kernel.
+pub fn process_cpu() -> Duration {
+    Duration::from_ns(read(ClockId::ProcessCPUTime))
+}
+
 /// CPU time of the calling thread in user space, as the kernel books it (getrusage(2)).
 pub fn thread_cpu_user() -> Duration {
     of_timeval(usage(libc::RUSAGE_THREAD).ru_utime)

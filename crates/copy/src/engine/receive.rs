@@ -838,6 +838,7 @@ impl Receiver<'_> {
                     break;
                 }
                 bad = 0;
+                self.watch.mark();
                 handled += 1;
                 self.counts
                     .lock()

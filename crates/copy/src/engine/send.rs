@@ -358,6 +358,7 @@ impl Sender<'_> {
                         count,
                     )?;
                 }
+                self.watch.mark();
             }
             FromDestination::Problem(text) => self.watch.note(Note::Skipped(text)),
             FromDestination::Finished(account) => {

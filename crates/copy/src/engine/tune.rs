@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use units::Rate;
+use wire::tcp_info::TcpInfo;
 
 use crate::link::{Socket, Which};
 use crate::meeting::{Meeting, tcp_info};
@@ -40,10 +41,13 @@ pub(super) trait Loaded: Sync {
 const LONG: Duration = Duration::from_millis(5);
 /// Streams on a short path: what two to four cores can serve.
 const SHORT_STREAMS: u16 = 4;
-/// Streams on a long path to begin with.
-const LONG_STREAMS: u16 = 4;
+/// Streams on a long path to begin with: with buffers as distributions ship them (6 MiB to receive, 4 MiB to send, of
+/// which some two thirds are payload) twice what 1 Gb/s and 100 ms have under way, and each begins with ten packets.
+const LONG_STREAMS: u16 = 8;
 /// What more streams must bring to be followed by more still.
 const GAIN: f64 = 1.10;
+/// How often more streams may bring nothing before they are enough.
+const VAIN_MOST: u32 = 2;
 /// A span of looking is at least so long, and at least so many round trips.
 const SPAN_LEAST: Duration = Duration::from_millis(300);
 const SPAN_ROUND_TRIPS: u32 = 4;
@@ -99,12 +103,12 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         Streams::Chosen { most } => most,
     };
     load.open_streams(1);
-    // The first connection says how far it is.
+    // The first connection says how far it is, before its handshake; what ssh carries says nothing.
     let first = wait(meeting, Duration::from_secs(120), || {
-        meeting.of_socket(Which::Blocks(0), |socket| match socket {
-            Socket::Tcp(socket) => Some(round_trip(socket)),
-            Socket::Unix(_) => None,
-        })
+        let is_inside = |socket: &Socket| matches!(socket, Socket::Unix(_));
+        let inside = meeting.of_socket(Which::Blocks(0), is_inside);
+        let far = meeting.round_trip().map(Some);
+        far.or_else(|| (inside == Some(true)).then_some(None))
     });
     let Some(Some(round_trip)) = first else {
         return;
@@ -125,9 +129,14 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
     load.open_streams(wanted);
     let span = SPAN_LEAST.max(round_trip * SPAN_ROUND_TRIPS);
     let mut before = 0.0;
-    let mut held = 0;
+    let mut in_vain = 0;
+    let mut is_new = false;
     while wanted < most && !meeting.is_over() {
-        let (bytes, since) = (delivered(meeting), Instant::now());
+        // New connections need as long again to find their rate.
+        if is_new && (wait(meeting, span, || None::<()>).is_some() || meeting.is_over()) {
+            return;
+        }
+        let (bytes, again, since) = (delivered(meeting), resent(meeting), Instant::now());
         if wait(meeting, span, || None::<()>).is_some() || meeting.is_over() {
             return;
         }
@@ -137,25 +146,37 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         }
         let rate =
             delivered(meeting).saturating_sub(bytes) as f64 * 8.0 / since.elapsed().as_secs_f64();
-        let limited = limited(meeting);
-        // While it grows by itself, more connections would only be in each other's way.
-        if rate > before * GAIN && before > 0.0 && limited < 0.5 {
-            before = rate;
-            held = 0;
+        let is_first = before == 0.0;
+        let is_faster = rate > before * GAIN;
+        before = rate;
+        in_vain = match (is_new, is_faster) {
+            (_, true) => 0,
+            (true, false) => in_vain + 1,
+            (false, false) => in_vain,
+        };
+        is_new = false;
+        // Where a queue has grown, more under way is no more at the other end.
+        if in_vain >= VAIN_MOST || has_queue(meeting) {
             continue;
         }
-        if limited >= 0.5 && (before == 0.0 || rate > before * GAIN || held < 2) {
-            held = if rate > before * GAIN { 0 } else { held + 1 };
-            let more = (wanted + wanted / 2).max(wanted + 2).min(most);
-            watch.note(Note::Chosen(format!(
-                "{more} streams in place of {wanted}: buffers hold each at what {milliseconds:.0} ms \
-                 let them carry, together {:.0} Mb/s",
-                rate / 1e6
-            )));
-            wanted = more;
-            load.open_streams(wanted);
-        }
-        before = rate.max(before);
+        let why = match (limited(meeting) >= 0.5, resent(meeting) > again) {
+            // While it grows by itself, more connections would only be in each other's way.
+            (true, _) if is_first || !is_faster => {
+                "buffers hold each at what the round trip lets them carry"
+            }
+            (false, true) if !is_first && !is_faster && held_by_losses(meeting) => {
+                "losses hold each, and not a queue"
+            }
+            _ => continue,
+        };
+        let more = (wanted + wanted / 2).max(wanted + 2).min(most);
+        watch.note(Note::Chosen(format!(
+            "{more} streams in place of {wanted}, together {:.0} Mb/s over {milliseconds:.0} ms: {why}",
+            rate / 1e6
+        )));
+        wanted = more;
+        is_new = true;
+        load.open_streams(wanted);
     }
 }
 
@@ -175,31 +196,56 @@ fn wait<T>(meeting: &Meeting, patience: Duration, there: impl Fn() -> Option<T>)
 
 /// Bytes that the far side's kernel confirmed, on all streams of blocks now open.
 fn delivered(meeting: &Meeting) -> u64 {
-    let mut sum = 0;
-    for which in meeting.open_links() {
-        if let Which::Blocks(_) = which {
-            let info = meeting.of_socket(which, tcp_info).flatten();
-            sum += info.map_or(0, |info| info.bytes_acked);
-        }
-    }
-    sum
+    of_streams(meeting)
+        .iter()
+        .map(|info| info.bytes_acked)
+        .sum()
+}
+
+/// Segments that were sent again on all streams of blocks now open.
+fn resent(meeting: &Meeting) -> u64 {
+    of_streams(meeting)
+        .iter()
+        .map(|info| info.total_retrans_segments)
+        .sum()
+}
+
+/// Whether half of the streams had to slow down for losses; BBR, which does not, leaves its threshold alone.
+fn held_by_losses(meeting: &Meeting) -> bool {
+    let all = of_streams(meeting);
+    let held = all
+        .iter()
+        .filter(|info| info.snd_ssthresh_segments < INFINITE);
+    held.count() * 2 >= all.len().max(1)
+}
+
+/// `TCP_INFINITE_SSTHRESH` of Linux: no loss was seen.
+const INFINITE: u64 = 0x7fff_ffff;
+
+/// What the kernel knows of each stream of blocks now open.
+fn of_streams(meeting: &Meeting) -> Vec<TcpInfo> {
+    let links = meeting.open_links().into_iter();
+    let blocks = links.filter(|which| matches!(which, Which::Blocks(_)));
+    blocks
+        .filter_map(|which| meeting.of_socket(which, tcp_info)?)
+        .collect()
+}
+
+/// Whether half of the streams wait in a queue on the path, for a fifth of the idle round trip or more.
+fn has_queue(meeting: &Meeting) -> bool {
+    let all = of_streams(meeting);
+    let waits = all
+        .iter()
+        .filter(|info| info.min_rtt_us > 0 && info.rtt_us * 5 > info.min_rtt_us * 6);
+    !all.is_empty() && waits.count() * 2 >= all.len()
 }
 
 /// The share of the streams that their buffers hold: what is under way comes near what either side's buffer admits.
 fn limited(meeting: &Meeting) -> f64 {
-    let (mut streams, mut held) = (0.0_f64, 0.0);
-    for which in meeting.open_links() {
-        let Which::Blocks(_) = which else { continue };
-        streams += 1.0;
-        let info = meeting
-            .of_socket(which, tcp_info)
-            .flatten()
-            .unwrap_or_default();
-        if info.busy_time_us > 0
+    let all = of_streams(meeting);
+    let held = all.iter().filter(|info| {
+        info.busy_time_us > 0
             && (info.rwnd_limited_us + info.sndbuf_limited_us) * 3 > info.busy_time_us
-        {
-            held += 1.0;
-        }
-    }
-    held / streams.max(1.0)
+    });
+    held.count() as f64 / all.len().max(1) as f64
 }

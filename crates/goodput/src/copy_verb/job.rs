@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::copy::destination::Destination;
 use ::copy::engine::receive::{ReceiveOptions, receive};
@@ -398,7 +398,11 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         });
         let mut told = 0;
         while !working.is_finished() {
-            thread::sleep(Duration::from_millis(100));
+            let due = Instant::now() + Duration::from_millis(100);
+            // The other side waits for the last word.
+            while Instant::now() < due && !working.is_finished() {
+                thread::sleep(Duration::from_millis(5));
+            }
             if ended.load(Ordering::Relaxed) || context.interrupted().is_some() {
                 watch.stop();
             }

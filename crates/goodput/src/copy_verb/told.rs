@@ -15,6 +15,8 @@ use crate::context::{self, Context};
 
 /// How often the line is drawn.
 const EVERY: Duration = Duration::from_millis(100);
+/// How often it is seen whether it is over.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Shows how far it is until `is_over`, and has it stop when the user asks.
 pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn Fn() -> bool) {
@@ -28,7 +30,11 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
     // What had arrived when, over about a second.
     let mut seen = VecDeque::from([(Instant::now(), 0)]);
     while !is_over() {
-        thread::sleep(EVERY);
+        let due = Instant::now() + EVERY;
+        // Whoever copies one small file sees when it is done.
+        while Instant::now() < due && !is_over() {
+            thread::sleep(LOOK);
+        }
         if context.interrupted().is_some() {
             watch.stop();
         }
@@ -150,7 +156,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         sent_bytes: now(&done.watch.sent_bytes),
         duration_ns: took,
         goodput_bits_per_second: goodput.as_bits_per_second(),
-        steady_bits_per_second: None,
+        steady_bits_per_second: done.watch.steady(),
         achievable_bits_per_second: done.achievable.map(Rate::as_bits_per_second),
         time: CopyTime {
             disk,
@@ -158,7 +164,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
             link,
             idle,
         },
-        cpu_ns: 0,
+        cpu_ns: sys::clock::process_cpu().as_ns(),
         why: String::new(),
         chosen,
         notes,

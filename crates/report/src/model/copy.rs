@@ -42,14 +42,15 @@ pub struct Copy {
     pub duration_ns: u64,
     /// Bytes received in that time.
     pub goodput_bits_per_second: u64,
-    /// Bytes received, from the first one's arrival to the last one's.
+    /// The same between the first fifth of the bytes and the last fifth, as they were confirmed; none where that took
+    /// less than 0.5 s.
     pub steady_bits_per_second: Option<u64>,
     /// TCP payload that the path can carry, where it is known.
     pub achievable_bits_per_second: Option<u64>,
     /// Shares of the time of the threads that carry blocks, on the side that told: reading or writing files,
     /// sums, the connection (encryption, window, path), nothing to do. They add up to 1 where anything was carried.
     pub time: CopyTime,
-    /// CPU time of this process.
+    /// CPU time of this process, which is both sides of a copy through a lab or on one host.
     pub cpu_ns: u64,
     /// Why it was no faster, in a sentence.
     pub why: String,
