@@ -215,10 +215,7 @@ pub(crate) fn hear(
             Err(error) => return Err(error),
         };
         link.set_patience(Some(SILENCE))?;
-        loop {
-            let Ok(head) = link.receive(&mut buffer) else {
-                break;
-            };
+        while let Ok(head) = link.receive(&mut buffer) {
             if head.kind != MESSAGE || head.about < 16 || head.data > 0 {
                 return Err(io::Error::new(ErrorKind::InvalidData, "not a message"));
             }

@@ -51,7 +51,13 @@ impl Pace {
         let to = back.find(|(_, bytes)| *bytes <= total - total / 5)?;
         let took = to.0.checked_duration_since(from.0)?;
         let bits = to.1.checked_sub(from.1)? as f64 * 8.0;
-        (took >= SPAN_LEAST).then(|| (bits / took.as_secs_f64()) as u64)
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a rate, which is neither below zero nor beyond 2^64"
+        )]
+        let rate = (bits / took.as_secs_f64().max(1e-9)) as u64;
+        (took >= SPAN_LEAST).then_some(rate)
     }
 }
 
