@@ -617,12 +617,14 @@ fn render(record: &Record) -> String {
             if of(who, "took").is_none() {
                 continue;
             }
+            // A bar is a table's.
+            let shown_name = who.replace('|', "\\|");
             let shown = |what, scale, decimals| number(of(who, what), scale, decimals);
             let (took, cpu) = (shown("took", 1.0, 2), shown("cpu", 1.0, 2));
             match cell.is_many {
                 true => many.row(vec![
                     path.clone(),
-                    who.to_owned(),
+                    shown_name,
                     shown("files", 1.0, 0),
                     took,
                     shown("files_a_second", 1.0, 0),
@@ -630,7 +632,7 @@ fn render(record: &Record) -> String {
                 ]),
                 false => large.row(vec![
                     path.clone(),
-                    who.to_owned(),
+                    shown_name,
                     shown("bytes", 1e6, 0),
                     took,
                     shown("rate", 1e6, 0),
