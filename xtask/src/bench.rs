@@ -7,6 +7,7 @@
 mod agreement;
 mod cells;
 mod children;
+pub(crate) mod copy;
 mod delay;
 pub(crate) mod explain;
 pub(crate) mod fabric;

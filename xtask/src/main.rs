@@ -35,6 +35,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             }
             bench::lab(&options)
         }
+        ["bench", "copy", rest @ ..] => bench::copy::copy(&options(rest)?),
         ["bench", "explain", rest @ ..] => bench::explain::explain(&options(rest)?),
         ["bench", "fabric", rest @ ..] => bench::fabric::fabric(&options(rest)?),
         ["bench", "harmonizer", rest @ ..] => bench::harmonizer::harmonizer(&options(rest)?),
@@ -121,6 +122,11 @@ The project's own chores.
   cargo xtask bench netem [--quick] [--rounds N] [--only NAME]
       The lab beside netem: delay, throughput, losses. As root, on a kernel that
       has netem; bench/netem-guest/run.sh brings one. Writes target/bench/netem.json.
+  cargo xtask bench copy [--quick] [--rounds N] [--only NAME,NAME]
+      goodput copy beside rsync, scp, tar and rclone over ssh, through loopback and paths of 100 and 300 ms, by
+      target/release/goodput (or GOODPUT); as root, with openssh-server, rsync and rclone. Takes 5 GB of /dev/shm.
+      Writes bench/copy.json and its table in bench/README.md; some ten minutes a round, one by default.
+      --only NAME cells whose name contains NAME, such as large; kept beside what was there
   cargo xtask bench explain [--quick] [--rounds N] [--only NAME]
       How fast captures are read, and how much memory that takes. Writes bench/explain.json and its table in
       bench/README.md; under a minute, and 1.7 GB in target/bench meanwhile.
