@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate of the workspace with its ring: 0 pure, 1 the kernel, 2 services, 3 what is run.
-const RINGS: [(&str, u32); 17] = [
+const RINGS: [(&str, u32); 18] = [
     ("goodput-units", 0),
     ("goodput-wire", 0),
     ("goodput-link", 0),
@@ -23,6 +23,7 @@ const RINGS: [(&str, u32); 17] = [
     ("goodput-sys", 1),
     ("goodput-capture", 2),
     ("goodput-cluster", 2),
+    ("goodput-copy", 2),
     ("goodput-lab", 2),
     ("goodput-measure", 2),
     ("goodput-report", 2),
