@@ -20,6 +20,8 @@ pub struct Watch {
     pub names: AtomicU64,
     /// Bytes in files that the source told, holes included.
     pub named_bytes: AtomicU64,
+    /// Names that the source could not read: missing at the destination.
+    pub unread: AtomicU64,
     /// Whether the source has told all.
     pub is_walked: AtomicBool,
     /// Files that the destination wants, and their bytes to be sent.

@@ -209,7 +209,10 @@ fn read(
             if !rest.len().is_multiple_of(8 + SUM_BYTES) {
                 return None;
             }
-            let (_, file) = files.get_mut(&number)?;
+            // Of a file that was finished while its blocks were noted.
+            let Some((_, file)) = files.get_mut(&number) else {
+                return Some(());
+            };
             for part in rest.chunks_exact(8 + SUM_BYTES) {
                 let index = u64::from_le_bytes(part[..8].try_into().ok()?);
                 if index >= file.cut.blocks() {
@@ -327,6 +330,22 @@ mod tests {
                 assert_eq!((files[&path("z")].number, next), (9, 10), "{at} {cut}");
             }
         }
+    }
+
+    #[test]
+    fn blocks_of_a_file_that_is_finished_hide_nothing_behind_them() {
+        let place = Place::new("late");
+        {
+            let (mut journal, ..) = place.open();
+            journal.begin(&path("a"), &unfinished(0)).unwrap();
+            journal.end(0).unwrap();
+            journal.blocks(0, &[(1, [1; 32])]).unwrap();
+            journal.begin(&path("b"), &unfinished(1)).unwrap();
+            journal.blocks(1, &[(2, [2; 32])]).unwrap();
+        }
+        let (_, files, next) = place.open();
+        assert_eq!((files.len(), next), (1, 2));
+        assert_eq!(files[&path("b")].sums.len(), 1);
     }
 
     #[test]

@@ -140,6 +140,11 @@ impl Meeting {
             .min(self.patience)
     }
 
+    /// What links are opened with from here, or taken first.
+    pub fn cipher(&self) -> Cipher {
+        self.cipher
+    }
+
     /// Which session.
     pub fn session(&self) -> SessionId {
         self.session

@@ -216,7 +216,8 @@ impl<'a> In<'a> {
     }
     fn text(&mut self) -> Result<String, Malformed> {
         let text = std::str::from_utf8(self.bytes()?).map_err(|_| Malformed::Text)?;
-        Ok(text.to_owned())
+        // What a terminal would obey is not for a far side to say.
+        Ok(text.replace(char::is_control, " "))
     }
     fn path(&mut self) -> Result<RelPath, Malformed> {
         Ok(RelPath::new(self.bytes()?)?)
@@ -472,13 +473,13 @@ impl FromSource {
 }
 
 /// Bytes of a name's entry, about: to keep messages below a frame's length.
-pub(crate) fn bytes_of(told: &Told) -> usize {
-    let meta = &told.entry.meta;
+pub(crate) fn bytes_of(entry: &Entry) -> usize {
+    let meta = &entry.meta;
     let attributes = meta
         .attributes
         .iter()
         .map(|(name, value)| name.len() + value.len() + 8);
-    let kind = match &told.entry.kind {
+    let kind = match &entry.kind {
         Kind::Symlink { target } => target.len(),
         Kind::Hardlink { to } => to.as_bytes().len(),
         Kind::Folder | Kind::File { .. } => 8,
@@ -487,7 +488,7 @@ pub(crate) fn bytes_of(told: &Told) -> usize {
         .owner_names
         .as_ref()
         .map_or(0, |(user, group)| user.len() + group.len());
-    80 + told.entry.path.as_bytes().len() + kind + names + attributes.sum::<usize>()
+    80 + entry.path.as_bytes().len() + kind + names + attributes.sum::<usize>()
 }
 
 impl FromDestination {
@@ -814,7 +815,7 @@ mod tests {
             assert!(FromDestination::read(&[&bytes[..], b"x"].concat()).is_err());
         }
         let Told { .. } = told();
-        assert!(bytes_of(&told()) + 5 >= FromSource::Names(vec![told()]).to_bytes().len());
+        assert!(bytes_of(&told().entry) + 5 >= FromSource::Names(vec![told()]).to_bytes().len());
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub(crate) mod job;
 mod operand;
 mod told;
 
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -38,7 +39,7 @@ pub(crate) struct CopyArgs {
     /// What to copy, and last where to: PATH, HOST:PATH, USER@HOST:PATH or lab:NAME:PATH. A slash after a folder
     /// means what is in it, as rsync has it
     #[arg(value_name = "SRC... DST", required = true, num_args = 1..)]
-    operands: Vec<std::ffi::OsString>,
+    operands: Vec<OsString>,
     /// Change nothing, and say what would be copied
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -171,7 +172,7 @@ An interrupted copy goes on where it was when the same command is given again.";
 impl CopyArgs {
     /// Whether a lab is its far side.
     pub(crate) fn needs_lab(&self) -> bool {
-        let is_lab = |typed: &std::ffi::OsString| typed.to_string_lossy().starts_with("lab:");
+        let is_lab = |typed: &OsString| typed.to_string_lossy().starts_with("lab:");
         self.operands.iter().any(is_lab)
     }
 
@@ -231,6 +232,7 @@ impl CopyArgs {
 
     fn receive_options(&self, identity: [u8; 16]) -> Result<ReceiveOptions, Failure> {
         Ok(ReceiveOptions {
+            only: None,
             name: None,
             delete: self.delete,
             dry: self.dry_run,
@@ -263,6 +265,7 @@ struct Done {
     took: Duration,
     is_source: bool,
     reconnects: u64,
+    cipher: Cipher,
     certificate: Option<model::Certificate>,
     achievable: Option<Rate>,
 }
@@ -294,6 +297,13 @@ pub(crate) fn step(
     runs: &Path,
     context: &Context,
 ) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
+    // An experiment file may come from anybody: nothing but this host and its labs, nothing removed.
+    let is_far = |typed: &OsString| matches!(Operand::parse(typed), Ok(Operand::Far { .. }));
+    if args.delete || args.push || args.operands.iter().any(is_far) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "a step copies on this host and through labs only, and deletes nothing"
+        )));
+    }
     let (run, folder) = perform(args, runs, context)?;
     let value = serde_json::to_value(&run).map_err(Failure::here)?;
     Ok((value, Some(folder)))
@@ -400,6 +410,12 @@ fn plan_of(
             "--files-from goes with one source folder on this host"
         )));
     }
+    if args.limit.is_some() && args.through_ssh {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--limit paces connections of its own; inside ssh there are none"
+        )));
+    }
+    sys::host::raise_descriptor_limit();
     let cipher = match args.cipher {
         Some(cipher) => cipher.cipher(),
         None => job::faster_cipher(),
@@ -446,10 +462,17 @@ impl Plan<'_> {
         }
     }
 
+    /// First names that a source may tell: those that were asked for, unless what is in a folder was.
+    fn only(&self) -> Option<Vec<Box<[u8]>>> {
+        self.from.iter().map(Operand::last_name).collect()
+    }
+
     /// By what an interrupted attempt is known again: where from and where to.
     fn identity(&self) -> [u8; 16] {
         let mut hasher = [0; 16];
-        let mut text = Vec::new();
+        // Two hosts may have the same paths.
+        let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+        let mut text = host;
         for operand in self.from.iter().chain([&self.to]) {
             text.extend_from_slice(&operand.identity());
             text.push(0);
@@ -542,6 +565,10 @@ impl Plan<'_> {
                 let received =
                     ::copy::engine::receive::receive(far, &destination, &receive, &far_watch);
                 far.close();
+                if received.is_err() {
+                    // The other side's thread waits for a connection that will not come.
+                    near.hurry(Duration::from_millis(500));
+                }
                 received
             });
             let sent =
@@ -581,6 +608,7 @@ impl Plan<'_> {
             took: begun.elapsed(),
             is_source: true,
             reconnects: near.reconnects(),
+            cipher: near.cipher(),
             certificate: None,
             achievable: None,
         })

@@ -28,6 +28,8 @@ use super::{CopyError, Note, Watch};
 /// What the user may set of a destination.
 #[derive(Clone, Debug, Default)]
 pub struct ReceiveOptions {
+    /// First names that the source may tell; any where none are said.
+    pub only: Option<Vec<Box<[u8]>>>,
     /// Of a source that is one file: its new name.
     pub name: Option<RelPath>,
     /// Removes what the source has not.
@@ -163,6 +165,8 @@ struct Files {
     links: Vec<(RelPath, RelPath)>,
     /// Sums of all paths told, to know what may be deleted.
     told: HashSet<[u8; 16]>,
+    /// Those of them that are folders.
+    told_folders: HashSet<[u8; 16]>,
     next_id: NameId,
     walked: Option<(Vec<RelPath>, bool)>,
     /// Messages that take long, in order, with their lengths; and whether one is being dealt with.
@@ -442,7 +446,7 @@ impl Receiver<'_> {
                 }
                 files.next_id += 1;
                 if matches!(told.entry.kind, Kind::Folder | Kind::Hardlink { .. }) {
-                    files.later_bytes += NAME_BYTES + bytes_of(&told);
+                    files.later_bytes += NAME_BYTES + bytes_of(&told.entry);
                 }
                 if files.wanted.len() > OPEN_MOST
                     || files.wanted_bytes > OPEN_BYTES_MOST
@@ -475,7 +479,7 @@ impl Receiver<'_> {
 
     /// Makes a name what it should be, or wants its bytes.
     fn decide(&self, told: Told) -> io::Result<Option<Want>> {
-        let weight = NAME_BYTES + bytes_of(&told);
+        let weight = NAME_BYTES + bytes_of(&told.entry);
         let Told {
             id,
             entry,
@@ -493,8 +497,20 @@ impl Receiver<'_> {
             }
             None => path,
         };
+        let first = path.names().next();
+        if let Some(only) = &self.options.only
+            && !first.is_some_and(|first| only.iter().any(|name| **name == *first))
+            && self.options.name.is_none()
+        {
+            let text = format!("{path}, which was not asked for");
+            return Err(io::Error::new(ErrorKind::InvalidData, text));
+        }
         if self.options.delete {
-            self.lock().told.insert(short_sum(&path));
+            let mut files = self.lock();
+            files.told.insert(short_sum(&path));
+            if kind == Kind::Folder {
+                files.told_folders.insert(short_sum(&path));
+            }
         }
         let done = match kind {
             Kind::File { size } => {
@@ -592,7 +608,14 @@ impl Receiver<'_> {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&path);
         let mut unfinished = match unfinished {
-            Some(file) if file.cut.size() == size && file.modified == modified => Some(file),
+            // Who compares sums believes no length and time.
+            Some(file)
+                if file.cut.size() == size
+                    && file.modified == modified
+                    && !self.options.checksum =>
+            {
+                Some(file)
+            }
             // Of another version: its bytes are in the way.
             Some(file) => {
                 self.forget(file.number);
@@ -675,7 +698,7 @@ impl Receiver<'_> {
         };
         let mut buffer = vec![0; cut.block() as usize];
         let mut sums = Vec::new();
-        for index in 0..cut.blocks() {
+        for index in 0..cut.blocks().min(COMPARE_MOST as u64) {
             let bytes = &mut buffer[..cut.len(index) as usize];
             if cut.start(index) + bytes.len() as u64 > there || self.is_over() {
                 break;
@@ -958,6 +981,9 @@ impl Receiver<'_> {
         let since = Instant::now();
         let is_right = bytes.len() == cut.len(index) as usize && cut.sum(index, bytes) == head.sum;
         Watch::add(&self.watch.sum_ns, nanoseconds(since));
+        if head.same && !is_right {
+            return Err(io::Error::other("the older copy changed meanwhile"));
+        }
         if !is_right {
             return invalid("a block that is not as it was");
         }

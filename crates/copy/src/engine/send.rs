@@ -18,7 +18,7 @@ use crate::meeting::Meeting;
 use crate::message::{
     Account, BLOCK_HEAD_BYTES, BlockHead, FromDestination, FromSource, NameId, Told, Want, bytes_of,
 };
-use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
+use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked, Why};
 
 use super::{CopyError, Note, Watch};
 
@@ -79,7 +79,7 @@ pub fn send(
         changed: Condvar::new(),
         streams: Mutex::default(),
         ended: Mutex::default(),
-        next_id: AtomicU64::new(0),
+        next_id: Mutex::default(),
         again: Mutex::default(),
         is_over: AtomicBool::new(false),
     };
@@ -97,7 +97,7 @@ struct Sender<'a> {
     /// What was sent on each stream and is not confirmed.
     streams: Mutex<BTreeMap<u16, Arc<Mutex<Sent>>>>,
     ended: Mutex<Option<Result<Account, CopyError>>>,
-    next_id: AtomicU64,
+    next_id: Mutex<NameId>,
     /// Changed files, to be told anew, and how often they were.
     again: Mutex<HashMap<RelPath, u8>>,
     is_over: AtomicBool,
@@ -253,24 +253,26 @@ impl Sender<'_> {
 
     /// Tells names, as many at a time as come within a moment.
     fn walk(&self, filter: &Filter) {
-        let mut names = Vec::new();
+        let mut names: Vec<Found> = Vec::new();
         let is_partial = AtomicBool::new(false);
         let mut bytes = 0;
         let mut since = Instant::now();
         let flow = self.source.walk(filter, &self.options.keep, &mut |walked| {
             match walked {
                 Walked::Skipped(skipped) => {
-                    is_partial.store(true, Ordering::Relaxed);
+                    if is_missing(&skipped.why) {
+                        is_partial.store(true, Ordering::Relaxed);
+                        Watch::add(&self.watch.unread, 1);
+                    }
                     let text = format!("{}: {}", skipped.path, skipped.why);
                     self.watch.note(Note::Skipped(text));
                 }
                 Walked::Found(found) => {
-                    let told = self.told(found);
                     if names.is_empty() {
                         since = Instant::now();
                     }
-                    bytes += bytes_of(&told);
-                    names.push(told);
+                    bytes += bytes_of(&found.entry);
+                    names.push(found);
                 }
             }
             if bytes >= NAMES_BYTES || (!names.is_empty() && since.elapsed() >= NAMES_WAIT) {
@@ -302,13 +304,19 @@ impl Sender<'_> {
         self.watch.is_walked.store(true, Ordering::Relaxed);
         let roots = self.source.roots();
         let is_whole = !is_partial.load(Ordering::Relaxed);
-        self.outbox
-            .say(FromSource::Walked { roots, is_whole }.to_bytes());
+        let mut message = FromSource::Walked { roots, is_whole }.to_bytes();
+        if message.len() > MESSAGE_MOST {
+            let text =
+                "too many folders were named for --delete to be told of them: nothing is deleted";
+            self.watch.note(Note::Skipped(text.to_owned()));
+            let (roots, is_whole) = (Vec::new(), false);
+            message = FromSource::Walked { roots, is_whole }.to_bytes();
+        }
+        self.outbox.say(message);
     }
 
     /// Numbers a name, and remembers files.
-    fn told(&self, found: Found) -> Told {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+    fn told(&self, id: NameId, found: Found) -> Told {
         Watch::add(&self.watch.names, 1);
         let mut modified = found.entry.meta.modified.unwrap_or_default();
         if let Some(fingerprint) = found.fingerprint {
@@ -324,11 +332,18 @@ impl Sender<'_> {
         }
     }
 
-    fn tell(&self, names: Vec<Told>) -> bool {
+    fn tell(&self, names: Vec<Found>) -> bool {
         if names.is_empty() {
             return true;
         }
-        let message = FromSource::Names(names).to_bytes();
+        // Whoever numbers names tells them before another does: the destination takes them in order only.
+        let mut next = self.next_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbered = Vec::with_capacity(names.len());
+        for found in names {
+            numbered.push(self.told(*next, found));
+            *next += 1;
+        }
+        let message = FromSource::Names(numbered).to_bytes();
         if message.len() > MESSAGE_MOST {
             self.end(Err(CopyError::Here(
                 "a name with more attributes than can be told".into(),
@@ -839,12 +854,11 @@ impl Sender<'_> {
                                 entry.meta.modified = Some(fingerprint.modified);
                             }
                             // Before the other is taken back, so that not all seems done between the two.
-                            let told = self.told(Found {
+                            self.tell(vec![Found {
                                 entry,
                                 fingerprint: Some(fingerprint),
                                 data: fingerprint.size,
-                            });
-                            self.tell(vec![told]);
+                            }]);
                             String::new()
                         }
                         Err(error) => format!("{path}: {error}"),
@@ -872,6 +886,14 @@ impl super::tune::Loaded for Sender<'_> {
         let work = self.lock();
         !work.active.is_empty() || !work.small.is_empty() || !work.large.is_empty()
     }
+}
+
+/// Whether something of the tree is missing at the destination that a copy of it should have.
+const fn is_missing(why: &Why) -> bool {
+    !matches!(
+        why,
+        Why::Socket | Why::Pipe | Why::Device | Why::Attributes | Why::Links
+    )
 }
 
 /// Nanoseconds since a moment.

@@ -137,6 +137,7 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
             return;
         }
         let (bytes, again, since) = (delivered(meeting), resent(meeting), Instant::now());
+        let windows = window_time(meeting);
         if wait(meeting, span, || None::<()>).is_some() || meeting.is_over() {
             return;
         }
@@ -146,7 +147,7 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         }
         let rate =
             delivered(meeting).saturating_sub(bytes) as f64 * 8.0 / since.elapsed().as_secs_f64();
-        let is_first = before == 0.0;
+        // The first look is still in the ramp, and faster than nothing.
         let is_faster = rate > before * GAIN;
         before = rate;
         in_vain = match (is_new, is_faster) {
@@ -159,12 +160,13 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         if in_vain >= VAIN_MOST || has_queue(meeting) {
             continue;
         }
-        let why = match (limited(meeting) >= 0.5, resent(meeting) > again) {
+        let why = match (
+            held_by_windows(windows, window_time(meeting)),
+            resent(meeting) > again,
+        ) {
             // While it grows by itself, more connections would only be in each other's way.
-            (true, _) if is_first || !is_faster => {
-                "buffers hold each at what the round trip lets them carry"
-            }
-            (false, true) if !is_first && !is_faster && held_by_losses(meeting) => {
+            (true, _) if !is_faster => "buffers hold each at what the round trip lets them carry",
+            (false, true) if !is_faster && held_by_losses(meeting) => {
                 "losses hold each, and not a queue"
             }
             _ => continue,
@@ -240,12 +242,20 @@ fn has_queue(meeting: &Meeting) -> bool {
     !all.is_empty() && waits.count() * 2 >= all.len()
 }
 
-/// The share of the streams that their buffers hold: what is under way comes near what either side's buffer admits.
-fn limited(meeting: &Meeting) -> f64 {
+/// Microseconds that streams had something to send, and those of them in which either side's buffer held it back.
+fn window_time(meeting: &Meeting) -> (u64, u64) {
     let all = of_streams(meeting);
-    let held = all.iter().filter(|info| {
-        info.busy_time_us > 0
-            && (info.rwnd_limited_us + info.sndbuf_limited_us) * 3 > info.busy_time_us
-    });
-    held.count() as f64 / all.len().max(1) as f64
+    let busy = all.iter().map(|info| info.busy_time_us).sum();
+    let held = all
+        .iter()
+        .map(|info| info.rwnd_limited_us + info.sndbuf_limited_us)
+        .sum();
+    (busy, held)
+}
+
+/// Whether buffers held streams back for a third of the time between two looks or more.
+const fn held_by_windows(before: (u64, u64), after: (u64, u64)) -> bool {
+    let busy = after.0.saturating_sub(before.0);
+    let held = after.1.saturating_sub(before.1);
+    busy > 0 && held * 3 >= busy
 }

@@ -290,3 +290,32 @@ fn a_side_that_is_gone_is_not_waited_for_once_that_is_known() {
     assert!(sent.is_err());
     assert!(since.elapsed() < Duration::from_secs(100));
 }
+
+#[test]
+fn files_that_change_while_others_are_still_being_told_keep_the_names_in_order() {
+    let place = Place::new();
+    for folder in 0..40 {
+        let folder = place.from().join(format!("d{folder}"));
+        fs::create_dir_all(&folder).unwrap();
+        for file in 0..100_u64 {
+            fs::write(folder.join(format!("f{file}")), bytes(300, file)).unwrap();
+        }
+    }
+    let session = Session {
+        streams: Streams::Fixed(4),
+        ..Session::default()
+    };
+    let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+        // Those that are told and not read yet change under the walk.
+        let mut round = 0_u64;
+        while !meeting.is_over() && !watch.is_walked.load(Ordering::Relaxed) {
+            round += 1;
+            let folder = place.from().join(format!("d{}", round % 40));
+            let file = folder.join(format!("f{}", round * 7 % 100));
+            let _ = fs::write(file, bytes(200 + (round % 100) as usize, round));
+        }
+    });
+    // Single files may have changed each time; the session goes on.
+    assert!(sent.is_ok(), "{sent:?}");
+    assert!(received.is_ok(), "{received:?}");
+}

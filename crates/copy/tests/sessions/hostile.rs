@@ -95,6 +95,15 @@ fn against_destination(
     cipher: Cipher,
     evil: impl FnOnce(&Meeting, Says, Receiver<FromDestination>) + Send,
 ) -> (Result<Account, CopyError>, String) {
+    against_destination_that_wants(cipher, None, evil)
+}
+
+/// The same, of a destination that asked for some names.
+fn against_destination_that_wants(
+    cipher: Cipher,
+    only: Option<Vec<Box<[u8]>>>,
+    evil: impl FnOnce(&Meeting, Says, Receiver<FromDestination>) + Send,
+) -> (Result<Account, CopyError>, String) {
     let place = Place::new();
     let outside = place.0.join("outside");
     fs::create_dir(&outside).unwrap();
@@ -112,6 +121,7 @@ fn against_destination(
     let watch = Watch::default();
     let options = ReceiveOptions {
         delete: true,
+        only,
         ..ReceiveOptions::default()
     };
     let received = thread::scope(|scope| {
@@ -224,6 +234,36 @@ fn names_that_lead_out_end_the_session() {
             });
         });
         assert!(is_refused(&received), "{new}: {received:?}");
+    }
+}
+
+#[test]
+fn names_that_were_not_asked_for_end_the_session() {
+    for (path, is_evil) in [
+        (".bashrc", true),
+        (".ssh/authorized_keys", true),
+        ("notes.txt.old", true),
+        ("", true),
+        ("notes.txt", false),
+    ] {
+        let only = Some(vec![b"notes.txt"[..].into()]);
+        let (received, _) =
+            against_destination_that_wants(Cipher::None, only, |_, mut says, heard| {
+                let kind = if path.is_empty() {
+                    Kind::Folder
+                } else {
+                    Kind::File { size: 0 }
+                };
+                says.names(vec![told(0, path, kind)]);
+                says.walked();
+                wait_for(&heard, |message| {
+                    matches!(
+                        message,
+                        FromDestination::Stops(_) | FromDestination::Finished(_)
+                    )
+                });
+            });
+        assert_eq!(is_refused(&received), is_evil, "{path}: {received:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,16 @@ use crate::failure::Failure;
 const START: Duration = Duration::from_secs(180);
 /// How long connections are tried for again when the far side has ended.
 const GONE: Duration = Duration::from_millis(500);
+/// What the far side said and nobody has read yet, at most.
+const REPLIES_MOST: usize = 256;
 /// The longest line that the far side says, in bytes.
 const LINE_MOST: usize = 1 << 20;
+
+/// What a far side that is done says beside its account.
+struct Ended {
+    sent_bytes: u64,
+    unread: u64,
+}
 
 /// A far side that was started.
 struct Far {
@@ -64,7 +72,8 @@ impl Far {
             // A shell that is gone says why itself.
             let _ = input.write_all(&line).and_then(|()| input.flush());
         }
-        let (tell, replies) = mpsc::channel();
+        // What nobody reads in time is of no use later, but for how it ended.
+        let (tell, replies) = mpsc::sync_channel(REPLIES_MOST);
         let is_gone = Arc::new(AtomicBool::new(false));
         if let Some(output) = child.stdout.take() {
             let gone = Arc::clone(&is_gone);
@@ -81,9 +90,16 @@ impl Far {
                             _ => break,
                         }
                         // Greetings of shells are passed over.
-                        if let Ok(reply) = serde_json::from_slice(&line)
-                            && tell.send(reply).is_err()
-                        {
+                        let Ok(reply) = serde_json::from_slice(&line) else {
+                            continue;
+                        };
+                        let sent = match reply {
+                            Reply::Progress { .. } | Reply::Note(_) => {
+                                !matches!(tell.try_send(reply), Err(TrySendError::Disconnected(_)))
+                            }
+                            reply => tell.send(reply).is_ok(),
+                        };
+                        if !sent {
                             break;
                         }
                     }
@@ -112,7 +128,7 @@ impl Far {
             match self.replies.recv_timeout(Duration::from_millis(100)) {
                 Ok(Reply::Ready(ready)) => return Ok(ready),
                 Ok(Reply::Failed { why, is_here }) => {
-                    let error = anyhow::anyhow!("{}: {why}", self.host);
+                    let error = anyhow::anyhow!("{}: {}", self.host, told::plain(&why));
                     return Err(match is_here {
                         true => Failure::far(error),
                         false => Failure::usage(error),
@@ -120,8 +136,15 @@ impl Far {
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
-                Err(_) => {
-                    let code = self.child.wait().ok().and_then(|status| status.code());
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Failure::far(anyhow::anyhow!(
+                        "{} did not start goodput on {} in {START:?}",
+                        args.rsh,
+                        self.host
+                    )));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let code = self.exit_code();
                     let words = match code {
                         Some(127) => format!(
                             "there is no '{}' on {}; install goodput there, say where it is with \
@@ -138,22 +161,35 @@ impl Far {
         }
     }
 
+    /// How the shell ended, if it does within a moment.
+    fn exit_code(&mut self) -> Option<i32> {
+        drop(self.input.take());
+        for _ in 0..100 {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return status.code();
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
     /// Waits until the far side says how it ended.
-    fn end(self, context: &Context, json: bool) -> Result<(Account, u64), CopyError> {
+    fn end(self, context: &Context, json: bool) -> Result<Ended, CopyError> {
         let until = Instant::now() + Duration::from_secs(20);
         let ended = loop {
             match self.replies.recv_timeout(Duration::from_millis(100)) {
                 Ok(Reply::Done {
-                    numbers,
-                    sent_bytes,
-                }) => {
-                    break Ok((Account::of(numbers), sent_bytes));
-                }
+                    sent_bytes, unread, ..
+                }) => break Ok(Ended { sent_bytes, unread }),
                 Ok(Reply::Failed { why, is_here: true }) => {
-                    break Err(CopyError::Here(format!("{}: {why}", self.host)));
+                    break Err(CopyError::Here(format!(
+                        "{}: {}",
+                        self.host,
+                        told::plain(&why)
+                    )));
                 }
-                Ok(Reply::Failed { why, .. }) => break Err(CopyError::Far(why)),
-                Ok(Reply::Note(text)) if !json => context::note(text),
+                Ok(Reply::Failed { why, .. }) => break Err(CopyError::Far(told::plain(&why))),
+                Ok(Reply::Note(text)) if !json => context::note(told::plain(&text)),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => {
                     if context.interrupted().is_some() {
@@ -211,10 +247,15 @@ fn pushed(args: &CopyArgs, host: &str) -> Result<String, Failure> {
     // Named by its contents: the next time it is there.
     let name = format!("goodput-{}-{}", env!("CARGO_PKG_VERSION"), own_sum()?);
     let place = format!("${{TMPDIR:-/tmp}}/{name}-$(id -u)");
+    let bytes = me.metadata().map_err(Failure::here)?.len();
+    // The folder is this user's own and no link, or nothing is done; the file is whole before it has its name.
     let script = format!(
-        "p=\"{place}\"; if [ -O \"$p/goodput\" ] && [ -x \"$p/goodput\" ]; then cat > /dev/null; else umask 077 && \
-         mkdir -p \"$p\" && [ -O \"$p\" ] && cat > \"$p/new\" && chmod 700 \"$p/new\" && mv \"$p/new\" \
-         \"$p/goodput\"; fi && echo \"$p/goodput\""
+        "umask 077; p=\"{place}\"; mkdir \"$p\" 2>/dev/null; \
+         if [ -L \"$p\" ] || [ ! -d \"$p\" ] || [ ! -O \"$p\" ]; then cat > /dev/null; exit 1; fi; \
+         g=\"$p/goodput\"; n=\"$p/new.$$\"; \
+         if [ -f \"$g\" ] && [ ! -L \"$g\" ] && [ -O \"$g\" ] && [ -x \"$g\" ]; then cat > /dev/null; \
+         else cat > \"$n\" && [ \"$(wc -c < \"$n\")\" -eq {bytes} ] && chmod 700 \"$n\" && mv \"$n\" \"$g\" \
+         || {{ rm -f \"$n\"; exit 1; }}; fi; echo \"$g\""
     );
     let output = shell(args, host, &script)
         .stdin(me)
@@ -264,11 +305,13 @@ fn addresses(host: &str, ready: &Ready) -> Result<Vec<SocketAddr>, Failure> {
             "{host}: the far side does not say where it listens"
         )));
     };
-    let mut all = vec![at];
-    // What the user typed may lead there where the far host's own address does not.
+    // What the user typed, where it is a name and no alias of ssh's; the far host's own address may be one that is good
+    // in its own network only.
     let name = host.rsplit('@').next().unwrap_or(host);
-    if let Ok(found) = (name, at.port()).to_socket_addrs() {
-        all.extend(found.filter(|other| *other != at));
+    let found = (name, at.port()).to_socket_addrs();
+    let mut all: Vec<_> = found.map(Iterator::collect).unwrap_or_default();
+    if !all.contains(&at) {
+        all.push(at);
     }
     Ok(all)
 }
@@ -320,10 +363,7 @@ fn meet(
     let cipher = cipher(plan, &far.ready);
     let dial: Dial = match (args.through_ssh, far.ready.at) {
         (true, Some(at)) => dial_inside(args, host, &far.program, at.port()),
-        _ => {
-            let to = addresses(host, &far.ready)?;
-            Box::new(move || job::dial(&to))
-        }
+        _ => job::dialing(addresses(host, &far.ready)?),
     };
     let meeting = Meeting::connecting(dial, plan.session, plan.key.clone(), cipher);
     Ok((far, None, meeting))
@@ -337,7 +377,6 @@ fn host_of(operand: &Operand) -> &str {
 pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> {
     let source = plan.source()?;
     let host = host_of(&plan.to);
-    let begun = Instant::now();
     let (far, listener, meeting) = meet(plan, host, |meets| {
         let mut job = Job::of(plan, false, meets)?;
         job.is_one_file = source.is_one_file();
@@ -345,6 +384,8 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     })?;
     let (options, filter) = (plan.args.send_options()?, plan.args.filter()?);
     let watch = Watch::default();
+    // Without ssh's own time, and a password's.
+    let begun = Instant::now();
     let sent = thread::scope(|scope| {
         if let Some(listener) = &listener {
             scope.spawn(|| meeting::listen(listener, &meeting));
@@ -375,6 +416,7 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         took: begun.elapsed(),
         is_source: true,
         reconnects: meeting.reconnects(),
+        cipher: meeting.cipher(),
         certificate: None,
         achievable: None,
     })
@@ -383,7 +425,6 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
 /// From there to here.
 pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> {
     let host = host_of(&plan.from[0]);
-    let begun = Instant::now();
     let (far, listener, meeting) = meet(plan, host, |meets| {
         let job = Job::of(plan, true, meets)?;
         Far::start(plan.args, host, &job, context)
@@ -393,7 +434,9 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             .map_err(Failure::here)?;
     let mut options = plan.args.receive_options(plan.identity())?;
     options.name = name;
+    options.only = plan.only();
     let watch = Watch::default();
+    let begun = Instant::now();
     let received = thread::scope(|scope| {
         if let Some(listener) = &listener {
             scope.spawn(|| meeting::listen(listener, &meeting));
@@ -418,8 +461,9 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         }
         (Err(error), _) => return Err(failure(error, context)),
     };
-    if let Ok((_, sent)) = told {
-        watch.sent_bytes.store(sent, Ordering::Relaxed);
+    if let Ok(told) = told {
+        watch.sent_bytes.store(told.sent_bytes, Ordering::Relaxed);
+        watch.unread.store(told.unread, Ordering::Relaxed);
     }
     Ok(Done {
         account,
@@ -427,6 +471,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         took: begun.elapsed(),
         is_source: false,
         reconnects: meeting.reconnects(),
+        cipher: meeting.cipher(),
         certificate: None,
         achievable: None,
     })
@@ -447,6 +492,9 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let is_one_file = Far::start(args, from, &probe, context)?.ready.is_one_file;
     let mut job = Job::of(plan, false, Meets::Listens { port: args.port })?;
     job.is_one_file = is_one_file;
+    job.only = plan
+        .only()
+        .map(|names| names.into_iter().map(Vec::from).collect());
     let mut destination = Far::start(args, to, &job, context)?;
     let addresses = addresses(to, &destination.ready)?;
     let job = Job::of(plan, true, Meets::Connects { to: addresses })?;
@@ -472,15 +520,21 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
                 watch.placed.store(placed, Ordering::Relaxed);
                 watch.streams.store(streams, Ordering::Relaxed);
             }
-            Ok(Reply::Note(text)) => watch.note(Note::Skipped(format!("{from}: {text}"))),
+            Ok(Reply::Note(text)) => {
+                watch.note(Note::Skipped(format!("{from}: {}", told::plain(&text))));
+            }
             Ok(Reply::Done {
                 numbers,
                 sent_bytes,
+                unread,
             }) => {
+                watch.unread.store(unread, Ordering::Relaxed);
                 watch.sent_bytes.store(sent_bytes, Ordering::Relaxed);
                 break Ok(Account::of(numbers));
             }
-            Ok(Reply::Failed { why, .. }) => break Err(CopyError::Far(format!("{from}: {why}"))),
+            Ok(Reply::Failed { why, .. }) => {
+                break Err(CopyError::Far(format!("{from}: {}", told::plain(&why))));
+            }
             Ok(Reply::Ready(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 break Err(CopyError::Far(format!("{from}: it ended without a word")));
@@ -505,6 +559,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
         took: begun.elapsed(),
         is_source: true,
         reconnects: 0,
+        cipher: plan.cipher,
         certificate: None,
         achievable: None,
     })

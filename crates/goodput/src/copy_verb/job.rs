@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ pub(super) struct Job {
     allowed: Vec<Cipher>,
     paths: Vec<Vec<u8>>,
     pub(super) is_one_file: bool,
-    name: Option<Vec<u8>>,
+    pub(super) only: Option<Vec<Vec<u8>>>,
     keep: [bool; 5],
     includes: Vec<String>,
     excludes: Vec<String>,
@@ -103,7 +103,11 @@ pub(super) enum Reply {
     /// Something the user is to know.
     Note(String),
     /// All is done.
-    Done { numbers: [u64; 8], sent_bytes: u64 },
+    Done {
+        numbers: [u64; 8],
+        sent_bytes: u64,
+        unread: u64,
+    },
     /// It gave up; whether its own host is at fault.
     Failed { why: String, is_here: bool },
 }
@@ -146,7 +150,7 @@ impl Job {
             allowed: plan.allowed(),
             paths: operands.iter().map(bytes).collect(),
             is_one_file: false,
-            name: None,
+            only: None,
             keep: [
                 keep.mode,
                 keep.owner,
@@ -255,24 +259,35 @@ pub(super) fn speeds() -> Vec<(Cipher, f64)> {
 pub(super) fn read_list(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     match path.as_os_str().as_bytes() {
-        b"-" => io::stdin().take(LIST_MOST).read_to_end(&mut text)?,
+        b"-" => io::stdin().take(LIST_MOST + 1).read_to_end(&mut text)?,
         _ => std::fs::File::open(path)?
-            .take(LIST_MOST)
+            .take(LIST_MOST + 1)
             .read_to_end(&mut text)?,
     };
+    if text.len() as u64 > LIST_MOST {
+        return Err(io::Error::other("a list of more than 256 MiB"));
+    }
     Ok(text)
 }
 
-/// Connects to the first that answers.
-pub(super) fn dial(to: &[SocketAddr]) -> io::Result<Socket> {
-    let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "nowhere to connect to");
-    for at in to {
-        match TcpStream::connect_timeout(at, CONNECT) {
-            Ok(socket) => return Ok(Socket::Tcp(socket)),
-            Err(error) => failure = error,
+/// Connects to the first that answers, the next time beginning with it.
+pub(super) fn dialing(to: Vec<SocketAddr>) -> ::copy::meeting::Dial {
+    let answered = AtomicUsize::new(0);
+    Box::new(move || {
+        let from = answered.load(Ordering::Relaxed);
+        let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "nowhere to connect to");
+        for n in 0..to.len() {
+            let number = (from + n) % to.len();
+            match TcpStream::connect_timeout(&to[number], CONNECT) {
+                Ok(socket) => {
+                    answered.store(number, Ordering::Relaxed);
+                    return Ok(Socket::Tcp(socket));
+                }
+                Err(error) => failure = error,
+            }
         }
-    }
-    Err(failure)
+        Err(failure)
+    })
 }
 
 /// Where ssh came from and where it arrived (`SSH_CONNECTION`, ssh(1)).
@@ -315,6 +330,7 @@ pub(crate) fn command(args: &AgentArgs, context: &Context) -> Verdict {
         });
         return Ok(failure::USAGE);
     }
+    sys::host::raise_descriptor_limit();
     let watch = Watch::default();
     let result = work(&job, &watch, context);
     match result {
@@ -323,6 +339,7 @@ pub(crate) fn command(args: &AgentArgs, context: &Context) -> Verdict {
             say(&Reply::Done {
                 numbers: account.numbers(),
                 sent_bytes,
+                unread: watch.unread.load(Ordering::Relaxed),
             });
             Ok(failure::DONE)
         }
@@ -374,7 +391,9 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         let working = scope.spawn(|| match (&source, target) {
             (Some(source), _) => send(&meeting, source, &filter, &job.send_options(), watch),
             (None, Some((target, name))) => {
+                let only = job.only.clone();
                 let options = ReceiveOptions {
+                    only: only.map(|all| all.into_iter().map(Vec::into).collect()),
                     name,
                     delete: job.delete,
                     dry: job.dry,
@@ -453,8 +472,10 @@ fn meeting(
             ));
         }
     };
-    let dial = Box::new(move || dial(&to));
-    Ok((None, Meeting::connecting(dial, session, key, job.cipher)))
+    Ok((
+        None,
+        Meeting::connecting(dialing(to), session, key, job.cipher),
+    ))
 }
 
 fn say(reply: &Reply) {

@@ -55,12 +55,20 @@ impl Operand {
             Some(colon) if colon > 0 && slash.is_none_or(|slash| slash > colon) => {
                 let host = String::from_utf8(bytes[..colon].to_vec())
                     .map_err(|_| usage(format!("'{}': no host is called so", typed.display())))?;
+                let inner = host
+                    .strip_prefix('[')
+                    .and_then(|host| host.strip_suffix(']'));
+                let host = inner.map_or_else(|| host.clone(), str::to_owned);
                 // ssh would take it for an option.
-                if host.starts_with('-') || host.contains(char::is_whitespace) {
+                if host.starts_with('-')
+                    || host.is_empty()
+                    || host.contains(char::is_whitespace)
+                    || host.contains(['[', ']'])
+                {
                     return Err(usage(format!("'{host}': no host is called so")));
                 }
                 Ok(Self::Far {
-                    host: host.replace(['[', ']'], ""),
+                    host,
                     path: path_of(&bytes[colon + 1..]),
                 })
             }
@@ -100,6 +108,14 @@ impl Operand {
                 Some(stem.map_or_else(|| name.clone(), |s| s.to_string_lossy().into_owned()))
             }
         }
+    }
+
+    /// The name that its copy has at the destination; `None` where what is in it is copied instead.
+    pub(super) fn last_name(&self) -> Option<Box<[u8]>> {
+        let bytes = self.path().as_os_str().as_bytes();
+        let name = bytes.rsplit(|byte| *byte == b'/').next()?;
+        let is_contents = matches!(name, b"" | b"." | b".." | b"~");
+        (!is_contents).then(|| name.into())
     }
 
     /// By what it is known again.
@@ -152,6 +168,9 @@ mod tests {
     #[test]
     fn what_ssh_would_take_for_an_option_is_no_host() {
         assert!(Operand::parse(OsStr::new("-oProxyCommand=x:y")).is_err());
+        assert!(Operand::parse(OsStr::new("[-oProxyCommand=x]:y")).is_err());
+        assert!(Operand::parse(OsStr::new("[-F]:y")).is_err());
+        assert!(Operand::parse(OsStr::new("[]:y")).is_err());
         assert!(Operand::parse(OsStr::new("a b:y")).is_err());
         assert!(Operand::parse(OsStr::new("")).is_err());
         assert!(Operand::parse(OsStr::new("lab:no-such-lab:/x")).is_err());

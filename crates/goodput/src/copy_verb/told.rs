@@ -18,6 +18,11 @@ const EVERY: Duration = Duration::from_millis(100);
 /// How often it is seen whether it is over.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// A far side's words without what a terminal would obey.
+pub(super) fn plain(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
 /// Shows how far it is until `is_over`, and has it stop when the user asks.
 pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn Fn() -> bool) {
     // Hidden by indicatif itself when stderr is not a terminal.
@@ -43,7 +48,7 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
         for note in notes {
             let (Note::Skipped(text) | Note::Chosen(text)) = note;
             if !json {
-                bar.suspend(|| context::note(text));
+                bar.suspend(|| context::note(plain(&text)));
             }
         }
         let confirmed = now(&watch.confirmed_bytes);
@@ -142,13 +147,13 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         from,
         to,
         dry_run: plan.args.dry_run,
-        cipher: plan.cipher.name().to_owned(),
+        cipher: done.cipher.name().to_owned(),
         streams: now(&done.watch.streams),
         reconnects: done.reconnects,
         names: account.names,
         same: account.same,
         placed: account.placed,
-        failed: account.failed,
+        failed: account.failed + now(&done.watch.unread),
         deleted: account.deleted,
         placed_bytes: account.placed_bytes,
         received_bytes: account.received_bytes,
@@ -205,6 +210,10 @@ fn why(copy: &Copy, done: &Done) -> String {
         return format!("the {here}'s CPU, with sums of blocks");
     }
     let ends = done.watch.ends();
+    if ends.is_empty() {
+        // The side that sent knows, and it is not this one.
+        return String::new();
+    }
     let sum = |of: fn(&wire::tcp_info::TcpInfo) -> u64| ends.iter().map(of).sum::<u64>() as f64;
     let busy = sum(|info| info.busy_time_us).max(1.0);
     let short = ends.iter().all(|info| info.rtt_us < 1_000);

@@ -395,3 +395,92 @@ fn a_disk_that_is_full_is_waited_for_until_it_has_room() {
     scratch.run(scratch.script(mounts, script)).succeeds();
     scratch.assert_nothing_left();
 }
+
+#[test]
+fn what_is_excluded_or_a_file_at_the_source_is_not_swept() {
+    let scratch = Scratch::new();
+    for (name, text) in [("data/keep/x", "1"), ("data/old.bak/x", "2"), ("log", "3")] {
+        let path = scratch.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    for name in [
+        "there/old.bak/precious",
+        "there/keep/extra",
+        "backup/log/precious",
+    ] {
+        let path = scratch.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "precious").unwrap();
+    }
+    let text = |name: &str| scratch.path(name).to_str().unwrap().to_owned();
+    let args = [
+        "--delete",
+        "--exclude",
+        "*.bak",
+        &text("data/keep"),
+        &text("data/old.bak"),
+        &text("there/"),
+    ];
+    let ended = copy(&scratch, &args).output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(scratch.path("there/old.bak/precious").exists());
+    assert!(!scratch.path("there/keep/extra").exists());
+    let args = ["--delete", &text("log"), &text("backup/log.old")];
+    let ended = copy(&scratch, &args).output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(scratch.path("backup/log/precious").exists());
+    assert_eq!(
+        fs::read_to_string(scratch.path("backup/log.old")).unwrap(),
+        "3"
+    );
+}
+
+#[test]
+fn a_folder_that_somebody_else_made_is_not_pushed_into() {
+    let scratch = Scratch::new();
+    let folder = scratch.path("tmp");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(scratch.path("x"), "x").unwrap();
+    let rsh = executable(
+        &scratch,
+        "rsh-tmp",
+        &format!(
+            "#!/bin/sh\nshift\nTMPDIR={}\nexport TMPDIR\nsh -c \"$*\"\n",
+            folder.display()
+        ),
+    );
+    let there = scratch.path("to/").to_str().unwrap().to_owned();
+    let far = format!("host:{there}");
+    let from = scratch.path("x");
+    let args = [
+        "copy",
+        "-e",
+        rsh.to_str().unwrap(),
+        "--push",
+        from.to_str().unwrap(),
+        &far,
+    ];
+    let ended = scratch.goodput(&args).output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let made: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    let [made] = &made[..] else {
+        panic!("{made:?}")
+    };
+    assert_eq!(fs::metadata(made).unwrap().mode() & 0o777, 0o700);
+    // A link to a program, or in the folder's place, is not run.
+    let program = made.join("goodput");
+    fs::remove_file(&program).unwrap();
+    symlink("/bin/true", &program).unwrap();
+    let ended = scratch.goodput(&args).output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(!fs::symlink_metadata(&program).unwrap().is_symlink());
+    let elsewhere = scratch.path("elsewhere");
+    fs::rename(made, &elsewhere).unwrap();
+    symlink(&elsewhere, made).unwrap();
+    let ended = scratch.goodput(&args).output().unwrap();
+    assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+}

@@ -85,11 +85,32 @@ impl Receiver<'_> {
     }
 
     fn delete(&self, roots: &[RelPath]) {
-        let told = std::mem::take(&mut self.lock().told);
+        let (told, folders) = {
+            let mut files = self.lock();
+            (
+                std::mem::take(&mut files.told),
+                std::mem::take(&mut files.told_folders),
+            )
+        };
+        let filter = &self.options.filter;
+        // Only in folders that were copied: not where one was excluded, or is a file at the source.
+        let roots: Vec<RelPath> = roots
+            .iter()
+            .filter(|root| folders.contains(&short_sum(root)) && self.options.name.is_none())
+            .filter(|root| filter.admits_all_the_way(root, true))
+            .cloned()
+            .collect();
+        let roots = &roots[..];
         let keep = |path: &RelPath| told.contains(&short_sum(path));
         let mut each = |deleted: crate::destination::Deleted| {
             match deleted.what {
-                Deletion::Done => self.account().deleted += 1,
+                Deletion::Done => {
+                    self.account().deleted += 1;
+                    if self.options.dry {
+                        let text = format!("would delete {}", deleted.path);
+                        self.watch.note(Note::Skipped(text));
+                    }
+                }
                 Deletion::Failed(error) => {
                     self.problem(&deleted.path, "cannot be deleted", &error);
                 }
@@ -97,7 +118,6 @@ impl Receiver<'_> {
             }
             ControlFlow::Continue(())
         };
-        let filter = &self.options.filter;
         let _ = match self.options.dry {
             true => self.destination.extras(roots, &keep, filter, &mut each),
             false => self
