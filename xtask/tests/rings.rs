@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate of the workspace with its ring: 0 pure, 1 the kernel, 2 services, 3 what is run.
-const RINGS: [(&str, u32); 18] = [
+const RINGS: [(&str, u32); 19] = [
     ("goodput-units", 0),
     ("goodput-wire", 0),
     ("goodput-link", 0),
@@ -28,6 +28,7 @@ const RINGS: [(&str, u32); 18] = [
     ("goodput-measure", 2),
     ("goodput-report", 2),
     ("goodput-table", 2),
+    ("goodput-tls", 2),
     ("goodput", 3),
     ("xtask", 3),
 ];

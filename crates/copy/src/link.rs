@@ -18,14 +18,9 @@ use std::time::Duration;
 
 use blake3::Hasher;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::{self, cipher_suite as suites};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
-    ServerConnection, SignatureScheme, SupportedCipherSuite, version,
-};
+use rustls::crypto::ring::cipher_suite as suites;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, ServerConnection, SupportedCipherSuite};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
@@ -785,77 +780,14 @@ fn number(bytes: &[u8]) -> u16 {
 }
 
 fn client(suite: SupportedCipherSuite) -> Result<Connection, rustls::Error> {
-    let config = ClientConfig::builder_with_provider(Arc::new(provider(suite)))
-        .with_protocol_versions(&[&version::TLS13])?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody))
-        .with_no_client_auth();
-    let name = ServerName::try_from("goodput")
+    let name = ServerName::try_from(tls::NAME)
         .map_err(|_| rustls::Error::General("a name that is none".to_owned()))?;
-    Ok(ClientConnection::new(Arc::new(config), name)?.into())
+    Ok(ClientConnection::new(Arc::new(tls::client_config(suite)?), name)?.into())
 }
 
 fn server(suite: SupportedCipherSuite) -> Result<Connection, rustls::Error> {
-    let chain = vec![CertificateDer::from(CERTIFICATE)];
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(CERTIFICATE_KEY));
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider(suite)))
-        .with_protocol_versions(&[&version::TLS13])?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
-    // Nobody resumes; a ticket would lie unread before a writer that never reads.
-    config.send_tls13_tickets = 0;
-    Ok(ServerConnection::new(Arc::new(config))?.into())
+    Ok(ServerConnection::new(Arc::new(tls::server_config(suite)?))?.into())
 }
-
-fn provider(suite: SupportedCipherSuite) -> CryptoProvider {
-    CryptoProvider {
-        cipher_suites: vec![suite],
-        ..ring::default_provider()
-    }
-}
-
-/// Takes any certificate: the proof over the exported secret tells who is there.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
-    }
-}
-
-/// Self-signed, P-256; everybody has it and its key.
-const CERTIFICATE: &[u8] = include_bytes!("link/certificate.der");
-const CERTIFICATE_KEY: &[u8] = include_bytes!("link/key.der");
 
 fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)

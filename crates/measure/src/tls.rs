@@ -1,7 +1,6 @@
 //! TLS 1.3 on data connections, to measure what a cipher costs.
 //!
-//! No authentication is claimed: the certificate and its key are in the source for all to see, and the
-//! client takes any. What it measures is a cipher's work at both ends, in the threads that write
+//! No authentication is claimed ([`::tls`]): what it measures is a cipher's work at both ends, in the threads that write
 //! and read. Early data, resumption and tickets are off.
 //!
 //! The cryptography is ring's, for TLS and for QUIC ([`crate::quic`]) alike.
@@ -12,13 +11,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::{self, cipher_suite as suites};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::crypto::ring::cipher_suite as suites;
+use rustls::pki_types::ServerName;
 use rustls::{
-    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig,
-    ServerConnection, SignatureScheme, SupportedCipherSuite, version,
+    ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection,
+    SupportedCipherSuite,
 };
 use serde::{Deserialize, Serialize};
 use sys::clock;
@@ -143,7 +140,7 @@ fn shake_hands(
 fn connection(side: Side, cipher: Cipher) -> Result<Connection, rustls::Error> {
     match side {
         Side::Client => {
-            let name = ServerName::try_from(NAME)
+            let name = ServerName::try_from(::tls::NAME)
                 .map_err(|_| rustls::Error::General("a name that is none".to_owned()))?;
             Ok(ClientConnection::new(Arc::new(client_config(cipher)?), name)?.into())
         }
@@ -153,33 +150,12 @@ fn connection(side: Side, cipher: Cipher) -> Result<Connection, rustls::Error> {
 
 /// A client that encrypts with this cipher only, and takes any certificate.
 pub(crate) fn client_config(cipher: Cipher) -> Result<ClientConfig, rustls::Error> {
-    Ok(
-        ClientConfig::builder_with_provider(Arc::new(provider(cipher)))
-            .with_protocol_versions(&[&version::TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody))
-            .with_no_client_auth(),
-    )
+    ::tls::client_config(cipher.suite())
 }
 
 /// A server that encrypts with this cipher only, and has the certificate that everybody has.
 pub(crate) fn server_config(cipher: Cipher) -> Result<ServerConfig, rustls::Error> {
-    let chain = vec![CertificateDer::from(CERTIFICATE)];
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(KEY));
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider(cipher)))
-        .with_protocol_versions(&[&version::TLS13])?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
-    // A sender would close over a ticket that it has not read, which resets the connection.
-    config.send_tls13_tickets = 0;
-    Ok(config)
-}
-
-fn provider(cipher: Cipher) -> CryptoProvider {
-    CryptoProvider {
-        cipher_suites: vec![cipher.suite()],
-        ..ring::default_provider()
-    }
+    ::tls::server_config(cipher.suite())
 }
 
 impl Sealed {
@@ -234,54 +210,10 @@ impl Sealed {
     }
 }
 
-/// Takes any certificate: what is measured is the cipher.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
-    }
-}
-
 fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
-/// Whom clients ask for; nobody looks whether the certificate says so.
-pub(crate) const NAME: &str = "goodput";
-/// Self-signed, P-256, made for this file; so is the key, which is no secret.
-const CERTIFICATE: &[u8] = include_bytes!("tls/certificate.der");
-const KEY: &[u8] = include_bytes!("tls/key.der");
 /// What waits for the kernel in user space, some 16 records.
 const BUFFER_BYTES: usize = 256 * 1024;
 

@@ -27,7 +27,7 @@ use super::{Opening, client_config, first_name, server_config};
 use crate::Config;
 use crate::control::wait_for;
 use crate::engine::is_timeout;
-use crate::tls::{self, Side};
+use crate::tls::Side;
 
 /// A connection and its socket.
 pub(crate) struct Line {
@@ -111,7 +111,7 @@ impl Line {
             Side::Client => {
                 let client = client_config(config, packet_max, opening.silence, name)?;
                 let mut endpoint = Endpoint::new(hosting, None, true, None);
-                let live = endpoint.connect(Instant::now(), client, remote, tls::NAME);
+                let live = endpoint.connect(Instant::now(), client, remote, ::tls::NAME);
                 Core::new(
                     endpoint,
                     Some(live.map_err(io::Error::other)?),
