@@ -1,0 +1,310 @@
+//! What the destination wants of what the source tells: names made at once, files that are there already, blocks that an
+//! earlier attempt or an older copy left.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::channel::MESSAGE_MOST;
+use crate::destination::{Staging, Standing};
+use crate::digest::{Cut, Sum};
+use crate::entry::{Entry, Kind, Meta, RelPath, Stamp};
+use crate::journal::Unfinished;
+use crate::message::{FromDestination, NameId, Told, Want, bytes_of};
+
+use super::super::send::SMALL;
+use super::super::{Note, Watch};
+use super::{Body, Incoming, NAME_BYTES, Receiver, ranges, short_sum};
+
+/// Names that are wanted and not there yet, at most; a source waits long before.
+const OPEN_MOST: usize = 2_000_000;
+/// What names that are wanted take of memory, in bytes, at most.
+const OPEN_BYTES_MOST: usize = 512 << 20;
+/// What hard links and folders take that wait for the end, in bytes, at most: some 10 million of them.
+const LATER_BYTES_MOST: usize = 2 << 30;
+/// Ranges and sums in one want.
+const HAVE_MOST: usize = 16 << 10;
+const COMPARE_MOST: usize = 16 << 10;
+
+impl Receiver<'_> {
+    /// Decides upon names, and says so.
+    pub(super) fn names(&self, names: Vec<Told>) -> io::Result<()> {
+        let mut wants = Vec::new();
+        let mut bytes = 0;
+        let mut until = 0;
+        for told in names {
+            {
+                let mut files = self.lock();
+                if told.id != files.next_id {
+                    return Err(io::Error::new(
+                        ErrorKind::InvalidData,
+                        "a name out of order",
+                    ));
+                }
+                files.next_id += 1;
+                if matches!(told.entry.kind, Kind::Folder | Kind::Hardlink { .. }) {
+                    files.later_bytes += NAME_BYTES + bytes_of(&told.entry);
+                }
+                if files.wanted.len() > OPEN_MOST
+                    || files.wanted_bytes > OPEN_BYTES_MOST
+                    || files.later_bytes > LATER_BYTES_MOST
+                {
+                    return Err(io::Error::new(
+                        ErrorKind::InvalidData,
+                        "too many names at once",
+                    ));
+                }
+            }
+            until = told.id + 1;
+            self.account().names += 1;
+            Watch::add(&self.watch.names, 1);
+            if let Some(want) = self.decide(told)? {
+                bytes += 64 + want.have.len() * 16 + want.compare.len() * 48;
+                wants.push(want);
+                if bytes > MESSAGE_MOST / 4 {
+                    let wants = std::mem::take(&mut wants);
+                    self.outbox
+                        .say(FromDestination::Decided { until, wants }.to_bytes());
+                    bytes = 0;
+                }
+            }
+        }
+        self.outbox
+            .say(FromDestination::Decided { until, wants }.to_bytes());
+        Ok(())
+    }
+
+    /// Makes a name what it should be, or wants its bytes.
+    fn decide(&self, told: Told) -> io::Result<Option<Want>> {
+        let weight = NAME_BYTES + bytes_of(&told.entry);
+        let Told {
+            id,
+            entry,
+            modified,
+        } = told;
+        let Entry { path, kind, meta } = entry;
+        let path = match &self.options.name {
+            // One file, under another name.
+            Some(name) if path.split().is_some_and(|(folder, _)| folder.is_top()) => name.clone(),
+            Some(_) => {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "more than the one file",
+                ));
+            }
+            None => path,
+        };
+        let first = path.names().next();
+        if let Some(only) = &self.options.only
+            && !first.is_some_and(|first| only.iter().any(|name| **name == *first))
+            && self.options.name.is_none()
+        {
+            let text = format!("{path}, which was not asked for");
+            return Err(io::Error::new(ErrorKind::InvalidData, text));
+        }
+        if self.options.delete {
+            let mut files = self.lock();
+            files.told.insert(short_sum(&path));
+            if kind == Kind::Folder {
+                files.told_folders.insert(short_sum(&path));
+            }
+        }
+        let done = match kind {
+            Kind::File { size } => {
+                return Ok(self.decide_file(id, path, size, modified, meta, weight));
+            }
+            Kind::Folder => self.patiently(|| self.folder(&path, &meta)),
+            Kind::Symlink { target } => self.patiently(|| self.symlink(&path, &target, &meta)),
+            Kind::Hardlink { to } => {
+                let to = self.options.name.clone().unwrap_or(to);
+                self.lock().links.push((path.clone(), to));
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            self.problem(&path, "cannot be written", &error);
+        }
+        Ok(None)
+    }
+
+    fn folder(&self, path: &RelPath, meta: &Meta) -> io::Result<()> {
+        match self.options.dry {
+            true => {
+                let stands = self.destination.look(path)?;
+                if !stands.is_some_and(|stands| stands.kind == Standing::Folder) {
+                    self.would(path, "a folder");
+                }
+            }
+            false => {
+                self.destination.make_folder(path, meta.mode.is_some())?;
+                self.lock().folders.push((path.clone(), meta.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn symlink(&self, path: &RelPath, target: &[u8], meta: &Meta) -> io::Result<()> {
+        let stands = self.destination.look(path)?;
+        let same = |kind| matches!(kind, Standing::Symlink { target: there } if *there == *target);
+        if stands.is_some_and(|stands| same(stands.kind)) {
+            return Ok(());
+        }
+        match self.staging {
+            None => self.would(path, "a symbolic link"),
+            Some(staging) => self.destination.symlink(staging, path, target, meta)?,
+        }
+        Ok(())
+    }
+
+    fn would(&self, path: &RelPath, what: &str) {
+        self.watch
+            .note(Note::Skipped(format!("would copy {path} ({what})")));
+        self.account().placed += 1;
+    }
+
+    fn decide_file(
+        &self,
+        id: NameId,
+        path: RelPath,
+        size: u64,
+        modified: Stamp,
+        meta: Meta,
+        weight: usize,
+    ) -> Option<Want> {
+        let stands = match self.destination.look(&path) {
+            Ok(stands) => stands,
+            Err(error) => {
+                self.problem(&path, "cannot be looked at", &error);
+                return None;
+            }
+        };
+        let like = stands.filter(|stands| stands.kind == Standing::File);
+        let is_same = like
+            .as_ref()
+            .is_some_and(|like| like.size == size && like.modified == modified);
+        if is_same && !self.options.checksum && !self.options.null {
+            self.account().same += 1;
+            return None;
+        }
+        let Some(staging) = self.staging else {
+            self.would(&path, &format!("{size} bytes"));
+            self.account().placed_bytes += size;
+            return None;
+        };
+        if size == 0 {
+            let put = || self.destination.put_small(staging, &path, &[], &meta);
+            match self.patiently(put) {
+                Ok(()) => self.placed(0),
+                Err(error) => self.problem(&path, "cannot be written", &error),
+            }
+            return None;
+        }
+        let unfinished = self
+            .unfinished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&path);
+        let mut unfinished = match unfinished {
+            // Who compares sums believes no length and time.
+            Some(file)
+                if file.cut.size() == size
+                    && file.modified == modified
+                    && !self.options.checksum =>
+            {
+                Some(file)
+            }
+            // Of another version: its bytes are in the way.
+            Some(file) => {
+                self.forget(file.number);
+                None
+            }
+            None => None,
+        };
+        let mut want = Want {
+            id,
+            block: None,
+            have: Vec::new(),
+            compare: Vec::new(),
+        };
+        if let Some(file) = &mut unfinished {
+            self.believe(staging, file);
+            want.block = Some(file.cut.block());
+            want.have = ranges(file.sums.keys().copied());
+            want.have.truncate(HAVE_MOST);
+            let there: u64 = file
+                .sums
+                .keys()
+                .map(|index| u64::from(file.cut.len(*index)))
+                .sum();
+            self.account().resumed_bytes += there;
+            // What is not told would not be sent by mistake, but counted as there.
+            let last = want.have.last().map_or(0, |(_, to)| *to);
+            file.sums.retain(|index, _| *index < last);
+        } else if let Some(like) = &like
+            && size > SMALL
+            && like.size >= u64::from(Cut::usual(size).block())
+            && self.options.checksum
+        {
+            let cut = Cut::usual(size);
+            want.block = Some(cut.block());
+            want.compare = self.sums_of(&path, cut, like.size);
+            want.compare.truncate(COMPARE_MOST);
+        }
+        let is_small = size <= SMALL && want.have.is_empty() && want.compare.is_empty();
+        let body = Mutex::new(Body::Unknown(unfinished));
+        let changed = Condvar::new();
+        let file = Incoming {
+            id,
+            path,
+            meta,
+            size,
+            modified,
+            is_small,
+            weight,
+            body,
+            changed,
+        };
+        Watch::add(&self.watch.wanted, 1);
+        Watch::add(&self.watch.wanted_bytes, size);
+        let mut files = self.lock();
+        files.wanted_bytes += weight;
+        files.wanted.insert(id, Arc::new(file));
+        drop(files);
+        Some(want)
+    }
+
+    /// Leaves of an unfinished file's sums only those that its bytes have.
+    fn believe(&self, staging: &Staging, file: &mut Unfinished) {
+        let cut = file.cut;
+        let mut buffer = vec![0; cut.block() as usize];
+        let Ok(partial) = staging.partial(file.number, cut.size(), 0) else {
+            file.sums.clear();
+            return;
+        };
+        file.sums.retain(|index, sum| {
+            let bytes = &mut buffer[..cut.len(*index) as usize];
+            let read = partial.file().read_exact_at(bytes, cut.start(*index));
+            read.is_ok() && cut.sum(*index, bytes) == *sum
+        });
+    }
+
+    /// Sums of the blocks of an older copy that lie where the new one has them.
+    fn sums_of(&self, path: &RelPath, cut: Cut, there: u64) -> Vec<(u64, Sum)> {
+        let Ok(file) = self.destination.open_existing(path) else {
+            return Vec::new();
+        };
+        let mut buffer = vec![0; cut.block() as usize];
+        let mut sums = Vec::new();
+        for index in 0..cut.blocks().min(COMPARE_MOST as u64) {
+            let bytes = &mut buffer[..cut.len(index) as usize];
+            if cut.start(index) + bytes.len() as u64 > there || self.is_over() {
+                break;
+            }
+            if file.read_exact_at(bytes, cut.start(index)).is_err() {
+                break;
+            }
+            sums.push((index, cut.sum(index, bytes)));
+        }
+        sums
+    }
+}
