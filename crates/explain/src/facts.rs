@@ -87,6 +87,8 @@ pub struct Facts {
     /// Share of readings in which data waited though both windows had room for an eighth of what was in flight:
     /// what holds it back lies between TCP and the line.
     pub held_below: f64,
+    /// What TCP small queues let wait in the sender's host, as time at the goodput; it is part of the round trip.
+    pub host_wait: Duration,
     /// How slow start went, where readings show it.
     pub opening: Option<Opening>,
     /// Share of readings that betray a starved sender.
@@ -241,6 +243,7 @@ impl Facts {
             self.starved = starved as f64 / readings as f64;
             let held = all().filter(|s| is_held_below(&s.info)).count();
             self.held_below = held as f64 / readings as f64;
+            self.host_wait = host_wait(steady, self.goodput);
         }
         self.pacing_cap = pacing_cap(&last);
     }
@@ -460,6 +463,22 @@ pub fn is_held_below(info: &TcpInfo) -> bool {
         && (paced == 0 || paced as f64 >= flow * 1.1)
 }
 
+/// Bytes that TCP small queues let wait below TCP, over the rate at which they leave: a millisecond of the pacing
+/// rate, as Linux keeps it whether it paces or not, of all connections (net/ipv4/tcp_output.c,
+/// `tcp_small_queue_check`, and `tcp_update_pacing_rate` in tcp_input.c; net.ipv4.tcp_limit_output_bytes by default).
+fn host_wait(streams: &[&[Sample]], rate: Rate) -> Duration {
+    let of_one = |samples: &&[Sample]| {
+        let limits = samples
+            .iter()
+            .map(|s| s.info.pacing_rate_bytes_per_second)
+            .filter(|&paced| paced > 0 && paced != u64::MAX)
+            .map(|paced| (paced >> PACING_SHIFT).min(LIMIT_OUTPUT_BYTES));
+        median(limits.collect()).unwrap_or_default()
+    };
+    let bytes: u64 = streams.iter().map(of_one).sum();
+    time_to_send(Bytes::new(bytes), rate).unwrap_or_default()
+}
+
 /// From a window of twice the usual beginning up to half of the largest in slow start.
 fn opening(samples: &[Sample]) -> Option<Opening> {
     let slow = |s: &&Sample| s.info.snd_ssthresh_segments >= INFINITE_SSTHRESH;
@@ -582,6 +601,11 @@ fn time_to_send(size: Bytes, rate: Rate) -> Option<Duration> {
     let rate = rate.as_bits_per_second() as f64;
     (rate > 0.0).then(|| models::seconds(size.as_u64() as f64 * 8.0 / rate))
 }
+
+/// sk_pacing_shift: 2^-10 of a second (net/core/sock.c).
+const PACING_SHIFT: u32 = 10;
+/// net.ipv4.tcp_limit_output_bytes as Linux 6.18 sets it.
+const LIMIT_OUTPUT_BYTES: u64 = 4 << 20;
 
 /// Losses that must be seen before a loss rate means something (NPAD, pathdiag.py: four events).
 pub(crate) const ENOUGH_LOSSES: u64 = 4;

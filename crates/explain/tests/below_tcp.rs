@@ -77,6 +77,22 @@ fn a_bus_that_frames_fill_is_named_and_the_path_is_not_blamed() {
 }
 
 #[test]
+fn what_small_queues_let_wait_in_the_host_is_no_queue_on_the_path() {
+    // 1.2 times 6.8 Gb/s paced for 1/1024 s: 996 kB, which take 1.17 ms to leave.
+    let at = |rtt_us: u64| {
+        diagnosed(gigabits(68), Some(gigabits(85)), move |n, info| {
+            held(n, info);
+            info.pacing_rate_bytes_per_second = 1_020_000_000;
+            info.rtt_us = rtt_us;
+        })
+    };
+    let own = at(101_250);
+    assert_eq!(own.verdict.cause, Some(Cause::HostBus), "{own:?}");
+    assert!(own.verdict.conclusive);
+    assert_ne!(at(101_700).verdict.cause, Some(Cause::HostBus));
+}
+
+#[test]
 fn without_a_stated_bus_or_on_a_far_wider_one_it_is_not() {
     for bus in [None, Some(gigabits(400))] {
         let found = diagnosed(gigabits(68), bus, held);

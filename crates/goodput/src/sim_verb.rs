@@ -638,6 +638,7 @@ fn samples(
             ("bytes_acked", s.acknowledged_bytes),
             ("snd_wnd_bytes", (s.window + s.unacked) * segment),
             ("data_segs_out", info.data_packets),
+            ("pacing_rate_bytes_per_second", s.pacing_rate),
         ];
         // One that always has more to send has always something outstanding.
         if flow.application_rate.is_none() {

@@ -170,6 +170,8 @@ pub struct SenderInfo {
     pub rtt: Duration,
     /// The smallest.
     pub rtt_min: Option<Duration>,
+    /// Bytes a second that Linux would state as its pacing rate (tcpi_pacing_rate), paced or not.
+    pub pacing_rate: u64,
     /// Segments that the receiver's window still allows.
     pub window: u64,
     /// Segments that have arrived, in order or not (`tcpi_delivered`).
@@ -467,6 +469,7 @@ impl Sender {
             ssthresh: (self.window.ssthresh < u64::MAX).then_some(self.window.ssthresh),
             rtt: self.rtt.smoothed(),
             rtt_min: self.rtt.min(),
+            pacing_rate: self.pacing_rate(),
             window: self.edge.saturating_sub(self.next),
             delivered: self.una + self.sacked_out,
             retransmitted: self.retransmitted,

@@ -23,7 +23,9 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
     if share < SHARE_MIN || losses || facts.pacing_cap.is_some() {
         return None;
     }
-    let waited = facts.queue_delay().as_ns() as f64 / facts.queue_mark().as_ns().max(1) as f64;
+    // What small queues let wait in the host is no queue on the path.
+    let delay = facts.queue_delay() - facts.host_wait;
+    let waited = delay.as_ns() as f64 / facts.queue_mark().as_ns().max(1) as f64;
     let calm = 1.0 - ramp(waited, 0.5, 1.0);
     // Neither windows nor buffers nor the application are what the kernel's clocks name.
     let network = ramp(facts.attributed_or_network().network, 0.5, 0.8);
@@ -48,8 +50,9 @@ pub(crate) fn find(case: &Case<'_>) -> Option<Finding> {
     )];
     if let Some(loaded) = facts.loaded_rtt {
         evidence.push(format!(
-            "no queue on the path: the round trip is {loaded} under load and {} idle (tcpi_rtt)",
-            facts.idle_rtt
+            "no queue on the path: the round trip is {loaded} under load and {} idle (tcpi_rtt), and \
+             small queues let {} wait in the host (tcpi_pacing_rate / 1024)",
+            facts.idle_rtt, facts.host_wait
         ));
     }
     evidence.push(format!(

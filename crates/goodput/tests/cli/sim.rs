@@ -60,6 +60,20 @@ fn other_ends_have_another_rate_delay_and_queue() {
 }
 
 #[test]
+fn both_buses_of_the_mysteries_are_named_and_the_path_is_not() {
+    for bus in ["pci-x", "pci-x-slow"] {
+        let scratch = Scratch::new();
+        let mut command = scratch.goodput(&["sim", "lab:paths/master-1-mysteries.toml"]);
+        command.args(["--from", bus, "--time", "6s", "--ramp", "3s", "--explain"]);
+        let ended = scratch.run(command);
+        assert_eq!(ended.code(), 0, "{ended:#?}");
+        let verdict = &scratch.run_json()["verdict"];
+        assert_eq!(verdict["cause"], "host_bus", "{bus}: {verdict:#}");
+        assert_eq!(verdict["conclusive"], true, "{bus}: {verdict:#}");
+    }
+}
+
+#[test]
 fn cells_have_names_of_their_own_and_captures_beside_them() {
     let scratch = Scratch::new();
     let words = ["--pacing", "off,10Mb/s", "--capture", "200ms", "--explain"];
