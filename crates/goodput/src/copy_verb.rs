@@ -262,6 +262,10 @@ struct Done {
     account: Account,
     /// What this side watched; the source's where both are here.
     watch: Watch,
+    /// What the other side told of its time.
+    far: Option<told::Spent>,
+    /// What had arrived when.
+    progress: told::Progress,
     took: Duration,
     is_source: bool,
     reconnects: u64,
@@ -327,6 +331,9 @@ fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, Path
     let result = match result {
         Ok(done) => {
             told::put(&mut run, &plan, &done);
+            for sample in done.progress.samples() {
+                folder.append_sample(&sample)?;
+            }
             Ok(())
         }
         Err(failure) => Err(failure),
@@ -559,7 +566,7 @@ impl Plan<'_> {
         let (send, filter) = (self.args.send_options()?, self.args.filter()?);
         let (watch, far_watch) = (Watch::default(), Watch::default());
         let begun = Instant::now();
-        let sent = thread::scope(|scope| {
+        let (sent, progress) = thread::scope(|scope| {
             scope.spawn(|| ::copy::meeting::listen(listener, far));
             let received = scope.spawn(|| {
                 let received =
@@ -573,7 +580,7 @@ impl Plan<'_> {
             });
             let sent =
                 scope.spawn(|| ::copy::engine::send::send(near, source, &filter, &send, &watch));
-            told::show(&watch, context, self.args.json, &|| sent.is_finished());
+            let progress = told::show(&watch, context, self.args.json, &|| sent.is_finished());
             let sent = sent
                 .join()
                 .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
@@ -584,12 +591,13 @@ impl Plan<'_> {
                 .join()
                 .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
             // Of two complaints, the one that is not about the other side.
-            match (sent, received) {
+            let sent = match (sent, received) {
                 (Err(CopyError::Far(_) | CopyError::Link(_)), Err(error @ CopyError::Here(_))) => {
                     Err(error)
                 }
                 (sent, _) => sent,
-            }
+            };
+            (sent, progress)
         });
         let account = sent.map_err(|error| failure(error, context))?;
         if self.args.dry_run {
@@ -605,6 +613,8 @@ impl Plan<'_> {
         Ok(Done {
             account,
             watch,
+            far: Some((told::spent(&far_watch), None)),
+            progress,
             took: begun.elapsed(),
             is_source: true,
             reconnects: near.reconnects(),

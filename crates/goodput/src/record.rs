@@ -182,16 +182,33 @@ pub(crate) fn path(site: &Site, measured: &Measured) -> PathFacts {
         ..PathFacts::default()
     };
     if let Site::Lab { path, .. } = site {
-        facts.source = "configured".to_owned();
-        facts.file = Some(path.file.display().to_string());
-        facts.text = Some(path.text.clone());
-        facts.title = Some(path.title.clone());
-        facts.delay_forward_ns = Some(path.forward.delay.as_ns());
-        facts.delay_backward_ns = Some(path.backward.delay.as_ns());
-        facts.loss_forward = path.forward.loss;
-        facts.loss_backward = path.backward.loss;
+        let file = of_file(path);
+        facts = PathFacts {
+            rate_bits_per_second: facts.rate_bits_per_second,
+            achievable_bits_per_second: facts.achievable_bits_per_second,
+            rtt_idle_ns: facts.rtt_idle_ns,
+            bdp_bytes: facts.bdp_bytes,
+            mtu_bytes: facts.mtu_bytes,
+            queue_bytes: facts.queue_bytes,
+            ..file
+        };
     }
     facts
+}
+
+/// A lab's path by its file, whatever was measured on it.
+pub(crate) fn of_file(path: &lab::PathFile) -> PathFacts {
+    PathFacts {
+        source: "configured".to_owned(),
+        file: Some(path.file.display().to_string()),
+        text: Some(path.text.clone()),
+        title: Some(path.title.clone()),
+        delay_forward_ns: Some(path.forward.delay.as_ns()),
+        delay_backward_ns: Some(path.backward.delay.as_ns()),
+        loss_forward: path.forward.loss,
+        loss_backward: path.backward.loss,
+        ..PathFacts::default()
+    }
 }
 
 /// One measurement.

@@ -24,6 +24,7 @@ mod sweep;
 pub(crate) mod trace;
 
 pub use compare::render_comparison;
+pub use copy::COPIED;
 pub(crate) use fabric::cells as fabric_cells;
 pub(crate) use fabric_study::{heads as study_heads, in_short, rows as study_rows};
 pub use sweep::setting as sweep_setting;
@@ -49,7 +50,7 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     fabric_study::section(&mut out, run);
     fabric::section(&mut out, run);
     rotate::section(&mut out, run);
-    copy::section(&mut out, run);
+    copy::section(&mut out, run, samples);
     trace::section(&mut out, run, findings);
     path::section(&mut out, run);
     if run.trace.is_none() {

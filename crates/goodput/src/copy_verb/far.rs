@@ -38,6 +38,7 @@ const LINE_MOST: usize = 1 << 20;
 struct Ended {
     sent_bytes: u64,
     unread: u64,
+    spent: told::Spent,
 }
 
 /// A far side that was started.
@@ -179,8 +180,18 @@ impl Far {
         let ended = loop {
             match self.replies.recv_timeout(Duration::from_millis(100)) {
                 Ok(Reply::Done {
-                    sent_bytes, unread, ..
-                }) => break Ok(Ended { sent_bytes, unread }),
+                    sent_bytes,
+                    unread,
+                    spent_ns,
+                    cpu_ns,
+                    ..
+                }) => {
+                    break Ok(Ended {
+                        sent_bytes,
+                        unread,
+                        spent: (spent_ns, Some(cpu_ns)),
+                    });
+                }
                 Ok(Reply::Failed { why, is_here: true }) => {
                     break Err(CopyError::Here(format!(
                         "{}: {}",
@@ -386,7 +397,7 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     let watch = Watch::default();
     // Without ssh's own time, and a password's.
     let begun = Instant::now();
-    let sent = thread::scope(|scope| {
+    let (sent, progress) = thread::scope(|scope| {
         if let Some(listener) = &listener {
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
@@ -397,22 +408,26 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         });
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
-        told::show(&watch, context, plan.args.json, &|| sent.is_finished());
-        sent.join()
-            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
+        let progress = told::show(&watch, context, plan.args.json, &|| sent.is_finished());
+        let sent = sent
+            .join()
+            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
+        (sent, progress)
     });
     // Problems came by the session; what would be done is told at the end.
     let told = far.end(context, plan.args.json || !plan.args.dry_run);
-    let account = match (sent, told) {
+    let account = match (sent, &told) {
         (Ok(account), _) => account,
-        (Err(CopyError::Far(_) | CopyError::Link(_)), Err(error @ CopyError::Here(_))) => {
-            return Err(failure(error, context));
+        (Err(CopyError::Far(_) | CopyError::Link(_)), Err(CopyError::Here(text))) => {
+            return Err(failure(CopyError::Here(text.clone()), context));
         }
         (Err(error), _) => return Err(failure(error, context)),
     };
     Ok(Done {
         account,
         watch,
+        far: told.ok().map(|told| told.spent),
+        progress,
         took: begun.elapsed(),
         is_source: true,
         reconnects: meeting.reconnects(),
@@ -437,7 +452,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     options.only = plan.only();
     let watch = Watch::default();
     let begun = Instant::now();
-    let received = thread::scope(|scope| {
+    let (received, progress) = thread::scope(|scope| {
         if let Some(listener) = &listener {
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
@@ -448,10 +463,11 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         });
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
-        told::show(&watch, context, plan.args.json, &|| received.is_finished());
-        received
+        let progress = told::show(&watch, context, plan.args.json, &|| received.is_finished());
+        let received = received
             .join()
-            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
+            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
+        (received, progress)
     });
     let told = far.end(context, plan.args.json);
     let account = match (received, &told) {
@@ -461,13 +477,15 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         }
         (Err(error), _) => return Err(failure(error, context)),
     };
-    if let Ok(told) = told {
+    if let Ok(told) = &told {
         watch.sent_bytes.store(told.sent_bytes, Ordering::Relaxed);
         watch.unread.store(told.unread, Ordering::Relaxed);
     }
     Ok(Done {
         account,
         watch,
+        far: told.ok().map(|told| told.spent),
+        progress,
         took: begun.elapsed(),
         is_source: false,
         reconnects: meeting.reconnects(),
@@ -500,8 +518,44 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let job = Job::of(plan, true, Meets::Connects { to: addresses })?;
     let source = Far::start(args, from, &job, context)?;
     let watch = Watch::default();
-    let ended = loop {
-        if context.interrupted().is_some() {
+    let (ended, progress) = thread::scope(|scope| {
+        let ended = scope.spawn(|| follow(source, from, &watch));
+        let progress = told::show(&watch, context, args.json, &|| ended.is_finished());
+        let ended = ended
+            .join()
+            .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
+        (ended, progress)
+    });
+    if ended.is_err() {
+        // It need not wait for a source that is gone.
+        drop(destination.input.take());
+    }
+    let told = destination.end(context, args.json || !args.dry_run);
+    let account = match (ended, &told) {
+        (Ok(account), _) => account,
+        (Err(CopyError::Far(_)), Err(CopyError::Here(text))) => {
+            return Err(failure(CopyError::Here(text.clone()), context));
+        }
+        (Err(error), _) => return Err(failure(error, context)),
+    };
+    Ok(Done {
+        account,
+        watch,
+        far: told.ok().map(|told| told.spent),
+        progress,
+        took: begun.elapsed(),
+        is_source: true,
+        reconnects: 0,
+        cipher: plan.cipher,
+        certificate: None,
+        achievable: None,
+    })
+}
+
+/// Keeps what a far source says of itself, until it ends.
+fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> {
+    loop {
+        if watch.is_stopped() {
             break Err(CopyError::Stopped);
         }
         match source.replies.recv_timeout(Duration::from_millis(200)) {
@@ -527,9 +581,20 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
                 numbers,
                 sent_bytes,
                 unread,
+                spent_ns,
+                ..
             }) => {
                 watch.unread.store(unread, Ordering::Relaxed);
                 watch.sent_bytes.store(sent_bytes, Ordering::Relaxed);
+                let counters = [
+                    &watch.disk_ns,
+                    &watch.sum_ns,
+                    &watch.link_ns,
+                    &watch.idle_ns,
+                ];
+                for (counter, ns) in counters.into_iter().zip(spent_ns) {
+                    counter.store(ns, Ordering::Relaxed);
+                }
                 break Ok(Account::of(numbers));
             }
             Ok(Reply::Failed { why, .. }) => {
@@ -540,27 +605,5 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
                 break Err(CopyError::Far(format!("{from}: it ended without a word")));
             }
         }
-    };
-    if ended.is_err() {
-        // It need not wait for a source that is gone.
-        drop(destination.input.take());
     }
-    let told = destination.end(context, args.json || !args.dry_run);
-    let account = match (ended, told) {
-        (Ok(account), _) => account,
-        (Err(CopyError::Far(_)), Err(error @ CopyError::Here(_))) => {
-            return Err(failure(error, context));
-        }
-        (Err(error), _) => return Err(failure(error, context)),
-    };
-    Ok(Done {
-        account,
-        watch,
-        took: begun.elapsed(),
-        is_source: true,
-        reconnects: 0,
-        cipher: plan.cipher,
-        certificate: None,
-        achievable: None,
-    })
 }

@@ -6,6 +6,7 @@ use ::copy::link::Socket;
 use ::copy::meeting::Meeting;
 use lab::{Lab, PathFile};
 use report::model::{PathFacts, Run};
+use units::Rate;
 
 use super::operand::Operand;
 use super::{Done, Plan};
@@ -34,12 +35,23 @@ pub(super) fn run(
         }
     };
     let source = plan.source()?;
+    let direction = match to_far {
+        true => measure::Direction::Up,
+        false => measure::Direction::Down,
+    };
+    let knowledge = Site::path_knowledge(path, direction);
+    let achievable = knowledge.achievable_rate();
+    let rtt = path.forward.delay + path.backward.delay;
     run.path = Some(PathFacts {
-        source: "configured".to_owned(),
-        file: Some(path.file.display().to_string()),
-        text: Some(path.text.clone()),
-        title: Some(path.title.clone()),
-        ..PathFacts::default()
+        rate_bits_per_second: knowledge.bottleneck.map(Rate::as_bits_per_second),
+        achievable_bits_per_second: achievable.map(Rate::as_bits_per_second),
+        rtt_idle_ns: Some(rtt.as_ns()),
+        bdp_bytes: knowledge
+            .bottleneck
+            .map(|rate| explain::models::bdp(rate, rtt).as_u64()),
+        mtu_bytes: knowledge.mtu_bytes,
+        queue_bytes: knowledge.queue.map(units::Bytes::as_u64),
+        ..record::of_file(path)
     });
     let lab = Lab::up(path)?;
     let (from, to) = match to_far {
@@ -60,11 +72,6 @@ pub(super) fn run(
     let certificate = phase.finish()?;
     let mut done = done?;
     done.certificate = Some(record::certificate(&certificate));
-    let direction = match to_far {
-        true => measure::Direction::Up,
-        false => measure::Direction::Down,
-    };
-    let knowledge = Site::path_knowledge(path, direction);
-    done.achievable = knowledge.achievable_rate();
+    done.achievable = achievable;
     Ok(done)
 }

@@ -24,7 +24,7 @@ use ::copy::{Cipher, Key, RelPath, SessionId};
 use serde::{Deserialize, Serialize};
 use units::Rate;
 
-use super::CopyArgs;
+use super::{CopyArgs, told};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 
@@ -107,6 +107,11 @@ pub(super) enum Reply {
         numbers: [u64; 8],
         sent_bytes: u64,
         unread: u64,
+        /// Of the threads that carry blocks: files, sums, connections, waiting.
+        #[serde(default)]
+        spent_ns: [u64; 4],
+        #[serde(default)]
+        cpu_ns: u64,
     },
     /// It gave up; whether its own host is at fault.
     Failed { why: String, is_here: bool },
@@ -340,6 +345,8 @@ pub(crate) fn command(args: &AgentArgs, context: &Context) -> Verdict {
                 numbers: account.numbers(),
                 sent_bytes,
                 unread: watch.unread.load(Ordering::Relaxed),
+                spent_ns: told::spent(&watch),
+                cpu_ns: sys::clock::process_cpu().as_ns(),
             });
             Ok(failure::DONE)
         }

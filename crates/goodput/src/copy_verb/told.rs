@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ::copy::engine::{Note, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
-use report::model::{Copy, CopyTime, Run, Verdict};
+use report::model::{Copy, CopyEnd, CopyTime, Run, SampleRecord, Verdict};
 use units::Rate;
 
 use super::{Done, Plan};
@@ -15,6 +15,8 @@ use crate::context::{self, Context};
 
 /// How often the line is drawn.
 const EVERY: Duration = Duration::from_millis(100);
+/// Points that are kept of how it went.
+const POINTS_MOST: usize = 2_000;
 /// How often it is seen whether it is over.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -23,8 +25,14 @@ pub(super) fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Shows how far it is until `is_over`, and has it stop when the user asks.
-pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn Fn() -> bool) {
+/// Shows how far it is until `is_over`, and has it stop when the user asks. Returns what had arrived when.
+pub(super) fn show(
+    watch: &Watch,
+    context: &Context,
+    json: bool,
+    is_over: &dyn Fn() -> bool,
+) -> Progress {
+    let mut progress = Progress::begin();
     // Hidden by indicatif itself when stderr is not a terminal.
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
@@ -52,6 +60,7 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
             }
         }
         let confirmed = now(&watch.confirmed_bytes);
+        progress.push(confirmed);
         seen.push_back((Instant::now(), confirmed));
         if seen.len() > 11 {
             seen.pop_front();
@@ -84,6 +93,58 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
         bar.tick();
     }
     bar.finish_and_clear();
+    progress.push(now(&watch.confirmed_bytes));
+    progress
+}
+
+/// What had arrived when, on the destination's word: a point every tenth of a second, and of a long copy so many
+/// that a chart is as fine as it can be.
+pub(super) struct Progress {
+    begun: Instant,
+    /// Nanoseconds and bytes.
+    points: Vec<(u64, u64)>,
+    /// One of so many looks is kept.
+    each: u64,
+    looks: u64,
+}
+
+impl Progress {
+    pub(super) fn begin() -> Self {
+        Self {
+            begun: Instant::now(),
+            points: vec![(0, 0)],
+            each: 1,
+            looks: 0,
+        }
+    }
+
+    fn push(&mut self, bytes: u64) {
+        self.looks += 1;
+        if !self.looks.is_multiple_of(self.each) {
+            return;
+        }
+        let ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.points.push((ns, bytes));
+        if self.points.len() > POINTS_MOST {
+            let mut number = 0;
+            self.points.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.each *= 2;
+        }
+    }
+
+    /// As samples of the one who receives.
+    pub(super) fn samples(&self) -> impl Iterator<Item = SampleRecord> {
+        self.points.iter().map(|&(t_ns, app_bytes)| SampleRecord {
+            phase: report::html::COPIED.to_owned(),
+            end: "receiver".to_owned(),
+            t_ns,
+            app_bytes,
+            ..SampleRecord::default()
+        })
+    }
 }
 
 fn average(bytes: u64, time: Duration) -> Rate {
@@ -124,15 +185,6 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
             (to.clone(), from.to_vec())
         });
     let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let spent = [
-        &done.watch.disk_ns,
-        &done.watch.sum_ns,
-        &done.watch.link_ns,
-        &done.watch.idle_ns,
-    ];
-    let spent = spent.map(now);
-    let all = spent.iter().sum::<u64>().max(1) as f64;
-    let [disk, sums, link, idle] = spent.map(|part| part as f64 / all);
     let took = u64::try_from(done.took.as_nanos()).unwrap_or(u64::MAX);
     let goodput = average(account.received_bytes, done.took);
     let (mut chosen, mut notes) = (Vec::new(), Vec::new());
@@ -163,12 +215,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         goodput_bits_per_second: goodput.as_bits_per_second(),
         steady_bits_per_second: done.watch.steady(),
         achievable_bits_per_second: done.achievable.map(Rate::as_bits_per_second),
-        time: CopyTime {
-            disk,
-            sums,
-            link,
-            idle,
-        },
+        ends: ends(done),
         cpu_ns: sys::clock::process_cpu().as_ns(),
         why: String::new(),
         chosen,
@@ -181,33 +228,93 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
     run.copy = Some(copy);
 }
 
+/// What a side told of its threads, and the CPU time of its process where that is another.
+pub(super) type Spent = ([u64; 4], Option<u64>);
+
+/// Nanoseconds of the threads that carry blocks: files, sums, connections, waiting.
+pub(super) fn spent(watch: &Watch) -> [u64; 4] {
+    [
+        &watch.disk_ns,
+        &watch.sum_ns,
+        &watch.link_ns,
+        &watch.idle_ns,
+    ]
+    .map(|counter| counter.load(Ordering::Relaxed))
+}
+
+/// The source, then the destination, where they told.
+fn ends(done: &Done) -> Vec<CopyEnd> {
+    let near = (spent(&done.watch), None);
+    let (source, destination) = match done.is_source {
+        true => (Some(near), done.far),
+        false => (done.far, Some(near)),
+    };
+    [("source", source), ("destination", destination)]
+        .into_iter()
+        .filter_map(|(name, told)| end_of(name, told?))
+        .collect()
+}
+
+fn end_of(name: &str, (spent, cpu_ns): Spent) -> Option<CopyEnd> {
+    // A far side's numbers may be any.
+    let all = spent.iter().map(|part| *part as f64).sum::<f64>();
+    if all <= 0.0 {
+        return None;
+    }
+    let [disk, sums, link, idle] = spent.map(|part| part as f64 / all);
+    Some(CopyEnd {
+        end: name.to_owned(),
+        time: CopyTime {
+            disk,
+            sums,
+            link,
+            idle,
+        },
+        cpu_ns,
+    })
+}
+
 /// What held it, out of where the threads that carry blocks spent their time and what the kernel says of their windows.
 fn why(copy: &Copy, done: &Done) -> String {
     if copy.received_bytes == 0 {
         return String::new();
     }
-    let time = &copy.time;
-    let (here, there) = match done.is_source {
-        true => ("source", "destination"),
-        false => ("destination", "source"),
+    let there = match done.is_source {
+        true => "destination",
+        false => "source",
     };
-    if let Some(achievable) = copy.achievable_bits_per_second
-        && copy.goodput_bits_per_second as f64 > 0.9 * achievable as f64
-    {
-        return "the path is full".to_owned();
+    if let Some(achievable) = copy.achievable_bits_per_second {
+        let full = |rate: u64| rate as f64 > 0.9 * achievable as f64;
+        if full(copy.goodput_bits_per_second) {
+            return "the path, which is full".to_owned();
+        }
+        if let Some(steady) = copy.steady_bits_per_second.filter(|steady| full(*steady)) {
+            return format!(
+                "its beginning and end: between them {}, which fills the path",
+                Rate::from_bits_per_second(steady)
+            );
+        }
     }
-    if time.idle > 0.5 {
+    let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
+    let of_cores = copy.cpu_ns as f64 / copy.duration_ns.max(1) as f64;
+    if of_cores > 0.8 * cores {
+        return format!("this host's CPU: {of_cores:.1} of its {cores} cores were busy with it");
+    }
+    let time = |name: &str| copy.ends.iter().find(|end| end.end == name);
+    if time("source").is_some_and(|end| end.time.idle > 0.5) {
         return format!(
-            "connections waited for files: {} to look at, of {} each on average",
+            "looking at files, for which connections waited: {}, of {} each on average",
             report_count(copy.names),
             bytes(copy.placed_bytes / copy.placed.max(1))
         );
     }
-    if time.disk > 0.5 {
-        return format!("the {here}'s disk");
-    }
-    if time.sums > 0.5 {
-        return format!("the {here}'s CPU, with sums of blocks");
+    for end in &copy.ends {
+        if end.time.disk > 0.5 {
+            return format!("the {}'s disk", end.end);
+        }
+        if end.time.sums > 0.5 {
+            return format!("the {}'s CPU, with sums of blocks", end.end);
+        }
     }
     let ends = done.watch.ends();
     if ends.is_empty() {
@@ -276,5 +383,24 @@ fn verdict(copy: &Copy) -> Verdict {
         sentence: format!("{what}{speed}{why}"),
         conclusive: copy.failed == 0,
         ..Verdict::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_copy_keeps_as_many_points_as_a_short_one_and_both_ends() {
+        let mut progress = Progress::begin();
+        for n in 1..=100_000 {
+            progress.push(n);
+        }
+        let kept: Vec<u64> = progress.samples().map(|sample| sample.app_bytes).collect();
+        assert!(kept.len() > POINTS_MOST / 3 && kept.len() <= POINTS_MOST);
+        assert_eq!(kept[0], 0);
+        assert!(kept.last().is_some_and(|last| *last > 99_000));
+        let steps: Vec<u64> = kept.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(steps.iter().all(|step| step.is_power_of_two()), "{steps:?}");
     }
 }

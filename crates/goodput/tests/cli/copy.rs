@@ -132,10 +132,19 @@ fn every_way_to_another_host_brings_the_same_tree() {
     ];
     for (name, args) in &ways {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        scratch.run(copy(&scratch, &args)).succeeds();
-        assert_eq!(tree(&from), tree(&scratch.path(name)), "{name}");
-        // And there is nothing to do the second time.
         let again = [&["--json"], &args[..]].concat();
+        let run = scratch.run(copy(&scratch, &again)).succeeds().json();
+        assert_eq!(tree(&from), tree(&scratch.path(name)), "{name}");
+        // Each side tells where its time went.
+        let ends = run["copy"]["ends"].as_array().expect("ends");
+        let names: Vec<_> = ends.iter().map(|end| end["end"].as_str()).collect();
+        assert_eq!(names, [Some("source"), Some("destination")], "{name}");
+        for end in ends {
+            let parts = ["disk", "sums", "link", "idle"].map(|part| end["time"][part].as_f64());
+            let all: f64 = parts.iter().flatten().sum();
+            assert!((all - 1.0).abs() < 1e-9, "{name}: {end}");
+        }
+        // And there is nothing to do the second time.
         let run = scratch.run(copy(&scratch, &again)).succeeds().json();
         assert_eq!(run["copy"]["received_bytes"], 0, "{name}");
     }

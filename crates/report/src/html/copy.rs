@@ -1,12 +1,19 @@
-//! A copy on the page.
+//! A copy on the page: how fast it was, over time, and where each side's time went.
 
-use super::{shown, shown_sentence};
-use crate::model::Run;
-use crate::terminal::copy::lines as copy_lines;
+use super::{phases, shown, shown_sentence, with_small_unit};
+use crate::model::{Copy, CopyEnd, Run, SampleRecord};
+use crate::series::PhaseSeries;
+use crate::svg::share_bar;
+use crate::terminal::copy::{lines as copy_lines, parts};
+use crate::text;
+
+/// The phase of a copy's samples.
+pub const COPIED: &str = "copied";
 
 /// Nothing where nothing was copied.
-pub(super) fn section(out: &mut String, run: &Run) {
+pub(super) fn section(out: &mut String, run: &Run, samples: &[SampleRecord]) {
     let Some(copy) = &run.copy else { return };
+    figures(out, copy);
     put!(
         out,
         "<section>\n<h2>Copy <span>from {} to {}</span></h2>\n",
@@ -15,6 +22,16 @@ pub(super) fn section(out: &mut String, run: &Run) {
     );
     for line in copy_lines(copy) {
         put!(out, "<p>{}</p>\n", shown_sentence(&line));
+    }
+    let series = PhaseSeries::new(COPIED, samples);
+    // A line of two points says no more than the figure above.
+    if series.goodput.len() > 2 {
+        out.push_str("<div class=\"panels\">\n<div>\n");
+        phases::goodput_over_time(out, COPIED, 0, copy.achievable_bits_per_second, &series);
+        out.push_str("</div>\n</div>\n");
+    }
+    for end in &copy.ends {
+        time(out, end);
     }
     for note in copy.chosen.iter().chain(&copy.notes) {
         put!(out, "<p class=\"note\">{}</p>\n", shown(note));
@@ -27,4 +44,107 @@ pub(super) fn section(out: &mut String, run: &Run) {
         );
     }
     out.push_str("</section>\n");
+}
+
+fn figures(out: &mut String, copy: &Copy) {
+    if copy.received_bytes == 0 {
+        return;
+    }
+    out.push_str("<section class=\"numbers\">\n<div class=\"figures\">\n");
+    let mut figure = |label: &str, rate: u64, class: &str| {
+        put!(
+            out,
+            "<div class=\"figure {class}\"><span>{label}</span><b>{}</b></div>\n",
+            with_small_unit(&text::rate(rate))
+        );
+    };
+    figure("from first to last", copy.goodput_bits_per_second, "now");
+    if let Some(steady) = copy.steady_bits_per_second {
+        figure("without beginning and end", steady, "was");
+    }
+    out.push_str("</div>\n</section>\n");
+}
+
+/// Where the threads of a side that carried blocks spent their time.
+fn time(out: &mut String, end: &CopyEnd) {
+    let all = parts(&end.time);
+    if all.iter().all(|(_, _, share)| *share <= 0.0) {
+        return;
+    }
+    put!(
+        out,
+        "<h4>Time of the {}'s threads</h4>\n<div class=\"keys\">",
+        shown(&end.end)
+    );
+    for (class, word, share) in &all {
+        put!(
+            out,
+            "<span class=\"key\"><i class=\"{class}\"></i>{word} {}</span>",
+            text::percent_of_time(*share)
+        );
+    }
+    out.push_str("</div>\n");
+    let bars: Vec<(&str, f64, String)> = all
+        .iter()
+        .map(|(class, word, share)| {
+            let tip = format!("{word}: {}", text::percent_of_time(*share));
+            (*class, *share, tip)
+        })
+        .collect();
+    out.push_str(&share_bar("where the time went", 14, &bars, None));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::CopyTime;
+
+    fn run(received: u64) -> Run {
+        Run {
+            copy: Some(Copy {
+                received_bytes: received,
+                goodput_bits_per_second: 8 * received,
+                achievable_bits_per_second: Some(9_000_000),
+                ends: vec![CopyEnd {
+                    end: "destination".to_owned(),
+                    time: CopyTime {
+                        disk: 0.75,
+                        link: 0.25,
+                        ..CopyTime::default()
+                    },
+                    cpu_ns: None,
+                }],
+                ..Copy::default()
+            }),
+            ..Run::default()
+        }
+    }
+
+    fn samples(count: u64) -> Vec<SampleRecord> {
+        let one = |n: u64| SampleRecord {
+            phase: COPIED.to_owned(),
+            end: "receiver".to_owned(),
+            t_ns: n * 100_000_000,
+            app_bytes: n * 100_000,
+            ..SampleRecord::default()
+        };
+        (0..count).map(one).collect()
+    }
+
+    #[test]
+    fn a_copy_has_its_rate_over_time_and_both_sides_time() {
+        let page = crate::html::render(&run(1_000_000), &samples(11), &[]);
+        assert!(page.contains("goodput of phase copied over time"), "{page}");
+        assert!(page.contains("achievable 9 Mb/s"), "{page}");
+        assert!(page.contains("files 75 %"), "{page}");
+        assert!(!page.contains("No transfer was measured"), "{page}");
+        let short = crate::html::render(&run(1_000_000), &samples(2), &[]);
+        assert!(!short.contains("over time"), "{short}");
+    }
+
+    #[test]
+    fn where_nothing_was_sent_there_is_no_rate() {
+        let page = crate::html::render(&run(0), &[], &[]);
+        assert!(!page.contains("class=\"figure"), "{page}");
+    }
 }

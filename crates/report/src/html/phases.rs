@@ -48,7 +48,13 @@ fn column(out: &mut String, run: &Run, phase: &Phase, series: &PhaseSeries) {
         "panels"
     };
     put!(out, "<div class=\"{class}\">\n<div>\n");
-    goodput(out, run, phase, series);
+    goodput_over_time(
+        out,
+        &phase.name,
+        phase.ramp_ns,
+        text::achievable(run),
+        series,
+    );
     shares(out, phase, series);
     beside(out, phase, series);
     out.push_str("</div>\n<div>\n");
@@ -57,12 +63,18 @@ fn column(out: &mut String, run: &Run, phase: &Phase, series: &PhaseSeries) {
     out.push_str("</div>\n</div>\n</article>\n");
 }
 
-fn goodput(out: &mut String, run: &Run, phase: &Phase, series: &PhaseSeries) {
+/// Goodput with the ramp shaded and what can be reached beside it.
+pub(super) fn goodput_over_time(
+    out: &mut String,
+    name: &str,
+    ramp_ns: u64,
+    achievable: Option<u64>,
+    series: &PhaseSeries,
+) {
     if series.goodput.is_empty() {
         return;
     }
     let end_s = series.end_ns as f64 / 1e9;
-    let achievable = text::achievable(run);
     let largest = series.goodput.iter().copied().fold(0.0, f64::max);
     // An achievable rate far above would press the curve flat: then it stands at the top edge.
     let in_view = achievable
@@ -87,14 +99,17 @@ fn goodput(out: &mut String, run: &Run, phase: &Phase, series: &PhaseSeries) {
         .chain((0..=last).map(middle))
         .chain([(end_s, series.goodput[last])])
         .collect();
-    let title = format!("goodput of phase {} over time", text::plain(&phase.name));
-    let mut chart = Chart::new(&title, 170, Axis::time(end_s), axis).without_time_labels();
-    if phase.ramp_ns > 0 {
+    let title = format!("goodput of phase {} over time", text::plain(name));
+    let mut chart = Chart::new(&title, 170, Axis::time(end_s), axis);
+    if !series.shares.is_empty() {
+        chart = chart.without_time_labels();
+    }
+    if ramp_ns > 0 {
         let ramp = format!(
             "ramp-up of {}: left out of the goodput",
-            text::duration(phase.ramp_ns)
+            text::duration(ramp_ns)
         );
-        chart = chart.shade(&ramp, phase.ramp_ns as f64 / 1e9);
+        chart = chart.shade(&ramp, ramp_ns as f64 / 1e9);
     }
     chart = chart
         .area("goodput", &points)

@@ -47,9 +47,8 @@ pub struct Copy {
     pub steady_bits_per_second: Option<u64>,
     /// TCP payload that the path can carry, where it is known.
     pub achievable_bits_per_second: Option<u64>,
-    /// Shares of the time of the threads that carry blocks, on the side that told: reading or writing files,
-    /// sums, the connection (encryption, window, path), nothing to do. They add up to 1 where anything was carried.
-    pub time: CopyTime,
+    /// What each side told of itself: the source, the destination; none of a side that told nothing.
+    pub ends: Vec<CopyEnd>,
     /// CPU time of this process, which is both sides of a copy through a lab or on one host.
     pub cpu_ns: u64,
     /// Why it was no faster, in a sentence.
@@ -62,6 +61,19 @@ pub struct Copy {
     pub notes_more: u64,
     /// The lab's accuracy, where one was copied through.
     pub certificate: Option<Certificate>,
+}
+
+/// One side of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyEnd {
+    /// `source` or `destination`.
+    pub end: String,
+    /// Shares of the time of its threads that carry blocks: reading or writing files, sums, the connection
+    /// (encryption, window, path), nothing to do. They add up to 1 where anything was carried.
+    pub time: CopyTime,
+    /// CPU time of its process, where that is another than the one which wrote this.
+    pub cpu_ns: Option<u64>,
 }
 
 /// Where threads that carry blocks spent their time: shares, 0 to 1.

@@ -1,7 +1,7 @@
 //! A copy as text.
 
 use super::{Ink, Page};
-use crate::model::{Copy, Run};
+use crate::model::{Copy, CopyEnd, CopyTime, Run};
 use crate::text;
 
 /// Notes that are shown; all are in run.json.
@@ -13,6 +13,10 @@ impl Page {
         let Some(copy) = &run.copy else { return };
         for line in lines(copy) {
             self.out.push_str(&text::plain(&line));
+            self.out.push('\n');
+        }
+        for end in &copy.ends {
+            self.out.push_str(&text::plain(&time_line(end)));
             self.out.push('\n');
         }
         for note in copy.chosen.iter().chain(copy.notes.iter().take(NOTES_MOST)) {
@@ -73,33 +77,23 @@ pub(crate) fn lines(copy: &Copy) -> Vec<String> {
             );
         }
         lines.push(line);
-        let CopyShares {
-            disk,
-            sums,
-            link,
-            idle,
-        } = shares(copy);
-        lines.push(format!(
-            "time of those that carried it: files {disk}, sums {sums}, connections {link}, waiting {idle}"
-        ));
     }
     lines
 }
 
-struct CopyShares {
-    disk: String,
-    sums: String,
-    link: String,
-    idle: String,
+/// Where a side's time went, in words.
+fn time_line(end: &CopyEnd) -> String {
+    let parts =
+        parts(&end.time).map(|(_, word, share)| format!("{word} {}", text::percent_of_time(share)));
+    format!("time of the {}'s threads: {}", end.end, parts.join(", "))
 }
 
-fn shares(copy: &Copy) -> CopyShares {
-    let of = text::percent_of_time;
-    let time = &copy.time;
-    CopyShares {
-        disk: of(time.disk),
-        sums: of(time.sums),
-        link: of(time.link),
-        idle: of(time.idle),
-    }
+/// Parts of a side's time: their mark in the page's style, their names, their shares.
+pub(crate) fn parts(time: &CopyTime) -> [(&'static str, &'static str, f64); 4] {
+    [
+        ("disk", "files", time.disk),
+        ("sums", "sums", time.sums),
+        ("link", "connections", time.link),
+        ("waiting", "waiting", time.idle),
+    ]
 }
