@@ -185,6 +185,34 @@ beside() {
     printf '"kernel": "%s"\n}\n' "$(uname -r)"
 }
 
+# What goodput says of the PCI link of an interface, and what lspci says, as one JSON object but for its brace.
+pci() {
+    cd /tmp || exit 1
+    for card in /sys/class/net/*/device; do
+        interface=$(basename "$(dirname "$card")")
+        address=$(basename "$(readlink -f "$card")")
+    done
+    ip address add 198.18.9.1/24 dev "$interface"
+    ip link set "$interface" up
+    goodput serve --listen 198.18.9.1 >/tmp/serve 2>&1 &
+    sleep 3
+    goodput doctor 198.18.9.1 --duration 2s --ramp 500ms --json >/tmp/doctor.json 2>/tmp/said
+    code=$?
+    [ $code -le 1 ] || printf '"failed": "goodput ended with %s: %s",\n' $code "$(tail -1 /tmp/said | tr -d '"\\')"
+    printf '"doctor": '
+    cat /tmp/doctor.json
+    lspci -vv -s "$address" >/tmp/lspci 2>/dev/null
+    # The first of each: of the device's own registers.
+    number() { sed -n "s/.*$1.*/\\1/p" /tmp/lspci | head -1; }
+    printf ', "lspci": {"address": "%s", "megatransfers": %s, "lanes": %s, "megatransfers_max": %s, "lanes_max": %s,' "$address" \
+        "$(number 'LnkSta:.*Speed \([0-9.]*\)GT' | awk '{ print $1 * 1000 }')" "$(number 'LnkSta:.*Width x\([0-9]*\)')" \
+        "$(number 'LnkCap:.*Speed \([0-9.]*\)GT' | awk '{ print $1 * 1000 }')" "$(number 'LnkCap:.*Width x\([0-9]*\)')"
+    printf ' "payload_bytes": %s, "payload_max_bytes": %s, "read_request_bytes": %s},\n' \
+        "$(sed -n '/DevCtl:/,$s/.*MaxPayload \([0-9]*\) bytes, MaxReadReq.*/\1/p' /tmp/lspci | head -1)" \
+        "$(number 'DevCap:.*MaxPayload \([0-9]*\)')" "$(number 'MaxReadReq \([0-9]*\)')"
+    printf '"kernel": "%s"\n}\n' "$(uname -r)"
+}
+
 facts() {
     cat /proc/version
     echo
@@ -207,7 +235,7 @@ case $what in
         echo "guest: exit code $?"
         cat target/bench/netem.json >/dev/ttyS1
         ;;
-    beside | facts | verbs) $what >/dev/ttyS1 2>&1 ;;
+    beside | facts | pci | verbs) $what >/dev/ttyS1 2>&1 ;;
     shell) setsid cttyhack sh ;;
 esac
 sync

@@ -5,6 +5,7 @@
 #   run.sh [bench] [--rounds N] [--quick] [--only NAME]   measure; rows to bench/netem-guest.json
 #   run.sh verbs                                          soft RoCE beside perftest; to verbs.txt here
 #   run.sh beside                                         sweeps of it beside ib_send_bw; JSON to OUT
+#   run.sh pci                                            an interface's PCI link beside lspci; JSON to OUT
 #   run.sh facts                                          modules, soft RoCE; to facts.txt here
 #   run.sh shell                                          a shell in the guest
 #
@@ -22,9 +23,9 @@ limit=${TIMEOUT_S:-3600}
 built=$root/target/${PROFILE:-release}
 # The last kernel seen to work. The cloud flavour lacks soft RoCE.
 image=${IMAGE:-$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)}
-modules="veth bridge sch_netem sch_fq tcp_bbr tls act_mirred cls_matchall sch_ingress crc32_generic rdma_rxe ib_uverbs"
+modules="veth bridge sch_netem sch_fq tcp_bbr tls act_mirred cls_matchall sch_ingress crc32_generic rdma_rxe ib_uverbs e1000e"
 packages="$image busybox-static ibverbs-utils libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200 \
-perftest libibumad3 librdmacm1 libpci3"
+perftest libibumad3 librdmacm1 libpci3 pciutils"
 
 say() { echo "netem-guest: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -87,6 +88,7 @@ initramfs() {
     for name in ibv_devinfo ibv_devices ibv_rc_pingpong ib_send_bw ib_send_lat; do
         program "$cache/system/usr/bin/$name" "/bin/$name"
     done
+    program "$cache/system/usr/bin/lspci" /bin/lspci
     mkdir -p "$tree/etc/libibverbs.d"
     cp "$cache/system/etc/libibverbs.d/rxe.driver" "$tree/etc/libibverbs.d/"
     mkdir -p "$tree/usr/lib/x86_64-linux-gnu/libibverbs"
@@ -119,9 +121,13 @@ boot() {
         icount) how="-accel tcg -icount shift=0,sleep=off -cpu max -smp ${CPUS:-1}" ;;
         *) die "ACCEL=$1: expected auto, kvm, tcg or icount" ;;
     esac
+    # An emulated card behind a root port; what it sends goes nowhere.
+    devices="-nic none"
+    [ "$2" != pci ] || devices="-netdev user,id=net0,restrict=on -device pcie-root-port,id=port0 \
+-device e1000e,netdev=net0,bus=port0"
     # In the foreground: a shell reads the terminal.
     # shellcheck disable=SC2086 # words on purpose
-    timeout --foreground "$limit" qemu-system-x86_64 -M q35 $how -m "$memory" -nographic -no-reboot -nic none \
+    timeout --foreground "$limit" qemu-system-x86_64 -M q35 $how -m "$memory" -nographic -no-reboot $devices \
         -serial mon:stdio -serial "file:$cache/rows" \
         -kernel "$cache/system/boot/vmlinuz-${image#linux-image-}" -initrd "$cache/guest.gz" \
         -append "console=ttyS0 panic=-1 quiet mitigations=off $tsc goodput=$2"
@@ -154,8 +160,8 @@ $(uname -r), $(nproc) x $model, load $(cut -d' ' -f1-3 /proc/loadavg) before"
 main() {
     need qemu-system-x86_64 cpio depmod modprobe modinfo ip tc iperf3 ethtool rdma
     what=bench ours="xtask goodput"
-    case ${1:-} in bench | beside | facts | shell | verbs) what=$1; shift ;; esac
-    case $what in beside | verbs) ours=goodput ;; esac
+    case ${1:-} in bench | beside | facts | pci | shell | verbs) what=$1; shift ;; esac
+    case $what in beside | pci | verbs) ours=goodput ;; esac
     mkdir -p "$cache"
     unpack
     for name in $ours; do
@@ -173,17 +179,17 @@ main() {
             boot "$accel" "$what" </dev/null >"$cache/console" 2>&1 || true
             { echo "$image, $machine"; tr -d '\r' <"$cache/rows"; } | tee "$here/$what.txt"
             ;;
-        beside)
+        beside | pci)
             code=0
-            boot "$accel" beside </dev/null >"$cache/console" 2>&1 || code=$?
+            boot "$accel" $what </dev/null >"$cache/console" 2>&1 || code=$?
             # The emulator's timer stops a kernel early now and then.
             if ! grep -q 'guest: up' "$cache/console" && [ $code -ne 124 ]; then
-                boot "$accel" beside </dev/null >"$cache/console" 2>&1 || code=$?
+                boot "$accel" $what </dev/null >"$cache/console" 2>&1 || code=$?
             fi
             grep -q 'guest: up' "$cache/console" || lacking "the guest did not come up; see $cache/console"
             [ $code -ne 124 ] || lacking "the guest was not done within $limit s (TIMEOUT_S)"
             grep -q '^"kernel"' "$cache/rows" || die "the guest did not come to its end; see $cache/rows"
-            { echo "{\"guest\": \"$image, $machine\","; tr -d '\r' <"$cache/rows"; } >"${OUT:-$here/beside.json}"
+            { echo "{\"guest\": \"$image, $machine\","; tr -d '\r' <"$cache/rows"; } >"${OUT:-$here/$what.json}"
             ;;
         bench)
             # A kernel's command line has no spaces inside a value.

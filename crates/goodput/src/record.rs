@@ -155,11 +155,27 @@ fn host(
                 receive_hold_off_us: nic.work.receive_hold_off_us,
                 receive_hold_off_frames: nic.work.receive_hold_off_frames,
                 receive_hold_off_adapts: nic.work.receive_hold_off_adapts,
+                pci: nic.pci.as_ref().map(pci),
             })
             .collect(),
         tcp_rmem_bytes: facts.tcp_rmem_bytes,
         tcp_wmem_bytes: facts.tcp_wmem_bytes,
         congestion_control,
+    }
+}
+
+fn pci(link: &measure::PciFacts) -> model::PciFacts {
+    model::PciFacts {
+        address: link.address.clone(),
+        megatransfers_per_second: link.megatransfers,
+        lanes: link.lanes,
+        megatransfers_per_second_max: link.megatransfers_max,
+        lanes_max: link.lanes_max,
+        payload_bytes: link.payload_bytes,
+        payload_max_bytes: link.payload_max_bytes,
+        read_request_bytes: link.read_request_bytes,
+        bits_per_second: link.bits_per_second,
+        slower_above: link.slower_above.clone(),
     }
 }
 
@@ -270,7 +286,7 @@ pub(crate) fn phase(name: &str, settings: &[String], measured: &Measured) -> Pha
             Sending::Write => String::new(),
             other => other.name().to_owned(),
         },
-        notes: notes(outcome),
+        notes: notes(measured),
         settling: None,
         zero_copy: outcome.sender.zero_copy.map(|c| model::ZeroCopyFacts {
             sends: c.sends,
@@ -310,9 +326,37 @@ fn quic(outcome: &Outcome, counts: &QuicInfo) -> model::QuicFacts {
     }
 }
 
+/// A PCI Express link that its interface may find narrow: the packets' own headers take up to a sixth of it.
+fn pci_note(host: &HostFacts) -> Option<String> {
+    let nic = host.interface.as_ref()?;
+    let link = pci(nic.pci.as_ref()?);
+    let told = link.bits_per_second as f64;
+    let is_slow = match nic.speed_bits_per_second {
+        Some(speed) => told < speed as f64 * PCI_ROOM,
+        None => link.lanes < link.lanes_max || link.slower_above.is_some(),
+    };
+    let text = report::pci_link(&link);
+    let speed = nic.speed_bits_per_second.map_or_else(String::new, |speed| {
+        format!(", for {}", Rate::from_bits_per_second(speed))
+    });
+    is_slow.then(|| {
+        format!(
+            "{}: the PCI link of {} is narrow: {text}{speed}",
+            host.hostname, nic.name
+        )
+    })
+}
+
+/// Chosen: a completion of 128 bytes of payload has 20 of headers and framing.
+const PCI_ROOM: f64 = 1.2;
+
 /// What became of the transport and the way of sending that were asked for.
-fn notes(outcome: &Outcome) -> Vec<String> {
-    let mut notes = Vec::new();
+fn notes(measured: &Measured) -> Vec<String> {
+    let outcome = &measured.outcome;
+    let mut notes: Vec<String> = [&measured.near, &measured.far.host]
+        .into_iter()
+        .filter_map(pci_note)
+        .collect();
     let streams = outcome.config.streams;
     if let Some(mptcp) = near_end(outcome).mptcp {
         notes.push(match mptcp.streams {
@@ -529,6 +573,36 @@ mod tests {
     use measure::{Config, IdleRtt, Sample};
 
     use super::*;
+
+    #[test]
+    fn a_link_is_called_narrow_where_its_interface_may_find_it_so() {
+        let host = |lanes: u32, speed: Option<u64>| HostFacts {
+            hostname: "dtn".to_owned(),
+            interface: Some(measure::InterfaceFacts {
+                name: "eth0".to_owned(),
+                speed_bits_per_second: speed,
+                pci: Some(measure::PciFacts {
+                    megatransfers: 8_000,
+                    lanes,
+                    megatransfers_max: 8_000,
+                    lanes_max: 8,
+                    bits_per_second: u64::from(lanes) * 7_876_923_076,
+                    ..measure::PciFacts::default()
+                }),
+                ..measure::InterfaceFacts::default()
+            }),
+            ..HostFacts::default()
+        };
+        let note = pci_note(&host(4, Some(40_000_000_000))).expect("31.5 Gb/s for 40");
+        assert_eq!(
+            note,
+            "dtn: the PCI link of eth0 is narrow: 8 GT/s x4 (the device can 8 GT/s x8), 31.51 Gb/s, for 40 Gb/s"
+        );
+        assert_eq!(pci_note(&host(4, Some(25_000_000_000))), None);
+        assert_eq!(pci_note(&host(8, None)), None);
+        assert!(pci_note(&host(4, None)).is_some());
+        assert_eq!(pci_note(&HostFacts::default()), None);
+    }
 
     #[test]
     fn readings_of_quic_have_the_fields_that_a_run_folder_is_read_for() {

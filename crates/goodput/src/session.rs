@@ -722,7 +722,11 @@ fn hosts(config: &Config, near: &HostFacts, far: &HostFacts) -> (HostConfig, Hos
         congestion_controls_available: facts.congestion_allowed.clone(),
         sndbuf_fixed: config.send_buffer,
         rcvbuf_fixed: config.receive_buffer,
-        bus: None,
+        bus: facts.interface.as_ref().and_then(|nic| {
+            Some(Rate::from_bits_per_second(
+                nic.pci.as_ref()?.bits_per_second,
+            ))
+        }),
     };
     match config.direction {
         Direction::Up => (host(near, write_cost(config)), host(far, None)),

@@ -79,6 +79,51 @@ pub struct InterfaceFacts {
     /// What it takes off the kernel, as far as the driver says.
     #[serde(flatten)]
     pub work: NicWork,
+    /// The PCI Express link between it and its host, where it has one.
+    pub pci: Option<PciFacts>,
+}
+
+/// How an interface's PCI Express link was trained, and what the device can.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PciFacts {
+    /// Address of the device.
+    pub address: String,
+    /// Transfers a second of a lane, in millions.
+    pub megatransfers: u32,
+    /// Lanes in use.
+    pub lanes: u32,
+    /// The same that the device can.
+    pub megatransfers_max: u32,
+    /// Lanes that the device has.
+    pub lanes_max: u32,
+    /// Largest payload of a packet, in bytes, that is set; told with rights only, as all sizes.
+    pub payload_bytes: Option<u32>,
+    /// The largest that the device can.
+    pub payload_max_bytes: Option<u32>,
+    /// Largest read that the device asks for, in bytes.
+    pub read_request_bytes: Option<u32>,
+    /// The slowest link between the device and the root: its bits a second after line coding.
+    pub bits_per_second: u64,
+    /// Where that is another link than the device's: the bridge that it leads to.
+    pub slower_above: Option<String>,
+}
+
+impl From<sys::pci::PciLink> for PciFacts {
+    fn from(read: sys::pci::PciLink) -> Self {
+        Self {
+            address: read.address,
+            megatransfers: read.megatransfers,
+            lanes: read.lanes,
+            megatransfers_max: read.megatransfers_max,
+            lanes_max: read.lanes_max,
+            payload_bytes: read.payload_bytes.map(|(set, _)| set),
+            payload_max_bytes: read.payload_bytes.map(|(_, most)| most),
+            read_request_bytes: read.read_request_bytes,
+            bits_per_second: read.bits_per_second,
+            slower_above: read.slower_above,
+        }
+    }
 }
 
 /// Offloads and interrupt hold-off of an interface; what its driver does not tell is absent.
@@ -147,6 +192,7 @@ impl HostFacts {
                 .and_then(host::interface_with)
                 .map(|found| InterfaceFacts {
                     work: sys::ethtool::nic_work(&found.name).into(),
+                    pci: sys::pci::of_interface(&found.name).map(PciFacts::from),
                     name: found.name,
                     mtu_bytes: found.mtu_bytes,
                     driver: found.driver,
@@ -179,6 +225,10 @@ impl HostFacts {
         if let Some(interface) = &mut self.interface {
             interface.name = clean(&interface.name);
             interface.driver = interface.driver.as_deref().map(clean);
+            if let Some(pci) = &mut interface.pci {
+                pci.address = clean(&pci.address);
+                pci.slower_above = pci.slower_above.as_deref().map(clean);
+            }
         }
     }
 }

@@ -93,7 +93,7 @@ pub use client::{Client, Progress};
 pub use config::{Config, Direction};
 pub use cost::{CpuUse, HostCost};
 pub use error::{End, Fault, MeasureError};
-pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork};
+pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork, PciFacts};
 pub use messages::{
     MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern, Stamped, Verbs, VerbsEnds,
     VerbsPort, VerbsQueue,

@@ -26,3 +26,4 @@ mod text;
 
 pub use folder::{FolderError, LoadedRun, RunFolder};
 pub use html::{render, render_comparison, sweep_setting as setting};
+pub use text::pci as pci_link;

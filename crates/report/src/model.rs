@@ -186,6 +186,35 @@ pub struct NicFacts {
     /// Whether the driver adapts the wait to the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_hold_off_adapts: Option<bool>,
+    /// The PCI Express link between it and its host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pci: Option<PciFacts>,
+}
+
+/// How a device's PCI Express link was trained, and what the device can.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PciFacts {
+    /// Address of the device.
+    pub address: String,
+    /// Transfers a second of a lane, in millions.
+    pub megatransfers_per_second: u32,
+    /// Lanes in use.
+    pub lanes: u32,
+    /// Transfers a second of a lane, in millions, that the device can.
+    pub megatransfers_per_second_max: u32,
+    /// Lanes that the device has.
+    pub lanes_max: u32,
+    /// Largest payload of a packet that is set.
+    pub payload_bytes: Option<u32>,
+    /// The largest that the device can.
+    pub payload_max_bytes: Option<u32>,
+    /// Largest read that the device asks for.
+    pub read_request_bytes: Option<u32>,
+    /// The slowest link between the device and the root, after line coding.
+    pub bits_per_second: u64,
+    /// Where that is another link than the device's: the bridge that it leads to.
+    pub slower_above: Option<String>,
 }
 
 /// The path between the hosts.

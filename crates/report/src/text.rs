@@ -264,6 +264,26 @@ pub(crate) fn achievable(run: &Run) -> Option<u64> {
         .filter(|&rate| rate > 0)
 }
 
+/// A PCI Express link as trained, with what the device can where that is more.
+pub fn pci(link: &crate::model::PciFacts) -> String {
+    let transfers = |millions: u32| format!("{} GT/s", f64::from(millions) / 1e3);
+    let mut text = format!(
+        "{} x{}",
+        transfers(link.megatransfers_per_second),
+        link.lanes
+    );
+    let slower = link.megatransfers_per_second < link.megatransfers_per_second_max;
+    if slower || link.lanes < link.lanes_max {
+        let most = transfers(link.megatransfers_per_second_max);
+        text += &format!(" (the device can {most} x{})", link.lanes_max);
+    }
+    text += &format!(", {}", rate(link.bits_per_second));
+    if let Some(above) = &link.slower_above {
+        text += &format!(" by the link at {above}");
+    }
+    text
+}
+
 /// A phase's goodput, if it was measured to its end.
 pub(crate) const fn goodput(phase: &Phase) -> Option<u64> {
     match (phase.goodput_bits_per_second, phase.duration_ns) {

@@ -23,6 +23,7 @@ pub mod mptcp;
 pub mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod pci;
 pub mod ring;
 pub mod sched;
 pub mod signal;

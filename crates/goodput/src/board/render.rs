@@ -643,7 +643,7 @@ mod tests {
         ▷ O2   SDR: the same over any cable     about 950 MB/s                    formula
         ▷ O3   DDR: an SDR converter halves it  rated for SDR only                formula
         ▷ O4   100 m of DDR: credits run out    -500 MB/s; cured by a lane        formula
-        ▷ O5   The host bus setting             850 -> 950 MB/s                   formula
+        ▷ O5   The host bus setting             850 -> 950 MB/s                   formula +1
         ▷ O6   Cable reach by rate              7..20 m                           formula
         ▷ O7   Names of the graphs              <type>-<speed>-<cable>            formula
 

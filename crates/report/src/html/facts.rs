@@ -1,7 +1,7 @@
 //! What the numbers rest on: the lab's certificate, other tools' numbers, machines, command line.
 
 use super::{ENTRIES_MAX, PHASES_MAX, left_out, shown, shown_block, table_row};
-use crate::model::{Certificate, CpuShares, HostCost, HostFacts, NicFacts, Phase, Run};
+use crate::model::{Certificate, CpuShares, HostCost, HostFacts, NicFacts, PciFacts, Phase, Run};
 use crate::text;
 
 /// Was the path what the path file says?
@@ -332,7 +332,7 @@ fn interfaces(host: &HostFacts) -> String {
             "{} <i>{driver}MTU {mtu}{}{}</i>",
             shown(&nic.name),
             speed.unwrap_or_default(),
-            work(nic)
+            work(nic) + &nic.pci.as_ref().map(pci).unwrap_or_default()
         )
     });
     nics.collect::<Vec<_>>().join("<br>")
@@ -370,6 +370,18 @@ fn work(nic: &NicFacts) -> String {
         );
     }
     lines
+}
+
+/// Its PCI Express link beside what it can.
+fn pci(link: &PciFacts) -> String {
+    let mut line = format!("<br>PCI: {}", shown(&text::pci(link)));
+    if let (Some(set), Some(most)) = (link.payload_bytes, link.payload_max_bytes) {
+        put!(line, ", payloads of {set} of {most} B");
+    }
+    if let Some(read) = link.read_request_bytes {
+        put!(line, ", reads of {read} B");
+    }
+    line
 }
 
 /// What it takes to make the run again.
