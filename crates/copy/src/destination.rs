@@ -37,6 +37,7 @@ use crate::beneath::{
     BESIDE_PREFIX, READ_FILE, READ_FOLDER, Top, fresh_digits, is_staging, kind_of, modified,
     size_of,
 };
+use crate::confined::{Asked, Confined};
 use crate::entry::{Meta, RelPath, Stamp};
 
 pub use self::extras::{Deleted, Deletion};
@@ -94,6 +95,19 @@ pub struct Shortfalls {
     pub others: u64,
 }
 
+/// What of a source's word about its files is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// All of it, as far as this user may: the source is read by the user who writes here.
+    #[default]
+    Whole,
+    /// All but what has a program run with other rights than its caller's: set-user-ID and set-group-ID bits of files, and
+    /// capabilities. The source is another host's, and whoever has that host need not have this one.
+    NoSetId,
+    /// Neither that, nor owners, nor what only the superuser may set.
+    Guest,
+}
+
 /// Room of the file system a destination is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -122,6 +136,7 @@ pub struct Destination {
     accounts: Accounts,
     counts: Counts,
     superuser: bool,
+    trust: Trust,
     /// Modes of folders that were opened up to be written into.
     opened_up: Mutex<HashMap<RelPath, u32>>,
 }
@@ -180,6 +195,48 @@ impl Destination {
         Ok((Self::of(Some(folder), dry), None))
     }
 
+    /// As [`Destination::resolve`], of what is asked for in a folder that nobody gets out of: no link is followed on the
+    /// way, and who asks is a guest ([`Trust::Guest`]).
+    ///
+    /// # Errors
+    /// As [`Destination::resolve`]; [`io::ErrorKind::PermissionDenied`] for a way out.
+    pub fn resolve_in(
+        served: &Confined,
+        asked: &[u8],
+        source_is_one_file: bool,
+        dry: bool,
+    ) -> io::Result<(Self, Option<RelPath>)> {
+        let Asked { path, is_contents } = Asked::read(asked)?;
+        let guest = |folder| Self::of(folder, dry).with_trust(Trust::Guest);
+        match served.folder(&path, READ_FOLDER) {
+            Ok(folder) => return Ok((guest(Some(folder)), None)),
+            Err(error) if is(&error, &[Errno::NOTDIR, Errno::NOENT]) => {}
+            Err(error) => return Err(error),
+        }
+        let (above, name) = served.above(&path)?;
+        if source_is_one_file && !is_contents {
+            let (folder, _) = path.split().ok_or(Errno::ISDIR)?;
+            let folder = served.folder(&folder, READ_FOLDER)?;
+            let name = RelPath::top().join(name).map_err(io::Error::other)?;
+            return Ok((guest(Some(folder)), Some(name)));
+        }
+        let stands = statat(&above, name, AtFlags::SYMLINK_NOFOLLOW);
+        if dry && matches!(stands, Err(Errno::NOENT)) {
+            return Ok((guest(None), None));
+        }
+        match mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok((guest(Some(served.folder(&path, READ_FOLDER)?)), None))
+    }
+
+    /// Takes less of the source's word about its files; all of it otherwise.
+    #[must_use]
+    pub fn with_trust(self, trust: Trust) -> Self {
+        Self { trust, ..self }
+    }
+
     fn of(folder: Option<OwnedFd>, dry: bool) -> Self {
         Self::with(folder.map(Top::new), dry)
     }
@@ -192,6 +249,7 @@ impl Destination {
             accounts: Accounts::default(),
             counts: Counts::default(),
             superuser: rustix::process::geteuid().is_root(),
+            trust: Trust::Whole,
             opened_up: Mutex::default(),
         }
     }
@@ -592,7 +650,12 @@ impl Destination {
         let (user, group) = self.own(open, &stat, meta)?;
         let set = match meta.attributes.is_empty() {
             true => attributes::Set::default(),
-            false => attributes::set(open, &meta.attributes, self.superuser, user && group)?,
+            false => attributes::set(
+                open,
+                &meta.attributes,
+                self.superuser && self.trust != Trust::Guest,
+                user && group && self.trust == Trust::Whole,
+            )?,
         };
         count(&self.counts.attributes_refused, set.refused);
         count(&self.counts.attributes_unsupported, set.unsupported);
@@ -612,7 +675,7 @@ impl Destination {
 
     /// Sets owner and group; whether each is what the source has. Not so where they were not kept.
     fn own(&self, open: BorrowedFd<'_>, stat: &Stat, meta: &Meta) -> io::Result<(bool, bool)> {
-        let Some(owner) = meta.owner else {
+        let Some(owner) = meta.owner.filter(|_| self.trust != Trust::Guest) else {
             return Ok((false, false));
         };
         let (user, group) = self.accounts.numbers(owner, meta.owner_names.as_ref());
@@ -645,6 +708,10 @@ impl Destination {
         if kind_of(stat) == FileType::Directory {
             return mode;
         }
+        let (user, group) = match self.trust {
+            Trust::Whole => (user, group),
+            Trust::NoSetId | Trust::Guest => (false, false),
+        };
         let dropped =
             (if user { 0 } else { mode & 0o4000 }) | (if group { 0 } else { mode & 0o2000 });
         if dropped != 0 {
@@ -655,7 +722,7 @@ impl Destination {
 
     /// A link of our own, in the staging folder or just made.
     fn dress_symlink(&self, folder: BorrowedFd<'_>, name: &[u8], meta: &Meta) -> io::Result<()> {
-        if let Some(owner) = meta.owner {
+        if let Some(owner) = meta.owner.filter(|_| self.trust != Trust::Guest) {
             let (user, group) = self.accounts.numbers(owner, meta.owner_names.as_ref());
             let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             if (stat.st_uid, stat.st_gid) != (user, group) {

@@ -159,7 +159,7 @@ impl Socket {
         };
     }
 
-    fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => {
                 socket.set_nodelay(true)?;

@@ -298,6 +298,8 @@ impl Meeting {
             link.socket().shut();
             return;
         }
+        // Where a daemon took the connection, this is the first that is seen of it.
+        state.found(link.socket());
         if let Some(old) = state.open.remove(&which) {
             old.shut();
         }
@@ -408,15 +410,8 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
     let under_way = AtomicUsize::new(0);
     thread::scope(|scope| {
         while !meeting.is_over() {
-            let mut fds = [PollFd::new(listener, PollFlags::IN)];
-            let wait = Timespec {
-                tv_sec: 0,
-                tv_nsec: 100_000_000,
-            };
-            match poll(&mut fds, Some(&wait)) {
-                Ok(0) => continue,
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            if !has_come(listener)? {
+                continue;
             }
             let Ok((socket, _)) = listener.accept() else {
                 continue;
@@ -441,9 +436,26 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
     })
 }
 
+/// Waits 100 ms for somebody to connect; whether somebody may have.
+///
+/// # Errors
+/// As poll(2).
+pub fn has_come(listener: &TcpListener) -> io::Result<bool> {
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    let wait = Timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000_000,
+    };
+    match poll(&mut fds, Some(&wait)) {
+        Ok(come) => Ok(come > 0),
+        Err(rustix::io::Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Has the kernel give up a connection whose other end does not answer, also while there is nothing to send: a packet
 /// filter that drops all of one connection sends neither side a word.
-fn notice_death(socket: BorrowedFd<'_>) {
+pub fn notice_death(socket: BorrowedFd<'_>) {
     use rustix::net::sockopt;
     // What the kernel does not know leaves its usual two hours.
     let _ = sys::tcp::set_user_timeout(

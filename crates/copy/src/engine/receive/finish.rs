@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::destination::Deletion;
+use crate::destination::{Deletion, Shortfalls};
 use crate::entry::RelPath;
 use crate::message::{Account, FromDestination};
 
@@ -70,6 +70,7 @@ impl Receiver<'_> {
                 self.problem(&path, "cannot be finished", &error);
             }
         }
+        self.tell_shortfalls();
         if self.options.fsync && self.staging.is_some() {
             self.destination
                 .sync()
@@ -82,6 +83,49 @@ impl Receiver<'_> {
             })?;
         }
         Ok(*self.account())
+    }
+
+    /// What was to be kept and could not be: told, and no failure, since whose bytes arrived whole are there.
+    fn tell_shortfalls(&self) {
+        let Shortfalls {
+            owners,
+            bits,
+            attributes_refused,
+            attributes_unsupported,
+            others,
+            ..
+        } = self.destination.shortfalls();
+        for (count, what) in [
+            (
+                owners,
+                "names have another owner or group than at the source: setting it takes the superuser",
+            ),
+            (
+                bits,
+                "files lost a set-user-ID or set-group-ID bit: their owner is not the source's, or another \
+                 host said so (--set-id)",
+            ),
+            (
+                attributes_refused,
+                "extended attributes were not set: only the superuser may, or another host said so",
+            ),
+            (
+                attributes_unsupported,
+                "extended attributes were not set: this file system has no room or no word for them",
+            ),
+            (
+                others,
+                "names have another mode or time than at the source: this file system, or their owner, \
+                 does not allow it",
+            ),
+        ] {
+            if count > 0 {
+                let text = format!("{count} {what}");
+                self.watch.note(Note::Skipped(text.clone()));
+                self.outbox
+                    .say_if_room(FromDestination::Problem(text).to_bytes());
+            }
+        }
     }
 
     fn delete(&self, roots: &[RelPath]) {
