@@ -22,7 +22,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid,
@@ -93,6 +93,8 @@ pub struct Shortfalls {
     pub attributes_unsupported: u64,
     /// Names whose mode or time could not be set because they belong to somebody else.
     pub others: u64,
+    /// Names of files with several that became files of their own: no hard link could be made.
+    pub links: u64,
 }
 
 /// What of a source's word about its files is taken.
@@ -124,6 +126,7 @@ struct Counts {
     attributes_refused: AtomicU64,
     attributes_unsupported: AtomicU64,
     others: AtomicU64,
+    links: AtomicU64,
 }
 
 /// One folder that is written.
@@ -137,6 +140,9 @@ pub struct Destination {
     counts: Counts,
     superuser: bool,
     trust: Trust,
+    /// A folder on each other file system that was written to, by its device.
+    mounts: Mutex<HashMap<u64, Arc<Folder>>>,
+    is_fat: OnceLock<bool>,
     /// Modes of folders that were opened up to be written into.
     opened_up: Mutex<HashMap<RelPath, u32>>,
 }
@@ -250,6 +256,8 @@ impl Destination {
             counts: Counts::default(),
             superuser: rustix::process::geteuid().is_root(),
             trust: Trust::Whole,
+            mounts: Mutex::default(),
+            is_fat: OnceLock::new(),
             opened_up: Mutex::default(),
         }
     }
@@ -414,7 +422,7 @@ impl Destination {
         meta: &Meta,
     ) -> io::Result<()> {
         check_time(meta)?;
-        self.put(staging, path, |folder, name| {
+        self.put(staging, path, |folder, name, _| {
             symlinkat(target, folder, name)?;
             self.dress_symlink(folder, name, meta)
         })
@@ -444,8 +452,43 @@ impl Destination {
             return Ok(());
         }
         let (from, name) = self.folder_of(top, to)?;
-        self.put(staging, path, |folder, new| {
+        let linked = self.put(staging, path, |folder, new, _| {
             Ok(linkat(&from.open, name, folder, new, AtFlags::empty())?)
+        });
+        match linked {
+            // FAT and its like know no second name; elsewhere there are too many, or a mount ends in between.
+            Err(error)
+                if is(
+                    &error,
+                    &[Errno::PERM, Errno::OPNOTSUPP, Errno::MLINK, Errno::XDEV],
+                ) =>
+            {
+                count(&self.counts.links, 1);
+                self.copy_of(staging, path, to, &wanted)
+            }
+            other => other,
+        }
+    }
+
+    /// Makes `path` a file of its own with what `to` has, where no hard link can be made.
+    fn copy_of(
+        &self,
+        staging: &Staging,
+        path: &RelPath,
+        to: &RelPath,
+        like: &Existing,
+    ) -> io::Result<()> {
+        let file = self.open_existing(to)?;
+        let meta = Meta {
+            mode: Some(like.mode),
+            modified: Some(like.modified),
+            owner: Some(like.owner),
+            ..Meta::default()
+        };
+        self.put(staging, path, |folder, new, _| {
+            let mut copy = File::from(openat(folder, new, NEW_FILE, Mode::from_raw_mode(0o600))?);
+            copy_sparse(&file, &mut copy)?;
+            self.dress(copy.as_fd(), &meta)
         })
     }
 
@@ -498,8 +541,13 @@ impl Destination {
         meta: &Meta,
     ) -> io::Result<()> {
         let meta = self.with_mode_of(path, meta)?;
-        self.put(staging, path, |folder, name| {
-            let mut file = File::from(openat(folder, name, NEW_FILE, Mode::from_raw_mode(0o666))?);
+        self.put(staging, path, |folder, name, is_open| {
+            // In the staging folder nobody sees it before it has its mode; there, the usual one saves a call.
+            let mode = match is_open && meta.mode.is_some() {
+                true => 0o600,
+                false => 0o666,
+            };
+            let mut file = File::from(openat(folder, name, NEW_FILE, Mode::from_raw_mode(mode))?);
             file.write_all(bytes)?;
             self.dress(file.as_fd(), &meta)
         })
@@ -511,12 +559,13 @@ impl Destination {
         &self,
         staging: &Staging,
         path: &RelPath,
-        make: impl Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
+        make: impl Fn(BorrowedFd<'_>, &[u8], bool) -> io::Result<()>,
     ) -> io::Result<()> {
         let top = self.written()?;
         let (folder, name) = self.folder_of(top, path)?;
+        let hidden = |folder: BorrowedFd<'_>, name: &[u8]| make(folder, name, false);
         if folder.is_on(staging.device()) {
-            match staging.make_and_move(&make, |from, new| {
+            match staging.make_and_move(&hidden, |from, new| {
                 replace(from, new, folder.open.as_fd(), name)
             }) {
                 // A bind mount of the same file system.
@@ -525,14 +574,21 @@ impl Destination {
                 Err(error) if is(&error, &[Errno::NOENT]) => {
                     self.folders.forget(halves(path).0);
                     let (folder, name) = self.folder_of(top, path)?;
-                    return staging.make_and_move(&make, |from, new| {
+                    return staging.make_and_move(&hidden, |from, new| {
                         replace(from, new, folder.open.as_fd(), name)
                     });
                 }
                 other => return other,
             }
         }
-        beside(folder.open.as_fd(), name, make)
+        self.mounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(folder.device())
+            .or_insert_with(|| Arc::clone(&folder));
+        beside(folder.open.as_fd(), name, |folder, name| {
+            make(folder, name, true)
+        })
     }
 
     /// Bytes and files there is room for.
@@ -544,12 +600,39 @@ impl Destination {
         room(top.folder())
     }
 
-    /// Brings everything that was written to the disk (syncfs(2)).
+    /// Brings everything that was written to the disk (syncfs(2)), on every file system that was written to.
     ///
     /// # Errors
     /// As syncfs(2).
     pub fn sync(&self) -> io::Result<()> {
-        Ok(syncfs(self.written()?.folder())?)
+        syncfs(self.written()?.folder())?;
+        let mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        for folder in mounts.values() {
+            // A starting point only cannot be synced; what is at it can.
+            let open = openat(&folder.open, c".", READ_FOLDER, Mode::empty())?;
+            syncfs(&open)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a file that stands here with the time `here` is the source's with the time `there`: the same, or as near as
+    /// this file system can say it. FAT has times in steps of two seconds.
+    pub fn is_time(&self, here: Stamp, there: Stamp) -> bool {
+        here == there
+            || (here.nanoseconds.is_multiple_of(10_000_000)
+                && there.seconds.abs_diff(here.seconds) <= 2
+                && self.is_fat())
+    }
+
+    fn is_fat(&self) -> bool {
+        *self.is_fat.get_or_init(|| {
+            let kind = self
+                .top
+                .as_ref()
+                .and_then(|top| rustix::fs::fstatfs(top.folder()).ok());
+            // MSDOS_SUPER_MAGIC and EXFAT_SUPER_MAGIC in include/uapi/linux/magic.h.
+            kind.is_some_and(|stat| matches!(stat.f_type, 0x4d44 | 0x2011_bab0))
+        })
     }
 
     /// What could not be kept so far.
@@ -561,12 +644,14 @@ impl Destination {
             attributes_refused,
             attributes_unsupported,
             others,
+            links,
         ] = [
             &counts.owners,
             &counts.bits,
             &counts.attributes_refused,
             &counts.attributes_unsupported,
             &counts.others,
+            &counts.links,
         ]
         .map(|count| count.load(Ordering::Relaxed));
         Shortfalls {
@@ -575,6 +660,7 @@ impl Destination {
             attributes_refused,
             attributes_unsupported,
             others,
+            links,
         }
     }
 

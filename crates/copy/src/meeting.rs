@@ -159,7 +159,7 @@ impl Meeting {
     ///
     /// # Errors
     /// `ConnectionAborted` once this is over; `TimedOut` when nobody could be met for as long as there is patience, with the
-    /// reason; `PermissionDenied` and `Unsupported` at once.
+    /// reason; `PermissionDenied` and `Unsupported` at once, until a first link was met.
     pub fn to_write(&self, which: Which) -> io::Result<(Link, u64)> {
         let mut buffer = Vec::new();
         self.attempt(which, |link| {
@@ -215,10 +215,12 @@ impl Meeting {
             if self.lock().over {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
-            let is_final = matches!(
-                error.kind(),
-                ErrorKind::PermissionDenied | ErrorKind::Unsupported | ErrorKind::ConnectionAborted
-            );
+            // A refusal is said in clear, and anybody on the path could say it: who was let in once tries again.
+            let is_first = self.lock().met.is_empty();
+            let is_final = match error.kind() {
+                ErrorKind::PermissionDenied | ErrorKind::Unsupported => is_first,
+                kind => kind == ErrorKind::ConnectionAborted,
+            };
             if is_final || since.elapsed() >= self.patience() {
                 return Err(error);
             }

@@ -51,10 +51,14 @@ impl Receiver<'_> {
             }
         }
         if let (true, Some((roots, is_whole))) = (self.options.delete, walked) {
-            match is_whole {
-                true => self.delete(&roots),
-                false => {
-                    let text = "nothing was deleted: the source could not read all it has";
+            let why = match (is_whole, self.lock().is_told_full) {
+                (true, false) => None,
+                (true, true) => Some("nothing was deleted: more names than can be remembered"),
+                (false, _) => Some("nothing was deleted: the source could not read all it has"),
+            };
+            match why {
+                None => self.delete(&roots),
+                Some(text) => {
                     self.watch.note(Note::Skipped(text.to_owned()));
                     self.outbox
                         .say_now(FromDestination::Problem(text.to_owned()).to_bytes());
@@ -93,6 +97,7 @@ impl Receiver<'_> {
             attributes_refused,
             attributes_unsupported,
             others,
+            links,
             ..
         } = self.destination.shortfalls();
         for (count, what) in [
@@ -117,6 +122,10 @@ impl Receiver<'_> {
                 others,
                 "names have another mode or time than at the source: this file system, or their owner, \
                  does not allow it",
+            ),
+            (
+                links,
+                "hard links became files of their own: none can be made there",
             ),
         ] {
             if count > 0 {
