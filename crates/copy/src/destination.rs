@@ -22,7 +22,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid,
@@ -37,6 +37,7 @@ use crate::beneath::{
     BESIDE_PREFIX, READ_FILE, READ_FOLDER, Top, fresh_digits, is_staging, kind_of, modified,
     size_of,
 };
+use crate::confined::{Asked, Confined};
 use crate::entry::{Meta, RelPath, Stamp};
 
 pub use self::extras::{Deleted, Deletion};
@@ -92,6 +93,21 @@ pub struct Shortfalls {
     pub attributes_unsupported: u64,
     /// Names whose mode or time could not be set because they belong to somebody else.
     pub others: u64,
+    /// Names of files with several that became files of their own: no hard link could be made.
+    pub links: u64,
+}
+
+/// What of a source's word about its files is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// All of it, as far as this user may: the source is read by the user who writes here.
+    #[default]
+    Whole,
+    /// All but what has a program run with other rights than its caller's: set-user-ID and set-group-ID bits of files, and
+    /// capabilities. The source is another host's, and whoever has that host need not have this one.
+    NoSetId,
+    /// Neither that, nor owners, nor what only the superuser may set.
+    Guest,
 }
 
 /// Room of the file system a destination is on.
@@ -110,6 +126,7 @@ struct Counts {
     attributes_refused: AtomicU64,
     attributes_unsupported: AtomicU64,
     others: AtomicU64,
+    links: AtomicU64,
 }
 
 /// One folder that is written.
@@ -122,6 +139,10 @@ pub struct Destination {
     accounts: Accounts,
     counts: Counts,
     superuser: bool,
+    trust: Trust,
+    /// A folder on each other file system that was written to, by its device.
+    mounts: Mutex<HashMap<u64, Arc<Folder>>>,
+    is_fat: OnceLock<bool>,
     /// Modes of folders that were opened up to be written into.
     opened_up: Mutex<HashMap<RelPath, u32>>,
 }
@@ -180,6 +201,48 @@ impl Destination {
         Ok((Self::of(Some(folder), dry), None))
     }
 
+    /// As [`Destination::resolve`], of what is asked for in a folder that nobody gets out of: no link is followed on the
+    /// way, and who asks is a guest ([`Trust::Guest`]).
+    ///
+    /// # Errors
+    /// As [`Destination::resolve`]; [`io::ErrorKind::PermissionDenied`] for a way out.
+    pub fn resolve_in(
+        served: &Confined,
+        asked: &[u8],
+        source_is_one_file: bool,
+        dry: bool,
+    ) -> io::Result<(Self, Option<RelPath>)> {
+        let Asked { path, is_contents } = Asked::read(asked)?;
+        let guest = |folder| Self::of(folder, dry).with_trust(Trust::Guest);
+        match served.folder(&path, READ_FOLDER) {
+            Ok(folder) => return Ok((guest(Some(folder)), None)),
+            Err(error) if is(&error, &[Errno::NOTDIR, Errno::NOENT]) => {}
+            Err(error) => return Err(error),
+        }
+        let (above, name) = served.above(&path)?;
+        if source_is_one_file && !is_contents {
+            let (folder, _) = path.split().ok_or(Errno::ISDIR)?;
+            let folder = served.folder(&folder, READ_FOLDER)?;
+            let name = RelPath::top().join(name).map_err(io::Error::other)?;
+            return Ok((guest(Some(folder)), Some(name)));
+        }
+        let stands = statat(&above, name, AtFlags::SYMLINK_NOFOLLOW);
+        if dry && matches!(stands, Err(Errno::NOENT)) {
+            return Ok((guest(None), None));
+        }
+        match mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok((guest(Some(served.folder(&path, READ_FOLDER)?)), None))
+    }
+
+    /// Takes less of the source's word about its files; all of it otherwise.
+    #[must_use]
+    pub fn with_trust(self, trust: Trust) -> Self {
+        Self { trust, ..self }
+    }
+
     fn of(folder: Option<OwnedFd>, dry: bool) -> Self {
         Self::with(folder.map(Top::new), dry)
     }
@@ -192,6 +255,9 @@ impl Destination {
             accounts: Accounts::default(),
             counts: Counts::default(),
             superuser: rustix::process::geteuid().is_root(),
+            trust: Trust::Whole,
+            mounts: Mutex::default(),
+            is_fat: OnceLock::new(),
             opened_up: Mutex::default(),
         }
     }
@@ -356,7 +422,7 @@ impl Destination {
         meta: &Meta,
     ) -> io::Result<()> {
         check_time(meta)?;
-        self.put(staging, path, |folder, name| {
+        self.put(staging, path, |folder, name, _| {
             symlinkat(target, folder, name)?;
             self.dress_symlink(folder, name, meta)
         })
@@ -386,8 +452,43 @@ impl Destination {
             return Ok(());
         }
         let (from, name) = self.folder_of(top, to)?;
-        self.put(staging, path, |folder, new| {
+        let linked = self.put(staging, path, |folder, new, _| {
             Ok(linkat(&from.open, name, folder, new, AtFlags::empty())?)
+        });
+        match linked {
+            // FAT and its like know no second name; elsewhere there are too many, or a mount ends in between.
+            Err(error)
+                if is(
+                    &error,
+                    &[Errno::PERM, Errno::OPNOTSUPP, Errno::MLINK, Errno::XDEV],
+                ) =>
+            {
+                count(&self.counts.links, 1);
+                self.copy_of(staging, path, to, &wanted)
+            }
+            other => other,
+        }
+    }
+
+    /// Makes `path` a file of its own with what `to` has, where no hard link can be made.
+    fn copy_of(
+        &self,
+        staging: &Staging,
+        path: &RelPath,
+        to: &RelPath,
+        like: &Existing,
+    ) -> io::Result<()> {
+        let file = self.open_existing(to)?;
+        let meta = Meta {
+            mode: Some(like.mode),
+            modified: Some(like.modified),
+            owner: Some(like.owner),
+            ..Meta::default()
+        };
+        self.put(staging, path, |folder, new, _| {
+            let mut copy = File::from(openat(folder, new, NEW_FILE, Mode::from_raw_mode(0o600))?);
+            copy_sparse(&file, &mut copy)?;
+            self.dress(copy.as_fd(), &meta)
         })
     }
 
@@ -440,8 +541,13 @@ impl Destination {
         meta: &Meta,
     ) -> io::Result<()> {
         let meta = self.with_mode_of(path, meta)?;
-        self.put(staging, path, |folder, name| {
-            let mut file = File::from(openat(folder, name, NEW_FILE, Mode::from_raw_mode(0o666))?);
+        self.put(staging, path, |folder, name, is_open| {
+            // In the staging folder nobody sees it before it has its mode; there, the usual one saves a call.
+            let mode = match is_open && meta.mode.is_some() {
+                true => 0o600,
+                false => 0o666,
+            };
+            let mut file = File::from(openat(folder, name, NEW_FILE, Mode::from_raw_mode(mode))?);
             file.write_all(bytes)?;
             self.dress(file.as_fd(), &meta)
         })
@@ -453,12 +559,13 @@ impl Destination {
         &self,
         staging: &Staging,
         path: &RelPath,
-        make: impl Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
+        make: impl Fn(BorrowedFd<'_>, &[u8], bool) -> io::Result<()>,
     ) -> io::Result<()> {
         let top = self.written()?;
         let (folder, name) = self.folder_of(top, path)?;
+        let hidden = |folder: BorrowedFd<'_>, name: &[u8]| make(folder, name, false);
         if folder.is_on(staging.device()) {
-            match staging.make_and_move(&make, |from, new| {
+            match staging.make_and_move(hidden, |from, new| {
                 replace(from, new, folder.open.as_fd(), name)
             }) {
                 // A bind mount of the same file system.
@@ -467,14 +574,21 @@ impl Destination {
                 Err(error) if is(&error, &[Errno::NOENT]) => {
                     self.folders.forget(halves(path).0);
                     let (folder, name) = self.folder_of(top, path)?;
-                    return staging.make_and_move(&make, |from, new| {
+                    return staging.make_and_move(hidden, |from, new| {
                         replace(from, new, folder.open.as_fd(), name)
                     });
                 }
                 other => return other,
             }
         }
-        beside(folder.open.as_fd(), name, make)
+        self.mounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(folder.device())
+            .or_insert_with(|| Arc::clone(&folder));
+        beside(folder.open.as_fd(), name, |folder, name| {
+            make(folder, name, true)
+        })
     }
 
     /// Bytes and files there is room for.
@@ -486,12 +600,39 @@ impl Destination {
         room(top.folder())
     }
 
-    /// Brings everything that was written to the disk (syncfs(2)).
+    /// Brings everything that was written to the disk (syncfs(2)), on every file system that was written to.
     ///
     /// # Errors
     /// As syncfs(2).
     pub fn sync(&self) -> io::Result<()> {
-        Ok(syncfs(self.written()?.folder())?)
+        syncfs(self.written()?.folder())?;
+        let mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        for folder in mounts.values() {
+            // A starting point only cannot be synced; what is at it can.
+            let open = openat(&folder.open, c".", READ_FOLDER, Mode::empty())?;
+            syncfs(&open)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a file that stands here with the time `here` is the source's with the time `there`: the same, or as near as
+    /// this file system can say it. FAT has times in steps of two seconds.
+    pub fn is_time(&self, here: Stamp, there: Stamp) -> bool {
+        here == there
+            || (here.nanoseconds.is_multiple_of(10_000_000)
+                && there.seconds.abs_diff(here.seconds) <= 2
+                && self.is_fat())
+    }
+
+    fn is_fat(&self) -> bool {
+        *self.is_fat.get_or_init(|| {
+            let kind = self
+                .top
+                .as_ref()
+                .and_then(|top| rustix::fs::fstatfs(top.folder()).ok());
+            // MSDOS_SUPER_MAGIC and EXFAT_SUPER_MAGIC in include/uapi/linux/magic.h.
+            kind.is_some_and(|stat| matches!(stat.f_type, 0x4d44 | 0x2011_bab0))
+        })
     }
 
     /// What could not be kept so far.
@@ -503,12 +644,14 @@ impl Destination {
             attributes_refused,
             attributes_unsupported,
             others,
+            links,
         ] = [
             &counts.owners,
             &counts.bits,
             &counts.attributes_refused,
             &counts.attributes_unsupported,
             &counts.others,
+            &counts.links,
         ]
         .map(|count| count.load(Ordering::Relaxed));
         Shortfalls {
@@ -517,6 +660,7 @@ impl Destination {
             attributes_refused,
             attributes_unsupported,
             others,
+            links,
         }
     }
 
@@ -592,7 +736,12 @@ impl Destination {
         let (user, group) = self.own(open, &stat, meta)?;
         let set = match meta.attributes.is_empty() {
             true => attributes::Set::default(),
-            false => attributes::set(open, &meta.attributes, self.superuser, user && group)?,
+            false => attributes::set(
+                open,
+                &meta.attributes,
+                self.superuser && self.trust != Trust::Guest,
+                user && group && self.trust == Trust::Whole,
+            )?,
         };
         count(&self.counts.attributes_refused, set.refused);
         count(&self.counts.attributes_unsupported, set.unsupported);
@@ -612,7 +761,7 @@ impl Destination {
 
     /// Sets owner and group; whether each is what the source has. Not so where they were not kept.
     fn own(&self, open: BorrowedFd<'_>, stat: &Stat, meta: &Meta) -> io::Result<(bool, bool)> {
-        let Some(owner) = meta.owner else {
+        let Some(owner) = meta.owner.filter(|_| self.trust != Trust::Guest) else {
             return Ok((false, false));
         };
         let (user, group) = self.accounts.numbers(owner, meta.owner_names.as_ref());
@@ -645,6 +794,10 @@ impl Destination {
         if kind_of(stat) == FileType::Directory {
             return mode;
         }
+        let (user, group) = match self.trust {
+            Trust::Whole => (user, group),
+            Trust::NoSetId | Trust::Guest => (false, false),
+        };
         let dropped =
             (if user { 0 } else { mode & 0o4000 }) | (if group { 0 } else { mode & 0o2000 });
         if dropped != 0 {
@@ -655,7 +808,7 @@ impl Destination {
 
     /// A link of our own, in the staging folder or just made.
     fn dress_symlink(&self, folder: BorrowedFd<'_>, name: &[u8], meta: &Meta) -> io::Result<()> {
-        if let Some(owner) = meta.owner {
+        if let Some(owner) = meta.owner.filter(|_| self.trust != Trust::Guest) {
             let (user, group) = self.accounts.numbers(owner, meta.owner_names.as_ref());
             let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             if (stat.st_uid, stat.st_gid) != (user, group) {

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufReader, ErrorKind, Read, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::FileExt as _;
 
 use crate::digest::{Cut, SUM_BYTES, Sum};
 use crate::entry::{RelPath, Stamp};
@@ -19,8 +20,8 @@ const HEAD_BYTES: usize = 4 + 8;
 const RECORD_MOST: usize = 1 << 20;
 /// Sums in one record.
 const SUMS_MOST: usize = 16 << 10;
-/// The longest journal that is read, in bytes: sums of some 100 TB.
-const JOURNAL_MOST: u64 = 4 << 30;
+/// Bytes of a journal above which it is written anew once it has doubled: what files that are finished left goes.
+const COMPACT: u64 = 64 << 20;
 
 /// An unfinished file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Journal {
     file: File,
     /// Bytes of it that are whole records.
     good: u64,
+    /// Bytes from which it is written anew.
+    compact_from: u64,
     scratch: Vec<u8>,
 }
 
@@ -51,32 +54,35 @@ impl Journal {
     /// # Errors
     /// As read(2), write(2) and ftruncate(2).
     pub fn open(mut file: File) -> io::Result<(Self, HashMap<RelPath, Unfinished>, u64)> {
-        let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(0))?;
-        (&file).take(JOURNAL_MOST).read_to_end(&mut bytes)?;
         let mut files: HashMap<u64, (RelPath, Unfinished)> = HashMap::new();
         let mut next = 0;
         let mut good = 0;
-        if bytes.starts_with(MAGIC) {
-            good = MAGIC.len();
-            while let Some(record) = record(&bytes[good..]) {
-                if read(record, &mut files, &mut next).is_none() {
+        // One record at a time: a journal of years costs time, and no memory.
+        let mut from = BufReader::with_capacity(1 << 20, &file);
+        let mut begins = [0; MAGIC.len()];
+        if from.read_exact(&mut begins).is_ok() && begins == *MAGIC {
+            good = MAGIC.len() as u64;
+            let mut bytes = Vec::new();
+            while record(&mut from, &mut bytes)? {
+                if read(&bytes, &mut files, &mut next).is_none() {
                     break;
                 }
-                good += HEAD_BYTES + record.len();
+                good += (HEAD_BYTES + bytes.len()) as u64;
             }
         }
-        file.set_len(good as u64)?;
+        file.set_len(good)?;
         file.seek(SeekFrom::End(0))?;
         if good == 0 {
             file.write_all(MAGIC)?;
-            good = MAGIC.len();
+            good = MAGIC.len() as u64;
         }
         let files = files.into_values().collect();
         Ok((
             Self {
                 file,
-                good: good as u64,
+                good,
+                compact_from: COMPACT,
                 scratch: Vec::new(),
             },
             files,
@@ -126,6 +132,60 @@ impl Journal {
         self.append(&record)
     }
 
+    /// Where it ends, if it has grown so long that it should be written anew ([`Journal::compact`]).
+    pub fn mark(&self) -> Option<u64> {
+        (self.good > self.compact_from).then_some(self.good)
+    }
+
+    /// Writes it anew, into `new`, which is empty: `live` as they were when it ended at `mark`, and what came since.
+    /// `replace` puts `new` in its place.
+    ///
+    /// # Errors
+    /// As write(2) and fdatasync(2), and what `replace` fails with; it goes on as it was then.
+    pub fn compact(
+        &mut self,
+        mark: u64,
+        live: &[(RelPath, Unfinished)],
+        new: File,
+        replace: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        new.set_len(0)?;
+        let mut short = Self {
+            file: new,
+            good: MAGIC.len() as u64,
+            compact_from: 0,
+            scratch: Vec::new(),
+        };
+        short.file.seek(SeekFrom::Start(0))?;
+        short.file.write_all(MAGIC)?;
+        for (path, file) in live {
+            short.begin(path, file)?;
+            let sums: Vec<_> = file
+                .sums
+                .iter()
+                .map(|(index, sum)| (*index, *sum))
+                .collect();
+            short.blocks(file.number, &sums)?;
+        }
+        let mut since = vec![0; 1 << 20];
+        let mut at = mark;
+        while at < self.good {
+            let most = usize::try_from(self.good - at).unwrap_or(usize::MAX);
+            let part = most.min(since.len());
+            let part = &mut since[..part];
+            self.file.read_exact_at(part, at)?;
+            short.file.write_all(part)?;
+            at += part.len() as u64;
+            short.good += part.len() as u64;
+        }
+        short.sync()?;
+        replace()?;
+        // Until it has doubled: writing it anew costs no more than writing it did.
+        short.compact_from = (short.good * 2).max(COMPACT);
+        *self = short;
+        Ok(())
+    }
+
     /// Brings it to the disk.
     ///
     /// # Errors
@@ -160,14 +220,25 @@ fn check(record: &[u8]) -> [u8; 8] {
     check
 }
 
-/// The next whole record.
-fn record(bytes: &[u8]) -> Option<&[u8]> {
-    let len = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
-    let len = usize::try_from(len)
-        .ok()
-        .filter(|len| *len <= RECORD_MOST)?;
-    let record = bytes.get(HEAD_BYTES..HEAD_BYTES + len)?;
-    (bytes[4..HEAD_BYTES] == check(record)).then_some(record)
+/// The next whole record, into `bytes`; `false` where there is none.
+fn record(from: &mut impl Read, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    let ended = |error: io::Error| match error.kind() {
+        ErrorKind::UnexpectedEof => Ok(false),
+        _ => Err(error),
+    };
+    let mut head = [0; HEAD_BYTES];
+    if let Err(error) = from.read_exact(&mut head) {
+        return ended(error);
+    }
+    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    let Some(len) = usize::try_from(len).ok().filter(|len| *len <= RECORD_MOST) else {
+        return Ok(false);
+    };
+    bytes.resize(len, 0);
+    if let Err(error) = from.read_exact(bytes) {
+        return ended(error);
+    }
+    Ok(head[4..] == check(bytes))
 }
 
 fn read(
@@ -232,7 +303,6 @@ fn read(
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::FileExt as _;
     use std::path::PathBuf;
 
     use super::*;
@@ -346,6 +416,52 @@ mod tests {
         let (_, files, next) = place.open();
         assert_eq!((files.len(), next), (1, 2));
         assert_eq!(files[&path("b")].sums.len(), 1);
+    }
+
+    #[test]
+    fn a_journal_that_was_written_anew_says_the_same_and_what_came_meanwhile() {
+        let (place, short) = (Place::new("long"), Place::new("short"));
+        let (mut journal, ..) = place.open();
+        for number in 0..1000 {
+            journal.begin(&path("done"), &unfinished(number)).unwrap();
+            journal.end(number).unwrap();
+        }
+        journal.begin(&path("a"), &unfinished(1000)).unwrap();
+        journal.blocks(1000, &[(1, [1; 32])]).unwrap();
+        journal.begin(&path("b"), &unfinished(1001)).unwrap();
+        let mark = journal.good;
+        let sums = HashMap::from([(1, [1; 32])]);
+        let live = [
+            (
+                path("a"),
+                Unfinished {
+                    sums,
+                    ..unfinished(1000)
+                },
+            ),
+            (path("b"), unfinished(1001)),
+        ];
+        // Meanwhile.
+        journal.blocks(1001, &[(4, [4; 32])]).unwrap();
+        journal.begin(&path("c"), &unfinished(1002)).unwrap();
+        journal.end(1000).unwrap();
+        let before = fs::read(&place.0).unwrap();
+        let mut options = fs::OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let new = || options.clone().open(&short.0).unwrap();
+        // What cannot be put in its place changes nothing.
+        let refused = journal.compact(mark, &live, new(), || Err(ErrorKind::Other.into()));
+        assert!(refused.is_err());
+        assert_eq!(fs::read(&place.0).unwrap(), before);
+        journal
+            .compact(mark, &live, new(), || fs::rename(&short.0, &place.0))
+            .unwrap();
+        journal.blocks(1002, &[(5, [5; 32])]).unwrap();
+        assert!(fs::metadata(&place.0).unwrap().len() < 1000);
+        let (_, files, next) = place.open();
+        assert_eq!((files.len(), next), (2, 1003));
+        assert_eq!(files[&path("b")].sums[&4], [4; 32]);
+        assert_eq!(files[&path("c")].sums[&5], [5; 32]);
     }
 
     #[test]

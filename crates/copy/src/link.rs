@@ -27,9 +27,9 @@ use sha2::Sha256;
 use crate::key::{Key, SessionId, nonce};
 
 /// The protocol's version that is spoken here, and the oldest that is understood.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The oldest version of the protocol that is understood.
-pub const VERSION_OLDEST: u16 = 1;
+pub const VERSION_OLDEST: u16 = 2;
 
 /// How frames are kept from others' eyes and hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -159,7 +159,7 @@ impl Socket {
         };
     }
 
-    fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => {
                 socket.set_nodelay(true)?;

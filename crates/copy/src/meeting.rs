@@ -159,7 +159,7 @@ impl Meeting {
     ///
     /// # Errors
     /// `ConnectionAborted` once this is over; `TimedOut` when nobody could be met for as long as there is patience, with the
-    /// reason; `PermissionDenied` and `Unsupported` at once.
+    /// reason; `PermissionDenied` and `Unsupported` at once, until a first link was met.
     pub fn to_write(&self, which: Which) -> io::Result<(Link, u64)> {
         let mut buffer = Vec::new();
         self.attempt(which, |link| {
@@ -215,10 +215,12 @@ impl Meeting {
             if self.lock().over {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
-            let is_final = matches!(
-                error.kind(),
-                ErrorKind::PermissionDenied | ErrorKind::Unsupported | ErrorKind::ConnectionAborted
-            );
+            // A refusal is said in clear, and anybody on the path could say it: who was let in once tries again.
+            let is_first = self.lock().met.is_empty();
+            let is_final = match error.kind() {
+                ErrorKind::PermissionDenied | ErrorKind::Unsupported => is_first,
+                kind => kind == ErrorKind::ConnectionAborted,
+            };
             if is_final || since.elapsed() >= self.patience() {
                 return Err(error);
             }
@@ -298,6 +300,8 @@ impl Meeting {
             link.socket().shut();
             return;
         }
+        // Where a daemon took the connection, this is the first that is seen of it.
+        state.found(link.socket());
         if let Some(old) = state.open.remove(&which) {
             old.shut();
         }
@@ -408,15 +412,8 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
     let under_way = AtomicUsize::new(0);
     thread::scope(|scope| {
         while !meeting.is_over() {
-            let mut fds = [PollFd::new(listener, PollFlags::IN)];
-            let wait = Timespec {
-                tv_sec: 0,
-                tv_nsec: 100_000_000,
-            };
-            match poll(&mut fds, Some(&wait)) {
-                Ok(0) => continue,
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            if !has_come(listener)? {
+                continue;
             }
             let Ok((socket, _)) = listener.accept() else {
                 continue;
@@ -441,9 +438,26 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
     })
 }
 
+/// Waits 100 ms for somebody to connect; whether somebody may have.
+///
+/// # Errors
+/// As poll(2).
+pub fn has_come(listener: &TcpListener) -> io::Result<bool> {
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    let wait = Timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000_000,
+    };
+    match poll(&mut fds, Some(&wait)) {
+        Ok(come) => Ok(come > 0),
+        Err(rustix::io::Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Has the kernel give up a connection whose other end does not answer, also while there is nothing to send: a packet
 /// filter that drops all of one connection sends neither side a word.
-fn notice_death(socket: BorrowedFd<'_>) {
+pub fn notice_death(socket: BorrowedFd<'_>) {
     use rustix::net::sockopt;
     // What the kernel does not know leaves its usual two hours.
     let _ = sys::tcp::set_user_timeout(

@@ -105,6 +105,8 @@ pub enum FromDestination {
         /// What is wanted.
         wants: Vec<Want>,
     },
+    /// Names below the next that is decided upon, of which word comes by itself: what is there of them takes long to read.
+    Later(Vec<NameId>),
     /// Frames handled on each stream since the session began.
     Received {
         /// Stream and count.
@@ -511,6 +513,11 @@ impl FromDestination {
                     }
                 }
             }
+            Self::Later(ids) => {
+                out.u8(6);
+                out.count(ids.len());
+                ids.iter().for_each(|id| out.u64(*id));
+            }
             Self::Received { streams, placed } => {
                 out.u8(2);
                 out.count(streams.len());
@@ -583,6 +590,11 @@ impl FromDestination {
                     *number = input.u64()?;
                 }
                 Self::Finished(Account::of(numbers))
+            }
+            6 => {
+                let count = input.count(8)?;
+                let ids = (0..count).map(|_| input.u64());
+                Self::Later(ids.collect::<Result<_, _>>()?)
             }
             5 => Self::Stops(input.text()?),
             _ => return Err(Malformed::Number),
@@ -786,6 +798,7 @@ mod tests {
                 streams: vec![(0, 5), (1, 6)],
                 placed: 4,
             },
+            FromDestination::Later(vec![3, 4]),
             FromDestination::Problem("disk".into()),
             FromDestination::Finished(Account {
                 names: 1,

@@ -21,6 +21,7 @@ use rustix::io::Errno;
 
 use crate::accounts::Accounts;
 use crate::beneath::{READ_FILE, READ_FOLDER, Top, is_staging, kind_of};
+use crate::confined::{Asked, Confined};
 use crate::entry::{Entry, RelPath};
 use crate::listing::Names;
 
@@ -228,6 +229,15 @@ impl Source {
         }])
     }
 
+    /// As [`Source::open`], of what is in a folder that nobody gets out of: no link is followed on the way.
+    ///
+    /// # Errors
+    /// As [`SourceError`] tells.
+    pub fn open_in(served: &Confined, asked: &[Vec<u8>]) -> Result<Self, SourceError> {
+        let parts = asked.iter().map(|asked| part_in(served, asked));
+        Self::of(parts.collect::<Result<_, _>>()?)
+    }
+
     fn of(parts: Vec<Part>) -> Result<Self, SourceError> {
         if parts.is_empty() {
             return Err(SourceError::Nothing);
@@ -383,6 +393,26 @@ fn part(typed: &Path) -> Result<Part, SourceError> {
         what: What::Name(name.into()),
         typed: shown(typed),
     })
+}
+
+fn part_in(served: &Confined, asked: &[u8]) -> Result<Part, SourceError> {
+    let typed = asked.escape_ascii().to_string();
+    let opened = Asked::read(asked).and_then(|Asked { path, is_contents }| {
+        if is_contents {
+            return Ok((served.folder(&path, READ_FOLDER)?, What::Contents));
+        }
+        let (folder, name) = served.above(&path)?;
+        statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok((folder, What::Name(name.into())))
+    });
+    match opened {
+        Ok((folder, what)) => Ok(Part {
+            top: Top::new(folder),
+            what,
+            typed,
+        }),
+        Err(error) => Err(SourceError::Open { path: typed, error }),
+    }
 }
 
 fn open_folder(path: &Path) -> io::Result<OwnedFd> {

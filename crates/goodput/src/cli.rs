@@ -290,9 +290,25 @@ pub(crate) struct ServeArgs {
     /// Log a line for what each client asks for and gets, on stderr
     #[arg(long)]
     pub(crate) log_clients: bool,
-    /// Serve only who has the token in this file, which only its owner may read. Nothing is encrypted
+    /// Serve only who has the token in this file, which only its owner may read. Of measurements, nothing is
+    /// encrypted; of copies, all is
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Serve copies from and to what is below this folder, in place of measurements, on port 5212
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["iperf3", "iperf3_open", "metrics", "ranks", "stamp"])]
+    pub(crate) dir: Option<PathBuf>,
+    /// Let clients of --dir write and delete there
+    #[arg(long, requires = "dir")]
+    pub(crate) writable: bool,
+    /// Certificate of --dir for its clients to check, in PEM, with those between it and its authority
+    #[arg(long, value_name = "FILE", requires_all = ["dir", "key"])]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Key of --certificate, in PEM; only its owner may read it
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) key: Option<PathBuf>,
+    /// Serve only clients with a certificate that one of these authorities signed, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["dir", "certificate"])]
+    pub(crate) client_ca: Option<PathBuf>,
     /// Serve iperf3's clients without the token, which they cannot have
     #[arg(long, requires = "token_file")]
     pub(crate) iperf3_open: bool,
@@ -653,6 +669,7 @@ Examples:
   goodput serve --listen 0.0.0.0 --stamp      answers STAMP probes on UDP port 862 as well
   goodput serve --listen 0.0.0.0 --ranks      a rank of `goodput rotate --hosts`
   goodput serve --listen [::] --token-file token --metrics 9555 --log-clients
+  goodput serve --dir /data --token-file token --listen 0.0.0.0    copies out of /data; see `goodput copy`
                                               who has the token only; counters on 127.0.0.1:9555";
 
 const CAPTURE_EXAMPLES: &str = "\

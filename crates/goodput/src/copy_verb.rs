@@ -3,10 +3,12 @@
 //! ssh starts the far side ([`far`]) and carries a key that is used once; the bytes go over connections of their own. A
 //! lab's far host ([`in_lab`]) and this host itself are far sides too. What runs on both sides is the `copy` crate.
 
+pub(crate) mod daemon;
 mod far;
 mod in_lab;
 pub(crate) mod job;
 mod operand;
+mod served;
 mod told;
 
 use std::ffi::OsString;
@@ -36,8 +38,8 @@ use operand::Operand;
 /// What `goodput copy` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CopyArgs {
-    /// What to copy, and last where to: PATH, HOST:PATH, USER@HOST:PATH or lab:NAME:PATH. A slash after a folder
-    /// means what is in it, as rsync has it
+    /// What to copy, and last where to: PATH, HOST:PATH, USER@HOST:PATH, HOST::PATH or goodput://HOST:PORT/PATH for
+    /// a daemon, or lab:NAME:PATH. A slash after a folder means what is in it, as rsync has it
     #[arg(value_name = "SRC... DST", required = true, num_args = 1..)]
     operands: Vec<OsString>,
     /// Change nothing, and say what would be copied
@@ -91,6 +93,21 @@ pub(crate) struct CopyArgs {
     /// Congestion control of the connections [default: bbr on long paths where the host allows it]
     #[arg(long, value_name = "NAME", visible_alias = "cc")]
     congestion: Option<String>,
+    /// Keep set-user-ID and set-group-ID bits, and capabilities, of files that come from another host
+    #[arg(long)]
+    set_id: bool,
+    /// File with the token that the daemon's `serve --dir --token-file` has; only its owner may read it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate to show to a daemon, in PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// Key of --certificate, in PEM; only its owner may read it
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// Authorities of which one must have signed a daemon's certificate, in PEM
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Have the far side connect to this one, where a firewall wants it so
     #[arg(long, conflicts_with = "through_ssh")]
     reverse: bool,
@@ -166,6 +183,7 @@ Examples:
   goodput copy node7:/scratch/run3 .               from there to here
   goodput copy -n --delete tree/ node7:tree/       what would be done
   goodput copy hostA:/data/x hostB:/data/          from one far host to the other
+  goodput copy --token-file t node7::run3 .        from a daemon (`goodput serve --dir`), without ssh
   goodput copy big.dat lab:dtn-100ms:/tmp/to/      through a lab's path, for trying
 An interrupted copy goes on where it was when the same command is given again.";
 
@@ -302,7 +320,12 @@ pub(crate) fn step(
     context: &Context,
 ) -> Result<(serde_json::Value, Option<PathBuf>), Failure> {
     // An experiment file may come from anybody: nothing but this host and its labs, nothing removed.
-    let is_far = |typed: &OsString| matches!(Operand::parse(typed), Ok(Operand::Far { .. }));
+    let is_far = |typed: &OsString| {
+        matches!(
+            Operand::parse(typed),
+            Ok(Operand::Far { .. } | Operand::Served { .. })
+        )
+    };
     if args.delete || args.push || args.operands.iter().any(is_far) {
         return Err(Failure::usage(anyhow::anyhow!(
             "a step copies on this host and through labs only, and deletes nothing"
@@ -422,6 +445,15 @@ fn plan_of(
             "--limit paces connections of its own; inside ssh there are none"
         )));
     }
+    let is_served = |operand: &Operand| matches!(operand, Operand::Served { .. });
+    if from.iter().chain([&to]).any(is_served) {
+        served::check(args)?;
+        if from[0].is_far() && to.is_far() {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "a copy with a daemon has its other end on this host"
+            )));
+        }
+    }
     sys::host::raise_descriptor_limit();
     let cipher = match args.cipher {
         Some(cipher) => cipher.cipher(),
@@ -463,8 +495,8 @@ impl Plan<'_> {
                 in_lab::run(self, path, run, context)
             }
             (Operand::Far { .. }, Operand::Far { .. }) => far::third_party(self, context),
-            (Operand::Far { .. }, _) => far::pull(self, context),
-            (_, Operand::Far { .. }) => far::push(self, context),
+            (Operand::Far { .. } | Operand::Served { .. }, _) => far::pull(self, context),
+            (_, Operand::Far { .. } | Operand::Served { .. }) => far::push(self, context),
             (Operand::Here(_), Operand::Here(_)) => self.here(context),
         }
     }

@@ -1,4 +1,4 @@
-//! `goodput serve`: the far end of measurements.
+//! `goodput serve`: the far end of measurements; with `--dir`, of copies.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,10 +7,14 @@ use measure::{Limits, Secret, Server, Stop};
 
 use crate::cli::ServeArgs;
 use crate::context::{self, Context};
+use crate::copy_verb::daemon;
 use crate::failure::{self, Failure, Verdict};
 
 /// Serves until asked to stop.
 pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
+    if let Some(folder) = &args.dir {
+        return daemon::serve(args, folder, context);
+    }
     let address = address(&args.listen)?;
     if args.silence < SILENCE_MIN {
         return Err(Failure::usage(anyhow::anyhow!(
@@ -117,11 +121,16 @@ fn with_reflector(server: &Server, address: SocketAddr, stop: &Stop) -> Result<(
 const SILENCE_MIN: units::Duration = units::Duration::from_s(1);
 
 fn address(typed: &str) -> Result<SocketAddr, Failure> {
+    address_at(typed, measure::DEFAULT_PORT)
+}
+
+/// An address to listen on, at this port where none is said.
+pub(crate) fn address_at(typed: &str, port: u16) -> Result<SocketAddr, Failure> {
     if let Ok(address) = typed.parse::<SocketAddr>() {
         return Ok(address);
     }
     let bare = typed.trim_start_matches('[').trim_end_matches(']');
-    bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, measure::DEFAULT_PORT)).map_err(|_| {
+    bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)).map_err(|_| {
         Failure::usage(anyhow::anyhow!(
             "--listen '{typed}': expected an address such as 127.0.0.1, 0.0.0.0:5210 or [::]:5210"
         ))

@@ -84,6 +84,14 @@ impl Secret {
         Self::new(&bytes).map_err(fail)
     }
 
+    /// A key for another purpose, as 64 hexadecimal digits: HMAC-SHA-256 of the purpose. Nothing that measurements prove is one.
+    pub fn derived(&self, purpose: &str) -> String {
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(format!("goodput-derived {purpose}\n").as_bytes());
+        to_hex(&mac.finalize().into_bytes().into())
+    }
+
     /// The proof of one end.
     pub(crate) fn proof(&self, prover: Prover, server: &Nonce, client: &Nonce) -> [u8; 32] {
         self.mac(prover, server, client)

@@ -20,6 +20,10 @@ pub(super) struct Folder {
 }
 
 impl Folder {
+    pub(super) fn device(&self) -> u64 {
+        self.device
+    }
+
     pub(super) fn is_on(&self, device: u64) -> bool {
         self.device == device
     }

@@ -24,6 +24,8 @@ use crate::listing::Names;
 
 const IDENTITY: &str = "identity";
 const JOURNAL: &str = "journal";
+/// Goes with what an earlier try left half made.
+const NEW_JOURNAL: &str = "n-journal";
 /// How long a folder that is in use is waited for.
 const HELD: Duration = Duration::from_secs(4);
 /// How often another name is tried for a new folder.
@@ -42,6 +44,7 @@ pub struct Staging {
     name: Vec<u8>,
     device: u64,
     identity: [u8; 16],
+    own: Own,
     resumed: bool,
     /// Number of the next short-lived name.
     next: AtomicU64,
@@ -63,12 +66,17 @@ impl Staging {
         is_stopped: &dyn Fn() -> bool,
     ) -> io::Result<Self> {
         let since = Instant::now();
+        let mut own = Own::usual();
         loop {
             let mut is_held = false;
-            for name in all(top)? {
-                match locked(top, &name)? {
+            let there = all(top)?;
+            if there.iter().any(|name| !own.is(top, name)) {
+                own = Own::here(top).unwrap_or(own);
+            }
+            for name in there {
+                match locked(top, &name, &own)? {
                     Some((folder, Some(found))) if found == *identity => {
-                        return Self::of(top, folder, name, *identity, true);
+                        return Self::of(top, folder, name, *identity, own, true);
                     }
                     None => is_held |= identity_of(top, &name) == Some(*identity),
                     _ => {}
@@ -89,10 +97,13 @@ impl Staging {
                 Err(Errno::EXIST) => continue,
                 other => other?,
             }
+            if !own.is(top, &name) {
+                own = Own::of(top, &name)?;
+            }
             // Somebody who looks for a folder of theirs may hold the lock for a moment.
-            if let Some((folder, None)) = locked(top, &name)? {
+            if let Some((folder, None)) = locked(top, &name, &own)? {
                 write_identity(&folder, identity)?;
-                return Self::of(top, folder, name, *identity, false);
+                return Self::of(top, folder, name, *identity, own, false);
             }
             // Not ours; empty, or it is somebody's.
             let _ = unlinkat(top.folder(), &name[..], AtFlags::REMOVEDIR);
@@ -105,6 +116,7 @@ impl Staging {
         folder: OwnedFd,
         name: Vec<u8>,
         identity: [u8; 16],
+        own: Own,
         resumed: bool,
     ) -> io::Result<Self> {
         let device = fstat(&folder)?.st_dev;
@@ -115,6 +127,7 @@ impl Staging {
             name,
             device,
             identity,
+            own,
             resumed,
             next: AtomicU64::new(0),
         };
@@ -136,6 +149,27 @@ impl Staging {
     /// As open(2).
     pub fn journal(&self) -> io::Result<File> {
         own_file(&self.folder, JOURNAL).map(|(file, _)| file)
+    }
+
+    /// An empty file in which the journal is written anew, for [`Staging::replace_journal`].
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn new_journal(&self) -> io::Result<File> {
+        own_file(&self.folder, NEW_JOURNAL).map(|(file, _)| file)
+    }
+
+    /// Puts what was written anew in the journal's place.
+    ///
+    /// # Errors
+    /// As rename(2).
+    pub fn replace_journal(&self) -> io::Result<()> {
+        Ok(renameat(
+            &*self.folder,
+            NEW_JOURNAL,
+            &*self.folder,
+            JOURNAL,
+        )?)
     }
 
     /// The growing file of number `number`, `size` bytes long, of which `data` are to be written at most: all holes when
@@ -201,10 +235,10 @@ impl Staging {
         self.remove_all()?;
         // What another try at the same left, which nobody will ask for any more.
         for name in all(&self.top)? {
-            if let Some((folder, Some(found))) = locked(&self.top, &name)?
+            if let Some((folder, Some(found))) = locked(&self.top, &name, &self.own)?
                 && found == self.identity
             {
-                Self::of(&self.top, folder, name, found, true)?.remove_all()?;
+                Self::of(&self.top, folder, name, found, self.own, true)?.remove_all()?;
             }
         }
         Ok(())
@@ -281,6 +315,59 @@ impl Partial {
     }
 }
 
+/// How a folder looks that this user makes for itself alone, mode 0700.
+///
+/// FAT and some mounts of other systems keep neither owner nor mode, and a server that does not trust the superuser
+/// (`root_squash` in exports(5)) makes what it writes somebody else's. There, nobody can say whose a folder is better than
+/// by comparing it with one that was just made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Own {
+    user: u32,
+    /// Permission bits for others that cannot be taken away.
+    open: u32,
+}
+
+impl Own {
+    /// Where owners and modes are kept.
+    fn usual() -> Self {
+        Self {
+            user: rustix::process::geteuid().as_raw(),
+            open: 0,
+        }
+    }
+
+    /// As a folder looks that this user has just made.
+    fn of(top: &Top, name: &[u8]) -> io::Result<Self> {
+        let stat = statat(top.folder(), name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if kind_of(&stat) != FileType::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(Self {
+            user: stat.st_uid,
+            open: stat.st_mode & 0o077,
+        })
+    }
+
+    /// By making one, and removing it.
+    fn here(top: &Top) -> io::Result<Self> {
+        let name = [STAGING_PREFIX, fresh_digits().as_bytes()].concat();
+        mkdirat(top.folder(), &name, Mode::RWXU)?;
+        let own = Self::of(top, &name);
+        let _ = unlinkat(top.folder(), &name[..], AtFlags::REMOVEDIR);
+        own
+    }
+
+    /// Whether a folder looks so.
+    fn is(&self, top: &Top, name: &[u8]) -> bool {
+        let stat = statat(top.folder(), name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| self.fits(stat.st_uid, stat.st_mode))
+    }
+
+    const fn fits(&self, user: u32, mode: u32) -> bool {
+        user == self.user && mode & 0o077 & !self.open == 0
+    }
+}
+
 /// Names of all staging folders.
 fn all(top: &Top) -> io::Result<Vec<Vec<u8>>> {
     let names = Names::of(top.open(b"", READ_FOLDER)?.as_fd())?;
@@ -300,7 +387,7 @@ fn identity_of(top: &Top, name: &[u8]) -> Option<[u8; 16]> {
 
 /// The folder `name`, locked, and the identity in it, if one was written. `None` when it is no staging folder of this user,
 /// or somebody uses it.
-fn locked(top: &Top, name: &[u8]) -> io::Result<Option<(OwnedFd, Option<[u8; 16]>)>> {
+fn locked(top: &Top, name: &[u8], own: &Own) -> io::Result<Option<(OwnedFd, Option<[u8; 16]>)>> {
     let folder = match openat(
         top.folder(),
         name,
@@ -313,7 +400,7 @@ fn locked(top: &Top, name: &[u8]) -> io::Result<Option<(OwnedFd, Option<[u8; 16]
     };
     let stat = fstat(&folder)?;
     // One that others could have filled is not ours, whatever its name.
-    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+    if !own.fits(stat.st_uid, stat.st_mode) {
         return Ok(None);
     }
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
@@ -369,4 +456,29 @@ fn own_file(folder: &OwnedFd, name: &str) -> io::Result<(File, bool)> {
         ));
     }
     Ok((File::from(open), was_there))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_others_could_have_filled_is_nobodys_own() {
+        let usual = Own { user: 7, open: 0 };
+        assert!(usual.fits(7, 0o040_700) && usual.fits(7, 0o042_700));
+        assert!(!usual.fits(8, 0o040_700) && !usual.fits(7, 0o040_750));
+        // FAT with umask=022: all looks so, whoever made it.
+        let fat = Own {
+            user: 0,
+            open: 0o055,
+        };
+        assert!(fat.fits(0, 0o040_755) && !fat.fits(0, 0o040_777) && !fat.fits(7, 0o040_755));
+        // A superuser who is nobody at the server.
+        let squashed = Own {
+            user: 65_534,
+            open: 0,
+        };
+        assert!(squashed.fits(65_534, 0o040_700) && !squashed.fits(65_534, 0o040_777));
+        assert!(!squashed.fits(7, 0o040_700));
+    }
 }

@@ -153,8 +153,9 @@ struct Files {
     /// Folders with what belongs to them, set last.
     folders: Vec<(RelPath, Meta)>,
     links: Vec<(RelPath, RelPath)>,
-    /// Sums of all paths told, to know what may be deleted.
+    /// Sums of all paths told, to know what may be deleted; and whether there were more than are kept.
     told: HashSet<[u8; 16]>,
+    is_told_full: bool,
     /// Those of them that are folders.
     told_folders: HashSet<[u8; 16]>,
     next_id: NameId,
@@ -163,6 +164,10 @@ struct Files {
     queue: VecDeque<(FromSource, usize)>,
     queue_bytes: usize,
     is_busy: bool,
+    /// Wanted files of which much is there, which is read before they are asked for.
+    long: VecDeque<decide::Long>,
+    /// Those of them of which the source does not know yet that word of them comes by itself.
+    long_told: Vec<decide::Long>,
     /// What `wanted` takes of memory, and what waits for the end, in bytes, about.
     wanted_bytes: usize,
     later_bytes: usize,
@@ -237,6 +242,7 @@ impl Receiver<'_> {
                 let dealt = self.deal();
                 self.link_ended(dealt);
             });
+            scope.spawn(|| self.look_long());
             scope.spawn(|| self.tell());
             scope.spawn(|| self.keep_journal());
             let result = self.wait();
@@ -823,8 +829,56 @@ impl Receiver<'_> {
         }
     }
 
+    /// Writes the journal anew where nearly all of it is of files that are finished.
+    fn compact_journal(&self) {
+        let Some(staging) = self.staging else { return };
+        let Some(mark) = self.journal().as_ref().and_then(Journal::mark) else {
+            return;
+        };
+        // Before the journal is locked again: who has a file's lock asks for the journal's.
+        let mut live: Vec<(RelPath, Unfinished)> = Vec::new();
+        let wanted: Vec<_> = self.lock().wanted.values().cloned().collect();
+        for file in wanted.iter().filter(|file| !file.is_small) {
+            let body = file.lock();
+            if let Body::Unknown(Some(unfinished)) = &*body {
+                live.push((file.path.clone(), unfinished.clone()));
+            }
+            if let Body::Open(growing) = &*body {
+                let fresh: HashSet<u64> = growing.fresh.iter().map(|(index, _)| *index).collect();
+                let noted = growing
+                    .sums
+                    .iter()
+                    .filter(|(index, _)| !fresh.contains(index));
+                let unfinished = Unfinished {
+                    number: growing.number,
+                    cut: growing.cut,
+                    modified: file.modified,
+                    sums: noted.map(|(index, sum)| (*index, *sum)).collect(),
+                };
+                live.push((file.path.clone(), unfinished));
+            }
+        }
+        let before = self
+            .unfinished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        live.extend(
+            before
+                .iter()
+                .map(|(path, file)| (path.clone(), file.clone())),
+        );
+        drop(before);
+        if let Some(journal) = &mut *self.journal() {
+            // The old one stands where this fails.
+            let _ = staging
+                .new_journal()
+                .and_then(|new| journal.compact(mark, &live, new, || staging.replace_journal()));
+        }
+    }
+
     /// Brings what arrived to the disk, and then the word that it did.
     fn journal_now(&self) {
+        self.compact_journal();
         let files: Vec<_> = self
             .lock()
             .wanted

@@ -82,6 +82,7 @@ pub fn send(
         next_id: Mutex::default(),
         again: Mutex::default(),
         is_over: AtomicBool::new(false),
+        is_congestion_told: AtomicBool::new(false),
     };
     sender.run(filter)
 }
@@ -101,12 +102,15 @@ struct Sender<'a> {
     /// Changed files, to be told anew, and how often they were.
     again: Mutex<HashMap<RelPath, u8>>,
     is_over: AtomicBool,
+    is_congestion_told: AtomicBool,
 }
 
 #[derive(Default)]
 struct Work {
     /// Told and not decided, in order of their numbers.
     told: BTreeMap<NameId, Known>,
+    /// Told, and decided upon later, by themselves.
+    later: HashMap<NameId, Known>,
     /// Frames that were lost with a connection.
     redo: VecDeque<Task>,
     small: VecDeque<(NameId, Arc<Known>)>,
@@ -282,7 +286,7 @@ impl Sender<'_> {
                 }
             }
             let mut work = self.lock();
-            while work.told.len() + work.open >= NAMES_OPEN && !self.is_over() {
+            while work.told.len() + work.later.len() + work.open >= NAMES_OPEN && !self.is_over() {
                 // What is told is decided upon only when it is told.
                 if !names.is_empty() {
                     drop(work);
@@ -363,6 +367,16 @@ impl Sender<'_> {
             .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
         match message {
             FromDestination::Decided { until, wants } => self.decided(until, wants)?,
+            FromDestination::Later(ids) => {
+                let mut work = self.lock();
+                for id in ids {
+                    let Some(known) = work.told.remove(&id) else {
+                        let text = "decides later upon what was not offered";
+                        return Err(io::Error::new(ErrorKind::InvalidData, text));
+                    };
+                    work.later.insert(id, known);
+                }
+            }
             FromDestination::Received { streams, placed } => {
                 self.watch.placed.store(placed, Ordering::Relaxed);
                 for (n, count) in streams {
@@ -395,7 +409,8 @@ impl Sender<'_> {
         let later = work.told.split_off(&until);
         let mut decided = std::mem::replace(&mut work.told, later);
         for want in wants {
-            let Some(known) = decided.remove(&want.id) else {
+            let known = decided.remove(&want.id);
+            let Some(known) = known.or_else(|| work.later.remove(&want.id)) else {
                 return Err(io::Error::new(
                     ErrorKind::InvalidData,
                     "wants what was not offered",
@@ -500,6 +515,7 @@ impl Sender<'_> {
     fn prepare(&self, link: &Link) {
         if let crate::link::Socket::Tcp(socket) = link.socket() {
             super::tune::prepare(socket, self.options);
+            self.tell_congestion(socket);
             if let Some(rate) = self.options.limit {
                 use std::os::fd::AsFd as _;
                 // Before the first byte; what others come is seen to soon (`tune::limit`).
@@ -508,6 +524,21 @@ impl Sender<'_> {
                     units::Rate::from_bits_per_second((rate.as_bits_per_second() / streams).max(8));
                 let _ = sys::tcp::set_max_pacing(socket.as_fd(), share);
             }
+        }
+    }
+
+    /// Says once that the congestion control that was asked for is not what a stream has.
+    fn tell_congestion(&self, socket: &std::net::TcpStream) {
+        use std::os::fd::AsFd as _;
+        let Some(wanted) = &self.options.congestion else {
+            return;
+        };
+        let has = sys::tcp::congestion(socket.as_fd()).unwrap_or_default();
+        if has != *wanted && !self.is_congestion_told.swap(true, Ordering::Relaxed) {
+            self.watch.note(Note::Chosen(format!(
+                "the source's host does not give this user the congestion control {wanted}: {has} is used \
+                 (net.ipv4.tcp_allowed_congestion_control)"
+            )));
         }
     }
 

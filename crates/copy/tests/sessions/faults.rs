@@ -1,15 +1,24 @@
 //! Copies that something happens to: in the end every byte is as it was.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use copy::engine::CopyError;
-use copy::engine::receive::ReceiveOptions;
+use copy::destination::Destination;
+use copy::engine::receive::{ReceiveOptions, receive};
+use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
-use copy::link::Which;
+use copy::engine::{CopyError, Watch};
+use copy::filter::Filter;
+use copy::link::{Socket, Which};
+use copy::meeting::{self, Meeting};
+use copy::source::{Keep, Source};
+use copy::{Cipher, Key, SessionId};
 
 use crate::common::{Chance, Place, Session, bytes, left_over, plant, tree};
 
@@ -318,4 +327,97 @@ fn files_that_change_while_others_are_still_being_told_keep_the_names_in_order()
     // Single files may have changed each time; the session goes on.
     assert!(sent.is_ok(), "{sent:?}");
     assert!(received.is_ok(), "{received:?}");
+}
+
+#[test]
+fn a_long_older_copy_is_compared_while_others_go_on() {
+    let place = Place::new();
+    let mut long = bytes(80 << 20, 5);
+    fs::create_dir_all(place.to()).unwrap();
+    fs::write(place.to().join("a-long"), &long).unwrap();
+    long[70 << 20] ^= 1;
+    fs::write(place.from().join("a-long"), &long).unwrap();
+    plant(&place.from());
+    let session = Session {
+        receive: ReceiveOptions {
+            checksum: true,
+            delete: true,
+            ..ReceiveOptions::default()
+        },
+        ..Session::default()
+    };
+    let (sent, received) = session.run(&place.from(), &place.to());
+    let account = sent.unwrap();
+    assert_eq!(account, received.unwrap());
+    assert_eq!(account.failed, 0);
+    assert_eq!(account.resumed_bytes, 79 << 20, "{account:?}");
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+}
+
+#[test]
+fn who_was_let_in_once_does_not_believe_a_refusal_said_in_clear() {
+    let place = Place::new();
+    fs::write(place.from().join("large"), bytes(24 << 20, 5)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    // Answers "no such session" and "another version" to whoever greets it.
+    let liar = TcpListener::bind("127.0.0.1:0").unwrap();
+    let lies_at = liar.local_addr().unwrap();
+    thread::spawn(move || {
+        for (n, socket) in liar.incoming().flatten().enumerate() {
+            let mut greeting = [0; 63];
+            let _ = (&socket).read_exact(&mut greeting);
+            let verdict = [2, 1, 3, 4][n % 4];
+            let answer = [&b"GOODCOPY"[..], &[1, 0, 1, 0, verdict], &[0; 32]].concat();
+            let _ = (&socket).write_all(&answer);
+        }
+    });
+    let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+    let dialled = AtomicU64::new(0);
+    let lies = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&lies);
+    // Links are four here; every other connection after them is the liar's.
+    let dial = Box::new(move || {
+        let n = dialled.fetch_add(1, Ordering::Relaxed);
+        let to = match n >= 4 && n.is_multiple_of(2) {
+            true => {
+                told.fetch_add(1, Ordering::Relaxed);
+                lies_at
+            }
+            false => at,
+        };
+        TcpStream::connect(to).map(Socket::Tcp)
+    });
+    let near = Meeting::connecting(dial, session, key.clone(), Cipher::Aes128Gcm);
+    let far = Meeting::listening(session, key, vec![Cipher::Aes128Gcm]);
+    let source = Source::open(&[format!("{}/", place.from().display())]).unwrap();
+    let (destination, _) = Destination::resolve(&place.to(), false, false).unwrap();
+    let options = SendOptions {
+        keep: Keep::default(),
+        streams: Streams::Fixed(2),
+        block: Some(1 << 18),
+        limit: None,
+        null: false,
+        congestion: None,
+    };
+    let (watch, far_watch) = (Watch::default(), Watch::default());
+    thread::scope(|scope| {
+        scope.spawn(|| meeting::listen(&listener, &far));
+        let received = scope.spawn(|| {
+            let received = receive(&far, &destination, &ReceiveOptions::default(), &far_watch);
+            far.close();
+            received
+        });
+        scope.spawn(|| {
+            for n in 0..6 {
+                thread::sleep(Duration::from_millis(50));
+                near.cut(Which::Blocks(n % 2));
+            }
+        });
+        let sent = send(&near, &source, &Filter::new(), &options, &watch);
+        assert_eq!(sent.unwrap().failed, 0);
+        received.join().unwrap().unwrap();
+    });
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+    println!("{} lies", lies.load(Ordering::Relaxed));
 }

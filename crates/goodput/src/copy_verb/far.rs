@@ -7,11 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TrySendError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ::copy::Cipher;
+use ::copy::destination::Trust;
 use ::copy::engine::receive::receive;
 use ::copy::engine::send::send;
 use ::copy::engine::{CopyError, Note, Watch};
@@ -21,7 +22,7 @@ use ::copy::message::Account;
 
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::operand::Operand;
-use super::{CopyArgs, Done, Plan, failure, told};
+use super::{CopyArgs, Done, Plan, failure, served, told};
 use crate::context::{self, Context};
 use crate::failure::Failure;
 
@@ -44,9 +45,7 @@ struct Ended {
 /// A far side that was started.
 struct Far {
     host: String,
-    child: Child,
-    /// Ends the far side when it is dropped.
-    input: Option<ChildStdin>,
+    held: Held,
     replies: Receiver<Reply>,
     ready: Ready,
     /// What goodput is called there.
@@ -55,7 +54,44 @@ struct Far {
     is_gone: Arc<AtomicBool>,
 }
 
+/// What a far side ends with.
+pub(super) enum Held {
+    /// A shell, and its standard input.
+    Shell(Child, Option<ChildStdin>),
+    /// A connection to a daemon.
+    Line(Socket),
+}
+
+impl Held {
+    /// Has the far side end.
+    fn let_go(&mut self) {
+        match self {
+            Self::Shell(_, input) => drop(input.take()),
+            Self::Line(socket) => socket.shut(),
+        }
+    }
+}
+
 impl Far {
+    /// Starts what an operand's far side is.
+    fn begin(
+        plan: &Plan<'_>,
+        operand: &Operand,
+        job: &Job,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        match operand {
+            Operand::Served { host, port, .. } => {
+                let (line, at) = served::enter(plan.args, host, *port, job)?;
+                let socket = line.socket().again().map_err(Failure::here)?;
+                let mut far = Self::of(plan.args, host, Held::Line(socket), line, context)?;
+                far.ready.at = Some(at);
+                Ok(far)
+            }
+            other => Self::start(plan.args, host_of(other), job, context),
+        }
+    }
+
     fn start(args: &CopyArgs, host: &str, job: &Job, context: &Context) -> Result<Self, Failure> {
         let program = match args.push {
             true => pushed(args, host)?,
@@ -73,47 +109,39 @@ impl Far {
             // A shell that is gone says why itself.
             let _ = input.write_all(&line).and_then(|()| input.flush());
         }
+        let output = child.stdout.take();
+        let held = Held::Shell(child, input);
+        let output =
+            output.ok_or_else(|| Failure::here(anyhow::anyhow!("a shell without output")))?;
+        let mut far = Self::of(args, host, held, output, context)?;
+        far.program = program;
+        Ok(far)
+    }
+
+    /// A far side that answers by `output`, once it is ready.
+    fn of(
+        args: &CopyArgs,
+        host: &str,
+        held: Held,
+        output: impl io::Read + Send + 'static,
+        context: &Context,
+    ) -> Result<Self, Failure> {
         // What nobody reads in time is of no use later, but for how it ended.
         let (tell, replies) = mpsc::sync_channel(REPLIES_MOST);
         let is_gone = Arc::new(AtomicBool::new(false));
-        if let Some(output) = child.stdout.take() {
-            let gone = Arc::clone(&is_gone);
-            let _ = thread::Builder::new()
-                .name("far side".into())
-                .spawn(move || {
-                    let mut output = BufReader::new(output);
-                    let mut line = Vec::new();
-                    loop {
-                        line.clear();
-                        let mut limited = io::Read::take(&mut output, LINE_MOST as u64);
-                        match limited.read_until(b'\n', &mut line) {
-                            Ok(1..) => {}
-                            _ => break,
-                        }
-                        // Greetings of shells are passed over.
-                        let Ok(reply) = serde_json::from_slice(&line) else {
-                            continue;
-                        };
-                        let sent = match reply {
-                            Reply::Progress { .. } | Reply::Note(_) => {
-                                !matches!(tell.try_send(reply), Err(TrySendError::Disconnected(_)))
-                            }
-                            reply => tell.send(reply).is_ok(),
-                        };
-                        if !sent {
-                            break;
-                        }
-                    }
-                    gone.store(true, Ordering::Relaxed);
-                });
-        }
+        let gone = Arc::clone(&is_gone);
+        let _ = thread::Builder::new()
+            .name("far side".into())
+            .spawn(move || {
+                read_replies(output, &tell);
+                gone.store(true, Ordering::Relaxed);
+            });
         let mut far = Self {
             host: host.to_owned(),
-            child,
-            input,
+            held,
             replies,
             ready: Ready::default(),
-            program,
+            program: String::new(),
             is_gone,
         };
         far.ready = far.wait_ready(args, context)?;
@@ -164,9 +192,12 @@ impl Far {
 
     /// How the shell ended, if it does within a moment.
     fn exit_code(&mut self) -> Option<i32> {
-        drop(self.input.take());
+        self.held.let_go();
+        let Held::Shell(child, _) = &mut self.held else {
+            return None;
+        };
         for _ in 0..100 {
-            if let Ok(Some(status)) = self.child.try_wait() {
+            if let Ok(Some(status)) = child.try_wait() {
                 return status.code();
             }
             thread::sleep(Duration::from_millis(20));
@@ -216,6 +247,32 @@ impl Far {
     }
 }
 
+fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut limited = io::Read::take(&mut output, LINE_MOST as u64);
+        match limited.read_until(b'\n', &mut line) {
+            Ok(1..) => {}
+            _ => break,
+        }
+        // Greetings of shells are passed over.
+        let Ok(reply) = serde_json::from_slice(&line) else {
+            continue;
+        };
+        let sent = match reply {
+            Reply::Progress { .. } | Reply::Note(_) => {
+                !matches!(tell.try_send(reply), Err(TrySendError::Disconnected(_)))
+            }
+            reply => tell.send(reply).is_ok(),
+        };
+        if !sent {
+            break;
+        }
+    }
+}
+
 /// Has a session wait no longer than a moment for connections of a far side that has ended.
 fn hurry_when_gone(is_gone: &AtomicBool, meeting: &Meeting) {
     while !meeting.is_over() {
@@ -227,18 +284,19 @@ fn hurry_when_gone(is_gone: &AtomicBool, meeting: &Meeting) {
     }
 }
 
-impl Drop for Far {
+impl Drop for Held {
     fn drop(&mut self) {
-        drop(self.input.take());
+        self.let_go();
+        let Self::Shell(child, _) = self else { return };
         // It ends by itself when its input does; a shell that does not is not waited for for ever.
         for _ in 0..100 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
+            if !matches!(child.try_wait(), Ok(None)) {
                 return;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
@@ -391,7 +449,7 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     let (far, listener, meeting) = meet(plan, host, |meets| {
         let mut job = Job::of(plan, false, meets)?;
         job.is_one_file = source.is_one_file();
-        Far::start(plan.args, host, &job, context)
+        Far::begin(plan, &plan.to, &job, context)
     })?;
     let (options, filter) = (plan.args.send_options()?, plan.args.filter()?);
     let watch = Watch::default();
@@ -442,11 +500,16 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     let host = host_of(&plan.from[0]);
     let (far, listener, meeting) = meet(plan, host, |meets| {
         let job = Job::of(plan, true, meets)?;
-        Far::start(plan.args, host, &job, context)
+        Far::begin(plan, &plan.from[0], &job, context)
     })?;
     let (destination, name) =
         job::destination(plan.to.path(), far.ready.is_one_file, plan.args.dry_run)
             .map_err(Failure::here)?;
+    let trust = match plan.args.set_id {
+        true => Trust::Whole,
+        false => Trust::NoSetId,
+    };
+    let destination = destination.with_trust(trust);
     let mut options = plan.args.receive_options(plan.identity())?;
     options.name = name;
     options.only = plan.only();
@@ -528,7 +591,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     });
     if ended.is_err() {
         // It need not wait for a source that is gone.
-        drop(destination.input.take());
+        destination.held.let_go();
     }
     let told = destination.end(context, args.json || !args.dry_run);
     let account = match (ended, &told) {

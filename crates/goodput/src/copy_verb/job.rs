@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::copy::destination::Destination;
+use ::copy::destination::{Destination, Trust};
 use ::copy::engine::receive::{ReceiveOptions, receive};
 use ::copy::engine::send::{SendOptions, send};
 use ::copy::engine::tune::Streams;
@@ -29,11 +29,11 @@ use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 
 /// The longest job, in bytes: paths and patterns.
-const JOB_MOST: u64 = 16 << 20;
+pub(super) const JOB_MOST: u64 = 16 << 20;
 /// The longest list of files, in bytes.
 const LIST_MOST: u64 = 256 << 20;
 /// How long a connection may take to be made.
-const CONNECT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT: Duration = Duration::from_secs(10);
 
 /// What `goodput agent` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -47,13 +47,13 @@ pub(crate) struct AgentArgs {
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) version: u32,
-    session: String,
-    key: String,
+    pub(super) session: String,
+    pub(super) key: String,
     pub(super) is_source: bool,
     pub(super) meets: Meets,
     cipher: Cipher,
-    allowed: Vec<Cipher>,
-    paths: Vec<Vec<u8>>,
+    pub(super) allowed: Vec<Cipher>,
+    pub(super) paths: Vec<Vec<u8>>,
     pub(super) is_one_file: bool,
     pub(super) only: Option<Vec<Vec<u8>>>,
     keep: [bool; 5],
@@ -64,15 +64,23 @@ pub(super) struct Job {
     limit_bits_per_second: Option<u64>,
     congestion: Option<String>,
     delete: bool,
-    dry: bool,
+    pub(super) dry: bool,
     fsync: bool,
     checksum: bool,
     null: bool,
+    /// Set-user-ID bits are kept.
+    set_id: bool,
     identity: [u8; 16],
 }
 
+/// What every version of a job has.
+#[derive(Deserialize)]
+struct AnyJob {
+    version: u32,
+}
+
 /// The layout of [`Job`] and [`Reply`].
-pub(super) const JOB_VERSION: u32 = 1;
+pub(super) const JOB_VERSION: u32 = 2;
 
 /// How the two sides come together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,6 +136,29 @@ pub(super) struct Ready {
     pub(super) speeds: Vec<(Cipher, f64)>,
 }
 
+/// Why a line is no job.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoJob {
+    /// Something else altogether.
+    None,
+    /// Of another version.
+    Version(u32),
+}
+
+impl NoJob {
+    /// For the user of the other side.
+    pub(super) fn words(&self) -> String {
+        let mine = env!("CARGO_PKG_VERSION");
+        match self {
+            Self::None => format!("goodput {mine} of this host was told what is no job"),
+            Self::Version(version) => format!(
+                "this host's goodput {mine} has jobs of version {JOB_VERSION}, the other's has \
+                 {version}: bring the older one up to date"
+            ),
+        }
+    }
+}
+
 impl Job {
     /// A job for one side of a plan.
     pub(super) fn of(
@@ -177,11 +208,25 @@ impl Job {
                 true => args.null_source.is_some(),
                 false => args.null_sink,
             },
+            // Whoever sends from here reads what is this user's own; of two far hosts, neither has the other.
+            set_id: args.set_id || !plan.from[0].is_far(),
             identity: plan.identity(),
         })
     }
 
-    fn filter(&self) -> anyhow::Result<Filter> {
+    /// Reads what came as one line.
+    ///
+    /// # Errors
+    /// Why not, for the other side's user: another version, or no job at all.
+    pub(super) fn read(line: &[u8]) -> Result<Self, NoJob> {
+        let AnyJob { version } = serde_json::from_slice(line).map_err(|_| NoJob::None)?;
+        if version != JOB_VERSION {
+            return Err(NoJob::Version(version));
+        }
+        serde_json::from_slice(line).map_err(|_| NoJob::None)
+    }
+
+    pub(super) fn filter(&self) -> anyhow::Result<Filter> {
         let mut filter = Filter::new();
         for pattern in &self.includes {
             filter.include(pattern.as_bytes())?;
@@ -315,49 +360,62 @@ pub(crate) fn command(args: &AgentArgs, context: &Context) -> Verdict {
         .take(JOB_MOST)
         .read_until(b'\n', &mut line)
         .map_err(Failure::here)?;
-    let job: Job = serde_json::from_slice(&line).map_err(|_| {
-        Failure::usage(anyhow::anyhow!(
-            "`goodput agent` is what `goodput copy` starts on a far host; its standard input is no \
-             job of this version"
-        ))
-    })?;
+    let job = match Job::read(&line) {
+        Ok(job) => job,
+        Err(NoJob::None) => {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "`goodput agent` is what `goodput copy` starts on a far host; its standard input is no \
+                 job of this version"
+            )));
+        }
+        Err(other) => {
+            say(&Reply::Failed {
+                why: other.words(),
+                is_here: true,
+            });
+            return Ok(failure::USAGE);
+        }
+    };
     drop(line);
-    if job.version != JOB_VERSION {
-        let text = format!(
-            "this host's goodput {} has jobs of version {JOB_VERSION}, the other's has {}: bring the \
-             older one up to date",
-            env!("CARGO_PKG_VERSION"),
-            job.version
-        );
-        say(&Reply::Failed {
-            why: text,
-            is_here: true,
-        });
-        return Ok(failure::USAGE);
-    }
     sys::host::raise_descriptor_limit();
     let watch = Watch::default();
     let result = work(&job, &watch, context);
+    let code = match result {
+        Ok(_) => failure::DONE,
+        Err(_) => failure::FAR_OR_NETWORK,
+    };
+    say(&last_word(result, &watch));
+    Ok(code)
+}
+
+/// What is said at the end.
+pub(super) fn last_word(result: Result<Account, Failed>, watch: &Watch) -> Reply {
     match result {
-        Ok(account) => {
-            let sent_bytes = watch.sent_bytes.load(Ordering::Relaxed);
-            say(&Reply::Done {
-                numbers: account.numbers(),
-                sent_bytes,
-                unread: watch.unread.load(Ordering::Relaxed),
-                spent_ns: told::spent(&watch),
-                cpu_ns: sys::clock::process_cpu().as_ns(),
-            });
-            Ok(failure::DONE)
-        }
-        Err((why, is_here)) => {
-            say(&Reply::Failed { why, is_here });
-            Ok(failure::FAR_OR_NETWORK)
-        }
+        Ok(account) => Reply::Done {
+            numbers: account.numbers(),
+            sent_bytes: watch.sent_bytes.load(Ordering::Relaxed),
+            unread: watch.unread.load(Ordering::Relaxed),
+            spent_ns: told::spent(watch),
+            cpu_ns: sys::clock::process_cpu().as_ns(),
+        },
+        Err((why, is_here)) => Reply::Failed { why, is_here },
     }
 }
 
-type Failed = (String, bool);
+/// Why a far side gave up, and whether its own host is at fault.
+pub(super) type Failed = (String, bool);
+
+/// What a far side works on.
+pub(super) enum Ends {
+    Source(Source),
+    Destination(Destination, Option<RelPath>),
+}
+
+impl Ends {
+    pub(super) fn is_one_file(&self) -> bool {
+        matches!(self, Self::Source(source) if source.is_one_file())
+    }
+}
 
 fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> {
     let here = |error: anyhow::Error| (error.to_string(), true);
@@ -375,77 +433,105 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         .as_ref()
         .and_then(|listener| listener.local_addr().ok());
     // What is wrong with the paths is told before anybody connects.
-    let source = match job.is_source {
-        true => Some(Source::open(&job.paths()).map_err(|error| here(error.into()))?),
-        false => None,
-    };
-    ready.is_one_file = source.as_ref().is_some_and(Source::is_one_file);
-    let target = match source {
-        Some(_) => None,
-        None => {
+    let ends = match job.is_source {
+        true => Ends::Source(Source::open(&job.paths()).map_err(|error| here(error.into()))?),
+        false => {
             let paths = job.paths();
             let [path] = &paths[..] else {
                 return Err(("a destination is one path".to_owned(), false));
             };
-            Some(destination(path, job.is_one_file, job.dry).map_err(here)?)
+            let (destination, name) = destination(path, job.is_one_file, job.dry).map_err(here)?;
+            let trust = match job.set_id {
+                true => Trust::Whole,
+                false => Trust::NoSetId,
+            };
+            Ends::Destination(destination.with_trust(trust), name)
         }
     };
+    ready.is_one_file = ends.is_one_file();
     say(&Reply::Ready(ready));
-    let done = thread::scope(|scope| {
+    // Whoever started this is gone when standard input ends. Nobody waits for this thread: it may read for ever.
+    let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let end = std::sync::Arc::clone(&ended);
+    let _ = thread::Builder::new().name("stdin".into()).spawn(move || {
+        let mut bytes = [0; 4096];
+        while matches!(io::stdin().read(&mut bytes), Ok(1..)) {}
+        end.store(true, Ordering::Relaxed);
+    });
+    thread::scope(|scope| {
         if let Some(listener) = &listener {
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
-        let working = scope.spawn(|| match (&source, target) {
-            (Some(source), _) => send(&meeting, source, &filter, &job.send_options(), watch),
-            (None, Some((target, name))) => {
-                let only = job.only.clone();
-                let options = ReceiveOptions {
-                    only: only.map(|all| all.into_iter().map(Vec::into).collect()),
-                    name,
-                    delete: job.delete,
-                    dry: job.dry,
-                    fsync: job.fsync,
-                    checksum: job.checksum,
-                    null: job.null,
-                    filter: filter.clone(),
-                    identity: job.identity,
-                };
-                receive(&meeting, &target, &options, watch)
+        let is_ended = || ended.load(Ordering::Relaxed) || context.interrupted().is_some();
+        job.perform(
+            ends,
+            &filter,
+            &meeting,
+            watch,
+            &mut |reply| say(reply),
+            &is_ended,
+        )
+    })
+}
+
+impl Job {
+    /// Does it, and closes the meeting; tells by `say`, and stops once `is_ended`.
+    pub(super) fn perform(
+        &self,
+        ends: Ends,
+        filter: &Filter,
+        meeting: &Meeting,
+        watch: &Watch,
+        say: &mut dyn FnMut(&Reply),
+        is_ended: &dyn Fn() -> bool,
+    ) -> Result<Account, Failed> {
+        let done = thread::scope(|scope| {
+            let working = scope.spawn(|| match ends {
+                Ends::Source(source) => send(meeting, &source, filter, &self.send_options(), watch),
+                Ends::Destination(target, name) => {
+                    receive(meeting, &target, &self.receive_options(name, filter), watch)
+                }
+            });
+            let mut told = 0;
+            while !working.is_finished() {
+                let due = Instant::now() + Duration::from_millis(100);
+                // The other side waits for the last word.
+                while Instant::now() < due && !working.is_finished() {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                if is_ended() {
+                    watch.stop();
+                }
+                told = tell_notes(watch, told, say);
+                if self.is_source {
+                    tell_progress(watch, say);
+                }
             }
-            (None, None) => Err(CopyError::Here("neither source nor destination".into())),
+            tell_notes(watch, told, say);
+            let done = working.join();
+            meeting.close();
+            done
         });
-        // Whoever started this is gone when standard input ends. Nobody waits for this thread: it may read for ever.
-        let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let end = std::sync::Arc::clone(&ended);
-        let _ = thread::Builder::new().name("stdin".into()).spawn(move || {
-            let mut bytes = [0; 4096];
-            while matches!(io::stdin().read(&mut bytes), Ok(1..)) {}
-            end.store(true, Ordering::Relaxed);
-        });
-        let mut told = 0;
-        while !working.is_finished() {
-            let due = Instant::now() + Duration::from_millis(100);
-            // The other side waits for the last word.
-            while Instant::now() < due && !working.is_finished() {
-                thread::sleep(Duration::from_millis(5));
-            }
-            if ended.load(Ordering::Relaxed) || context.interrupted().is_some() {
-                watch.stop();
-            }
-            told = tell_notes(watch, told);
-            if job.is_source {
-                tell_progress(watch);
-            }
+        match done {
+            Ok(Ok(account)) => Ok(account),
+            Ok(Err(error)) => Err((error.to_string(), matches!(error, CopyError::Here(_)))),
+            Err(_) => Err(("a thread panicked".to_owned(), true)),
         }
-        tell_notes(watch, told);
-        let done = working.join();
-        meeting.close();
-        done
-    });
-    match done {
-        Ok(Ok(account)) => Ok(account),
-        Ok(Err(error)) => Err((error.to_string(), matches!(error, CopyError::Here(_)))),
-        Err(_) => Err(("a thread panicked".to_owned(), true)),
+    }
+
+    fn receive_options(&self, name: Option<RelPath>, filter: &Filter) -> ReceiveOptions {
+        let only = self.only.clone();
+        ReceiveOptions {
+            only: only.map(|all| all.into_iter().map(Vec::into).collect()),
+            name,
+            delete: self.delete,
+            dry: self.dry,
+            fsync: self.fsync,
+            checksum: self.checksum,
+            null: self.null,
+            filter: filter.clone(),
+            identity: self.identity,
+        }
     }
 }
 
@@ -493,7 +579,7 @@ fn say(reply: &Reply) {
     }
 }
 
-fn tell_notes(watch: &Watch, told: usize) -> usize {
+fn tell_notes(watch: &Watch, told: usize, say: &mut dyn FnMut(&Reply)) -> usize {
     let (notes, _) = watch.notes(told);
     for note in &notes {
         let (Note::Skipped(text) | Note::Chosen(text)) = note;
@@ -502,7 +588,7 @@ fn tell_notes(watch: &Watch, told: usize) -> usize {
     told + notes.len()
 }
 
-fn tell_progress(watch: &Watch) {
+fn tell_progress(watch: &Watch, say: &mut dyn FnMut(&Reply)) {
     let now = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     say(&Reply::Progress {
         confirmed_bytes: now(&watch.confirmed_bytes),

@@ -14,6 +14,12 @@ pub(super) enum Operand {
     Here(PathBuf),
     /// A path on a host that a shell reaches.
     Far { host: String, path: PathBuf },
+    /// A path below what a daemon serves.
+    Served {
+        host: String,
+        port: u16,
+        path: PathBuf,
+    },
     /// A path on this host's disk, behind a lab's path.
     Lab {
         path: Box<lab::PathFile>,
@@ -23,8 +29,8 @@ pub(super) enum Operand {
 }
 
 impl Operand {
-    /// Reads `PATH`, `HOST:PATH`, `USER@HOST:PATH`, `[ADDRESS]:PATH` or `lab:NAME:PATH`. As for rsync and scp, a colon
-    /// before any slash makes a host.
+    /// Reads `PATH`, `HOST:PATH`, `USER@HOST:PATH`, `[ADDRESS]:PATH`, `HOST::PATH`, `goodput://HOST:PORT/PATH` or
+    /// `lab:NAME:PATH`. As for rsync and scp, a colon before any slash makes a host, and two colons a daemon there.
     pub(super) fn parse(typed: &OsStr) -> Result<Self, Failure> {
         let bytes = typed.as_bytes();
         let usage = |text: String| Failure::usage(anyhow::anyhow!("{text}"));
@@ -42,6 +48,14 @@ impl Operand {
                 return Err(usage(format!("'{name}' is no lab")));
             };
             return Ok(Self::Lab { path, name, place });
+        }
+        if let Some(rest) = bytes.strip_prefix(b"goodput://") {
+            return served(rest).ok_or_else(|| {
+                usage(format!(
+                    "'{}': say goodput://HOST:PORT/PATH",
+                    typed.display()
+                ))
+            });
         }
         let colon = match bytes.strip_prefix(b"[") {
             Some(_) => bytes
@@ -67,6 +81,17 @@ impl Operand {
                 {
                     return Err(usage(format!("'{host}': no host is called so")));
                 }
+                if let Some(path) = bytes[colon + 1..].strip_prefix(b":") {
+                    if host.contains('@') {
+                        let text = format!("'{host}': a daemon asks for no user, but for a token");
+                        return Err(usage(text));
+                    }
+                    return Ok(Self::Served {
+                        host,
+                        port: super::daemon::PORT,
+                        path: path_of(path),
+                    });
+                }
                 Ok(Self::Far {
                     host,
                     path: path_of(&bytes[colon + 1..]),
@@ -80,7 +105,7 @@ impl Operand {
     pub(super) fn place(&self) -> Option<&str> {
         match self {
             Self::Here(_) => None,
-            Self::Far { host, .. } => Some(host),
+            Self::Far { host, .. } | Self::Served { host, .. } => Some(host),
             Self::Lab { name, .. } => Some(name),
         }
     }
@@ -93,7 +118,7 @@ impl Operand {
     /// The path on its host.
     pub(super) fn path(&self) -> &Path {
         match self {
-            Self::Here(path) | Self::Far { path, .. } => path,
+            Self::Here(path) | Self::Far { path, .. } | Self::Served { path, .. } => path,
             Self::Lab { place, .. } => place,
         }
     }
@@ -102,7 +127,7 @@ impl Operand {
     pub(super) fn far_name(&self) -> Option<String> {
         match self {
             Self::Here(_) => None,
-            Self::Far { host, .. } => Some(host.clone()),
+            Self::Far { host, .. } | Self::Served { host, .. } => Some(host.clone()),
             Self::Lab { name, .. } => {
                 let stem = Path::new(name).file_stem();
                 Some(stem.map_or_else(|| name.clone(), |s| s.to_string_lossy().into_owned()))
@@ -122,6 +147,9 @@ impl Operand {
     pub(super) fn identity(&self) -> Vec<u8> {
         let mut text = self.place().unwrap_or_default().as_bytes().to_vec();
         text.push(b':');
+        if let Self::Served { port, .. } = self {
+            text.extend_from_slice(format!("{port}:").as_bytes());
+        }
         let path = match self {
             Self::Here(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
             other => other.path().to_owned(),
@@ -129,6 +157,40 @@ impl Operand {
         text.extend_from_slice(path.as_os_str().as_bytes());
         text
     }
+}
+
+/// `HOST/PATH`, `HOST:PORT/PATH` or `[ADDRESS]:PORT/PATH`.
+fn served(rest: &[u8]) -> Option<Operand> {
+    let slash = rest.iter().position(|byte| *byte == b'/');
+    let (host, path) = rest.split_at(slash.unwrap_or(rest.len()));
+    let host = std::str::from_utf8(host).ok()?;
+    let (host, port) = match host.strip_prefix('[') {
+        Some(inner) => {
+            let (host, after) = inner.split_once(']')?;
+            (
+                host,
+                after
+                    .strip_prefix(':')
+                    .or_else(|| after.is_empty().then_some("")),
+            )
+        }
+        None => match host.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (host, Some("")),
+        },
+    };
+    let port = match port? {
+        "" => super::daemon::PORT,
+        digits => digits.parse().ok().filter(|port| *port > 0)?,
+    };
+    let is_host = !host.is_empty()
+        && !host.starts_with('-')
+        && !host.contains(|c: char| c.is_whitespace() || matches!(c, '[' | ']' | '@' | '/'));
+    is_host.then(|| Operand::Served {
+        host: host.to_owned(),
+        port,
+        path: path_of(path.strip_prefix(b"/").unwrap_or(path)),
+    })
 }
 
 /// Nothing after the colon is the home folder.
@@ -163,6 +225,40 @@ mod tests {
         assert_eq!(far("a/b:c"), None);
         assert_eq!(far("plain"), None);
         assert_eq!(far(":a"), None);
+    }
+
+    #[test]
+    fn two_colons_or_a_url_make_a_daemon() {
+        let is = |typed: &str, host: &str, port: u16, path: &str| {
+            let Operand::Served {
+                host: h,
+                port: p,
+                path: at,
+            } = Operand::parse(OsStr::new(typed)).unwrap()
+            else {
+                panic!("{typed}");
+            };
+            assert_eq!((h.as_str(), p, at), (host, port, path.into()), "{typed}");
+        };
+        is("node::data/x", "node", 5212, "data/x");
+        is("node::", "node", 5212, ".");
+        is("node::/x", "node", 5212, "/x");
+        is("[fe80::1]::x", "fe80::1", 5212, "x");
+        is("goodput://node/a/b/", "node", 5212, "a/b/");
+        is("goodput://node:7/a", "node", 7, "a");
+        is("goodput://[::1]:7/a", "::1", 7, "a");
+        is("goodput://node:7", "node", 7, ".");
+        for wrong in [
+            "goodput://",
+            "goodput:///a",
+            "goodput://node:0/a",
+            "goodput://node:x/a",
+            "goodput://me@node/a",
+            "goodput://-o/a",
+            "me@node::a",
+        ] {
+            assert!(Operand::parse(OsStr::new(wrong)).is_err(), "{wrong}");
+        }
     }
 
     #[test]

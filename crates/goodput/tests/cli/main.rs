@@ -8,6 +8,7 @@
 
 mod capture;
 mod copy;
+mod copy_daemon;
 mod explain;
 mod fabric;
 mod far_end;

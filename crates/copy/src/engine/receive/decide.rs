@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::channel::MESSAGE_MOST;
 use crate::destination::{Staging, Standing};
@@ -25,11 +26,44 @@ const LATER_BYTES_MOST: usize = 2 << 30;
 /// Ranges and sums in one want.
 const HAVE_MOST: usize = 16 << 10;
 const COMPARE_MOST: usize = 16 << 10;
+/// Bytes that are there of a file above which others do not wait until they are read.
+const LONG: u64 = 64 << 20;
+/// Names that are remembered for `--delete`, at most: some 2 GiB.
+const TOLD_MOST: usize = 50_000_000;
+
+/// What becomes of a name.
+enum Decision {
+    /// It is not wanted.
+    No,
+    Wanted(Want),
+    /// Word of it comes by itself.
+    Later(NameId),
+}
+
+/// A wanted file of which much is there.
+pub(super) struct Long {
+    file: Arc<Incoming>,
+    /// Length of an older copy whose sums are told.
+    like: Option<u64>,
+}
+
+/// How a file is cut whose older copy is compared: all of its blocks have room in one message, up to 256 GiB.
+fn compared(size: u64) -> Cut {
+    let mut cut = Cut::usual(size);
+    while cut.blocks() > COMPARE_MOST as u64 {
+        let Some(longer) = Cut::new(size, cut.block() * 2) else {
+            break;
+        };
+        cut = longer;
+    }
+    cut
+}
 
 impl Receiver<'_> {
     /// Decides upon names, and says so.
     pub(super) fn names(&self, names: Vec<Told>) -> io::Result<()> {
         let mut wants = Vec::new();
+        let mut later = Vec::new();
         let mut bytes = 0;
         let mut until = 0;
         for told in names {
@@ -58,10 +92,15 @@ impl Receiver<'_> {
             until = told.id + 1;
             self.account().names += 1;
             Watch::add(&self.watch.names, 1);
-            if let Some(want) = self.decide(told)? {
+            let decision = self.decide(told)?;
+            if let Decision::Later(id) = decision {
+                later.push(id);
+            }
+            if let Decision::Wanted(want) = decision {
                 bytes += 64 + want.have.len() * 16 + want.compare.len() * 48;
                 wants.push(want);
                 if bytes > MESSAGE_MOST / 4 {
+                    self.say_later(&mut later);
                     let wants = std::mem::take(&mut wants);
                     self.outbox
                         .say(FromDestination::Decided { until, wants }.to_bytes());
@@ -69,13 +108,44 @@ impl Receiver<'_> {
                 }
             }
         }
+        self.say_later(&mut later);
         self.outbox
             .say(FromDestination::Decided { until, wants }.to_bytes());
+        // Now that the source knows that word of them comes by itself.
+        let mut files = self.lock();
+        let ready = std::mem::take(&mut files.long_told);
+        files.long.extend(ready);
+        drop(files);
+        self.changed.notify_all();
         Ok(())
     }
 
+    fn say_later(&self, ids: &mut Vec<NameId>) {
+        if !ids.is_empty() {
+            let ids = std::mem::take(ids);
+            self.outbox.say(FromDestination::Later(ids).to_bytes());
+        }
+    }
+
+    /// Reads what is there of long files, one after the other, while others are decided upon.
+    pub(super) fn look_long(&self) {
+        let mut files = self.lock();
+        while !self.is_over() {
+            let Some(long) = files.long.pop_front() else {
+                let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
+                files = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            };
+            drop(files);
+            let wants = vec![self.want_of(&long.file, long.like)];
+            self.outbox
+                .say(FromDestination::Decided { until: 0, wants }.to_bytes());
+            files = self.lock();
+        }
+    }
+
     /// Makes a name what it should be, or wants its bytes.
-    fn decide(&self, told: Told) -> io::Result<Option<Want>> {
+    fn decide(&self, told: Told) -> io::Result<Decision> {
         let weight = NAME_BYTES + bytes_of(&told.entry);
         let Told {
             id,
@@ -104,7 +174,10 @@ impl Receiver<'_> {
         }
         if self.options.delete {
             let mut files = self.lock();
-            files.told.insert(short_sum(&path));
+            match files.told.len() < TOLD_MOST {
+                true => files.told.insert(short_sum(&path)),
+                false => std::mem::replace(&mut files.is_told_full, true),
+            };
             if kind == Kind::Folder {
                 files.told_folders.insert(short_sum(&path));
             }
@@ -124,7 +197,7 @@ impl Receiver<'_> {
         if let Err(error) = done {
             self.problem(&path, "cannot be written", &error);
         }
-        Ok(None)
+        Ok(Decision::No)
     }
 
     fn folder(&self, path: &RelPath, meta: &Meta) -> io::Result<()> {
@@ -170,26 +243,26 @@ impl Receiver<'_> {
         modified: Stamp,
         meta: Meta,
         weight: usize,
-    ) -> Option<Want> {
+    ) -> Decision {
         let stands = match self.destination.look(&path) {
             Ok(stands) => stands,
             Err(error) => {
                 self.problem(&path, "cannot be looked at", &error);
-                return None;
+                return Decision::No;
             }
         };
         let like = stands.filter(|stands| stands.kind == Standing::File);
-        let is_same = like
-            .as_ref()
-            .is_some_and(|like| like.size == size && like.modified == modified);
+        let is_same = like.as_ref().is_some_and(|like| {
+            like.size == size && self.destination.is_time(like.modified, modified)
+        });
         if is_same && !self.options.checksum && !self.options.null {
             self.account().same += 1;
-            return None;
+            return Decision::No;
         }
         let Some(staging) = self.staging else {
             self.would(&path, &format!("{size} bytes"));
             self.account().placed_bytes += size;
-            return None;
+            return Decision::No;
         };
         if size == 0 {
             let put = || self.destination.put_small(staging, &path, &[], &meta);
@@ -197,14 +270,14 @@ impl Receiver<'_> {
                 Ok(()) => self.placed(0),
                 Err(error) => self.problem(&path, "cannot be written", &error),
             }
-            return None;
+            return Decision::No;
         }
         let unfinished = self
             .unfinished
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&path);
-        let mut unfinished = match unfinished {
+        let unfinished = match unfinished {
             // Who compares sums believes no length and time.
             Some(file)
                 if file.cut.size() == size
@@ -220,13 +293,58 @@ impl Receiver<'_> {
             }
             None => None,
         };
-        let mut want = Want {
+        let there = like
+            .map(|like| like.size)
+            .filter(|there| unfinished.is_none() && self.is_compared(size, *there));
+        let is_small = size <= SMALL && unfinished.is_none() && there.is_none();
+        let read = unfinished.as_ref().map_or(0, |file| {
+            (file.sums.len() as u64).saturating_mul(file.cut.block().into())
+        });
+        let is_long = read.max(there.unwrap_or(0)) > LONG;
+        let file = Arc::new(Incoming {
             id,
+            path,
+            meta,
+            size,
+            modified,
+            is_small,
+            weight,
+            body: Mutex::new(Body::Unknown(unfinished)),
+            changed: Condvar::new(),
+        });
+        Watch::add(&self.watch.wanted, 1);
+        Watch::add(&self.watch.wanted_bytes, size);
+        let mut files = self.lock();
+        files.wanted_bytes += weight;
+        files.wanted.insert(id, Arc::clone(&file));
+        if is_long {
+            files.long_told.push(Long { file, like: there });
+            return Decision::Later(id);
+        }
+        drop(files);
+        Decision::Wanted(self.want_of(&file, there))
+    }
+
+    /// Whether sums are told of an older copy of `there` bytes.
+    fn is_compared(&self, size: u64, there: u64) -> bool {
+        self.options.checksum && size > SMALL && there >= u64::from(compared(size).block())
+    }
+
+    /// What is wanted of a file: all but what an earlier attempt left, and blocks that are not as an older copy of `there`
+    /// bytes has them.
+    fn want_of(&self, incoming: &Incoming, there: Option<u64>) -> Want {
+        // A copy: the journal may be written anew meanwhile.
+        let mut unfinished = match &*incoming.lock() {
+            Body::Unknown(unfinished) => unfinished.clone(),
+            _ => None,
+        };
+        let mut want = Want {
+            id: incoming.id,
             block: None,
             have: Vec::new(),
             compare: Vec::new(),
         };
-        if let Some(file) = &mut unfinished {
+        if let (Some(file), Some(staging)) = (&mut unfinished, self.staging) {
             self.believe(staging, file);
             want.block = Some(file.cut.block());
             want.have = ranges(file.sums.keys().copied());
@@ -240,37 +358,14 @@ impl Receiver<'_> {
             // What is not told would not be sent by mistake, but counted as there.
             let last = want.have.last().map_or(0, |(_, to)| *to);
             file.sums.retain(|index, _| *index < last);
-        } else if let Some(like) = &like
-            && size > SMALL
-            && like.size >= u64::from(Cut::usual(size).block())
-            && self.options.checksum
-        {
-            let cut = Cut::usual(size);
+        } else if let Some(there) = there {
+            let cut = compared(incoming.size);
             want.block = Some(cut.block());
-            want.compare = self.sums_of(&path, cut, like.size);
+            want.compare = self.sums_of(&incoming.path, cut, there);
             want.compare.truncate(COMPARE_MOST);
         }
-        let is_small = size <= SMALL && want.have.is_empty() && want.compare.is_empty();
-        let body = Mutex::new(Body::Unknown(unfinished));
-        let changed = Condvar::new();
-        let file = Incoming {
-            id,
-            path,
-            meta,
-            size,
-            modified,
-            is_small,
-            weight,
-            body,
-            changed,
-        };
-        Watch::add(&self.watch.wanted, 1);
-        Watch::add(&self.watch.wanted_bytes, size);
-        let mut files = self.lock();
-        files.wanted_bytes += weight;
-        files.wanted.insert(id, Arc::new(file));
-        drop(files);
-        Some(want)
+        *incoming.lock() = Body::Unknown(unfinished);
+        want
     }
 
     /// Leaves of an unfinished file's sums only those that its bytes have.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::destination::Deletion;
+use crate::destination::{Deletion, Shortfalls};
 use crate::entry::RelPath;
 use crate::message::{Account, FromDestination};
 
@@ -51,10 +51,14 @@ impl Receiver<'_> {
             }
         }
         if let (true, Some((roots, is_whole))) = (self.options.delete, walked) {
-            match is_whole {
-                true => self.delete(&roots),
-                false => {
-                    let text = "nothing was deleted: the source could not read all it has";
+            let why = match (is_whole, self.lock().is_told_full) {
+                (true, false) => None,
+                (true, true) => Some("nothing was deleted: more names than can be remembered"),
+                (false, _) => Some("nothing was deleted: the source could not read all it has"),
+            };
+            match why {
+                None => self.delete(&roots),
+                Some(text) => {
                     self.watch.note(Note::Skipped(text.to_owned()));
                     self.outbox
                         .say_now(FromDestination::Problem(text.to_owned()).to_bytes());
@@ -70,6 +74,7 @@ impl Receiver<'_> {
                 self.problem(&path, "cannot be finished", &error);
             }
         }
+        self.tell_shortfalls();
         if self.options.fsync && self.staging.is_some() {
             self.destination
                 .sync()
@@ -82,6 +87,54 @@ impl Receiver<'_> {
             })?;
         }
         Ok(*self.account())
+    }
+
+    /// What was to be kept and could not be: told, and no failure, since whose bytes arrived whole are there.
+    fn tell_shortfalls(&self) {
+        let Shortfalls {
+            owners,
+            bits,
+            attributes_refused,
+            attributes_unsupported,
+            others,
+            links,
+            ..
+        } = self.destination.shortfalls();
+        for (count, what) in [
+            (
+                owners,
+                "names have another owner or group than at the source: setting it takes the superuser",
+            ),
+            (
+                bits,
+                "files lost a set-user-ID or set-group-ID bit: their owner is not the source's, or another \
+                 host said so (--set-id)",
+            ),
+            (
+                attributes_refused,
+                "extended attributes were not set: only the superuser may, or another host said so",
+            ),
+            (
+                attributes_unsupported,
+                "extended attributes were not set: this file system has no room or no word for them",
+            ),
+            (
+                others,
+                "names have another mode or time than at the source: this file system, or their owner, \
+                 does not allow it",
+            ),
+            (
+                links,
+                "hard links became files of their own: none can be made there",
+            ),
+        ] {
+            if count > 0 {
+                let text = format!("{count} {what}");
+                self.watch.note(Note::Skipped(text.clone()));
+                self.outbox
+                    .say_if_room(FromDestination::Problem(text).to_bytes());
+            }
+        }
     }
 
     fn delete(&self, roots: &[RelPath]) {
