@@ -1,8 +1,11 @@
 //! What a fabric is made of, checked before anything runs.
 
+use std::sync::Arc;
+
 use units::Rate;
 
 use crate::ethernet::{self, Ethernet, FlowControl, WIRE_ONLY_BYTES};
+use crate::fault::Faults;
 use crate::link::{ByteTime, Cable, Speed};
 use crate::route::{Engine, Manager};
 use crate::selection::{CLOCK_MAX_PS, Selection};
@@ -28,6 +31,8 @@ pub struct FabricSpec {
     pub queueing: Queueing,
     /// Links are Ethernet; `None`: InfiniBand.
     pub ethernet: Option<Ethernet>,
+    /// Links that fail; `None`: none does.
+    pub faults: Option<Arc<Faults>>,
 }
 
 impl Default for FabricSpec {
@@ -43,6 +48,7 @@ impl Default for FabricSpec {
             seed: 1,
             queueing: Queueing::Input,
             ethernet: None,
+            faults: None,
         }
     }
 }

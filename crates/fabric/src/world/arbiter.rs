@@ -123,7 +123,14 @@ impl World {
             + u32::from(lane);
         let head = self.inputs[input as usize].head;
         let needed = self.blocks(self.packets.all[head as usize].wire_bytes);
-        let may = self.may_send(room, needed);
+        let may = match self.faults.is_some() && self.is_down(channel, self.now_ps) {
+            // What leaves now is discarded, and needs no room.
+            true => {
+                self.credits[room].starved = false;
+                Ok(())
+            }
+            false => self.may_send(room, needed),
+        };
         let credit = &mut self.credits[room];
         if may.is_ok() {
             credit.served = place;
@@ -169,6 +176,7 @@ impl World {
         let whole = state.store_and_forward;
         let cause = if now > p.ready_ps { state.number } else { NONE };
         let there = state.there;
+        let crossed = gone + state.propagation_ps;
         self.counters.packet_hops += 1;
         match probe {
             true => self.note_probe(takes),
@@ -181,7 +189,9 @@ impl World {
         p.next = NONE;
         p.came = super::count(room);
         let through = head_there + latency + if whole { takes } else { 0 };
-        if there != NONE {
+        if self.faults.is_some() && self.is_cut(channel, crossed) {
+            self.cut(channel, packet, gone);
+        } else if there != NONE {
             let (at, kind, who) = match self.late {
                 true => (head_there, super::HERE, there),
                 false => (through, super::ENTER, input_there),

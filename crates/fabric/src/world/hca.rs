@@ -191,12 +191,12 @@ impl World {
             self.acknowledged(host, p);
             return;
         }
-        let loses = self.loses();
+        let (loses, again) = (self.gaps_are_losses(), self.sends_again());
         let flow = &mut self.flows[p.flow as usize];
         flow.info.packets_arrived += 1;
         let early = p.number.wrapping_sub(flow.expected) as usize;
         let iwarp = flow.spec.transport == Transport::Iwarp;
-        if early > 0 && (iwarp || loses) && !flow.wants(p.number, loses) {
+        if early > 0 && (iwarp || again) && !flow.wants(p.number, loses) {
             // Here already, or after a gap that RC does not bridge.
             self.give_back(p.came, blocks, self.now_ps, NONE);
             self.answer_early(host, p, iwarp);
@@ -271,8 +271,8 @@ impl World {
         let before = p.number.wrapping_sub(flow.expected) > u32::MAX / 2;
         if before || iwarp {
             self.acknowledge(host, p.flow, false);
-        } else if !flow.asked {
-            flow.asked = true;
+        } else if !flow.asked && self.gaps_are_losses() {
+            self.flows[p.flow as usize].asked = true;
             self.acknowledge(host, p.flow, true);
         }
     }
@@ -294,8 +294,8 @@ impl World {
             next: NONE,
             out,
             came: NONE,
-            choice: if early { EARLY } else { 0 },
-            payload_bytes: 0,
+            choice: 0,
+            payload_bytes: if early { EARLY } else { 0 },
             wire_bytes,
             lane: self.flows[flow as usize].spec.lane + self.routes.lane(host, to, 0),
             last: true,

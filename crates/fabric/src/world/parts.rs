@@ -299,6 +299,8 @@ impl World {
             ethernet: self.ethernet,
             wire_only: self.wire_only,
             avoidance: None,
+            faults: self.faults.clone(),
+            cut_data: 0,
             data_ps: 0,
             blame: std::collections::BTreeMap::new(),
             due: Vec::new(),
@@ -313,6 +315,7 @@ impl World {
                 world.post(flow.spec.start_ps, LOOK, flow.spec.from, 0);
             }
         }
+        world.post_faults();
         let nodes = (0..count(self.nodes.len())).filter(|n| here(*n)).collect();
         Part {
             world,
@@ -347,6 +350,7 @@ impl World {
         self.now_ps = self.now_ps.max(from.now_ps);
         self.data_ps = self.data_ps.max(from.data_ps);
         self.counters.add(&from.counters);
+        self.cut_data += from.cut_data;
         self.blame.append(&mut from.blame);
         let by_credits = self.by_credits();
         for (place, (n, channel)) in part.channels.iter().zip(&from.channels).enumerate() {
@@ -679,6 +683,7 @@ impl Counters {
         self.packet_hops += other.packet_hops;
         self.dropped += other.dropped;
         self.pauses += other.pauses;
+        self.cut += other.cut;
     }
 }
 

@@ -7,6 +7,7 @@ use units::Rate;
 
 mod dca;
 mod ethernet;
+mod fault;
 mod lanes;
 mod parts;
 mod paths;

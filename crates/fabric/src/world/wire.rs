@@ -173,7 +173,8 @@ impl World {
     /// Writes down each flow's way, if that is not much: a table of all destinations is far larger than what few flows
     /// ask of it.
     pub(super) fn note_paths(&mut self) {
-        if !self.select.is_static() || self.flows.len() > PATHS_MAX {
+        let swept = self.faults.as_ref().is_some_and(|f| !f.tables().is_empty());
+        if swept || !self.select.is_static() || self.flows.len() > PATHS_MAX {
             return;
         }
         let (mut starts, mut paths) = (Vec::new(), Vec::new());
@@ -284,6 +285,7 @@ impl Channel {
             starved_ps: 0,
             back: NONE,
             part: 0,
+            cut: 0,
             queue_max_bytes: spec.port(near).buffer_bytes,
         }
     }
