@@ -6,6 +6,7 @@
 //! of its cases can run in bounded memory and time.
 
 mod check;
+mod failing;
 pub mod parallel;
 pub mod pattern;
 mod raw;
@@ -73,7 +74,7 @@ pub struct Study {
 #[derive(Clone, Debug)]
 pub enum Layout {
     /// Named part by part.
-    Named(FabricSpec, Names),
+    Named(Box<FabricSpec>, Names),
     /// Made from a few words.
     Made(Topology),
 }
@@ -93,7 +94,7 @@ impl Study {
         match &self.layout {
             Layout::Made(topology) => topology.build(n),
             Layout::Named(spec, names) => Built {
-                spec: spec.clone(),
+                spec: FabricSpec::clone(spec),
                 names: names.clone(),
                 tiers: topology::tiers(spec),
             },

@@ -236,6 +236,7 @@ fn all_cases(
     let mut findings = Vec::new();
     fabric.studies = study::run(&file.studies, &mut fabric, context)?;
     for (study, found) in file.studies.iter().zip(&fabric.studies.clone()) {
+        findings.extend(shared::failed(found));
         findings.extend(shared::of(study, found, &mut fabric, context)?);
     }
     for case in &file.cases {

@@ -6,9 +6,58 @@ use report::model::{
     FabricCable, FabricNodes, FabricRun, FabricStudy, FindingRecord, RemedyRecord, Verdict,
 };
 
-use super::{megabytes, study};
+use super::{float, megabytes, study};
 use crate::context::Context;
 use crate::failure::Failure;
+
+/// The finding of a study whose links failed, if that took anything.
+pub(super) fn failed(found: &FabricStudy) -> Option<FindingRecord> {
+    let recovery = found.recovery.as_ref()?;
+    let worst = found.faults.iter().max_by_key(|f| f.lost_packets)?;
+    let lost: u64 = found.faults.iter().map(|f| f.lost_packets).sum();
+    if lost == 0 {
+        return None;
+    }
+    let ms = |ns: u64| float(ns) / 1e6;
+    let how_long = match worst.until_ns {
+        Some(until) => format!("for {:.3} ms", ms(until - worst.at_ns)),
+        None => "and stays down".to_owned(),
+    };
+    let mut evidence = vec![
+        format!(
+            "{} packets were lost on it, {lost} on all links that failed; {} were sent again",
+            worst.lost_packets, recovery.resent_packets
+        ),
+        format!(
+            "a sender heard nothing new for {:.3} ms at most; {} timers ran out",
+            recovery.silence_max_ns / 1e6,
+            recovery.timeouts
+        ),
+    ];
+    if let (Some(flows), Some(after)) = (recovery.moved_flows, recovery.moved_after_max_ns) {
+        evidence.push(format!(
+            "probes without an answer moved {flows} flows, {:.3} ms after the failure at most",
+            after / 1e6
+        ));
+    }
+    let broken = match recovery.broken_flows {
+        0 => String::new(),
+        n => format!("; {n} of {} flows were given up", recovery.flows),
+    };
+    Some(FindingRecord {
+        phase: found.name.clone(),
+        cause: "failed_link".to_owned(),
+        title: format!(
+            "link {} failed after {:.3} ms {how_long}{broken}",
+            worst.link,
+            ms(worst.at_ns)
+        ),
+        confidence: 1.0,
+        share: float(recovery.broken_flows) / float(recovery.flows.max(1)),
+        evidence,
+        ..FindingRecord::default()
+    })
+}
 
 /// The finding of a study, if something is lost.
 pub(super) fn of(

@@ -160,3 +160,39 @@ fn a_real_clusters_cables_and_tables_are_judged() {
         "{ended:#?}"
     );
 }
+
+#[test]
+fn a_link_that_fails_is_named_and_its_losses_are_counted() {
+    let scratch = Scratch::new();
+    let failing = TREE.replace("nodes = [4, 16]", "nodes = [16]\nsteps = 2\nmessages = 40")
+        + "[[fault]]\nlink = \"n3\"\nat = \"200us\"\nuntil = \"900us\"\n[recovery]\nretry = \"2ms\"\n";
+    scratch.write("tree.toml", &failing);
+    let found = json(&scratch, &["run"]);
+    let study = &found["fabric"]["studies"][0];
+    let fault = &study["faults"][0];
+    assert!(fault["link"].as_str().unwrap().contains("n3"), "{fault}");
+    assert_eq!(
+        (fault["at_ns"].as_u64(), fault["until_ns"].as_u64()),
+        (Some(200_000), Some(900_000))
+    );
+    let recovery = &study["recovery"];
+    assert!(fault["lost_packets"].as_u64() > Some(0), "{fault}");
+    assert!(recovery["resent_packets"].as_u64() > Some(0), "{recovery}");
+    assert_eq!(recovery["broken_flows"], 0);
+    assert!(
+        recovery["silence_max_ns"].as_f64() > Some(2e6),
+        "{recovery}"
+    );
+    assert_eq!(found["verdict"]["cause"], "failed_link");
+    let text = run(&scratch, &["run"]).stdout;
+    assert!(
+        text.contains("failed after 0.200 ms for 0.700 ms"),
+        "{text}"
+    );
+    // Down for good: who sends there gives up, and the run ends all the same.
+    scratch.write("tree.toml", &failing.replace("until = \"900us\"\n", ""));
+    let found = json(&scratch, &["run"]);
+    let study = &found["fabric"]["studies"][0];
+    assert_eq!(study["recovery"]["broken_flows"], 2, "{study}");
+    assert_eq!(study["points"][0]["worst_bits_per_second"], 0);
+}

@@ -4,7 +4,7 @@ use cluster::pattern::{Counts, FILES};
 use cluster::{Step, Study};
 use fabric::fluid::Volume;
 use fabric::{FlowSpec, Selection, WaitsFor, World};
-use report::model::{FabricCable, FabricStep, FabricWait};
+use report::model::{FabricCable, FabricRecovery, FabricStep, FabricWait};
 
 use super::made::{Fluids, Made};
 use super::picture::{directed, picture};
@@ -47,7 +47,10 @@ pub(super) fn step(
             for (n, sends) in step.sends.iter().enumerate() {
                 let info = world.flow(n);
                 let took = info.last_ps - info.first_posted_ps;
-                let rate = float(info.bytes_arrived) / seconds(took.max(1));
+                let rate = match info.broken {
+                    true => 0.0,
+                    false => float(info.bytes_arrived) / seconds(took.max(1)),
+                };
                 outcome.rates.add(rate);
                 if item.mapped {
                     outcome.pairs.push((sends.from, sends.to, rate));
@@ -62,6 +65,9 @@ pub(super) fn step(
         Counts::Latency => {
             for (n, flow) in step.flows.iter().enumerate() {
                 let info = world.flow(n);
+                if info.broken {
+                    continue;
+                }
                 let trips = u64::try_from(info.round_trips_ps).unwrap_or(u64::MAX);
                 outcome
                     .latencies_ps
@@ -76,6 +82,7 @@ pub(super) fn step(
         }
     }
     avoided(made, &world, &mut outcome);
+    recovered(step, &world, &mut outcome);
     for n in 0..step.flows.len() {
         let info = world.flow(n);
         outcome.early += info.early;
@@ -126,6 +133,44 @@ fn avoided(made: &Made, world: &World, outcome: &mut Outcome) {
             outcome.moves_a_hold = outcome.moves_a_hold.max(float(rule.hold_ps) / apart);
         }
     }
+}
+
+/// What links that failed took, and how flows got over it.
+fn recovered(step: &Step, world: &World, outcome: &mut Outcome) {
+    let Some(faults) = world.faults() else { return };
+    let of_link = |link: u32| {
+        (0..2)
+            .map(move |way| world.channel(link as usize, way).cut)
+            .sum()
+    };
+    // As the study's list has them: what a link lost stands with its first failure.
+    let each = faults.links().flat_map(|link| {
+        let later = faults.outages(link).len().saturating_sub(1);
+        std::iter::once(of_link(link)).chain(std::iter::repeat_n(0, later))
+    });
+    outcome.cut = each.collect();
+    let mut found = FabricRecovery {
+        flows: step.flows.len() as u64,
+        ..FabricRecovery::default()
+    };
+    for info in (0..step.flows.len()).map(|n| world.flow(n)) {
+        found.timeouts += info.timeouts;
+        found.resent_packets += info.packets_resent;
+        found.broken_flows += u64::from(info.broken);
+        found.silence_max_ns = found.silence_max_ns.max(ns(info.silence_max_ps));
+    }
+    let fled = || world.moves().iter().filter(|m| m.gain_ps.is_none());
+    if world.avoided().probes > 0 {
+        found.moved_flows = Some(fled().count() as u64);
+        let began = |at_ps: u64| {
+            let outages = faults.links().flat_map(|link| faults.outages(link));
+            let before = outages.map(|(from, _)| *from).filter(|from| *from <= at_ps);
+            before.max().unwrap_or(0)
+        };
+        let after = fled().map(|m| ns(m.at_ps - began(m.at_ps)));
+        found.moved_after_max_ns = after.reduce(f64::max);
+    }
+    outcome.recovery = Some(found);
 }
 
 /// Flows on each direction of the cables between chips, by their ways.
