@@ -9,7 +9,9 @@
 //! after its time on a cable. So a world can be taken apart and run on several threads, see `parts`.
 //!
 //! **An input** of a chip is a FIFO for each virtual lane (so heads block those behind them on their lane), and gives
-//! one packet at a time of each lane to the crossbar; [`Queueing`](crate::Queueing) has other kinds. **An output** goes
+//! one packet at a time of each lane to the crossbar; [`Queueing`](crate::Queueing) has other kinds. Where packets of one port change
+//! lanes or not, it is a FIFO for each lane on which they came: else one that changed would stand before others whose buffers
+//! it does not hold, and lanes would break no cycle. **An output** goes
 //! round its lanes, as the lane arbiter with equal weights does (IBA volume 1, section 7.6.9), and within a lane round its
 //! inputs: what was served last comes last, and a lane without credits is passed over. Requests of one instant are
 //! all in before an output decides, so that no order of computation favours a sender.
@@ -232,6 +234,8 @@ struct NodeState {
     control: u32,
     /// Where its outgoing channels stand in `ways`, port by port.
     ways: u32,
+    /// Its FIFOs are told apart by the lane that packets leave on, not by that on which they came, which `place` then has.
+    by_lane: bool,
     host: bool,
 }
 
@@ -469,13 +473,6 @@ impl World {
                 let problem = "what a failed link takes would never come; expected a service that acknowledges: rc or iwarp";
                 return Err(at(Place::Flow(n), problem));
             }
-        }
-        if spec.selection.lanes_above() > 0 && spec.queueing == Queueing::Input {
-            // A packet that is to go down again would stand behind one that changed to its lane and waits to go up: a
-            // cycle that the lanes were to break.
-            let problem = "valiant and ugal change lanes on the way, which one FIFO at each input turns into \
-                           deadlocks; queues are to be virtual outputs or at outputs";
-            return Err(at(Place::Whole, problem.to_owned()));
         }
         let top = flows.iter().map(|f| f.lane).max().unwrap_or(0);
         let routes = match spec.selection {

@@ -12,7 +12,10 @@ impl World {
         out.queued_bytes_max = out.queued_bytes_max.max(out.queued_bytes);
         let (port, lane) = (u32::from(out.from_port), u32::from(p.lane));
         let of = &self.nodes[node as usize];
-        let input = of.input + place * of.by_place + port * of.by_out + lane;
+        let input = match of.by_lane {
+            true => of.input + place * of.by_place + port * of.by_out + lane,
+            false => of.input + place * self.lanes + p.came % self.lanes,
+        };
         self.line_up(input, packet);
     }
 
@@ -120,7 +123,7 @@ impl World {
         let input = node.input
             + u32::from(place) * node.by_place
             + u32::from(state.from_port) * node.by_out
-            + u32::from(lane);
+            + if node.by_lane { u32::from(lane) } else { 0 };
         let head = self.inputs[input as usize].head;
         let needed = self.blocks(self.packets.all[head as usize].wire_bytes);
         let may = match self.faults.is_some() && self.is_down(channel, self.now_ps) {
@@ -254,8 +257,12 @@ impl World {
             }
         }
         p.ready_ps = ready_ps;
-        let at = u32::from(state.from_port) * self.nodes[to as usize].by_out;
-        let input = input + at + u32::from(p.lane);
+        let of = &self.nodes[to as usize];
+        let at = u32::from(state.from_port) * of.by_out;
+        let input = match of.by_lane {
+            true => input + at + u32::from(p.lane),
+            false => input + p.came % self.lanes,
+        };
         self.queue_up(input, packet);
     }
 
@@ -312,6 +319,7 @@ impl World {
             let next = &self.packets.all[p.next as usize];
             if next.out == channel && next.ready_ps <= gone {
                 // This output is the first to be free for it.
+                let room = self.room(channel, next.lane);
                 self.wanted[room] |= 1 << place;
             } else {
                 if next.out != channel {

@@ -52,7 +52,8 @@ impl World {
         if let Some((_, routes)) = tables.find(|(at_ps, _)| *at_ps <= now) {
             self.routes = self.on_lanes_of(routes);
         }
-        if faults.sweeps_at(now) && !self.select.is_static() {
+        // Paths that edges probe keep their numbers: what a probe does not come back from is not used.
+        if faults.sweeps_at(now) && !self.select.is_static() && self.avoidance.is_none() {
             self.select.sweep(&faults.ports_down_at(now));
         }
         // Who waits for room behind a link that failed waits for nothing.

@@ -324,6 +324,11 @@ impl World {
         for taken in [source.min(edge), source.max(edge)] {
             by += u32::from(by >= taken);
         }
+        // After failures a sweep may have found no way to one of them.
+        let reached = |to: u32| self.select.near[chip * edges + to as usize] != 0;
+        if !reached(by) || !reached(edge) {
+            return 0;
+        }
         let Selection::Ugal { bias_bytes } = self.select.kind else {
             return by + 1;
         };
