@@ -117,7 +117,7 @@ pub(crate) fn study(raw: &RawFile, name: &str, how: &How<'_>) -> Checked<Study> 
     let study = Study {
         name: name.to_owned(),
         layout,
-        traffic: pattern::check(&raw.traffic, hosts, tier)?,
+        traffic: pattern::check(&raw.traffic, hosts, tier, how)?,
         tier,
     };
     // The fabric and one message between its ends: tables, buffers and ports are found wanting here.

@@ -179,6 +179,7 @@ pub(crate) struct RawDca {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawTraffic {
+    pub(crate) trace: Option<Spanned<String>>,
     pub(crate) from: Option<Spanned<String>>,
     pub(crate) to: Option<Spanned<String>>,
     pub(crate) pattern: Option<Spanned<String>>,

@@ -242,6 +242,10 @@ pub struct FlowSpec {
     pub window_bytes: u32,
     /// From a message's being in memory until the program that waits for it has it: none where it polls that memory.
     pub take_ps: u64,
+    /// One of many that come and go, as a trace has them: its host knows of it from its start on, and as long as it sends.
+    pub passing: bool,
+    /// It starts `start_ps` after all of this earlier flow, one to its own sender, is there; with `passing` only.
+    pub after: Option<u32>,
 }
 
 impl Default for FlowSpec {
@@ -261,6 +265,8 @@ impl Default for FlowSpec {
             ordering: Ordering::Strict,
             window_bytes: 256 << 10,
             take_ps: 0,
+            passing: false,
+            after: None,
         }
     }
 }

@@ -101,6 +101,8 @@ pub struct World {
     wire_only: u32,
     avoidance: Option<Box<Avoidance>>,
     faults: Option<Arc<Faults>>,
+    /// Flows that start after another one, by that.
+    followers: Arc<BTreeMap<u32, Vec<u32>>>,
     /// Packets with payload that were lost on links that failed.
     cut_data: u64,
     /// When the last packet left that was no probe.
@@ -474,6 +476,7 @@ impl World {
                 return Err(at(Place::Flow(n), problem));
             }
         }
+        check_order(flows)?;
         let top = flows.iter().map(|f| f.lane).max().unwrap_or(0);
         let routes = match spec.selection {
             Selection::Static => Routes::new(spec)?,
@@ -532,6 +535,7 @@ impl World {
             avoidance: None,
             faults: spec.faults.clone(),
             cut_data: 0,
+            followers: Arc::default(),
             data_ps: 0,
             blame: BTreeMap::new(),
             due: Vec::new(),
@@ -553,6 +557,16 @@ impl World {
             world.add_avoidance(spec, rule)?;
         }
         Ok(world)
+    }
+
+    /// By flow: it was given up, or waits for one that was.
+    fn over(&self) -> Vec<bool> {
+        let mut over: Vec<bool> = Vec::new();
+        for flow in &self.flows {
+            let before = flow.spec.after.and_then(|n| over.get(n as usize));
+            over.push(self.gave_up(flow) || before == Some(&true));
+        }
+        over
     }
 
     /// A flow's sender, or that of the one that it answers, gave up.
@@ -582,9 +596,10 @@ impl World {
     /// As [`Self::run`].
     pub fn outcome(&self) -> Result<(), Stuck> {
         self.check_conservation();
+        let over = self.over();
         let flows: Vec<u32> = (0..)
             .zip(&self.flows)
-            .filter(|(_, f)| f.info.messages_arrived < f.spec.messages && !self.gave_up(f))
+            .filter(|(n, f)| f.info.messages_arrived < f.spec.messages && !over[*n as usize])
             .map(|(n, _)| n)
             .collect();
         if flows.is_empty() {
@@ -659,6 +674,7 @@ impl World {
                 }
                 PROBED => self.probed(what),
                 LOOK => self.look(who),
+                START => self.start(who),
                 TICK => self.tick(who),
                 _ => self.decide(who),
             }
@@ -795,6 +811,27 @@ impl Pool {
     }
 }
 
+/// Flows that wait for others wait for earlier ones, whose end their sender sees.
+fn check_order(flows: &[FlowSpec]) -> Result<(), SpecError> {
+    for (n, flow) in (0..).zip(flows) {
+        let wrong = |problem: &str| Err(at(Place::Flow(n), problem.to_owned()));
+        if flow.passing && flow.ping_pong {
+            return wrong("a flow that passes is not answered");
+        }
+        let Some(after) = flow.after else { continue };
+        let before = flows.get(after as usize).filter(|_| after < n);
+        match before {
+            _ if !flow.passing => return wrong("only a flow that passes starts after another"),
+            Some(before) if before.to == flow.from => {}
+            Some(_) => {
+                return wrong("its sender does not see the end of the flow that it waits for");
+            }
+            None => return wrong("it waits for a flow that is not before it"),
+        }
+    }
+    Ok(())
+}
+
 /// Numbers are bounded by what a specification may hold.
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(NONE)
@@ -832,6 +869,8 @@ const TICK: u32 = 10;
 const DECIDE: u32 = 11;
 /// A link fails or comes back, or tables change; after all that was decided before.
 const FAULT: u32 = 12;
+/// A passing flow starts.
+const START: u32 = 13;
 
 // Every input, host and flow has a number that an event can hold.
 const _: () = assert!(HOSTS_MAX + SWITCHES_MAX * (PORTS_MAX as usize) < WHO_MAX as usize);

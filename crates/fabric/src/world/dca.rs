@@ -324,6 +324,11 @@ impl World {
             } else {
                 0
             };
+        // Who waits for another may pause after it as long as any.
+        let silence = match self.followers.is_empty() {
+            true => silence,
+            false => silence + all.last_start_ps,
+        };
         let idle = now.saturating_sub(self.data_ps.max(all.last_start_ps));
         if all.pairs[pair as usize].flows.iter().all(done) || idle > silence + 10 * period {
             return;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::reliable::{EARLY, Heard};
 use super::{
-    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, Probe, World, count,
+    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, Probe, START, World, count,
 };
 use crate::ethernet;
 use crate::spec::{ACK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Ordering, Transport};
@@ -19,8 +19,49 @@ impl World {
     pub(super) fn add_flow(&mut self, spec: &FlowSpec) {
         let number = count(self.flows.len());
         self.note_flow(Flow::new(*spec, NONE));
-        self.hosts[spec.from as usize].flows.push(number);
-        self.post(spec.start_ps, LOOK, spec.from, 0);
+        if let Some(before) = spec.after {
+            let followers = Arc::make_mut(&mut self.followers);
+            followers.entry(before).or_default().push(number);
+        } else if spec.passing {
+            self.post(spec.start_ps, START, number, 0);
+        } else {
+            self.hosts[spec.from as usize].flows.push(number);
+            self.post(spec.start_ps, LOOK, spec.from, 0);
+        }
+    }
+
+    /// A passing flow's host takes it up.
+    pub(super) fn start(&mut self, number: u32) {
+        let flow = &mut self.flows[number as usize];
+        flow.core_free_ps = self.now_ps;
+        let host = flow.spec.from;
+        self.hosts[host as usize].flows.push(number);
+        self.look(host);
+    }
+
+    /// A passing flow that is done, or given up, is no more than what its host was told of it.
+    pub(super) fn pass(&mut self, number: u32) {
+        let flow = &self.flows[number as usize];
+        let done = flow.completed >= flow.spec.messages || flow.info.broken;
+        if !flow.spec.passing || !done {
+            return;
+        }
+        let host = &mut self.hosts[flow.spec.from as usize];
+        if let Some(place) = host.flows.iter().position(|n| *n == number) {
+            host.flows.remove(place);
+            if host.served >= place {
+                host.served = host.served.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Those that waited for a flow start.
+    fn follow(&mut self, number: u32) {
+        let followers = self.followers.clone();
+        for next in followers.get(&number).into_iter().flatten() {
+            let starts = self.now_ps + self.flows[*next as usize].spec.start_ps;
+            self.post(starts, START, *next, 0);
+        }
     }
 
     fn note_flow(&mut self, flow: Flow) {
@@ -172,6 +213,7 @@ impl World {
         // Without acknowledgment a message is complete when it has left.
         if p.last && !flow.spec.transport.is_acknowledged() {
             flow.complete(gone);
+            self.pass(p.flow);
         }
         let places = &mut self.hosts[host as usize].places;
         places[usize::from(p.lane)].push_back(gone);
@@ -319,6 +361,9 @@ impl World {
         info.last_ps = now;
         let (partner, answers) = (flow.partner, flow.answers);
         if partner == NONE {
+            if info.messages_arrived == flow.spec.messages && !self.followers.is_empty() {
+                self.follow(number);
+            }
             return;
         }
         let other = &mut self.flows[partner as usize];

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use super::{
     Calendar, Channel, Counters, Credit, Flow, Flows, HERE, Host, Input, LOOK, NEVER, NONE, PAUSE,
-    Packet, Pool, Stuck, World, count, word,
+    Packet, Pool, START, Stuck, World, count, word,
 };
 use crate::ethernet::{FlowControl, PAUSE_BYTES};
 use crate::spec::Transport;
@@ -301,6 +301,7 @@ impl World {
             avoidance: None,
             faults: self.faults.clone(),
             cut_data: 0,
+            followers: self.followers.clone(),
             data_ps: 0,
             blame: std::collections::BTreeMap::new(),
             due: Vec::new(),
@@ -311,9 +312,14 @@ impl World {
         };
         for n in &flows {
             let flow = &self.flows[*n as usize];
-            if !flow.answers && here(flow.spec.from) {
-                world.post(flow.spec.start_ps, LOOK, flow.spec.from, 0);
+            if flow.answers || !here(flow.spec.from) || flow.spec.after.is_some() {
+                continue;
             }
+            let (kind, who) = match flow.spec.passing {
+                true => (START, *n),
+                false => (LOOK, flow.spec.from),
+            };
+            world.post(flow.spec.start_ps, kind, who, 0);
         }
         world.post_faults();
         let nodes = (0..count(self.nodes.len())).filter(|n| here(*n)).collect();

@@ -83,6 +83,7 @@ impl World {
             _ if early => flow.go_back(),
             _ => {}
         }
+        self.pass(p.flow);
         self.look(host);
     }
 
@@ -121,6 +122,7 @@ impl World {
         flow.info.timeouts += 1;
         if flow.heard.tries >= retries {
             flow.give_up(now);
+            self.pass(number);
             return true;
         }
         flow.heard.tries += 1;

@@ -10,6 +10,7 @@ mod ethernet;
 mod fault;
 mod lanes;
 mod parts;
+mod passing;
 mod paths;
 
 fn port(speed: Speed) -> PortSpec {

@@ -14,8 +14,8 @@ use cluster::pattern::Counts;
 use cluster::{Built, Study};
 use fabric::{FlowSpec, Node, formula};
 use report::model::{
-    FULL_SHARE, FabricJob, FabricLatency, FabricMap, FabricNodes, FabricRecovery, FabricRun,
-    FabricStep, FabricStudy,
+    FULL_SHARE, FabricJob, FabricLatency, FabricMap, FabricNodes, FabricRecovery, FabricReplay,
+    FabricRun, FabricStep, FabricStudy,
 };
 
 use super::{bits, float, ns};
@@ -100,6 +100,8 @@ struct Outcome {
     /// Packets lost by link that fails, in their order.
     cut: Vec<u64>,
     recovery: Option<FabricRecovery>,
+    /// Of a trace's messages: how many times as long as alone.
+    slowdowns: Vec<f64>,
 }
 
 /// Payload a second of a step's pairs.
@@ -260,6 +262,7 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
     let worst = first_seed().min_by(|a, b| a.1.goodness().total_cmp(&b.1.goodness()));
     found.worst_step = worst.and_then(|(_, o)| o.step.clone());
     recovered(&mut found, own);
+    found.replay = replayed(own);
     found.trust = words::trust(study, &found);
     for (n, job) in traffic.jobs.iter().enumerate() {
         let [finish, lost, ideal] = times(study, own, |o| o.jobs_ps.get(n).copied());
@@ -273,6 +276,20 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
         });
     }
     found
+}
+
+/// How much longer a trace's messages took than alone.
+fn replayed(own: &[(&Item, &Outcome)]) -> Option<FabricReplay> {
+    let all = own.iter().flat_map(|(_, o)| &o.slowdowns);
+    let mut all: Vec<f64> = all.copied().collect();
+    all.sort_by(f64::total_cmp);
+    let at = |share: usize| all.get((all.len() * share / 100).min(all.len().max(1) - 1));
+    Some(FabricReplay {
+        messages: all.len() as u64,
+        slowdown_median: *at(50)?,
+        slowdown_p99: *at(99)?,
+        slowdown_max: *all.last()?,
+    })
 }
 
 /// What links lost that failed, and what came of it.

@@ -196,3 +196,51 @@ fn a_link_that_fails_is_named_and_its_losses_are_counted() {
     assert_eq!(study["recovery"]["broken_flows"], 2, "{study}");
     assert_eq!(study["points"][0]["worst_bits_per_second"], 0);
 }
+
+#[test]
+fn a_trace_is_replayed_in_its_order_and_refused_with_its_line() {
+    let scratch = Scratch::new();
+    let replay = TREE.replace(
+        "pattern = \"rotate\"\nnodes = [4, 16]\nmessage = \"64KiB\"",
+        "pattern = \"replay\"\ntrace = \"messages.csv\"",
+    );
+    scratch.write("tree.toml", &replay);
+    // To and fro between far leaves, 10 us of thought before each answer; beside it two that meet at one host.
+    let mut trace = "at,from,to,bytes,after\n0,0,15,1000\n".to_owned();
+    for n in 1..10 {
+        let (from, to) = if n % 2 == 1 { (15, 0) } else { (0, 15) };
+        trace += &format!("10us,{from},{to},1000,{n}\n");
+    }
+    scratch.write("messages.csv", &trace);
+    let study = |scratch: &Scratch| json(scratch, &["run"])["fabric"]["studies"][0].clone();
+    let alone = study(&scratch);
+    let finish = |s: &Value| s["points"][0]["finish_ns"][0].as_f64().unwrap();
+    assert!((90_000.0..130_000.0).contains(&finish(&alone)), "{alone}");
+    assert_eq!(alone["replay"]["messages"], 10);
+    let slowest = alone["replay"]["slowdown_max"].as_f64().unwrap();
+    assert!((0.999..1.05).contains(&slowest), "{alone}");
+    scratch.write("messages.csv", "0,0,15,1MiB\n0,1,15,1MiB\n");
+    let both = study(&scratch);
+    let median = both["replay"]["slowdown_median"].as_f64().unwrap();
+    assert!((1.8..2.1).contains(&median), "{both}");
+    let lost = both["points"][0]["lost_shares"][0].as_f64().unwrap();
+    assert!((0.45..0.53).contains(&lost), "{both}");
+    let text = run(&scratch, &["run"]).stdout;
+    assert!(
+        text.contains("2 messages: half of them took at most"),
+        "{text}"
+    );
+    for (trace, what) in [
+        (
+            "0,0,15,1\n1us,3,4,5,1\n",
+            "messages.csv, line 2: rank 3 does not receive message 1",
+        ),
+        ("0,0,16,1\n", "rank 16; this fabric has 16 hosts"),
+        ("\u{0}\u{1}", "messages.csv, line 1"),
+    ] {
+        scratch.write("messages.csv", trace);
+        let ended = run(&scratch, &["run"]);
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        assert!(ended.stderr.contains(what), "{ended:#?}");
+    }
+}

@@ -446,7 +446,7 @@ fn numbers(out: &mut String, study: &FabricStudy) {
     }
     out.push_str("</tbody></table></div>\n");
     left_out(out, study.points.len(), ROWS_MAX, "numbers of nodes");
-    if let Some(line) = failures(study) {
+    for line in [failures(study), replayed(study)].into_iter().flatten() {
         put!(out, "<p>{}</p>\n", shown(&line));
     }
     if !study.trust.is_empty() {
@@ -701,6 +701,15 @@ pub(crate) fn failures(study: &FabricStudy) -> Option<String> {
         recovery.broken_flows,
         recovery.flows,
         recovery.silence_max_ns / 1e6
+    ))
+}
+
+/// What a trace's messages took, in a line.
+pub(crate) fn replayed(study: &FabricStudy) -> Option<String> {
+    let replay = study.replay.as_ref()?;
+    Some(format!(
+        "{} messages: half of them took at most {:.2} times as long as alone, 99 of 100 {:.2} times, the slowest {:.2} times",
+        replay.messages, replay.slowdown_median, replay.slowdown_p99, replay.slowdown_max
     ))
 }
 

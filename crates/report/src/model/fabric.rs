@@ -176,12 +176,30 @@ pub struct FabricStudy {
     pub worst_step: Option<FabricStep>,
     /// Jobs that shared the fabric.
     pub jobs: Vec<FabricJob>,
+    /// Of a trace's messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<FabricReplay>,
     /// Links that failed in every step.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FabricFault>,
     /// What became of the flows then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery: Option<FabricRecovery>,
+}
+
+/// Messages of a trace, each from its post until it was there, beside what it takes alone: by formula, its first packet's latency
+/// and the others at the rate of its way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FabricReplay {
+    /// How many arrived, over all seeds.
+    pub messages: u64,
+    /// How many times as long as alone: half of the messages took less.
+    pub slowdown_median: f64,
+    /// 99 of 100 took less.
+    pub slowdown_p99: f64,
+    /// The slowest.
+    pub slowdown_max: f64,
 }
 
 /// A link that fails, in the time of a step.

@@ -3,7 +3,7 @@
 use cluster::pattern::{Counts, FILES};
 use cluster::{Step, Study};
 use fabric::fluid::Volume;
-use fabric::{FlowSpec, Selection, WaitsFor, World};
+use fabric::{FlowSpec, Selection, WaitsFor, World, formula};
 use report::model::{FabricCable, FabricRecovery, FabricStep, FabricWait};
 
 use super::made::{Fluids, Made};
@@ -75,6 +75,9 @@ pub(super) fn step(
                 outcome.parts.push(formula_parts(built, flow, &ways[n]));
             }
         }
+        Counts::Time if !study.traffic.trace.is_empty() => {
+            replayed(step, fluids, &ways, built, &world, &mut outcome);
+        }
         Counts::Time => {
             let volumes = fluids.volumes(&step.flows);
             let last = |n: usize| float(world.flow(n).last_ps);
@@ -92,6 +95,34 @@ pub(super) fn step(
         outcome.step = Some(drawn(made, item, &world, &flows_over));
     }
     Ok(outcome)
+}
+
+/// How long a trace and each of its messages took, beside each message alone: started when those were there alone that it waits for.
+fn replayed(
+    step: &Step,
+    fluids: &mut Fluids<'_>,
+    ways: &[Vec<(u32, usize)>],
+    built: &cluster::Built,
+    world: &World,
+    outcome: &mut Outcome,
+) {
+    let (mut last, mut ideal): (f64, f64) = (0.0, 0.0);
+    let mut there: Vec<f64> = Vec::new();
+    for (n, (flow, way)) in step.flows.iter().zip(ways).enumerate() {
+        let first = formula::latency_ps(&built.spec, flow, way);
+        let rest = flow.message_bytes.saturating_sub(flow.mtu_bytes);
+        let alone = float(first) + f64::from(rest) / fluids.rate(flow) * 1e12;
+        let before = flow.after.map_or(0.0, |n| there[n as usize]);
+        there.push(before + float(flow.start_ps) + alone);
+        let info = world.flow(n);
+        if info.messages_arrived == flow.messages {
+            last = last.max(float(info.last_ps));
+            ideal = ideal.max(there[n]);
+            let took = float(info.last_ps - info.first_posted_ps);
+            outcome.slowdowns.push(took / alone);
+        }
+    }
+    outcome.jobs_ps = vec![[last, ideal]];
 }
 
 /// By job: its last arrival, and that at one large switch alone; in ps.
