@@ -110,7 +110,7 @@ pub(crate) fn study(raw: &RawFile, name: &str, how: &How<'_>) -> Checked<Study> 
         None => {
             let (spec, names, _) = kinds.parts(raw, None)?;
             let hosts = u32::try_from(spec.hosts.len()).unwrap_or(0);
-            (Layout::Named(Box::new(spec), names), hosts)
+            (Layout::Named(spec, names), hosts)
         }
     };
     layout = failing(raw, layout, tier)?;

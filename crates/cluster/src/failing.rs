@@ -72,7 +72,8 @@ pub(crate) fn check(
             let problem = format!(
                 "there is no link '{}'; expected a host, whose cable it is, or a link such as '{}'",
                 own.link.get_ref(),
-                such.or(names.links.first()).map_or("", String::as_str)
+                such.or_else(|| names.links.first())
+                    .map_or("", String::as_str)
             );
             return refuse(&own.link, problem);
         };
@@ -155,7 +156,7 @@ impl Failing {
                 link.is_some_and(|link| link.split('/').any(|end| end == host))
             }),
         });
-        let at = at.or(self.all.first()).map_or(0, |one| one.place);
+        let at = at.or_else(|| self.all.first()).map_or(0, |one| one.place);
         Refusal {
             at,
             problem: match link {

@@ -75,7 +75,7 @@ pub struct Study {
 #[derive(Clone, Debug)]
 pub enum Layout {
     /// Named part by part.
-    Named(Box<FabricSpec>, Names),
+    Named(FabricSpec, Names),
     /// Made from a few words.
     Made(Topology),
 }
@@ -95,7 +95,7 @@ impl Study {
         match &self.layout {
             Layout::Made(topology) => topology.build(n),
             Layout::Named(spec, names) => Built {
-                spec: FabricSpec::clone(spec),
+                spec: spec.clone(),
                 names: names.clone(),
                 tiers: topology::tiers(spec),
             },
