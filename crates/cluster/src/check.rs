@@ -13,6 +13,7 @@ use fabric::{
 use toml::Spanned;
 use units::{Bytes, Duration};
 
+use crate::failing;
 use crate::pattern;
 use crate::raw::{
     Named, Of, RawCable, RawCableKind, RawCase, RawFile, RawHost, RawSwitch, RawTraffic,
@@ -94,7 +95,7 @@ pub(crate) fn study(raw: &RawFile, name: &str, how: &How<'_>) -> Checked<Study> 
     let own = tier(raw)?;
     let tier = how.tier.unwrap_or(own);
     let kinds = Kinds::new(raw)?;
-    let (layout, hosts) = match &raw.topology {
+    let (mut layout, hosts) = match &raw.topology {
         Some(topology) => {
             let made = topology::check(
                 topology,
@@ -112,10 +113,11 @@ pub(crate) fn study(raw: &RawFile, name: &str, how: &How<'_>) -> Checked<Study> 
             (Layout::Named(spec, names), hosts)
         }
     };
+    layout = failing(raw, layout, tier)?;
     let study = Study {
         name: name.to_owned(),
         layout,
-        traffic: pattern::check(&raw.traffic, hosts, tier)?,
+        traffic: pattern::check(&raw.traffic, hosts, tier, how)?,
         tier,
     };
     // The fabric and one message between its ends: tables, buffers and ports are found wanting here.
@@ -159,6 +161,37 @@ pub(crate) fn study(raw: &RawFile, name: &str, how: &How<'_>) -> Checked<Study> 
             _ => error.to_string(),
         },
     })
+}
+
+/// With the links that fail.
+fn failing(raw: &RawFile, layout: Layout, tier: Tier) -> Checked<Layout> {
+    match layout {
+        Layout::Made(made) => {
+            let (spec, names) = match raw.fault.is_empty() {
+                true => (FabricSpec::default(), Names::default()),
+                false => {
+                    let built = made.build(0);
+                    (built.spec, built.names)
+                }
+            };
+            match failing::check(raw, &spec, &names, tier)? {
+                None => Ok(Layout::Made(made)),
+                Some(found) => {
+                    let made = made.with(found.clone());
+                    made.map(Layout::Made)
+                        .map_err(|e| found.refusal(&names, &e))
+                }
+            }
+        }
+        Layout::Named(mut spec, names) => {
+            if let Some(found) = failing::check(raw, &spec, &names, tier)? {
+                let faults = found.of(&spec, &names);
+                let faults = faults.map_err(|e| found.refusal(&names, &e))?;
+                spec.faults = Some(std::sync::Arc::new(faults));
+            }
+            Ok(Layout::Named(spec, names))
+        }
+    }
 }
 
 /// What a world would refuse, without its buffers and queues.
@@ -237,6 +270,11 @@ pub(crate) fn cases(raw: &RawFile, how: &How<'_>) -> Checked<Vec<Case>> {
     limits(raw)?;
     if let (Tier::Flows, Some(place)) = (tier(raw)?, &raw.tier) {
         return refuse(place, TWO_HOSTS);
+    }
+    if let Some(fault) = raw.fault.first() {
+        let problem =
+            "curves between two hosts have a closed formula beside them: links fail under patterns";
+        return refuse(fault, problem);
     }
     let kinds = Kinds::new(raw)?;
     if let Some(case) = raw.cases.iter().find(|c| !c.get_ref().set.is_empty()) {

@@ -6,11 +6,13 @@
 //! of its cases can run in bounded memory and time.
 
 mod check;
+mod failing;
 pub mod parallel;
 pub mod pattern;
 mod raw;
 mod splice;
 pub mod topology;
+pub mod trace;
 
 use std::path::{Path, PathBuf};
 
@@ -107,7 +109,12 @@ impl Study {
         let host = |rank: u32| order[rank as usize];
         let ping_pong = self.traffic.kind.counts() == pattern::Counts::Latency;
         let sends = self.traffic.sends(nodes, step, n);
-        let flows = sends.iter().map(|s| FlowSpec {
+        let replayed = self.traffic.trace.iter().map(Some);
+        let replayed = replayed.chain(std::iter::repeat(None));
+        let flows = sends.iter().zip(replayed).map(|(s, record)| FlowSpec {
+            start_ps: record.map_or(0, |r| r.at_ps),
+            passing: record.is_some(),
+            after: record.and_then(|r| r.after),
             from: host(s.from),
             to: host(s.to),
             transport: self.traffic.transport,

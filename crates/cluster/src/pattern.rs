@@ -5,17 +5,22 @@
 //! `all-reduce`, `halo`, `jobs`) have steps that follow each other with a barrier between them, and what counts is when all
 //! are done. Ranks are 0 to n - 1; where they sit is the order of the study.
 //!
+//! `replay` is a program of a single step: the messages of a [trace](crate::trace), each in its time or after another.
+//!
 //! `rotate` is CBench's: h = n/2, and in rotation r rank i < h sends to h + (i + r) mod h (J. Naegle, Sandia, 2004).
 //! `bisection` is Netgauge's `ebb`: a random half exchanges with the other half, both ways at once.
+
+use std::sync::Arc;
 
 use fabric::{Ordering, Transport};
 use toml::Spanned;
 use units::Rng;
 
 use crate::Tier;
-use crate::check::{Checked, between, bytes32, refuse};
+use crate::check::{Checked, How, between, bytes32, refuse};
 use crate::raw::{RawJob, RawTraffic, RawTransport};
 use crate::topology::{Order, shuffle};
+use crate::trace::Record;
 
 /// Traffic of a study.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +59,8 @@ pub struct Pattern {
     pub jobs: Vec<Job>,
     /// File traffic beside them.
     pub files: Option<Files>,
+    /// Messages of `replay`; empty for others.
+    pub trace: Arc<Vec<Record>>,
 }
 
 /// What ranks do.
@@ -77,6 +84,8 @@ pub enum Kind {
     Halo(Halo),
     /// Several at once.
     Jobs,
+    /// A trace's messages.
+    Replay,
 }
 
 /// Order of an all-to-all.
@@ -191,7 +200,12 @@ impl Kind {
             ("halo", Some("slabs")) => Self::Halo(Halo::Slabs),
             ("halo", Some("changing")) => Self::Halo(Halo::Changing),
             ("jobs", None) => Self::Jobs,
-            ("rotate" | "rotate-latency" | "bisection" | "permutation" | "incast" | "jobs", _) => {
+            ("replay", None) => Self::Replay,
+            (
+                "rotate" | "rotate-latency" | "bisection" | "permutation" | "incast" | "jobs"
+                | "replay",
+                _,
+            ) => {
                 return refuse(
                     algorithm.unwrap_or(name),
                     format!("'{}' has no algorithms", name.get_ref()),
@@ -207,7 +221,7 @@ impl Kind {
             (other, _) => {
                 let problem = format!(
                     "there is no pattern '{other}'; expected rotate, rotate-latency, bisection, permutation, incast, all-to-all, \
-                     all-reduce, halo or jobs"
+                     all-reduce, halo, jobs or replay"
                 );
                 return refuse(name, problem);
             }
@@ -252,6 +266,7 @@ impl Kind {
             Self::Halo(Halo::Blocks) => "halo blocks",
             Self::Halo(Halo::Changing) => "halo changing",
             Self::Jobs => "jobs",
+            Self::Replay => "replay",
         }
     }
 
@@ -260,7 +275,9 @@ impl Kind {
         match self {
             Self::Rotate | Self::Bisection | Self::Permutation | Self::Incast => Counts::Rate,
             Self::RotateLatency => Counts::Latency,
-            Self::AllToAll(_) | Self::AllReduce(_) | Self::Halo(_) | Self::Jobs => Counts::Time,
+            Self::AllToAll(_) | Self::AllReduce(_) | Self::Halo(_) | Self::Jobs | Self::Replay => {
+                Counts::Time
+            }
         }
     }
 
@@ -269,7 +286,7 @@ impl Kind {
         let rounds = nodes.next_power_of_two().trailing_zeros();
         match self {
             Self::Rotate | Self::RotateLatency => Some((nodes / 2).max(1)),
-            Self::Incast => Some(1),
+            Self::Incast | Self::Replay => Some(1),
             Self::AllToAll(AllToAll::Bruck) | Self::AllReduce(AllReduce::Doubling) => Some(rounds),
             Self::AllToAll(_) => Some(nodes - 1),
             Self::AllReduce(AllReduce::Ring) => Some(2 * (nodes - 1)),
@@ -373,7 +390,7 @@ impl Kind {
                 }
                 pairs
             }
-            Self::Jobs => Vec::new(),
+            Self::Jobs | Self::Replay => Vec::new(),
         }
     }
 }
@@ -414,6 +431,10 @@ impl Pattern {
     /// What is sent in a step.
     pub fn sends(&self, nodes: u32, step: u32, n: u64) -> Vec<Sends> {
         let seed = self.seed.wrapping_add(n);
+        if self.kind == Kind::Replay {
+            let all = self.trace.iter().map(|r| (r.from, r.to, r.bytes));
+            return all.map(|p| send(p, 0, 0)).collect();
+        }
         if self.kind != Kind::Jobs {
             let pairs = self.kind.pairs(nodes, step, self.message_bytes, seed);
             return pairs.into_iter().map(|p| send(p, 0, 0)).collect();
@@ -489,6 +510,10 @@ impl Pattern {
                     });
                     jobs.saturating_add(files)
                 }
+                Kind::Replay => {
+                    let all = self.trace.iter().map(|r| each(r.bytes, 1));
+                    all.fold(0, u64::saturating_add)
+                }
                 kind => {
                     let all = self.all_steps(*nodes).unwrap_or(u32::MAX);
                     fan(kind, *nodes, self.message_bytes).saturating_mul(self.steps.min(all).into())
@@ -517,7 +542,12 @@ fn drawn(n: u32, rng: &mut Rng) -> Vec<u32> {
 }
 
 /// The traffic of a file that names a pattern, on a fabric of so many hosts.
-pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32, tier: Tier) -> Checked<Pattern> {
+pub(crate) fn check(
+    raw: &Spanned<RawTraffic>,
+    hosts: u32,
+    tier: Tier,
+    how: &How<'_>,
+) -> Checked<Pattern> {
     let place = raw;
     let raw = raw.get_ref();
     let Some(name) = &raw.pattern else {
@@ -537,7 +567,12 @@ pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32, tier: Tier) -> Checke
             });
         }
     }
+    let trace = trace(raw, name, hosts, tier, how)?;
     let nodes = match &raw.nodes {
+        None if !trace.is_empty() => {
+            let ranks = trace.iter().map(|r| r.from.max(r.to) + 1).max();
+            vec![ranks.unwrap_or(hosts).max(2)]
+        }
         Some(nodes) => nodes.get_ref().clone(),
         None => vec![hosts],
     };
@@ -624,6 +659,7 @@ pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32, tier: Tier) -> Checke
         seeds: between(raw.seeds.as_ref(), 1, SEEDS_MAX, "seeds")?,
         jobs: Vec::new(),
         files: None,
+        trace: Arc::new(trace),
     };
     let fits = match pattern.transport {
         Transport::Iwarp => (64..=9_156).contains(&pattern.mtu_bytes),
@@ -655,6 +691,56 @@ pub(crate) fn check(raw: &Spanned<RawTraffic>, hosts: u32, tier: Tier) -> Checke
         _ => {}
     }
     Ok(pattern)
+}
+
+/// The messages of a replay; none of other patterns.
+fn trace(
+    raw: &RawTraffic,
+    name: &Spanned<String>,
+    hosts: u32,
+    tier: Tier,
+    how: &How<'_>,
+) -> Checked<Vec<Record>> {
+    let replay = name.get_ref() == "replay";
+    let file = match &raw.trace {
+        Some(file) if replay => file,
+        Some(file) => return refuse(file, "a trace is of the pattern 'replay'"),
+        None if replay => return refuse(name, "replay wants a file of messages: trace = \"...\""),
+        None => return Ok(Vec::new()),
+    };
+    if tier == Tier::Flows {
+        return refuse(
+            name,
+            "fluids begin all at once: a replay's tier must be packets",
+        );
+    }
+    for (key, given) in [
+        ("message", raw.message.as_ref().map(|k| k.span())),
+        ("messages", raw.messages.as_ref().map(|k| k.span())),
+        ("nodes", raw.nodes.as_ref().map(|k| k.span())),
+        ("steps", raw.steps.as_ref().map(|k| k.span())),
+        ("depth", raw.depth.as_ref().map(|k| k.span())),
+    ] {
+        if let Some(span) = given {
+            return Err(crate::check::Refusal {
+                at: span.start,
+                problem: format!("'{key}' is the trace's, not the file's"),
+            });
+        }
+    }
+    let text = (how.read)(file.get_ref());
+    let text = text.or_else(|problem| refuse(file, format!("{}: {problem}", file.get_ref())))?;
+    let found = crate::trace::parse(&text);
+    let found = found.or_else(|error| refuse(file, format!("{}, {error}", file.get_ref())))?;
+    if let Some(record) = found.iter().find(|r| r.from.max(r.to) >= hosts) {
+        let rank = record.from.max(record.to);
+        let problem = format!(
+            "{}: rank {rank}; this fabric has {hosts} hosts",
+            file.get_ref()
+        );
+        return refuse(file, problem);
+    }
+    Ok(found)
 }
 
 fn jobs(
@@ -715,7 +801,7 @@ fn job(raw: &RawJob) -> Checked<Job> {
         return refuse(&raw.nodes, "nodes: a job has 2 ranks at least");
     }
     let kind = Kind::parse(&raw.pattern, raw.algorithm.as_ref(), &[nodes])?;
-    if matches!(kind, Kind::Jobs | Kind::RotateLatency) {
+    if matches!(kind, Kind::Jobs | Kind::RotateLatency | Kind::Replay) {
         return refuse(&raw.pattern, "a job is one pattern that moves data");
     }
     let all = u32::try_from(STEPS_MAX).unwrap_or(u32::MAX);

@@ -34,6 +34,9 @@ pub(crate) struct RawFile {
     pub(crate) links: Named<Spanned<RawLink>>,
     pub(crate) traffic: Spanned<RawTraffic>,
     #[serde(default)]
+    pub(crate) fault: Vec<Spanned<RawFault>>,
+    pub(crate) recovery: Option<Spanned<RawRecovery>>,
+    #[serde(default)]
     pub(crate) cases: Vec<Spanned<RawCase>>,
 }
 
@@ -90,6 +93,24 @@ pub(crate) enum RawCableKind {
 pub(crate) struct RawLink {
     pub(crate) between: Spanned<[String; 2]>,
     pub(crate) cable: Spanned<String>,
+}
+
+/// A link that fails.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawFault {
+    pub(crate) link: Spanned<String>,
+    pub(crate) at: Of<Duration>,
+    pub(crate) until: Option<Of<Duration>>,
+}
+
+/// What is done about links that fail.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawRecovery {
+    pub(crate) retry: Option<Of<Duration>>,
+    pub(crate) retries: Option<Spanned<u32>>,
+    pub(crate) reroute: Option<Of<Duration>>,
 }
 
 /// Links are Ethernet.
@@ -150,6 +171,7 @@ pub(crate) struct RawDca {
     pub(crate) hold: Option<Of<Duration>>,
     pub(crate) paths: Option<Spanned<u32>>,
     pub(crate) mean_of: Option<Spanned<u32>>,
+    pub(crate) lost_after: Option<Of<Duration>>,
     pub(crate) venture: Option<Spanned<u32>>,
     pub(crate) clock_offset: Option<Of<Duration>>,
 }
@@ -157,6 +179,7 @@ pub(crate) struct RawDca {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawTraffic {
+    pub(crate) trace: Option<Spanned<String>>,
     pub(crate) from: Option<Spanned<String>>,
     pub(crate) to: Option<Spanned<String>>,
     pub(crate) pattern: Option<Spanned<String>>,

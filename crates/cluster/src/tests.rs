@@ -664,3 +664,114 @@ proptest::proptest! {
         }
     }
 }
+
+const FAILING: &str = r#"title = "A small tree"
+[host_kinds.hca]
+speed = "ddr"
+buffer = "72KiB"
+[switch_kinds.chip]
+speed = "ddr"
+ports = 8
+buffer = "72KiB"
+latency = "200ns"
+[cables.cx4]
+kind = "copper"
+length = "8m"
+[topology]
+kind = "clos"
+host = "hca"
+chip = "chip"
+cable = "cx4"
+hosts = 16
+placement = "random"
+[[fault]]
+link = "LINK"
+at = "100us"
+until = "300us"
+[recovery]
+retry = "1ms"
+retries = 5
+reroute = "2ms"
+[traffic]
+pattern = "rotate"
+message = "16KiB"
+"#;
+
+#[test]
+fn links_that_fail_are_named_from_either_end_or_by_their_host() {
+    let parse = |text: &str| FabricFile::parse(Path::new("x.toml"), text);
+    let with = |link: &str| parse(&FAILING.replace("LINK", link));
+    let plain =
+        FAILING.split("[[fault]]").next().unwrap().to_owned() + "[traffic]\npattern = \"rotate\"\n";
+    let names = parse(&plain).unwrap().studies[0].build(0).names;
+    let inner = names
+        .links
+        .iter()
+        .find(|l| !l.starts_with('n') && !l.contains("/n"))
+        .unwrap();
+    let turned = inner
+        .split_once('/')
+        .map(|(a, b)| format!("{b}/{a}"))
+        .unwrap();
+    for link in [inner, &turned, "n5"] {
+        let study = with(link).unwrap().studies.remove(0);
+        for seed in 0..4 {
+            let built = study.build(seed);
+            let faults = built.spec.faults.unwrap();
+            let down: Vec<u32> = faults.down_at(150_000_000).collect();
+            assert_eq!(down.len(), 1);
+            let name = &built.names.links[down[0] as usize];
+            match link {
+                "n5" => assert!(name.split('/').any(|end| end == "n5"), "{name}"),
+                _ => assert_eq!(name, inner),
+            }
+            assert_eq!(faults.down_at(300_000_000).count(), 0);
+            assert_eq!(faults.rule.retry_ps, 1_000_000_000);
+            assert_eq!(
+                (faults.rule.retries, faults.rule.sweep_ps),
+                (5, Some(2_000_000_000))
+            );
+        }
+    }
+    // Refused in the line of the last such words.
+    let refused = |text: &str, what: &str, words: &str| match parse(text).unwrap_err() {
+        FileError::Refused { line, problem, .. } => {
+            assert!(problem.contains(what), "{problem}");
+            let place = text.rfind(words).unwrap();
+            assert_eq!(line, text[..place].matches('\n').count() + 1, "{problem}");
+        }
+        other => panic!("{other}"),
+    };
+    let failing = FAILING.replace("LINK", inner);
+    let changed = |from: &str, to: &str| failing.replace(from, to);
+    refused(
+        FAILING,
+        "there is no link 'LINK'; expected a host",
+        "link =",
+    );
+    refused(&changed("300us", "50us"), "comes back before", "link =");
+    refused(&changed("300us", "5000s"), "within 1000 s", "link =");
+    let again = format!("[[fault]]\nlink = \"{inner}\"\nat = \"200us\"\n[recovery]");
+    refused(&changed("[recovery]", &again), "down already", "link =");
+    let uc = changed("rotate\"", "rotate\"\ntransport = \"uc\"");
+    refused(&uc, "would never come", "[traffic]");
+    refused(
+        &format!("tier = \"flows\"\n{failing}"),
+        "tier must be packets",
+        "[[fault]]",
+    );
+    refused(
+        &changed("retries = 5", "retries = 5000"),
+        "expected at most 1000",
+        "link =",
+    );
+    let ethernet = changed("[traffic]", "[ethernet]\ncontrol = \"credits\"\n[traffic]");
+    refused(&ethernet, "[ethernet] retry", "retry = \"1ms\"");
+    let fault = &failing[failing.find("[[fault]]").unwrap()..failing.find("[recovery]").unwrap()];
+    refused(&failing.replace(fault, ""), "no [[fault]]", "[recovery]");
+    let pair = changed(
+        "pattern = \"rotate\"\nmessage = \"16KiB\"",
+        "from = \"n0\"\nto = \"n9\"",
+    );
+    refused(&pair, "links fail under patterns", "[[fault]]");
+}

@@ -16,6 +16,7 @@ use units::{Duration, Rng};
 
 use crate::Names;
 use crate::check::{Checked, How, Kinds, Refusal, refuse};
+use crate::failing::Failing;
 use crate::raw::{Of, RawDca, RawTopology};
 
 /// How a regular fabric is made.
@@ -48,6 +49,7 @@ pub struct Topology {
     cable_names: [String; 3],
     lanes: u8,
     ethernet: Option<Ethernet>,
+    failing: Option<Failing>,
 }
 
 /// Where parts and cables come from.
@@ -142,6 +144,7 @@ pub(crate) fn check(
         cable_names: cables.map(|c| c.get_ref().clone()),
         lanes,
         ethernet,
+        failing: None,
     };
     let room = topology.ports();
     if topology.hosts < 2 || topology.hosts > room.min(HOSTS_MAX) {
@@ -261,7 +264,7 @@ fn dca(raw: Option<&Spanned<RawDca>>) -> Checked<Dca> {
         Ok(u8::try_from(found).unwrap_or(u8::MAX))
     };
     rule.period_ps = ps(&raw.period, rule.period_ps);
-    rule.lost_after_ps = rule.lost_after_ps.max(rule.period_ps);
+    rule.lost_after_ps = ps(&raw.lost_after, rule.lost_after_ps.max(rule.period_ps));
     rule.threshold_ps = ps(&raw.threshold, rule.threshold_ps);
     rule.hold_ps = ps(&raw.hold, rule.hold_ps);
     rule.paths = number(&raw.paths, rule.paths, 64, "paths")?;
@@ -480,6 +483,12 @@ impl Topology {
         }
     }
 
+    /// With links that fail.
+    pub(crate) fn with(mut self, failing: Failing) -> Result<Self, SpecError> {
+        self.failing = Some(failing);
+        self.try_build(0).map(|_| self)
+    }
+
     fn try_build(&self, n: u64) -> Result<Built, SpecError> {
         let seed = self.seed.wrapping_add(n).wrapping_mul(SEED_MIX);
         let placement = match self.scattered {
@@ -509,6 +518,7 @@ impl Topology {
         if let Source::Read(_, Some(tables)) = &self.source {
             spec.routing = Routing::Table(tables.clone());
         }
+        let managed = spec.routing.clone();
         // Found once for all steps.
         let routes = Routes::new(&spec)?;
         if routes.lanes() == 1 && !routes.depends_on_source() {
@@ -549,16 +559,19 @@ impl Topology {
         };
         let cables = spec.links.iter().map(|l| cable(&l.cable)).collect();
         let tiers = self.tiers(&spec);
-        Ok(Built {
-            names: Names {
-                hosts,
-                switches,
-                links,
-                cables,
-            },
-            spec,
-            tiers,
-        })
+        let names = Names {
+            hosts,
+            switches,
+            links,
+            cables,
+        };
+        if let Some(failing) = &self.failing {
+            let tables = std::mem::replace(&mut spec.routing, managed);
+            let faults = failing.of(&spec, &names)?;
+            spec.faults = Some(std::sync::Arc::new(faults));
+            spec.routing = tables;
+        }
+        Ok(Built { names, spec, tiers })
     }
 
     /// As if every port for hosts were used: a leaf without hosts is a leaf.

@@ -10,11 +10,12 @@
 //! ways and checks them for cycles. [`fluid`] estimates many flows over the same ways in milliseconds, and says how far
 //! to trust it.
 //!
-//! Not yet: links that fail, rate control by marked packets.
+//! Links may fail and come back ([`fault`]). Not yet: rate control by marked packets.
 
 #![forbid(unsafe_code)]
 
 pub mod ethernet;
+pub mod fault;
 pub mod fluid;
 pub mod formula;
 pub mod import;
@@ -27,6 +28,7 @@ pub mod topology;
 mod world;
 
 pub use ethernet::{Ethernet, FlowControl, Pfc};
+pub use fault::{Fault, FaultRule, Faults};
 pub use selection::{Dca, Selection};
 pub use spec::{
     BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Ordering, Place, PortSpec, Queueing,

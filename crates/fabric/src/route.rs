@@ -270,6 +270,20 @@ impl Routes {
         (home != graph::NONE).then_some(home)
     }
 
+    /// The same ways on a fabric with more ports: those of each switch by their numbers here.
+    pub(crate) fn with_ports(mut self, own: &[Vec<u8>]) -> Self {
+        let hosts = self.hosts.max(1);
+        for table in [&mut self.table, &mut self.by_source] {
+            for (row, own) in table.chunks_mut(hosts).zip(own) {
+                for port in row {
+                    // What is no port stays so.
+                    *port = own.get(usize::from(*port)).copied().unwrap_or(*port);
+                }
+            }
+        }
+        self
+    }
+
     /// Port of switch s towards host h at s * hosts + h.
     pub fn table(&self) -> &[u8] {
         &self.table

@@ -1,8 +1,11 @@
 //! What a fabric is made of, checked before anything runs.
 
+use std::sync::Arc;
+
 use units::Rate;
 
 use crate::ethernet::{self, Ethernet, FlowControl, WIRE_ONLY_BYTES};
+use crate::fault::Faults;
 use crate::link::{ByteTime, Cable, Speed};
 use crate::route::{Engine, Manager};
 use crate::selection::{CLOCK_MAX_PS, Selection};
@@ -28,6 +31,8 @@ pub struct FabricSpec {
     pub queueing: Queueing,
     /// Links are Ethernet; `None`: InfiniBand.
     pub ethernet: Option<Ethernet>,
+    /// Links that fail; `None`: none does.
+    pub faults: Option<Arc<Faults>>,
 }
 
 impl Default for FabricSpec {
@@ -43,6 +48,7 @@ impl Default for FabricSpec {
             seed: 1,
             queueing: Queueing::Input,
             ethernet: None,
+            faults: None,
         }
     }
 }
@@ -236,6 +242,10 @@ pub struct FlowSpec {
     pub window_bytes: u32,
     /// From a message's being in memory until the program that waits for it has it: none where it polls that memory.
     pub take_ps: u64,
+    /// One of many that come and go, as a trace has them: its host knows of it from its start on, and as long as it sends.
+    pub passing: bool,
+    /// It starts `start_ps` after all of this earlier flow, one to its own sender, is there; with `passing` only.
+    pub after: Option<u32>,
 }
 
 impl Default for FlowSpec {
@@ -255,6 +265,8 @@ impl Default for FlowSpec {
             ordering: Ordering::Strict,
             window_bytes: 256 << 10,
             take_ps: 0,
+            passing: false,
+            after: None,
         }
     }
 }

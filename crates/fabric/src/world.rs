@@ -9,7 +9,9 @@
 //! after its time on a cable. So a world can be taken apart and run on several threads, see `parts`.
 //!
 //! **An input** of a chip is a FIFO for each virtual lane (so heads block those behind them on their lane), and gives
-//! one packet at a time of each lane to the crossbar; [`Queueing`](crate::Queueing) has other kinds. **An output** goes
+//! one packet at a time of each lane to the crossbar; [`Queueing`](crate::Queueing) has other kinds. Where packets of one port change
+//! lanes or not, it is a FIFO for each lane on which they came: else one that changed would stand before others whose buffers
+//! it does not hold, and lanes would break no cycle. **An output** goes
 //! round its lanes, as the lane arbiter with equal weights does (IBA volume 1, section 7.6.9), and within a lane round its
 //! inputs: what was served last comes last, and a lane without credits is passed over. Requests of one instant are
 //! all in before an output decides, so that no order of computation favours a sender.
@@ -21,6 +23,8 @@
 //! **Why packets wait** is written down as they do: for credits, with the output for which the packet had waited whose
 //! room then came (its sums are the congestion tree), and behind a head for another output.
 //!
+//! **Links that fail** take with them what is on them; see `fault`.
+//!
 //! Left out: bit errors, the bandwidth that flow-control packets take from data going the other way (8 bytes a
 //! packet), the management lane.
 
@@ -28,6 +32,7 @@ mod arbiter;
 mod blame;
 mod dca;
 mod ether;
+mod fault;
 mod hca;
 mod parts;
 mod reliable;
@@ -41,6 +46,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::ethernet::Ethernet;
+use crate::fault::Faults;
 use crate::link::ByteTime;
 use crate::queue::{Calendar, WHO_MAX, Word, parts, word};
 use crate::route::{self, Routes};
@@ -94,6 +100,11 @@ pub struct World {
     /// Octets of each packet that are on the wire and in no buffer.
     wire_only: u32,
     avoidance: Option<Box<Avoidance>>,
+    faults: Option<Arc<Faults>>,
+    /// Flows that start after another one, by that.
+    followers: Arc<BTreeMap<u32, Vec<u32>>>,
+    /// Packets with payload that were lost on links that failed.
+    cut_data: u64,
     /// When the last packet left that was no probe.
     data_ps: u64,
     /// Time that an output waited for credits, by it and what stood in its way; the last one's is with the credits.
@@ -148,6 +159,8 @@ struct Channel {
     starved_ps: u64,
     /// Most octets to leave by it where an output's queue is what bounds it.
     queue_max_bytes: u64,
+    /// Packets lost on it while it was down.
+    cut: u64,
     /// The other direction of its cable.
     back: u32,
     /// The other part.
@@ -223,6 +236,8 @@ struct NodeState {
     control: u32,
     /// Where its outgoing channels stand in `ways`, port by port.
     ways: u32,
+    /// Its FIFOs are told apart by the lane that packets leave on, not by that on which they came, which `place` then has.
+    by_lane: bool,
     host: bool,
 }
 
@@ -405,6 +420,10 @@ pub struct FlowInfo {
     pub round_trip_min_ps: u64,
     /// Longest.
     pub round_trip_max_ps: u64,
+    /// Longest time in which the sender heard of nothing new, from its first post on; counted only where links fail.
+    pub silence_max_ps: u64,
+    /// The sender gave up.
+    pub broken: bool,
 }
 
 /// What one direction of a cable did.
@@ -423,6 +442,8 @@ pub struct ChannelStats {
     pub waited_ps: u64,
     /// Most octets that were to leave by it at one time.
     pub queued_bytes_max: u64,
+    /// Packets lost on it, since the link had failed.
+    pub cut: u64,
 }
 
 /// What the whole fabric did.
@@ -436,6 +457,8 @@ pub struct Counters {
     pub dropped: u64,
     /// Pause frames that stopped a sender.
     pub pauses: u64,
+    /// Packets of any kind lost on links that failed.
+    pub cut: u64,
 }
 
 impl World {
@@ -448,21 +471,25 @@ impl World {
         spec.check()?;
         for (n, flow) in (0..).zip(flows) {
             flow.check(spec).map_err(|p| at(Place::Flow(n), p))?;
+            if spec.faults.is_some() && !flow.transport.is_acknowledged() {
+                let problem = "what a failed link takes would never come; expected a service that acknowledges: rc or iwarp";
+                return Err(at(Place::Flow(n), problem));
+            }
         }
-        if spec.selection.lanes_above() > 0 && spec.queueing == Queueing::Input {
-            // A packet that is to go down again would stand behind one that changed to its lane and waits to go up: a
-            // cycle that the lanes were to break.
-            let problem = "valiant and ugal change lanes on the way, which one FIFO at each input turns into \
-                           deadlocks; queues are to be virtual outputs or at outputs";
-            return Err(at(Place::Whole, problem.to_owned()));
-        }
+        check_order(flows)?;
         let top = flows.iter().map(|f| f.lane).max().unwrap_or(0);
         let routes = match spec.selection {
             Selection::Static => Routes::new(spec)?,
             // Chips that choose do not keep to the ways that lanes were made for.
             _ => Routes::new(spec)?.on_one_lane(),
         };
-        let above = spec.selection.lanes_above().max(routes.lanes() - 1);
+        let later = spec.faults.iter().flat_map(|f| f.tables());
+        let later = later.map(|(_, routes)| routes.lanes()).max();
+        let of_routes = match spec.selection {
+            Selection::Static => routes.lanes().max(later.unwrap_or(1)),
+            _ => 1,
+        };
+        let above = spec.selection.lanes_above().max(of_routes - 1);
         let lanes = top.saturating_add(above) + 1;
         if lanes > LANES_MAX {
             return Err(at(
@@ -471,8 +498,8 @@ impl World {
             ));
         }
         let all = route::lanes_of_all(spec);
-        if routes.lanes() > 1 && lanes > all {
-            let needed = routes.lanes();
+        if of_routes > 1 && lanes > all {
+            let needed = of_routes;
             return Err(at(
                 Place::Whole,
                 format!("flows on lanes up to {top} and routes of {needed} lanes; there are {all}"),
@@ -506,6 +533,9 @@ impl World {
             ethernet: spec.ethernet,
             wire_only: spec.wire_only_bytes(),
             avoidance: None,
+            faults: spec.faults.clone(),
+            cut_data: 0,
+            followers: Arc::default(),
             data_ps: 0,
             blame: BTreeMap::new(),
             due: Vec::new(),
@@ -521,11 +551,28 @@ impl World {
         world.add_answers();
         world.check_room(spec)?;
         world.check_headroom(spec)?;
+        world.add_faults(spec)?;
         world.note_paths();
         if let Selection::Dca(rule) = spec.selection {
             world.add_avoidance(spec, rule)?;
         }
         Ok(world)
+    }
+
+    /// By flow: it was given up, or waits for one that was.
+    fn over(&self) -> Vec<bool> {
+        let mut over: Vec<bool> = Vec::new();
+        for flow in &self.flows {
+            let before = flow.spec.after.and_then(|n| over.get(n as usize));
+            over.push(self.gave_up(flow) || before == Some(&true));
+        }
+        over
+    }
+
+    /// A flow's sender, or that of the one that it answers, gave up.
+    fn gave_up(&self, flow: &Flow) -> bool {
+        let partner = self.flows.all.get(flow.partner as usize);
+        flow.info.broken || partner.is_some_and(|p| p.info.broken)
     }
 
     /// Runs until all flows are done.
@@ -549,17 +596,22 @@ impl World {
     /// As [`Self::run`].
     pub fn outcome(&self) -> Result<(), Stuck> {
         self.check_conservation();
+        let over = self.over();
         let flows: Vec<u32> = (0..)
             .zip(&self.flows)
-            .filter(|(_, f)| f.info.messages_arrived < f.spec.messages)
+            .filter(|(n, f)| f.info.messages_arrived < f.spec.messages && !over[*n as usize])
             .map(|(n, _)| n)
             .collect();
         if flows.is_empty() {
-            let mut lost = self
-                .flows
-                .iter()
-                .any(|f| f.info.packets_sent != f.info.packets_arrived);
-            lost |= self.counters.dropped > 0;
+            let each = |f: &Flow| f.info.packets_sent == f.info.packets_arrived;
+            let sum =
+                |of: fn(&FlowInfo) -> u64| self.flows.iter().map(|f| of(&f.info)).sum::<u64>();
+            let arrived = match self.faults {
+                None => self.flows.iter().all(each),
+                // Those that were lost are counted by link.
+                Some(_) => sum(|i| i.packets_sent) == sum(|i| i.packets_arrived) + self.cut_data,
+            };
+            let lost = !arrived || self.counters.dropped > 0;
             assert!(!lost || self.loses(), "a lossless fabric lost a packet");
             return Ok(());
         }
@@ -597,7 +649,7 @@ impl World {
                 // It was asked to decide earlier, and has.
                 continue;
             }
-            self.now_ps = at_ps;
+            let before_ps = std::mem::replace(&mut self.now_ps, at_ps);
             self.counters.events += 1;
             match kind {
                 HERE => self.here(who, what),
@@ -607,9 +659,22 @@ impl World {
                 IN_MEMORY => self.in_memory(who),
                 XON => self.look_xon(who),
                 PAUSE => self.pause(who, what),
-                RETRY => self.retry(who),
+                RETRY => {
+                    if !self.retry(who) && self.faults.is_some() {
+                        // Nothing happened: this is not when the last thing did.
+                        self.now_ps = before_ps;
+                    }
+                }
+                FAULT => {
+                    self.counters.events -= 1;
+                    self.fault();
+                    if self.due.is_empty() {
+                        self.now_ps = before_ps;
+                    }
+                }
                 PROBED => self.probed(what),
                 LOOK => self.look(who),
+                START => self.start(who),
                 TICK => self.tick(who),
                 _ => self.decide(who),
             }
@@ -669,7 +734,11 @@ impl World {
 
     /// What came of flow `n` of those given.
     pub fn flow(&self, n: usize) -> FlowInfo {
-        self.flows[n].info
+        let flow = &self.flows[n];
+        FlowInfo {
+            broken: self.gave_up(flow),
+            ..flow.info
+        }
     }
 
     /// What a link did in a direction: 0 from its first end, 1 from its second.
@@ -682,6 +751,7 @@ impl World {
             held_ps: state.held_ps,
             waited_ps: state.waited_ps,
             queued_bytes_max: state.queued_bytes_max,
+            cut: state.cut,
         }
     }
 
@@ -741,6 +811,27 @@ impl Pool {
     }
 }
 
+/// Flows that wait for others wait for earlier ones, whose end their sender sees.
+fn check_order(flows: &[FlowSpec]) -> Result<(), SpecError> {
+    for (n, flow) in (0..).zip(flows) {
+        let wrong = |problem: &str| Err(at(Place::Flow(n), problem.to_owned()));
+        if flow.passing && flow.ping_pong {
+            return wrong("a flow that passes is not answered");
+        }
+        let Some(after) = flow.after else { continue };
+        let before = flows.get(after as usize).filter(|_| after < n);
+        match before {
+            _ if !flow.passing => return wrong("only a flow that passes starts after another"),
+            Some(before) if before.to == flow.from => {}
+            Some(_) => {
+                return wrong("its sender does not see the end of the flow that it waits for");
+            }
+            None => return wrong("it waits for a flow that is not before it"),
+        }
+    }
+    Ok(())
+}
+
 /// Numbers are bounded by what a specification may hold.
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(NONE)
@@ -776,6 +867,10 @@ const LOOK: u32 = 9;
 const TICK: u32 = 10;
 /// An output decides whom to serve.
 const DECIDE: u32 = 11;
+/// A link fails or comes back, or tables change; after all that was decided before.
+const FAULT: u32 = 12;
+/// A passing flow starts.
+const START: u32 = 13;
 
 // Every input, host and flow has a number that an event can hold.
 const _: () = assert!(HOSTS_MAX + SWITCHES_MAX * (PORTS_MAX as usize) < WHO_MAX as usize);

@@ -4,7 +4,9 @@
 //! the closed formula, and says which part bounds each case and what would change that.
 
 mod cable;
+mod exact;
 mod finding;
+mod mpi;
 mod shared;
 mod study;
 mod vary;
@@ -84,6 +86,9 @@ pub(crate) struct SweepArgs {
     /// A key of the file and its values: topology.seed=1..5, traffic.message=64KiB,1MiB; all combinations are run
     #[arg(long = "vary", value_name = "KEY=VALUES", required = true)]
     vary: Vec<String>,
+    /// Share the combinations out to the processes of MPI: run under mpirun or srun. Needs a build with --features mpi
+    #[arg(long)]
+    mpi: bool,
     /// Only this case of the file; can be given more than once
     #[arg(long = "case", value_name = "NAME")]
     cases: Vec<String>,
@@ -103,6 +108,10 @@ pub(crate) fn command(args: &FabricArgs, context: &Context) -> Verdict {
     match &args.verb {
         FabricVerb::Cable(args) => cable::command(args),
         FabricVerb::Run(args) => show(args, &perform(args, None, context)?),
+        FabricVerb::Sweep(args) if args.mpi => match mpi::perform(args, context)? {
+            Some(done) => show(&args.run, &done),
+            None => Ok(failure::DONE),
+        },
         FabricVerb::Sweep(args) => {
             let done = perform(&args.run, Some(args), context)?;
             show(&args.run, &done)
@@ -160,55 +169,93 @@ struct Done {
 }
 
 fn perform(args: &RunArgs, sweep: Option<&SweepArgs>, context: &Context) -> Result<Done, Failure> {
-    let file = find(&args.file, args.tier.map(Tier::from))?;
-    let axes = sweep.map(|s| vary::axes(&file, &s.vary)).transpose()?;
-    let name = Path::new(&args.file).file_stem().map_or_else(
-        || args.file.clone(),
-        |stem| stem.to_string_lossy().into_owned(),
-    );
-    let mut run = Run {
-        schema_version: SCHEMA_VERSION,
-        verb: "fabric".to_owned(),
-        name: name.clone(),
-        state: RunState::Running,
-        command_line: context.command_line.clone(),
-        goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
-        started_utc: record::now_utc(),
-        path: Some(PathFacts {
-            source: "configured".to_owned(),
-            file: Some(file.file.display().to_string()),
-            text: Some(file.text.clone()),
-            title: Some(file.title.clone()),
-            ..PathFacts::default()
-        }),
-        ..Run::default()
-    };
-    let mut folder = RunFolder::create(&args.runs, "fabric", &name, run.clone())?;
-    let began = std::time::Instant::now();
-    let mut findings = Vec::new();
-    let found = match axes.zip(sweep) {
-        None => all_cases(&file, context),
-        Some((axes, sweep)) => vary::run(&file, &axes, &sweep.cases, context),
-    };
-    let result = found.map(|(fabric, found)| {
-        findings = found;
-        run.verdict = Some(verdict(&fabric, &findings));
-        run.fabric = Some(fabric);
-    });
-    record::end_as(&mut run, &result, context);
-    let place = folder.path().to_owned();
-    let kept = folder.finish(&run, &findings);
-    if let Some(code) = context.interrupted() {
-        return Err(Failure::interrupted(code));
-    }
-    result?;
-    kept?;
-    Ok(Done {
-        run,
-        folder: place,
-        findings,
-        wall: began.elapsed(),
+    let begun = Begun::new(args, sweep, context)?;
+    begun.end(context, |file, axes| match sweep {
+        None => all_cases(file, context),
+        Some(sweep) => vary::run(file, axes, &sweep.cases, None, context),
     })
+}
+
+/// A run that has its folder.
+struct Begun {
+    file: FabricFile,
+    axes: Vec<vary::Axis>,
+    run: Run,
+    folder: RunFolder,
+    began: std::time::Instant,
+}
+
+impl Begun {
+    fn new(args: &RunArgs, sweep: Option<&SweepArgs>, context: &Context) -> Result<Self, Failure> {
+        let file = find(&args.file, args.tier.map(Tier::from))?;
+        let axes = sweep.map(|s| vary::axes(&file, &s.vary)).transpose()?;
+        let name = Path::new(&args.file).file_stem().map_or_else(
+            || args.file.clone(),
+            |stem| stem.to_string_lossy().into_owned(),
+        );
+        let run = Run {
+            schema_version: SCHEMA_VERSION,
+            verb: "fabric".to_owned(),
+            name: name.clone(),
+            state: RunState::Running,
+            command_line: context.command_line.clone(),
+            goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_utc: record::now_utc(),
+            path: Some(PathFacts {
+                source: "configured".to_owned(),
+                file: Some(file.file.display().to_string()),
+                text: Some(file.text.clone()),
+                title: Some(file.title.clone()),
+                ..PathFacts::default()
+            }),
+            ..Run::default()
+        };
+        Ok(Self {
+            folder: RunFolder::create(&args.runs, "fabric", &name, run.clone())?,
+            file,
+            axes: axes.unwrap_or_default(),
+            run,
+            began: std::time::Instant::now(),
+        })
+    }
+
+    /// Runs what there is to run, and keeps what came of it.
+    fn end(
+        self,
+        context: &Context,
+        found: impl FnOnce(
+            &FabricFile,
+            &[vary::Axis],
+        ) -> Result<(FabricRun, Vec<FindingRecord>), Failure>,
+    ) -> Result<Done, Failure> {
+        let Self {
+            file,
+            axes,
+            mut run,
+            mut folder,
+            began,
+        } = self;
+        let mut findings = Vec::new();
+        let result = found(&file, &axes).map(|(fabric, found)| {
+            findings = found;
+            run.verdict = Some(verdict(&fabric, &findings));
+            run.fabric = Some(fabric);
+        });
+        record::end_as(&mut run, &result, context);
+        let place = folder.path().to_owned();
+        let kept = folder.finish(&run, &findings);
+        if let Some(code) = context.interrupted() {
+            return Err(Failure::interrupted(code));
+        }
+        result?;
+        kept?;
+        Ok(Done {
+            run,
+            folder: place,
+            findings,
+            wall: began.elapsed(),
+        })
+    }
 }
 
 fn find(name: &str, tier: Option<Tier>) -> Result<FabricFile, Failure> {
@@ -236,6 +283,7 @@ fn all_cases(
     let mut findings = Vec::new();
     fabric.studies = study::run(&file.studies, &mut fabric, context)?;
     for (study, found) in file.studies.iter().zip(&fabric.studies.clone()) {
+        findings.extend(shared::failed(found));
         findings.extend(shared::of(study, found, &mut fabric, context)?);
     }
     for case in &file.cases {

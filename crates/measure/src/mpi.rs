@@ -99,6 +99,28 @@ impl MpiRanks {
         named.collect()
     }
 
+    /// Number of this process, and of all.
+    pub const fn place(&self) -> (usize, usize) {
+        (self.rank, self.size)
+    }
+
+    /// A text of each process, by its number, at the first one; nothing at others. Of all processes at once.
+    pub fn gather(&self, own: &str) -> Vec<String> {
+        if self.rank > 0 {
+            self.world.process_at_rank(0).send(own.as_bytes());
+            return Vec::new();
+        }
+        let mut all = vec![own.to_owned()];
+        for process in 1..self.size {
+            let from = self
+                .world
+                .process_at_rank(i32::try_from(process).unwrap_or(0));
+            let (bytes, _) = from.receive_vec::<u8>();
+            all.push(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        all
+    }
+
     /// What each process says, by its number: whether it can go on. Of all processes at once; one that cannot
     /// must say so here before it leaves, or the others wait for it in the next round.
     pub fn agree(&self, fine: bool) -> Vec<bool> {

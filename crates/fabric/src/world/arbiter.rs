@@ -12,7 +12,10 @@ impl World {
         out.queued_bytes_max = out.queued_bytes_max.max(out.queued_bytes);
         let (port, lane) = (u32::from(out.from_port), u32::from(p.lane));
         let of = &self.nodes[node as usize];
-        let input = of.input + place * of.by_place + port * of.by_out + lane;
+        let input = match of.by_lane {
+            true => of.input + place * of.by_place + port * of.by_out + lane,
+            false => of.input + place * self.lanes + p.came % self.lanes,
+        };
         self.line_up(input, packet);
     }
 
@@ -120,10 +123,17 @@ impl World {
         let input = node.input
             + u32::from(place) * node.by_place
             + u32::from(state.from_port) * node.by_out
-            + u32::from(lane);
+            + if node.by_lane { u32::from(lane) } else { 0 };
         let head = self.inputs[input as usize].head;
         let needed = self.blocks(self.packets.all[head as usize].wire_bytes);
-        let may = self.may_send(room, needed);
+        let may = match self.faults.is_some() && self.is_down(channel, self.now_ps) {
+            // What leaves now is discarded, and needs no room.
+            true => {
+                self.credits[room].starved = false;
+                Ok(())
+            }
+            false => self.may_send(room, needed),
+        };
         let credit = &mut self.credits[room];
         if may.is_ok() {
             credit.served = place;
@@ -169,6 +179,7 @@ impl World {
         let whole = state.store_and_forward;
         let cause = if now > p.ready_ps { state.number } else { NONE };
         let there = state.there;
+        let crossed = gone + state.propagation_ps;
         self.counters.packet_hops += 1;
         match probe {
             true => self.note_probe(takes),
@@ -181,7 +192,9 @@ impl World {
         p.next = NONE;
         p.came = super::count(room);
         let through = head_there + latency + if whole { takes } else { 0 };
-        if there != NONE {
+        if self.faults.is_some() && self.is_cut(channel, crossed) {
+            self.cut(channel, packet, gone);
+        } else if there != NONE {
             let (at, kind, who) = match self.late {
                 true => (head_there, super::HERE, there),
                 false => (through, super::ENTER, input_there),
@@ -244,8 +257,12 @@ impl World {
             }
         }
         p.ready_ps = ready_ps;
-        let at = u32::from(state.from_port) * self.nodes[to as usize].by_out;
-        let input = input + at + u32::from(p.lane);
+        let of = &self.nodes[to as usize];
+        let at = u32::from(state.from_port) * of.by_out;
+        let input = match of.by_lane {
+            true => input + at + u32::from(p.lane),
+            false => input + p.came % self.lanes,
+        };
         self.queue_up(input, packet);
     }
 
@@ -302,6 +319,7 @@ impl World {
             let next = &self.packets.all[p.next as usize];
             if next.out == channel && next.ready_ps <= gone {
                 // This output is the first to be free for it.
+                let room = self.room(channel, next.lane);
                 self.wanted[room] |= 1 << place;
             } else {
                 if next.out != channel {

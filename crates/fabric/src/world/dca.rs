@@ -296,6 +296,17 @@ impl World {
         paths.get(usize::from(flow.path)).map_or(0, |p| p.digits)
     }
 
+    /// Digits of the path back of a flow's acknowledgments: that of the same number, whose probe was answered by it.
+    pub(super) fn steer_back(&self, flow: u32) -> u32 {
+        let Some(all) = &self.avoidance else { return 0 };
+        let edges = self.select.edges.len();
+        let flow = &all.flows[flow as usize];
+        let (from, to) = (flow.pair as usize / edges, flow.pair as usize % edges);
+        let paths = &all.pairs[to * edges + from].paths;
+        let path = usize::from(flow.path) % paths.len().max(1);
+        paths.get(path).map_or(0, |p| p.digits)
+    }
+
     /// A pair's period is over: it may move a flow, and probes again.
     pub(super) fn tick(&mut self, pair: u32) {
         let now = self.now_ps;
@@ -303,10 +314,23 @@ impl World {
         let period = all.rule.period_ps;
         let done = |n: &u32| {
             let flow = &self.flows[*n as usize];
-            flow.info.messages_arrived >= flow.spec.messages
+            flow.info.messages_arrived >= flow.spec.messages || flow.info.broken
+        };
+        // A sender on a path that failed is silent until its timer runs out.
+        let fails = self.faults.is_some();
+        let silence = IDLE_MAX_PS
+            + if fails {
+                self.retry_ps().unwrap_or(0)
+            } else {
+                0
+            };
+        // Who waits for another may pause after it as long as any.
+        let silence = match self.followers.is_empty() {
+            true => silence,
+            false => silence + all.last_start_ps,
         };
         let idle = now.saturating_sub(self.data_ps.max(all.last_start_ps));
-        if all.pairs[pair as usize].flows.iter().all(done) || idle > IDLE_MAX_PS + 10 * period {
+        if all.pairs[pair as usize].flows.iter().all(done) || idle > silence + 10 * period {
             return;
         }
         let since = now.saturating_sub(2 * period);
@@ -314,10 +338,13 @@ impl World {
         let active = |n: &u32| seen(n) > 0 && seen(n) >= since && !done(n);
         let active = all.pairs[pair as usize].flows.iter().any(active);
         self.post(now + period, TICK, pair, 0);
-        if !active {
+        if !active && !fails {
             return;
         }
-        if self.note_failed(pair) {
+        let failed = self.note_failed(pair);
+        if fails {
+            self.flee(pair);
+        } else if failed {
             self.move_one(pair, since);
         }
         for path in 0..self.paths_of(pair) {
@@ -348,6 +375,40 @@ impl World {
             }
         }
         any
+    }
+
+    /// Moves all flows of a pair off paths that failed: each to the uplink of its edge with the fewest flows, of several
+    /// by the fastest path. Whether they send does not matter, nor when they moved last.
+    fn flee(&mut self, pair: u32) {
+        let now = self.now_ps;
+        let edges = self.select.edges.len();
+        let edge = pair as usize / edges;
+        let Some(all) = &mut self.avoidance else {
+            return;
+        };
+        for n in all.pairs[pair as usize].flows.clone() {
+            let of = &self.flows[n as usize];
+            let done = of.info.messages_arrived >= of.spec.messages || of.info.broken;
+            let here = &all.pairs[pair as usize];
+            let own = usize::from(all.flows[n as usize].path);
+            if done || !here.paths[own].failed {
+                continue;
+            }
+            let load = |port: u8| {
+                let pairs = all.pairs[edge * edges..][..edges].iter();
+                let flows = pairs.flat_map(|p| p.flows.iter().map(move |n| (p, *n)));
+                let on = |(p, n): &(&Pair, u32)| {
+                    let path = usize::from(all.flows[*n as usize].path);
+                    p.paths.get(path).is_some_and(|p| p.first_port == port)
+                };
+                flows.filter(on).count()
+            };
+            let best = (0_u16..).zip(&here.paths).filter(|(_, p)| !p.failed);
+            let best = best.filter_map(|(n, p)| Some((load(p.first_port), p.estimate_ps()?, n)));
+            if let Some((_, _, to)) = best.min() {
+                all.move_to(edge, n, to, None, now);
+            }
+        }
     }
 
     /// Moves the flow that gains most, if one gains enough.

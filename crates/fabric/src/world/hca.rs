@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::reliable::{EARLY, Heard};
 use super::{
-    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, Probe, World, count,
+    Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, Probe, START, World, count,
 };
 use crate::ethernet;
 use crate::spec::{ACK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Ordering, Transport};
@@ -19,8 +19,49 @@ impl World {
     pub(super) fn add_flow(&mut self, spec: &FlowSpec) {
         let number = count(self.flows.len());
         self.note_flow(Flow::new(*spec, NONE));
-        self.hosts[spec.from as usize].flows.push(number);
-        self.post(spec.start_ps, LOOK, spec.from, 0);
+        if let Some(before) = spec.after {
+            let followers = Arc::make_mut(&mut self.followers);
+            followers.entry(before).or_default().push(number);
+        } else if spec.passing {
+            self.post(spec.start_ps, START, number, 0);
+        } else {
+            self.hosts[spec.from as usize].flows.push(number);
+            self.post(spec.start_ps, LOOK, spec.from, 0);
+        }
+    }
+
+    /// A passing flow's host takes it up.
+    pub(super) fn start(&mut self, number: u32) {
+        let flow = &mut self.flows[number as usize];
+        flow.core_free_ps = self.now_ps;
+        let host = flow.spec.from;
+        self.hosts[host as usize].flows.push(number);
+        self.look(host);
+    }
+
+    /// A passing flow that is done, or given up, is no more than what its host was told of it.
+    pub(super) fn pass(&mut self, number: u32) {
+        let flow = &self.flows[number as usize];
+        let done = flow.completed >= flow.spec.messages || flow.info.broken;
+        if !flow.spec.passing || !done {
+            return;
+        }
+        let host = &mut self.hosts[flow.spec.from as usize];
+        if let Some(place) = host.flows.iter().position(|n| *n == number) {
+            host.flows.remove(place);
+            if host.served >= place {
+                host.served = host.served.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Those that waited for a flow start.
+    fn follow(&mut self, number: u32) {
+        let followers = self.followers.clone();
+        for next in followers.get(&number).into_iter().flatten() {
+            let starts = self.now_ps + self.flows[*next as usize].spec.start_ps;
+            self.post(starts, START, *next, 0);
+        }
     }
 
     fn note_flow(&mut self, flow: Flow) {
@@ -172,6 +213,7 @@ impl World {
         // Without acknowledgment a message is complete when it has left.
         if p.last && !flow.spec.transport.is_acknowledged() {
             flow.complete(gone);
+            self.pass(p.flow);
         }
         let places = &mut self.hosts[host as usize].places;
         places[usize::from(p.lane)].push_back(gone);
@@ -191,12 +233,12 @@ impl World {
             self.acknowledged(host, p);
             return;
         }
-        let loses = self.loses();
+        let (loses, again) = (self.gaps_are_losses(), self.sends_again());
         let flow = &mut self.flows[p.flow as usize];
         flow.info.packets_arrived += 1;
         let early = p.number.wrapping_sub(flow.expected) as usize;
         let iwarp = flow.spec.transport == Transport::Iwarp;
-        if early > 0 && (iwarp || loses) && !flow.wants(p.number, loses) {
+        if early > 0 && (iwarp || again) && !flow.wants(p.number, loses) {
             // Here already, or after a gap that RC does not bridge.
             self.give_back(p.came, blocks, self.now_ps, NONE);
             self.answer_early(host, p, iwarp);
@@ -271,8 +313,8 @@ impl World {
         let before = p.number.wrapping_sub(flow.expected) > u32::MAX / 2;
         if before || iwarp {
             self.acknowledge(host, p.flow, false);
-        } else if !flow.asked {
-            flow.asked = true;
+        } else if !flow.asked && self.gaps_are_losses() {
+            self.flows[p.flow as usize].asked = true;
             self.acknowledge(host, p.flow, true);
         }
     }
@@ -294,8 +336,8 @@ impl World {
             next: NONE,
             out,
             came: NONE,
-            choice: if early { EARLY } else { 0 },
-            payload_bytes: 0,
+            choice: 0,
+            payload_bytes: if early { EARLY } else { 0 },
             wire_bytes,
             lane: self.flows[flow as usize].spec.lane + self.routes.lane(host, to, 0),
             last: true,
@@ -319,6 +361,9 @@ impl World {
         info.last_ps = now;
         let (partner, answers) = (flow.partner, flow.answers);
         if partner == NONE {
+            if info.messages_arrived == flow.spec.messages && !self.followers.is_empty() {
+                self.follow(number);
+            }
             return;
         }
         let other = &mut self.flows[partner as usize];

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use super::{
     Calendar, Channel, Counters, Credit, Flow, Flows, HERE, Host, Input, LOOK, NEVER, NONE, PAUSE,
-    Packet, Pool, Stuck, World, count, word,
+    Packet, Pool, START, Stuck, World, count, word,
 };
 use crate::ethernet::{FlowControl, PAUSE_BYTES};
 use crate::spec::Transport;
@@ -299,6 +299,9 @@ impl World {
             ethernet: self.ethernet,
             wire_only: self.wire_only,
             avoidance: None,
+            faults: self.faults.clone(),
+            cut_data: 0,
+            followers: self.followers.clone(),
             data_ps: 0,
             blame: std::collections::BTreeMap::new(),
             due: Vec::new(),
@@ -309,10 +312,16 @@ impl World {
         };
         for n in &flows {
             let flow = &self.flows[*n as usize];
-            if !flow.answers && here(flow.spec.from) {
-                world.post(flow.spec.start_ps, LOOK, flow.spec.from, 0);
+            if flow.answers || !here(flow.spec.from) || flow.spec.after.is_some() {
+                continue;
             }
+            let (kind, who) = match flow.spec.passing {
+                true => (START, *n),
+                false => (LOOK, flow.spec.from),
+            };
+            world.post(flow.spec.start_ps, kind, who, 0);
         }
+        world.post_faults();
         let nodes = (0..count(self.nodes.len())).filter(|n| here(*n)).collect();
         Part {
             world,
@@ -347,6 +356,7 @@ impl World {
         self.now_ps = self.now_ps.max(from.now_ps);
         self.data_ps = self.data_ps.max(from.data_ps);
         self.counters.add(&from.counters);
+        self.cut_data += from.cut_data;
         self.blame.append(&mut from.blame);
         let by_credits = self.by_credits();
         for (place, (n, channel)) in part.channels.iter().zip(&from.channels).enumerate() {
@@ -679,6 +689,7 @@ impl Counters {
         self.packet_hops += other.packet_hops;
         self.dropped += other.dropped;
         self.pauses += other.pauses;
+        self.cut += other.cut;
     }
 }
 

@@ -11,7 +11,8 @@
 //! once, not half a round trip later). With **relaxed** ordering early packets mean nothing for [`PATIENCE_PS`],
 //! as RFC 8985 has it with a wide reordering window; then they do the same.
 //!
-//! A sender that hears nothing for `retry_ps` goes back to what is acknowledged; only where packets can be lost.
+//! A sender that hears nothing for `retry_ps` goes back to what is acknowledged; only where packets can be lost. Where links
+//! fail, it gives up after some tries in a row.
 
 use std::collections::VecDeque;
 
@@ -38,6 +39,10 @@ pub(super) struct Heard {
     resent_to: u32,
     last_ps: u64,
     timed: bool,
+    /// Timers that ran out in a row.
+    tries: u32,
+    /// When it last heard of something new; counted only where links fail.
+    news_ps: u64,
 }
 
 impl Heard {
@@ -54,15 +59,20 @@ impl World {
     /// An acknowledgment is back at the sender.
     pub(super) fn acknowledged(&mut self, host: u32, p: Packet) {
         let now = self.now_ps;
+        let fails = self.faults.is_some();
         let flow = &mut self.flows[p.flow as usize];
         let more = p.number.wrapping_sub(flow.heard.acked);
-        let early = p.choice == EARLY;
+        let early = p.payload_bytes == EARLY;
         if more > u32::MAX / 2 {
             return;
         }
         if more > 0 {
             flow.heard.acked = p.number;
             flow.heard.last_ps = now;
+            flow.heard.tries = 0;
+            if fails {
+                flow.note_news(now);
+            }
             let whole = u64::from(p.number / flow.packets_each());
             while flow.completed < whole {
                 flow.complete(now);
@@ -73,12 +83,13 @@ impl World {
             _ if early => flow.go_back(),
             _ => {}
         }
+        self.pass(p.flow);
         self.look(host);
     }
 
     /// Starts the timer of a flow that has sent something.
     pub(super) fn time(&mut self, number: u32) {
-        let Some(retry) = self.ethernet.filter(|_| self.loses()).map(|e| e.retry_ps) else {
+        let Some(retry) = self.retry_ps() else {
             return;
         };
         let now = self.now_ps;
@@ -90,24 +101,31 @@ impl World {
         }
     }
 
-    /// A sender's timer runs out.
-    pub(super) fn retry(&mut self, number: u32) {
-        let Some(retry) = self.ethernet.map(|e| e.retry_ps) else {
-            return;
+    /// A sender's timer runs out; false if there is nothing to wait for.
+    pub(super) fn retry(&mut self, number: u32) -> bool {
+        let Some(retry) = self.retry_ps() else {
+            return false;
         };
         let now = self.now_ps;
+        let retries = self.retries();
         let flow = &mut self.flows[number as usize];
         flow.heard.timed = false;
         if flow.packets == flow.heard.acked {
-            return;
+            return false;
         }
         flow.heard.timed = true;
         let due = flow.heard.last_ps + retry;
         if now < due {
             self.post(due, RETRY, number, 0);
-            return;
+            return false;
         }
         flow.info.timeouts += 1;
+        if flow.heard.tries >= retries {
+            flow.give_up(now);
+            self.pass(number);
+            return true;
+        }
+        flow.heard.tries += 1;
         flow.heard.last_ps = now;
         flow.shrink();
         flow.heard.window = 2 * UNIT;
@@ -115,6 +133,7 @@ impl World {
         let host = flow.spec.from;
         self.post(now + retry, RETRY, number, 0);
         self.look(host);
+        true
     }
 }
 
@@ -217,6 +236,24 @@ impl Flow {
         self.heard.window = self.heard.threshold;
     }
 
+    fn note_news(&mut self, now_ps: u64) {
+        let since = self.heard.news_ps.max(self.info.first_posted_ps);
+        let silent = now_ps.saturating_sub(since);
+        self.info.silence_max_ps = self.info.silence_max_ps.max(silent);
+        self.heard.news_ps = now_ps;
+    }
+
+    /// Sends nothing any more.
+    fn give_up(&mut self, now_ps: u64) {
+        self.note_news(now_ps);
+        self.info.broken = true;
+        self.heard.resend.clear();
+        self.heard.timed = false;
+        self.left_bytes = 0;
+        self.begun = self.spec.messages;
+        self.packets = self.heard.acked;
+    }
+
     /// Goes on from what is acknowledged.
     fn go_back(&mut self) {
         let to = self.heard.acked;
@@ -233,8 +270,8 @@ impl Flow {
     }
 }
 
-/// In an acknowledgment's `choice`: a packet came early.
-pub(super) const EARLY: u32 = 1;
+/// In place of an acknowledgment's payload: a packet came early.
+pub(super) const EARLY: u16 = 1;
 const UNIT: u64 = 256;
 const INITIAL_PACKETS: u64 = 10;
 /// Early packets are no loss for so long with relaxed ordering; chosen: longer than any path's queue.

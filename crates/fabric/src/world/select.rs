@@ -85,7 +85,6 @@ impl Select {
             .map(|h| at_chip(h).and_then(number))
             .map(|n| n.and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX))
             .collect();
-        let (chips, edges) = (spec.switches.len(), self.edges.len());
         let chip = |node: &Node| match node {
             Node::Switch(n) => *n as usize,
             Node::Host(_) => usize::MAX,
@@ -96,30 +95,44 @@ impl Select {
             let first = self.draw(chip) % ports.len().max(1) as u64;
             self.turn.push(u8::try_from(first).unwrap_or(0));
         }
+        self.find_ways(&[]);
+    }
+
+    /// Shortest paths anew, without some ports.
+    pub(super) fn sweep(&mut self, down: &[(u32, u8)]) {
+        let down: Vec<(usize, u8)> = down
+            .iter()
+            .filter_map(|(node, port)| Some(((*node as usize).checked_sub(self.hosts)?, *port)))
+            .collect();
+        self.find_ways(&down);
+    }
+
+    fn find_ways(&mut self, down: &[(usize, u8)]) {
+        let (chips, edges) = (self.next.len(), self.edges.len());
         self.near = vec![0; chips * edges];
         self.hops = vec![u8::MAX; chips * edges];
+        let up = |chip: usize, port: usize| {
+            let gone = |(at, by): &(usize, u8)| *at == chip && usize::from(*by) == port;
+            !down.iter().any(gone)
+        };
         for (edge, chip) in self.edges.iter().enumerate() {
             let mut next = VecDeque::from([*chip as usize]);
             self.hops[*chip as usize * edges + edge] = 0;
             while let Some(at) = next.pop_front() {
                 let here = self.hops[at * edges + edge];
-                for neighbour in &neighbours[hosts + at] {
-                    let Node::Switch(there) = neighbour else {
-                        continue;
-                    };
-                    let place = *there as usize * edges + edge;
-                    if self.hops[place] == u8::MAX {
-                        self.hops[place] = here.saturating_add(1);
-                        next.push_back(*there as usize);
+                for (port, there) in self.next[at].iter().enumerate() {
+                    // Behind other ports are hosts.
+                    if *there < chips && up(at, port) && self.hops[there * edges + edge] == u8::MAX
+                    {
+                        self.hops[there * edges + edge] = here.saturating_add(1);
+                        next.push_back(*there);
                     }
                 }
             }
             for at in 0..chips {
                 let here = self.hops[at * edges + edge];
-                for (port, neighbour) in neighbours[hosts + at].iter().enumerate() {
-                    if let Node::Switch(there) = neighbour
-                        && self.hops[*there as usize * edges + edge] < here
-                    {
+                for (port, there) in self.next[at].iter().enumerate() {
+                    if *there < chips && up(at, port) && self.hops[there * edges + edge] < here {
                         self.near[at * edges + edge] |= 1 << port;
                     }
                 }
@@ -187,7 +200,9 @@ impl World {
         ) {
             let source = self.select.edge_of[from as usize];
             let first = self.select.edges[source as usize] as usize == chip;
-            if first && p.choice == 0 && source != edge && !p.ack {
+            // Once: a way on from the edge between may lead back over the source's chip.
+            let fresh = p.lane == self.own_lanes[p.flow as usize];
+            if first && fresh && p.choice == 0 && source != edge && !p.ack {
                 let by = self.detour(chip, source, edge);
                 self.packets.all[packet as usize].choice = by;
             }
@@ -201,16 +216,24 @@ impl World {
                 }
             }
         }
-        let steered = matches!(self.select.kind, Selection::Dca(_)) && !p.ack;
+        // Acknowledgments go by hash, but where links fail back by the path that their flow takes.
+        let dca = matches!(self.select.kind, Selection::Dca(_));
+        let steered = dca && (!p.ack || self.faults.is_some());
         if steered
             && self.select.edges[self.select.edge_of[from as usize] as usize] as usize == chip
         {
-            self.packets.all[packet as usize].choice = self.steer(p.flow);
+            self.packets.all[packet as usize].choice = match p.ack {
+                true => self.steer_back(p.flow),
+                false => self.steer(p.flow),
+            };
         }
         let place = chip * self.select.edges.len() + edge as usize;
-        let ports = self.select.near[place];
+        let mut ports = self.select.near[place];
         if ports == 0 {
             return self.way(node, from, to);
+        }
+        if !steered {
+            ports = self.alive(node, ports);
         }
         let key = u64::from(p.flow) << 1 | u64::from(p.ack);
         let port = if ports.count_ones() == 1 {
@@ -264,7 +287,7 @@ impl World {
             }
             Selection::Drill { draws, memory } => {
                 let mut best = self.select.best[place];
-                if memory == 0 || best == NO_PORT {
+                if memory == 0 || best == NO_PORT || ports >> best & 1 == 0 {
                     best = self.select.any(chip, ports);
                 }
                 for _ in 0..draws {
@@ -281,7 +304,7 @@ impl World {
                 let now = self.now_ps;
                 let key = (node, u32::try_from(key).unwrap_or(u32::MAX));
                 let last = self.select.flowlets.entry(key).or_insert((now, drawn));
-                if now - last.0 >= gap_ps {
+                if now - last.0 >= gap_ps || ports >> last.1 & 1 == 0 {
                     last.1 = drawn;
                 }
                 last.0 = now;
@@ -300,6 +323,11 @@ impl World {
         let mut by = u32::try_from(draw).unwrap_or(0);
         for taken in [source.min(edge), source.max(edge)] {
             by += u32::from(by >= taken);
+        }
+        // After failures a sweep may have found no way to one of them.
+        let reached = |to: u32| self.select.near[chip * edges + to as usize] != 0;
+        if !reached(by) || !reached(edge) {
+            return 0;
         }
         let Selection::Ugal { bias_bytes } = self.select.kind else {
             return by + 1;
@@ -323,7 +351,7 @@ impl World {
         u64::from(self.select.hops[chip * self.select.edges.len() + to as usize])
     }
 
-    fn out(&self, node: u32, port: u8) -> u32 {
+    pub(super) fn out(&self, node: u32, port: u8) -> u32 {
         self.ways[self.nodes[node as usize].ways as usize + usize::from(port)]
     }
 

@@ -7,8 +7,10 @@ use units::Rate;
 
 mod dca;
 mod ethernet;
+mod fault;
 mod lanes;
 mod parts;
+mod passing;
 mod paths;
 
 fn port(speed: Speed) -> PortSpec {

@@ -25,6 +25,19 @@ impl World {
                 (false, Queueing::VirtualOutput) => (ports.len(), ports.len(), false),
                 (false, Queueing::Output) => (1, ports.len(), true),
             };
+            let by_lane = n < hosts || !self.by_arrival(spec);
+            let (places, each) = match by_lane {
+                true => (places, outs * lanes),
+                false => (places * lanes, 1),
+            };
+            if let (true, Some(chip)) = (places > 64, n.checked_sub(hosts)) {
+                let problem = format!(
+                    "{} ports with {lanes} lanes each: where packets change lanes on the way (valiant, ugal), a chip has 64 FIFOs \
+                     at its inputs at most; expected fewer ports, virtual outputs or queues at outputs",
+                    ports.len()
+                );
+                return Err(at(Place::Switch(count(chip)), problem));
+            }
             // Of its own, for probes.
             let control = places;
             let probes = n >= hosts && matches!(spec.selection, Selection::Dca(_)) && !shared;
@@ -32,14 +45,15 @@ impl World {
             let by_out = if outs > 1 || shared { lanes } else { 0 };
             self.nodes.push(NodeState {
                 input: count(self.inputs.len()),
-                by_place: if shared { 0 } else { count(outs * lanes) },
+                by_place: if shared { 0 } else { count(each) },
                 by_out: count(by_out),
                 control: count(control),
                 ways: 0,
+                by_lane,
                 host: n < hosts,
             });
             for place in 0..places {
-                self.inputs.extend((0..outs * lanes).map(|_| Input {
+                self.inputs.extend((0..each).map(|_| Input {
                     head: NONE,
                     tail: NONE,
                     busy_until_ps: 0,
@@ -81,7 +95,12 @@ impl World {
             channel.number = n;
             channel.back = n ^ 1;
             let far = &self.nodes[channel.to as usize];
-            channel.far_input = far.input + u32::from(channel.to_port) * far.by_place;
+            let of_port = if far.by_lane {
+                far.by_place
+            } else {
+                self.lanes
+            };
+            channel.far_input = far.input + u32::from(channel.to_port) * of_port;
         }
         let first = self.channels.first().map(|c| c.byte);
         self.mixed = self.channels.iter().any(|c| Some(c.byte) != first);
@@ -90,6 +109,11 @@ impl World {
             self.ways.extend(outs);
         }
         Ok(())
+    }
+
+    /// Packets of one input change lanes or not.
+    fn by_arrival(&self, spec: &FabricSpec) -> bool {
+        spec.selection.lanes_above() > 0 && spec.queueing == Queueing::Input
     }
 
     /// Every buffer on a flow's way must hold one of its packets, or it would wait for ever.
@@ -173,7 +197,8 @@ impl World {
     /// Writes down each flow's way, if that is not much: a table of all destinations is far larger than what few flows
     /// ask of it.
     pub(super) fn note_paths(&mut self) {
-        if !self.select.is_static() || self.flows.len() > PATHS_MAX {
+        let swept = self.faults.as_ref().is_some_and(|f| !f.tables().is_empty());
+        if swept || !self.select.is_static() || self.flows.len() > PATHS_MAX {
             return;
         }
         let (mut starts, mut paths) = (Vec::new(), Vec::new());
@@ -284,6 +309,7 @@ impl Channel {
             starved_ps: 0,
             back: NONE,
             part: 0,
+            cut: 0,
             queue_max_bytes: spec.port(near).buffer_bytes,
         }
     }

@@ -6,9 +6,66 @@ use report::model::{
     FabricCable, FabricNodes, FabricRun, FabricStudy, FindingRecord, RemedyRecord, Verdict,
 };
 
-use super::{megabytes, study};
+use super::{float, megabytes, study};
 use crate::context::Context;
 use crate::failure::Failure;
+
+/// The finding of a study whose links failed, if that took anything.
+pub(super) fn failed(found: &FabricStudy) -> Option<FindingRecord> {
+    let recovery = found.recovery.as_ref()?;
+    let worst = found.faults.iter().max_by_key(|f| f.lost_packets)?;
+    let lost: u64 = found.faults.iter().map(|f| f.lost_packets).sum();
+    if lost == 0 {
+        return None;
+    }
+    let ms = |ns: u64| float(ns) / 1e6;
+    let how_long = match worst.until_ns {
+        Some(until) => format!("for {:.3} ms", ms(until - worst.at_ns)),
+        None => "and stays down".to_owned(),
+    };
+    let mut evidence = vec![
+        format!(
+            "{} packets were lost on it, {lost} on all links that failed; {} were sent again",
+            worst.lost_packets, recovery.resent_packets
+        ),
+        format!(
+            "a sender heard nothing new for {:.3} ms at most; {} timers ran out",
+            recovery.silence_max_ns / 1e6,
+            recovery.timeouts
+        ),
+    ];
+    if let (Some(flows), Some(after)) = (recovery.moved_flows, recovery.moved_after_max_ns) {
+        evidence.push(format!(
+            "probes without an answer moved {flows} flows, {:.3} ms after the failure at most",
+            after / 1e6
+        ));
+    }
+    let broken = match recovery.broken_flows {
+        0 => String::new(),
+        n => format!("; {n} of {} flows were given up", recovery.flows),
+    };
+    Some(FindingRecord {
+        phase: found.name.clone(),
+        cause: "failed_link".to_owned(),
+        title: format!(
+            "link {} failed after {:.3} ms {how_long}{broken}",
+            worst.link,
+            ms(worst.at_ns)
+        ),
+        confidence: 1.0,
+        share: float(recovery.broken_flows) / float(recovery.flows.max(1)),
+        evidence,
+        ..FindingRecord::default()
+    })
+}
+
+/// What a program's time is held against.
+fn beside(found: &FabricStudy) -> &'static str {
+    match found.pattern.as_str() {
+        "replay" => "where each message is alone",
+        _ => "on one large switch",
+    }
+}
 
 /// The finding of a study, if something is lost.
 pub(super) fn of(
@@ -20,6 +77,10 @@ pub(super) fn of(
     let Some(last) = found.points.last() else {
         return Ok(None);
     };
+    if found.replay.is_some() {
+        // Its messages over a cable were not there at once: their number says nothing.
+        return Ok(None);
+    }
     let lost = lost(found, last);
     if lost < LOST_MIN {
         return Ok(None);
@@ -70,9 +131,10 @@ pub(super) fn of(
     }
     if let Some([_, worst]) = last.lost_shares {
         evidence[1] = format!(
-            "with {} nodes it takes {:.2} times as long as on one large switch; {:.0} % of the speed is lost in the worst seed",
+            "with {} nodes it takes {:.2} times as long as {}; {:.0} % of the speed is lost in the worst seed",
             last.nodes,
             1.0 / (1.0 - lost).max(1e-3),
+            beside(found),
             worst * 100.0
         );
     }
@@ -245,10 +307,11 @@ pub(super) fn verdict(fabric: &FabricRun, findings: &[FindingRecord]) -> Verdict
             )
         }
         ("time", _, Some([finish, _])) => format!(
-            "In the model{of} {} of {nodes} nodes takes {:.3} ms and loses {:.0} % of one large switch's speed{seeds}",
+            "In the model{of} {} of {nodes} nodes takes {:.3} ms and loses {:.0} % of the speed that it has {}{seeds}",
             found.pattern,
             finish / 1e6,
-            lost(found, last) * 100.0
+            lost(found, last) * 100.0,
+            beside(found)
         ),
         _ => format!(
             "In the model{of} the average pair of {nodes} nodes gets {:.0} % of the best, {:.0} MB/s, the worst {:.0} %{seeds}",

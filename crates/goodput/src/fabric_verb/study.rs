@@ -14,8 +14,8 @@ use cluster::pattern::Counts;
 use cluster::{Built, Study};
 use fabric::{FlowSpec, Node, formula};
 use report::model::{
-    FULL_SHARE, FabricJob, FabricLatency, FabricMap, FabricNodes, FabricRun, FabricStep,
-    FabricStudy,
+    FULL_SHARE, FabricJob, FabricLatency, FabricMap, FabricNodes, FabricRecovery, FabricReplay,
+    FabricRun, FabricStep, FabricStudy,
 };
 
 use super::{bits, float, ns};
@@ -97,6 +97,11 @@ struct Outcome {
     wires_ps: u64,
     early: u64,
     packets: u64,
+    /// Packets lost by link that fails, in their order.
+    cut: Vec<u64>,
+    recovery: Option<FabricRecovery>,
+    /// Of a trace's messages: how many times as long as alone.
+    slowdowns: Vec<f64>,
 }
 
 /// Payload a second of a step's pairs.
@@ -256,6 +261,8 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
     found.map = map(first_seed().flat_map(|(_, o)| &o.pairs), last);
     let worst = first_seed().min_by(|a, b| a.1.goodness().total_cmp(&b.1.goodness()));
     found.worst_step = worst.and_then(|(_, o)| o.step.clone());
+    recovered(&mut found, own);
+    found.replay = replayed(own);
     found.trust = words::trust(study, &found);
     for (n, job) in traffic.jobs.iter().enumerate() {
         let [finish, lost, ideal] = times(study, own, |o| o.jobs_ps.get(n).copied());
@@ -269,6 +276,40 @@ fn together(study: &Study, own: &[(&Item, &Outcome)]) -> FabricStudy {
         });
     }
     found
+}
+
+/// How much longer a trace's messages took than alone.
+fn replayed(own: &[(&Item, &Outcome)]) -> Option<FabricReplay> {
+    let all = own.iter().flat_map(|(_, o)| &o.slowdowns);
+    let mut all: Vec<f64> = all.copied().collect();
+    all.sort_by(f64::total_cmp);
+    let at = |share: usize| all.get((all.len() * share / 100).min(all.len().max(1) - 1));
+    Some(FabricReplay {
+        messages: all.len() as u64,
+        slowdown_median: *at(50)?,
+        slowdown_p99: *at(99)?,
+        slowdown_max: *all.last()?,
+    })
+}
+
+/// What links lost that failed, and what came of it.
+fn recovered(found: &mut FabricStudy, own: &[(&Item, &Outcome)]) {
+    for (n, fault) in found.faults.iter_mut().enumerate() {
+        fault.lost_packets = own.iter().filter_map(|(_, o)| o.cut.get(n)).sum();
+    }
+    let all = own.iter().filter_map(|(_, o)| o.recovery.as_ref());
+    found.recovery = all.cloned().reduce(|a, b| FabricRecovery {
+        flows: a.flows + b.flows,
+        timeouts: a.timeouts + b.timeouts,
+        resent_packets: a.resent_packets + b.resent_packets,
+        broken_flows: a.broken_flows + b.broken_flows,
+        silence_max_ns: a.silence_max_ns.max(b.silence_max_ns),
+        moved_flows: a.moved_flows.map(|n| n + b.moved_flows.unwrap_or(0)),
+        moved_after_max_ns: [a.moved_after_max_ns, b.moved_after_max_ns]
+            .into_iter()
+            .flatten()
+            .reduce(f64::max),
+    });
 }
 
 fn point(study: &Study, nodes: u32, of: &[&(&Item, &Outcome)], peak: f64) -> FabricNodes {

@@ -1,9 +1,10 @@
 //! `goodput fabric sweep`: every combination of values of some keys of a file.
 
 use cluster::{FabricFile, Study};
-use report::model::{FabricRun, FabricSetting, FindingRecord, Verdict};
+use report::model::{FabricRun, FabricSetting, FabricStudy, FindingRecord, Verdict};
+use serde::{Deserialize, Serialize};
 
-use super::study;
+use super::{exact, study};
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -87,11 +88,79 @@ fn combinations(axes: &[Axis]) -> Vec<Vec<(String, String)>> {
     all
 }
 
-/// Runs them all, on all cores at once.
+/// Processes that share the combinations out among them.
+pub(super) trait Crew {
+    /// Number of this process, and of all.
+    fn place(&self) -> (usize, usize);
+    /// What each process has to say, at the first one; nothing at others.
+    fn gather(&self, own: &str) -> Vec<String>;
+}
+
+/// What a process found.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Share {
+    studies: Vec<FabricStudy>,
+    events: u64,
+    packet_hops: u64,
+    fluid_flows: u64,
+    /// Why there is nothing.
+    failed: Option<String>,
+}
+
+/// Runs studies in turn on the processes, the n-th on process n modulo their number; all of what was found at the first
+/// process, nothing at others.
+fn crewed(
+    studies: &[Study],
+    fabric: &mut FabricRun,
+    crew: &dyn Crew,
+    context: &Context,
+) -> Result<Vec<FabricStudy>, Failure> {
+    let (own, all) = crew.place();
+    let mine = studies.iter().skip(own).step_by(all);
+    let mine: Vec<Study> = mine.cloned().collect();
+    let mut counts = FabricRun::default();
+    let found = study::run(&mine, &mut counts, context);
+    let stopped = context
+        .interrupted()
+        .map(|_| "stopped by the user".to_owned());
+    let failed = found.as_ref().err().map(ToString::to_string).or(stopped);
+    let share = Share {
+        studies: found.unwrap_or_default(),
+        events: counts.events,
+        packet_hops: counts.packet_hops,
+        fluid_flows: counts.fluid_flows,
+        failed,
+    };
+    // The others wait for it in any case.
+    let text = exact::text(&share).unwrap_or_default();
+    let mut shares = Vec::new();
+    for (process, text) in crew.gather(&text).iter().enumerate() {
+        let wrong = |problem: String| Failure::check(format!("process {process}: {problem}"));
+        let share: Share = exact::read(text).map_err(wrong)?;
+        if let Some(problem) = share.failed {
+            return Err(wrong(problem));
+        }
+        fabric.events += share.events;
+        fabric.packet_hops += share.packet_hops;
+        fabric.fluid_flows += share.fluid_flows;
+        shares.push(share.studies.into_iter());
+    }
+    if shares.is_empty() {
+        return Ok(Vec::new());
+    }
+    let next = |n: usize| shares[n % all].next();
+    let found: Option<Vec<FabricStudy>> = (0..studies.len()).map(next).collect();
+    found.ok_or_else(|| {
+        Failure::check("a process ran other studies: have all the same file?".to_owned())
+    })
+}
+
+/// Runs them all, on all cores at once, or on those of a crew: then what was found is the first process' alone.
 pub(super) fn run(
     file: &FabricFile,
     axes: &[Axis],
     cases: &[String],
+    crew: Option<&dyn Crew>,
     context: &Context,
 ) -> Result<(FabricRun, Vec<FindingRecord>), Failure> {
     let mut fabric = FabricRun::default();
@@ -118,7 +187,11 @@ pub(super) fn run(
         studies.extend(changed.studies.into_iter().filter(chosen));
         lengths.push(studies.len() - before);
     }
-    let mut found = study::run(&studies, &mut fabric, context)?.into_iter();
+    let found = match crew {
+        Some(crew) => crewed(&studies, &mut fabric, crew, context)?,
+        None => study::run(&studies, &mut fabric, context)?,
+    };
+    let mut found = found.into_iter();
     for (values, length) in combinations.into_iter().zip(lengths) {
         let of_it = found.by_ref().take(length);
         // Pictures of each would make a large page.

@@ -160,3 +160,87 @@ fn a_real_clusters_cables_and_tables_are_judged() {
         "{ended:#?}"
     );
 }
+
+#[test]
+fn a_link_that_fails_is_named_and_its_losses_are_counted() {
+    let scratch = Scratch::new();
+    let failing = TREE.replace("nodes = [4, 16]", "nodes = [16]\nsteps = 2\nmessages = 40")
+        + "[[fault]]\nlink = \"n3\"\nat = \"200us\"\nuntil = \"900us\"\n[recovery]\nretry = \"2ms\"\n";
+    scratch.write("tree.toml", &failing);
+    let found = json(&scratch, &["run"]);
+    let study = &found["fabric"]["studies"][0];
+    let fault = &study["faults"][0];
+    assert!(fault["link"].as_str().unwrap().contains("n3"), "{fault}");
+    assert_eq!(
+        (fault["at_ns"].as_u64(), fault["until_ns"].as_u64()),
+        (Some(200_000), Some(900_000))
+    );
+    let recovery = &study["recovery"];
+    assert!(fault["lost_packets"].as_u64() > Some(0), "{fault}");
+    assert!(recovery["resent_packets"].as_u64() > Some(0), "{recovery}");
+    assert_eq!(recovery["broken_flows"], 0);
+    assert!(
+        recovery["silence_max_ns"].as_f64() > Some(2e6),
+        "{recovery}"
+    );
+    assert_eq!(found["verdict"]["cause"], "failed_link");
+    let text = run(&scratch, &["run"]).stdout;
+    assert!(
+        text.contains("failed after 0.200 ms for 0.700 ms"),
+        "{text}"
+    );
+    // Down for good: who sends there gives up, and the run ends all the same.
+    scratch.write("tree.toml", &failing.replace("until = \"900us\"\n", ""));
+    let found = json(&scratch, &["run"]);
+    let study = &found["fabric"]["studies"][0];
+    assert_eq!(study["recovery"]["broken_flows"], 2, "{study}");
+    assert_eq!(study["points"][0]["worst_bits_per_second"], 0);
+}
+
+#[test]
+fn a_trace_is_replayed_in_its_order_and_refused_with_its_line() {
+    let scratch = Scratch::new();
+    let replay = TREE.replace(
+        "pattern = \"rotate\"\nnodes = [4, 16]\nmessage = \"64KiB\"",
+        "pattern = \"replay\"\ntrace = \"messages.csv\"",
+    );
+    scratch.write("tree.toml", &replay);
+    // To and fro between far leaves, 10 us of thought before each answer; beside it two that meet at one host.
+    let mut trace = "at,from,to,bytes,after\n0,0,15,1000\n".to_owned();
+    for n in 1..10 {
+        let (from, to) = if n % 2 == 1 { (15, 0) } else { (0, 15) };
+        trace += &format!("10us,{from},{to},1000,{n}\n");
+    }
+    scratch.write("messages.csv", &trace);
+    let study = |scratch: &Scratch| json(scratch, &["run"])["fabric"]["studies"][0].clone();
+    let alone = study(&scratch);
+    let finish = |s: &Value| s["points"][0]["finish_ns"][0].as_f64().unwrap();
+    assert!((90_000.0..130_000.0).contains(&finish(&alone)), "{alone}");
+    assert_eq!(alone["replay"]["messages"], 10);
+    let slowest = alone["replay"]["slowdown_max"].as_f64().unwrap();
+    assert!((0.999..1.05).contains(&slowest), "{alone}");
+    scratch.write("messages.csv", "0,0,15,1MiB\n0,1,15,1MiB\n");
+    let both = study(&scratch);
+    let median = both["replay"]["slowdown_median"].as_f64().unwrap();
+    assert!((1.8..2.1).contains(&median), "{both}");
+    let lost = both["points"][0]["lost_shares"][0].as_f64().unwrap();
+    assert!((0.45..0.53).contains(&lost), "{both}");
+    let text = run(&scratch, &["run"]).stdout;
+    assert!(
+        text.contains("2 messages: half of them took at most"),
+        "{text}"
+    );
+    for (trace, what) in [
+        (
+            "0,0,15,1\n1us,3,4,5,1\n",
+            "messages.csv, line 2: rank 3 does not receive message 1",
+        ),
+        ("0,0,16,1\n", "rank 16; this fabric has 16 hosts"),
+        ("\u{0}\u{1}", "messages.csv, line 1"),
+    ] {
+        scratch.write("messages.csv", trace);
+        let ended = run(&scratch, &["run"]);
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        assert!(ended.stderr.contains(what), "{ended:#?}");
+    }
+}

@@ -446,6 +446,9 @@ fn numbers(out: &mut String, study: &FabricStudy) {
     }
     out.push_str("</tbody></table></div>\n");
     left_out(out, study.points.len(), ROWS_MAX, "numbers of nodes");
+    for line in [failures(study), replayed(study)].into_iter().flatten() {
+        put!(out, "<p>{}</p>\n", shown(&line));
+    }
     if !study.trust.is_empty() {
         put!(out, "<p class=\"note\">{}</p>\n", shown(&study.trust));
     }
@@ -665,6 +668,59 @@ const TIER_PX: f64 = 170.0;
 const HEAT_PX: f64 = 520.0;
 /// Shares of the peak at which the next shade begins.
 const SHADES: [f64; 9] = [0.15, 0.2, 0.25, 0.33, 0.42, 0.5, 0.62, 0.75, 0.9];
+
+/// What failed and what came of it, in a line; nothing where nothing fails.
+pub(crate) fn failures(study: &FabricStudy) -> Option<String> {
+    let recovery = study.recovery.as_ref()?;
+    let all = study.faults.iter().take(FAULTS_SHOWN).map(|fault| {
+        let until = match fault.until_ns {
+            Some(until) => format!("from {} to {}", short_time(fault.at_ns), short_time(until)),
+            None => format!("from {} on", short_time(fault.at_ns)),
+        };
+        format!(
+            "{} {until}, {} packets lost",
+            fault.link, fault.lost_packets
+        )
+    });
+    let all: Vec<String> = all.collect();
+    let more = match study.faults.len().saturating_sub(FAULTS_SHOWN) {
+        0 => String::new(),
+        more => format!("; {more} more"),
+    };
+    let moved = match (recovery.moved_flows, recovery.moved_after_max_ns) {
+        (Some(flows), Some(ns)) if flows > 0 => {
+            format!(", {flows} flows moved, {:.3} ms after it at most", ns / 1e6)
+        }
+        _ => String::new(),
+    };
+    Some(format!(
+        "failed: {}{more}; {} packets sent again, {} timers, {} of {} flows given up{moved}; longest silence {:.3} ms",
+        all.join("; "),
+        recovery.resent_packets,
+        recovery.timeouts,
+        recovery.broken_flows,
+        recovery.flows,
+        recovery.silence_max_ns / 1e6
+    ))
+}
+
+/// What a trace's messages took, in a line.
+pub(crate) fn replayed(study: &FabricStudy) -> Option<String> {
+    let replay = study.replay.as_ref()?;
+    Some(format!(
+        "{} messages: half of them took at most {:.2} times as long as alone, 99 of 100 {:.2} times, the slowest {:.2} times",
+        replay.messages, replay.slowdown_median, replay.slowdown_p99, replay.slowdown_max
+    ))
+}
+
+fn short_time(ns: u64) -> String {
+    match ns % 1_000_000 {
+        0 => format!("{} ms", ns / 1_000_000),
+        _ => format!("{}.{:03} us", ns / 1_000, ns % 1_000),
+    }
+}
+
+const FAULTS_SHOWN: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -176,6 +176,67 @@ pub struct FabricStudy {
     pub worst_step: Option<FabricStep>,
     /// Jobs that shared the fabric.
     pub jobs: Vec<FabricJob>,
+    /// Of a trace's messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<FabricReplay>,
+    /// Links that failed in every step.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FabricFault>,
+    /// What became of the flows then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<FabricRecovery>,
+}
+
+/// Messages of a trace, each from its post until it was there, beside what it takes alone: by formula, its first packet's latency
+/// and the others at the rate of its way.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FabricReplay {
+    /// How many arrived, over all seeds.
+    pub messages: u64,
+    /// How many times as long as alone: half of the messages took less.
+    pub slowdown_median: f64,
+    /// 99 of 100 took less.
+    pub slowdown_p99: f64,
+    /// The slowest.
+    pub slowdown_max: f64,
+}
+
+/// A link that fails, in the time of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FabricFault {
+    /// Which.
+    pub link: String,
+    /// From when.
+    pub at_ns: u64,
+    /// Until when; nothing where it stays down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ns: Option<u64>,
+    /// Packets lost on the link, in all steps, numbers of nodes and seeds; of a link that fails again, with its first failure.
+    pub lost_packets: u64,
+}
+
+/// How flows got over links that failed; sums over all steps, numbers of nodes and seeds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FabricRecovery {
+    /// Flows that there were.
+    pub flows: u64,
+    /// Timers of senders that ran out.
+    pub timeouts: u64,
+    /// Packets sent again.
+    pub resent_packets: u64,
+    /// Flows whose sender gave up.
+    pub broken_flows: u64,
+    /// Longest time in which a sender heard of nothing new.
+    pub silence_max_ns: f64,
+    /// Flows that probes without answer moved to another path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved_flows: Option<u64>,
+    /// Longest time from a failure to such a move.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved_after_max_ns: Option<f64>,
 }
 
 /// A pair that gets this share of the peak is not held back.

@@ -1,7 +1,7 @@
 //! Cases of a modelled fabric as a table.
 
 use super::{Ink, POINTS_MAX, Page};
-use crate::html::{fabric_cells, in_short, study_heads, study_rows};
+use crate::html::{fabric_cells, failures, in_short, replayed, study_heads, study_rows};
 use crate::model::{FabricRun, FabricStudy, Run};
 use crate::table::{Column, Table};
 
@@ -116,6 +116,9 @@ impl Page {
                 job.lost_shares[0] * 100.0,
                 job.lost_shares[1] * 100.0
             );
+            self.wrapped("", &crate::text::plain(&line), Ink::Plain);
+        }
+        for line in [failures(study), replayed(study)].into_iter().flatten() {
             self.wrapped("", &crate::text::plain(&line), Ink::Plain);
         }
         self.wrapped("", &crate::text::plain(&study.trust), Ink::Dim);

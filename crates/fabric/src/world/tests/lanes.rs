@@ -126,3 +126,55 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// On trees each half of a detour goes up and then down, and the second on a lane of its own: with buffers of one packet a
+    /// lane, and a FIFO at each input for each lane on which packets came, nothing locks up.
+    #[test]
+    fn detours_never_lock_up_on_trees_with_queues_at_inputs(seed in 0_u64..u64::MAX) {
+        let mut rng = units::Rng::new(seed);
+        let mut below = |n: u32| u32::try_from(rng.next_u64() % u64::from(n)).unwrap();
+        let ports = [4, 6][below(2) as usize];
+        let mut spec = built(&Topology::FatTree(FatTree::full(2 + below(2), ports)));
+        spec.operational_lanes = 4;
+        spec = tight(spec);
+        spec.seed = seed;
+        let queueing = [Queueing::Input, Queueing::VirtualOutput];
+        spec.queueing = queueing[below(2) as usize];
+        spec.selection = [Selection::Valiant, Selection::Ugal { bias_bytes: below(3) * 2_048 }][below(2) as usize];
+        let lane = u8::try_from(below(2)).unwrap();
+        let by: Vec<u32> = (0..1 + below(3)).map(|_| 1 + below(40)).collect();
+        let mut flows = shifts(&spec, &by);
+        for flow in flows.iter_mut().step_by(2) {
+            flow.lane = lane;
+        }
+        let mut world = World::new(&spec, &flows).unwrap();
+        let run = world.run();
+        prop_assert!(run.is_ok(), "{run:?}");
+        for n in 0..flows.len() {
+            prop_assert_eq!(world.flow(n).bytes_arrived, 200_000);
+        }
+    }
+}
+
+#[test]
+fn detours_with_more_fifos_at_inputs_than_a_chip_asks_by_are_refused() {
+    let parts = parts(36);
+    let tree = Topology::FatTree(FatTree::full(2, 36));
+    let mut spec = tree.build(&parts, None, Placement::InOrder).unwrap().spec;
+    spec.selection = Selection::Valiant;
+    spec.operational_lanes = 2;
+    let flows = [FlowSpec {
+        to: 600,
+        ..FlowSpec::default()
+    }];
+    let error = World::new(&spec, &flows).unwrap_err();
+    assert!(
+        matches!(error.place, Place::Switch(_)) && error.problem.contains("64 FIFOs"),
+        "{error}"
+    );
+    spec.queueing = Queueing::VirtualOutput;
+    World::new(&spec, &flows).unwrap().run().unwrap();
+}

@@ -9,7 +9,7 @@ use crate::route::tests::random_fabric;
 use crate::route::{Engine, Manager};
 use crate::spec::{Ordering, Queueing};
 
-const CHOICES: [Selection; 8] = [
+pub(super) const CHOICES: [Selection; 8] = [
     Selection::Static,
     Selection::Ecmp,
     Selection::Spray,
@@ -27,7 +27,7 @@ const PAUSES: FlowControl = FlowControl::Pfc(Pfc {
     xon_bytes: 16 << 10,
     respond_ps: RESPOND_10G_PS / 10,
 });
-const CONTROLS: [Option<FlowControl>; 4] = [
+pub(super) const CONTROLS: [Option<FlowControl>; 4] = [
     None,
     Some(FlowControl::DropTail),
     Some(PAUSES),
@@ -50,7 +50,11 @@ fn told(world: &World, spec: &FabricSpec, flows: &[FlowSpec], ran: &Result<(), S
 }
 
 /// Runs in one piece, and in each number of parts; how many parts there were at most.
-fn assert_same(spec: &FabricSpec, flows: &[FlowSpec], numbers: &[usize]) -> (String, usize) {
+pub(super) fn assert_same(
+    spec: &FabricSpec,
+    flows: &[FlowSpec],
+    numbers: &[usize],
+) -> (String, usize) {
     let mut world = World::new(spec, flows).unwrap();
     // Buffers too small for a window lose the same packets again and again: such a world has no end to compare.
     if world.run_until(LONG_PS) {
@@ -83,7 +87,7 @@ fn assert_same(spec: &FabricSpec, flows: &[FlowSpec], numbers: &[usize]) -> (Str
 }
 
 /// Two levels of switches with so many ports, or three, with all that a case varies.
-fn tree(
+pub(super) fn tree(
     levels: u32,
     selection: Selection,
     queueing: Queueing,
@@ -108,7 +112,7 @@ fn tree(
 }
 
 /// Each host sends to two others, by each service but iWARP, which is not split.
-fn flows(hosts: u32, lanes: u8, ethernet: bool, seed: u64) -> Vec<FlowSpec> {
+pub(super) fn flows(hosts: u32, lanes: u8, ethernet: bool, seed: u64) -> Vec<FlowSpec> {
     let mut rng = units::Rng::new(seed);
     let mut draw = |below: u32| u32::try_from(rng.next_u64() % u64::from(below)).unwrap();
     let flow = |n: u32| FlowSpec {

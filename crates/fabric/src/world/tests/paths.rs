@@ -143,9 +143,6 @@ fn one_flow_is_as_fast_whatever_the_queues_and_the_choice() {
             spec.operational_lanes = 2;
             spec.queueing = queueing;
             spec.selection = selection;
-            if mixes_lanes(&spec) {
-                continue;
-            }
             let of = flow(0, 31, 1 << 16);
             let world = ran(&spec, &[of]);
             let bounds = formula::bounds(&spec, &of, &world.path(0, 31));
@@ -166,9 +163,6 @@ fn every_choice_delivers_all_the_same_way_each_time() {
             let mut spec = tree();
             spec.operational_lanes = 2;
             spec.selection = selection;
-            if mixes_lanes(&spec) {
-                spec.queueing = Queueing::VirtualOutput;
-            }
             let flows: Vec<FlowSpec> = permutation(32, 5, 50_000)
                 .into_iter()
                 .map(|f| FlowSpec { ordering, ..f })
@@ -295,19 +289,10 @@ fn impossible_choices_are_refused() {
     let error = World::new(&spec, &[flow(0, 31, 64)]).unwrap_err();
     assert!(error.to_string().contains("lane 1; it has 1"), "{error}");
     spec.operational_lanes = 2;
-    spec.queueing = Queueing::Input;
-    let error = World::new(&spec, &[flow(0, 31, 64)]).unwrap_err();
-    assert!(
-        error.to_string().contains("one FIFO at each input"),
-        "{error}"
-    );
-    spec.queueing = Queueing::VirtualOutput;
-    assert!(World::new(&spec, &[flow(0, 31, 64)]).is_ok());
-}
-
-/// Lanes that change on the way, and one FIFO for all of an input: refused.
-fn mixes_lanes(spec: &FabricSpec) -> bool {
-    spec.selection.lanes_above() > 0 && spec.queueing == Queueing::Input
+    for queueing in [Queueing::Input, Queueing::VirtualOutput, Queueing::Output] {
+        spec.queueing = queueing;
+        assert!(World::new(&spec, &[flow(0, 31, 64)]).is_ok());
+    }
 }
 
 #[test]
@@ -362,10 +347,6 @@ proptest::proptest! {
         });
         let choice = below(9) as usize;
         spec.selection = ALL.get(choice).copied().unwrap_or(dca);
-        if mixes_lanes(&spec) {
-            proptest::prop_assert!(World::new(&spec, &[]).is_err());
-            spec.queueing = Queueing::VirtualOutput;
-        }
         let flows: Vec<FlowSpec> = (0..12)
             .map(|_| {
                 let from = below(hosts);

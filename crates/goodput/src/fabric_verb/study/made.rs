@@ -93,6 +93,19 @@ impl<'a> Fluids<'a> {
             .collect()
     }
 
+    /// What a long message between a flow's hosts gets alone, payload a second.
+    pub(super) fn rate(&mut self, flow: &FlowSpec) -> f64 {
+        let long = FlowSpec {
+            message_bytes: LONG_BYTES,
+            ..*flow
+        };
+        let mut way = Vec::new();
+        let made = self.made;
+        made.routes.way(&made.graph, flow.from, flow.to, &mut way);
+        let found = self.alone.of(&made.built.spec, &long, &way);
+        found.bytes_per_second.max(1.0)
+    }
+
     /// When the last of them has arrived at one switch alone, in seconds.
     pub(super) fn ideal_s(&mut self, volumes: &[Volume]) -> f64 {
         let Some(ideal) = &mut self.ideal else {
@@ -209,3 +222,6 @@ fn step(
     }
     Ok(outcome)
 }
+
+/// A message so long that what it costs beside its bytes is nothing.
+const LONG_BYTES: u32 = 64 << 20;

@@ -3,8 +3,8 @@
 use cluster::pattern::{Counts, FILES};
 use cluster::{Step, Study};
 use fabric::fluid::Volume;
-use fabric::{FlowSpec, Selection, WaitsFor, World};
-use report::model::{FabricCable, FabricStep, FabricWait};
+use fabric::{FlowSpec, Selection, WaitsFor, World, formula};
+use report::model::{FabricCable, FabricRecovery, FabricStep, FabricWait};
 
 use super::made::{Fluids, Made};
 use super::picture::{directed, picture};
@@ -47,7 +47,10 @@ pub(super) fn step(
             for (n, sends) in step.sends.iter().enumerate() {
                 let info = world.flow(n);
                 let took = info.last_ps - info.first_posted_ps;
-                let rate = float(info.bytes_arrived) / seconds(took.max(1));
+                let rate = match info.broken {
+                    true => 0.0,
+                    false => float(info.bytes_arrived) / seconds(took.max(1)),
+                };
                 outcome.rates.add(rate);
                 if item.mapped {
                     outcome.pairs.push((sends.from, sends.to, rate));
@@ -62,12 +65,18 @@ pub(super) fn step(
         Counts::Latency => {
             for (n, flow) in step.flows.iter().enumerate() {
                 let info = world.flow(n);
+                if info.broken {
+                    continue;
+                }
                 let trips = u64::try_from(info.round_trips_ps).unwrap_or(u64::MAX);
                 outcome
                     .latencies_ps
                     .push(float(trips) / (2.0 * float(flow.messages)));
                 outcome.parts.push(formula_parts(built, flow, &ways[n]));
             }
+        }
+        Counts::Time if !study.traffic.trace.is_empty() => {
+            replayed(step, fluids, &ways, built, &world, &mut outcome);
         }
         Counts::Time => {
             let volumes = fluids.volumes(&step.flows);
@@ -76,6 +85,7 @@ pub(super) fn step(
         }
     }
     avoided(made, &world, &mut outcome);
+    recovered(step, &world, &mut outcome);
     for n in 0..step.flows.len() {
         let info = world.flow(n);
         outcome.early += info.early;
@@ -85,6 +95,34 @@ pub(super) fn step(
         outcome.step = Some(drawn(made, item, &world, &flows_over));
     }
     Ok(outcome)
+}
+
+/// How long a trace and each of its messages took, beside each message alone: started when those were there alone that it waits for.
+fn replayed(
+    step: &Step,
+    fluids: &mut Fluids<'_>,
+    ways: &[Vec<(u32, usize)>],
+    built: &cluster::Built,
+    world: &World,
+    outcome: &mut Outcome,
+) {
+    let (mut last, mut ideal): (f64, f64) = (0.0, 0.0);
+    let mut there: Vec<f64> = Vec::new();
+    for (n, (flow, way)) in step.flows.iter().zip(ways).enumerate() {
+        let first = formula::latency_ps(&built.spec, flow, way);
+        let rest = flow.message_bytes.saturating_sub(flow.mtu_bytes);
+        let alone = float(first) + f64::from(rest) / fluids.rate(flow) * 1e12;
+        let before = flow.after.map_or(0.0, |n| there[n as usize]);
+        there.push(before + float(flow.start_ps) + alone);
+        let info = world.flow(n);
+        if info.messages_arrived == flow.messages {
+            last = last.max(float(info.last_ps));
+            ideal = ideal.max(there[n]);
+            let took = float(info.last_ps - info.first_posted_ps);
+            outcome.slowdowns.push(took / alone);
+        }
+    }
+    outcome.jobs_ps = vec![[last, ideal]];
 }
 
 /// By job: its last arrival, and that at one large switch alone; in ps.
@@ -126,6 +164,44 @@ fn avoided(made: &Made, world: &World, outcome: &mut Outcome) {
             outcome.moves_a_hold = outcome.moves_a_hold.max(float(rule.hold_ps) / apart);
         }
     }
+}
+
+/// What links that failed took, and how flows got over it.
+fn recovered(step: &Step, world: &World, outcome: &mut Outcome) {
+    let Some(faults) = world.faults() else { return };
+    let of_link = |link: u32| {
+        (0..2)
+            .map(move |way| world.channel(link as usize, way).cut)
+            .sum()
+    };
+    // As the study's list has them: what a link lost stands with its first failure.
+    let each = faults.links().flat_map(|link| {
+        let later = faults.outages(link).len().saturating_sub(1);
+        std::iter::once(of_link(link)).chain(std::iter::repeat_n(0, later))
+    });
+    outcome.cut = each.collect();
+    let mut found = FabricRecovery {
+        flows: step.flows.len() as u64,
+        ..FabricRecovery::default()
+    };
+    for info in (0..step.flows.len()).map(|n| world.flow(n)) {
+        found.timeouts += info.timeouts;
+        found.resent_packets += info.packets_resent;
+        found.broken_flows += u64::from(info.broken);
+        found.silence_max_ns = found.silence_max_ns.max(ns(info.silence_max_ps));
+    }
+    let fled = || world.moves().iter().filter(|m| m.gain_ps.is_none());
+    if world.avoided().probes > 0 {
+        found.moved_flows = Some(fled().count() as u64);
+        let began = |at_ps: u64| {
+            let outages = faults.links().flat_map(|link| faults.outages(link));
+            let before = outages.map(|(from, _)| *from).filter(|from| *from <= at_ps);
+            before.max().unwrap_or(0)
+        };
+        let after = fled().map(|m| ns(m.at_ps - began(m.at_ps)));
+        found.moved_after_max_ns = after.reduce(f64::max);
+    }
+    outcome.recovery = Some(found);
 }
 
 /// Flows on each direction of the cables between chips, by their ways.

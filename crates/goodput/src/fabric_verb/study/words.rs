@@ -2,7 +2,7 @@
 
 use cluster::{Layout, Study, Tier};
 use fabric::formula::{self, Limit};
-use report::model::FabricStudy;
+use report::model::{FabricFault, FabricStudy};
 
 use super::bits;
 use super::made::Made;
@@ -38,6 +38,18 @@ pub(super) fn described(study: &Study, made: &Made) -> FabricStudy {
             "minhop".to_owned(),
         ),
     };
+    if let Some(faults) = &spec.faults {
+        let each = faults.links().flat_map(|link| {
+            let outages = faults.outages(link).iter();
+            outages.map(move |(from, until)| FabricFault {
+                link: built.names.links[link as usize].clone(),
+                at_ns: from / 1_000,
+                until_ns: (*until < u64::MAX).then(|| until / 1_000),
+                lost_packets: 0,
+            })
+        });
+        found.faults = each.collect();
+    }
     let last = study.traffic.nodes.last().copied().unwrap_or(2);
     let flows = study.sends(built, last, 0, 0).flows;
     if let Some(flow) = flows.first() {
