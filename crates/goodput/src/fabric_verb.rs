@@ -51,6 +51,9 @@ pub(crate) struct RunArgs {
     /// packets]
     #[arg(long, value_enum)]
     tier: Option<TierArg>,
+    /// Have another simulator run some of the steps, rotate on static routes, and put what it finds beside
+    #[arg(long, value_enum)]
+    observer: Option<FabricObserverArg>,
     /// Folder that run folders are made in
     #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
     runs: PathBuf,
@@ -65,6 +68,12 @@ enum TierArg {
     Packets,
     /// Max-min fair shares over the tables' ways
     Flows,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum FabricObserverArg {
+    /// ns-3; needs g++ and its headers
+    Ns3,
 }
 
 impl From<TierArg> for Tier {
@@ -187,7 +196,10 @@ fn perform(args: &RunArgs, sweep: Option<&SweepArgs>, context: &Context) -> Resu
     let began = std::time::Instant::now();
     let mut findings = Vec::new();
     let found = match axes.zip(sweep) {
-        None => all_cases(&file, context),
+        None => all_cases(&file, args.observer, context),
+        Some(_) if args.observer.is_some() => Err(Failure::usage(anyhow::anyhow!(
+            "--observer goes with fabric run, not with sweep"
+        ))),
         Some((axes, sweep)) => vary::run(&file, &axes, &sweep.cases, context),
     };
     let result = found.map(|(fabric, found)| {
@@ -230,11 +242,17 @@ fn find(name: &str, tier: Option<Tier>) -> Result<FabricFile, Failure> {
 
 fn all_cases(
     file: &FabricFile,
+    observer: Option<FabricObserverArg>,
     context: &Context,
 ) -> Result<(FabricRun, Vec<FindingRecord>), Failure> {
     let mut fabric = FabricRun::default();
     let mut findings = Vec::new();
     fabric.studies = study::run(&file.studies, &mut fabric, context)?;
+    if let Some(FabricObserverArg::Ns3) = observer
+        && context.interrupted().is_none()
+    {
+        study::observed::ns3(&file.studies, &mut fabric.studies)?;
+    }
     for (study, found) in file.studies.iter().zip(&fabric.studies.clone()) {
         findings.extend(shared::of(study, found, &mut fabric, context)?);
     }
