@@ -153,7 +153,7 @@ impl FromStr for Speed {
 }
 
 /// Picoseconds of a byte as a fraction in lowest terms, so that nothing is rounded but sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ByteTime {
     over: u64,
     under: u64,
@@ -192,6 +192,15 @@ impl ByteTime {
         }
         *rest = sum % self.under;
         sum / self.under
+    }
+
+    /// Time of `bytes` where a byte takes whole picoseconds.
+    #[inline]
+    pub const fn whole(self, bytes: u32) -> Option<u64> {
+        match self.under {
+            1 => Some(bytes as u64 * self.over),
+            _ => None,
+        }
     }
 
     /// Time of `bytes` alone, rounded down.

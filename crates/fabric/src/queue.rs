@@ -37,7 +37,12 @@ pub(crate) const WHO_MAX: u32 = (1 << 28) - 1;
 /// Events in the order of their words.
 #[derive(Clone, Debug)]
 pub(crate) struct Calendar {
-    buckets: Vec<Vec<Word>>,
+    /// First chunk of each bucket.
+    buckets: Vec<u32>,
+    /// Events that wait in buckets, and the first chunk that holds none. What was emptied last is filled next, so that
+    /// few lines of cache go round.
+    chunks: Vec<Chunk>,
+    spare: u32,
     /// A bit for each bucket that is not empty.
     occupied: Vec<u64>,
     /// A bucket is 2^shift ps wide.
@@ -60,10 +65,22 @@ pub(crate) struct Calendar {
     beyond: u32,
 }
 
+/// Some events of one bucket, in a line of cache.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Chunk {
+    events: [Word; CHUNK],
+    /// The bucket's next one; all but the first are full.
+    next: u32,
+    filled: u32,
+}
+
 impl Calendar {
     pub(crate) fn new() -> Self {
         Self {
-            buckets: vec![Vec::new(); BUCKETS],
+            buckets: vec![NONE; BUCKETS],
+            chunks: Vec::new(),
+            spare: NONE,
             occupied: vec![0; BUCKETS / 64],
             shift: SHIFT,
             slot: 0,
@@ -102,11 +119,50 @@ impl Calendar {
         self.distant += u32::from(ahead >= BUCKETS as u64 / 2);
         if ahead < BUCKETS as u64 {
             let bucket = index(slot);
-            self.buckets[bucket].push(event);
+            self.put(bucket, event);
             self.occupied[bucket / 64] |= 1 << (bucket % 64);
         } else {
             self.beyond += 1;
             self.far.push(Reverse(event));
+        }
+    }
+
+    fn put(&mut self, bucket: usize, event: Word) {
+        let first = self.buckets[bucket];
+        if let Some(chunk) = self.chunks.get_mut(first as usize)
+            && (chunk.filled as usize) < CHUNK
+        {
+            chunk.events[chunk.filled as usize] = event;
+            chunk.filled += 1;
+            return;
+        }
+        let made = Chunk {
+            events: [event, 0, 0],
+            next: first,
+            filled: 1,
+        };
+        let place = self.spare;
+        match self.chunks.get_mut(place as usize) {
+            Some(chunk) => {
+                self.spare = chunk.next;
+                *chunk = made;
+                self.buckets[bucket] = place;
+            }
+            None => {
+                self.buckets[bucket] = u32::try_from(self.chunks.len()).unwrap_or(NONE);
+                self.chunks.push(made);
+            }
+        }
+    }
+
+    /// Appends a bucket's events to `to`.
+    fn empty(&mut self, bucket: usize, to: &mut Vec<Word>) {
+        let mut place = std::mem::replace(&mut self.buckets[bucket], NONE);
+        while let Some(chunk) = self.chunks.get_mut(place as usize) {
+            to.extend_from_slice(&chunk.events[..chunk.filled as usize]);
+            let next = std::mem::replace(&mut chunk.next, self.spare);
+            self.spare = place;
+            place = next;
         }
     }
 
@@ -198,7 +254,9 @@ impl Calendar {
         }
         let bucket = index(self.slot);
         self.occupied[bucket / 64] &= !(1 << (bucket % 64));
-        std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
+        let mut current = std::mem::take(&mut self.current);
+        self.empty(bucket, &mut current);
+        self.current = current;
         self.current.sort_unstable_by(|a, b| b.cmp(a));
         self.opened += 1;
         Ok(())
@@ -239,8 +297,8 @@ impl Calendar {
             _ => return,
         };
         let mut all: Vec<Word> = self.far.drain().map(|Reverse(e)| e).collect();
-        for bucket in &mut self.buckets {
-            all.append(bucket);
+        for bucket in 0..BUCKETS {
+            self.empty(bucket, &mut all);
         }
         self.occupied.fill(0);
         // The first instant of the bucket that is empty now: nothing earlier is left.
@@ -268,15 +326,21 @@ const fn index(slot: u64) -> usize {
     (slot % BUCKETS as u64) as usize
 }
 
+/// No chunk.
+const NONE: u32 = u32::MAX;
+/// Events of a chunk: with what else it holds, a line.
+const CHUNK: usize = 3;
+const _: () = assert!(size_of::<Chunk>() == 64);
+
 /// 4096 buckets of 1 ns at first; a power of two.
 const BUCKETS: usize = 1 << 12;
-const SHIFT: u32 = 10;
+const SHIFT: u32 = 12;
 /// A bucket of 67 us, 0.27 s in all: a slow link's packets.
 const SHIFT_MAX: u32 = 26;
 /// Pops between two looks at the width; chosen.
 const LOOK_EVERY: u32 = 1 << 14;
 /// More in a bucket take longer to sort than several buckets to open; measured.
-const EACH_MAX: u32 = 24;
+const EACH_MAX: u32 = 64;
 
 #[cfg(test)]
 mod tests {

@@ -71,10 +71,14 @@ pub struct World {
     channels: Vec<Channel>,
     /// Lanes that flows use, from 0.
     lanes: u32,
+    /// What channels have in common, by their `kind`.
+    kinds: Arc<Vec<Kind>>,
     /// By channel and lane, as `channel * lanes + lane`.
     credits: Vec<Credit>,
-    /// Requests of a node's inputs to a channel, a bit each; by channel and lane.
-    wanted: Vec<u64>,
+    /// A part of a world, whose channels have other numbers than in the whole.
+    split: bool,
+    /// Inputs of chips are FIFOs by the lane on which packets came, which a place then has, not by that on which they leave.
+    by_arrival: bool,
     nodes: Vec<NodeState>,
     inputs: Vec<Input>,
     select: Select,
@@ -120,51 +124,68 @@ pub struct World {
     out_box: Vec<Mail>,
 }
 
-/// One direction of a cable, with the output port that feeds it.
-///
-/// What each packet asks for while it waits is in the first cache line, what it does when it leaves in the second.
-#[derive(Clone, Debug)]
-#[repr(C, align(64))]
-struct Channel {
+/// What directions of cables have in common: a few for a whole fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Kind {
     byte: ByteTime,
-    free_at_ps: u64,
-    /// When its output decides next; [`NEVER`] while nobody asks.
-    decides_at_ps: u64,
-    /// Octets of packets that are to leave by it, at the node before.
-    queued_bytes: u64,
-    queued_bytes_max: u64,
-    /// Node that it leaves, and that it leads to.
-    from: u32,
-    to: u32,
-    /// First input of its port there; of a host, none.
-    far_input: u32,
-    /// Its ports there.
-    from_port: u8,
-    to_port: u8,
-    store_and_forward: bool,
-    /// Lane served last.
-    served_lane: u8,
-    rest: u64,
     propagation_ps: u64,
     /// What the far end's chip adds; unused before a host.
     latency_ps: u64,
+    store_and_forward: bool,
+    /// From a packet's end at the far end to its room's return: the adapter, the flow-control packet on the other
+    /// direction, the cable.
+    travel_ps: u64,
+    /// Most octets to leave by it where an output's queue is what bounds it.
+    queue_max_bytes: u64,
+}
+
+/// One direction of a cable, with the output port that feeds it.
+///
+/// What each packet asks for is in the first cache line.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+struct Channel {
+    free_at_ps: u64,
+    /// When its output decides next; [`NEVER`] while nobody asks.
+    decides_at_ps: u64,
     packets: u64,
     busy_ps: u64,
     waited_ps: u64,
+    /// Octets of packets that are to leave by it, at the node before.
+    queued_bytes: u32,
+    queued_bytes_max: u32,
+    /// First of the inputs that may ask it, and from a port's or place's to those of the next one.
+    inputs: u32,
+    by_place: u16,
+    kind: u16,
+    /// First input of its port in the chip that it leads to; before a host, the host.
+    far: u32,
+    /// Lanes on which somebody asks it, a bit each.
+    asked: u16,
+    /// It leads to a host.
+    to_host: bool,
+    /// Lane served last.
+    served_lane: u8,
+    /// What is left of a picosecond.
+    rest: u64,
     held_ps: u64,
+    starved_ps: u64,
+    /// Node that it leaves, and that it leads to.
+    from: u32,
+    to: u32,
     /// Its number in the whole world.
     number: u32,
     /// Its number in the other part, of one that leads from a part of the world to another; else [`NONE`].
     there: u32,
-    starved_ps: u64,
-    /// Most octets to leave by it where an output's queue is what bounds it.
-    queue_max_bytes: u64,
     /// Packets lost on it while it was down.
     cut: u64,
     /// The other direction of its cable.
     back: u32,
     /// The other part.
     part: u16,
+    /// Its ports at both ends.
+    from_port: u8,
+    to_port: u8,
 }
 
 /// Room of a lane at the far end of a channel; what each packet asks for in the first cache line.
@@ -173,9 +194,8 @@ struct Channel {
 struct Credit {
     /// When the first rooms that are on their way back arrive, in order.
     at_ps: [u64; RETURNS],
-    /// From a packet's end at the far end to its room's return: the adapter, the flow-control packet on the other
-    /// direction, the cable.
-    travel_ps: u64,
+    /// Requests of inputs for a packet on this lane, a bit each.
+    wanted: u64,
     /// Outputs for which their packets had to wait in the far buffer; [`NONE`]: they did not.
     causes: [u32; RETURNS],
     free: u32,
@@ -221,10 +241,11 @@ struct Return {
     blocks: u16,
 }
 
-// Two lines for what a packet needs of an output, one for its room.
+// A line for what a packet needs of an output, one for its room, one for itself.
 const _: () = assert!(std::mem::offset_of!(Channel, rest) == 64);
-const _: () = assert!(std::mem::offset_of!(Channel, starved_ps) == 128);
+const _: () = assert!(size_of::<Channel>() == 128);
 const _: () = assert!(std::mem::offset_of!(Credit, more) == 64);
+const _: () = assert!(size_of::<Packet>() == 64);
 
 #[derive(Clone, Copy, Debug)]
 struct NodeState {
@@ -236,8 +257,6 @@ struct NodeState {
     control: u32,
     /// Where its outgoing channels stand in `ways`, port by port.
     ways: u32,
-    /// Its FIFOs are told apart by the lane that packets leave on, not by that on which they came, which `place` then has.
-    by_lane: bool,
     host: bool,
 }
 
@@ -257,8 +276,11 @@ struct Input {
 
 /// A packet on its way.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Packet {
     ready_ps: u64,
+    /// How long word of the room that it holds takes back to who sent it there.
+    travel_ps: u64,
     flow: u32,
     /// Number within its flow.
     number: u32,
@@ -510,9 +532,11 @@ impl World {
             now_ps: 0,
             queue: Calendar::new(),
             channels: Vec::new(),
+            kinds: Arc::default(),
             lanes,
             credits: Vec::new(),
-            wanted: Vec::new(),
+            split: false,
+            by_arrival: spec.selection.lanes_above() > 0 && spec.queueing == Queueing::Input,
             nodes: Vec::new(),
             inputs: Vec::new(),
             select: Select::new(spec),
@@ -685,7 +709,7 @@ impl World {
     /// on it.
     fn look_ahead(&self) {
         let mut read = 0;
-        if let Some(event) = self.queue.ahead(2) {
+        if let Some(event) = self.queue.ahead(4) {
             let (_, kind, who, what) = parts(event);
             let (who, what) = (who as usize, what as usize);
             match kind {
@@ -694,20 +718,20 @@ impl World {
                 READY => read ^= self.inputs[who].head,
                 DECIDE => {
                     let channel = &self.channels[who];
-                    read ^= channel.from ^ channel.number;
+                    read ^= channel.inputs;
                     read ^= self.credits[who * self.lanes as usize].free;
                 }
                 _ => {}
             }
         }
-        if let Some(event) = self.queue.ahead(0) {
+        if let Some(event) = self.queue.ahead(1) {
             let (_, kind, _, what) = parts(event);
             if kind == ENTER {
                 let p = &self.packets.all[what as usize];
                 read ^= self.credits[p.came as usize].free;
                 if let Some(out) = self.paths.get(p.choice as usize) {
                     let channel = &self.channels[*out as usize];
-                    read ^= channel.from ^ channel.number;
+                    read ^= channel.inputs;
                     read ^= self.credits[*out as usize * self.lanes as usize].free;
                 }
             }
@@ -750,7 +774,7 @@ impl World {
             starved_ps: state.starved_ps,
             held_ps: state.held_ps,
             waited_ps: state.waited_ps,
-            queued_bytes_max: state.queued_bytes_max,
+            queued_bytes_max: state.queued_bytes_max.into(),
             cut: state.cut,
         }
     }

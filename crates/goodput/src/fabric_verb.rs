@@ -53,6 +53,9 @@ pub(crate) struct RunArgs {
     /// packets]
     #[arg(long, value_enum)]
     tier: Option<TierArg>,
+    /// Have another simulator run some of the steps, rotate on static routes, and put what it finds beside
+    #[arg(long, value_enum)]
+    observer: Option<FabricObserverArg>,
     /// Folder that run folders are made in
     #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
     runs: PathBuf,
@@ -67,6 +70,12 @@ enum TierArg {
     Packets,
     /// Max-min fair shares over the tables' ways
     Flows,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum FabricObserverArg {
+    /// ns-3; needs g++ and its headers
+    Ns3,
 }
 
 impl From<TierArg> for Tier {
@@ -169,9 +178,14 @@ struct Done {
 }
 
 fn perform(args: &RunArgs, sweep: Option<&SweepArgs>, context: &Context) -> Result<Done, Failure> {
+    if sweep.is_some() && args.observer.is_some() {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--observer goes with fabric run, not with sweep"
+        )));
+    }
     let begun = Begun::new(args, sweep, context)?;
     begun.end(context, |file, axes| match sweep {
-        None => all_cases(file, context),
+        None => all_cases(file, args.observer, context),
         Some(sweep) => vary::run(file, axes, &sweep.cases, None, context),
     })
 }
@@ -277,11 +291,17 @@ fn find(name: &str, tier: Option<Tier>) -> Result<FabricFile, Failure> {
 
 fn all_cases(
     file: &FabricFile,
+    observer: Option<FabricObserverArg>,
     context: &Context,
 ) -> Result<(FabricRun, Vec<FindingRecord>), Failure> {
     let mut fabric = FabricRun::default();
     let mut findings = Vec::new();
     fabric.studies = study::run(&file.studies, &mut fabric, context)?;
+    if let Some(FabricObserverArg::Ns3) = observer
+        && context.interrupted().is_none()
+    {
+        study::observed::ns3(&file.studies, &mut fabric.studies)?;
+    }
     for (study, found) in file.studies.iter().zip(&fabric.studies.clone()) {
         findings.extend(shared::failed(found));
         findings.extend(shared::of(study, found, &mut fabric, context)?);

@@ -210,6 +210,47 @@ fn rotate_on_a_288_port_clos_gives_what_others_computed() {
     }
 }
 
+/// One, two and four levels of drawn cables: a director, three levels, and directors with hosts below a core of
+/// directors, whose packets are given a cable twice in each box.
+#[test]
+fn rotate_on_drawn_routes_gets_what_the_levels_that_draw_leave() {
+    let share = crate::formula::drawn_share;
+    assert!((share(1) - (1.0 - (-1.0_f64).exp())).abs() < 1e-12);
+    let boxes = Topology::Boxes {
+        director: Director::PORTS_288,
+        boxes: 8,
+        core: 4,
+        up: 144,
+    };
+    let three = Topology::FatTree(FatTree::full(3, 24).trimmed(1152).unwrap());
+    for (topology, ranks, levels) in [
+        (&Topology::Director(Director::PORTS_288), 288, 1),
+        (&three, 512, 2),
+        (&three, 1024, 2),
+        (&boxes, 128, 1),
+        (&boxes, 512, 4),
+        (&boxes, 1024, 4),
+    ] {
+        let of = |seed| {
+            let hosts = topology.capacity(&parts(24).chip);
+            let mut spec = built(topology, Some(hosts), Placement::InOrder);
+            spec.routing = Routing::Managed(Manager::min_hop(seed));
+            let rotations = (0..ranks / 2).step_by(7);
+            with(&spec, |fluid| {
+                let all = fluid.rotate(ranks, rotations, Sharing::MaxMin);
+                all.average / fluid.top
+            })
+        };
+        let found = (0..4).map(of).sum::<f64>() / 4.0;
+        let ratio = found / share(levels);
+        assert!(
+            (0.92..1.08).contains(&ratio),
+            "{ranks} ranks: {found}, by the formula {}",
+            share(levels)
+        );
+    }
+}
+
 /// 55 to 60 % on clusters of the time, static routes and full bisection: T. Hoefler, T. Schneider, A. Lumsdaine,
 /// "Multistage switches are not crossbars", CLUSTER 2008.
 #[test]

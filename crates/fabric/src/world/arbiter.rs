@@ -1,30 +1,29 @@
 //! Inputs, outputs and credits: who leaves when.
 
-use super::{Credit, DECIDE, NEVER, NONE, Probe, READY, RETURNS, Return, World};
+use super::{
+    Credit, DECIDE, Input, Kind, NEVER, NONE, Packet, Probe, READY, RETURNS, Return, World,
+};
 use crate::spec::Queueing;
 
 impl World {
-    /// Puts a packet into the FIFO of a port and of its own way out and lane, ready at its own time.
-    pub(super) fn append(&mut self, node: u32, place: u32, packet: u32) {
+    /// Puts a packet into the FIFO of a port or place and of its own way out and lane, ready at its own time.
+    pub(super) fn append(&mut self, place: u32, packet: u32) {
         let p = &self.packets.all[packet as usize];
         let out = &mut self.channels[p.out as usize];
-        out.queued_bytes += u64::from(p.wire_bytes);
+        out.queued_bytes += u32::from(p.wire_bytes);
         out.queued_bytes_max = out.queued_bytes_max.max(out.queued_bytes);
-        let (port, lane) = (u32::from(out.from_port), u32::from(p.lane));
-        let of = &self.nodes[node as usize];
-        let input = match of.by_lane {
-            true => of.input + place * of.by_place + port * of.by_out + lane,
-            false => of.input + place * self.lanes + p.came % self.lanes,
+        let out = &self.channels[p.out as usize];
+        let input = match self.is_by_arrival(out) {
+            true => out.inputs + place * self.lanes + p.came % self.lanes,
+            false => out.inputs + place * u32::from(out.by_place) + u32::from(p.lane),
         };
         self.line_up(input, packet);
     }
 
-    fn queue_up(&mut self, input: u32, packet: u32) {
-        let p = &self.packets.all[packet as usize];
-        let out = &mut self.channels[p.out as usize];
-        out.queued_bytes += u64::from(p.wire_bytes);
-        out.queued_bytes_max = out.queued_bytes_max.max(out.queued_bytes);
-        self.line_up(input, packet);
+    /// The chip before an output has FIFOs by the lane on which packets came.
+    #[inline]
+    fn is_by_arrival(&self, out: &super::Channel) -> bool {
+        self.by_arrival && !self.nodes[out.from as usize].host
     }
 
     /// Puts a packet into a FIFO.
@@ -40,12 +39,11 @@ impl World {
         state.tail = packet;
         let (ready, busy) = (p.ready_ps, state.busy_until_ps);
         let (channel, place, last_out) = (p.out, state.place, state.last_out);
-        let room = self.room(channel, p.lane);
         if ready.max(busy) <= self.now_ps {
             self.offer(input);
         } else if ready <= busy && last_out == channel {
             // This output is the first to be free for it.
-            self.wanted[room] |= 1 << place;
+            self.want(channel, p.lane, place);
             self.ask(channel, self.now_ps);
         } else {
             if ready < busy {
@@ -59,9 +57,17 @@ impl World {
     pub(super) fn offer(&mut self, input: u32) {
         let state = &self.inputs[input as usize];
         let p = &self.packets.all[state.head as usize];
-        let (channel, room) = (p.out, self.room(p.out, p.lane));
-        self.wanted[room] |= 1 << state.place;
+        let (channel, lane, place) = (p.out, p.lane, state.place);
+        self.want(channel, lane, place);
         self.ask(channel, self.now_ps);
+    }
+
+    /// Notes that an input asks.
+    #[inline]
+    fn want(&mut self, channel: u32, lane: u8, place: u8) {
+        let room = self.room(channel, lane);
+        self.credits[room].wanted |= 1 << place;
+        self.channels[channel as usize].asked |= 1 << lane;
     }
 
     /// An output is to decide at `at_ps`, or when it is free.
@@ -93,6 +99,9 @@ impl World {
         let mut again = NEVER;
         for n in 1..=self.lanes {
             let lane = super::small(((last + n) % self.lanes) as usize);
+            if self.channels[channel as usize].asked >> lane & 1 == 0 {
+                continue;
+            }
             match self.decide_lane(channel, lane) {
                 Ok(()) => {
                     self.channels[channel as usize].served_lane = lane;
@@ -113,17 +122,18 @@ impl World {
     /// Serves a lane if it can; else when it can, as far as is known.
     fn decide_lane(&mut self, channel: u32, lane: u8) -> Result<(), u64> {
         let room = self.room(channel, lane);
-        let wanted = self.wanted[room];
-        if wanted == 0 {
+        let credit = &self.credits[room];
+        if credit.wanted == 0 {
             return Err(NEVER);
         }
+        let place = next_after(credit.wanted, credit.served);
         let state = &self.channels[channel as usize];
-        let place = next_after(wanted, self.credits[room].served);
-        let node = &self.nodes[state.from as usize];
-        let input = node.input
-            + u32::from(place) * node.by_place
-            + u32::from(state.from_port) * node.by_out
-            + if node.by_lane { u32::from(lane) } else { 0 };
+        let input = state.inputs
+            + u32::from(place) * u32::from(state.by_place)
+            + match self.is_by_arrival(state) {
+                true => 0,
+                false => u32::from(lane),
+            };
         let head = self.inputs[input as usize].head;
         let needed = self.blocks(self.packets.all[head as usize].wire_bytes);
         let may = match self.faults.is_some() && self.is_down(channel, self.now_ps) {
@@ -147,7 +157,7 @@ impl World {
                 } else {
                     let before = std::mem::replace(&mut credit.blamed, blocker);
                     let sum = std::mem::replace(&mut credit.blamed_ps, waited);
-                    let number = self.channels[channel as usize].number;
+                    let number = self.number(channel);
                     *self.blame.entry((number, before)).or_default() += sum;
                 }
             }
@@ -166,20 +176,26 @@ impl World {
         let wire = u32::from(p.wire_bytes);
         let (lane, probe) = (p.lane, p.probe != Probe::No);
         let state = &mut self.channels[channel as usize];
-        let takes = state.byte.take(wire, &mut state.rest);
+        let kind = &self.kinds[usize::from(state.kind)];
+        let takes = match kind.byte.whole(wire) {
+            Some(takes) => takes,
+            None => kind.byte.take(wire, &mut state.rest),
+        };
         let gone = now + takes;
         state.free_at_ps = gone;
-        state.queued_bytes -= u64::from(wire);
+        state.queued_bytes -= wire;
         state.packets += 1;
         state.busy_ps += takes;
         state.waited_ps += now - p.ready_ps;
-        let to = state.to;
-        let head_there = now + state.propagation_ps;
-        let (latency, input_there) = (state.latency_ps, state.far_input);
-        let whole = state.store_and_forward;
-        let cause = if now > p.ready_ps { state.number } else { NONE };
-        let there = state.there;
-        let crossed = gone + state.propagation_ps;
+        let (far, to_host) = (state.far, state.to_host);
+        let crossed = gone + kind.propagation_ps;
+        let head_there = now + kind.propagation_ps;
+        let (latency, travel_ps) = (kind.latency_ps, kind.travel_ps);
+        let through = head_there + latency + if kind.store_and_forward { takes } else { 0 };
+        let cause = match now > p.ready_ps {
+            true => self.number(channel),
+            false => NONE,
+        };
         self.counters.packet_hops += 1;
         match probe {
             true => self.note_probe(takes),
@@ -191,47 +207,56 @@ impl World {
         let p = &mut self.packets.all[packet as usize];
         p.next = NONE;
         p.came = super::count(room);
-        let through = head_there + latency + if whole { takes } else { 0 };
+        p.travel_ps = travel_ps;
+        let there = match self.split {
+            true => self.channels[channel as usize].there,
+            false => NONE,
+        };
         if self.faults.is_some() && self.is_cut(channel, crossed) {
             self.cut(channel, packet, gone);
         } else if there != NONE {
             let (at, kind, who) = match self.late {
                 true => (head_there, super::HERE, there),
-                false => (through, super::ENTER, input_there),
+                false => (through, super::ENTER, far),
             };
             self.mail_packet(channel, at, kind, who, packet);
-        } else if probe
-            && self.by_credits()
-            && self.take_probe(to, packet, head_there + takes + latency)
-        {
+        } else if probe && self.by_credits() && {
+            let to = self.channels[channel as usize].to;
+            self.take_probe(to, packet, head_there + takes + latency)
+        } {
             // It goes no further.
-        } else if self.nodes[to as usize].host {
-            self.post(head_there + takes, super::ARRIVED, to, packet);
+        } else if to_host {
+            self.post(head_there + takes, super::ARRIVED, far, packet);
         } else if self.late {
             self.post(head_there, super::HERE, channel, packet);
         } else {
-            self.post(through, super::ENTER, input_there, packet);
+            self.post(through, super::ENTER, far, packet);
         }
-        if self.lanes == 1 {
-            if self.wanted[room] != 0 {
-                self.ask(channel, gone);
-            }
-            return;
-        }
-        let first = self.room(channel, 0);
-        if self.wanted[first..first + self.lanes as usize]
-            .iter()
-            .any(|w| *w != 0)
-        {
+        if self.channels[channel as usize].asked != 0 {
             self.ask(channel, gone);
         }
+    }
+
+    /// A channel's number in the whole world.
+    #[inline]
+    pub(super) fn number(&self, channel: u32) -> u32 {
+        match self.split {
+            true => self.channels[channel as usize].number,
+            false => channel,
+        }
+    }
+
+    /// What a channel has in common with others.
+    #[inline]
+    pub(super) fn kind(&self, channel: u32) -> &Kind {
+        &self.kinds[usize::from(self.channels[channel as usize].kind)]
     }
 
     /// The head of a packet is in the chip that `channel` leads to.
     pub(super) fn here(&mut self, channel: u32, packet: u32) {
         let p = self.packets.all[packet as usize];
         let wire = u32::from(p.wire_bytes);
-        let takes = self.channels[channel as usize].byte.of(wire);
+        let takes = self.kind(channel).byte.of(wire);
         if !self.by_credits() && !self.admit(p.came, p.wire_bytes) {
             self.drop_packet(packet);
             return;
@@ -242,35 +267,35 @@ impl World {
     /// A packet's head is through a chip that looks at nothing: it finds its way out, and waits there. `input` is the
     /// first of its port.
     pub(super) fn come(&mut self, input: u32, packet: u32) {
-        let to = self.inputs[input as usize].node;
-        let out = self.choose(to, packet);
+        let Input { node, place, .. } = self.inputs[input as usize];
+        let out = self.choose(node, packet);
         let mut ready_ps = self.now_ps;
-        let p = &mut self.packets.all[packet as usize];
-        p.out = out;
-        let state = &self.channels[out as usize];
+        let p = &self.packets.all[packet as usize];
         if self.mixed {
-            let came = &self.channels[(p.came / self.lanes) as usize];
+            let (came, next) = (self.kind(p.came / self.lanes), self.kind(out).byte);
             let wire = u32::from(p.wire_bytes);
             // The next output must not run dry before the tail has come.
-            if !came.store_and_forward && state.byte.is_shorter_than(came.byte) {
-                ready_ps += came.byte.of(wire) - state.byte.of(wire);
+            if !came.store_and_forward && next.is_shorter_than(came.byte) {
+                ready_ps += came.byte.of(wire) - next.of(wire);
             }
         }
+        let p = &mut self.packets.all[packet as usize];
+        p.out = out;
         p.ready_ps = ready_ps;
-        let of = &self.nodes[to as usize];
-        let at = u32::from(state.from_port) * of.by_out;
-        let input = match of.by_lane {
-            true => input + at + u32::from(p.lane),
-            false => input + p.came % self.lanes,
+        // The first of a port with a FIFO for each lane of arrival has its place.
+        let port = match self.by_arrival {
+            true => u32::from(place) / self.lanes,
+            false => place.into(),
         };
-        self.queue_up(input, packet);
+        self.append(port, packet);
     }
 
     /// A packet comes into a chip that decides by what it sees: it finds its way out, and waits there.
     fn enter(&mut self, channel: u32, packet: u32, head_ps: u64, takes: u64) {
         let state = &self.channels[channel as usize];
         let (to, place) = (state.to, u32::from(state.to_port));
-        let (byte, latency, whole) = (state.byte, state.latency_ps, state.store_and_forward);
+        let kind = self.kinds[usize::from(state.kind)];
+        let (byte, latency, whole) = (kind.byte, kind.latency_ps, kind.store_and_forward);
         if !self.by_credits()
             && self.packets.all[packet as usize].probe != Probe::No
             && self.take_probe(to, packet, head_ps + takes + latency)
@@ -288,7 +313,7 @@ impl World {
                 return;
             }
         }
-        let next = self.channels[out as usize].byte;
+        let next = self.kind(out).byte;
         let p = &mut self.packets.all[packet as usize];
         // The next output must not run dry before the tail has come.
         let ahead = match () {
@@ -300,7 +325,7 @@ impl World {
         };
         p.out = out;
         p.ready_ps = head_ps + latency + ahead;
-        self.append(to, place, packet);
+        self.append(place, packet);
     }
 
     /// Takes the head out of an input that it leaves until `gone`; its room is given back to who sent it.
@@ -314,13 +339,17 @@ impl World {
         state.busy_until_ps = gone;
         state.last_out = channel;
         let node = state.node;
-        self.wanted[room] &= !(1 << place);
+        let credit = &mut self.credits[room];
+        credit.wanted &= !(1 << place);
+        if credit.wanted == 0 {
+            self.channels[channel as usize].asked &= !(1 << p.lane);
+        }
         if p.next != NONE {
             let next = &self.packets.all[p.next as usize];
             if next.out == channel && next.ready_ps <= gone {
                 // This output is the first to be free for it.
-                let room = self.room(channel, next.lane);
-                self.wanted[room] |= 1 << place;
+                let lane = next.lane;
+                self.want(channel, lane, place);
             } else {
                 if next.out != channel {
                     let held = gone.saturating_sub(next.ready_ps.max(began));
@@ -333,19 +362,19 @@ impl World {
         if p.came == NONE {
             self.fetched_left(node, packet, gone);
         } else {
-            let blocks = self.blocks(p.wire_bytes);
-            self.give_back(p.came, blocks, gone, cause);
+            self.give_back(&p, gone, cause);
         }
     }
 
     /// The room that a packet held is free at `at_ps`; its sender learns of it later, and what it had waited for.
-    pub(super) fn give_back(&mut self, came: u32, blocks: u32, at_ps: u64, cause: u32) {
+    pub(super) fn give_back(&mut self, p: &Packet, at_ps: u64, cause: u32) {
+        let (came, blocks) = (p.came, self.blocks(p.wire_bytes));
         if !self.by_credits() {
             self.release(came, blocks, at_ps, cause);
             return;
         }
         let credit = &self.credits[came as usize];
-        let back = at_ps + credit.travel_ps;
+        let back = at_ps + p.travel_ps;
         if credit.away {
             self.mail_note(came, back, false, blocks, cause);
         } else {

@@ -496,6 +496,7 @@ impl World {
         let place = self.nodes[node as usize].control;
         let packet = self.packets.add(Packet {
             ready_ps: self.now_ps,
+            travel_ps: 0,
             flow: pair,
             number,
             next: NONE,
@@ -511,7 +512,7 @@ impl World {
         });
         let out = self.choose_for_probe(node, packet);
         self.packets.all[packet as usize].out = out;
-        self.append(node, place, packet);
+        self.append(place, packet);
     }
 
     /// Edge switch that a probe or answer is for.
@@ -527,7 +528,7 @@ impl World {
     pub(super) fn probed(&mut self, packet: u32) {
         let p = self.packets.all[packet as usize];
         self.packets.free.push(packet);
-        self.give_back(p.came, self.blocks(p.wire_bytes), self.now_ps, NONE);
+        self.give_back(&p, self.now_ps, NONE);
         let now = self.now_ps;
         let edges = count(self.select.edges.len());
         let (from, to) = (p.flow / edges, p.flow % edges);

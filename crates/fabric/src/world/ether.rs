@@ -67,17 +67,17 @@ impl World {
 
     /// An output's queue has room for a packet; without it the packet is lost.
     pub(super) fn queue_has_room(&self, out: u32, wire_bytes: u16) -> bool {
-        let out = &self.channels[out as usize];
-        out.queued_bytes + u64::from(wire_bytes) <= out.queue_max_bytes
+        let queued = self.channels[out as usize].queued_bytes;
+        u64::from(queued) + u64::from(wire_bytes) <= self.kind(out).queue_max_bytes
     }
 
     /// Sends a pause frame, or one that ends the pause.
     fn signal(&mut self, came: u32, stop: bool, pfc: Pfc) {
         let channel = came / self.lanes;
         let back = self.channels[channel as usize].back;
-        let back = &self.channels[back as usize];
+        let free = self.channels[back as usize].free_at_ps.max(self.now_ps);
+        let back = self.kind(back);
         let takes = back.byte.of(PAUSE_BYTES);
-        let free = back.free_at_ps.max(self.now_ps);
         let travels = back.propagation_ps + pfc.respond_ps;
         let credit = &mut self.credits[came as usize];
         let gone = free.max(credit.signalled_ps) + takes;

@@ -60,7 +60,9 @@ impl World {
         let lanes = self.lanes as usize;
         for channel in 0..count(self.channels.len()) {
             let first = channel as usize * lanes;
-            let wanted = self.wanted[first..first + lanes].iter().any(|w| *w != 0);
+            let wanted = self.credits[first..first + lanes]
+                .iter()
+                .any(|c| c.wanted != 0);
             if wanted && !self.credits[first].away && self.is_down(channel, now) {
                 self.ask(channel, now);
             }

@@ -162,6 +162,7 @@ impl World {
         };
         let packet = Packet {
             ready_ps: 0,
+            travel_ps: 0,
             flow: number,
             number: number_of,
             next: NONE,
@@ -200,7 +201,7 @@ impl World {
             wire_bytes,
             ..packet
         });
-        self.append(host, 0, packet);
+        self.append(0, packet);
     }
 
     /// A packet of this host is on the wire until `gone`.
@@ -224,12 +225,11 @@ impl World {
     pub(super) fn arrived(&mut self, host: u32, packet: u32) {
         let p = self.packets.all[packet as usize];
         self.packets.free.push(packet);
-        let blocks = self.blocks(p.wire_bytes);
         if !self.by_credits() && !self.admit(p.came, p.wire_bytes) {
             return;
         }
         if p.ack {
-            self.give_back(p.came, blocks, self.now_ps, NONE);
+            self.give_back(&p, self.now_ps, NONE);
             self.acknowledged(host, p);
             return;
         }
@@ -240,7 +240,7 @@ impl World {
         let iwarp = flow.spec.transport == Transport::Iwarp;
         if early > 0 && (iwarp || again) && !flow.wants(p.number, loses) {
             // Here already, or after a gap that RC does not bridge.
-            self.give_back(p.came, blocks, self.now_ps, NONE);
+            self.give_back(&p, self.now_ps, NONE);
             self.answer_early(host, p, iwarp);
             return;
         }
@@ -256,14 +256,14 @@ impl World {
                 true => self.now_ps,
                 false => self.place(host, p.payload_bytes).0,
             };
-            self.give_back(p.came, blocks, taken, NONE);
+            self.give_back(&p, taken, NONE);
             if iwarp {
                 self.acknowledge(host, p.flow, true);
             }
             return;
         }
         let (taken, mut there) = self.place(host, p.payload_bytes);
-        self.give_back(p.came, blocks, taken, NONE);
+        self.give_back(&p, taken, NONE);
         self.flows[p.flow as usize].asked = false;
         self.in_order(host, p.flow, p.last, there);
         while let Some(next) = self.flows[p.flow as usize].take_early() {
@@ -331,6 +331,7 @@ impl World {
         });
         let packet = self.packets.add(Packet {
             ready_ps: self.now_ps,
+            travel_ps: 0,
             flow,
             number: expected,
             next: NONE,
@@ -344,7 +345,7 @@ impl World {
             ack: true,
             probe: Probe::No,
         });
-        self.append(host, 1, packet);
+        self.append(1, packet);
     }
 
     /// The last of a message is in memory, and whoever waits for it sees it.

@@ -223,9 +223,10 @@ impl World {
             let channel = &self.channels[*n as usize];
             let [from, to] = [channel.from, channel.to];
             let mut made = channel.clone();
-            if made.far_input != NONE && (made.far_input as usize) < numbers.inputs.len() {
-                made.far_input = numbers.inputs[made.far_input as usize];
+            if !made.to_host {
+                made.far = numbers.inputs[made.far as usize];
             }
+            made.inputs = numbers.inputs[made.inputs as usize];
             made.back = own(made.back);
             if here(from) != here(to) {
                 let (other, there) = match here(from) {
@@ -272,8 +273,10 @@ impl World {
             now_ps: 0,
             queue: Calendar::new(),
             lanes: self.lanes,
-            wanted: vec![0; credits.len()],
             channels: made,
+            kinds: self.kinds.clone(),
+            split: true,
+            by_arrival: self.by_arrival,
             credits,
             ways: own_ways.collect(),
             nodes,
@@ -368,16 +371,14 @@ impl World {
             for lane in 0..lanes {
                 let (there, here) = (place * lanes + lane, *n as usize * lanes + lane);
                 self.credits[here].merge(&from.credits[there], !ghost, buffer);
-                if !ghost {
-                    self.wanted[here] = from.wanted[there];
-                }
             }
             if ghost {
                 continue;
             }
             let to = &mut self.channels[*n as usize];
             *to = Channel {
-                far_input: to.far_input,
+                far: to.far,
+                inputs: to.inputs,
                 there: NONE,
                 back: to.back,
                 part: 0,
@@ -475,16 +476,15 @@ impl World {
 
     /// The least time in which a packet crosses a channel, or word of it comes back.
     fn crossing_ps(&self, channel: &Channel) -> u64 {
+        let kind = &self.kinds[usize::from(channel.kind)];
         let there = match self.late {
-            true => channel.propagation_ps,
-            false => channel.propagation_ps + channel.latency_ps,
+            true => kind.propagation_ps,
+            false => kind.propagation_ps + kind.latency_ps,
         };
         let back = match self.ethernet.map(|e| e.control) {
-            None | Some(FlowControl::Credits) => {
-                self.credits[channel.number as usize * self.lanes as usize].travel_ps
-            }
+            None | Some(FlowControl::Credits) => kind.travel_ps,
             Some(FlowControl::Pfc(pfc)) => {
-                let other = &self.channels[channel.back as usize];
+                let other = self.kind(channel.back);
                 other.byte.of(PAUSE_BYTES) + other.propagation_ps + pfc.respond_ps
             }
             Some(FlowControl::DropTail) => NEVER,

@@ -337,7 +337,10 @@ impl World {
             let place = chip * edges + to as usize;
             let port = self.select.any(chip, self.select.near[place]);
             let out = &self.channels[self.out(node, port) as usize];
-            (out.queued_bytes, u64::from(self.select.hops[place]))
+            (
+                u64::from(out.queued_bytes),
+                u64::from(self.select.hops[place]),
+            )
         };
         let (short, short_hops) = judge(edge);
         let (long, there) = judge(by);
@@ -357,9 +360,10 @@ impl World {
 
     /// Until all that is to leave by a port has left, on a free wire.
     fn backlog_ps(&self, node: u32, port: u8) -> u64 {
-        let out = &self.channels[self.out(node, port) as usize];
-        let queued = u32::try_from(out.queued_bytes).unwrap_or(u32::MAX);
-        out.free_at_ps.saturating_sub(self.now_ps) + out.byte.of(queued)
+        let number = self.out(node, port);
+        let out = &self.channels[number as usize];
+        let byte = self.kind(number).byte;
+        out.free_at_ps.saturating_sub(self.now_ps) + byte.of(out.queued_bytes)
     }
 }
 

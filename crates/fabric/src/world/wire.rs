@@ -1,8 +1,9 @@
 //! Making the parts of a world: channels, inputs, room.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Channel, Credit, Input, NEVER, NONE, NodeState, RETURNS, World, count, small};
+use super::{Channel, Credit, Input, Kind, NEVER, NONE, NodeState, RETURNS, World, count, small};
 use crate::ethernet::FlowControl;
 use crate::queue::WHO_MAX;
 use crate::route;
@@ -25,7 +26,7 @@ impl World {
                 (false, Queueing::VirtualOutput) => (ports.len(), ports.len(), false),
                 (false, Queueing::Output) => (1, ports.len(), true),
             };
-            let by_lane = n < hosts || !self.by_arrival(spec);
+            let by_lane = n < hosts || !self.by_arrival;
             let (places, each) = match by_lane {
                 true => (places, outs * lanes),
                 false => (places * lanes, 1),
@@ -49,7 +50,6 @@ impl World {
                 by_out: count(by_out),
                 control: count(control),
                 ways: 0,
-                by_lane,
                 host: n < hosts,
             });
             for place in 0..places {
@@ -63,6 +63,15 @@ impl World {
                 }));
             }
         }
+        let mut held = vec![0_u64; neighbours.len()];
+        for end in spec.links.iter().flat_map(|link| link.ends) {
+            let held = &mut held[route::number(spec, end)];
+            *held = held.saturating_add(spec.port(end).buffer_bytes);
+            if *held > u64::from(u32::MAX) {
+                let problem = "the buffers of all ports of a part hold 4 GiB or more";
+                return Err(at(Place::Whole, problem.to_owned()));
+            }
+        }
         if self.inputs.len() >= WHO_MAX as usize {
             let found = self.inputs.len();
             return Err(at(
@@ -71,6 +80,7 @@ impl World {
             ));
         }
         let mut outs: Vec<Vec<u32>> = vec![Vec::new(); neighbours.len()];
+        let mut kinds: HashMap<Kind, u16> = HashMap::new();
         for link in &spec.links {
             let [a, b] = link.ends.map(|end| route::number(spec, end));
             let ports = [a, b].map(|node| outs[node].len());
@@ -82,38 +92,43 @@ impl World {
                     false => 0,
                 };
                 outs[from].push(count(self.channels.len()));
-                let made = Channel::new(spec, link, far, [from, ports[way], to, ports[1 - way]]);
-                let credit_packet_ps = made.byte.of(CREDIT_BYTES) + made.propagation_ps;
-                let travel_ps = spec.port(far).credit_ps + credit_packet_ps;
-                self.channels.push(made);
+                let kind = Kind::new(spec, link, far);
+                let known = kinds.len();
+                let number = *kinds.entry(kind).or_insert_with(|| {
+                    Arc::make_mut(&mut self.kinds).push(kind);
+                    u16::try_from(known).unwrap_or(u16::MAX)
+                });
+                if number == u16::MAX {
+                    let problem = format!("more than {} kinds of cables and ports", u16::MAX);
+                    return Err(at(Place::Whole, problem));
+                }
+                let ends = [from, ports[way], to, ports[1 - way]];
+                self.channels.push(Channel::new(number, ends));
                 self.credits
-                    .extend((0..lanes).map(|l| Credit::new(room(l), travel_ps)));
-                self.wanted.extend((0..lanes).map(|_| 0));
+                    .extend((0..lanes).map(|l| Credit::new(room(l))));
             }
         }
         for (n, channel) in (0..).zip(&mut self.channels) {
             channel.number = n;
             channel.back = n ^ 1;
             let far = &self.nodes[channel.to as usize];
-            let of_port = if far.by_lane {
-                far.by_place
-            } else {
-                self.lanes
+            channel.to_host = far.host;
+            channel.far = match far.host {
+                true => channel.to,
+                false if !self.by_arrival => far.input + u32::from(channel.to_port) * far.by_place,
+                false => far.input + u32::from(channel.to_port) * self.lanes,
             };
-            channel.far_input = far.input + u32::from(channel.to_port) * of_port;
+            let near = &self.nodes[channel.from as usize];
+            channel.inputs = near.input + u32::from(channel.from_port) * near.by_out;
+            channel.by_place = u16::try_from(near.by_place).unwrap_or(u16::MAX);
         }
-        let first = self.channels.first().map(|c| c.byte);
-        self.mixed = self.channels.iter().any(|c| Some(c.byte) != first);
+        let first = self.kinds.first().map(|k| k.byte);
+        self.mixed = self.kinds.iter().any(|k| Some(k.byte) != first);
         for (node, outs) in self.nodes.iter_mut().zip(&outs) {
             node.ways = count(self.ways.len());
             self.ways.extend(outs);
         }
         Ok(())
-    }
-
-    /// Packets of one input change lanes or not.
-    fn by_arrival(&self, spec: &FabricSpec) -> bool {
-        spec.selection.lanes_above() > 0 && spec.queueing == Queueing::Input
     }
 
     /// Every buffer on a flow's way must hold one of its packets, or it would wait for ever.
@@ -260,13 +275,9 @@ impl World {
     }
 }
 
-impl Channel {
-    fn new(
-        spec: &FabricSpec,
-        link: &LinkSpec,
-        far: Node,
-        [from, from_port, to, to_port]: [usize; 4],
-    ) -> Self {
+impl Kind {
+    /// Towards `far`.
+    fn new(spec: &FabricSpec, link: &LinkSpec, far: Node) -> Self {
         let (speed, width) = spec.trained(link);
         let byte = speed.byte_time(width);
         let (latency_ps, store_and_forward) = match far {
@@ -284,44 +295,59 @@ impl Channel {
             true => link.ends[1],
             false => link.ends[0],
         };
+        let propagation_ps = link.cable.delay_ps();
         Self {
             byte,
-            free_at_ps: 0,
-            decides_at_ps: NEVER,
-            queued_bytes: 0,
-            queued_bytes_max: 0,
-            from: count(from),
-            to: count(to),
-            far_input: NONE,
-            from_port: small(from_port),
-            to_port: small(to_port),
-            store_and_forward,
-            served_lane: 0,
-            rest: 0,
-            propagation_ps: link.cable.delay_ps(),
+            propagation_ps,
             latency_ps,
-            packets: 0,
-            busy_ps: 0,
-            waited_ps: 0,
-            held_ps: 0,
-            number: NONE,
-            there: NONE,
-            starved_ps: 0,
-            back: NONE,
-            part: 0,
-            cut: 0,
+            store_and_forward,
+            travel_ps: spec.port(far).credit_ps + byte.of(CREDIT_BYTES) + propagation_ps,
             queue_max_bytes: spec.port(near).buffer_bytes,
         }
     }
 }
 
+impl Channel {
+    /// Numbers of its nodes, and of its ports there.
+    fn new(kind: u16, [from, from_port, to, to_port]: [usize; 4]) -> Self {
+        Self {
+            free_at_ps: 0,
+            decides_at_ps: NEVER,
+            packets: 0,
+            busy_ps: 0,
+            waited_ps: 0,
+            queued_bytes: 0,
+            queued_bytes_max: 0,
+            inputs: NONE,
+            by_place: 0,
+            kind,
+            far: NONE,
+            asked: 0,
+            to_host: false,
+            served_lane: 0,
+            rest: 0,
+            held_ps: 0,
+            starved_ps: 0,
+            cut: 0,
+            from: count(from),
+            to: count(to),
+            number: NONE,
+            there: NONE,
+            back: NONE,
+            part: 0,
+            from_port: small(from_port),
+            to_port: small(to_port),
+        }
+    }
+}
+
 impl Credit {
-    const fn new(all: u32, travel_ps: u64) -> Self {
+    const fn new(all: u32) -> Self {
         Self {
             all,
             free: all,
             held: 0,
-            travel_ps,
+            wanted: 0,
             at_ps: [0; RETURNS],
             causes: [NONE; RETURNS],
             blocks: [0; RETURNS],

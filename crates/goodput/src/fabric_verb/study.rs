@@ -6,6 +6,7 @@
 
 mod flows;
 mod made;
+pub(super) mod observed;
 mod packets;
 mod picture;
 mod words;

@@ -299,6 +299,27 @@ pub struct FabricNodes {
     /// Share of the ideal's speed that is lost: median of the seeds, and the worst.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_shares: Option<[f64; 2]>,
+    /// What another simulator found for some of the steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<FabricObserved>,
+}
+
+/// Steps that another packet simulator ran over the same cables and tables.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FabricObserved {
+    /// Name and version.
+    pub tool: String,
+    /// Steps that both ran.
+    pub steps: u32,
+    /// Pairs of all of them.
+    pub flows: u32,
+    /// Its mean rate of a pair, as a share of what each step's first pair gets alone.
+    pub average_share_of_alone: f64,
+    /// Ours of the same steps.
+    pub ours_share_of_alone: f64,
+    /// Between both.
+    pub apart: f64,
 }
 
 /// Parts of a latency, means over all pairs.

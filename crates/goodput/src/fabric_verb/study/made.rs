@@ -24,7 +24,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    fn new(study: &Study, seed: u32) -> Result<Self, Failure> {
+    pub(super) fn new(study: &Study, seed: u32) -> Result<Self, Failure> {
         let built = study.build(seed.into());
         let links = built.spec.links.iter();
         let inner =
