@@ -22,7 +22,7 @@ use super::made::Made;
 use super::{Rates, float, seconds};
 use crate::failure::Failure;
 
-/// Adds what ns-3 finds to a point of each study that it can run: rotate on static routes, packet by packet.
+/// Adds what ns-3 finds to points of each study that it can run: rotate on static routes, packet by packet.
 ///
 /// # Errors
 /// ns-3 cannot be compiled against, or fails.
@@ -41,16 +41,20 @@ pub(in super::super) fn ns3(studies: &[Study], found: &mut [FabricStudy]) -> Res
     let program = folder.0.join("rotate");
     let version = compile(&program).map_err(Failure::here)?;
     for (study, found) in asked {
-        let nodes = study.traffic.nodes.iter().filter(|n| **n <= NODES_MAX);
-        let Some(nodes) = nodes.copied().max() else {
-            continue;
-        };
-        let told = compare(study, nodes, &program, &version)?;
-        if let Some(point) = found.points.iter_mut().find(|p| p.nodes == nodes) {
-            point.observed = Some(told);
+        if let Some(nodes) = point(&study.traffic.nodes) {
+            let told = compare(study, nodes, &program, &version)?;
+            if let Some(point) = found.points.iter_mut().find(|p| p.nodes == nodes) {
+                point.observed = Some(told);
+            }
         }
     }
     Ok(())
+}
+
+/// The largest that takes seconds; where all are larger, the smallest.
+fn point(nodes: &[u32]) -> Option<u32> {
+    let quick = nodes.iter().copied().filter(|n| *n <= NODES_QUICK).max();
+    quick.or_else(|| nodes.iter().copied().filter(|n| *n <= NODES_MAX).min())
 }
 
 /// A folder of this process alone, until it is dropped.
@@ -244,8 +248,9 @@ const MODULES: [&str; 6] = [
 ];
 const MISSING: &str =
     "--observer ns3 needs g++, pkg-config and ns-3's headers (Debian: apt install g++ libns3-dev)";
-/// Some seconds a step of so many nodes.
-const NODES_MAX: u32 = 64;
+/// A second a step of so many nodes, and a few.
+const NODES_QUICK: u32 = 64;
+const NODES_MAX: u32 = 128;
 const SEEDS_MAX: u32 = 3;
 const STEPS_MAX: usize = 3;
 /// More would lie in queues only.
@@ -274,6 +279,13 @@ mod tests {
         assert_eq!(count("flow"), 2, "{told}");
         assert!(count("route") <= 16, "{told}");
         assert!(told.ends_with("go\n"), "{told}");
+    }
+
+    #[test]
+    fn few_nodes_are_asked_for_or_the_fewest_of_many() {
+        assert_eq!(point(&[2, 24, 64, 124]), Some(64));
+        assert_eq!(point(&[128, 256, 512, 1024]), Some(128));
+        assert_eq!(point(&[1024]), None);
     }
 
     #[test]
