@@ -171,6 +171,25 @@ const BYTES_MAX: u32 = 64 << 20;
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        /// Any text has a line that is at fault, or messages that can be sent.
+        #[test]
+        fn any_text_is_read_or_refused(
+            text in "([0-9 ,#usm\\n]|-|\u{e9}|at,from,to,bytes\\n|0,0,1,9\\n|1us,1,2,4KiB,1\\n){0,60}",
+        ) {
+            match parse(&text) {
+                Ok(found) => for (n, record) in found.iter().enumerate() {
+                    let before = record.after.map(|a| a as usize);
+                    proptest::prop_assert!(before.is_none_or(|b| b < n && found[b].to == record.from));
+                    proptest::prop_assert!(record.from != record.to && record.bytes > 0);
+                },
+                Err(error) => proptest::prop_assert!(
+                    (1..=text.lines().count().max(1)).contains(&error.line)
+                ),
+            }
+        }
+    }
+
     #[test]
     fn lines_are_messages() {
         let text = "at,from,to,bytes,after\n# first\n0, 0, 1, 64KiB\n1.5us,1,2,0,1 # then\n\n200,0,2,100,\n";

@@ -244,3 +244,57 @@ fn a_trace_is_replayed_in_its_order_and_refused_with_its_line() {
         assert!(ended.stderr.contains(what), "{ended:#?}");
     }
 }
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn a_sweep_over_mpi_needs_a_build_with_it() {
+    let scratch = Scratch::new();
+    scratch.write("tree.toml", TREE);
+    let ended = run(
+        &scratch,
+        &["sweep", "--vary", "topology.seed=1..2", "--mpi"],
+    );
+    ended.fails_with(2, &["--features mpi"]);
+    assert!(!scratch.runs().exists());
+}
+
+/// `mpirun` of three processes on this machine; needs it installed, as the build did its library.
+#[cfg(feature = "mpi")]
+#[test]
+fn a_sweep_over_mpi_finds_what_one_process_finds() {
+    let scratch = Scratch::new();
+    scratch.write("tree.toml", TREE);
+    let words = [
+        "sweep",
+        "--vary",
+        "topology.seed=1..5",
+        "--vary",
+        "topology.ties=random,lowest",
+    ];
+    let alone = json(&scratch, &words);
+    let file = scratch.path("tree.toml").display().to_string();
+    let shared = |words: &[&str]| {
+        let mpirun = [
+            "mpirun",
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-n",
+            "3",
+        ];
+        let all = ["fabric", words[0], &file];
+        let all: Vec<&str> = all.iter().chain(&words[1..]).copied().collect();
+        scratch.run(scratch.within(&mpirun, &all))
+    };
+    let with: Vec<&str> = words.iter().copied().chain(["--mpi", "--json"]).collect();
+    let ended = shared(&with);
+    assert_eq!(ended.code(), 0, "{ended:#?}");
+    let found: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(found["fabric"], alone["fabric"]);
+    assert_eq!(found["verdict"], alone["verdict"]);
+    let refused = shared(&["sweep", "--vary", "topology.nothing=1", "--mpi"]);
+    assert_ne!(refused.code(), 0, "{refused:#?}");
+    assert!(
+        refused.stderr.contains("no key 'topology.nothing'"),
+        "{refused:#?}"
+    );
+}
