@@ -27,9 +27,9 @@ use sha2::Sha256;
 use crate::key::{Key, SessionId, nonce};
 
 /// The protocol's version that is spoken here, and the oldest that is understood.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The oldest version of the protocol that is understood.
-pub const VERSION_OLDEST: u16 = 1;
+pub const VERSION_OLDEST: u16 = 2;
 
 /// How frames are kept from others' eyes and hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -321,9 +321,18 @@ impl Answer {
     }
 }
 
-const HELLO_BYTES: usize = 8 + 2 + 2 + 16 + 2 + 1 + 32;
+/// A greeting as far as every version has it, and all of it.
+const HELLO_BEGIN: usize = 8 + 2 + 2 + 16 + 2 + 1 + 32;
+const HELLO_BYTES: usize = HELLO_BEGIN + 2;
 const ANSWER_BYTES: usize = 8 + 2 + 2 + 1 + 32;
 const MAGIC: &[u8; 8] = b"GOODCOPY";
+/// Bytes of nothing behind a greeting, at most.
+const FILL_MOST: usize = 16 << 10;
+/// Bytes of nothing that open a connection's window while the handshake takes its round trips: with the greeting some of the
+/// ten packets that a connection begins with (RFC 6928), and with the proof the twenty that it may send then.
+const FILL_GREETING: usize = 12 << 10;
+const FILL_PROOF: usize = 27 << 10;
+const _: () = assert!(FILL_GREETING <= FILL_MOST);
 
 /// How long a handshake may take on either side, from its first byte.
 pub const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
@@ -340,6 +349,19 @@ pub fn connect(
     cipher: Cipher,
     key: &Key,
 ) -> io::Result<Link> {
+    connect_filling(socket, session, which, cipher, key, false)
+}
+
+/// As [`connect`]. With `fills`, the handshake's packets are filled up with nothing, so that the connection's window is open
+/// when it ends: for whoever has much to send over a long path.
+pub(crate) fn connect_filling(
+    socket: Socket,
+    session: SessionId,
+    which: Which,
+    cipher: Cipher,
+    key: &Key,
+    fills: bool,
+) -> io::Result<Link> {
     socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
     let mut hello = Vec::with_capacity(HELLO_BYTES);
     hello.extend_from_slice(MAGIC);
@@ -349,12 +371,15 @@ pub fn connect(
     hello.extend_from_slice(&which.code().to_le_bytes());
     hello.push(cipher.code());
     hello.extend_from_slice(&nonce()?);
+    let fill = if fills { FILL_GREETING } else { 0 };
+    hello.extend_from_slice(&u16::try_from(fill).unwrap_or(0).to_le_bytes());
     let mut tls = match cipher.suite() {
         Some(suite) => Some(client(suite).map_err(invalid)?),
         None => None,
     };
     // The first flight of TLS goes with it: one round trip less.
     let mut first = hello.clone();
+    first.resize(HELLO_BYTES + fill, 0);
     if let Some(tls) = &mut tls {
         while tls.wants_write() {
             tls.write_tls(&mut first)?;
@@ -388,7 +413,8 @@ pub fn connect(
         _ => return Err(unsupported("the far side refuses this link".to_owned())),
     }
     let said = [&hello[..], &answer].concat();
-    finish(socket, tls, Side::Connects, cipher, key, &said)
+    let side = Side::Connects { fills };
+    finish(socket, tls, side, cipher, key, &said)
 }
 
 /// What a listener knows of sessions.
@@ -404,9 +430,19 @@ pub trait Sessions {
 pub fn accept(socket: Socket, sessions: &dyn Sessions) -> io::Result<(SessionId, Which, Link)> {
     socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
     let mut hello = [0; HELLO_BYTES];
-    (&socket).read_exact(&mut hello).map_err(patience_ended)?;
-    if hello[..8] != MAGIC[..] {
+    let (begin, end) = hello.split_at_mut(HELLO_BEGIN);
+    (&socket).read_exact(begin).map_err(patience_ended)?;
+    if begin[..8] != MAGIC[..] {
         return Err(io::Error::new(ErrorKind::InvalidData, "not a greeting"));
+    }
+    // An older one is shorter, and has its answer.
+    if number(&begin[8..10]) >= VERSION_OLDEST {
+        (&socket).read_exact(end).map_err(patience_ended)?;
+        let mut fill = [0; FILL_MOST];
+        let Some(fill) = fill.get_mut(..usize::from(number(end))) else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "not a greeting"));
+        };
+        (&socket).read_exact(fill).map_err(patience_ended)?;
     }
     let mut answer = Vec::with_capacity(ANSWER_BYTES);
     answer.extend_from_slice(MAGIC);
@@ -443,7 +479,7 @@ pub fn accept(socket: Socket, sessions: &dyn Sessions) -> io::Result<(SessionId,
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
-    Connects,
+    Connects { fills: bool },
     Listens,
 }
 
@@ -476,7 +512,7 @@ fn finish(
                 _ => [[0; 32], [1; 32]],
             };
             match side {
-                Side::Connects => Seal::Sum {
+                Side::Connects { .. } => Seal::Sum {
                     mine: keys[0],
                     theirs: keys[1],
                 },
@@ -504,12 +540,15 @@ fn finish(
         Ok::<_, io::Error>(mac)
     };
     let (mine, theirs) = match side {
-        Side::Connects => (proof(b"connector")?, proof(b"listener")?),
+        Side::Connects { .. } => (proof(b"connector")?, proof(b"listener")?),
         Side::Listens => (proof(b"listener")?, proof(b"connector")?),
     };
     // Who connects proves itself first: a listener says nothing about its key to those who have none.
-    if side == Side::Connects {
+    if let Side::Connects { fills } = side {
         link.send(PROOF, &mine.clone().finalize().into_bytes(), &[])?;
+        if fills {
+            link.send(NOTHING, &[], &[0; FILL_PROOF])?;
+        }
     }
     let mut buffer = Vec::new();
     let told = link.receive_at_most(&mut buffer, 32, 0);
@@ -520,7 +559,7 @@ fn finish(
             let _ = link.send(PROOF, &[], &[]);
             return Err(denied("the other side does not hold the session's key"));
         }
-        (Err(error), Side::Connects) if error.kind() == ErrorKind::InvalidData => {
+        (Err(error), Side::Connects { .. }) if error.kind() == ErrorKind::InvalidData => {
             return Err(denied("the other side does not hold the session's key"));
         }
         (Err(error), _) => return Err(patience_ended(error)),
@@ -540,6 +579,8 @@ fn finish(
 
 /// A frame that proves.
 const PROOF: u8 = 0;
+/// A frame that is passed over.
+const NOTHING: u8 = 4;
 /// What waits for the kernel in user space, some 8 records of TLS: what a core's own cache holds twice.
 const TLS_BUFFER: usize = 128 << 10;
 /// What is taken from the kernel at a time.
@@ -601,7 +642,12 @@ impl Link {
     /// As read(2); `UnexpectedEof` at the end; `TimedOut` as set; `InvalidData` for what was changed on its way or is longer
     /// than frames are.
     pub fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<FrameHead> {
-        self.receive_at_most(buffer, ABOUT_MOST, DATA_MOST)
+        loop {
+            let head = self.receive_at_most(buffer, ABOUT_MOST, DATA_MOST)?;
+            if head.kind != NOTHING {
+                return Ok(head);
+            }
+        }
     }
 
     fn receive_at_most(

@@ -13,7 +13,7 @@ use units::Rate;
 use wire::tcp_info::TcpInfo;
 
 use crate::link::{Socket, Which};
-use crate::meeting::{Meeting, tcp_info};
+use crate::meeting::{LONG, Meeting, tcp_info};
 
 use super::send::SendOptions;
 use super::{Note, Watch};
@@ -37,13 +37,14 @@ pub(super) trait Loaded: Sync {
     fn open_streams(&self, streams: u16);
 }
 
-/// A round trip from which a path is long: several streams from the first, and a congestion control that fills it.
-const LONG: Duration = Duration::from_millis(5);
 /// Streams on a short path: what two to four cores can serve.
 const SHORT_STREAMS: u16 = 4;
 /// Streams on a long path to begin with: with buffers as distributions ship them (6 MiB to receive, 4 MiB to send, of
-/// which some two thirds are payload) twice what 1 Gb/s and 100 ms have under way, and each begins with ten packets.
-const LONG_STREAMS: u16 = 8;
+/// which some two thirds are payload) four times what 1 Gb/s and 100 ms have under way, and each begins with ten packets.
+const LONG_STREAMS: u16 = 16;
+/// What waits in the kernel of a long path's stream and is not on its way yet, at most: so that at the end no stream has
+/// much left when the others have nothing.
+const UNSENT_MOST: units::Bytes = units::Bytes::new(256 << 10);
 /// What more streams must bring to be followed by more still.
 const GAIN: f64 = 1.10;
 /// How often more streams may bring nothing before they are enough.
@@ -57,6 +58,9 @@ const FILLS: &str = "bbr";
 /// Sets what a stream's socket is to have.
 pub(super) fn prepare(socket: &TcpStream, options: &SendOptions) {
     let round_trip = round_trip(socket);
+    if round_trip >= LONG {
+        let _ = sys::tcp::set_notsent_lowat(socket.as_fd(), UNSENT_MOST);
+    }
     let wanted = match &options.congestion {
         Some(name) => Some(name.as_str()),
         None => (round_trip >= LONG).then_some(FILLS),

@@ -18,6 +18,7 @@ use ::copy::engine::{CopyError, Note, Watch};
 use ::copy::link::Socket;
 use ::copy::meeting::{self, Dial, Meeting};
 use ::copy::message::Account;
+use sys::child::ChildHandle;
 
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::operand::Operand;
@@ -27,8 +28,12 @@ use crate::failure::Failure;
 
 /// How long a shell may take to start the far side: somebody may have to type a password.
 const START: Duration = Duration::from_secs(180);
+/// How long a shell may take to end when its input has.
+const END: Duration = Duration::from_secs(2);
 /// How long connections are tried for again when the far side has ended.
 const GONE: Duration = Duration::from_millis(500);
+/// How long a far side that has nothing more to tell may take to end before its shell is ended.
+const PARTING: Duration = Duration::from_millis(30);
 /// What the far side said and nobody has read yet, at most.
 const REPLIES_MOST: usize = 256;
 /// The longest line that the far side says, in bytes.
@@ -52,6 +57,8 @@ struct Far {
     program: String,
     /// Its output has ended, and so has it.
     is_gone: Arc<AtomicBool>,
+    /// How long its end is waited for.
+    grace: Duration,
 }
 
 impl Far {
@@ -114,6 +121,7 @@ impl Far {
             ready: Ready::default(),
             program,
             is_gone,
+            grace: END,
         };
         far.ready = far.wait_ready(args, context)?;
         Ok(far)
@@ -173,6 +181,11 @@ impl Far {
         None
     }
 
+    /// The far side said by the session that all is done: what a shell says at its end takes round trips, and nothing new.
+    fn leave(mut self) {
+        self.grace = PARTING;
+    }
+
     /// Waits until the far side says how it ended.
     fn end(self, context: &Context, json: bool) -> Result<Ended, CopyError> {
         let until = Instant::now() + Duration::from_secs(20);
@@ -199,8 +212,9 @@ impl Far {
                 Err(_) => break Err(CopyError::Far("it ended without a word".to_owned())),
             }
         };
-        // A shell whose connection is dead is not waited for for ever.
-        drop(self);
+        if ended.is_ok() {
+            self.leave();
+        }
         ended
     }
 }
@@ -219,14 +233,12 @@ fn hurry_when_gone(is_gone: &AtomicBool, meeting: &Meeting) {
 impl Drop for Far {
     fn drop(&mut self) {
         drop(self.input.take());
-        // It ends by itself when its input does; a shell that does not is not waited for for ever.
-        for _ in 0..100 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
+        // It ends by itself when its input does; a shell that does not, or whose connection is dead, is not waited for
+        // for ever.
+        let has_ended = ChildHandle::of(&self.child).and_then(|child| child.wait(self.grace));
+        if !has_ended.unwrap_or(false) {
+            let _ = self.child.kill();
         }
-        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
@@ -401,14 +413,24 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         sent.join()
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
     });
-    // Problems came by the session; what would be done is told at the end.
-    let told = far.end(context, plan.args.json || !plan.args.dry_run);
-    let account = match (sent, told) {
-        (Ok(account), _) => account,
-        (Err(CopyError::Far(_) | CopyError::Link(_)), Err(error @ CopyError::Here(_))) => {
-            return Err(failure(error, context));
+    let account = match sent {
+        // Problems came by the session; what would be done is told at the end.
+        Ok(account) if plan.args.dry_run => {
+            let _ = far.end(context, plan.args.json);
+            account
         }
-        (Err(error), _) => return Err(failure(error, context)),
+        Ok(account) => {
+            far.leave();
+            account
+        }
+        Err(error) => {
+            let told = far.end(context, plan.args.json || !plan.args.dry_run);
+            let is_theirs = matches!(error, CopyError::Far(_) | CopyError::Link(_));
+            return Err(match told {
+                Err(told @ CopyError::Here(_)) if is_theirs => failure(told, context),
+                _ => failure(error, context),
+            });
+        }
     };
     Ok(Done {
         account,

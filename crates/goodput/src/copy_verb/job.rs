@@ -6,6 +6,7 @@ use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -247,12 +248,16 @@ pub(super) fn faster_cipher() -> Cipher {
     best.0
 }
 
-/// Bytes a second that this host encrypts and decrypts on one core.
+/// Bytes a second that this host encrypts and decrypts on one core; measured once.
 pub(super) fn speeds() -> Vec<(Cipher, f64)> {
-    [Cipher::Aes128Gcm, Cipher::Chacha20Poly1305]
-        .into_iter()
-        .filter_map(|cipher| Some((cipher, ::copy::link::speed(cipher)?)))
-        .collect()
+    static SPEEDS: OnceLock<Vec<(Cipher, f64)>> = OnceLock::new();
+    let measure = || {
+        [Cipher::Aes128Gcm, Cipher::Chacha20Poly1305]
+            .into_iter()
+            .filter_map(|cipher| Some((cipher, ::copy::link::speed(cipher)?)))
+            .collect()
+    };
+    SPEEDS.get_or_init(measure).clone()
 }
 
 /// Names of files, one a line.
