@@ -153,6 +153,8 @@ struct Files {
     /// Folders with what belongs to them, set last.
     folders: Vec<(RelPath, Meta)>,
     links: Vec<(RelPath, RelPath)>,
+    /// Folders that this copy made, one below the other, the newest last.
+    new_folders: Vec<RelPath>,
     /// Sums of all paths told, to know what may be deleted.
     told: HashSet<[u8; 16]>,
     /// Those of them that are folders.

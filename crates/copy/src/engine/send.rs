@@ -44,7 +44,7 @@ pub(crate) const BLOCKS: u8 = 3;
 /// Files up to so many bytes travel several in a frame.
 pub(super) const SMALL: u64 = 256 << 10;
 /// Bytes and files in a frame of small files, at most.
-const PACK_BYTES: u64 = 1 << 20;
+const PACK_BYTES: u64 = 256 << 10;
 const PACK_FILES: usize = 512;
 const _: () = assert!(PACK_FILES * BLOCK_HEAD_BYTES <= crate::link::ABOUT_MOST);
 /// Names that were told and are neither refused nor confirmed, at most: the walk waits.
