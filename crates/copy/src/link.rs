@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use blake3::Hasher;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -349,18 +349,19 @@ pub fn connect(
     cipher: Cipher,
     key: &Key,
 ) -> io::Result<Link> {
-    connect_filling(socket, session, which, cipher, key, false)
+    connect_filling(socket, session, which, cipher, key, None)
 }
 
-/// As [`connect`]. With `fills`, the handshake's packets are filled up with nothing, so that the connection's window is open
-/// when it ends: for whoever has much to send over a long path.
+/// As [`connect`]. With a round trip, the handshake's packets are filled up with nothing, so that the connection's window is
+/// open when it ends: for whoever has much to send over a long path. Where the first answer takes twice as long, the path has
+/// a queue already, and no more of it comes.
 pub(crate) fn connect_filling(
     socket: Socket,
     session: SessionId,
     which: Which,
     cipher: Cipher,
     key: &Key,
-    fills: bool,
+    fills: Option<Duration>,
 ) -> io::Result<Link> {
     socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
     let mut hello = Vec::with_capacity(HELLO_BYTES);
@@ -371,7 +372,7 @@ pub(crate) fn connect_filling(
     hello.extend_from_slice(&which.code().to_le_bytes());
     hello.push(cipher.code());
     hello.extend_from_slice(&nonce()?);
-    let fill = if fills { FILL_GREETING } else { 0 };
+    let fill = if fills.is_some() { FILL_GREETING } else { 0 };
     hello.extend_from_slice(&u16::try_from(fill).unwrap_or(0).to_le_bytes());
     let mut tls = match cipher.suite() {
         Some(suite) => Some(client(suite).map_err(invalid)?),
@@ -385,9 +386,11 @@ pub(crate) fn connect_filling(
             tls.write_tls(&mut first)?;
         }
     }
+    let since = Instant::now();
     (&socket).write_all(&first)?;
     let mut answer = [0; ANSWER_BYTES];
     (&socket).read_exact(&mut answer).map_err(patience_ended)?;
+    let fills = fills.is_some_and(|round_trip| since.elapsed() < round_trip * 2);
     if answer[..8] != MAGIC[..] {
         return Err(io::Error::new(
             ErrorKind::InvalidData,
@@ -766,7 +769,7 @@ pub fn speed(cipher: Cipher) -> Option<f64> {
     }
     let block = vec![0x5a; 64 << 10];
     let mut passed = 0;
-    let since = std::time::Instant::now();
+    let since = Instant::now();
     while passed < SPEED_BYTES {
         near.writer().write_all(&block).ok()?;
         pass(&mut near, &mut far)?;

@@ -267,8 +267,8 @@ impl Meeting {
             }
             state.found(&socket);
             state.greeting.insert(which, socket.again()?);
-            let is_long = state.round_trip.is_some_and(|time| time >= LONG);
-            state.is_full && is_long && matches!(which, Which::Blocks(_))
+            let fills = state.is_full && matches!(which, Which::Blocks(_));
+            state.round_trip.filter(|time| fills && *time >= LONG)
         };
         let (session, key) = (self.session, &self.key);
         link::connect_filling(socket, session, which, self.cipher, key, fills)

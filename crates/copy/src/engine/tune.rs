@@ -216,13 +216,22 @@ fn resent(meeting: &Meeting) -> u64 {
         .sum()
 }
 
-/// Whether half of the streams had to slow down for losses; BBR, which does not, leaves its threshold alone.
+/// Whether half of the streams had to slow down for losses. BBR does not, and writes into its threshold what it found under
+/// way when it left its start (net/ipv4/tcp_bbr.c, `bbr_check_drain`).
 fn held_by_losses(meeting: &Meeting) -> bool {
-    let all = of_streams(meeting);
-    let held = all
-        .iter()
-        .filter(|info| info.snd_ssthresh_segments < INFINITE);
-    held.count() * 2 >= all.len().max(1)
+    let (mut streams, mut held) = (0, 0);
+    for which in meeting.open_links() {
+        if !matches!(which, Which::Blocks(_)) {
+            continue;
+        }
+        let is_held = meeting.of_socket(which, |socket| {
+            let is_bbr = sys::tcp::congestion(socket.as_fd()).is_ok_and(|name| name == FILLS);
+            !is_bbr && tcp_info(socket).is_some_and(|info| info.snd_ssthresh_segments < INFINITE)
+        });
+        streams += 1;
+        held += usize::from(is_held == Some(true));
+    }
+    held * 2 >= streams.max(1)
 }
 
 /// `TCP_INFINITE_SSTHRESH` of Linux: no loss was seen.
@@ -246,20 +255,82 @@ fn has_queue(meeting: &Meeting) -> bool {
     !all.is_empty() && waits.count() * 2 >= all.len()
 }
 
-/// Microseconds that streams had something to send, and those of them in which either side's buffer held it back.
-fn window_time(meeting: &Meeting) -> (u64, u64) {
-    let all = of_streams(meeting);
-    let busy = all.iter().map(|info| info.busy_time_us).sum();
-    let held = all
-        .iter()
-        .map(|info| info.rwnd_limited_us + info.sndbuf_limited_us)
-        .sum();
-    (busy, held)
+/// How long streams had something to send, and were held back meanwhile, in microseconds, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Windows {
+    busy: u64,
+    /// By the other side's buffer.
+    theirs: u64,
+    /// By this side's; where little was waiting, by whoever should have filled it.
+    ours: u64,
+    /// Half of the streams have under way what this side's buffer holds, as the kernel counts it.
+    is_full: bool,
+}
+
+fn window_time(meeting: &Meeting) -> Windows {
+    let mut windows = Windows::default();
+    let (mut streams, mut full) = (0, 0);
+    for which in meeting.open_links() {
+        if !matches!(which, Which::Blocks(_)) {
+            continue;
+        }
+        let found = meeting.of_socket(which, |socket| {
+            Some((
+                tcp_info(socket)?,
+                sys::tcp::send_buffer(socket.as_fd()).ok()?,
+            ))
+        });
+        let Some((info, buffer)) = found.flatten() else {
+            continue;
+        };
+        windows.busy += info.busy_time_us;
+        windows.theirs += info.rwnd_limited_us;
+        windows.ours += info.sndbuf_limited_us;
+        streams += 1;
+        // A packet takes nearly twice its payload of a buffer; one that is not full grows to twice what is under way.
+        let under_way = info.unacked_segments * info.snd_mss_bytes;
+        full += u64::from(under_way * 5 >= buffer.as_u64() * 2);
+    }
+    windows.is_full = streams > 0 && full * 2 >= streams;
+    windows
 }
 
 /// Whether buffers held streams back for a third of the time between two looks or more.
-const fn held_by_windows(before: (u64, u64), after: (u64, u64)) -> bool {
-    let busy = after.0.saturating_sub(before.0);
-    let held = after.1.saturating_sub(before.1);
+const fn held_by_windows(before: Windows, after: Windows) -> bool {
+    let busy = after.busy.saturating_sub(before.busy);
+    let mut held = after.theirs.saturating_sub(before.theirs);
+    if after.is_full {
+        held += after.ours.saturating_sub(before.ours);
+    }
     busy > 0 && held * 3 >= busy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_that_nobody_fills_holds_nobody_back() {
+        let after = |theirs, ours, is_full| Windows {
+            busy: 900,
+            theirs,
+            ours,
+            is_full,
+        };
+        for (theirs, ours, is_full, held) in [
+            (0, 900, false, false),
+            (0, 900, true, true),
+            (299, 0, true, false),
+            (200, 100, true, true),
+            (300, 0, false, true),
+        ] {
+            let after = after(theirs, ours, is_full);
+            assert_eq!(
+                held_by_windows(Windows::default(), after),
+                held,
+                "{after:?}"
+            );
+        }
+        assert!(!held_by_windows(Windows::default(), Windows::default()));
+    }
 }
