@@ -22,6 +22,8 @@ pub(crate) type Attributes = Vec<Attribute>;
 pub const ATTRIBUTES_BYTES_MOST: usize = 128 << 10;
 /// The longest list of names (`XATTR_LIST_MAX` in include/uapi/linux/limits.h), and value (`XATTR_SIZE_MAX`).
 const LIST_BYTES_MOST: usize = 64 << 10;
+/// `ENOENT`: of the file, and no word about the call.
+const NOT_THERE: i32 = Errno::NOENT.raw_os_error();
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
@@ -44,6 +46,8 @@ pub(crate) struct Reader {
     path: Vec<u8>,
     superuser: bool,
     by_name: bool,
+    /// The kernel tells names without the way through `/proc`, which costs more than the rest.
+    is_direct: bool,
 }
 
 impl Reader {
@@ -56,6 +60,7 @@ impl Reader {
             path: Vec::new(),
             superuser,
             by_name,
+            is_direct: true,
         }
     }
 
@@ -84,6 +89,15 @@ impl Reader {
         folder: BorrowedFd<'_>,
         name: &[u8],
     ) -> io::Result<Attributes> {
+        if self.is_direct {
+            self.list.resize(LIST_BYTES_MOST, 0);
+            match sys::attribute::list_at(folder, name, &mut self.list) {
+                Ok(0) => return Ok(Vec::new()),
+                // There are some; or what is wrong is told again.
+                Ok(_) => {}
+                Err(error) => self.is_direct = error.raw_os_error() == Some(NOT_THERE),
+            }
+        }
         let mut text = String::with_capacity(32);
         // Writing to a string cannot fail.
         let _ = write!(text, "/proc/self/fd/{}/", folder.as_raw_fd());

@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use blake3::Hasher;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -321,9 +321,18 @@ impl Answer {
     }
 }
 
-const HELLO_BYTES: usize = 8 + 2 + 2 + 16 + 2 + 1 + 32;
+/// A greeting as far as every version has it, and all of it.
+const HELLO_BEGIN: usize = 8 + 2 + 2 + 16 + 2 + 1 + 32;
+const HELLO_BYTES: usize = HELLO_BEGIN + 2;
 const ANSWER_BYTES: usize = 8 + 2 + 2 + 1 + 32;
 const MAGIC: &[u8; 8] = b"GOODCOPY";
+/// Bytes of nothing behind a greeting, at most.
+const FILL_MOST: usize = 16 << 10;
+/// Bytes of nothing that open a connection's window while the handshake takes its round trips: with the greeting some of the
+/// ten packets that a connection begins with (RFC 6928), and with the proof the twenty that it may send then.
+const FILL_GREETING: usize = 12 << 10;
+const FILL_PROOF: usize = 27 << 10;
+const _: () = assert!(FILL_GREETING <= FILL_MOST);
 
 /// How long a handshake may take on either side, from its first byte.
 pub const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
@@ -340,6 +349,20 @@ pub fn connect(
     cipher: Cipher,
     key: &Key,
 ) -> io::Result<Link> {
+    connect_filling(socket, session, which, cipher, key, None)
+}
+
+/// As [`connect`]. With a round trip, the handshake's packets are filled up with nothing, so that the connection's window is
+/// open when it ends: for whoever has much to send over a long path. Where the first answer takes twice as long, the path has
+/// a queue already, and no more of it comes.
+pub(crate) fn connect_filling(
+    socket: Socket,
+    session: SessionId,
+    which: Which,
+    cipher: Cipher,
+    key: &Key,
+    fills: Option<Duration>,
+) -> io::Result<Link> {
     socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
     let mut hello = Vec::with_capacity(HELLO_BYTES);
     hello.extend_from_slice(MAGIC);
@@ -349,20 +372,25 @@ pub fn connect(
     hello.extend_from_slice(&which.code().to_le_bytes());
     hello.push(cipher.code());
     hello.extend_from_slice(&nonce()?);
+    let fill = if fills.is_some() { FILL_GREETING } else { 0 };
+    hello.extend_from_slice(&u16::try_from(fill).unwrap_or(0).to_le_bytes());
     let mut tls = match cipher.suite() {
         Some(suite) => Some(client(suite).map_err(invalid)?),
         None => None,
     };
     // The first flight of TLS goes with it: one round trip less.
     let mut first = hello.clone();
+    first.resize(HELLO_BYTES + fill, 0);
     if let Some(tls) = &mut tls {
         while tls.wants_write() {
             tls.write_tls(&mut first)?;
         }
     }
+    let since = Instant::now();
     (&socket).write_all(&first)?;
     let mut answer = [0; ANSWER_BYTES];
     (&socket).read_exact(&mut answer).map_err(patience_ended)?;
+    let fills = fills.is_some_and(|round_trip| since.elapsed() < round_trip * 2);
     if answer[..8] != MAGIC[..] {
         return Err(io::Error::new(
             ErrorKind::InvalidData,
@@ -388,7 +416,8 @@ pub fn connect(
         _ => return Err(unsupported("the far side refuses this link".to_owned())),
     }
     let said = [&hello[..], &answer].concat();
-    finish(socket, tls, Side::Connects, cipher, key, &said)
+    let side = Side::Connects { fills };
+    finish(socket, tls, side, cipher, key, &said)
 }
 
 /// What a listener knows of sessions.
@@ -404,9 +433,19 @@ pub trait Sessions {
 pub fn accept(socket: Socket, sessions: &dyn Sessions) -> io::Result<(SessionId, Which, Link)> {
     socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
     let mut hello = [0; HELLO_BYTES];
-    (&socket).read_exact(&mut hello).map_err(patience_ended)?;
-    if hello[..8] != MAGIC[..] {
+    let (begin, end) = hello.split_at_mut(HELLO_BEGIN);
+    (&socket).read_exact(begin).map_err(patience_ended)?;
+    if begin[..8] != MAGIC[..] {
         return Err(io::Error::new(ErrorKind::InvalidData, "not a greeting"));
+    }
+    // An older one is shorter, and has its answer.
+    if number(&begin[8..10]) >= VERSION_OLDEST {
+        (&socket).read_exact(end).map_err(patience_ended)?;
+        let mut fill = [0; FILL_MOST];
+        let Some(fill) = fill.get_mut(..usize::from(number(end))) else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "not a greeting"));
+        };
+        (&socket).read_exact(fill).map_err(patience_ended)?;
     }
     let mut answer = Vec::with_capacity(ANSWER_BYTES);
     answer.extend_from_slice(MAGIC);
@@ -443,7 +482,7 @@ pub fn accept(socket: Socket, sessions: &dyn Sessions) -> io::Result<(SessionId,
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
-    Connects,
+    Connects { fills: bool },
     Listens,
 }
 
@@ -476,7 +515,7 @@ fn finish(
                 _ => [[0; 32], [1; 32]],
             };
             match side {
-                Side::Connects => Seal::Sum {
+                Side::Connects { .. } => Seal::Sum {
                     mine: keys[0],
                     theirs: keys[1],
                 },
@@ -504,12 +543,15 @@ fn finish(
         Ok::<_, io::Error>(mac)
     };
     let (mine, theirs) = match side {
-        Side::Connects => (proof(b"connector")?, proof(b"listener")?),
+        Side::Connects { .. } => (proof(b"connector")?, proof(b"listener")?),
         Side::Listens => (proof(b"listener")?, proof(b"connector")?),
     };
     // Who connects proves itself first: a listener says nothing about its key to those who have none.
-    if side == Side::Connects {
+    if let Side::Connects { fills } = side {
         link.send(PROOF, &mine.clone().finalize().into_bytes(), &[])?;
+        if fills {
+            link.send(NOTHING, &[], &[0; FILL_PROOF])?;
+        }
     }
     let mut buffer = Vec::new();
     let told = link.receive_at_most(&mut buffer, 32, 0);
@@ -520,7 +562,7 @@ fn finish(
             let _ = link.send(PROOF, &[], &[]);
             return Err(denied("the other side does not hold the session's key"));
         }
-        (Err(error), Side::Connects) if error.kind() == ErrorKind::InvalidData => {
+        (Err(error), Side::Connects { .. }) if error.kind() == ErrorKind::InvalidData => {
             return Err(denied("the other side does not hold the session's key"));
         }
         (Err(error), _) => return Err(patience_ended(error)),
@@ -540,6 +582,8 @@ fn finish(
 
 /// A frame that proves.
 const PROOF: u8 = 0;
+/// A frame that is passed over.
+const NOTHING: u8 = 4;
 /// What waits for the kernel in user space, some 8 records of TLS: what a core's own cache holds twice.
 const TLS_BUFFER: usize = 128 << 10;
 /// What is taken from the kernel at a time.
@@ -601,7 +645,12 @@ impl Link {
     /// As read(2); `UnexpectedEof` at the end; `TimedOut` as set; `InvalidData` for what was changed on its way or is longer
     /// than frames are.
     pub fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<FrameHead> {
-        self.receive_at_most(buffer, ABOUT_MOST, DATA_MOST)
+        loop {
+            let head = self.receive_at_most(buffer, ABOUT_MOST, DATA_MOST)?;
+            if head.kind != NOTHING {
+                return Ok(head);
+            }
+        }
     }
 
     fn receive_at_most(
@@ -720,7 +769,7 @@ pub fn speed(cipher: Cipher) -> Option<f64> {
     }
     let block = vec![0x5a; 64 << 10];
     let mut passed = 0;
-    let since = std::time::Instant::now();
+    let since = Instant::now();
     while passed < SPEED_BYTES {
         near.writer().write_all(&block).ok()?;
         pass(&mut near, &mut far)?;

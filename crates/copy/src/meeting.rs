@@ -62,6 +62,8 @@ struct State {
     reconnects: u64,
     /// Of the first connection, before its handshake.
     round_trip: Option<Duration>,
+    /// There is much to send from here.
+    is_full: bool,
 }
 
 impl State {
@@ -81,6 +83,8 @@ impl fmt::Debug for Meeting {
     }
 }
 
+/// A round trip from which a path is long: several streams from the first, and a congestion control that fills it.
+pub(crate) const LONG: Duration = Duration::from_millis(5);
 /// A frame by which a reader says where to go on.
 const START: u8 = 1;
 /// Between two attempts to connect.
@@ -254,16 +258,27 @@ impl Meeting {
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
         };
+        if self.is_over() {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
         let socket = dial()?;
-        {
+        let fills = {
             let mut state = self.lock();
             if state.over {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
             state.found(&socket);
             state.greeting.insert(which, socket.again()?);
-        }
-        link::connect(socket, self.session, which, self.cipher, &self.key)
+            let fills = state.is_full && matches!(which, Which::Blocks(_));
+            state.round_trip.filter(|time| fills && *time >= LONG)
+        };
+        let (session, key) = (self.session, &self.key);
+        link::connect_filling(socket, session, which, self.cipher, key, fills)
+    }
+
+    /// There is much to send from here: connections open their windows while they shake hands.
+    pub(crate) fn has_much(&self) {
+        self.lock().is_full = true;
     }
 
     /// Takes what arrived, if it proves itself.

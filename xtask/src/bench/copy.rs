@@ -5,6 +5,8 @@
 //! through it, so that ssh's beginning counts for all. CPU time is that of the near side's processes and of all that sshd
 //! started. Peers that take long over a path get fewer bytes or files: rates are what is compared.
 
+mod limits;
+
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -28,15 +30,22 @@ struct Cell {
     /// A built-in path, or none for loopback.
     path: Option<&'static str>,
     is_many: bool,
+    /// A million files: what memory they take, of ours only.
+    is_million: bool,
 }
 
-const CELLS: [Cell; 6] = [
+const CELLS: [Cell; 7] = [
     Cell::of(None, false),
     Cell::of(None, true),
     Cell::of(Some("dtn-100ms"), false),
     Cell::of(Some("dtn-100ms-loss"), false),
     Cell::of(Some("dtn-300ms"), false),
     Cell::of(Some("dtn-100ms"), true),
+    Cell {
+        path: None,
+        is_many: true,
+        is_million: true,
+    },
 ];
 
 /// Who copies.
@@ -82,16 +91,27 @@ impl Who {
 
 impl Cell {
     const fn of(path: Option<&'static str>, is_many: bool) -> Self {
-        Self { path, is_many }
+        Self {
+            path,
+            is_many,
+            is_million: false,
+        }
     }
 
     fn name(&self) -> String {
-        let what = if self.is_many { "many" } else { "large" };
+        let what = match (self.is_million, self.is_many) {
+            (true, _) => "million",
+            (_, true) => "many",
+            _ => "large",
+        };
         format!("{what}/{}", self.path.unwrap_or("loopback"))
     }
 
     fn who(&self) -> Vec<Who> {
         let mut all = EVERYBODY.to_vec();
+        if self.is_million {
+            all.truncate(1);
+        }
         all.retain(|who| match (who, self.path) {
             (Who::GoodputCubic, None) | (Who::GoodputOpen, Some(_)) => false,
             (Who::GoodputCubic | Who::GoodputOpen, _) => !self.is_many,
@@ -113,6 +133,7 @@ impl Cell {
             (true, Some(_)) if matches!(who, Who::Scp | Who::Rclone) => MANY / 1_000,
             (true, None) if matches!(who, Who::Rclone) => MANY / 1_000,
             (true, None) if matches!(who, Who::Scp) => MANY / 10,
+            (true, _) if self.is_million => MANY * 10,
             (true, _) => MANY,
         };
         if quick { full / 20 } else { full }
@@ -135,13 +156,12 @@ impl Cell {
                 true => amount * FILE,
                 false => amount,
             };
-            let told = site.copy(who, &from, &into)?;
+            let (told, memory) = limits::memory_of(program, || site.copy(who, &from, &into));
+            let told = told?;
             let seconds = told.took.as_secs_f64();
             ensure!(found(&into)? == bytes, "{}: not all arrived", who.name());
             fs::remove_dir_all(&into)?;
-            if amount < LARGE && !(self.is_many && amount == MANY) {
-                remove(&from)?;
-            }
+            let is_last = amount < LARGE && !(self.is_many && amount == MANY);
             #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
             let (bytes, files) = (bytes as f64, amount as f64);
             let mut put = |what: &str, value, unit| {
@@ -155,6 +175,11 @@ impl Cell {
                 put("files", files, "1");
                 put("files_a_second", files / seconds, "1/s");
             }
+            #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+            if who.is_ours() {
+                put("memory_near", memory[0] as f64, "B");
+                put("memory_far", memory[1] as f64, "B");
+            }
             if let Some(run) = told.run {
                 for (key, name) in [("steady_bits_per_second", "steady"), ("streams", "streams")] {
                     if let Some(value) = run["copy"][key].as_f64() {
@@ -164,12 +189,31 @@ impl Cell {
                 streams = run["copy"]["streams"].as_u64().unwrap_or(streams);
             }
             if who == Who::Goodput && !self.is_many {
-                let rate = site.iperf3(streams, quick)?;
+                let (rate, cpu) = site.iperf3(streams, quick)?;
                 to.put("iperf3.rate", rate, "bit/s");
+                to.put("iperf3.cpu", cpu, "s/GB");
                 #[allow(clippy::cast_precision_loss, reason = "at most 128")]
                 to.put("iperf3.streams", streams as f64, "1");
+                if self.path.is_none() {
+                    fs::create_dir(&into)?;
+                    let parts = limits::parts(&from, &into, amount)?;
+                    fs::remove_dir_all(&into)?;
+                    to.put("cp.cpu", parts.files, "s/GB");
+                    to.put("sums.cpu", parts.sums, "s/GB");
+                    to.put("seal.cpu", parts.seal, "s/GB");
+                    let cores = thread::available_parallelism()?.get();
+                    for (name, is_open) in [("limit", false), ("limit_open", true)] {
+                        let rate = parts.rate(cpu, is_open, cores);
+                        to.put(format!("{name}.rate"), rate, "bit/s");
+                        to.put(format!("{name}.cpu"), parts.all(cpu, is_open), "s/GB");
+                    }
+                }
+            }
+            if is_last {
+                remove(&from)?;
             }
         }
+        to.put("ssh.took", site.ssh_alone()?.as_secs_f64(), "s");
         if let Some(words) = site.down()?
             && !words.contains("; trusted")
         {
@@ -397,8 +441,17 @@ impl<'a> Site<'a> {
         Ok(Duration::from_millis(ticks * 10))
     }
 
-    /// Payload a second of so many streams, from near to far.
-    fn iperf3(&self, streams: u64, quick: bool) -> anyhow::Result<f64> {
+    /// What ssh takes to run nothing.
+    fn ssh_alone(&self) -> anyhow::Result<Duration> {
+        let mut ssh = self.at("near", Path::new("ssh"));
+        ssh.arg("-F").arg(self.folder.join("ssh_config"));
+        let begun = Instant::now();
+        output_of(ssh.args(["there", "true"]), LAB)?;
+        Ok(begun.elapsed())
+    }
+
+    /// Payload a second of so many streams, from near to far, and seconds of CPU for a gigabyte of it.
+    fn iperf3(&self, streams: u64, quick: bool) -> anyhow::Result<(f64, f64)> {
         let mut server = self.at("far", Path::new("iperf3"));
         server.args(["-s", "-1"]).stdin(Stdio::null());
         let server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
@@ -421,8 +474,13 @@ impl<'a> Site<'a> {
             }
         }
         server.end();
-        let rate = told["end"]["sum_received"]["bits_per_second"].as_f64();
-        rate.context("iperf3 said no rate")
+        let end = &told["end"];
+        let rate = end["sum_received"]["bits_per_second"].as_f64();
+        let rate = rate.context("iperf3 said no rate")?;
+        let of = |side: &str| end["cpu_utilization_percent"][side].as_f64();
+        let busy = of("host_total").zip(of("remote_total"));
+        let (near, far) = busy.context("iperf3 said nothing of CPU")?;
+        Ok((rate, (near + far) / 100.0 * 8e9 / rate))
     }
 
     /// Ends all; what the lab says of itself.
@@ -607,7 +665,16 @@ fn render(record: &Record) -> String {
         "connections",
         "CPU s/GB",
     ]);
-    let mut many = Table::new(&["path", "program", "files", "s", "files/s", "CPU s/GB"]);
+    let mut many = Table::new(&[
+        "path",
+        "program",
+        "files",
+        "s",
+        "files/s",
+        "CPU s/GB",
+        "memory near, MB",
+        "far, MB",
+    ]);
     for cell in CELLS {
         let name = cell.name();
         let path = cell.path.unwrap_or("loopback").to_owned();
@@ -629,6 +696,8 @@ fn render(record: &Record) -> String {
                     took,
                     shown("files_a_second", 1.0, 0),
                     cpu,
+                    shown("memory_near", 1e6, 0),
+                    shown("memory_far", 1e6, 0),
                 ]),
                 false => large.row(vec![
                     path.clone(),
@@ -642,17 +711,31 @@ fn render(record: &Record) -> String {
                 ]),
             }
         }
-        if of("iperf3", "rate").is_some() {
-            large.row(vec![
-                path,
-                "iperf3".to_owned(),
-                String::new(),
-                String::new(),
-                number(of("iperf3", "rate"), 1e6, 0),
-                String::new(),
-                number(of("iperf3", "streams"), 1.0, 0),
-                String::new(),
-            ]);
+        let others = [
+            ("iperf3", "iperf3"),
+            ("limit", "the parts alone"),
+            ("limit_open", "the parts without encryption"),
+        ];
+        for (who, shown_name) in others {
+            if of(who, "rate").is_some() {
+                large.row(vec![
+                    path.clone(),
+                    shown_name.to_owned(),
+                    String::new(),
+                    String::new(),
+                    number(of(who, "rate"), 1e6, 0),
+                    String::new(),
+                    number(of(who, "streams"), 1.0, 0),
+                    number(of(who, "cpu"), 1.0, 2),
+                ]);
+            }
+        }
+        if let (Some(took), false) = (of("ssh", "took"), cell.is_many) {
+            let mut row = vec![String::new(); 8];
+            row[0] = path;
+            "ssh there true".clone_into(&mut row[1]);
+            row[3] = number(Some(took), 1.0, 2);
+            large.row(row);
         }
     }
     let mut text = table::head(record);
@@ -676,7 +759,8 @@ const COPY: Duration = Duration::from_secs(280);
 const MARKERS: (&str, &str) = ("<!-- copy:begin -->", "<!-- copy:end -->");
 const LARGE_LEGEND: &str = "Seconds from the command to its end, ssh's beginning in them (15 round trips). Middle: between the first \
     fifth of the bytes and the last. CPU: of both ends' processes, kernel and all. iperf3: CUBIC, unencrypted, with as many \
-    connections as goodput copy had.";
+    connections as goodput copy had. The parts alone: the CPU of cp, of BLAKE3 at both ends, of AES-GCM at both ends and of \
+    iperf3, each by itself, and the rate at which all cores together could do that.";
 const MANY_LEGEND: &str =
     "The same, a thousand files in a folder. Peers that take minutes over a path get fewer.";
 

@@ -153,6 +153,8 @@ struct Files {
     /// Folders with what belongs to them, set last.
     folders: Vec<(RelPath, Meta)>,
     links: Vec<(RelPath, RelPath)>,
+    /// Folders that this copy made, one below the other, the newest last.
+    new_folders: Vec<RelPath>,
     /// Sums of all paths told, to know what may be deleted; and whether there were more than are kept.
     told: HashSet<[u8; 16]>,
     is_told_full: bool,

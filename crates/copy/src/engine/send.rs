@@ -1,7 +1,7 @@
 //! The source's side: walks, tells, reads what is wanted and sends it over as many streams as help.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,7 +44,7 @@ pub(crate) const BLOCKS: u8 = 3;
 /// Files up to so many bytes travel several in a frame.
 pub(super) const SMALL: u64 = 256 << 10;
 /// Bytes and files in a frame of small files, at most.
-const PACK_BYTES: u64 = 1 << 20;
+const PACK_BYTES: u64 = 256 << 10;
 const PACK_FILES: usize = 512;
 const _: () = assert!(PACK_FILES * BLOCK_HEAD_BYTES <= crate::link::ABOUT_MOST);
 /// Names that were told and are neither refused nor confirmed, at most: the walk waits.
@@ -53,6 +53,8 @@ const NAMES_OPEN: usize = 300_000;
 const NAMES_BYTES: usize = 48 << 10;
 /// How long names wait for others before they are told.
 const NAMES_WAIT: Duration = Duration::from_millis(20);
+/// Bytes from which on it does not matter that connections begin with some 40 KiB of nothing each.
+const MUCH: u64 = 64 << 20;
 /// Holes that are told of one file: what a message carries.
 const HOLES_MOST: usize = 60_000;
 /// How often a file that changes while it is read is told anew.
@@ -326,6 +328,9 @@ impl Sender<'_> {
         if let Some(fingerprint) = found.fingerprint {
             modified = fingerprint.modified;
             Watch::add(&self.watch.named_bytes, fingerprint.size);
+            if self.watch.named_bytes.load(Ordering::Relaxed) >= MUCH {
+                self.meeting.has_much();
+            }
             let entry = found.entry.clone();
             self.lock().told.insert(id, Known { entry, fingerprint });
         }
@@ -795,10 +800,13 @@ impl Sender<'_> {
             let at = buffer.len();
             let size = usize::try_from(known.fingerprint.size).unwrap_or(usize::MAX);
             let read = self.source.open_file(&known.entry.path).and_then(|file| {
-                // One byte more would tell that it grew.
-                let mut limited = file.file().take(known.fingerprint.size + 1);
-                limited.read_to_end(buffer)?;
-                Ok(buffer.len() - at == size && !file.changed_since(&known.fingerprint)?)
+                buffer.resize(at + size, 0);
+                match file.file().read_exact_at(&mut buffer[at..], 0) {
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+                    read => read?,
+                }
+                // What grew has another length.
+                Ok(!file.changed_since(&known.fingerprint)?)
             });
             disk += nanoseconds(since);
             match read {

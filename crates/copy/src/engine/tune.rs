@@ -13,7 +13,7 @@ use units::Rate;
 use wire::tcp_info::TcpInfo;
 
 use crate::link::{Socket, Which};
-use crate::meeting::{Meeting, tcp_info};
+use crate::meeting::{LONG, Meeting, tcp_info};
 
 use super::send::SendOptions;
 use super::{Note, Watch};
@@ -37,13 +37,14 @@ pub(super) trait Loaded: Sync {
     fn open_streams(&self, streams: u16);
 }
 
-/// A round trip from which a path is long: several streams from the first, and a congestion control that fills it.
-const LONG: Duration = Duration::from_millis(5);
 /// Streams on a short path: what two to four cores can serve.
 const SHORT_STREAMS: u16 = 4;
 /// Streams on a long path to begin with: with buffers as distributions ship them (6 MiB to receive, 4 MiB to send, of
-/// which some two thirds are payload) twice what 1 Gb/s and 100 ms have under way, and each begins with ten packets.
-const LONG_STREAMS: u16 = 8;
+/// which some two thirds are payload) four times what 1 Gb/s and 100 ms have under way, and each begins with ten packets.
+const LONG_STREAMS: u16 = 16;
+/// What waits in the kernel of a long path's stream and is not on its way yet, at most: so that at the end no stream has
+/// much left when the others have nothing.
+const UNSENT_MOST: units::Bytes = units::Bytes::new(256 << 10);
 /// What more streams must bring to be followed by more still.
 const GAIN: f64 = 1.10;
 /// How often more streams may bring nothing before they are enough.
@@ -57,6 +58,9 @@ const FILLS: &str = "bbr";
 /// Sets what a stream's socket is to have.
 pub(super) fn prepare(socket: &TcpStream, options: &SendOptions) {
     let round_trip = round_trip(socket);
+    if round_trip >= LONG {
+        let _ = sys::tcp::set_notsent_lowat(socket.as_fd(), UNSENT_MOST);
+    }
     let wanted = match &options.congestion {
         Some(name) => Some(name.as_str()),
         None => (round_trip >= LONG).then_some(FILLS),
@@ -212,13 +216,22 @@ fn resent(meeting: &Meeting) -> u64 {
         .sum()
 }
 
-/// Whether half of the streams had to slow down for losses; BBR, which does not, leaves its threshold alone.
+/// Whether half of the streams had to slow down for losses. BBR does not, and writes into its threshold what it found under
+/// way when it left its start (net/ipv4/tcp_bbr.c, `bbr_check_drain`).
 fn held_by_losses(meeting: &Meeting) -> bool {
-    let all = of_streams(meeting);
-    let held = all
-        .iter()
-        .filter(|info| info.snd_ssthresh_segments < INFINITE);
-    held.count() * 2 >= all.len().max(1)
+    let (mut streams, mut held) = (0, 0);
+    for which in meeting.open_links() {
+        if !matches!(which, Which::Blocks(_)) {
+            continue;
+        }
+        let is_held = meeting.of_socket(which, |socket| {
+            let is_bbr = sys::tcp::congestion(socket.as_fd()).is_ok_and(|name| name == FILLS);
+            !is_bbr && tcp_info(socket).is_some_and(|info| info.snd_ssthresh_segments < INFINITE)
+        });
+        streams += 1;
+        held += usize::from(is_held == Some(true));
+    }
+    held * 2 >= streams.max(1)
 }
 
 /// `TCP_INFINITE_SSTHRESH` of Linux: no loss was seen.
@@ -242,20 +255,82 @@ fn has_queue(meeting: &Meeting) -> bool {
     !all.is_empty() && waits.count() * 2 >= all.len()
 }
 
-/// Microseconds that streams had something to send, and those of them in which either side's buffer held it back.
-fn window_time(meeting: &Meeting) -> (u64, u64) {
-    let all = of_streams(meeting);
-    let busy = all.iter().map(|info| info.busy_time_us).sum();
-    let held = all
-        .iter()
-        .map(|info| info.rwnd_limited_us + info.sndbuf_limited_us)
-        .sum();
-    (busy, held)
+/// How long streams had something to send, and were held back meanwhile, in microseconds, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Windows {
+    busy: u64,
+    /// By the other side's buffer.
+    theirs: u64,
+    /// By this side's; where little was waiting, by whoever should have filled it.
+    ours: u64,
+    /// Half of the streams have under way what this side's buffer holds, as the kernel counts it.
+    is_full: bool,
+}
+
+fn window_time(meeting: &Meeting) -> Windows {
+    let mut windows = Windows::default();
+    let (mut streams, mut full) = (0, 0);
+    for which in meeting.open_links() {
+        if !matches!(which, Which::Blocks(_)) {
+            continue;
+        }
+        let found = meeting.of_socket(which, |socket| {
+            Some((
+                tcp_info(socket)?,
+                sys::tcp::send_buffer(socket.as_fd()).ok()?,
+            ))
+        });
+        let Some((info, buffer)) = found.flatten() else {
+            continue;
+        };
+        windows.busy += info.busy_time_us;
+        windows.theirs += info.rwnd_limited_us;
+        windows.ours += info.sndbuf_limited_us;
+        streams += 1;
+        // A packet takes nearly twice its payload of a buffer; one that is not full grows to twice what is under way.
+        let under_way = info.unacked_segments * info.snd_mss_bytes;
+        full += u64::from(under_way * 5 >= buffer.as_u64() * 2);
+    }
+    windows.is_full = streams > 0 && full * 2 >= streams;
+    windows
 }
 
 /// Whether buffers held streams back for a third of the time between two looks or more.
-const fn held_by_windows(before: (u64, u64), after: (u64, u64)) -> bool {
-    let busy = after.0.saturating_sub(before.0);
-    let held = after.1.saturating_sub(before.1);
+const fn held_by_windows(before: Windows, after: Windows) -> bool {
+    let busy = after.busy.saturating_sub(before.busy);
+    let mut held = after.theirs.saturating_sub(before.theirs);
+    if after.is_full {
+        held += after.ours.saturating_sub(before.ours);
+    }
     busy > 0 && held * 3 >= busy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_that_nobody_fills_holds_nobody_back() {
+        let after = |theirs, ours, is_full| Windows {
+            busy: 900,
+            theirs,
+            ours,
+            is_full,
+        };
+        for (theirs, ours, is_full, held) in [
+            (0, 900, false, false),
+            (0, 900, true, true),
+            (299, 0, true, false),
+            (200, 100, true, true),
+            (300, 0, false, true),
+        ] {
+            let after = after(theirs, ours, is_full);
+            assert_eq!(
+                held_by_windows(Windows::default(), after),
+                held,
+                "{after:?}"
+            );
+        }
+        assert!(!held_by_windows(Windows::default(), Windows::default()));
+    }
 }

@@ -82,6 +82,52 @@ fn frames_arrive_as_they_were_sent_under_every_cipher() {
 }
 
 #[test]
+fn what_fills_a_handshake_is_passed_over() {
+    for cipher in Cipher::ALL {
+        let (near, far) = sockets();
+        let (session, key) = (SessionId([7; 16]), Key::random().unwrap());
+        let sessions = One(session, key.clone(), Cipher::ALL.to_vec());
+        thread::scope(|scope| {
+            let far = scope.spawn(|| accept(far, &sessions).unwrap().2);
+            let which = Which::Blocks(3);
+            let near = connect_filling(near, session, which, cipher, &key, Some(Duration::MAX / 2));
+            let (mut near, mut far) = (near.unwrap(), far.join().unwrap());
+            near.send(9, b"about", b"data").unwrap();
+            let mut buffer = Vec::new();
+            let head = far.receive(&mut buffer).unwrap();
+            assert_eq!((head.kind, head.about, head.data), (9, 5, 4));
+            assert_eq!(&buffer[..9], b"aboutdata");
+        });
+    }
+}
+
+#[test]
+fn a_greeting_of_another_version_is_answered_and_too_much_nothing_refused() {
+    let answer_to = |version: u16, fill: Option<u16>| {
+        let (near, far) = sockets();
+        let sessions = One(SessionId([7; 16]), Key::random().unwrap(), Vec::new());
+        let mut hello = [0; HELLO_BEGIN].to_vec();
+        hello[..8].copy_from_slice(MAGIC);
+        hello[8..10].copy_from_slice(&version.to_le_bytes());
+        hello[10..12].copy_from_slice(&version.to_le_bytes());
+        hello.extend(fill.iter().flat_map(|fill| fill.to_le_bytes()));
+        (&near).write_all(&hello).unwrap();
+        assert!(accept(far, &sessions).is_err());
+        let mut answer = Vec::new();
+        let _ = (&near).read_to_end(&mut answer);
+        answer.get(12).copied()
+    };
+    // The first version's greeting ends where that of later ones goes on.
+    assert_eq!(answer_to(1, None), Some(Answer::Version.code()));
+    assert_eq!(
+        answer_to(VERSION + 1, Some(0)),
+        Some(Answer::Version.code())
+    );
+    let most = u16::try_from(FILL_MOST).unwrap();
+    assert_eq!(answer_to(VERSION, Some(most + 1)), None);
+}
+
+#[test]
 fn who_lacks_the_key_is_refused_on_both_sides() {
     for cipher in Cipher::ALL {
         let (near, far) = shake(cipher, &Cipher::ALL, false);

@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use ::copy::engine::{CopyError, Note, Watch};
 use ::copy::link::Socket;
 use ::copy::meeting::{self, Dial, Meeting};
 use ::copy::message::Account;
+use sys::child::ChildHandle;
 
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::operand::Operand;
@@ -28,8 +29,12 @@ use crate::failure::Failure;
 
 /// How long a shell may take to start the far side: somebody may have to type a password.
 const START: Duration = Duration::from_secs(180);
+/// How long a shell may take to end when its input has.
+const END: Duration = Duration::from_secs(2);
 /// How long connections are tried for again when the far side has ended.
 const GONE: Duration = Duration::from_millis(500);
+/// How long a far side that has nothing more to tell may take to end before its shell is ended.
+const PARTING: Duration = Duration::from_millis(30);
 /// What the far side said and nobody has read yet, at most.
 const REPLIES_MOST: usize = 256;
 /// The longest line that the far side says, in bytes.
@@ -52,12 +57,14 @@ struct Far {
     program: String,
     /// Its output has ended, and so has it.
     is_gone: Arc<AtomicBool>,
+    /// What it told of its time so far.
+    spent: Arc<Mutex<Option<told::Spent>>>,
 }
 
 /// What a far side ends with.
 pub(super) enum Held {
-    /// A shell, and its standard input.
-    Shell(Child, Option<ChildStdin>),
+    /// A shell, its standard input, and how long its end is waited for.
+    Shell(Child, Option<ChildStdin>, Duration),
     /// A connection to a daemon.
     Line(Socket),
 }
@@ -66,7 +73,7 @@ impl Held {
     /// Has the far side end.
     fn let_go(&mut self) {
         match self {
-            Self::Shell(_, input) => drop(input.take()),
+            Self::Shell(_, input, _) => drop(input.take()),
             Self::Line(socket) => socket.shut(),
         }
     }
@@ -110,7 +117,7 @@ impl Far {
             let _ = input.write_all(&line).and_then(|()| input.flush());
         }
         let output = child.stdout.take();
-        let held = Held::Shell(child, input);
+        let held = Held::Shell(child, input, END);
         let output =
             output.ok_or_else(|| Failure::here(anyhow::anyhow!("a shell without output")))?;
         let mut far = Self::of(args, host, held, output, context)?;
@@ -130,10 +137,12 @@ impl Far {
         let (tell, replies) = mpsc::sync_channel(REPLIES_MOST);
         let is_gone = Arc::new(AtomicBool::new(false));
         let gone = Arc::clone(&is_gone);
+        let spent = Arc::default();
+        let tells = Arc::clone(&spent);
         let _ = thread::Builder::new()
             .name("far side".into())
             .spawn(move || {
-                read_replies(output, &tell);
+                read_replies(output, &tell, &tells);
                 gone.store(true, Ordering::Relaxed);
             });
         let mut far = Self {
@@ -143,6 +152,7 @@ impl Far {
             ready: Ready::default(),
             program: String::new(),
             is_gone,
+            spent,
         };
         far.ready = far.wait_ready(args, context)?;
         Ok(far)
@@ -193,7 +203,7 @@ impl Far {
     /// How the shell ended, if it does within a moment.
     fn exit_code(&mut self) -> Option<i32> {
         self.held.let_go();
-        let Held::Shell(child, _) = &mut self.held else {
+        let Held::Shell(child, ..) = &mut self.held else {
             return None;
         };
         for _ in 0..100 {
@@ -203,6 +213,14 @@ impl Far {
             thread::sleep(Duration::from_millis(20));
         }
         None
+    }
+
+    /// The far side said by the session that all is done: what a shell says at its end takes round trips, and nothing new.
+    fn leave(mut self) -> Option<told::Spent> {
+        if let Held::Shell(_, _, grace) = &mut self.held {
+            *grace = PARTING;
+        }
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the far side says how it ended.
@@ -241,13 +259,18 @@ impl Far {
                 Err(_) => break Err(CopyError::Far("it ended without a word".to_owned())),
             }
         };
-        // A shell whose connection is dead is not waited for for ever.
-        drop(self);
+        if ended.is_ok() {
+            self.leave();
+        }
         ended
     }
 }
 
-fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>) {
+fn read_replies(
+    output: impl io::Read,
+    tell: &SyncSender<Reply>,
+    spent: &Mutex<Option<told::Spent>>,
+) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     loop {
@@ -261,6 +284,13 @@ fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>) {
         let Ok(reply) = serde_json::from_slice(&line) else {
             continue;
         };
+        if let Reply::Progress {
+            spent_ns, cpu_ns, ..
+        } = &reply
+        {
+            let told = (*spent_ns, Some(*cpu_ns));
+            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+        }
         let sent = match reply {
             Reply::Progress { .. } | Reply::Note(_) => {
                 !matches!(tell.try_send(reply), Err(TrySendError::Disconnected(_)))
@@ -287,15 +317,15 @@ fn hurry_when_gone(is_gone: &AtomicBool, meeting: &Meeting) {
 impl Drop for Held {
     fn drop(&mut self) {
         self.let_go();
-        let Self::Shell(child, _) = self else { return };
-        // It ends by itself when its input does; a shell that does not is not waited for for ever.
-        for _ in 0..100 {
-            if !matches!(child.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
+        let Self::Shell(child, _, grace) = self else {
+            return;
+        };
+        // It ends by itself when its input does; a shell that does not, or whose connection is dead, is not waited for
+        // for ever.
+        let has_ended = ChildHandle::of(child).and_then(|child| child.wait(*grace));
+        if !has_ended.unwrap_or(false) {
+            let _ = child.kill();
         }
-        let _ = child.kill();
         let _ = child.wait();
     }
 }
@@ -472,19 +502,26 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
         (sent, progress)
     });
-    // Problems came by the session; what would be done is told at the end.
-    let told = far.end(context, plan.args.json || !plan.args.dry_run);
-    let account = match (sent, &told) {
-        (Ok(account), _) => account,
-        (Err(CopyError::Far(_) | CopyError::Link(_)), Err(CopyError::Here(text))) => {
-            return Err(failure(CopyError::Here(text.clone()), context));
+    let (account, far) = match sent {
+        // Problems came by the session; what would be done is told at the end.
+        Ok(account) if plan.args.dry_run => {
+            let told = far.end(context, plan.args.json);
+            (account, told.ok().map(|told| told.spent))
         }
-        (Err(error), _) => return Err(failure(error, context)),
+        Ok(account) => (account, far.leave()),
+        Err(error) => {
+            let told = far.end(context, plan.args.json || !plan.args.dry_run);
+            let is_theirs = matches!(error, CopyError::Far(_) | CopyError::Link(_));
+            return Err(match told {
+                Err(told @ CopyError::Here(_)) if is_theirs => failure(told, context),
+                _ => failure(error, context),
+            });
+        }
     };
     Ok(Done {
         account,
         watch,
-        far: told.ok().map(|told| told.spent),
+        far,
         progress,
         took: begun.elapsed(),
         is_source: true,
@@ -628,6 +665,7 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 names,
                 placed,
                 streams,
+                ..
             }) => {
                 watch
                     .confirmed_bytes

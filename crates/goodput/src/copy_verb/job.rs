@@ -6,6 +6,7 @@ use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -100,13 +101,18 @@ pub(super) enum Meets {
 pub(super) enum Reply {
     /// It can begin.
     Ready(Ready),
-    /// How far it is; of a source.
+    /// How far it is, and where its time went.
     Progress {
         confirmed_bytes: u64,
         wanted_bytes: u64,
         names: u64,
         placed: u64,
         streams: u64,
+        /// Of the threads that carry blocks: files, sums, connections, waiting.
+        #[serde(default)]
+        spent_ns: [u64; 4],
+        #[serde(default)]
+        cpu_ns: u64,
     },
     /// Something the user is to know.
     Note(String),
@@ -297,12 +303,16 @@ pub(super) fn faster_cipher() -> Cipher {
     best.0
 }
 
-/// Bytes a second that this host encrypts and decrypts on one core.
+/// Bytes a second that this host encrypts and decrypts on one core; measured once.
 pub(super) fn speeds() -> Vec<(Cipher, f64)> {
-    [Cipher::Aes128Gcm, Cipher::Chacha20Poly1305]
-        .into_iter()
-        .filter_map(|cipher| Some((cipher, ::copy::link::speed(cipher)?)))
-        .collect()
+    static SPEEDS: OnceLock<Vec<(Cipher, f64)>> = OnceLock::new();
+    let measure = || {
+        [Cipher::Aes128Gcm, Cipher::Chacha20Poly1305]
+            .into_iter()
+            .filter_map(|cipher| Some((cipher, ::copy::link::speed(cipher)?)))
+            .collect()
+    };
+    SPEEDS.get_or_init(measure).clone()
 }
 
 /// Names of files, one a line.
@@ -503,11 +513,11 @@ impl Job {
                     watch.stop();
                 }
                 told = tell_notes(watch, told, say);
-                if self.is_source {
-                    tell_progress(watch, say);
-                }
+                tell_progress(watch, say);
             }
             tell_notes(watch, told, say);
+            // Whoever sent does not wait for the last word.
+            tell_progress(watch, say);
             let done = working.join();
             meeting.close();
             done
@@ -596,6 +606,8 @@ fn tell_progress(watch: &Watch, say: &mut dyn FnMut(&Reply)) {
         names: now(&watch.names),
         placed: now(&watch.placed),
         streams: now(&watch.streams),
+        spent_ns: told::spent(watch),
+        cpu_ns: sys::clock::process_cpu().as_ns(),
     });
 }
 

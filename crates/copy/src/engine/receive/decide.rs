@@ -209,8 +209,17 @@ impl Receiver<'_> {
                 }
             }
             false => {
-                self.destination.make_folder(path, meta.mode.is_some())?;
-                self.lock().folders.push((path.clone(), meta.clone()));
+                let is_new = self.destination.make_folder(path, meta.mode.is_some())?;
+                let mut files = self.lock();
+                files.folders.push((path.clone(), meta.clone()));
+                // Those on the way to it, which the walk comes back to, and no others.
+                files.new_folders.retain(|above| {
+                    let rest = path.as_bytes().strip_prefix(above.as_bytes());
+                    rest.is_some_and(|rest| rest.first() == Some(&b'/'))
+                });
+                if is_new {
+                    files.new_folders.push(path.clone());
+                }
             }
         }
         Ok(())
@@ -244,7 +253,16 @@ impl Receiver<'_> {
         meta: Meta,
         weight: usize,
     ) -> Decision {
-        let stands = match self.destination.look(&path) {
+        // Nothing stands in a folder that was made a moment ago.
+        let is_new = path.split().is_some_and(|(folder, _)| {
+            let files = self.lock();
+            files.new_folders.iter().rev().any(|new| *new == folder)
+        });
+        let look = || match is_new {
+            true => Ok(None),
+            false => self.destination.look(&path),
+        };
+        let stands = match look() {
             Ok(stands) => stands,
             Err(error) => {
                 self.problem(&path, "cannot be looked at", &error);

@@ -1,0 +1,117 @@
+//! What no copy through memory can beat: the CPU time of its parts, each alone and as others do it. And what memory a copy
+//! takes itself.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use copy::Cipher;
+use copy::digest::Cut;
+use sys::clock;
+
+use super::super::children::output_of;
+
+/// Seconds of CPU for a gigabyte.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    /// cp(1): reading a file and writing another.
+    pub(super) files: f64,
+    /// BLAKE3 of it at both ends.
+    pub(super) sums: f64,
+    /// Encryption and decryption.
+    pub(super) seal: f64,
+}
+
+/// Measures the parts with a file of `bytes`, and a copy of it that goes again.
+pub(super) fn parts(from: &Path, into: &Path, bytes: u64) -> anyhow::Result<Parts> {
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let gigabytes = bytes as f64 / 1e9;
+    let copied = into.join("cp");
+    let before = clock::children_cpu();
+    output_of(Command::new("cp").arg(from).arg(&copied), COPY)?;
+    let took = (clock::children_cpu() - before).to_std();
+    fs::remove_file(&copied)?;
+    let cut = Cut::usual(SUMMED);
+    let block = vec![0x5a; cut.block() as usize];
+    let before = clock::thread_cpu();
+    for index in 0..cut.blocks() {
+        std::hint::black_box(cut.sum(index, std::hint::black_box(&block)));
+    }
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let once = (clock::thread_cpu() - before).to_std().as_secs_f64() / (SUMMED as f64 / 1e9);
+    let speed = copy::link::speed(Cipher::Aes128Gcm).context("AES")?;
+    Ok(Parts {
+        files: took.as_secs_f64() / gigabytes,
+        sums: 2.0 * once,
+        seal: 1e9 / speed,
+    })
+}
+
+impl Parts {
+    /// Bits a second that so many cores come to, with what a connection takes; with encryption or without.
+    pub(super) fn rate(&self, connection: f64, is_open: bool, cores: usize) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "a number of cores")]
+        let cores = cores as f64;
+        cores * 8e9 / self.all(connection, is_open)
+    }
+
+    /// Seconds of CPU for a gigabyte, all together.
+    pub(super) fn all(&self, connection: f64, is_open: bool) -> f64 {
+        let seal = if is_open { 0.0 } else { self.seal };
+        self.files + self.sums + seal + connection
+    }
+}
+
+/// Runs `work` and says how much memory a program's processes held at most meanwhile: those that copy, and those that are the
+/// far side (proc(5), `/proc/PID/status`: VmHWM), in bytes.
+pub(super) fn memory_of<T>(program: &Path, work: impl FnOnce() -> T) -> (T, [u64; 2]) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut most = HashMap::new();
+            while !is_over.load(Ordering::Relaxed) {
+                look(program, &mut most);
+                thread::sleep(Duration::from_millis(50));
+            }
+            most
+        });
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        let most = looks.join().unwrap_or_default();
+        let of = |is_far| most.get(&is_far).copied().unwrap_or(0);
+        (done, [of(false), of(true)])
+    })
+}
+
+fn look(program: &Path, most: &mut HashMap<bool, u64>) {
+    let Ok(all) = fs::read_dir("/proc") else {
+        return;
+    };
+    for entry in all.flatten() {
+        let place: PathBuf = entry.path();
+        if !fs::read_link(place.join("exe")).is_ok_and(|exe| exe == program) {
+            continue;
+        }
+        let line = fs::read(place.join("cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0).skip(1);
+        let is_far = match words.next() {
+            Some(b"copy") => false,
+            Some(b"agent") => true,
+            _ => continue,
+        };
+        let text = fs::read_to_string(place.join("status")).unwrap_or_default();
+        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let number = peak.and_then(|peak| peak.split_whitespace().next()?.parse::<u64>().ok());
+        let held = most.entry(is_far).or_default();
+        *held = number.map_or(0, |kib| kib * 1024).max(*held);
+    }
+}
+
+/// Bytes that are summed.
+const SUMMED: u64 = 1 << 30;
+const COPY: Duration = Duration::from_secs(60);
