@@ -103,7 +103,8 @@ pub(crate) struct Message<'a> {
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let head = bytes.get(..MESSAGE_BYTES)?;
-        let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let word =
+            |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let length = usize::try_from(word(0)).unwrap_or(usize::MAX);
         let message = Message {
             kind: u16::from_ne_bytes([head[4], head[5]]),
@@ -272,10 +273,7 @@ mod tests {
     #[test]
     fn attributes_are_read_as_they_were_written() {
         let inner = Attributes::new().be16(1, 0x0102);
-        let whole = Attributes::new()
-            .text(2, "ab")
-            .nested(3, &inner)
-            .be32(4, 5);
+        let whole = Attributes::new().text(2, "ab").nested(3, &inner).be32(4, 5);
         let read: Vec<(u16, &[u8])> = attributes(&whole.bytes).collect();
         assert_eq!(read[0], (2, &b"ab\0"[..]));
         assert_eq!(read[1].0, 3);

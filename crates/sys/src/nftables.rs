@@ -42,6 +42,8 @@ pub enum Expression {
     Version(IpVersion),
     /// The packet is TCP.
     Tcp,
+    /// The packet is ICMP of this version: about a connection, where a socket is asked for as well.
+    Icmp(IpVersion),
     /// Of the TCP flags in the first, exactly those in the second are set.
     TcpFlags(u8, u8),
     /// Of the client's port, the bits in the first are those in the second.
@@ -179,6 +181,8 @@ impl fmt::Display for Expression {
             Self::Version(IpVersion::V4) => f.write_str("meta nfproto ipv4"),
             Self::Version(IpVersion::V6) => f.write_str("meta nfproto ipv6"),
             Self::Tcp => f.write_str("meta l4proto tcp"),
+            Self::Icmp(IpVersion::V4) => f.write_str("meta l4proto icmp"),
+            Self::Icmp(IpVersion::V6) => f.write_str("meta l4proto ipv6-icmp"),
             Self::TcpFlags(mask, value) => write!(f, "tcp flags & {mask:#x} == {value:#x}"),
             Self::SourcePortBits(mask, value) => write!(f, "tcp sport & {mask:#x} == {value:#x}"),
             Self::DestinationElsewhere => f.write_str("fib daddr type unicast"),
@@ -259,6 +263,8 @@ impl Expression {
             Self::Version(IpVersion::V4) => vec![meta(META_NFPROTO), equals(&[FAMILY_IPV4])],
             Self::Version(IpVersion::V6) => vec![meta(META_NFPROTO), equals(&[FAMILY_IPV6])],
             Self::Tcp => vec![meta(META_L4PROTO), equals(&[IPPROTO_TCP])],
+            Self::Icmp(IpVersion::V4) => vec![meta(META_L4PROTO), equals(&[IPPROTO_ICMP])],
+            Self::Icmp(IpVersion::V6) => vec![meta(META_L4PROTO), equals(&[IPPROTO_ICMPV6])],
             Self::TcpFlags(mask, value) => vec![
                 transport(TCP_FLAGS_AT, 1),
                 masked(&[*mask]),
@@ -351,9 +357,7 @@ impl Expression {
 }
 
 fn meta(key: u32) -> Primitive {
-    let what = Attributes::new()
-        .be32(META_DREG, REG_1)
-        .be32(META_KEY, key);
+    let what = Attributes::new().be32(META_DREG, REG_1).be32(META_KEY, key);
     ("meta", Some(what))
 }
 
@@ -391,10 +395,9 @@ fn load(value: &[u8]) -> Primitive {
 }
 
 fn load_into(register: u32, value: &[u8]) -> Primitive {
-    let what = Attributes::new().be32(IMMEDIATE_DREG, register).nested(
-        IMMEDIATE_DATA,
-        &Attributes::new().bytes(DATA_VALUE, value),
-    );
+    let what = Attributes::new()
+        .be32(IMMEDIATE_DREG, register)
+        .nested(IMMEDIATE_DATA, &Attributes::new().bytes(DATA_VALUE, value));
     ("immediate", Some(what))
 }
 
@@ -483,7 +486,9 @@ const REJECT_TYPE: u16 = 1;
 const REJECT_CODE: u16 = 2;
 const REJECT_TCP_RST: u32 = 1;
 const REJECT_ICMPX_UNREACH: u32 = 2;
+const IPPROTO_ICMP: u8 = 1;
 const IPPROTO_TCP: u8 = 6;
+const IPPROTO_ICMPV6: u8 = 58;
 /// IFNAMSIZ.
 const INTERFACE_BYTES: usize = 16;
 
@@ -502,7 +507,11 @@ mod tests {
         ns.run(|| {
             use Expression as E;
             let rules = vec![
-                vec![E::FromInterface("eth0".into()), E::Tcp, E::TcpFlags(0x17, 2)],
+                vec![
+                    E::FromInterface("eth0".into()),
+                    E::Tcp,
+                    E::TcpFlags(0x17, 2),
+                ],
                 vec![E::Tcp, E::SourcePortBits(3, 1), E::DestinationElsewhere],
                 vec![
                     E::Version(IpVersion::V4),
@@ -518,6 +527,8 @@ mod tests {
                     E::ToSocket(Ipv6Addr::LOCALHOST.into(), 5000),
                 ],
                 vec![E::Tcp, E::TransparentSocket, E::Count],
+                vec![E::Icmp(IpVersion::V4), E::TransparentSocket],
+                vec![E::Icmp(IpVersion::V6), E::TransparentSocket],
                 vec![E::Tcp, E::Reset],
                 vec![E::Unreachable(Unreachable::Host)],
             ];

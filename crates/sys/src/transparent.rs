@@ -54,16 +54,16 @@ impl Diversion {
         added.map(drop)
     }
 
-    /// Takes both away.
-    ///
-    /// # Errors
-    /// `ENOENT` or `ESRCH` when one of them was not there; the other is gone then.
-    pub fn remove(self, netlink: &mut Netlink, any: IpAddr) -> io::Result<()> {
-        let index = netlink.index_of("lo")?;
-        let rule = netlink.request(RouteNetlinkMessage::DelRule(self.rule(any)), 0);
+    /// Takes away what is there of it.
+    pub fn remove_all(self, netlink: &mut Netlink, any: IpAddr) {
+        let Ok(index) = netlink.index_of("lo") else {
+            return;
+        };
+        // Rules may be there several times.
+        let rule = || RouteNetlinkMessage::DelRule(self.rule(any));
+        while netlink.request(rule(), 0).is_ok() {}
         let route = RouteNetlinkMessage::DelRoute(self.route(any, index));
-        netlink.request(route, 0)?;
-        rule.map(drop)
+        let _ = netlink.request(route, 0);
     }
 
     fn rule(self, any: IpAddr) -> RuleMessage {
