@@ -147,8 +147,10 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let raw: Raw = toml::from_str(text)
             .map_err(|e| ConfigError::Syntax(e.to_string().trim_end().to_owned()))?;
-        let mut config = Self::default();
-        config.zones = [raw.inside.read("inside")?, raw.outside.read("outside")?];
+        let mut config = Self {
+            zones: [raw.inside.read("inside")?, raw.outside.read("outside")?],
+            ..Self::default()
+        };
         let rules: Result<Vec<Rule>, ConfigError> = raw
             .rule
             .iter()
@@ -175,6 +177,34 @@ impl Config {
             };
         }
         Ok(config)
+    }
+
+    /// What makes a running gateway another one: what was made at its start and is not made again.
+    ///
+    /// # Errors
+    /// The first thing that `other` has differently.
+    pub fn can_become(&self, other: &Self) -> Result<(), ConfigError> {
+        let same = |key: &str, same: bool| match same {
+            true => Ok(()),
+            false => wrong(
+                key,
+                "cannot change while the gateway runs; start it again".into(),
+            ),
+        };
+        same("explicit", self.mode == other.mode)?;
+        same("workers", self.workers == other.workers)?;
+        same("port", self.port == other.port)?;
+        same("queue", self.queue == other.queue)?;
+        same("mark", self.mark == other.mark)?;
+        same("table", self.table == other.table)?;
+        for zone in Zone::BOTH {
+            let interfaces = &self.zone(zone).interfaces;
+            same(
+                &format!("{}.interfaces", zone.name()),
+                *interfaces == other.zone(zone).interfaces,
+            )?;
+        }
+        Ok(())
     }
 
     /// Looks at the whole.

@@ -11,7 +11,10 @@ macro_rules! counters {
         }
 
         /// The same at one moment, of one worker or of several.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize,
+        )]
+        #[serde(default)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
         }

@@ -54,6 +54,16 @@ impl Rules {
         Self { rules }
     }
 
+    /// Adds a rule in front of the others.
+    pub fn put_first(&mut self, rule: Rule) {
+        self.rules.insert(0, rule);
+    }
+
+    /// Adds a rule behind the others.
+    pub fn put_last(&mut self, rule: Rule) {
+        self.rules.push(rule);
+    }
+
     /// What becomes of a connection, and the rule that says so, counted from 0.
     pub fn decide(&self, client: SocketAddr, server: SocketAddr) -> (Action, Option<usize>) {
         let found = self.rules.iter().position(|r| r.fits(client, server));

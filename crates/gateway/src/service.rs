@@ -41,6 +41,7 @@ pub enum GatewayError {
 /// A gateway. Dropping ends it at once: connections are reset, nothing stays in the kernel.
 #[derive(Debug)]
 pub struct Gateway {
+    config: Arc<Config>,
     orders: Arc<Orders>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     counters: Vec<Arc<Counters>>,
@@ -69,6 +70,7 @@ impl Gateway {
         };
         let orders: Arc<Orders> = Arc::default();
         let mut gateway = Self {
+            config: Arc::clone(&config),
             orders: Arc::clone(&orders),
             workers: Vec::new(),
             counters: Vec::new(),
@@ -108,6 +110,19 @@ impl Gateway {
             sum.add(&counters.read());
         }
         sum
+    }
+
+    /// Makes it follow another configuration: rules, limits and options of new connections.
+    ///
+    /// # Errors
+    /// For what cannot be meant, and what cannot change while it runs; then all stays as it is.
+    pub fn reload(&mut self, config: Config) -> Result<(), ConfigError> {
+        config.check()?;
+        self.config.can_become(&config)?;
+        let config = Arc::new(bounded(config, sys::host::descriptor_limit()));
+        self.config = Arc::clone(&config);
+        self.orders.change(config);
+        Ok(())
     }
 
     /// No new connections from now on: they pass unsplit. It ends with the last that there is.

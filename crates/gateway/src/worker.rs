@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec};
@@ -33,6 +33,9 @@ use crate::syn::{Ends, Syn};
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     state: AtomicU8,
+    /// What to be from now on, and how often that was said.
+    config: Mutex<Option<Arc<Config>>>,
+    changes: AtomicU32,
 }
 
 /// How a worker is to go on.
@@ -50,6 +53,17 @@ impl Orders {
         self.state.fetch_max(order as u8, Ordering::Relaxed);
     }
 
+    pub(crate) fn change(&self, config: Arc<Config>) {
+        let mut place = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(config);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    fn changed(&self) -> Option<Arc<Config>> {
+        let place = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        place.clone()
+    }
+
     fn current(&self) -> Order {
         match self.state.load(Ordering::Relaxed) {
             0 => Order::Run,
@@ -64,6 +78,7 @@ impl Orders {
 pub(crate) struct Worker {
     number: u8,
     config: Arc<Config>,
+    changes_seen: u32,
     orders: Arc<Orders>,
     counters: Arc<Counters>,
     epoll: OwnedFd,
@@ -142,6 +157,7 @@ impl Worker {
             .map_err(|e| made("eventfd", e.into()))?;
         let mut worker = Self {
             number,
+            changes_seen: 0,
             orders,
             counters: Arc::default(),
             epoll,
@@ -704,6 +720,13 @@ impl Worker {
             // Dropping resets what the server holds.
             self.release(expired.socket);
         }
+        let changes = self.orders.changes.load(Ordering::Acquire);
+        if changes != self.changes_seen
+            && let Some(config) = self.orders.changed()
+        {
+            self.changes_seen = changes;
+            self.become_another(config);
+        }
         if now >= self.next_question {
             self.next_question = now + QUESTIONS;
             self.look_for_the_absent(now);
@@ -713,6 +736,18 @@ impl Worker {
 }
 
 impl Worker {
+    /// New connections follow other rules, limits and options; those that stand stay as they are.
+    fn become_another(&mut self, config: Arc<Config>) {
+        self.deferral
+            .set_limits(share(config.limits, config.workers));
+        for (listener, zone) in &self.listeners {
+            // Accepted sockets are like their listener.
+            let refused = sockets::prepare(listener.as_fd(), config.zone(*zone));
+            self.counters.options_refused.add(refused);
+        }
+        self.config = config;
+    }
+
     /// Where nobody answers for the server's address, the kernel tells the sender of the packet, and that
     /// is the client by its address: so it is asked.
     fn look_for_the_absent(&mut self, now: Instant) {

@@ -12,6 +12,14 @@ use gateway::config::Config;
 use net::*;
 use units::Rng;
 
+fn byte(rng: &mut Rng) -> u8 {
+    rng.next_u64().to_be_bytes()[0]
+}
+
+fn below(rng: &mut Rng, bound: u64) -> usize {
+    usize::try_from(rng.next_u64() % bound).unwrap()
+}
+
 #[test]
 fn both_ends_see_each_others_address_and_every_byte() {
     let Some(net) = Net::new() else { return };
@@ -135,7 +143,7 @@ fn an_end_behind_a_blocked_peer_truncates_nothing() {
     let mut expected = Vec::new();
     let mut idle = 0;
     while idle < 20 {
-        let block: Vec<u8> = (0..4096).map(|_| rng.next_u64() as u8).collect();
+        let block: Vec<u8> = (0..4096).map(|_| byte(&mut rng)).collect();
         match near.write(&block) {
             Ok(n) => {
                 expected.extend(&block[..n]);
@@ -199,6 +207,7 @@ fn a_reset_reaches_a_peer_that_reads_nothing() {
     let mut idle = 0;
     while idle < 10 {
         match near.write(&block) {
+            Ok(0) => panic!("a socket took nothing"),
             Ok(_) => idle = 0,
             Err(_) => {
                 idle += 1;
@@ -222,11 +231,11 @@ fn random_sizes_and_pauses_both_ways_arrive_as_they_were_sent() {
         let mut rng = Rng::new(seed);
         let mut sent = Vec::new();
         while sent.len() < 6_000_000 {
-            let length = 1 + (rng.next_u64() % 100_000) as usize;
-            let block: Vec<u8> = (0..length).map(|_| rng.next_u64() as u8).collect();
+            let length = 1 + below(&mut rng, 100_000);
+            let block: Vec<u8> = (0..length).map(|_| byte(&mut rng)).collect();
             socket.write_all(&block).unwrap();
             sent.extend(block);
-            if rng.next_u64() % 8 == 0 {
+            if below(&mut rng, 8) == 0 {
                 thread::sleep(Duration::from_millis(rng.next_u64() % 5));
             }
         }
@@ -237,12 +246,12 @@ fn random_sizes_and_pauses_both_ways_arrive_as_they_were_sent() {
         let mut rng = Rng::new(seed);
         let mut got = Vec::new();
         loop {
-            let mut block = vec![0; 1 + (rng.next_u64() % 200_000) as usize];
+            let mut block = vec![0; 1 + below(&mut rng, 200_000)];
             match socket.read(&mut block).unwrap() {
                 0 => return got,
                 read => got.extend(&block[..read]),
             }
-            if rng.next_u64() % 16 == 0 {
+            if below(&mut rng, 16) == 0 {
                 thread::sleep(Duration::from_millis(rng.next_u64() % 9));
             }
         }

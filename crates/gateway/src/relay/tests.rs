@@ -110,7 +110,7 @@ impl World {
                 }
                 Step::Drain { to, bytes, .. } => {
                     let pipe = &mut self.pipes[to.other().index()];
-                    assert_eq!(bytes as usize, pipe.len());
+                    assert_eq!(bytes, pipe.len() as u64);
                     let socket = &mut self.sockets[to.index()];
                     assert!(!socket.shut);
                     let room = socket.room - socket.outbox.len();

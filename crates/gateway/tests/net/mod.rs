@@ -125,10 +125,8 @@ impl Net {
             .client
             .run(|| TcpStream::connect_timeout(&addr, PATIENCE))
             .unwrap()?;
-        for socket in [&stream] {
-            socket.set_read_timeout(Some(PATIENCE))?;
-            socket.set_write_timeout(Some(PATIENCE))?;
-        }
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Ok(stream)
     }
 
