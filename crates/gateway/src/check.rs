@@ -10,6 +10,7 @@ use sys::transparent::ANY;
 
 use crate::config::{Config, Mode, PORTS_PER_WORKER, Zone};
 use crate::install::{QueueBy, accepting, diversion};
+use crate::service::{DESCRIPTORS_EACH, SPARE_DESCRIPTORS, make_room_for};
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -217,12 +218,12 @@ fn routing(list: &mut List, config: &Config) {
 }
 
 fn descriptors(list: &mut List, config: &Config) {
-    let have = host::raise_descriptor_limit();
-    let need = config.limits.connections as u64 * 6 + 512;
+    let have = make_room_for(config.limits.connections);
+    let need = config.limits.connections as u64 * DESCRIPTORS_EACH + SPARE_DESCRIPTORS;
     if have >= need {
         list.fine(&format!("{have} descriptors"));
     } else {
-        let room = have.saturating_sub(512) / 6;
+        let room = have.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
         list.poor(
             &format!(
                 "{have} descriptors are enough for {room} of {} connections; more pass unsplit",

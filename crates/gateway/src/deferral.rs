@@ -10,7 +10,7 @@
 //! A forged SYN would make us open a connection that its forger could not; it lasts until the accepting
 //! side has waited in vain. While many wait, that time is shorter.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use units::{Duration, Instant};
@@ -59,7 +59,7 @@ pub enum OnSyn {
     Connect,
     /// Its connection is under way: this copy is not needed.
     Drop,
-    /// Let it go to the accepting socket: its server has answered.
+    /// Let it go to the accepting socket: its server has answered, or the connection stands.
     Release,
     /// Pass it on unsplit.
     Pass(Reason),
@@ -84,7 +84,7 @@ pub struct Deferral<S> {
     limits: Limits,
     waiting: HashMap<Ends, Waiting<S>>,
     clients: HashMap<IpAddr, Client>,
-    connections: usize,
+    connections: HashSet<Ends>,
 }
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl<S> Deferral<S> {
             limits,
             waiting: HashMap::new(),
             clients: HashMap::new(),
-            connections: 0,
+            connections: HashSet::new(),
         }
     }
 
@@ -133,10 +133,14 @@ impl<S> Deferral<S> {
                 None => OnSyn::Drop,
             };
         }
+        // Late, forged, or of a client that forgot: the socket that stands answers (RFC 5961 section 4).
+        if self.connections.contains(&ends) {
+            return OnSyn::Release;
+        }
         let limits = &self.limits;
         let client = self.clients.get(&ends.client.ip());
         let client = client.copied().unwrap_or_default();
-        let connections = self.connections + self.waiting.len();
+        let connections = self.connections.len() + self.waiting.len();
         if self.waiting.len() >= limits.waiting {
             OnSyn::Pass(Reason::Waiting)
         } else if client.waiting >= limits.waiting_per_client {
@@ -181,14 +185,14 @@ impl<S> Deferral<S> {
     pub fn on_accepted(&mut self, ends: Ends) -> Option<(S, Duration)> {
         let waiting = self.forget(ends)?;
         let held = waiting.answered?.saturating_since(waiting.since);
-        self.connections += 1;
+        self.connections.insert(ends);
         self.client(ends).connections += 1;
         Some((waiting.socket, held))
     }
 
     /// A connection has ended.
     pub fn on_closed(&mut self, ends: Ends) {
-        self.connections -= 1;
+        assert!(self.connections.remove(&ends), "{ends:?} ended twice");
         self.client(ends).connections -= 1;
         self.tidy(ends.client.ip());
     }
@@ -240,7 +244,7 @@ impl<S> Deferral<S> {
 
     /// Connections that have not ended.
     pub fn connections(&self) -> usize {
-        self.connections
+        self.connections.len()
     }
 
     /// Clients that anything is remembered of.
@@ -308,6 +312,8 @@ mod tests {
         assert_eq!(d.handle_syn(e), OnSyn::Release);
         assert_eq!(d.on_accepted(e), Some((7, Duration::from_s(1))));
         assert_eq!((d.waiting(), d.connections()), (0, 1));
+        // A SYN for a connection that stands opens no second one.
+        assert_eq!(d.handle_syn(e), OnSyn::Release);
         d.on_closed(e);
         assert_eq!((d.connections(), d.clients()), (0, 0));
     }

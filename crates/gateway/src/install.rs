@@ -127,7 +127,14 @@ fn hold(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
 fn divert(config: &Config) -> Vec<Vec<Expression>> {
     use Expression as E;
     let taken_up = E::SetMark(diversion(config).mark);
-    let mut rules = Vec::new();
+    // First what there is most of: packets of connections that stand.
+    let mut rules = vec![vec![
+        E::Tcp,
+        E::TcpFlags(SYN, 0),
+        E::TransparentSocket,
+        taken_up.clone(),
+        E::Accept,
+    ]];
     for worker in 0..config.workers {
         for zone in Zone::BOTH {
             for version in [IpVersion::V4, IpVersion::V6] {
@@ -158,7 +165,7 @@ fn divert(config: &Config) -> Vec<Vec<Expression>> {
         let mark = Word::Unreachable(why).mark(config);
         rules.push(vec![E::Mark(mark), E::Unreachable(why)]);
     }
-    // What the network says of a connection that we hold in another's name is for us.
+    // SYN-ACKs, and what the network says of a connection that we hold in another's name.
     for about in [E::Tcp, E::Icmp(IpVersion::V4), E::Icmp(IpVersion::V6)] {
         rules.push(vec![
             about,

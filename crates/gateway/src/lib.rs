@@ -16,4 +16,4 @@ mod sockets;
 pub mod syn;
 mod worker;
 
-pub use service::{Gateway, GatewayError};
+pub use service::{Gateway, GatewayError, make_room_for};

@@ -60,7 +60,7 @@ impl Gateway {
             let what = what.to_owned();
             move |error| GatewayError::Kernel { what, error }
         };
-        let descriptors = sys::host::raise_descriptor_limit();
+        let descriptors = make_room_for(config.limits.connections);
         let config = Arc::new(bounded(config, descriptors));
         let zones = zones(&config)?;
         let transparent = config.mode == Mode::Transparent;
@@ -173,10 +173,25 @@ impl Drop for Gateway {
     }
 }
 
+/// Raises the limit of descriptors for so many connections, as far as this process may: root beyond what it
+/// was started with. Returns what it is then.
+pub fn make_room_for(connections: usize) -> u64 {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let need = connections as u64 * DESCRIPTORS_EACH + SPARE_DESCRIPTORS;
+    if sys::host::raise_descriptor_limit() < need {
+        let wanted = Rlimit {
+            current: Some(need),
+            maximum: Some(need),
+        };
+        let _ = setrlimit(Resource::Nofile, wanted);
+    }
+    sys::host::descriptor_limit()
+}
+
 /// No more connections than there are descriptors for: two sockets and, while both ways are busy, two
 /// pipes each; of what is beyond, none is lost, it passes unsplit.
 fn bounded(mut config: Config, descriptors: u64) -> Config {
-    let room = descriptors.saturating_sub(SPARE_DESCRIPTORS) / 6;
+    let room = descriptors.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
     let room = usize::try_from(room).unwrap_or(usize::MAX).max(1);
     config.limits.connections = config.limits.connections.min(room);
     config
@@ -196,5 +211,7 @@ fn zones(config: &Config) -> Result<Vec<(u32, Zone)>, GatewayError> {
     Ok(zones)
 }
 
+/// Of a connection at its busiest.
+pub(crate) const DESCRIPTORS_EACH: u64 = 6;
 /// Listeners, queues, logs, the control socket.
-const SPARE_DESCRIPTORS: u64 = 512;
+pub(crate) const SPARE_DESCRIPTORS: u64 = 512;
