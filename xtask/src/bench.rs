@@ -12,6 +12,7 @@ mod delay;
 pub(crate) mod explain;
 pub(crate) mod fabric;
 pub(crate) mod gaps;
+pub(crate) mod gateway;
 pub(crate) mod harmonizer;
 mod iperf3;
 pub(crate) mod measure;

@@ -55,6 +55,13 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             bench::truth::truth(&options)
         }
         ["bench", "gaps", rest @ ..] => bench::gaps::gaps(&options(rest)?),
+        ["bench", "gateway", rest @ ..] => {
+            let options = options(rest)?;
+            if !sys::netns::can_create_namespaces() {
+                sys::netns::become_root_in_user_namespace().map_err(lab::LabError::NoNamespaces)?;
+            }
+            bench::gateway::gateway(&options)
+        }
         ["bench", "sim", rest @ ..] => bench::sim::sim(&options(rest)?),
         // What bench explain starts to see how much memory it takes.
         ["crowd", name, part] => {
@@ -146,6 +153,10 @@ The project's own chores.
       such flows on two, by target/release/goodput (or GOODPUT). Writes bench/gaps.json and the table in
       docs/guide/pacing.md; a quarter of an hour a round, 3 rounds by default.
       --only NAME paths whose name contains NAME, such as 1000M; kept beside what was there
+  cargo xtask bench gateway [--quick] [--rounds N] [--only NAME,NAME]
+      goodput gateway beside HAProxy in TCP mode with splice, over veth: throughput and CPU of
+      1, 8 and 64 connections, connections a second, latency, memory of 5,000 idle ones. Writes
+      bench/gateway.json and its table in bench/README.md; two minutes a round.
   cargo xtask bench sim [--rounds N] [--only NAME,NAME] [--time SECONDS] [--again]
       The simulated TCP beside the kernel's in the lab: 108 cells of round trip, rate,
       loss, queue and congestion control, by target/release/goodput (or GOODPUT). What the lab

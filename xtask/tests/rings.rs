@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate of the workspace with its ring: 0 pure, 1 the kernel, 2 services, 3 what is run.
-const RINGS: [(&str, u32); 19] = [
+const RINGS: [(&str, u32); 20] = [
     ("goodput-units", 0),
     ("goodput-wire", 0),
     ("goodput-link", 0),
@@ -24,6 +24,7 @@ const RINGS: [(&str, u32); 19] = [
     ("goodput-capture", 2),
     ("goodput-cluster", 2),
     ("goodput-copy", 2),
+    ("goodput-gateway", 2),
     ("goodput-lab", 2),
     ("goodput-measure", 2),
     ("goodput-report", 2),

@@ -10,6 +10,7 @@ use units::{Bytes, Duration, Rate};
 use crate::copy_verb::job::AgentArgs;
 use crate::copy_verb::{COPY_EXAMPLES, CopyArgs};
 use crate::fabric_verb::{FABRIC_EXAMPLES, FabricArgs};
+use crate::gateway_verb::{GATEWAY_EXAMPLES, GatewayArgs};
 use crate::lab_verb::{LAB_EXAMPLES, LabArgs};
 use crate::rotate_verb::{ROTATE_EXAMPLES, RotateArgs};
 use crate::sim_verb::{GrowthArg, SIM_EXAMPLES, SimArgs};
@@ -64,6 +65,9 @@ pub(crate) enum Verb {
     /// Copy files and folders to, from or between hosts: checked, resumable, at the path's speed
     #[command(after_help = COPY_EXAMPLES)]
     Copy(Box<CopyArgs>),
+    /// End TCP connections between two networks and go on with others: each half at its best
+    #[command(after_help = GATEWAY_EXAMPLES)]
+    Gateway(Box<GatewayArgs>),
     /// The far side of a copy, as ssh starts it
     #[command(hide = true)]
     Agent(AgentArgs),

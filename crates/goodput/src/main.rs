@@ -11,6 +11,7 @@ mod doctor;
 mod explain_verb;
 mod fabric_verb;
 mod failure;
+mod gateway_verb;
 mod growth;
 mod guest;
 mod lab_verb;
@@ -109,6 +110,7 @@ fn run(cli: &Cli) -> Verdict {
         Verb::Sim(args) => sim_verb::command(args, &start(false)?),
         Verb::Rotate(args) => rotate_verb::command(args, &start(args.needs_lab())?),
         Verb::Copy(args) => copy_verb::command(args, &start(args.needs_lab())?),
+        Verb::Gateway(args) => gateway_verb::command(args, || start(false)),
         Verb::Agent(args) => copy_verb::job::command(args, &start(false)?),
         Verb::Report(args) => report_cmd::command(args),
         Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),

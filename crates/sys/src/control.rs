@@ -262,6 +262,11 @@ impl Connection {
     }
 }
 
+/// The user whose rights this process has.
+pub fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Makes the process the leader of a session of its own, without a terminal.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
     NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
@@ -20,7 +20,7 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::net::{AddressFamily as SocketFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -232,6 +232,79 @@ impl Netlink {
         .map(drop)
     }
 
+    /// MTU in bytes, and whether the interface `name` is up.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none.
+    pub fn mtu_and_state(&mut self, name: &str) -> io::Result<(u32, bool)> {
+        let link = self.link(name)?;
+        let mtu = link.attributes.iter().find_map(|a| match a {
+            LinkAttribute::Mtu(mtu) => Some(*mtu),
+            _ => None,
+        });
+        let up = link.header.flags.contains(LinkFlags::Up);
+        Ok((mtu.unwrap_or(0), up))
+    }
+
+    /// True when nobody answers for the next hop towards `to`: address resolution has failed.
+    ///
+    /// # Errors
+    /// `ENETUNREACH` when there is no way there, `ENOENT` when nobody was asked yet.
+    pub fn next_hop_has_failed(&mut self, to: IpAddr) -> io::Result<bool> {
+        let mut ask = RouteMessage::default();
+        ask.header.address_family = family(to);
+        ask.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
+        ask.attributes = vec![RouteAttribute::Destination(to.into())];
+        let answers = self.request(RouteNetlinkMessage::GetRoute(ask), 0)?;
+        let (mut index, mut hop) = (0, to);
+        for answer in answers {
+            if let RouteNetlinkMessage::NewRoute(route) = answer {
+                for attribute in route.attributes {
+                    match attribute {
+                        RouteAttribute::Oif(oif) => index = oif,
+                        RouteAttribute::Gateway(RouteAddress::Inet(a)) => hop = a.into(),
+                        RouteAttribute::Gateway(RouteAddress::Inet6(a)) => hop = a.into(),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let mut ask = NeighbourMessage::default();
+        ask.header.family = family(hop);
+        ask.header.ifindex = index;
+        ask.attributes = vec![NeighbourAttribute::Destination(match hop {
+            IpAddr::V4(address) => NeighbourAddress::Inet(address),
+            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+        })];
+        let answers = self.request(RouteNetlinkMessage::GetNeighbour(ask), 0)?;
+        Ok(answers.iter().any(|answer| match answer {
+            RouteNetlinkMessage::NewNeighbour(n) => n.header.state == NeighbourState::Failed,
+            _ => false,
+        }))
+    }
+
+    /// How many routes a table has, of both versions of IP.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn routes_in(&mut self, table: u32) -> io::Result<usize> {
+        let mut count = 0;
+        for version in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut ask = RouteMessage::default();
+            ask.header.address_family = version;
+            let answers = self.request(RouteNetlinkMessage::GetRoute(ask), NLM_F_DUMP)?;
+            let inside = |answer: &RouteNetlinkMessage| match answer {
+                RouteNetlinkMessage::NewRoute(route) => route
+                    .attributes
+                    .iter()
+                    .any(|a| matches!(a, RouteAttribute::Table(t) if *t == table)),
+                _ => false,
+            };
+            count += answers.iter().filter(|a| inside(a)).count();
+        }
+        Ok(count)
+    }
+
     /// The interface `name` as the kernel describes it.
     pub(crate) fn link(&mut self, name: &str) -> io::Result<LinkMessage> {
         let mut ask = LinkMessage::default();
@@ -286,7 +359,7 @@ impl Netlink {
     }
 }
 
-fn family(address: IpAddr) -> AddressFamily {
+pub(crate) fn family(address: IpAddr) -> AddressFamily {
     match address {
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,

@@ -392,7 +392,7 @@ pub(crate) fn getsockopt(
 }
 
 /// Sets an option to `value`, which is in the machine's own byte order.
-fn setsockopt(
+pub(crate) fn setsockopt(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

@@ -13,6 +13,7 @@ mod explain;
 mod fabric;
 mod far_end;
 mod fill;
+mod gateway;
 mod interrupt;
 mod lab;
 mod latency;

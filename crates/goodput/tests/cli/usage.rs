@@ -205,6 +205,7 @@ fn every_verb_has_an_example_in_its_help() {
         "measure",
         "sim",
         "fabric",
+        "gateway",
         "serve",
         "report",
         "reproduce",

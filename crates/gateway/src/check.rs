@@ -1,0 +1,242 @@
+//! What a gateway would find here, without a change of anything that lasts.
+
+use std::fs;
+use std::io;
+
+use sys::host;
+use sys::netlink::Netlink;
+use sys::nftables::{Expression, probe};
+use sys::transparent::ANY;
+
+use crate::config::{Config, Mode, PORTS_PER_WORKER, Zone};
+use crate::install::{QueueBy, accepting, diversion};
+use crate::service::{DESCRIPTORS_EACH, SPARE_DESCRIPTORS, make_room_for};
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// As it should be.
+    Fine,
+    /// The gateway runs, and something is not as it could be.
+    Poor,
+    /// The gateway cannot run.
+    Missing,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Checked {
+    /// How it is.
+    pub level: Level,
+    /// What.
+    pub what: String,
+    /// What to do about it; empty where it is fine.
+    pub advice: String,
+}
+
+/// Looks at everything that a gateway needs, in the network namespace of the calling thread.
+pub fn check(config: &Config) -> Vec<Checked> {
+    let mut list = List::default();
+    if let Err(e) = config.check() {
+        list.missing(&e.to_string(), "correct it in the file or the flags");
+        return list.0;
+    }
+    list.fine("the configuration is whole");
+    for (zone, side) in Zone::BOTH.into_iter().zip(&config.zones) {
+        for name in &side.interfaces {
+            interface(&mut list, zone, name);
+        }
+        if let Some(name) = &side.congestion {
+            let known = host::congestion_available();
+            if known.contains(name) {
+                list.fine(&format!("{}: congestion control {name}", zone.name()));
+            } else {
+                list.poor(
+                    &format!("{}: this kernel has no {name} loaded", zone.name()),
+                    &format!("load tcp_{name}; it has {}", known.join(", ")),
+                );
+            }
+        }
+    }
+    if config.mode == Mode::Transparent {
+        transparent(&mut list, config);
+    }
+    descriptors(&mut list, config);
+    list.0
+}
+
+#[derive(Default)]
+struct List(Vec<Checked>);
+
+impl List {
+    fn put(&mut self, level: Level, what: &str, advice: &str) {
+        self.0.push(Checked {
+            level,
+            what: what.to_owned(),
+            advice: advice.to_owned(),
+        });
+    }
+
+    fn fine(&mut self, what: &str) {
+        self.put(Level::Fine, what, "");
+    }
+
+    fn poor(&mut self, what: &str, advice: &str) {
+        self.put(Level::Poor, what, advice);
+    }
+
+    fn missing(&mut self, what: &str, advice: &str) {
+        self.put(Level::Missing, what, advice);
+    }
+}
+
+fn interface(list: &mut List, zone: Zone, name: &str) {
+    let zone = zone.name();
+    let found = Netlink::open().and_then(|mut n| n.mtu_and_state(name));
+    match found {
+        Ok((mtu, true)) => list.fine(&format!("{zone}: {name} is up, MTU {mtu}")),
+        Ok((_, false)) => list.missing(
+            &format!("{zone}: {name} is down"),
+            &format!("ip link set {name} up"),
+        ),
+        Err(e) => list.missing(
+            &format!("{zone}: {name}: {e}"),
+            "name an interface of `ip link`",
+        ),
+    }
+}
+
+fn transparent(list: &mut List, config: &Config) {
+    if let Err(e) = probe(vec![Expression::Tcp]) {
+        let advice = match e.kind() {
+            io::ErrorKind::PermissionDenied => "run it as root, or give it CAP_NET_ADMIN",
+            _ => "load nf_tables, Linux 5.12 or later",
+        };
+        return list.missing(&format!("nftables: {e}"), advice);
+    }
+    list.fine("nftables: tables that go with their owner");
+    let to = accepting(config, 0, Zone::Inside, sys::nftables::IpVersion::V4);
+    for (what, module, expression) in [
+        (
+            "nftables: tproxy",
+            "nft_tproxy",
+            vec![
+                Expression::Version(sys::nftables::IpVersion::V4),
+                Expression::Tcp,
+                Expression::ToSocket(to.ip(), to.port()),
+            ],
+        ),
+        (
+            "nftables: socket transparent",
+            "nft_socket",
+            vec![Expression::TransparentSocket],
+        ),
+        (
+            "nftables: fib",
+            "nft_fib_inet",
+            vec![Expression::DestinationElsewhere],
+        ),
+        (
+            "nftables: reject",
+            "nft_reject_inet",
+            vec![Expression::Tcp, Expression::Reset],
+        ),
+    ] {
+        match probe(expression) {
+            Ok(()) => list.fine(what),
+            Err(e) => list.missing(&format!("{what}: {e}"), &format!("load {module}")),
+        }
+    }
+    match QueueBy::find() {
+        Some(QueueBy::Nftables) => list.fine("SYNs wait in nftables' queue"),
+        Some(QueueBy::Extension) => list.fine("SYNs wait in iptables' NFQUEUE"),
+        None => list.missing(
+            "neither nftables' queue nor iptables' NFQUEUE",
+            "load nft_queue or xt_NFQUEUE",
+        ),
+    }
+    routing(list, config);
+    for worker in 0..config.workers {
+        let number = config.queue + u16::from(worker);
+        match sys::nfqueue::Queue::bind(number, 1, 64) {
+            Ok(_) => {}
+            Err(e) => list.missing(
+                &format!("queue {number} of netfilter: {e}"),
+                "choose others by `queue`; another gateway may be running",
+            ),
+        }
+    }
+    let first = config.port;
+    let last = first + u16::from(config.workers) * PORTS_PER_WORKER - 1;
+    let taken = (first..=last).find(|port| {
+        let bound = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, *port));
+        bound.is_err_and(|e| e.kind() == io::ErrorKind::AddrInUse)
+    });
+    match taken {
+        None => list.fine(&format!(
+            "ports {first} to {last} of the loopback address are free"
+        )),
+        Some(port) => list.missing(
+            &format!("port {port} of the loopback address is taken"),
+            "choose others by `port`",
+        ),
+    }
+}
+
+fn routing(list: &mut List, config: &Config) {
+    let up = Netlink::open().and_then(|mut n| n.mtu_and_state("lo"));
+    if !up.is_ok_and(|(_, up)| up) {
+        list.missing("lo is down", "ip link set lo up");
+    }
+    for any in ANY {
+        let (version, key) = match any.is_ipv4() {
+            true => ("IPv4", "net.ipv4.ip_forward"),
+            false => ("IPv6", "net.ipv6.conf.all.forwarding"),
+        };
+        match host::read_sysctl(key) {
+            Ok(text) if text.trim() != "0" => list.fine(&format!("{version} is forwarded")),
+            Ok(_) => list.poor(
+                &format!("{version} is not forwarded: what is not split goes nowhere"),
+                &format!("sysctl -w {key}=1"),
+            ),
+            Err(_) => list.poor(&format!("no {version} here"), "nothing of it will be split"),
+        }
+    }
+    // The kernel refuses a route in a table that others use only if it is the same.
+    let table = config.table;
+    match Netlink::open().and_then(|mut n| n.routes_in(table)) {
+        Ok(0) => list.fine(&format!("routing table {table} is free")),
+        Ok(count) => list.poor(
+            &format!("routing table {table} has {count} routes"),
+            "another gateway may be running; choose another by `table`",
+        ),
+        Err(e) => list.poor(&format!("routing table {table}: {e}"), ""),
+    }
+    let d = diversion(config);
+    list.fine(&format!("what is taken up has mark {:#x}", d.mark));
+}
+
+fn descriptors(list: &mut List, config: &Config) {
+    let have = make_room_for(config.limits.connections);
+    let need = config.limits.connections as u64 * DESCRIPTORS_EACH + SPARE_DESCRIPTORS;
+    if have >= need {
+        list.fine(&format!("{have} descriptors"));
+    } else {
+        let room = have.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
+        list.poor(
+            &format!(
+                "{have} descriptors are enough for {room} of {} connections; more pass unsplit",
+                config.limits.connections
+            ),
+            &format!("LimitNOFILE={need}, or a lower limit of connections"),
+        );
+    }
+    let pipes = fs::read_to_string("/proc/sys/fs/pipe-max-size");
+    let size: u64 = pipes.ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
+    if size >= 1 << 20 {
+        list.fine("pipes of 1 MiB");
+    } else {
+        list.poor("pipes are small", "sysctl -w fs.pipe-max-size=1048576");
+    }
+}

@@ -1,0 +1,518 @@
+//! What a gateway is told: from a file, from flags, checked as a whole before anything is touched.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use units::{Bytes, Duration, Rate};
+
+use crate::deferral::Limits;
+use crate::rules::{Action, Ports, Rule, Rules};
+
+/// The side of the gateway that a connection's half is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Zone {
+    /// The host's.
+    Inside,
+    /// The network's.
+    Outside,
+}
+
+impl Zone {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Inside, Self::Outside];
+
+    /// The other one.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Inside => Self::Outside,
+            Self::Outside => Self::Inside,
+        }
+    }
+
+    /// 0 for inside, 1 for outside.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inside => "inside",
+            Self::Outside => "outside",
+        }
+    }
+}
+
+/// What all sockets of one side are made like. What is not named is the kernel's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ZoneConfig {
+    /// Interfaces of this side.
+    pub interfaces: Vec<String>,
+    /// Congestion control.
+    pub congestion: Option<String>,
+    /// Largest segment, 88 to 32767 bytes.
+    pub max_segment: Option<u16>,
+    /// Send buffer and receive buffer each.
+    pub buffer: Option<Bytes>,
+    /// Each connection is paced at this rate at most.
+    pub pacing: Option<Rate>,
+    /// Unsent bytes beyond which no more are put into the send buffer.
+    pub notsent_lowat: Option<Bytes>,
+    /// How long sent data may stay unacknowledged.
+    pub user_timeout: Option<Duration>,
+    /// Silence after which the peer is asked whether it lives.
+    pub keepalive: Option<Duration>,
+}
+
+/// How connections come to the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They pass by and are taken up; neither end knows.
+    Transparent,
+    /// They are made to the first address, and go on to the second from an address of ours.
+    Explicit {
+        /// Where clients connect to.
+        listen: SocketAddr,
+        /// Where connections go on to.
+        target: SocketAddr,
+    },
+}
+
+/// A gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Transparent or not.
+    pub mode: Mode,
+    /// Inside, outside.
+    pub zones: [ZoneConfig; 2],
+    /// What is split.
+    pub rules: Rules,
+    /// What may grow how far.
+    pub limits: Limits,
+    /// Threads that carry connections; a power of two.
+    pub workers: u8,
+    /// First of the ports, at the loopback address, that accept split connections: four a worker.
+    pub port: u16,
+    /// First of the NFQUEUE numbers, one a worker.
+    pub queue: u16,
+    /// Mark of packets: the upper 16 bits.
+    pub mark: u16,
+    /// Routing table for what is to be taken up.
+    pub table: u32,
+    /// How long connections may go on when the gateway is to end.
+    pub drain: Duration,
+}
+
+/// What cannot be meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No TOML, or an unknown key.
+    #[error("{0}")]
+    Syntax(String),
+    /// A value out of range or of the wrong kind.
+    #[error("{key}: {why}")]
+    Value {
+        /// Where.
+        key: String,
+        /// What is wrong and what would be right.
+        why: String,
+    },
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Transparent,
+            zones: Default::default(),
+            rules: Rules::default(),
+            limits: Limits::default(),
+            workers: 1,
+            port: 47_100,
+            queue: 4710,
+            mark: 0x4750,
+            table: 4710,
+            drain: Duration::from_s(30),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// For what is no TOML, unknown keys and values that cannot be meant. What hangs on the whole is
+    /// left to [`Self::check`].
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let raw: Raw = toml::from_str(text)
+            .map_err(|e| ConfigError::Syntax(e.to_string().trim_end().to_owned()))?;
+        let mut config = Self {
+            zones: [raw.inside.read("inside")?, raw.outside.read("outside")?],
+            ..Self::default()
+        };
+        let rules: Result<Vec<Rule>, ConfigError> = raw
+            .rule
+            .iter()
+            .enumerate()
+            .map(|(i, r)| r.read(i))
+            .collect();
+        config.rules = Rules::new(rules?);
+        let limits = &mut config.limits;
+        let l = &raw.limits;
+        set(&mut limits.connections, l.connections);
+        set(&mut limits.connections_per_client, l.connections_per_client);
+        set(&mut limits.waiting, l.waiting);
+        set(&mut limits.waiting_per_client, l.waiting_per_client);
+        set(&mut config.workers, raw.workers);
+        set(&mut config.port, raw.port);
+        set(&mut config.queue, raw.queue);
+        set(&mut config.mark, raw.mark);
+        set(&mut config.table, raw.table);
+        set(&mut config.drain, read("drain", raw.drain.as_deref())?);
+        if let Some(explicit) = raw.explicit {
+            config.mode = Mode::Explicit {
+                listen: value("explicit.listen", &explicit.listen)?,
+                target: value("explicit.target", &explicit.target)?,
+            };
+        }
+        Ok(config)
+    }
+
+    /// What makes a running gateway another one: what was made at its start and is not made again.
+    ///
+    /// # Errors
+    /// The first thing that `other` has differently.
+    pub fn can_become(&self, other: &Self) -> Result<(), ConfigError> {
+        let same = |key: &str, same: bool| match same {
+            true => Ok(()),
+            false => wrong(
+                key,
+                "cannot change while the gateway runs; start it again".into(),
+            ),
+        };
+        same("explicit", self.mode == other.mode)?;
+        same("workers", self.workers == other.workers)?;
+        same("port", self.port == other.port)?;
+        same("queue", self.queue == other.queue)?;
+        same("mark", self.mark == other.mark)?;
+        same("table", self.table == other.table)?;
+        for zone in Zone::BOTH {
+            let interfaces = &self.zone(zone).interfaces;
+            same(
+                &format!("{}.interfaces", zone.name()),
+                *interfaces == other.zone(zone).interfaces,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the whole.
+    ///
+    /// # Errors
+    /// The first thing that cannot be meant.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !self.workers.is_power_of_two() || self.workers > MOST_WORKERS {
+            return wrong(
+                "workers",
+                format!("expected a power of two up to {MOST_WORKERS}"),
+            );
+        }
+        if self.mark == 0 {
+            return wrong("mark", "expected 1 to 65535, since 0 is no mark".into());
+        }
+        if self.table == 0 || (253..=255).contains(&self.table) {
+            return wrong(
+                "table",
+                "expected a routing table of our own, not 0 and not 253 to 255".into(),
+            );
+        }
+        let ports = u16::from(self.workers) * PORTS_PER_WORKER;
+        if self.port == 0 || self.port.checked_add(ports).is_none() {
+            return wrong(
+                "port",
+                format!("expected room for {ports} ports from it on"),
+            );
+        }
+        for (zone, config) in Zone::BOTH.into_iter().zip(&self.zones) {
+            config.check(zone, &self.mode)?;
+        }
+        let [inside, outside] = &self.zones;
+        if let Some(both) = inside
+            .interfaces
+            .iter()
+            .find(|name| outside.interfaces.contains(name))
+        {
+            return wrong("inside", format!("{both} is outside as well"));
+        }
+        match &self.mode {
+            Mode::Explicit { listen, target } if listen == target => {
+                wrong("explicit", "the gateway would connect to itself".into())
+            }
+            Mode::Explicit { listen, target } if listen.is_ipv4() != target.is_ipv4() => {
+                // The client's address is not kept here, so nothing forbids it but a lack of use.
+                wrong(
+                    "explicit",
+                    "listen and target are of different versions of IP".into(),
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One side.
+    pub const fn zone(&self, zone: Zone) -> &ZoneConfig {
+        &self.zones[zone.index()]
+    }
+}
+
+impl ZoneConfig {
+    fn check(&self, zone: Zone, mode: &Mode) -> Result<(), ConfigError> {
+        let key = |name: &str| format!("{}.{name}", zone.name());
+        if self.interfaces.is_empty() && *mode == Mode::Transparent {
+            return wrong(
+                zone.name(),
+                format!("name an interface: --{} eth1", zone.name()),
+            );
+        }
+        for name in &self.interfaces {
+            let ok = !name.is_empty()
+                && name.len() < 16
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_graphic() && b != b'/' && b != b'"');
+            if !ok {
+                return wrong(
+                    &key("interfaces"),
+                    format!("'{name}' is no interface's name"),
+                );
+            }
+        }
+        if self
+            .max_segment
+            .is_some_and(|m| !(88..=32_767).contains(&m))
+        {
+            return wrong(
+                &key("max-segment"),
+                "expected 88 to 32767; without it the interface's MTU decides".into(),
+            );
+        }
+        if self
+            .buffer
+            .is_some_and(|b| b.as_u64() < 4096 || b.as_u64() > 1 << 30)
+        {
+            return wrong(&key("buffer"), "expected 4KiB to 1GiB".into());
+        }
+        Ok(())
+    }
+}
+
+fn wrong<T>(key: &str, why: String) -> Result<T, ConfigError> {
+    Err(ConfigError::Value {
+        key: key.to_owned(),
+        why,
+    })
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn value<T: FromStr<Err: ToString>>(key: &str, text: &str) -> Result<T, ConfigError> {
+    text.parse().or_else(|e: T::Err| wrong(key, e.to_string()))
+}
+
+fn read<T: FromStr<Err: ToString>>(
+    key: &str,
+    text: Option<&str>,
+) -> Result<Option<T>, ConfigError> {
+    text.map(|t| value(key, t)).transpose()
+}
+
+/// The file as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Raw {
+    #[serde(default)]
+    inside: RawZone,
+    #[serde(default)]
+    outside: RawZone,
+    #[serde(default)]
+    rule: Vec<RawRule>,
+    #[serde(default)]
+    limits: RawLimits,
+    explicit: Option<RawExplicit>,
+    workers: Option<u8>,
+    port: Option<u16>,
+    queue: Option<u16>,
+    mark: Option<u16>,
+    table: Option<u32>,
+    drain: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawZone {
+    #[serde(default)]
+    interfaces: Vec<String>,
+    congestion: Option<String>,
+    max_segment: Option<u16>,
+    buffer: Option<String>,
+    pacing: Option<String>,
+    notsent_lowat: Option<String>,
+    user_timeout: Option<String>,
+    keepalive: Option<String>,
+}
+
+impl RawZone {
+    fn read(self, zone: &str) -> Result<ZoneConfig, ConfigError> {
+        let key = |name: &str| format!("{zone}.{name}");
+        Ok(ZoneConfig {
+            interfaces: self.interfaces,
+            congestion: self.congestion,
+            max_segment: self.max_segment,
+            buffer: read(&key("buffer"), self.buffer.as_deref())?,
+            pacing: read(&key("pacing"), self.pacing.as_deref())?,
+            notsent_lowat: read(&key("notsent-lowat"), self.notsent_lowat.as_deref())?,
+            user_timeout: read(&key("user-timeout"), self.user_timeout.as_deref())?,
+            keepalive: read(&key("keepalive"), self.keepalive.as_deref())?,
+        })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawRule {
+    action: RawAction,
+    client: Option<String>,
+    server: Option<String>,
+    #[serde(default)]
+    ports: String,
+}
+
+impl RawRule {
+    fn read(&self, index: usize) -> Result<Rule, ConfigError> {
+        let key = |name: &str| format!("rule {}: {name}", index + 1);
+        let ports = self.ports.split(',').filter(|p| !p.trim().is_empty());
+        let ports: Result<Vec<Ports>, _> = ports.map(|p| value(&key("ports"), p.trim())).collect();
+        Ok(Rule {
+            action: match self.action {
+                RawAction::Split => Action::Split,
+                RawAction::Bypass => Action::Bypass,
+                RawAction::Refuse => Action::Refuse,
+            },
+            client: read(&key("client"), self.client.as_deref())?,
+            server: read(&key("server"), self.server.as_deref())?,
+            ports: ports?,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RawAction {
+    Split,
+    Bypass,
+    Refuse,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawLimits {
+    connections: Option<usize>,
+    connections_per_client: Option<usize>,
+    waiting: Option<usize>,
+    waiting_per_client: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawExplicit {
+    listen: String,
+    target: String,
+}
+
+/// Accepting sockets: by side and version of IP.
+pub const PORTS_PER_WORKER: u16 = 4;
+/// As many as a mark has room for would be 256; more than cores of one socket bring nothing.
+const MOST_WORKERS: u8 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+        workers = 2
+        drain = "5s"
+        [inside]
+        interfaces = ["eth1"]
+        congestion = "reno"
+        [outside]
+        interfaces = ["eth2", "eth3"]
+        buffer = "16MiB"
+        pacing = "900Mb/s"
+        keepalive = "60s"
+        [[rule]]
+        action = "bypass"
+        ports = "22, 5000-6000"
+        [[rule]]
+        action = "refuse"
+        server = "10.0.0.0/8"
+        [limits]
+        connections = 100
+    "#;
+
+    #[test]
+    fn a_file_says_what_it_means() {
+        let config = Config::parse(WHOLE).unwrap();
+        config.check().unwrap();
+        assert_eq!(config.zone(Zone::Outside).interfaces, ["eth2", "eth3"]);
+        assert_eq!(
+            config.zone(Zone::Outside).buffer,
+            Some(Bytes::new(16 << 20))
+        );
+        assert_eq!(config.limits.connections, 100);
+        assert_eq!(config.drain, Duration::from_s(5));
+        let of = |server: &str| {
+            let client = "192.0.2.1:9".parse().unwrap();
+            config.rules.decide(client, server.parse().unwrap()).0
+        };
+        assert_eq!(of("10.0.0.1:5500"), Action::Bypass);
+        assert_eq!(of("10.0.0.1:80"), Action::Refuse);
+        assert_eq!(of("11.0.0.1:80"), Action::Split);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_said_with_its_place() {
+        let error = |text: &str| {
+            let config = Config::parse(text);
+            let error = config.and_then(|c| c.check()).unwrap_err().to_string();
+            error.lines().last().unwrap_or_default().to_owned()
+        };
+        for (text, expected) in [
+            ("", "inside: name an interface: --inside eth1"),
+            (
+                "[inside]\ninterfaces = ['a']",
+                "outside: name an interface: --outside eth1",
+            ),
+            (
+                "[inside]\ninterfaces = ['a']\n[outside]\ninterfaces = ['a']",
+                "inside: a is outside as well",
+            ),
+            ("workers = 3", "workers: expected a power of two up to 64"),
+            ("[inside]\nbufer = '1'", "unknown field `bufer`"),
+            (
+                "[[rule]]\naction = 'bypass'\nports = '9-1'",
+                "rule 1: ports: '9-1'",
+            ),
+            (
+                "[inside]\ninterfaces = ['a/b']",
+                "inside.interfaces: 'a/b' is no",
+            ),
+        ] {
+            assert!(error(text).starts_with(expected), "{text}: {}", error(text));
+        }
+    }
+}

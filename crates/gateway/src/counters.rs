@@ -1,0 +1,108 @@
+//! What a gateway has done: counts that every worker adds to and anybody may read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts of one worker since it began.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: Count,)*
+        }
+
+        /// The same at one moment, of one worker or of several.
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize,
+        )]
+        #[serde(default)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// As they stand.
+            pub fn read(&self) -> Counts {
+                Counts { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl Counts {
+            /// Adds another worker's.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections that were split.
+    split,
+    /// Of these, those that have not ended.
+    live,
+    /// Ended by both ends, all bytes delivered to the kernel.
+    ended,
+    /// Ended by a reset, of either end or ours.
+    reset,
+    /// SYNs that were passed on unsplit, by a rule.
+    bypassed,
+    /// SYNs that were answered with a reset, by a rule.
+    forbidden,
+    /// SYNs that were passed on unsplit since a bound was reached.
+    over_limit,
+    /// SYNs that were passed on unsplit since the gateway itself failed: no socket, no memory.
+    failed,
+    /// SYNs whose server refused.
+    refused,
+    /// SYNs whose server cannot be reached.
+    unreachable,
+    /// SYNs whose server did not answer in time.
+    silent,
+    /// Servers that had accepted when the client was gone.
+    abandoned,
+    /// SYNs that wait.
+    waiting,
+    /// Times that SYNs were held, in all, in nanoseconds.
+    held_ns,
+    /// Connections whose source port could not be kept.
+    other_port,
+    /// Socket options that the kernel refused.
+    options_refused,
+    /// Bytes from inside to outside.
+    bytes_outward,
+    /// Bytes from outside to inside.
+    bytes_inward,
+    /// Urgent bytes carried.
+    urgent,
+}
+
+/// A count that one thread changes and others read.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// One more.
+    pub fn more(&self) {
+        self.add(1);
+    }
+
+    /// So many more.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// One less.
+    pub fn less(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// This many.
+    pub fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
+    /// How many.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

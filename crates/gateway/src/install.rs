@@ -1,0 +1,280 @@
+//! What is put into the kernel so that connections come to the gateway, and how it goes away again.
+//!
+//! A SYN that comes in by one of the named interfaces and is for another machine waits in a queue for the
+//! gateway's word, which is a mark. The next chain does as the mark says: gives it to an accepting socket,
+//! lets it pass, or answers it. Packets of connections that stand find their socket without any list.
+//!
+//! So nothing but SYNs ever waits for the gateway, and where it is gone everything passes: the queue's
+//! rule lets packets by when nobody listens, and the table goes with the process.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use sys::netlink::Netlink;
+use sys::nftables::{Chain, Expression, IpVersion, Owned, Table, Unreachable, probe};
+use sys::transparent::{ANY, Diversion};
+
+use crate::config::{Config, PORTS_PER_WORKER, Zone};
+
+/// What a SYN's mark says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// To the accepting socket of this worker for this side.
+    Split(Zone, u8),
+    /// On, unsplit.
+    Pass,
+    /// Answer with a reset.
+    Reset,
+    /// Answer that it cannot be reached.
+    Unreachable(Unreachable),
+}
+
+impl Word {
+    /// As a packet's mark.
+    pub fn mark(self, config: &Config) -> u32 {
+        let low = match self {
+            Self::Split(zone, worker) => {
+                0x1000 + 0x100 * u16::from(zone == Zone::Outside) + u16::from(worker)
+            }
+            Self::Pass => 0x2000,
+            Self::Reset => 0x3000,
+            Self::Unreachable(Unreachable::NoRoute) => 0x3001,
+            Self::Unreachable(Unreachable::Host) => 0x3002,
+            Self::Unreachable(Unreachable::Prohibited) => 0x3003,
+        };
+        mark(config, low)
+    }
+}
+
+fn mark(config: &Config, low: u16) -> u32 {
+    u32::from(config.mark) << 16 | u32::from(low)
+}
+
+/// How the kernel hands packets to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueBy {
+    /// nftables' own expression.
+    Nftables,
+    /// iptables' extension.
+    Extension,
+}
+
+impl QueueBy {
+    /// What this kernel has; `None` when neither.
+    pub fn find() -> Option<Self> {
+        let own = || probe(vec![Expression::Tcp, Expression::Queue(0)]);
+        let extension = || probe(vec![Expression::Tcp, Expression::QueueByExtension(0)]);
+        match own() {
+            Ok(()) => Some(Self::Nftables),
+            Err(_) => extension().is_ok().then_some(Self::Extension),
+        }
+    }
+}
+
+/// The address at which a worker accepts connections of clients on one side, of one version of IP. It is a
+/// loopback address: from outside nobody can connect to it.
+pub fn accepting(config: &Config, worker: u8, zone: Zone, version: IpVersion) -> SocketAddr {
+    let first = config.port + u16::from(worker) * PORTS_PER_WORKER;
+    let zone = if zone == Zone::Outside { 2 } else { 0 };
+    match version {
+        IpVersion::V4 => (Ipv4Addr::LOCALHOST, first + zone).into(),
+        IpVersion::V6 => (Ipv6Addr::LOCALHOST, first + zone + 1).into(),
+    }
+}
+
+/// The table for nftables.
+pub fn table(config: &Config, queue: QueueBy) -> Table {
+    Table {
+        name: format!("goodput-gateway-{}", config.queue),
+        chains: vec![
+            Chain {
+                name: "hold".into(),
+                // Before mangle (-150), after conntrack (-200): what belongs to nobody is sorted out.
+                priority: -152,
+                rules: hold(config, queue),
+            },
+            Chain {
+                name: "divert".into(),
+                priority: -151,
+                rules: divert(config),
+            },
+        ],
+    }
+}
+
+fn hold(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
+    use Expression as E;
+    let mut rules = Vec::new();
+    for name in config.zones.iter().flat_map(|z| &z.interfaces) {
+        for worker in 0..config.workers {
+            let number = config.queue + u16::from(worker);
+            rules.push(vec![
+                E::FromInterface(name.clone()),
+                E::Tcp,
+                E::TcpFlags(FIN_SYN_RST_ACK, SYN),
+                E::DestinationElsewhere,
+                E::SourcePortBits(u16::from(config.workers) - 1, u16::from(worker)),
+                match queue {
+                    QueueBy::Nftables => E::Queue(number),
+                    QueueBy::Extension => E::QueueByExtension(number),
+                },
+            ]);
+        }
+    }
+    rules
+}
+
+fn divert(config: &Config) -> Vec<Vec<Expression>> {
+    use Expression as E;
+    let taken_up = E::SetMark(diversion(config).mark);
+    // First what there is most of: packets of connections that stand.
+    let mut rules = vec![vec![
+        E::Tcp,
+        E::TcpFlags(SYN, 0),
+        E::TransparentSocket,
+        taken_up.clone(),
+        E::Accept,
+    ]];
+    for worker in 0..config.workers {
+        for zone in Zone::BOTH {
+            for version in [IpVersion::V4, IpVersion::V6] {
+                let to = accepting(config, worker, zone, version);
+                rules.push(vec![
+                    E::Mark(Word::Split(zone, worker).mark(config)),
+                    E::Version(version),
+                    E::Tcp,
+                    E::ToSocket(to.ip(), to.port()),
+                    taken_up.clone(),
+                    E::Accept,
+                ]);
+            }
+        }
+    }
+    rules.push(vec![
+        E::Mark(Word::Pass.mark(config)),
+        E::SetMark(0),
+        E::Accept,
+    ]);
+    let reset = Word::Reset.mark(config);
+    rules.push(vec![E::Mark(reset), E::Tcp, E::Reset]);
+    for why in [
+        Unreachable::NoRoute,
+        Unreachable::Host,
+        Unreachable::Prohibited,
+    ] {
+        let mark = Word::Unreachable(why).mark(config);
+        rules.push(vec![E::Mark(mark), E::Unreachable(why)]);
+    }
+    // SYN-ACKs, and what the network says of a connection that we hold in another's name.
+    for about in [E::Tcp, E::Icmp(IpVersion::V4), E::Icmp(IpVersion::V6)] {
+        rules.push(vec![
+            about,
+            E::TransparentSocket,
+            taken_up.clone(),
+            E::Accept,
+        ]);
+    }
+    rules
+}
+
+/// The routing rule and table for what is taken up.
+pub fn diversion(config: &Config) -> Diversion {
+    Diversion {
+        mark: mark(config, 0x4000),
+        table: config.table,
+        priority: PRIORITY,
+    }
+}
+
+/// All that will be done, as commands that would do the same.
+pub fn text(config: &Config, queue: QueueBy) -> String {
+    let d = diversion(config);
+    let mut lines = String::new();
+    for version in ["-4", "-6"] {
+        let (mark, table, priority) = (d.mark, d.table, d.priority);
+        lines += &format!(
+            "ip {version} rule add priority {priority} fwmark {mark:#x} lookup {table}\n\
+             ip {version} route add local default dev lo table {table}\n"
+        );
+    }
+    format!("{lines}nft -f - <<'END'\n{}END\n", table(config, queue))
+}
+
+/// What is in the kernel, until this is dropped.
+#[derive(Debug)]
+pub struct Installed {
+    table: Option<Owned>,
+    /// Of the namespace that it was opened in, whoever drops this.
+    netlink: Netlink,
+    diversion: Diversion,
+    versions: Vec<IpAddr>,
+}
+
+/// Why connections cannot be made to come here.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// Policy routing.
+    #[error(
+        "cannot add the routing rule for what is taken up: {0}; table {1} and rules of its mark must \
+         be free, and lo must be up"
+    )]
+    Routing(io::Error, u32),
+    /// nftables.
+    #[error("cannot add the table to nftables: {0}; is another gateway running here?")]
+    Table(io::Error),
+}
+
+impl Installed {
+    /// Puts all of it in place, in the namespace of the calling thread. The table is last: nothing is
+    /// taken up before what it needs is there.
+    ///
+    /// # Errors
+    /// What the kernel refused; then nothing stays.
+    pub fn install(config: &Config, queue: QueueBy) -> Result<Self, InstallError> {
+        let diversion = diversion(config);
+        let failed = |e| InstallError::Routing(e, config.table);
+        let mut installed = Self {
+            table: None,
+            netlink: Netlink::open().map_err(failed)?,
+            diversion,
+            versions: Vec::new(),
+        };
+        for any in ANY {
+            // What a gateway left that was killed together with its guard.
+            diversion.remove_all(&mut installed.netlink, any);
+            match diversion.add(&mut installed.netlink, any) {
+                Ok(()) => installed.versions.push(any),
+                // A machine without IPv6 has nothing to split there.
+                Err(e)
+                    if any.is_ipv6()
+                        && matches!(e.kind(), io::ErrorKind::Unsupported)
+                            | matches!(e.raw_os_error(), Some(EAFNOSUPPORT | EOPNOTSUPP)) => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        installed.table = Some(Owned::install(&table(config, queue)).map_err(InstallError::Table)?);
+        Ok(installed)
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        // First the table, so that nothing is marked that finds no route.
+        if let Some(table) = self.table.take()
+            && let Err(e) = table.remove()
+        {
+            tracing::warn!("cannot remove the table of nftables: {e}");
+        }
+        for any in &self.versions {
+            self.diversion.remove_all(&mut self.netlink, *any);
+        }
+    }
+}
+
+/// Below the rule for local addresses (0), above that for the main table (32766).
+const PRIORITY: u32 = 4710;
+const FIN_SYN_RST_ACK: u8 = 0x17;
+const SYN: u8 = 0x02;
+const EAFNOSUPPORT: i32 = 97;
+const EOPNOTSUPP: i32 = 95;

@@ -1,0 +1,116 @@
+//! Sockets of the two sides, made as the configuration says, and pipes between them.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::sockopt;
+use rustix::pipe::PipeFlags;
+use sys::{tcp, transparent};
+
+use crate::config::ZoneConfig;
+
+/// A pipe for splice(2).
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    pub(crate) out: OwnedFd,
+    pub(crate) into: OwnedFd,
+}
+
+impl Pipe {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // Without privilege only a part of the processes' pipes may be large (pipe(7)); then 64 KiB.
+        let _ = rustix::pipe::fcntl_setpipe_size(&into, PIPE_BYTES);
+        Ok(Self { out, into })
+    }
+}
+
+/// Sets what must be set before the handshake; returns how much of it the kernel refused.
+pub(crate) fn prepare(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64 {
+    let mut refused = 0;
+    let mut attempt = |what: &str, result: io::Result<()>| {
+        if let Err(e) = result {
+            refused += 1;
+            tracing::debug!("{what}: {e}");
+        }
+    };
+    if let Some(name) = &config.congestion {
+        attempt("congestion", tcp::set_congestion(fd, name));
+    }
+    if let Some(bytes) = config.max_segment {
+        attempt("max-segment", tcp::set_max_segment(fd, bytes));
+    }
+    if let Some(size) = config.buffer {
+        let send = transparent::force_send_buffer(fd, size);
+        attempt("buffer", send.or_else(|_| tcp::set_send_buffer(fd, size)));
+        let receive = tcp::force_receive_buffer(fd, size);
+        attempt(
+            "buffer",
+            receive.or_else(|_| tcp::set_receive_buffer(fd, size)),
+        );
+    }
+    if let Some(rate) = config.pacing {
+        attempt("pacing", tcp::set_max_pacing(fd, rate));
+    }
+    if let Some(size) = config.notsent_lowat {
+        attempt("notsent-lowat", tcp::set_notsent_lowat(fd, size));
+    }
+    if let Some(limit) = config.user_timeout {
+        attempt("user-timeout", tcp::set_user_timeout(fd, limit));
+    }
+    if let Some(silence) = config.keepalive {
+        let seconds = std::time::Duration::from_nanos(silence.as_ns());
+        let on = sockopt::set_socket_keepalive(fd, true)
+            .and_then(|()| sockopt::set_tcp_keepidle(fd, seconds));
+        attempt("keepalive", on.map_err(Into::into));
+    }
+    // Whoever ends without saying so, as by being killed, ends with a reset: an end of stream would tell
+    // the other side that it has everything. Taken back when all is said.
+    attempt("linger", tcp::set_reset_on_close(fd));
+    refused
+}
+
+/// Sets the class of service that the connection's first packet had.
+pub(crate) fn set_dscp(fd: BorrowedFd<'_>, dscp: u8) {
+    if dscp != 0 {
+        let _ = tcp::set_tos(fd, dscp << 2);
+    }
+}
+
+/// What was written goes out now, however little it is.
+pub(crate) fn push(fd: BorrowedFd<'_>) {
+    // Setting it again sends what waits (tcp_sock_set_nodelay, net/ipv4/tcp.c).
+    let _ = sockopt::set_tcp_nodelay(fd, true);
+}
+
+/// From now on closing is an end like any other: what is queued is still delivered.
+pub(crate) fn close_gently(fd: BorrowedFd<'_>) {
+    let _ = sockopt::set_socket_linger(fd, None);
+}
+
+/// Both ends of a connection that was accepted: who connected, what to.
+pub(crate) fn ends_of(socket: &TcpStream) -> io::Result<(SocketAddr, SocketAddr)> {
+    Ok((socket.peer_addr()?, socket.local_addr()?))
+}
+
+/// A listening socket as anybody has it, for clients that know of the gateway.
+pub(crate) fn listen_openly(addr: SocketAddr, config: &ZoneConfig) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(addr)?;
+    prepare(listener.as_fd(), config);
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Begins to connect from an address of ours.
+pub(crate) fn connect_openly(to: SocketAddr, config: &ZoneConfig) -> io::Result<TcpStream> {
+    let socket = tcp::unconnected(to)?;
+    prepare(socket.as_fd(), config);
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The most that a pipe holds without a change of `fs.pipe-max-size`.
+const PIPE_BYTES: usize = 1 << 20;

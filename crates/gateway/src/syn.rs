@@ -1,0 +1,119 @@
+//! The first packet of a connection, as the kernel hands it over.
+
+use std::net::{IpAddr, SocketAddr};
+
+use wire::{Error, ipv4, ipv6, tcp};
+
+/// The ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ends {
+    /// Who sent the SYN.
+    pub client: SocketAddr,
+    /// Who it is for.
+    pub server: SocketAddr,
+}
+
+/// What a SYN says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Syn {
+    /// Between whom.
+    pub ends: Ends,
+    /// Differentiated services code point.
+    pub dscp: u8,
+}
+
+impl Syn {
+    /// Reads a packet from its IP header on.
+    ///
+    /// # Errors
+    /// For what is no whole SYN of TCP.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (source, destination, dscp, segment): (IpAddr, IpAddr, u8, &[u8]) =
+            match bytes.first().map(|b| b >> 4) {
+                Some(4) => {
+                    let packet = ipv4::Packet::new_checked(bytes)?;
+                    if packet.protocol() != TCP || packet.fragment_offset() != 0 {
+                        return Err(Error::Malformed);
+                    }
+                    let at = packet.header_len()..usize::from(packet.total_len());
+                    (
+                        packet.source().into(),
+                        packet.destination().into(),
+                        packet.dscp(),
+                        &bytes[at],
+                    )
+                }
+                Some(6) => {
+                    let packet = ipv6::Packet::new_checked(bytes)?;
+                    let upper = packet.upper_layer().ok_or(Error::Truncated)?;
+                    if upper.protocol != TCP {
+                        return Err(Error::Malformed);
+                    }
+                    let segment = bytes
+                        .get(upper.offset..packet.total_len())
+                        .ok_or(Error::Truncated)?;
+                    (
+                        packet.source().into(),
+                        packet.destination().into(),
+                        packet.dscp(),
+                        segment,
+                    )
+                }
+                _ => return Err(Error::Malformed),
+            };
+        let segment = tcp::Packet::new_checked(segment)?;
+        let flags = segment.flags();
+        if !flags.contains(tcp::Flags::SYN) || flags.contains(tcp::Flags::ACK) {
+            return Err(Error::Malformed);
+        }
+        Ok(Self {
+            ends: Ends {
+                client: (source, segment.source_port()).into(),
+                server: (destination, segment.destination_port()).into(),
+            },
+            dscp,
+        })
+    }
+}
+
+/// IP protocol number of TCP.
+const TCP: u8 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v4(flags: u8) -> Vec<u8> {
+        let mut bytes = vec![0x45, 0x28, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
+        bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        bytes.extend([0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags]);
+        bytes.extend([0, 0, 0, 0, 0, 0]);
+        bytes
+    }
+
+    #[test]
+    fn a_syn_tells_its_ends_and_its_class() {
+        let syn = Syn::parse(&v4(2)).unwrap();
+        assert_eq!(syn.ends.client, "10.0.0.1:12345".parse().unwrap());
+        assert_eq!(syn.ends.server, "10.0.0.2:80".parse().unwrap());
+        assert_eq!(syn.dscp, 10);
+        let mut bytes = vec![0x60, 0, 0, 0, 0, 20, 6, 64];
+        bytes.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        bytes.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+        bytes.extend(&v4(2)[20..]);
+        let syn = Syn::parse(&bytes).unwrap();
+        assert_eq!(syn.ends.server, "[fd00::2]:80".parse().unwrap());
+    }
+
+    #[test]
+    fn anything_else_is_none() {
+        assert!(Syn::parse(&v4(0x12)).is_err());
+        assert!(Syn::parse(&v4(0x10)).is_err());
+        for cut in 0..40 {
+            assert!(Syn::parse(&v4(2)[..cut]).is_err(), "{cut}");
+        }
+        let mut udp = v4(2);
+        udp[9] = 17;
+        assert!(Syn::parse(&udp).is_err());
+    }
+}

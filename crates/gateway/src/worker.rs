@@ -1,0 +1,1034 @@
+//! One thread that carries connections: it waits for sockets and does what the machines say.
+//!
+//! Workers share nothing but counts. Each has a queue of SYNs and accepting sockets of its own; the SYN's
+//! mark leads the handshake back to the worker that held it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec};
+use rustix::net::{RecvFlags, Shutdown};
+use rustix::pipe::SpliceFlags;
+use sys::netlink::Netlink;
+use sys::nfqueue::{Fate, Queue};
+use sys::nftables::{IpVersion, Unreachable};
+use sys::{clock, transparent};
+use units::{Duration, Instant};
+
+use crate::config::{Config, Mode, Zone};
+use crate::counters::Counters;
+use crate::deferral::{Deferral, Limits, OnSyn};
+use crate::install::{Word, accepting};
+use crate::relay::{Moved, Relay, Side, Step};
+use crate::rules::Action;
+use crate::sockets::{self, Pipe};
+use crate::syn::{Ends, Syn};
+
+/// What all workers are told.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    state: AtomicU8,
+    /// What to be from now on, and how often that was said.
+    config: Mutex<Option<Arc<Config>>>,
+    changes: AtomicU32,
+}
+
+/// How a worker is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Run = 0,
+    /// No new connections; end when the last one has.
+    Drain = 1,
+    /// End now.
+    Stop = 2,
+}
+
+impl Orders {
+    pub(crate) fn give(&self, order: Order) {
+        self.state.fetch_max(order as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn change(&self, config: Arc<Config>) {
+        let mut place = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(config);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    fn changed(&self) -> Option<Arc<Config>> {
+        let place = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        place.clone()
+    }
+
+    fn current(&self) -> Order {
+        match self.state.load(Ordering::Relaxed) {
+            0 => Order::Run,
+            1 => Order::Drain,
+            _ => Order::Stop,
+        }
+    }
+}
+
+/// One worker.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    number: u8,
+    config: Arc<Config>,
+    changes_seen: u32,
+    orders: Arc<Orders>,
+    counters: Arc<Counters>,
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    /// `None` in explicit mode.
+    queue: Option<Queue>,
+    listeners: Vec<(TcpListener, Zone)>,
+    /// Asked whether anybody is there at all.
+    netlink: Netlink,
+    next_question: Instant,
+    /// Which side an interface is on, by its index.
+    zones: Vec<(u32, Zone)>,
+    deferral: Deferral<usize>,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    /// Connections that had more to do when their turn was over.
+    busy: VecDeque<usize>,
+    pipes: Vec<Pipe>,
+    /// For what splice(2) does not carry.
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    /// On its way to the server.
+    Connecting(Box<Connecting>),
+    Carrying(Box<Carrying>),
+}
+
+#[derive(Debug)]
+struct Connecting {
+    server: TcpStream,
+    ends: Ends,
+    /// The side that the client is on.
+    zone: Zone,
+    dscp: u8,
+    /// The client's socket, where it was accepted first (explicit mode).
+    client: Option<TcpStream>,
+    answered: bool,
+}
+
+#[derive(Debug)]
+struct Carrying {
+    relay: Relay,
+    sockets: [TcpStream; 2],
+    pipes: [Option<Pipe>; 2],
+    /// Something may wait in this socket's buffer for more.
+    corked: [bool; 2],
+    ends: Ends,
+    zone: Zone,
+    queued: bool,
+}
+
+impl Worker {
+    /// Makes its sockets, in the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// What the kernel refused, with what it was for.
+    pub(crate) fn new(
+        number: u8,
+        config: Arc<Config>,
+        zones: Vec<(u32, Zone)>,
+        orders: Arc<Orders>,
+    ) -> Result<Self, (String, io::Error)> {
+        let limits = share(config.limits, config.workers);
+        let made = |what: &str, e: io::Error| (what.to_owned(), e);
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| made("epoll", e.into()))?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| made("eventfd", e.into()))?;
+        let mut worker = Self {
+            number,
+            changes_seen: 0,
+            orders,
+            counters: Arc::default(),
+            epoll,
+            wake,
+            queue: None,
+            listeners: Vec::new(),
+            netlink: Netlink::open().map_err(|e| made("netlink", e))?,
+            next_question: clock::monotonic(),
+            zones,
+            deferral: Deferral::new(limits),
+            slots: Vec::new(),
+            free: Vec::new(),
+            busy: VecDeque::new(),
+            pipes: Vec::new(),
+            buffer: vec![0; COPY_BYTES],
+            config,
+        };
+        match worker.config.mode.clone() {
+            Mode::Transparent => worker.listen_for_the_diverted()?,
+            Mode::Explicit { listen, .. } => {
+                let config = worker.config.zone(Zone::Inside);
+                let listener = sockets::listen_openly(listen, config)
+                    .map_err(|e| made(&format!("listening on {listen}"), e))?;
+                worker.listeners.push((listener, Zone::Inside));
+            }
+        }
+        worker.register().map_err(|e| made("epoll", e))?;
+        Ok(worker)
+    }
+
+    fn listen_for_the_diverted(&mut self) -> Result<(), (String, io::Error)> {
+        for zone in Zone::BOTH {
+            for version in [IpVersion::V4, IpVersion::V6] {
+                let addr = accepting(&self.config, self.number, zone, version);
+                let made = transparent::listen(addr, |fd| {
+                    let refused = sockets::prepare(fd, self.config.zone(zone));
+                    self.counters.options_refused.add(refused);
+                    Ok(())
+                });
+                match made {
+                    Ok(listener) => self.listeners.push((listener, zone)),
+                    // Where IPv6 is off, there is nothing of it to accept.
+                    Err(e) if version == IpVersion::V6 && no_such_version(&e) => {}
+                    Err(e) => return Err((format!("listening on {addr}"), e)),
+                }
+            }
+        }
+        let number = self.config.queue + u16::from(self.number);
+        let queue = Queue::bind(number, QUEUED_SYNS, SYN_BYTES)
+            .map_err(|e| (format!("queue {number} of netfilter"), e))?;
+        self.queue = Some(queue);
+        Ok(())
+    }
+
+    fn register(&self) -> io::Result<()> {
+        let level = EventFlags::IN;
+        for (index, (listener, _)) in self.listeners.iter().enumerate() {
+            let token = LISTENERS - index as u64;
+            epoll::add(&self.epoll, listener, EventData::new_u64(token), level)?;
+        }
+        if let Some(queue) = &self.queue {
+            epoll::add(&self.epoll, queue.as_fd(), EventData::new_u64(QUEUE), level)?;
+        }
+        epoll::add(&self.epoll, &self.wake, EventData::new_u64(WAKE), level)?;
+        Ok(())
+    }
+
+    /// Its counts.
+    pub(crate) fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// What wakes it.
+    ///
+    /// # Errors
+    /// As dup(2).
+    pub(crate) fn bell(&self) -> io::Result<OwnedFd> {
+        self.wake.try_clone()
+    }
+
+    /// Carries connections until told to end.
+    ///
+    /// # Errors
+    /// When the kernel no longer says what is ready.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut next_look = clock::monotonic();
+        loop {
+            let timeout = if self.busy.is_empty() {
+                TICK
+            } else {
+                Duration::from_ns(0)
+            };
+            events.clear();
+            let patience = Timespec {
+                tv_sec: 0,
+                tv_nsec: i64::try_from(timeout.as_ns()).unwrap_or(0),
+            };
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&patience),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            for event in &events {
+                self.handle(event.data.u64(), event.flags);
+            }
+            for _ in 0..self.busy.len() {
+                if let Some(slot) = self.busy.pop_front() {
+                    if let State::Carrying(carrying) = &mut self.slots[slot].state {
+                        carrying.queued = false;
+                    }
+                    self.carry(slot);
+                }
+            }
+            let now = clock::monotonic();
+            if now >= next_look {
+                next_look = now + TICK;
+                self.look_at_the_clock(now);
+                match self.orders.current() {
+                    Order::Stop => return Ok(()),
+                    Order::Drain if self.counters.live.get() == 0 => return Ok(()),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, token: u64, flags: EventFlags) {
+        match token {
+            WAKE => {
+                let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+            }
+            QUEUE => self.take_syns(),
+            token if token > LISTENERS - MOST_LISTENERS => {
+                self.accept(usize::try_from(LISTENERS - token).unwrap_or(0));
+            }
+            token => self.handle_socket(token, flags),
+        }
+    }
+
+    // SYNs
+
+    fn take_syns(&mut self) {
+        let Some(mut queue) = self.queue.take() else {
+            return;
+        };
+        let mut held = Vec::new();
+        if let Err(e) = queue.receive(|h| held.push((h.id, h.interface, Syn::parse(h.bytes)))) {
+            tracing::warn!("the queue of SYNs overflowed: {e}; they will come again");
+        }
+        self.queue = Some(queue);
+        for (id, interface, syn) in held {
+            match syn {
+                Ok(syn) => self.handle_syn(id, interface, syn),
+                // Not ours to judge.
+                Err(_) => self.say(id, Word::Pass),
+            }
+        }
+    }
+
+    fn handle_syn(&mut self, id: u32, interface: u32, syn: Syn) {
+        let Ends { client, server } = syn.ends;
+        let zone = self.zones.iter().find(|(index, _)| *index == interface);
+        let Some(&(_, zone)) = zone else {
+            return self.say(id, Word::Pass);
+        };
+        if self.orders.current() != Order::Run {
+            return self.say(id, Word::Pass);
+        }
+        match self.config.rules.decide(client, server) {
+            (Action::Split, _) => {}
+            (Action::Bypass, rule) => {
+                self.counters.bypassed.more();
+                tracing::debug!("{client} to {server}: passes by rule {rule:?}");
+                return self.say(id, Word::Pass);
+            }
+            (Action::Refuse, rule) => {
+                self.counters.forbidden.more();
+                tracing::info!("{client} to {server}: refused by rule {rule:?}");
+                return self.say(id, Word::Reset);
+            }
+        }
+        match self.deferral.handle_syn(syn.ends) {
+            OnSyn::Connect => self.connect(id, zone, syn),
+            OnSyn::Drop => self.decide(id, Fate::Drop),
+            OnSyn::Release => self.say(id, Word::Split(zone, self.number)),
+            OnSyn::Pass(why) => {
+                self.counters.over_limit.more();
+                tracing::info!("{client} to {server}: passes unsplit, {why:?}");
+                self.say(id, Word::Pass);
+            }
+        }
+    }
+
+    /// Begins to connect to the server in the client's name.
+    fn connect(&mut self, id: u32, zone: Zone, syn: Syn) {
+        let Ends { client, server } = syn.ends;
+        let config = Arc::clone(&self.config);
+        let counters = Arc::clone(&self.counters);
+        let attempt = |from: SocketAddr| {
+            transparent::connect_from(from, server, |fd| {
+                counters
+                    .options_refused
+                    .add(sockets::prepare(fd, config.zone(zone.other())));
+                sockets::set_dscp(fd, syn.dscp);
+                Ok(())
+            })
+        };
+        let connected = attempt(client).or_else(|e| match e.kind() {
+            // The last connection of this port rests in TIME-WAIT at our side.
+            io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable => {
+                counters.other_port.more();
+                tracing::info!("{client} to {server}: goes on from another port: {e}");
+                attempt((client.ip(), 0).into())
+            }
+            _ => Err(e),
+        });
+        let socket = match connected {
+            Ok(socket) => socket,
+            Err(e) => return self.refuse(id, syn.ends, &e),
+        };
+        let connecting = Connecting {
+            server: socket,
+            ends: syn.ends,
+            zone,
+            dscp: syn.dscp,
+            client: None,
+            answered: false,
+        };
+        match self.place(connecting) {
+            Ok(slot) => self.deferral.begin(clock::monotonic(), syn.ends, id, slot),
+            Err(e) => self.refuse(id, syn.ends, &e),
+        }
+    }
+
+    fn place(&mut self, connecting: Connecting) -> io::Result<usize> {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                generation: 0,
+                state: State::Free,
+            });
+            self.slots.len() - 1
+        });
+        let token = token(slot, self.slots[slot].generation, Side::Server);
+        let added = epoll::add(
+            &self.epoll,
+            &connecting.server,
+            EventData::new_u64(token),
+            interest(),
+        );
+        if let Err(e) = added {
+            self.free.push(slot);
+            return Err(e.into());
+        }
+        self.slots[slot].state = State::Connecting(Box::new(connecting));
+        Ok(slot)
+    }
+
+    /// Answers a held SYN as the network answered ours.
+    fn refuse(&mut self, id: u32, ends: Ends, error: &io::Error) {
+        let Ends { client, server } = ends;
+        tracing::info!("{client} to {server}: {error}");
+        let counters = &self.counters;
+        let word = match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => {
+                counters.refused.more();
+                Word::Reset
+            }
+            io::ErrorKind::HostUnreachable => {
+                counters.unreachable.more();
+                Word::Unreachable(Unreachable::Host)
+            }
+            io::ErrorKind::NetworkUnreachable => {
+                counters.unreachable.more();
+                Word::Unreachable(Unreachable::NoRoute)
+            }
+            io::ErrorKind::PermissionDenied => {
+                counters.unreachable.more();
+                Word::Unreachable(Unreachable::Prohibited)
+            }
+            io::ErrorKind::TimedOut => {
+                counters.silent.more();
+                return self.decide(id, Fate::Drop);
+            }
+            // Whatever is wrong is wrong here: the client shall not suffer from it.
+            _ => {
+                counters.failed.more();
+                Word::Pass
+            }
+        };
+        self.say(id, word);
+    }
+
+    fn say(&mut self, id: u32, word: Word) {
+        let mark = word.mark(&self.config);
+        self.decide(id, Fate::Go(mark));
+    }
+
+    fn decide(&mut self, id: u32, fate: Fate) {
+        if let Some(queue) = &mut self.queue
+            && let Err(e) = queue.decide(id, fate)
+        {
+            tracing::warn!("cannot tell the kernel what becomes of a SYN: {e}");
+        }
+    }
+
+    // Handshakes
+
+    fn accept(&mut self, index: usize) {
+        for _ in 0..ACCEPTS {
+            let (listener, zone) = &self.listeners[index];
+            let zone = *zone;
+            match transparent::accept(listener) {
+                Ok(Some(socket)) => match self.config.mode {
+                    Mode::Transparent => self.join(socket),
+                    Mode::Explicit { target, .. } => self.go_on(socket, zone, target),
+                },
+                Ok(None) => return,
+                // Gone before it was taken, or no descriptor left: the next look will tell.
+                Err(e) => return tracing::warn!("accepting: {e}"),
+            }
+        }
+    }
+
+    /// The client's half of a connection whose server's half stands.
+    fn join(&mut self, client: TcpStream) {
+        let Ok((from, to)) = sockets::ends_of(&client) else {
+            return;
+        };
+        let ends = Ends {
+            client: from,
+            server: to,
+        };
+        // Dropping resets: the server has ended it meanwhile, or nobody held this SYN.
+        let Some((slot, held)) = self.deferral.on_accepted(ends) else {
+            return;
+        };
+        self.counters.held_ns.add(held.as_ns());
+        self.begin(slot, client);
+    }
+
+    /// Somebody connected openly: go on to the target.
+    fn go_on(&mut self, client: TcpStream, zone: Zone, target: SocketAddr) {
+        let Ok((from, _)) = sockets::ends_of(&client) else {
+            return;
+        };
+        let ends = Ends {
+            client: from,
+            server: target,
+        };
+        let refused = |why: &dyn std::fmt::Display| tracing::info!("{from} to {target}: {why}");
+        if self.orders.current() != Order::Run {
+            return;
+        }
+        // Here nothing can be passed on unsplit.
+        let allowed = self.config.rules.decide(from, target).0 == Action::Split;
+        if !allowed || self.deferral.handle_syn(ends) != OnSyn::Connect {
+            self.counters.forbidden.more();
+            return refused(&"a rule or a limit forbids it");
+        }
+        let connected = sockets::connect_openly(target, self.config.zone(zone.other()));
+        let placed = connected.and_then(|server| {
+            self.place(Connecting {
+                server,
+                ends,
+                zone,
+                dscp: 0,
+                client: Some(client),
+                answered: false,
+            })
+        });
+        match placed {
+            Ok(slot) => self.deferral.begin(clock::monotonic(), ends, 0, slot),
+            Err(e) => {
+                self.counters.failed.more();
+                refused(&e);
+            }
+        }
+    }
+
+    /// The server's answer, or its end before the client's handshake was complete.
+    fn handle_connecting(&mut self, slot: usize, flags: EventFlags) {
+        let State::Connecting(connecting) = &mut self.slots[slot].state else {
+            return;
+        };
+        let ends = connecting.ends;
+        let error = transparent::pending_error(connecting.server.as_fd());
+        if let Ok(Some(e)) | Err(e) = error {
+            let answered = connecting.answered;
+            self.release(slot);
+            if let Some((_, id)) = self.deferral.on_refused(ends) {
+                if answered {
+                    self.counters.abandoned.more();
+                } else {
+                    self.refuse(id, ends, &e);
+                }
+            }
+            return;
+        }
+        if connecting.answered || !flags.contains(EventFlags::OUT) {
+            return;
+        }
+        connecting.answered = true;
+        let (zone, client) = (connecting.zone, connecting.client.take());
+        let Some(id) = self.deferral.on_answered(clock::monotonic(), ends) else {
+            return;
+        };
+        match client {
+            None => self.say(id, Word::Split(zone, self.number)),
+            Some(client) => {
+                self.deferral.on_accepted(ends);
+                self.begin(slot, client);
+            }
+        }
+    }
+
+    // Connections
+
+    /// Both halves stand.
+    fn begin(&mut self, slot: usize, client: TcpStream) {
+        let generation = self.slots[slot].generation;
+        let state = std::mem::replace(&mut self.slots[slot].state, State::Free);
+        let State::Connecting(connecting) = state else {
+            self.slots[slot].state = state;
+            return;
+        };
+        let Connecting {
+            server,
+            ends,
+            zone,
+            dscp,
+            ..
+        } = *connecting;
+        sockets::set_dscp(client.as_fd(), dscp);
+        for socket in [&client, &server] {
+            sockets::push(socket.as_fd());
+        }
+        // Accepted sockets inherit from their listener, but for this (inet_csk_accept).
+        let _ = sys::tcp::set_reset_on_close(client.as_fd());
+        let token = token(slot, generation, Side::Client);
+        let added = epoll::add(&self.epoll, &client, EventData::new_u64(token), interest());
+        let mut relay = Relay::new();
+        for side in Side::BOTH {
+            relay.on_readable(side);
+        }
+        if let Err(e) = added {
+            tracing::warn!("{} to {}: {e}", ends.client, ends.server);
+            relay.on_failed();
+        }
+        tracing::debug!("{} to {}: split", ends.client, ends.server);
+        self.counters.split.more();
+        self.counters.live.more();
+        self.slots[slot].state = State::Carrying(Box::new(Carrying {
+            relay,
+            sockets: [client, server],
+            pipes: [None, None],
+            corked: [false; 2],
+            ends,
+            zone,
+            queued: false,
+        }));
+        self.carry(slot);
+    }
+
+    fn handle_socket(&mut self, token: u64, flags: EventFlags) {
+        let slot = usize::try_from((token & 0xffff_ffff) >> 1).unwrap_or(usize::MAX);
+        let side = Side::BOTH[usize::from(token & 1 == 1)];
+        let known = self.slots.get_mut(slot);
+        // Of a connection that ended earlier in this very round.
+        let Some(known) = known.filter(|s| u64::from(s.generation) == token >> 32) else {
+            return;
+        };
+        match &mut known.state {
+            State::Free => {}
+            State::Connecting(_) => self.handle_connecting(slot, flags),
+            State::Carrying(carrying) => {
+                carrying.on_event(side, flags);
+                self.carry(slot);
+            }
+        }
+    }
+
+    /// Carries what can be carried, but no more than a turn's worth.
+    fn carry(&mut self, slot: usize) {
+        let State::Carrying(carrying) = &mut self.slots[slot].state else {
+            return;
+        };
+        let mut turn = Turn {
+            pipes: &mut self.pipes,
+            buffer: &mut self.buffer,
+            counters: &self.counters,
+        };
+        match carrying.carry(&mut turn) {
+            Outcome::Waits => {}
+            Outcome::HasMore if carrying.queued => {}
+            Outcome::HasMore => {
+                carrying.queued = true;
+                self.busy.push_back(slot);
+            }
+            Outcome::Closed => self.end(slot, true),
+            Outcome::Reset => self.end(slot, false),
+        }
+    }
+
+    fn end(&mut self, slot: usize, orderly: bool) {
+        let State::Carrying(carrying) = &self.slots[slot].state else {
+            return;
+        };
+        let ends = carrying.ends;
+        let [out, back] = Side::BOTH.map(|s| carrying.relay.carried(s));
+        tracing::debug!(
+            "{} to {}: {}, {out} bytes there, {back} back",
+            ends.client,
+            ends.server,
+            if orderly { "ended" } else { "reset" }
+        );
+        if orderly {
+            for socket in &carrying.sockets {
+                sockets::close_gently(socket.as_fd());
+            }
+            self.counters.ended.more();
+        } else {
+            self.counters.reset.more();
+        }
+        self.counters.live.less();
+        self.deferral.on_closed(ends);
+        self.release(slot);
+    }
+
+    /// Closes what a slot holds.
+    fn release(&mut self, slot: usize) {
+        let place = &mut self.slots[slot];
+        place.generation = place.generation.wrapping_add(1) & GENERATIONS;
+        let state = std::mem::replace(&mut place.state, State::Free);
+        if let State::Carrying(mut carrying) = state {
+            for (side, pipe) in Side::BOTH.into_iter().zip(&mut carrying.pipes) {
+                let empty = carrying.relay.in_pipe(side) == 0;
+                if let Some(pipe) = pipe.take().filter(|_| empty) {
+                    give_back(&mut self.pipes, pipe);
+                }
+            }
+        }
+        self.free.push(slot);
+    }
+
+    fn look_at_the_clock(&mut self, now: Instant) {
+        for expired in self.deferral.expire(now) {
+            match expired.packet {
+                Some(id) => {
+                    self.counters.silent.more();
+                    if self.queue.is_some() {
+                        self.decide(id, Fate::Drop);
+                    }
+                }
+                None => self.counters.abandoned.more(),
+            }
+            // Dropping resets what the server holds.
+            self.release(expired.socket);
+        }
+        let changes = self.orders.changes.load(Ordering::Acquire);
+        if changes != self.changes_seen
+            && let Some(config) = self.orders.changed()
+        {
+            self.changes_seen = changes;
+            self.become_another(config);
+        }
+        if now >= self.next_question {
+            self.next_question = now + QUESTIONS;
+            self.look_for_the_absent(now);
+        }
+        self.counters.waiting.set(self.deferral.waiting() as u64);
+    }
+}
+
+impl Worker {
+    /// New connections follow other rules, limits and options; those that stand stay as they are.
+    fn become_another(&mut self, config: Arc<Config>) {
+        self.deferral
+            .set_limits(share(config.limits, config.workers));
+        for (listener, zone) in &self.listeners {
+            // Accepted sockets are like their listener.
+            let refused = sockets::prepare(listener.as_fd(), config.zone(*zone));
+            self.counters.options_refused.add(refused);
+        }
+        self.config = config;
+    }
+
+    /// Where nobody answers for the server's address, the kernel tells the sender of the packet, and that
+    /// is the client by its address: so it is asked.
+    fn look_for_the_absent(&mut self, now: Instant) {
+        let late = self.deferral.unanswered(now, QUESTIONS);
+        let late: Vec<Ends> = late.take(QUESTIONS_AT_ONCE).collect();
+        for ends in late {
+            let asked = self.netlink.next_hop_has_failed(ends.server.ip());
+            if asked.is_ok_and(|failed| failed)
+                && let Some((slot, id)) = self.deferral.on_refused(ends)
+            {
+                self.release(slot);
+                let error = rustix::io::Errno::HOSTUNREACH.into();
+                self.refuse(id, ends, &error);
+            }
+        }
+    }
+}
+
+/// What a connection needs of its worker.
+struct Turn<'a> {
+    pipes: &'a mut Vec<Pipe>,
+    buffer: &'a mut [u8],
+    counters: &'a Counters,
+}
+
+/// How a turn ended.
+enum Outcome {
+    Waits,
+    HasMore,
+    Closed,
+    Reset,
+}
+
+impl Carrying {
+    fn on_event(&mut self, side: Side, flags: EventFlags) {
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::RDHUP) {
+            self.relay.on_readable(side);
+        }
+        if flags.contains(EventFlags::OUT) {
+            self.relay.on_writable(side);
+        }
+        if flags.contains(EventFlags::PRI) {
+            self.relay.on_urgent(side);
+        }
+        if flags.contains(EventFlags::ERR)
+            && let Ok(Some(e)) | Err(e) =
+                transparent::pending_error(self.sockets[side.index()].as_fd())
+        {
+            tracing::debug!(
+                "{} to {}: {side:?}: {e}",
+                self.ends.client,
+                self.ends.server
+            );
+            self.relay.on_failed();
+        }
+    }
+
+    fn carry(&mut self, turn: &mut Turn<'_>) -> Outcome {
+        for _ in 0..STEPS_A_TURN {
+            let mut idle = true;
+            for side in Side::BOTH {
+                match self.relay.poll_direction(side) {
+                    Step::Wait => self.rest(side, turn),
+                    step => {
+                        idle = false;
+                        self.take(step, turn);
+                    }
+                }
+            }
+            match self.relay.poll_step() {
+                Step::Close => return Outcome::Closed,
+                Step::Reset => return Outcome::Reset,
+                _ if idle => return Outcome::Waits,
+                _ => {}
+            }
+        }
+        Outcome::HasMore
+    }
+
+    /// Nothing to do from `side` for now: its pipe goes back, and what waits for more goes out.
+    fn rest(&mut self, side: Side, turn: &mut Turn<'_>) {
+        let index = side.index();
+        if self.relay.in_pipe(side) == 0
+            && let Some(pipe) = self.pipes[index].take()
+        {
+            give_back(turn.pipes, pipe);
+        }
+        if std::mem::take(&mut self.corked[index]) {
+            sockets::push(self.sockets[side.other().index()].as_fd());
+        }
+    }
+
+    fn take(&mut self, step: Step, turn: &mut Turn<'_>) {
+        match step {
+            Step::Fill(from) => {
+                let moved = self.fill(from, turn);
+                self.answer(moved, |relay, moved| relay.on_filled(from, moved));
+            }
+            Step::FillByCopy(from) => {
+                let moved = self.copy(from, turn);
+                self.answer(moved, |relay, moved| relay.on_filled(from, moved));
+            }
+            Step::Drain { to, bytes, more } => {
+                let moved = self.drain(to, bytes, more);
+                if let Ok(Moved::Bytes(bytes)) = moved {
+                    self.count(to, bytes, turn.counters);
+                }
+                self.answer(moved, |relay, moved| relay.on_drained(to, moved));
+            }
+            Step::TakeUrgent(from) => {
+                let fd = self.sockets[from.index()].as_fd();
+                let byte = transparent::take_urgent(fd);
+                self.relay.on_urgent_taken(from, byte);
+            }
+            Step::SendUrgent { to, byte } => {
+                match transparent::send_urgent(self.sockets[to.index()].as_fd(), byte) {
+                    Ok(sent) => {
+                        if sent {
+                            turn.counters.urgent.more();
+                            self.count(to, 1, turn.counters);
+                        }
+                        self.relay.on_urgent_sent(to, sent);
+                    }
+                    Err(_) => self.relay.on_failed(),
+                }
+            }
+            Step::Shut(to) => {
+                match rustix::net::shutdown(&self.sockets[to.index()], Shutdown::Write) {
+                    Ok(()) => self.relay.on_shut(to),
+                    Err(_) => self.relay.on_failed(),
+                }
+            }
+            Step::Wait | Step::Close | Step::Reset => {}
+        }
+    }
+
+    fn answer(&mut self, moved: io::Result<Moved>, tell: impl FnOnce(&mut Relay, Moved)) {
+        match moved {
+            Ok(moved) => tell(&mut self.relay, moved),
+            Err(e) => {
+                tracing::debug!("{} to {}: {e}", self.ends.client, self.ends.server);
+                self.relay.on_failed();
+            }
+        }
+    }
+
+    fn fill(&mut self, from: Side, turn: &mut Turn<'_>) -> io::Result<Moved> {
+        let pipe = pipe_of(&mut self.pipes[from.index()], turn.pipes)?;
+        let socket = &self.sockets[from.index()];
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let spliced = rustix::pipe::splice(socket, None, &pipe.into, None, FILL_BYTES, flags);
+        let moved = moved(spliced)?;
+        // Before an urgent byte splice(2) says that this is the end, if a FIN has come.
+        if moved == Moved::End && transparent::at_mark(socket.as_fd())? {
+            self.relay.on_urgent(from);
+        }
+        Ok(moved)
+    }
+
+    fn copy(&mut self, from: Side, turn: &mut Turn<'_>) -> io::Result<Moved> {
+        let pipe = pipe_of(&mut self.pipes[from.index()], turn.pipes)?;
+        let socket = &self.sockets[from.index()];
+        let got = rustix::net::recv(socket, &mut *turn.buffer, RecvFlags::DONTWAIT);
+        let moved = moved(got.map(|(read, _)| read))?;
+        if let Moved::Bytes(bytes) = moved {
+            // The pipe is empty and holds more than this.
+            let whole = &turn.buffer[..usize::try_from(bytes).unwrap_or(0)];
+            if rustix::io::write(&pipe.into, whole)? != whole.len() {
+                return Err(io::Error::other("a pipe took less than its size"));
+            }
+        }
+        Ok(moved)
+    }
+
+    fn drain(&mut self, to: Side, bytes: u64, more: bool) -> io::Result<Moved> {
+        let from = to.other();
+        let Some(pipe) = &self.pipes[from.index()] else {
+            return Err(io::Error::other("bytes in a pipe that is not there"));
+        };
+        let mut flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        // In a bulk transfer the last part of a segment waits for the rest; the end of the rush pushes it.
+        if more && bytes >= BULK_BYTES {
+            flags |= SpliceFlags::MORE;
+            self.corked[from.index()] = true;
+        }
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let socket = &self.sockets[to.index()];
+        moved(rustix::pipe::splice(
+            &pipe.out, None, socket, None, length, flags,
+        ))
+    }
+
+    fn count(&self, to: Side, bytes: u64, counters: &Counters) {
+        let outward = (to == Side::Server) == (self.zone == Zone::Inside);
+        let count = if outward {
+            &counters.bytes_outward
+        } else {
+            &counters.bytes_inward
+        };
+        count.add(bytes);
+    }
+}
+
+fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
+    match result {
+        Ok(0) => Ok(Moved::End),
+        Ok(bytes) => Ok(Moved::Bytes(bytes as u64)),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Moved::NotNow),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn pipe_of<'p>(place: &'p mut Option<Pipe>, pool: &mut Vec<Pipe>) -> io::Result<&'p Pipe> {
+    if place.is_none() {
+        *place = Some(pool.pop().map_or_else(Pipe::new, Ok)?);
+    }
+    place
+        .as_ref()
+        .ok_or_else(|| io::Error::other("no pipe was made"))
+}
+
+fn give_back(pool: &mut Vec<Pipe>, pipe: Pipe) {
+    if pool.len() < POOLED_PIPES {
+        pool.push(pipe);
+    }
+}
+
+/// What of all bounds is one worker's.
+fn share(limits: Limits, workers: u8) -> Limits {
+    let part = |all: usize| all.div_ceil(usize::from(workers));
+    Limits {
+        waiting: part(limits.waiting),
+        waiting_per_client: part(limits.waiting_per_client),
+        connections: part(limits.connections),
+        connections_per_client: part(limits.connections_per_client),
+        ..limits
+    }
+}
+
+fn no_such_version(error: &io::Error) -> bool {
+    matches!(
+        rustix::io::Errno::from_io_error(error),
+        Some(rustix::io::Errno::AFNOSUPPORT | rustix::io::Errno::ADDRNOTAVAIL)
+    )
+}
+
+fn token(slot: usize, generation: u32, side: Side) -> u64 {
+    u64::from(generation) << 32 | (slot as u64) << 1 | side.index() as u64
+}
+
+fn interest() -> EventFlags {
+    EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET
+}
+
+const WAKE: u64 = u64::MAX;
+const QUEUE: u64 = u64::MAX - 1;
+/// Listeners count down from here.
+const LISTENERS: u64 = u64::MAX - 2;
+const MOST_LISTENERS: u64 = 16;
+/// Generations stay clear of the tokens above.
+const GENERATIONS: u32 = 0x7fff_ffff;
+const EVENTS: usize = 512;
+/// Handshakes in a row.
+const ACCEPTS: usize = 64;
+/// How often it is asked whether there is anybody, and how many of those who wait: a question takes some
+/// 10 us.
+const QUESTIONS: Duration = Duration::from_ms(500);
+const QUESTIONS_AT_ONCE: usize = 64;
+/// How often times are looked at.
+const TICK: Duration = Duration::from_ms(100);
+/// Of each direction: with a pipe of 1 MiB some 8 MiB, so that others wait a few milliseconds at most.
+const STEPS_A_TURN: usize = 16;
+/// What a pipe takes at most.
+const FILL_BYTES: usize = 1 << 20;
+/// From here on a transfer counts as bulk: more than what a program writes as a message.
+const BULK_BYTES: u64 = 32 << 10;
+/// For the bytes around urgent data.
+const COPY_BYTES: usize = 16 << 10;
+/// Pipes kept for the next connection: an empty one costs some 10 KiB.
+const POOLED_PIPES: usize = 256;
+/// SYNs that the kernel keeps for a verdict, more than [`Limits::waiting`]; beyond, they pass.
+const QUEUED_SYNS: u32 = 16_384;
+/// Headers and options, and data that a TFO client sends with them.
+const SYN_BYTES: u16 = 2048;

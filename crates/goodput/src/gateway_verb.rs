@@ -1,0 +1,432 @@
+//! `goodput gateway`: a transparent split-TCP gateway.
+//!
+//! What it does to the machine is printed first. The table of nftables belongs to the process and goes with
+//! it; the routing rule is taken away by the process, or, when that is killed, by a guard that waits for
+//! its end. `check` looks at everything without a change that lasts, `--dry-run` prints what would be done.
+
+mod control;
+mod guard;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use gateway::check::{Checked, Level};
+use gateway::config::{Config, Mode, Zone, ZoneConfig};
+use gateway::counters::Counts;
+use gateway::install::{self, QueueBy};
+use gateway::rules::{Action, Block, Ports, Rule};
+use gateway::{Gateway, GatewayError};
+use serde::Serialize;
+use sys::clock;
+use units::{Bytes, Duration, Rate};
+
+use crate::context::{self, Context};
+use crate::failure::{self, Failure, Verdict};
+
+/// What `goodput gateway` takes.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct GatewayArgs {
+    #[command(subcommand)]
+    verb: Option<GatewayVerb>,
+    #[command(flatten)]
+    flags: Flags,
+    /// Print what would be done to this machine, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the counts at the end as JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum GatewayVerb {
+    /// Look at everything that a gateway needs, and change nothing
+    Check(Box<CheckArgs>),
+    /// Show what a running gateway has done
+    Status(StatusArgs),
+    /// Have a running gateway read its file again: rules, limits and options of new connections
+    Reload(TellArgs),
+    /// Have a running gateway take nobody up any more and end with its last connection
+    Drain(TellArgs),
+    /// Print a unit file for systemd
+    Unit,
+    /// What takes rules away when the gateway was killed
+    #[command(hide = true)]
+    Guard(guard::GuardArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    flags: Flags,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+struct StatusArgs {
+    #[command(flatten)]
+    which: TellArgs,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which gateway is meant.
+#[derive(Clone, Debug, Args)]
+struct TellArgs {
+    /// Its control socket, if not the one of this network namespace
+    #[arg(long, value_name = "FILE")]
+    control: Option<PathBuf>,
+}
+
+/// What a gateway is told.
+#[derive(Clone, Debug, Args)]
+struct Flags {
+    /// Interfaces on the hosts' side
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    inside: Vec<String>,
+    /// Interfaces on the network's side
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    outside: Vec<String>,
+    /// File with all that can be set; flags go before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Split only these ports of servers, such as 80,5000-6000 [default: all]
+    #[arg(long, value_name = "PORTS", value_delimiter = ',')]
+    ports: Vec<Ports>,
+    /// Pass these servers' connections on unsplit, such as 10.0.0.0/8
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    bypass: Vec<Block>,
+    /// Not transparent: accept connections at this address, with --target
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "target")]
+    listen: Option<std::net::SocketAddr>,
+    /// Where what was accepted at --listen goes on to
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "listen")]
+    target: Option<std::net::SocketAddr>,
+    /// Send and receive buffers of sockets inside [default: the kernel's]
+    #[arg(long, value_name = "SIZE")]
+    inside_buffer: Option<Bytes>,
+    /// The same outside
+    #[arg(long, value_name = "SIZE")]
+    outside_buffer: Option<Bytes>,
+    /// Congestion control inside [default: this machine's]
+    #[arg(long, value_name = "NAME")]
+    inside_congestion: Option<String>,
+    /// The same outside
+    #[arg(long, value_name = "NAME")]
+    outside_congestion: Option<String>,
+    /// Pace each connection at this rate at most, outside
+    #[arg(long, value_name = "RATE")]
+    outside_pacing: Option<Rate>,
+    /// Threads that carry connections, a power of two [default: 1]
+    #[arg(long, value_name = "N")]
+    workers: Option<u8>,
+    /// How long connections may go on after the first request to stop [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    drain: Option<Duration>,
+    /// Control socket [default: one in /run for this network namespace]
+    #[arg(long, value_name = "FILE")]
+    control: Option<PathBuf>,
+}
+
+pub(crate) const GATEWAY_EXAMPLES: &str = "\
+Examples:
+  goodput gateway check --inside eth1 --outside eth2     what is missing, without a change
+  goodput gateway --inside eth1 --outside eth2 --dry-run
+  goodput gateway --inside eth1 --outside eth2 --outside-buffer 32MiB --outside-congestion bbr
+  goodput gateway --config /etc/goodput/gateway.toml
+  goodput gateway status
+  goodput gateway --listen 0.0.0.0:5001 --target 192.0.2.7:5001     where nothing can be intercepted";
+
+/// Runs one of the gateway's verbs.
+pub(crate) fn command(args: &GatewayArgs, start: impl FnOnce() -> StartResult) -> Verdict {
+    match &args.verb {
+        None if args.dry_run => dry_run(&args.flags),
+        None => run(args, &start()?),
+        Some(GatewayVerb::Check(check)) => look(check),
+        Some(GatewayVerb::Status(status)) => control::status(&status.which, status.json),
+        Some(GatewayVerb::Reload(which)) => control::tell(which, "reload"),
+        Some(GatewayVerb::Drain(which)) => control::tell(which, "drain"),
+        Some(GatewayVerb::Unit) => {
+            context::print(UNIT)?;
+            Ok(failure::DONE)
+        }
+        Some(GatewayVerb::Guard(guard)) => guard::command(guard),
+    }
+}
+
+/// Signals blocked and waited for.
+pub(crate) type StartResult = Result<Context, Failure>;
+
+impl Flags {
+    /// The file, if there is one, and the flags on top of it.
+    fn read(&self) -> Result<Config, Failure> {
+        let mut config = match &self.config {
+            None => Config::default(),
+            Some(file) => {
+                let name = file.display();
+                let text = std::fs::read_to_string(file)
+                    .map_err(|e| Failure::usage(anyhow::anyhow!("{name}: {e}")))?;
+                Config::parse(&text).map_err(|e| Failure::usage(anyhow::anyhow!("{name}: {e}")))?
+            }
+        };
+        let [inside, outside] = &mut config.zones;
+        put_names(inside, &self.inside);
+        put_names(outside, &self.outside);
+        put(&mut inside.buffer, self.inside_buffer);
+        put(&mut outside.buffer, self.outside_buffer);
+        put(&mut inside.congestion, self.inside_congestion.clone());
+        put(&mut outside.congestion, self.outside_congestion.clone());
+        put(&mut outside.pacing, self.outside_pacing);
+        if let Some(workers) = self.workers {
+            config.workers = workers;
+        }
+        if let Some(drain) = self.drain {
+            config.drain = drain;
+        }
+        for block in &self.bypass {
+            config
+                .rules
+                .put_first(rule(Action::Bypass, Some(*block), &[]));
+        }
+        if !self.ports.is_empty() {
+            config
+                .rules
+                .put_last(rule(Action::Split, None, &self.ports));
+            config.rules.put_last(rule(Action::Bypass, None, &[]));
+        }
+        if let (Some(listen), Some(target)) = (self.listen, self.target) {
+            config.mode = Mode::Explicit { listen, target };
+        }
+        config.check().map_err(Failure::usage)?;
+        Ok(config)
+    }
+}
+
+fn put<T>(place: &mut Option<T>, value: Option<T>) {
+    if value.is_some() {
+        *place = value;
+    }
+}
+
+fn put_names(zone: &mut ZoneConfig, names: &[String]) {
+    if !names.is_empty() {
+        zone.interfaces = names.to_vec();
+    }
+}
+
+fn rule(action: Action, server: Option<Block>, ports: &[Ports]) -> Rule {
+    Rule {
+        action,
+        client: None,
+        server,
+        ports: ports.to_vec(),
+    }
+}
+
+fn dry_run(flags: &Flags) -> Verdict {
+    let config = flags.read()?;
+    if config.mode == Mode::Transparent {
+        let queue = QueueBy::find().unwrap_or(QueueBy::Nftables);
+        context::print(&install::text(&config, queue))?;
+    } else {
+        context::print("nothing is changed: connections are made to the gateway\n")?;
+    }
+    Ok(failure::DONE)
+}
+
+fn look(args: &CheckArgs) -> Verdict {
+    let config = args.flags.read()?;
+    let list = gateway::check::check(&config);
+    if args.json {
+        let text = serde_json::to_string_pretty(&list).map_err(Failure::here)?;
+        context::print(&format!("{text}\n"))?;
+    } else {
+        context::print(&list.iter().map(line).collect::<String>())?;
+    }
+    let missing = list.iter().filter(|c| c.level == Level::Missing).count();
+    match missing {
+        0 => Ok(failure::DONE),
+        _ => Err(Failure::here(anyhow::anyhow!(
+            "the gateway cannot run here: {missing} of {} things are missing",
+            list.len()
+        ))),
+    }
+}
+
+fn line(checked: &Checked) -> String {
+    let mark = match checked.level {
+        Level::Fine => "ok     ",
+        Level::Poor => "poor   ",
+        Level::Missing => "MISSING",
+    };
+    let advice = match checked.advice.as_str() {
+        "" => String::new(),
+        advice => format!(": {advice}"),
+    };
+    format!("{mark} {}{advice}\n", checked.what)
+}
+
+fn run(args: &GatewayArgs, context: &Context) -> Verdict {
+    let config = args.flags.read()?;
+    let transparent = config.mode == Mode::Transparent;
+    if transparent && let Some(queue) = QueueBy::find() {
+        context::note(format_args!("gateway: on this machine, until it ends:"));
+        context::note(install::text(&config, queue).trim_end());
+    }
+    // Before anything that it is to take away.
+    let guard = transparent
+        .then(|| guard::Guard::start(install::diversion(&config)))
+        .transpose()?;
+    let control = control::Control::open(args.flags.control.as_deref());
+    let drain = config.drain;
+    let sides = Zone::BOTH.map(|z| config.zone(z).interfaces.join(","));
+    let mut gateway = match Gateway::start(config) {
+        Ok(gateway) => gateway,
+        Err(e) => {
+            // What is there may be another one's.
+            if let Some(guard) = guard {
+                guard.dismiss();
+            }
+            return Err(e.into());
+        }
+    };
+    let [inside, outside] = sides;
+    match transparent {
+        true => context::note(format_args!(
+            "gateway: splitting between {inside} and {outside}; Ctrl-C lets connections end, twice ends \
+             them"
+        )),
+        false => context::note("gateway: accepting; Ctrl-C lets connections end, twice ends them"),
+    }
+    notify("READY=1");
+    let mut draining_until = None;
+    while !gateway.is_over() {
+        let asked = control
+            .as_ref()
+            .map(|c| c.serve(&gateway, context, || args.flags.read()));
+        match asked {
+            Some(Some(control::Asked::Reload(config, asker))) => {
+                let result = gateway.reload(*config);
+                asker.answer(result.map_err(|e| e.to_string()));
+            }
+            Some(Some(control::Asked::Drain)) => context.stop.stop(),
+            Some(None) => {}
+            None => std::thread::sleep(std::time::Duration::from_millis(50)),
+        }
+        let now = clock::monotonic();
+        match draining_until {
+            None if context.stop.is_stopped() => {
+                notify("STOPPING=1");
+                gateway.drain();
+                draining_until = Some(now + drain);
+                let live = gateway.counts().live;
+                if live > 0 {
+                    context::note(format_args!(
+                        "gateway: {live} connections may go on for {drain}; what comes passes unsplit"
+                    ));
+                }
+            }
+            Some(until) if now >= until => break,
+            _ => {}
+        }
+    }
+    let counts = gateway.stop().map_err(Failure::here)?;
+    if let Some(guard) = guard {
+        guard.dismiss();
+    }
+    match args.json {
+        true => {
+            let text = serde_json::to_string_pretty(&Status::of(counts)).map_err(Failure::here)?;
+            context::print(&format!("{text}\n"))?;
+        }
+        false => context::print(&words(&counts))?,
+    }
+    Ok(failure::DONE)
+}
+
+impl From<GatewayError> for Failure {
+    fn from(error: GatewayError) -> Self {
+        match error {
+            GatewayError::Config(_) => Self::usage(error),
+            _ => Self::here(error),
+        }
+    }
+}
+
+/// What `status` and the end say, for machines.
+#[derive(Debug, Serialize)]
+struct Status {
+    /// Of this layout.
+    schema: u32,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+impl Status {
+    const fn of(counts: Counts) -> Self {
+        Self { schema: 1, counts }
+    }
+}
+
+fn words(c: &Counts) -> String {
+    let mean = c.held_ns.checked_div(c.split).unwrap_or(0);
+    let mut text = format!(
+        "split {}, live {}, ended {}, reset {}\n\
+         outward {}, inward {}, urgent bytes {}\n\
+         servers refused {}, cannot be reached {}, silent {}; clients gone {}\n\
+         unsplit by rule {}, at a limit {}, for lack of means {}; refused by rule {}\n\
+         SYNs waiting {}, held for {} on average\n",
+        c.split,
+        c.live,
+        c.ended,
+        c.reset,
+        Bytes::new(c.bytes_outward),
+        Bytes::new(c.bytes_inward),
+        c.urgent,
+        c.refused,
+        c.unreachable,
+        c.silent,
+        c.abandoned,
+        c.bypassed,
+        c.over_limit,
+        c.failed,
+        c.forbidden,
+        c.waiting,
+        Duration::from_ns(mean),
+    );
+    for (count, what) in [
+        (c.other_port, "connections went on from another port"),
+        (
+            c.options_refused,
+            "socket options were refused (-vv says which)",
+        ),
+    ] {
+        if count > 0 {
+            text += &format!("{count} {what}\n");
+        }
+    }
+    text
+}
+
+/// Tells systemd, where it waits for it (sd_notify(3)).
+fn notify(state: &str) {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(name.as_os_str());
+    let addr = match bytes.strip_prefix(b"@") {
+        Some(rest) => SocketAddr::from_abstract_name(rest),
+        None => SocketAddr::from_pathname(&name),
+    };
+    if let (Ok(addr), Ok(socket)) = (addr, UnixDatagram::unbound()) {
+        let _ = socket.send_to_addr(state.as_bytes(), &addr);
+    }
+}
+
+const UNIT: &str = include_str!("gateway_verb/goodput-gateway.service");

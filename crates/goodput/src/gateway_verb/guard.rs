@@ -1,0 +1,86 @@
+//! A process that waits for the gateway's end and takes its routing rule away.
+//!
+//! A gateway that is killed cannot; its table of nftables goes with it, and without that the rule is for
+//! packets that there are no more. So this is tidiness, not safety.
+
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use clap::Args;
+use sys::netlink::Netlink;
+use sys::transparent::{ANY, Diversion};
+
+use crate::failure::{self, Failure, Verdict};
+
+/// The rule to take away.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct GuardArgs {
+    #[arg(long)]
+    mark: u32,
+    #[arg(long)]
+    table: u32,
+    #[arg(long)]
+    priority: u32,
+}
+
+/// The guard, as the gateway has it. It ends when this is dropped, however that happens.
+#[derive(Debug)]
+pub(super) struct Guard {
+    child: Child,
+}
+
+impl Guard {
+    /// Starts it.
+    pub(super) fn start(diversion: Diversion) -> Result<Self, Failure> {
+        let number = |n: u32| n.to_string();
+        let started = Command::new("/proc/self/exe")
+            .args(["gateway", "guard"])
+            .args(["--mark", &number(diversion.mark)])
+            .args(["--table", &number(diversion.table)])
+            .args(["--priority", &number(diversion.priority)])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ctrl-C is for the gateway.
+            .process_group(0)
+            .spawn();
+        let child = started
+            .map_err(|e| Failure::here(anyhow::anyhow!("cannot start the gateway's guard: {e}")))?;
+        Ok(Self { child })
+    }
+
+    /// There is nothing left to take away.
+    pub(super) fn dismiss(mut self) {
+        if let Some(mut stdin) = self.child.stdin.take() {
+            let _ = stdin.write_all(b"done");
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Is the guard.
+pub(super) fn command(args: &GuardArgs) -> Verdict {
+    sys::signal::block_interrupts().map_err(Failure::here)?;
+    let mut said = Vec::new();
+    let _ = std::io::stdin().take(16).read_to_end(&mut said);
+    if said != b"done" {
+        let diversion = Diversion {
+            mark: args.mark,
+            table: args.table,
+            priority: args.priority,
+        };
+        let mut netlink = Netlink::open().map_err(Failure::here)?;
+        for any in ANY {
+            diversion.remove_all(&mut netlink, any);
+        }
+    }
+    Ok(failure::DONE)
+}

@@ -1,0 +1,286 @@
+//! `goodput gateway` between two networks that are namespaces.
+
+#[path = "../../../gateway/tests/net/mod.rs"]
+mod net;
+
+use std::io::{ErrorKind, Read, Write};
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::support::{Ended, Running, Scratch, as_nobody, wait_until};
+use net::Net;
+
+const SIDES: [&str; 4] = ["--inside", "in0", "--outside", "out0"];
+
+/// A command in the namespace between the two networks.
+fn inside(net: &Net, mut command: Command) -> Command {
+    net.middle.place(&mut command).unwrap();
+    command
+}
+
+fn gateway(scratch: &Scratch, more: &[&str]) -> (Command, PathBuf) {
+    let control = scratch.path("control");
+    let name = control.to_str().unwrap().to_owned();
+    let args = [&["gateway", "--control", &name], more].concat();
+    (scratch.goodput(&args), control)
+}
+
+fn start(scratch: &Scratch, net: &Net, more: &[&str]) -> Running {
+    let (command, _) = gateway(scratch, &[&SIDES, more].concat());
+    let running = scratch.start(inside(net, command));
+    running.stderr_when("gateway: splitting between in0 and out0");
+    running
+}
+
+fn ask(scratch: &Scratch, net: &Net, words: &[&str]) -> Ended {
+    let control = scratch.path("control");
+    let args = [
+        &["gateway"],
+        words,
+        &["--control", control.to_str().unwrap()],
+    ]
+    .concat();
+    scratch.run(inside(net, scratch.goodput(&args)))
+}
+
+fn status(scratch: &Scratch, net: &Net) -> Value {
+    let ended = ask(scratch, net, &["status", "--json"]);
+    ended.succeeds().json()
+}
+
+fn routes_left(net: &Net) -> usize {
+    let count = || {
+        let mut netlink = sys::netlink::Netlink::open().unwrap();
+        netlink.routes_in(Net::config().table).unwrap()
+    };
+    net.middle.run(count).unwrap()
+}
+
+/// A byte there and one back.
+fn speak(net: &Net) -> (std::net::TcpStream, std::net::TcpStream) {
+    let (mut near, mut far) = net.pair();
+    near.write_all(b"a").unwrap();
+    far.read_exact(&mut [0]).unwrap();
+    far.write_all(b"b").unwrap();
+    near.read_exact(&mut [0]).unwrap();
+    (near, far)
+}
+
+#[test]
+fn it_splits_tells_what_it_did_and_leaves_nothing() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let running = start(&scratch, &net, &["--json"]);
+    drop(speak(&net));
+    wait_until("the connection to have ended", || {
+        status(&scratch, &net)["ended"] == 1
+    });
+    let now = status(&scratch, &net);
+    assert_eq!((&now["split"], &now["live"]), (&1.into(), &0.into()));
+    assert_eq!(now["schema"], 1);
+    let words = ask(&scratch, &net, &["status"]);
+    assert!(
+        words
+            .succeeds()
+            .stdout
+            .starts_with("split 1, live 0, ended 1")
+    );
+    running.signal("INT");
+    let ended = running.end();
+    let last = ended.succeeds().json();
+    assert_eq!(last["bytes_outward"], 1);
+    // What it did was said before.
+    let said = ended.stderr.split("gateway: splitting").next().unwrap();
+    assert!(said.contains("table inet goodput-gateway-4710"), "{said}");
+    assert_eq!(routes_left(&net), 0);
+    drop(speak(&net));
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn the_first_request_to_stop_lets_connections_end_and_the_second_ends_them() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let mut running = start(&scratch, &net, &[]);
+    let (mut near, mut far) = speak(&net);
+    running.signal("TERM");
+    running.stderr_when("1 connections may go on for 30 s");
+    near.write_all(b"still").unwrap();
+    far.read_exact(&mut [0; 5]).unwrap();
+    assert!(!running.has_ended());
+    running.signal("TERM");
+    assert_eq!(running.end().code(), 143);
+    assert_eq!(
+        near.read(&mut [0]).unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
+    // It had no time to tidy up: its guard does.
+    wait_until("the route to be gone", || routes_left(&net) == 0);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_killed_gateway_resets_whom_it_carried_and_later_connections_pass() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let running = start(&scratch, &net, &[]);
+    let (mut near, mut far) = speak(&net);
+    running.signal("KILL");
+    running.end();
+    for end in [&mut near, &mut far] {
+        assert_eq!(
+            end.read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::ConnectionReset
+        );
+    }
+    drop(speak(&net));
+    wait_until("the route to be gone", || routes_left(&net) == 0);
+    // Its socket lies there still and is no obstacle.
+    let again = start(&scratch, &net, &[]);
+    drop(speak(&net));
+    assert_eq!(status(&scratch, &net)["split"], 1);
+    again.signal("INT");
+    again.end().succeeds();
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_second_gateway_says_so_and_the_first_goes_on() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let first = start(&scratch, &net, &[]);
+    let (second, _) = gateway(&scratch, &SIDES);
+    let ended = scratch.run(inside(&net, second));
+    ended.fails_with(3, &["gateway check"]);
+    let checked = ask(&scratch, &net, &[]);
+    checked.fails_with(2, &["--inside eth1"]);
+    let check = scratch.goodput(&[&["gateway", "check"][..], &SIDES].concat());
+    let ended = scratch.run(inside(&net, check));
+    ended.fails_with(3, &["missing"]);
+    assert!(ended.stdout.contains("queue 4710"), "{ended:#?}");
+    drop(speak(&net));
+    assert_eq!(status(&scratch, &net)["split"], 1);
+    first.signal("INT");
+    first.end().succeeds();
+}
+
+#[test]
+fn check_and_dry_run_say_what_there_is_and_change_nothing() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let run = |words: &[&str]| {
+        let args = [&["gateway"], words, &SIDES].concat();
+        scratch.run(inside(&net, scratch.goodput(&args)))
+    };
+    let check = run(&["check"]);
+    assert!(
+        check
+            .succeeds()
+            .stdout
+            .contains("ok      inside: in0 is up, MTU 1500")
+    );
+    assert!(!check.stdout.contains("MISSING"), "{check:#?}");
+    let json = run(&["check", "--json"]);
+    assert_eq!(json.succeeds().json()[0]["level"], "fine");
+    let dry = run(&["--dry-run"]);
+    let text = &dry.succeeds().stdout;
+    insta::assert_snapshot!(
+        "gateway_dry_run",
+        text.replace(
+            "xt target \"NFQUEUE\" # queue 4710, bypass",
+            "queue flags bypass to 4710"
+        )
+    );
+    assert_eq!(routes_left(&net), 0);
+    let down = scratch.goodput(&[
+        "gateway",
+        "check",
+        "--inside",
+        "nowhere",
+        "--outside",
+        "out0",
+    ]);
+    let ended = scratch.run(inside(&net, down));
+    ended.fails_with(3, &["1 of"]);
+    assert!(
+        ended.stdout.contains("MISSING inside: nowhere"),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn a_file_is_read_again_and_one_that_cannot_be_meant_changes_nothing() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let file = scratch.write("gateway.toml", "");
+    let running = start(&scratch, &net, &["--config", file.to_str().unwrap()]);
+    let before = speak(&net);
+    scratch.write("gateway.toml", "[[rule]]\naction = 'bypass'\n");
+    ask(&scratch, &net, &["reload"]).succeeds();
+    // Workers look ten times a second.
+    wait_until("a connection to pass", || {
+        drop(speak(&net));
+        status(&scratch, &net)["bypassed"] != 0
+    });
+    let split = status(&scratch, &net)["split"].clone();
+    for (text, says) in [
+        ("[[rule]]\naction = 'pass'\n", "unknown variant"),
+        ("table = 99\n", "table: cannot change"),
+    ] {
+        scratch.write("gateway.toml", text);
+        ask(&scratch, &net, &["reload"]).fails_with(2, &[says]);
+    }
+    drop(speak(&net));
+    assert_eq!(status(&scratch, &net)["split"], split);
+    let (mut near, mut far) = before;
+    near.write_all(b"!").unwrap();
+    far.read_exact(&mut [0]).unwrap();
+    drop((near, far));
+    ask(&scratch, &net, &["drain"]).succeeds();
+    running.end().succeeds();
+}
+
+#[test]
+fn nobody_else_reaches_the_control_socket() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let Some(nobody) = as_nobody() else { return };
+    let running = start(&scratch, &net, &[]);
+    let control = scratch.path("control");
+    let args = ["gateway", "drain", "--control", control.to_str().unwrap()];
+    let refused = scratch.run(inside(&net, scratch.within(nobody, &args)));
+    refused.fails_with(4, &["no gateway answers here", "Permission denied"]);
+    status(&scratch, &net);
+    running.signal("INT");
+    running.end().succeeds();
+}
+
+#[test]
+fn where_nothing_can_be_intercepted_connections_are_made_to_it() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let (listener, target) = net.listen(net::SERVER);
+    let target = target.to_string();
+    let args = ["--listen", "198.18.1.1:5001", "--target", &target];
+    let (command, _) = gateway(&scratch, &args);
+    let running = scratch.start(inside(&net, command));
+    running.stderr_when("gateway: accepting");
+    let mut near = net.connect("198.18.1.1:5001".parse().unwrap()).unwrap();
+    let (mut far, peer) = listener.accept().unwrap();
+    assert_eq!(peer.ip().to_string(), "198.18.2.1");
+    near.write_all(b"there").unwrap();
+    far.read_exact(&mut [0; 5]).unwrap();
+    drop(listener);
+    // Here a refusal can only be a reset.
+    let mut refused = net.connect("198.18.1.1:5001".parse().unwrap()).unwrap();
+    assert_eq!(
+        refused.read(&mut [0]).unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
+    drop((near, far));
+    wait_until("both to have ended", || status(&scratch, &net)["live"] == 0);
+    running.signal("INT");
+    running.end().succeeds();
+}

@@ -1,0 +1,560 @@
+//! nftables by netlink: a table of our own with chains and rules, put in place at once.
+//!
+//! The kernel makes all of a batch or nothing. A table that is *owned* belongs to the socket that made
+//! it and goes with it, however the process ends. Rules are rows of expressions, each of which loads
+//! into a register, compares one or acts; only those that a transparent proxy needs are here.
+//!
+//! Sources: Linux include/uapi/linux/netfilter/nf_tables.h, net/netfilter/nf_tables_api.c, nft(8).
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use crate::nfnetlink::{Attributes, Request, Socket};
+
+/// A table with its chains: family inet, so that each rule sees IPv4 and IPv6.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Name, unique in the namespace.
+    pub name: String,
+    /// Chains.
+    pub chains: Vec<Chain>,
+}
+
+/// A chain at the hook for what comes in (prerouting).
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// Name, unique in the table.
+    pub name: String,
+    /// Chains of a hook run from low to high.
+    pub priority: i32,
+    /// Rules in their order.
+    pub rules: Vec<Vec<Expression>>,
+}
+
+/// One step of a rule. A comparison that fails ends its rule.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Expression {
+    /// The packet came in by the interface of this name.
+    FromInterface(String),
+    /// The packet is of this IP version.
+    Version(IpVersion),
+    /// The packet is TCP.
+    Tcp,
+    /// The packet is ICMP of this version: about a connection, where a socket is asked for as well.
+    Icmp(IpVersion),
+    /// Of the TCP flags in the first, exactly those in the second are set.
+    TcpFlags(u8, u8),
+    /// Of the client's port, the bits in the first are those in the second.
+    SourcePortBits(u16, u16),
+    /// The destination is another machine's, not ours, and no group.
+    DestinationElsewhere,
+    /// The packet's mark is this.
+    Mark(u32),
+    /// A socket that may have others' addresses is at this packet's end.
+    TransparentSocket,
+    /// Sets the packet's mark.
+    SetMark(u32),
+    /// Gives the packet to the program at this queue; without one it goes on.
+    Queue(u16),
+    /// The same by iptables' extension, for a kernel that has no such expression of nftables.
+    QueueByExtension(u16),
+    /// Gives the packet to the listening socket at this address, or goes on with the next rule.
+    ToSocket(IpAddr, u16),
+    /// Answers with a reset.
+    Reset,
+    /// Answers that the destination cannot be reached.
+    Unreachable(Unreachable),
+    /// Counts packets and bytes.
+    Count,
+    /// Ends the chain for this packet, which goes on.
+    Accept,
+}
+
+/// Version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    /// Four.
+    V4,
+    /// Six.
+    V6,
+}
+
+/// Why a destination cannot be reached, in terms of both versions of ICMP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// No route.
+    NoRoute,
+    /// The host does not answer.
+    Host,
+    /// Forbidden.
+    Prohibited,
+}
+
+/// A table in the kernel, for as long as this is kept.
+#[derive(Debug)]
+pub struct Owned {
+    socket: Socket,
+    name: String,
+}
+
+impl Owned {
+    /// Puts `table` in place.
+    ///
+    /// # Errors
+    /// `EEXIST` when there is a table of this name, `EPERM` without CAP_NET_ADMIN, `ENOENT` where the
+    /// kernel lacks an expression.
+    pub fn install(table: &Table) -> io::Result<Self> {
+        let mut socket = Socket::open()?;
+        let flags = Attributes::new()
+            .text(TABLE_NAME, &table.name)
+            .be32(TABLE_FLAGS, TABLE_F_OWNER);
+        let mut requests = vec![request(NEW_TABLE, CREATE | EXCL, flags)];
+        for chain in &table.chains {
+            requests.push(request(NEW_CHAIN, CREATE, chain.attributes(&table.name)));
+            for rule in &chain.rules {
+                let rule = rule_attributes(&table.name, &chain.name, rule);
+                requests.push(request(NEW_RULE, CREATE | APPEND, rule));
+            }
+        }
+        socket.batch(SUBSYSTEM, &requests)?;
+        Ok(Self {
+            socket,
+            name: table.name.clone(),
+        })
+    }
+
+    /// Takes the table away and says whether that worked; dropping does as much and says nothing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn remove(mut self) -> io::Result<()> {
+        let name = Attributes::new().text(TABLE_NAME, &self.name);
+        self.socket.batch(SUBSYSTEM, &[request(DEL_TABLE, 0, name)])
+    }
+}
+
+/// True when this kernel makes a table with rules of this kind; nothing of it stays.
+///
+/// # Errors
+/// Why it does not.
+pub fn probe(rule: Vec<Expression>) -> io::Result<()> {
+    let table = Table {
+        name: format!("goodput-probe-{}", std::process::id()),
+        chains: vec![Chain {
+            name: "probe".into(),
+            priority: 0,
+            rules: vec![rule],
+        }],
+    };
+    Owned::install(&table)?.remove()
+}
+
+/// As `nft -f` would take it.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "table inet {} {{", self.name)?;
+        writeln!(f, "\tflags owner")?;
+        for chain in &self.chains {
+            writeln!(f, "\tchain {} {{", chain.name)?;
+            let priority = chain.priority;
+            writeln!(
+                f,
+                "\t\ttype filter hook prerouting priority {priority}; policy accept;"
+            )?;
+            for rule in &chain.rules {
+                let words: Vec<String> = rule.iter().map(ToString::to_string).collect();
+                writeln!(f, "\t\t{}", words.join(" "))?;
+            }
+            writeln!(f, "\t}}")?;
+        }
+        writeln!(f, "}}")
+    }
+}
+
+/// As nft(8) writes it.
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FromInterface(name) => write!(f, "iifname \"{name}\""),
+            Self::Version(IpVersion::V4) => f.write_str("meta nfproto ipv4"),
+            Self::Version(IpVersion::V6) => f.write_str("meta nfproto ipv6"),
+            Self::Tcp => f.write_str("meta l4proto tcp"),
+            Self::Icmp(IpVersion::V4) => f.write_str("meta l4proto icmp"),
+            Self::Icmp(IpVersion::V6) => f.write_str("meta l4proto ipv6-icmp"),
+            Self::TcpFlags(mask, value) => write!(f, "tcp flags & {mask:#x} == {value:#x}"),
+            Self::SourcePortBits(mask, value) => write!(f, "tcp sport & {mask:#x} == {value:#x}"),
+            Self::DestinationElsewhere => f.write_str("fib daddr type unicast"),
+            Self::Mark(mark) => write!(f, "meta mark {mark:#x}"),
+            Self::TransparentSocket => f.write_str("socket transparent 1"),
+            Self::SetMark(mark) => write!(f, "meta mark set {mark:#x}"),
+            Self::Queue(number) => write!(f, "queue flags bypass to {number}"),
+            Self::QueueByExtension(number) => {
+                write!(f, "xt target \"NFQUEUE\" # queue {number}, bypass")
+            }
+            Self::ToSocket(IpAddr::V4(address), port) => write!(f, "tproxy ip to {address}:{port}"),
+            Self::ToSocket(IpAddr::V6(address), port) => {
+                write!(f, "tproxy ip6 to [{address}]:{port}")
+            }
+            Self::Reset => f.write_str("reject with tcp reset"),
+            Self::Unreachable(why) => f.write_str(match why {
+                Unreachable::NoRoute => "reject with icmpx no-route",
+                Unreachable::Host => "reject with icmpx host-unreachable",
+                Unreachable::Prohibited => "reject with icmpx admin-prohibited",
+            }),
+            Self::Count => f.write_str("counter"),
+            Self::Accept => f.write_str("accept"),
+        }
+    }
+}
+
+impl Chain {
+    fn attributes(&self, table: &str) -> Attributes {
+        let hook = Attributes::new()
+            .be32(HOOK_NUMBER, HOOK_PREROUTING)
+            .be32(HOOK_PRIORITY, self.priority.cast_unsigned());
+        Attributes::new()
+            .text(CHAIN_TABLE, table)
+            .text(CHAIN_NAME, &self.name)
+            .nested(CHAIN_HOOK, &hook)
+            .be32(CHAIN_POLICY, NF_ACCEPT)
+            .text(CHAIN_TYPE, "filter")
+    }
+}
+
+fn request(message: u16, flags: u16, attributes: Attributes) -> Request {
+    Request {
+        kind: u16::from(SUBSYSTEM) << 8 | message,
+        flags,
+        family: FAMILY_INET,
+        resource: 0,
+        attributes,
+    }
+}
+
+fn rule_attributes(table: &str, chain: &str, rule: &[Expression]) -> Attributes {
+    let mut list = Attributes::new();
+    for (name, data) in rule.iter().flat_map(Expression::primitives) {
+        let mut element = Attributes::new().text(EXPR_NAME, name);
+        if let Some(data) = data {
+            element = element.nested(EXPR_DATA, &data);
+        }
+        list = list.nested(LIST_ELEMENT, &element);
+    }
+    Attributes::new()
+        .text(RULE_TABLE, table)
+        .text(RULE_CHAIN, chain)
+        .nested(RULE_EXPRESSIONS, &list)
+}
+
+/// An expression as the kernel names it, with its attributes.
+type Primitive = (&'static str, Option<Attributes>);
+
+impl Expression {
+    fn primitives(&self) -> Vec<Primitive> {
+        match self {
+            Self::FromInterface(name) => {
+                let mut padded = [0; INTERFACE_BYTES];
+                let length = name.len().min(INTERFACE_BYTES - 1);
+                padded[..length].copy_from_slice(&name.as_bytes()[..length]);
+                vec![meta(META_IIFNAME), equals(&padded)]
+            }
+            Self::Version(IpVersion::V4) => vec![meta(META_NFPROTO), equals(&[FAMILY_IPV4])],
+            Self::Version(IpVersion::V6) => vec![meta(META_NFPROTO), equals(&[FAMILY_IPV6])],
+            Self::Tcp => vec![meta(META_L4PROTO), equals(&[IPPROTO_TCP])],
+            Self::Icmp(IpVersion::V4) => vec![meta(META_L4PROTO), equals(&[IPPROTO_ICMP])],
+            Self::Icmp(IpVersion::V6) => vec![meta(META_L4PROTO), equals(&[IPPROTO_ICMPV6])],
+            Self::TcpFlags(mask, value) => vec![
+                transport(TCP_FLAGS_AT, 1),
+                masked(&[*mask]),
+                equals(&[*value]),
+            ],
+            Self::SourcePortBits(mask, value) => vec![
+                transport(0, 2),
+                masked(&mask.to_be_bytes()),
+                equals(&value.to_be_bytes()),
+            ],
+            Self::DestinationElsewhere => {
+                let what = Attributes::new()
+                    .be32(FIB_DREG, REG_1)
+                    .be32(FIB_RESULT, FIB_RESULT_ADDRTYPE)
+                    .be32(FIB_FLAGS, FIB_F_DADDR);
+                vec![("fib", Some(what)), equals(&RTN_UNICAST.to_ne_bytes())]
+            }
+            Self::Mark(mark) => vec![meta(META_MARK), equals(&mark.to_ne_bytes())],
+            Self::TransparentSocket => {
+                let what = Attributes::new()
+                    .be32(SOCKET_KEY, SOCKET_TRANSPARENT)
+                    .be32(SOCKET_DREG, REG_1);
+                vec![("socket", Some(what)), equals(&[1])]
+            }
+            Self::SetMark(mark) => {
+                let set = Attributes::new()
+                    .be32(META_KEY, META_MARK)
+                    .be32(META_SREG, REG_1);
+                vec![load(&mark.to_ne_bytes()), ("meta", Some(set))]
+            }
+            Self::Queue(number) => {
+                let what = Attributes::new()
+                    .be16(QUEUE_NUM, *number)
+                    .be16(QUEUE_TOTAL, 1)
+                    .be16(QUEUE_FLAGS, QUEUE_F_BYPASS);
+                vec![("queue", Some(what))]
+            }
+            Self::QueueByExtension(number) => {
+                // struct xt_NFQ_info_v3: number, how many, flags; padded to 8.
+                let mut info = [0; 8];
+                for (slot, value) in info.chunks_mut(2).zip([*number, 1, QUEUE_F_BYPASS]) {
+                    slot.copy_from_slice(&value.to_ne_bytes());
+                }
+                let what = Attributes::new()
+                    .text(TARGET_NAME, "NFQUEUE")
+                    .be32(TARGET_REV, 3)
+                    .bytes(TARGET_INFO, &info);
+                vec![("target", Some(what))]
+            }
+            Self::ToSocket(address, port) => {
+                let (family, load_address) = match address {
+                    IpAddr::V4(a) => (FAMILY_IPV4, load_into(REG_1, &a.octets())),
+                    IpAddr::V6(a) => (FAMILY_IPV6, load_into(REG_1, &a.octets())),
+                };
+                let what = Attributes::new()
+                    .be32(TPROXY_FAMILY, u32::from(family))
+                    .be32(TPROXY_REG_ADDR, REG_1)
+                    .be32(TPROXY_REG_PORT, REG_2);
+                let port = load_into(REG_2, &port.to_be_bytes());
+                vec![load_address, port, ("tproxy", Some(what))]
+            }
+            Self::Reset => {
+                let what = Attributes::new()
+                    .be32(REJECT_TYPE, REJECT_TCP_RST)
+                    .bytes(REJECT_CODE, &[0]);
+                vec![("reject", Some(what))]
+            }
+            Self::Unreachable(why) => {
+                let code = match why {
+                    Unreachable::NoRoute => 0,
+                    Unreachable::Host => 2,
+                    Unreachable::Prohibited => 3,
+                };
+                let what = Attributes::new()
+                    .be32(REJECT_TYPE, REJECT_ICMPX_UNREACH)
+                    .bytes(REJECT_CODE, &[code]);
+                vec![("reject", Some(what))]
+            }
+            Self::Count => vec![("counter", None)],
+            Self::Accept => {
+                let verdict = Attributes::new().be32(VERDICT_CODE, NF_ACCEPT);
+                let what = Attributes::new().be32(IMMEDIATE_DREG, REG_VERDICT).nested(
+                    IMMEDIATE_DATA,
+                    &Attributes::new().nested(DATA_VERDICT, &verdict),
+                );
+                vec![("immediate", Some(what))]
+            }
+        }
+    }
+}
+
+fn meta(key: u32) -> Primitive {
+    let what = Attributes::new().be32(META_DREG, REG_1).be32(META_KEY, key);
+    ("meta", Some(what))
+}
+
+fn transport(offset: u32, length: u32) -> Primitive {
+    let what = Attributes::new()
+        .be32(PAYLOAD_DREG, REG_1)
+        .be32(PAYLOAD_BASE, PAYLOAD_TRANSPORT)
+        .be32(PAYLOAD_OFFSET, offset)
+        .be32(PAYLOAD_LEN, length);
+    ("payload", Some(what))
+}
+
+fn masked(mask: &[u8]) -> Primitive {
+    let value = |bytes: &[u8]| Attributes::new().bytes(DATA_VALUE, bytes);
+    let length = u32::try_from(mask.len()).unwrap_or(0);
+    let what = Attributes::new()
+        .be32(BITWISE_SREG, REG_1)
+        .be32(BITWISE_DREG, REG_1)
+        .be32(BITWISE_LEN, length)
+        .nested(BITWISE_MASK, &value(mask))
+        .nested(BITWISE_XOR, &value(&vec![0; mask.len()]));
+    ("bitwise", Some(what))
+}
+
+fn equals(value: &[u8]) -> Primitive {
+    let what = Attributes::new()
+        .be32(CMP_SREG, REG_1)
+        .be32(CMP_OP, CMP_EQ)
+        .nested(CMP_DATA, &Attributes::new().bytes(DATA_VALUE, value));
+    ("cmp", Some(what))
+}
+
+fn load(value: &[u8]) -> Primitive {
+    load_into(REG_1, value)
+}
+
+fn load_into(register: u32, value: &[u8]) -> Primitive {
+    let what = Attributes::new()
+        .be32(IMMEDIATE_DREG, register)
+        .nested(IMMEDIATE_DATA, &Attributes::new().bytes(DATA_VALUE, value));
+    ("immediate", Some(what))
+}
+
+// include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h and netfilter.h, in their order.
+const SUBSYSTEM: u8 = 10;
+const CREATE: u16 = 0x400;
+const EXCL: u16 = 0x200;
+const APPEND: u16 = 0x800;
+const NEW_TABLE: u16 = 0;
+const DEL_TABLE: u16 = 2;
+const NEW_CHAIN: u16 = 3;
+const NEW_RULE: u16 = 6;
+const FAMILY_INET: u8 = 1;
+const FAMILY_IPV4: u8 = 2;
+const FAMILY_IPV6: u8 = 10;
+const TABLE_NAME: u16 = 1;
+const TABLE_FLAGS: u16 = 2;
+/// Since Linux 5.12.
+const TABLE_F_OWNER: u32 = 2;
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_TYPE: u16 = 7;
+const HOOK_NUMBER: u16 = 1;
+const HOOK_PRIORITY: u16 = 2;
+const HOOK_PREROUTING: u32 = 0;
+const NF_ACCEPT: u32 = 1;
+const RULE_TABLE: u16 = 1;
+const RULE_CHAIN: u16 = 2;
+const RULE_EXPRESSIONS: u16 = 4;
+const LIST_ELEMENT: u16 = 1;
+const EXPR_NAME: u16 = 1;
+const EXPR_DATA: u16 = 2;
+const REG_VERDICT: u32 = 0;
+const REG_1: u32 = 1;
+const REG_2: u32 = 2;
+const META_DREG: u16 = 1;
+const META_KEY: u16 = 2;
+const META_SREG: u16 = 3;
+const META_MARK: u32 = 3;
+const META_IIFNAME: u32 = 6;
+const META_NFPROTO: u32 = 15;
+const META_L4PROTO: u32 = 16;
+const PAYLOAD_DREG: u16 = 1;
+const PAYLOAD_BASE: u16 = 2;
+const PAYLOAD_OFFSET: u16 = 3;
+const PAYLOAD_LEN: u16 = 4;
+const PAYLOAD_TRANSPORT: u32 = 2;
+/// RFC 9293 3.1: the byte after the data offset.
+const TCP_FLAGS_AT: u32 = 13;
+const BITWISE_SREG: u16 = 1;
+const BITWISE_DREG: u16 = 2;
+const BITWISE_LEN: u16 = 3;
+const BITWISE_MASK: u16 = 4;
+const BITWISE_XOR: u16 = 5;
+const CMP_SREG: u16 = 1;
+const CMP_OP: u16 = 2;
+const CMP_DATA: u16 = 3;
+const CMP_EQ: u32 = 0;
+const DATA_VALUE: u16 = 1;
+const DATA_VERDICT: u16 = 2;
+const VERDICT_CODE: u16 = 1;
+const IMMEDIATE_DREG: u16 = 1;
+const IMMEDIATE_DATA: u16 = 2;
+const FIB_DREG: u16 = 1;
+const FIB_RESULT: u16 = 2;
+const FIB_FLAGS: u16 = 3;
+const FIB_RESULT_ADDRTYPE: u32 = 3;
+const FIB_F_DADDR: u32 = 2;
+const RTN_UNICAST: u32 = 1;
+const SOCKET_KEY: u16 = 1;
+const SOCKET_DREG: u16 = 2;
+const SOCKET_TRANSPARENT: u32 = 0;
+const QUEUE_NUM: u16 = 1;
+const QUEUE_TOTAL: u16 = 2;
+const QUEUE_FLAGS: u16 = 3;
+const QUEUE_F_BYPASS: u16 = 1;
+const TARGET_NAME: u16 = 1;
+const TARGET_REV: u16 = 2;
+const TARGET_INFO: u16 = 3;
+const TPROXY_FAMILY: u16 = 1;
+const TPROXY_REG_ADDR: u16 = 2;
+const TPROXY_REG_PORT: u16 = 3;
+const REJECT_TYPE: u16 = 1;
+const REJECT_CODE: u16 = 2;
+const REJECT_TCP_RST: u32 = 1;
+const REJECT_ICMPX_UNREACH: u32 = 2;
+const IPPROTO_ICMP: u8 = 1;
+const IPPROTO_TCP: u8 = 6;
+const IPPROTO_ICMPV6: u8 = 58;
+/// IFNAMSIZ.
+const INTERFACE_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::NetNs;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn the_kernel_takes_every_expression_and_a_table_goes_with_its_socket() {
+        let Ok(ns) = NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        ns.run(|| {
+            use Expression as E;
+            let rules = vec![
+                vec![
+                    E::FromInterface("eth0".into()),
+                    E::Tcp,
+                    E::TcpFlags(0x17, 2),
+                ],
+                vec![E::Tcp, E::SourcePortBits(3, 1), E::DestinationElsewhere],
+                vec![
+                    E::Version(IpVersion::V4),
+                    E::Tcp,
+                    E::Mark(7),
+                    E::ToSocket(Ipv4Addr::LOCALHOST.into(), 5000),
+                    E::SetMark(8),
+                    E::Accept,
+                ],
+                vec![
+                    E::Version(IpVersion::V6),
+                    E::Tcp,
+                    E::ToSocket(Ipv6Addr::LOCALHOST.into(), 5000),
+                ],
+                vec![E::Tcp, E::TransparentSocket, E::Count],
+                vec![E::Icmp(IpVersion::V4), E::TransparentSocket],
+                vec![E::Icmp(IpVersion::V6), E::TransparentSocket],
+                vec![E::Tcp, E::Reset],
+                vec![E::Unreachable(Unreachable::Host)],
+            ];
+            for rule in &rules {
+                probe(rule.clone()).unwrap_or_else(|e| panic!("{rule:?}: {e}"));
+            }
+            assert!(
+                probe(vec![E::Queue(1)]).is_ok() || probe(vec![E::QueueByExtension(1)]).is_ok()
+            );
+            let table = Table {
+                name: "goodput".into(),
+                chains: vec![Chain {
+                    name: "a".into(),
+                    priority: -150,
+                    rules,
+                }],
+            };
+            let owned = Owned::install(&table).unwrap();
+            let again = Owned::install(&table).unwrap_err();
+            assert!(matches!(
+                again.raw_os_error(),
+                Some(libc::EEXIST | libc::EPERM)
+            ));
+            drop(owned);
+            Owned::install(&table).unwrap().remove().unwrap();
+        })
+        .unwrap();
+    }
+}

@@ -1,0 +1,528 @@
+//! `cargo xtask bench gateway`: the gateway beside HAProxy in TCP mode with splice(2), over veth.
+//!
+//! A client, what stands in the middle and a server are namespaces; connections are made by threads of this
+//! process. Each cell measures the path without anything in the middle but a router (`direct`), the gateway
+//! transparent (`ours`) and explicit (`explicit`), and HAProxy (`haproxy`), one after the other, so that a
+//! machine that grows slower does so for all. All have one thread. HAProxy is what `haproxy` is in PATH, or what
+//! HAPROXY names (Debian: apt-get install haproxy).
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use sys::netlink::{Netlink, VethEnd};
+use sys::netns::NetNs;
+
+use super::children::{self, Ended};
+use super::record::{Machine, Record, Recorder};
+use super::table::{self, Table, number};
+use super::{Options, run, workspace};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+enum Cell {
+    /// So many connections that send all the time.
+    Bulk(usize),
+    /// Connections one after the other, a byte there and back on each.
+    Churn,
+    /// A byte there and back on one connection.
+    Latency,
+    /// Connections on which nothing happens.
+    Idle(usize),
+}
+
+const CELLS: [Cell; 6] = [
+    Cell::Bulk(1),
+    Cell::Bulk(8),
+    Cell::Bulk(64),
+    Cell::Churn,
+    Cell::Latency,
+    Cell::Idle(5_000),
+];
+
+/// Who is in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Direct,
+    Ours,
+    Explicit,
+    Haproxy,
+}
+
+const WHO: [(Who, &str); 4] = [
+    (Who::Direct, "direct"),
+    (Who::Ours, "ours"),
+    (Who::Explicit, "explicit"),
+    (Who::Haproxy, "haproxy"),
+];
+
+impl Cell {
+    fn name(&self) -> String {
+        match self {
+            Self::Bulk(n) => format!("gateway/bulk/{n}"),
+            Self::Churn => "gateway/churn".into(),
+            Self::Latency => "gateway/latency".into(),
+            Self::Idle(n) => format!("gateway/idle/{n}"),
+        }
+    }
+
+    fn measure(&self, program: &Path, quick: bool, to: &mut Recorder) -> anyhow::Result<()> {
+        let time = Duration::from_secs(if quick { 1 } else { 4 });
+        for (who, name) in WHO {
+            let site = Site::new()?;
+            let server = Server::start(&site)?;
+            let Some(middle) = Middle::start(who, &site, program, server.addr)? else {
+                to.note("haproxy is missing");
+                continue;
+            };
+            let target = middle.target;
+            match self {
+                Self::Bulk(count) => {
+                    let before = middle.cpu_s();
+                    let bytes = bulk(&site, target, *count, time)?;
+                    let seconds = time.as_secs_f64();
+                    to.put(format!("{name}.rate"), bytes * 8.0 / seconds, "bit/s");
+                    if let (Some(before), Some(after)) = (before, middle.cpu_s()) {
+                        let per_gb = (after - before) / (bytes / 1e9);
+                        to.put(format!("{name}.cpu_per_gb"), per_gb, "s/GB");
+                    }
+                }
+                Self::Churn => {
+                    let count = churn(&site, target, time)?;
+                    let rate = count / time.as_secs_f64();
+                    to.put(format!("{name}.connections"), rate, "1/s");
+                }
+                Self::Latency => {
+                    let mut times = latency(&site, target, time)?;
+                    times.sort_unstable();
+                    for (key, permille) in [("p50", 500), ("p99", 990)] {
+                        let at = (times.len() * permille / 1000).min(times.len() - 1);
+                        to.put(format!("{name}.{key}"), times[at].as_secs_f64(), "s");
+                    }
+                }
+                Self::Idle(count) => {
+                    let count = if quick { count / 10 } else { *count };
+                    let held = idle(&site, target, count)?;
+                    if let Some(bytes) = middle.resident_bytes() {
+                        to.put(format!("{name}.resident"), bytes, "B");
+                    }
+                    drop(held);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Three namespaces and two links.
+struct Site {
+    client: NetNs,
+    middle: NetNs,
+    server: NetNs,
+}
+
+const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
+const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 2);
+const PORT: u16 = 5001;
+
+impl Site {
+    fn new() -> anyhow::Result<Self> {
+        let site = Self {
+            client: NetNs::create()?,
+            middle: NetNs::create()?,
+            server: NetNs::create()?,
+        };
+        site.join(&site.client, 1, "in0")?;
+        site.join(&site.server, 2, "out0")?;
+        site.middle.run(|| -> io::Result<()> {
+            Netlink::open()?.set_up("lo", None)?;
+            fs::write("/proc/sys/net/ipv4/ip_forward", "1")
+        })??;
+        // Ports of connections that have just ended are used again: churn would run out of them.
+        site.client
+            .run(|| fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65000"))??;
+        Ok(site)
+    }
+
+    fn join(&self, host: &NetNs, number: u8, name: &str) -> anyhow::Result<()> {
+        let near = Ipv4Addr::new(198, 18, number, 1);
+        let far = Ipv4Addr::new(198, 18, number, 2);
+        self.middle.run(|| -> io::Result<()> {
+            let mut netlink = Netlink::open()?;
+            let there = VethEnd {
+                name: "eth0",
+                mac: [2, 0, 0, 0, number, 2],
+                netns: host.as_fd(),
+            };
+            let here = VethEnd {
+                name,
+                mac: [2, 0, 0, 0, number, 1],
+                netns: self.middle.as_fd(),
+            };
+            netlink.add_veth(there, here)?;
+            netlink.add_address(name, near, 24)?;
+            netlink.set_up(name, None)
+        })??;
+        host.run(|| -> io::Result<()> {
+            let mut netlink = Netlink::open()?;
+            netlink.set_up("lo", None)?;
+            netlink.add_address("eth0", far, 24)?;
+            netlink.set_up("eth0", None)?;
+            let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+            netlink.add_route("eth0", any, 0, near.into())
+        })??;
+        Ok(())
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        self.client.run(|| connect(to))?
+    }
+}
+
+fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, Duration::from_secs(10))?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    Ok(stream)
+}
+
+/// Answers each connection by its first byte: swallows, echoes, or waits.
+struct Server {
+    addr: SocketAddr,
+}
+
+impl Server {
+    /// Its threads end with their connections, the acceptor with this process.
+    fn start(site: &Site) -> anyhow::Result<Self> {
+        let listener = site
+            .server
+            .run(|| TcpListener::bind(SocketAddr::from((SERVER, 0))))??;
+        let addr = listener.local_addr()?;
+        thread::spawn(move || {
+            let mut waiting = Vec::new();
+            for stream in listener.incoming().flatten() {
+                let mut stream = stream;
+                let mut kind = [0];
+                match stream.read_exact(&mut kind).map(|()| kind[0]) {
+                    Ok(b'1') => {
+                        let _ = stream.write_all(b"1");
+                    }
+                    Ok(b'i') => waiting.push(stream),
+                    Ok(kind) => {
+                        thread::spawn(move || serve(stream, kind));
+                    }
+                    Err(_) => {}
+                }
+            }
+        });
+        Ok(Self { addr })
+    }
+}
+
+fn serve(mut stream: TcpStream, kind: u8) {
+    let _ = stream.set_nodelay(true);
+    let mut buffer = vec![0; 128 << 10];
+    let mut sum = 0_u64;
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        sum += read as u64;
+        if kind == b'e' && stream.write_all(&buffer[..read]).is_err() {
+            return;
+        }
+    }
+    // What arrived counts, not what was sent.
+    let _ = stream.write_all(&sum.to_be_bytes());
+}
+
+/// What is in the middle.
+struct Middle {
+    target: SocketAddr,
+    child: Option<(Ended, u32)>,
+}
+
+impl Middle {
+    fn start(
+        who: Who,
+        site: &Site,
+        program: &Path,
+        server: SocketAddr,
+    ) -> anyhow::Result<Option<Self>> {
+        let here = SocketAddr::from((NEAR, PORT));
+        let (listen, to) = (here.to_string(), server.to_string());
+        let (mut command, target) = match who {
+            Who::Direct => {
+                let middle = Self {
+                    target: server,
+                    child: None,
+                };
+                middle.wait_until_it_answers(site, who)?;
+                return Ok(Some(middle));
+            }
+            Who::Ours => {
+                let mut command = Command::new(program);
+                command.args(["gateway", "--inside", "in0", "--outside", "out0"]);
+                (command, server)
+            }
+            Who::Explicit => {
+                let mut command = Command::new(program);
+                command.args(["gateway", "--listen", &listen, "--target", &to]);
+                (command, here)
+            }
+            Who::Haproxy => {
+                let Some(program) = haproxy() else {
+                    return Ok(None);
+                };
+                let file = workspace().join("target/bench/haproxy.cfg");
+                fs::create_dir_all(workspace().join("target/bench"))?;
+                fs::write(&file, haproxy_config(&listen, &to))?;
+                let mut command = Command::new(program);
+                command.arg("-db").arg("-f").arg(file);
+                (command, here)
+            }
+        };
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = site.middle.place(&mut command)?.spawn()?;
+        let id = child.id();
+        let middle = Self {
+            target,
+            child: Some((Ended::of(child), id)),
+        };
+        middle.wait_until_it_answers(site, who)?;
+        Ok(Some(middle))
+    }
+
+    fn wait_until_it_answers(&self, site: &Site, who: Who) -> anyhow::Result<()> {
+        for _ in 0..200 {
+            thread::sleep(Duration::from_millis(25));
+            let ready = match who {
+                Who::Ours => site
+                    .middle
+                    .run(|| -> io::Result<bool> { Ok(Netlink::open()?.routes_in(4710)? > 0) })??,
+                _ => site.connect(self.target).is_ok(),
+            };
+            if ready {
+                // The table follows the route at once.
+                thread::sleep(Duration::from_millis(100));
+                return Ok(());
+            }
+        }
+        bail!("{who:?} does not answer")
+    }
+
+    /// CPU time of the process, to 10 ms.
+    fn cpu_s(&self) -> Option<f64> {
+        let (_, id) = self.child.as_ref()?;
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // proc(5): utime and stime are the 12th and 13th after the name in parentheses.
+        let rest = stat.rsplit_once(')')?.1;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+        Some((ticks(11)? + ticks(12)?) / TICKS_A_SECOND)
+    }
+
+    fn resident_bytes(&self) -> Option<f64> {
+        let (_, id) = self.child.as_ref()?;
+        let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+        let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kib * 1024.0)
+    }
+}
+
+fn haproxy() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("HAPROXY") {
+        return Some(named.into());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|folder| folder.join("haproxy"))
+        .find(|file| file.exists())
+}
+
+fn haproxy_config(listen: &str, to: &str) -> String {
+    format!(
+        "global\n  nbthread 1\n  maxconn 6000\n  maxpipes 1000\n\
+         defaults\n  mode tcp\n  option splice-auto\n  timeout connect 10s\n  \
+         timeout client 300s\n  timeout server 300s\n\
+         listen bench\n  bind {listen}\n  server s {to}\n"
+    )
+}
+
+/// Bytes that arrived of so many connections that send for `time`.
+fn bulk(site: &Site, to: SocketAddr, count: usize, time: Duration) -> anyhow::Result<f64> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        let mut stream = site.connect(to)?;
+        stream.write_all(b"b")?;
+        streams.push(stream);
+    }
+    let end = Instant::now() + time;
+    let total = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for stream in &mut streams {
+            let total = &total;
+            scope.spawn(move || {
+                let block = vec![0x5a; 128 << 10];
+                while Instant::now() < end {
+                    if stream.write_all(&block).is_err() {
+                        return;
+                    }
+                }
+                let mut sum = [0; 8];
+                let _ = stream.shutdown(Shutdown::Write);
+                if stream.read_exact(&mut sum).is_ok() {
+                    total.fetch_add(u64::from_be_bytes(sum), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    #[allow(clippy::cast_precision_loss, reason = "bytes of some seconds")]
+    Ok(total.into_inner() as f64)
+}
+
+/// Connections that were made, answered and ended in `time`, two at a time.
+fn churn(site: &Site, to: SocketAddr, time: Duration) -> anyhow::Result<f64> {
+    let end = Instant::now() + time;
+    let (count, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let work = || -> io::Result<()> {
+                    site.client.enter()?;
+                    while Instant::now() < end {
+                        let mut stream = connect(to)?;
+                        stream.write_all(b"1")?;
+                        stream.read_exact(&mut [0])?;
+                        // The server has ended; so no port rests in TIME-WAIT here.
+                        stream.read_to_end(&mut Vec::new())?;
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
+                };
+                if let Err(e) = work() {
+                    eprintln!("churn: {e}");
+                    failed.store(true, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    anyhow::ensure!(!failed.into_inner(), "a connection failed");
+    #[allow(clippy::cast_precision_loss, reason = "connections of some seconds")]
+    Ok(count.into_inner() as f64)
+}
+
+fn latency(site: &Site, to: SocketAddr, time: Duration) -> anyhow::Result<Vec<Duration>> {
+    let mut stream = site.connect(to)?;
+    stream.write_all(b"e")?;
+    let end = Instant::now() + time;
+    let mut times = Vec::new();
+    while Instant::now() < end {
+        let begin = Instant::now();
+        stream.write_all(b"x")?;
+        stream.read_exact(&mut [0])?;
+        times.push(begin.elapsed());
+        // As a program that thinks: back to back would measure who spins.
+        thread::sleep(Duration::from_micros(200));
+    }
+    anyhow::ensure!(!times.is_empty(), "no byte came back");
+    Ok(times)
+}
+
+fn idle(site: &Site, to: SocketAddr, count: usize) -> anyhow::Result<Vec<TcpStream>> {
+    let mut held = Vec::with_capacity(count);
+    site.client.run(|| -> io::Result<()> {
+        for _ in 0..count {
+            let mut stream = connect(to)?;
+            stream.write_all(b"i")?;
+            held.push(stream);
+        }
+        Ok(())
+    })??;
+    thread::sleep(Duration::from_secs(1));
+    Ok(held)
+}
+
+/// Measures and keeps rows and table.
+pub(crate) fn gateway(options: &Options) -> anyhow::Result<ExitCode> {
+    let root = workspace();
+    let program = children::program()?;
+    let machine = Machine::read(&root);
+    // Both ends of five thousand connections are here.
+    gateway::make_room_for(5_000);
+    let only = options.only.as_deref().unwrap_or_default();
+    let mut cells = CELLS.to_vec();
+    cells.retain(|cell| only.split(',').any(|name| cell.name().contains(name)));
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 5 });
+    let (rows, notes, failed) = run(rounds, &cells, Cell::name, |cell, to, _| {
+        cell.measure(&program, options.quick, to)
+    });
+    let record = Record::of(machine, rounds, options.quick, notes, rows);
+    let text = tables(&record);
+    println!("{text}");
+    let file = match options.quick || options.only.is_some() {
+        false => root.join("bench/gateway.json"),
+        true => root.join("target/bench/gateway.json"),
+    };
+    fs::create_dir_all(root.join("target/bench"))?;
+    fs::write(&file, record.to_json()?)?;
+    if !options.quick && options.only.is_none() {
+        let page = root.join("bench/README.md");
+        let old = fs::read_to_string(&page)?;
+        let new = table::put_between(&old, &text, MARKERS).context("the page lacks the markers")?;
+        fs::write(page, new)?;
+    }
+    eprintln!("results: {}", file.display());
+    Ok(if failed > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn tables(record: &Record) -> String {
+    let mut table = Table::new(&["", "direct", "ours", "explicit", "HAProxy"]);
+    let mut row = |cell: Cell, title: &str, key: &str, scale: f64, decimals: usize| {
+        let mut columns = vec![title.to_owned()];
+        for (_, who) in WHO {
+            let median = record.median(&cell.name(), &format!("{who}.{key}"));
+            columns.push(number(median, scale, decimals));
+        }
+        table.row(columns);
+    };
+    for count in [1, 8, 64] {
+        let cell = Cell::Bulk(count);
+        row(cell, &format!("{count} connections, Gb/s"), "rate", 1e9, 2);
+        row(
+            cell,
+            &format!("{count} connections, CPU ms/GB"),
+            "cpu_per_gb",
+            1e-3,
+            0,
+        );
+    }
+    row(Cell::Churn, "connections a second", "connections", 1.0, 0);
+    row(Cell::Latency, "byte there and back, p50 us", "p50", 1e-6, 0);
+    row(Cell::Latency, "the same, p99 us", "p99", 1e-6, 0);
+    row(
+        Cell::Idle(5_000),
+        "5,000 idle connections, MB",
+        "resident",
+        1e6,
+        1,
+    );
+    format!("{}\n{}", table::head(record), table.finish())
+}
+
+const MARKERS: (&str, &str) = ("<!-- gateway:begin -->", "<!-- gateway:end -->");
+/// USER_HZ.
+const TICKS_A_SECOND: f64 = 100.0;
