@@ -156,8 +156,15 @@ impl Cell {
                 true => amount * FILE,
                 false => amount,
             };
-            let (told, memory) = limits::memory_of(program, || site.copy(who, &from, &into));
+            let copy = || site.copy(who, &from, &into);
+            let (told, held) = limits::held_during(program, copy);
             let told = told?;
+            // ssh and its sshd end with a copy, and need not have waited for its far side.
+            let mut far = told.far;
+            if far < held.far_cpu() {
+                far += held.far_cpu();
+            }
+            let cpu = (told.near + far).as_secs_f64();
             let seconds = told.took.as_secs_f64();
             ensure!(found(&into)? == bytes, "{}: not all arrived", who.name());
             fs::remove_dir_all(&into)?;
@@ -170,15 +177,15 @@ impl Cell {
             put("bytes", bytes, "B");
             put("took", seconds, "s");
             put("rate", bytes * 8.0 / seconds, "bit/s");
-            put("cpu", told.cpu.as_secs_f64() / bytes * 1e9, "s/GB");
+            put("cpu", cpu / bytes * 1e9, "s/GB");
             if self.is_many {
                 put("files", files, "1");
                 put("files_a_second", files / seconds, "1/s");
             }
             #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
             if who.is_ours() {
-                put("memory_near", memory[0] as f64, "B");
-                put("memory_far", memory[1] as f64, "B");
+                put("memory_near", held.near as f64, "B");
+                put("memory_far", held.far as f64, "B");
             }
             if let Some(run) = told.run {
                 for (key, name) in [("steady_bits_per_second", "steady"), ("streams", "streams")] {
@@ -226,7 +233,9 @@ impl Cell {
 /// What one copy took.
 struct Told {
     took: Duration,
-    cpu: Duration,
+    /// CPU time of this side's processes, and of all that sshd waited for.
+    near: Duration,
+    far: Duration,
     run: Option<Value>,
 }
 
@@ -422,7 +431,8 @@ impl<'a> Site<'a> {
         };
         Ok(Told {
             took,
-            cpu: near + self.far_cpu()?.saturating_sub(before.1),
+            near,
+            far: self.far_cpu()?.saturating_sub(before.1),
             run,
         })
     }

@@ -67,49 +67,75 @@ impl Parts {
     }
 }
 
-/// Runs `work` and says how much memory a program's processes held at most meanwhile: those that copy, and those that are the
-/// far side (proc(5), `/proc/PID/status`: VmHWM), in bytes.
-pub(super) fn memory_of<T>(program: &Path, work: impl FnOnce() -> T) -> (T, [u64; 2]) {
+/// What a program's processes took of memory and CPU.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Bytes in memory at most, of those that copy.
+    pub(super) near: u64,
+    /// Of those that are the far side.
+    pub(super) far: u64,
+    /// CPU ticks of far sides by process, as far as seen: whoever started one may be gone before it ends.
+    ticks: HashMap<PathBuf, u64>,
+}
+
+impl Held {
+    /// CPU time of far sides.
+    pub(super) fn far_cpu(&self) -> Duration {
+        Duration::from_millis(self.ticks.values().sum::<u64>() * 10)
+    }
+
+    /// Looks at all processes (proc(5), `/proc/PID/status`: VmHWM; `/proc/PID/stat`: utime and stime).
+    fn look(&mut self, program: &Path) {
+        let Ok(all) = fs::read_dir("/proc") else {
+            return;
+        };
+        for entry in all.flatten() {
+            let place: PathBuf = entry.path();
+            if !fs::read_link(place.join("exe")).is_ok_and(|exe| exe == program) {
+                continue;
+            }
+            let line = fs::read(place.join("cmdline")).unwrap_or_default();
+            let is_far = match line.split(|byte| *byte == 0).nth(1) {
+                Some(b"copy") => false,
+                Some(b"agent") => true,
+                _ => continue,
+            };
+            let text = fs::read_to_string(place.join("status")).unwrap_or_default();
+            let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let peak = peak.and_then(|peak| peak.split_whitespace().next()?.parse::<u64>().ok());
+            let held = if is_far {
+                &mut self.far
+            } else {
+                &mut self.near
+            };
+            *held = peak.map_or(0, |kib| kib * 1024).max(*held);
+            let text = fs::read_to_string(place.join("stat")).unwrap_or_default();
+            if let (true, Some((_, rest))) = (is_far, text.rsplit_once(')')) {
+                let ticks = rest.split_whitespace().skip(11).take(2);
+                let ticks: u64 = ticks.filter_map(|word| word.parse::<u64>().ok()).sum();
+                let seen = self.ticks.entry(place).or_default();
+                *seen = ticks.max(*seen);
+            }
+        }
+    }
+}
+
+/// Runs `work` and says what a program's processes held meanwhile.
+pub(super) fn held_during<T>(program: &Path, work: impl FnOnce() -> T) -> (T, Held) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let looks = scope.spawn(|| {
-            let mut most = HashMap::new();
+            let mut held = Held::default();
             while !is_over.load(Ordering::Relaxed) {
-                look(program, &mut most);
+                held.look(program);
                 thread::sleep(Duration::from_millis(50));
             }
-            most
+            held
         });
         let done = work();
         is_over.store(true, Ordering::Relaxed);
-        let most = looks.join().unwrap_or_default();
-        let of = |is_far| most.get(&is_far).copied().unwrap_or(0);
-        (done, [of(false), of(true)])
+        (done, looks.join().unwrap_or_default())
     })
-}
-
-fn look(program: &Path, most: &mut HashMap<bool, u64>) {
-    let Ok(all) = fs::read_dir("/proc") else {
-        return;
-    };
-    for entry in all.flatten() {
-        let place: PathBuf = entry.path();
-        if !fs::read_link(place.join("exe")).is_ok_and(|exe| exe == program) {
-            continue;
-        }
-        let line = fs::read(place.join("cmdline")).unwrap_or_default();
-        let mut words = line.split(|byte| *byte == 0).skip(1);
-        let is_far = match words.next() {
-            Some(b"copy") => false,
-            Some(b"agent") => true,
-            _ => continue,
-        };
-        let text = fs::read_to_string(place.join("status")).unwrap_or_default();
-        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let number = peak.and_then(|peak| peak.split_whitespace().next()?.parse::<u64>().ok());
-        let held = most.entry(is_far).or_default();
-        *held = number.map_or(0, |kib| kib * 1024).max(*held);
-    }
 }
 
 /// Bytes that are summed.
