@@ -21,6 +21,7 @@ use ::copy::meeting::{self, Dial, Meeting};
 use ::copy::message::Account;
 
 use super::job::{self, Job, Meets, Ready, Reply};
+use super::limits::Limits;
 use super::operand::Operand;
 use super::{CopyArgs, Done, Plan, failure, served, told};
 use crate::context::{self, Context};
@@ -442,6 +443,8 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     })?;
     let (options, filter) = (plan.args.send_options()?, plan.args.filter()?);
     let watch = Watch::default();
+    let mut limits = Limits::of(plan.args)?;
+    limits.tick(&watch);
     // Without ssh's own time, and a password's.
     let begun = Instant::now();
     let sent = thread::scope(|scope| {
@@ -455,7 +458,9 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         });
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
-        told::show(&watch, context, plan.args.json, &|| sent.is_finished());
+        told::show(&watch, &mut limits, context, plan.args.json, &|| {
+            sent.is_finished()
+        });
         sent.join()
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))
     });
@@ -495,6 +500,10 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         false => Trust::NoSetId,
     };
     let destination = destination.with_trust(trust);
+    let destination = match plan.args.verify {
+        true => destination.with_read_back(),
+        false => destination,
+    };
     let mut options = plan.args.receive_options(plan.identity())?;
     options.name = name;
     options.only = plan.only();
@@ -511,7 +520,13 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         });
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
-        told::show(&watch, context, plan.args.json, &|| received.is_finished());
+        told::show(
+            &watch,
+            &mut Limits::none(),
+            context,
+            plan.args.json,
+            &|| received.is_finished(),
+        );
         received
             .join()
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())))

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use report::model::{Copy, CopyTime, Run, Verdict};
 use units::Rate;
 
+use super::limits::Limits;
 use super::{Done, Plan};
 use crate::context::{self, Context};
 
@@ -24,7 +25,13 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// Shows how far it is until `is_over`, and has it stop when the user asks.
-pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn Fn() -> bool) {
+pub(super) fn show(
+    watch: &Watch,
+    limits: &mut Limits,
+    context: &Context,
+    json: bool,
+    is_over: &dyn Fn() -> bool,
+) {
     // Hidden by indicatif itself when stderr is not a terminal.
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
@@ -42,6 +49,9 @@ pub(super) fn show(watch: &Watch, context: &Context, json: bool, is_over: &dyn F
         }
         if context.interrupted().is_some() {
             watch.stop();
+        }
+        if let Some(text) = limits.tick(watch) {
+            bar.suspend(|| context::note(text));
         }
         let (notes, _) = watch.notes(told);
         told += notes.len();
