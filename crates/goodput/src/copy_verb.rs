@@ -9,6 +9,7 @@ mod in_lab;
 pub(crate) mod job;
 mod limits;
 mod manifest;
+mod observed;
 mod operand;
 mod served;
 mod told;
@@ -151,6 +152,9 @@ pub(crate) struct CopyArgs {
     /// Where the far host has no goodput, bring this program along, to a temporary place
     #[arg(long)]
     push: bool,
+    /// Ask another tool beside: openssl how fast ciphers are, sha256sum whether files are the same
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
+    observer: Vec<observed::ObserverArg>,
     /// Folder that run folders are made in
     #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
     runs: PathBuf,
@@ -451,6 +455,7 @@ fn plan_of(
             "--limit paces connections of its own; inside ssh there are none"
         )));
     }
+    observed::check(&args.observer, &from, &to)?;
     let is_served = |operand: &Operand| matches!(operand, Operand::Served { .. });
     if from.iter().chain([&to]).any(is_served) {
         served::check(args)?;

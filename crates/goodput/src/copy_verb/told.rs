@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use ::copy::engine::{Note, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
-use report::model::{Copy, CopyTime, Run, Verdict};
+use report::model::{Copy, CopyKernel, CopyTime, Run, Verdict};
 use units::Rate;
 
 use super::limits::Limits;
-use super::{Done, Plan};
+use super::{Done, Plan, observed};
 use crate::context::{self, Context};
 
 /// How often the line is drawn.
@@ -179,6 +179,11 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
             link,
             idle,
         },
+        kernel: kernel(done),
+        ciphers: Vec::new(),
+        ranking_agrees: None,
+        choice_agrees: None,
+        files_observed: None,
         cpu_ns: sys::clock::process_cpu().as_ns(),
         why: String::new(),
         chosen,
@@ -187,8 +192,22 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         certificate: done.certificate.clone(),
     };
     copy.why = why(&copy, done);
+    observed::put(plan, &mut copy);
     run.verdict = Some(verdict(&copy));
     run.copy = Some(copy);
+}
+
+/// What the kernel has of the connections, where this side sent.
+fn kernel(done: &Done) -> Option<CopyKernel> {
+    let ends = done.watch.ends();
+    let sum = |of: fn(&wire::tcp_info::TcpInfo) -> u64| ends.iter().map(of).sum();
+    let closest = ends.iter().map(|info| info.min_rtt_us).min()?;
+    Some(CopyKernel {
+        connections: ends.len() as u64,
+        acked_bytes: sum(|info| info.bytes_acked),
+        retransmitted_segments: sum(|info| info.total_retrans_segments),
+        rtt_min_ns: closest * 1_000,
+    })
 }
 
 /// What held it, out of where the threads that carry blocks spent their time and what the kernel says of their windows.
