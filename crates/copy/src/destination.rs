@@ -140,6 +140,7 @@ pub struct Destination {
     counts: Counts,
     superuser: bool,
     trust: Trust,
+    reads_back: bool,
     /// A folder on each other file system that was written to, by its device.
     mounts: Mutex<HashMap<u64, Arc<Folder>>>,
     is_fat: OnceLock<bool>,
@@ -237,6 +238,20 @@ impl Destination {
         Ok((guest(Some(served.folder(&path, READ_FOLDER)?)), None))
     }
 
+    /// Reads what was written back before it gets its name, from the disk where the file system is on one.
+    #[must_use]
+    pub fn with_read_back(self) -> Self {
+        Self {
+            reads_back: true,
+            ..self
+        }
+    }
+
+    /// Whether what was written is read back.
+    pub(crate) fn reads_back(&self) -> bool {
+        self.reads_back
+    }
+
     /// Takes less of the source's word about its files; all of it otherwise.
     #[must_use]
     pub fn with_trust(self, trust: Trust) -> Self {
@@ -256,6 +271,7 @@ impl Destination {
             counts: Counts::default(),
             superuser: rustix::process::geteuid().is_root(),
             trust: Trust::Whole,
+            reads_back: false,
             mounts: Mutex::default(),
             is_fat: OnceLock::new(),
             opened_up: Mutex::default(),
@@ -547,8 +563,20 @@ impl Destination {
                 true => 0o600,
                 false => 0o666,
             };
-            let mut file = File::from(openat(folder, name, NEW_FILE, Mode::from_raw_mode(mode))?);
+            let flags = match self.reads_back {
+                true => NEW_FILE.difference(OFlags::WRONLY) | OFlags::RDWR,
+                false => NEW_FILE,
+            };
+            let mut file = File::from(openat(folder, name, flags, Mode::from_raw_mode(mode))?);
             file.write_all(bytes)?;
+            if self.reads_back {
+                out_of_memory(&file)?;
+                let mut there = vec![0; bytes.len()];
+                std::os::unix::fs::FileExt::read_exact_at(&file, &mut there, 0)?;
+                if there != bytes {
+                    return Err(io::Error::other(NOT_AS_WRITTEN));
+                }
+            }
             self.dress(file.as_fd(), &meta)
         })
     }
@@ -885,6 +913,17 @@ fn beside(
         let _ = unlinkat(folder, &new[..], AtFlags::empty());
     }
     put
+}
+
+/// What a file is told by that reads otherwise than it was written.
+pub(crate) const NOT_AS_WRITTEN: &str = "what the disk gives back is not what was written";
+
+/// Brings a file to the disk and lets go of what the kernel has of it in memory, so that the next read is the disk's. Only
+/// what is on the disk is let go (posix_fadvise(2)); a file system in memory has nothing else.
+pub(crate) fn out_of_memory(file: &File) -> io::Result<()> {
+    rustix::fs::fsync(file)?;
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(())
 }
 
 /// Copies a file with its holes.

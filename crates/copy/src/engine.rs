@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use thiserror::Error;
+use units::Rate;
 use wire::tcp_info::TcpInfo;
 
 /// What a session came to, as far as it came.
@@ -45,6 +46,8 @@ pub struct Watch {
     /// Nanoseconds that streams had nothing to do.
     pub idle_ns: AtomicU64,
     stop: AtomicBool,
+    /// Bits a second; 0 where none was set, the greatest for no limit.
+    limit: AtomicU64,
     notes: Mutex<Notes>,
     ends: Mutex<Vec<TcpInfo>>,
     pace: pace::Pace,
@@ -78,6 +81,20 @@ impl Watch {
     /// Whether it shall stop.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Sets what all streams together may send, in place of what the source's options say, now or while it runs; of a source.
+    pub fn set_limit(&self, limit: Option<Rate>) {
+        let bits = limit.map_or(u64::MAX, |rate| rate.as_bits_per_second().max(8));
+        self.limit.store(bits, Ordering::Relaxed);
+    }
+
+    /// What was set by [`Watch::set_limit`]; without limit, the greatest rate there is.
+    pub(crate) fn limit(&self) -> Option<Rate> {
+        match self.limit.load(Ordering::Relaxed) {
+            0 => None,
+            bits => Some(Rate::from_bits_per_second(bits)),
+        }
     }
 
     /// Keeps a note.

@@ -21,8 +21,10 @@ pub mod journal;
 mod key;
 pub mod link;
 mod listing;
+pub mod manifest;
 pub mod meeting;
 pub mod message;
+pub mod schedule;
 #[cfg(test)]
 mod scratch;
 pub mod source;

@@ -314,8 +314,8 @@ mod tests {
             running,
             [
                 "C3", "C4", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T9", "T10", "N1", "N5",
-                "O1", "O2", "O3", "O4", "O5", "O6", "O7", "S1", "S2", "S3", "S4", "S5", "S6", "S7",
-                "S8"
+                "N6", "N7", "N9", "O1", "O2", "O3", "O4", "O5", "O6", "O7", "S1", "S2", "S3", "S4",
+                "S5", "S6", "S7", "S8"
             ]
         );
         assert!(
@@ -396,6 +396,8 @@ mod tests {
                 .iter()
                 .flat_map(|s| &s.args)
                 .filter_map(|a| a.strip_prefix("lab:"))
+                // What a copy has behind it is a folder.
+                .map(|a| a.split_once(':').map_or(a, |(path, _)| path))
             {
                 assert!(
                     path.starts_with("paths/") && path.ends_with(".toml"),

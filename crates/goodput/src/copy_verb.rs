@@ -7,6 +7,9 @@ pub(crate) mod daemon;
 mod far;
 mod in_lab;
 pub(crate) mod job;
+mod limits;
+mod manifest;
+mod observed;
 mod operand;
 mod served;
 mod told;
@@ -24,6 +27,7 @@ use ::copy::engine::{CopyError, Note, Watch};
 use ::copy::filter::Filter;
 use ::copy::meeting::Meeting;
 use ::copy::message::Account;
+use ::copy::schedule::Schedule;
 use ::copy::source::{Keep, Source};
 use ::copy::{Cipher, Key, SessionId};
 use report::RunFolder;
@@ -33,6 +37,7 @@ use units::Rate;
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::record;
+use limits::Limits;
 use operand::Operand;
 
 /// What `goodput copy` takes.
@@ -87,9 +92,18 @@ pub(crate) struct CopyArgs {
     /// Bytes in a block, a power of two from 64KiB to 16MiB [default: 1MiB, more for files over 256 GiB]
     #[arg(long, value_name = "SIZE")]
     block: Option<units::Bytes>,
-    /// At most so fast, all connections together
-    #[arg(long, value_name = "RATE")]
-    limit: Option<Rate>,
+    /// At most so fast, all connections together; by time of day as 100Mb/s@08:00-18:00,none, the first that fits
+    #[arg(long, value_name = "RATE[@FROM-TO],...")]
+    limit: Option<Schedule>,
+    /// As --limit, one or more to a line of this file, which may be changed while the copy runs
+    #[arg(long, value_name = "FILE", conflicts_with = "limit")]
+    limit_from: Option<PathBuf>,
+    /// Read back from the disk what was written, before it gets its name
+    #[arg(long)]
+    verify: bool,
+    /// Write the BLAKE3 hash of each file to FILE, for `b3sum --check` where the copy is; reads all files of this side
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
     /// Congestion control of the connections [default: bbr on long paths where the host allows it]
     #[arg(long, value_name = "NAME", visible_alias = "cc")]
     congestion: Option<String>,
@@ -138,6 +152,9 @@ pub(crate) struct CopyArgs {
     /// Where the far host has no goodput, bring this program along, to a temporary place
     #[arg(long)]
     push: bool,
+    /// Ask another tool beside: openssl how fast ciphers are, sha256sum whether files are the same
+    #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]
+    observer: Vec<observed::ObserverArg>,
     /// Folder that run folders are made in
     #[arg(long, value_name = "DIR", default_value = "runs", env = "GOODPUT_RUNS")]
     runs: PathBuf,
@@ -242,7 +259,7 @@ impl CopyArgs {
                 None => Streams::Chosen { most: 32 },
             },
             block,
-            limit: self.limit,
+            limit: None,
             null: self.null_source.is_some(),
             congestion: self.congestion.clone(),
         })
@@ -357,7 +374,7 @@ fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, Path
             for sample in done.progress.samples() {
                 folder.append_sample(&sample)?;
             }
-            Ok(())
+            manifest::write(&plan, context)
         }
         Err(failure) => Err(failure),
     };
@@ -440,11 +457,12 @@ fn plan_of(
             "--files-from goes with one source folder on this host"
         )));
     }
-    if args.limit.is_some() && args.through_ssh {
+    if (args.limit.is_some() || args.limit_from.is_some()) && args.through_ssh {
         return Err(Failure::usage(anyhow::anyhow!(
             "--limit paces connections of its own; inside ssh there are none"
         )));
     }
+    observed::check(&args.observer, &from, &to)?;
     let is_served = |operand: &Operand| matches!(operand, Operand::Served { .. });
     if from.iter().chain([&to]).any(is_served) {
         served::check(args)?;
@@ -596,7 +614,13 @@ impl Plan<'_> {
         let mut receive = self.args.receive_options(self.identity())?;
         receive.name = name;
         let (send, filter) = (self.args.send_options()?, self.args.filter()?);
+        let destination = match self.args.verify {
+            true => destination.with_read_back(),
+            false => destination,
+        };
         let (watch, far_watch) = (Watch::default(), Watch::default());
+        let mut limits = Limits::of(self.args)?;
+        limits.tick(&watch);
         let begun = Instant::now();
         let (sent, progress) = thread::scope(|scope| {
             scope.spawn(|| ::copy::meeting::listen(listener, far));
@@ -612,7 +636,9 @@ impl Plan<'_> {
             });
             let sent =
                 scope.spawn(|| ::copy::engine::send::send(near, source, &filter, &send, &watch));
-            let progress = told::show(&watch, context, self.args.json, &|| sent.is_finished());
+            let progress = told::show(&watch, &mut limits, context, self.args.json, &|| {
+                sent.is_finished()
+            });
             let sent = sent
                 .join()
                 .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));

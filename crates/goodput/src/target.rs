@@ -98,6 +98,7 @@ built_in!(
     "columbia-8-streams",
     "columbia-4-streams-tuned",
     "columbia-loss",
+    "columbia-copies",
     "columbia-firewall-before",
     "columbia-firewall-after",
     "columbia-firewall-jumbo",

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, Outbox};
-use crate::destination::{Destination, Partial, Staging};
+use crate::destination::{Destination, NOT_AS_WRITTEN, Partial, Staging, out_of_memory};
 use crate::digest::{Cut, Sum};
 use crate::entry::{Meta, RelPath, Stamp};
 use crate::filter::Filter;
@@ -740,13 +740,13 @@ impl Receiver<'_> {
             true => self
                 .staging
                 .map_or(Ok(()), |staging| staging.remove(number)),
-            false => {
+            false => self.read_back(&growing).and_then(|()| {
                 let fsync = self.options.fsync;
                 self.patiently(|| {
                     self.destination
                         .commit(&growing.partial, &file.path, &file.meta, fsync)
                 })
-            }
+            }),
         };
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         if let Some(journal) = &mut *self.journal() {
@@ -759,9 +759,35 @@ impl Receiver<'_> {
             }
             Err(error) => {
                 self.problem(&file.path, "cannot be placed", &error);
+                if let Some(staging) = self.staging {
+                    // The journal does not know it any more.
+                    let _ = staging.remove(number);
+                }
                 self.settled(file);
             }
         }
+    }
+
+    /// Reads a file back from the disk where that was asked for, and holds its blocks against their sums.
+    fn read_back(&self, growing: &Growing) -> io::Result<()> {
+        if !self.destination.reads_back() {
+            return Ok(());
+        }
+        let file = growing.partial.file();
+        out_of_memory(file)?;
+        let mut bytes = vec![0; growing.cut.block() as usize];
+        for (index, sum) in &growing.sums {
+            let block = &mut bytes[..growing.cut.len(*index) as usize];
+            file.read_exact_at(block, growing.cut.start(*index))?;
+            if growing.cut.sum(*index, block) != *sum {
+                let text = format!("{NOT_AS_WRITTEN}, in block {index}");
+                return Err(io::Error::other(text));
+            }
+            if self.is_over() {
+                return Err(ErrorKind::Interrupted.into());
+            }
+        }
+        Ok(())
     }
 
     fn placed(&self, bytes: u64) {

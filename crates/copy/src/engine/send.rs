@@ -186,8 +186,8 @@ impl Sender<'_> {
             scope.spawn(|| self.walk(filter));
             scope
                 .spawn(|| super::tune::tune(self.meeting, &self.options.streams, self.watch, self));
-            if let Some(rate) = self.options.limit {
-                scope.spawn(move || super::tune::limit(self.meeting, rate));
+            if self.limit().is_some() {
+                scope.spawn(|| super::tune::limit(self.meeting, &|| self.limit()));
             }
             scope.spawn(|| {
                 let mut there = 0;
@@ -521,7 +521,7 @@ impl Sender<'_> {
         if let crate::link::Socket::Tcp(socket) = link.socket() {
             super::tune::prepare(socket, self.options);
             self.tell_congestion(socket);
-            if let Some(rate) = self.options.limit {
+            if let Some(rate) = self.limit() {
                 use std::os::fd::AsFd as _;
                 // Before the first byte; what others come is seen to soon (`tune::limit`).
                 let streams = self.lock_streams().len().max(1) as u64;
@@ -530,6 +530,11 @@ impl Sender<'_> {
                 let _ = sys::tcp::set_max_pacing(socket.as_fd(), share);
             }
         }
+    }
+
+    /// What all streams together may send now.
+    fn limit(&self) -> Option<units::Rate> {
+        self.watch.limit().or(self.options.limit)
     }
 
     /// Says once that the congestion control that was asked for is not what a stream has.

@@ -75,14 +75,15 @@ fn round_trip(socket: &TcpStream) -> Duration {
     Duration::from_micros(info.rtt_us)
 }
 
-/// Keeps all streams together below a rate, by what the kernel lets each send (`SO_MAX_PACING_RATE`, socket(7)), until the
+/// Keeps all streams together below a rate, which may change, by what the kernel lets each send (`SO_MAX_PACING_RATE`, socket(7)), until the
 /// session is over.
-pub(super) fn limit(meeting: &Meeting, rate: Rate) {
+pub(super) fn limit(meeting: &Meeting, limit: &dyn Fn() -> Option<Rate>) {
     let mut paced = Vec::new();
     while !meeting.is_over() {
         let mut open = meeting.open_links();
         open.retain(|which| matches!(which, Which::Blocks(_)));
-        let generation = (open.clone(), meeting.reconnects());
+        let Some(rate) = limit() else { return };
+        let generation = (open.clone(), meeting.reconnects(), rate);
         if paced.last() != Some(&generation) {
             let share = rate.as_bits_per_second() / (open.len().max(1) as u64);
             let share = Rate::from_bits_per_second(share.max(8));

@@ -59,6 +59,7 @@ pub(crate) struct Session {
     pub(crate) is_reverse: bool,
     pub(crate) patience: Duration,
     pub(crate) limit: Option<units::Rate>,
+    pub(crate) reads_back: bool,
 }
 
 impl Default for Session {
@@ -71,6 +72,7 @@ impl Default for Session {
             is_reverse: false,
             patience: Duration::from_secs(20),
             limit: None,
+            reads_back: false,
         }
     }
 }
@@ -106,6 +108,10 @@ impl Session {
         let typed = format!("{}/", from.display());
         let source = Source::open(&[typed]).unwrap();
         let (destination, _) = Destination::resolve(to, false, self.receive.dry).unwrap();
+        let destination = match self.reads_back {
+            true => destination.with_read_back(),
+            false => destination,
+        };
         let options = SendOptions {
             keep: Keep::default(),
             streams: self.streams,

@@ -421,3 +421,43 @@ fn who_was_let_in_once_does_not_believe_a_refusal_said_in_clear() {
     assert_eq!(tree(&place.from()), tree(&place.to()));
     println!("{} lies", lies.load(Ordering::Relaxed));
 }
+
+#[test]
+fn what_the_disk_gives_back_otherwise_gets_no_name() {
+    let place = Place::new();
+    fs::write(place.from().join("large"), bytes(6 << 20, 5)).unwrap();
+    fs::write(place.from().join("small"), b"small").unwrap();
+    let session = Session {
+        reads_back: true,
+        block: Some(1 << 16),
+        ..Session::default()
+    };
+    let is_over = AtomicBool::new(false);
+    let (sent, _) = thread::scope(|scope| {
+        // A disk that forgets: whatever the file grows in has other bytes again and again.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for entry in fs::read_dir(place.to()).into_iter().flatten().flatten() {
+                    let grows = fs::File::options()
+                        .write(true)
+                        .open(entry.path().join("p0"));
+                    if let Ok(file) = grows {
+                        let _ = file.write_all_at(b"forgotten", 1000);
+                    }
+                }
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let result = session.run(&place.from(), &place.to());
+        is_over.store(true, Ordering::Relaxed);
+        result
+    });
+    let account = sent.unwrap();
+    assert_eq!((account.failed, account.placed), (1, 1), "{account:?}");
+    assert!(place.to().join("small").exists() && !place.to().join("large").exists());
+    // And all is well where the disk is.
+    let (sent, _) = session.run(&place.from(), &place.to());
+    assert_eq!(sent.unwrap().failed, 0);
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+    assert!(left_over(&place.to()).is_empty());
+}

@@ -22,6 +22,7 @@ use ::copy::message::Account;
 use sys::child::ChildHandle;
 
 use super::job::{self, Job, Meets, Ready, Reply};
+use super::limits::Limits;
 use super::operand::Operand;
 use super::{CopyArgs, Done, Plan, failure, served, told};
 use crate::context::{self, Context};
@@ -483,6 +484,8 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     })?;
     let (options, filter) = (plan.args.send_options()?, plan.args.filter()?);
     let watch = Watch::default();
+    let mut limits = Limits::of(plan.args)?;
+    limits.tick(&watch);
     // Without ssh's own time, and a password's.
     let begun = Instant::now();
     let (sent, progress) = thread::scope(|scope| {
@@ -496,7 +499,9 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         });
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
-        let progress = told::show(&watch, context, plan.args.json, &|| sent.is_finished());
+        let progress = told::show(&watch, &mut limits, context, plan.args.json, &|| {
+            sent.is_finished()
+        });
         let sent = sent
             .join()
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
@@ -547,6 +552,10 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         false => Trust::NoSetId,
     };
     let destination = destination.with_trust(trust);
+    let destination = match plan.args.verify {
+        true => destination.with_read_back(),
+        false => destination,
+    };
     let mut options = plan.args.receive_options(plan.identity())?;
     options.name = name;
     options.only = plan.only();
@@ -563,7 +572,13 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         });
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
-        let progress = told::show(&watch, context, plan.args.json, &|| received.is_finished());
+        let progress = told::show(
+            &watch,
+            &mut Limits::none(),
+            context,
+            plan.args.json,
+            &|| received.is_finished(),
+        );
         let received = received
             .join()
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
@@ -620,7 +635,9 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let watch = Watch::default();
     let (ended, progress) = thread::scope(|scope| {
         let ended = scope.spawn(|| follow(source, from, &watch));
-        let progress = told::show(&watch, context, args.json, &|| ended.is_finished());
+        let progress = told::show(&watch, &mut Limits::none(), context, args.json, &|| {
+            ended.is_finished()
+        });
         let ended = ended
             .join()
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));

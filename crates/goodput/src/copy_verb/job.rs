@@ -23,8 +23,8 @@ use ::copy::message::Account;
 use ::copy::source::{Keep, Source};
 use ::copy::{Cipher, Key, RelPath, SessionId};
 use serde::{Deserialize, Serialize};
-use units::Rate;
 
+use super::limits::{self, Limits};
 use super::{CopyArgs, told};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
@@ -62,7 +62,11 @@ pub(super) struct Job {
     excludes: Vec<String>,
     streams: Option<u16>,
     block: Option<u32>,
-    limit_bits_per_second: Option<u64>,
+    /// Limits by time of day, and how far the user's clock is from UTC, in minutes.
+    limits: Option<String>,
+    clock_minutes: i32,
+    /// What is written is read back.
+    verify: bool,
     congestion: Option<String>,
     delete: bool,
     pub(super) dry: bool,
@@ -204,7 +208,9 @@ impl Job {
             excludes: args.exclude.clone(),
             streams: args.streams,
             block: options.block,
-            limit_bits_per_second: args.limit.map(Rate::as_bits_per_second),
+            limits: Limits::of(args)?.text(),
+            clock_minutes: limits::clock_minutes(),
+            verify: args.verify,
             congestion: args.congestion.clone(),
             delete: args.delete,
             dry: args.dry_run,
@@ -262,7 +268,7 @@ impl Job {
                 None => Streams::Chosen { most: 32 },
             },
             block: self.block,
-            limit: self.limit_bits_per_second.map(Rate::from_bits_per_second),
+            limit: None,
             null: self.null,
             congestion: self.congestion.clone(),
         }
@@ -495,10 +501,19 @@ impl Job {
         say: &mut dyn FnMut(&Reply),
         is_ended: &dyn Fn() -> bool,
     ) -> Result<Account, Failed> {
+        let mut limits = Limits::told(self.limits.as_deref(), self.clock_minutes)
+            .map_err(|error| (error, true))?;
+        if self.is_source {
+            limits.tick(watch);
+        }
         let done = thread::scope(|scope| {
             let working = scope.spawn(|| match ends {
                 Ends::Source(source) => send(meeting, &source, filter, &self.send_options(), watch),
                 Ends::Destination(target, name) => {
+                    let target = match self.verify {
+                        true => target.with_read_back(),
+                        false => target,
+                    };
                     receive(meeting, &target, &self.receive_options(name, filter), watch)
                 }
             });
@@ -513,6 +528,11 @@ impl Job {
                     watch.stop();
                 }
                 told = tell_notes(watch, told, say);
+                if self.is_source
+                    && let Some(text) = limits.tick(watch)
+                {
+                    say(&Reply::Note(text));
+                }
                 tell_progress(watch, say);
             }
             tell_notes(watch, told, say);

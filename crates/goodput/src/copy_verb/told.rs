@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use ::copy::engine::{Note, Watch};
 use indicatif::{ProgressBar, ProgressStyle};
-use report::model::{Copy, CopyEnd, CopyTime, Run, SampleRecord, Verdict};
+use report::model::{Copy, CopyEnd, CopyKernel, CopyTime, Run, SampleRecord, Verdict};
 use units::Rate;
 
-use super::{Done, Plan};
+use super::limits::Limits;
+use super::{Done, Plan, observed};
 use crate::context::{self, Context};
 
 /// How often the line is drawn.
@@ -28,6 +29,7 @@ pub(super) fn plain(text: &str) -> String {
 /// Shows how far it is until `is_over`, and has it stop when the user asks. Returns what had arrived when.
 pub(super) fn show(
     watch: &Watch,
+    limits: &mut Limits,
     context: &Context,
     json: bool,
     is_over: &dyn Fn() -> bool,
@@ -50,6 +52,9 @@ pub(super) fn show(
         }
         if context.interrupted().is_some() {
             watch.stop();
+        }
+        if let Some(text) = limits.tick(watch) {
+            bar.suspend(|| context::note(text));
         }
         let (notes, _) = watch.notes(told);
         told += notes.len();
@@ -216,6 +221,11 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         steady_bits_per_second: done.watch.steady(),
         achievable_bits_per_second: done.achievable.map(Rate::as_bits_per_second),
         ends: ends(done),
+        kernel: kernel(done),
+        ciphers: Vec::new(),
+        ranking_agrees: None,
+        choice_agrees: None,
+        files_observed: None,
         cpu_ns: sys::clock::process_cpu().as_ns(),
         why: String::new(),
         chosen,
@@ -224,6 +234,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         certificate: done.certificate.clone(),
     };
     copy.why = why(&copy, done);
+    observed::put(plan, &mut copy);
     run.verdict = Some(verdict(&copy));
     run.copy = Some(copy);
 }
@@ -271,6 +282,19 @@ fn end_of(name: &str, (spent, cpu_ns): Spent) -> Option<CopyEnd> {
             idle,
         },
         cpu_ns,
+    })
+}
+
+/// What the kernel has of the connections, where this side sent.
+fn kernel(done: &Done) -> Option<CopyKernel> {
+    let ends = done.watch.ends();
+    let sum = |of: fn(&wire::tcp_info::TcpInfo) -> u64| ends.iter().map(of).sum();
+    let closest = ends.iter().map(|info| info.min_rtt_us).min()?;
+    Some(CopyKernel {
+        connections: ends.len() as u64,
+        acked_bytes: sum(|info| info.bytes_acked),
+        retransmitted_segments: sum(|info| info.total_retrans_segments),
+        rtt_min_ns: closest * 1_000,
     })
 }
 

@@ -9,6 +9,7 @@
 mod capture;
 mod copy;
 mod copy_daemon;
+mod copy_options;
 mod explain;
 mod fabric;
 mod far_end;

@@ -49,6 +49,21 @@ pub struct Copy {
     pub achievable_bits_per_second: Option<u64>,
     /// What each side told of itself: the source, the destination; none of a side that told nothing.
     pub ends: Vec<CopyEnd>,
+    /// What the kernel says of the connections that carried blocks, where this side sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<CopyKernel>,
+    /// How fast ciphers are here, where `--observer openssl` asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ciphers: Vec<CopyCipher>,
+    /// Whether openssl finds the same cipher fastest as this program does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranking_agrees: Option<bool>,
+    /// Whether the connections were encrypted with the one that openssl finds fastest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice_agrees: Option<bool>,
+    /// What another tool says of the files at both ends, where `--observer sha256sum` asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_observed: Option<CopyFiles>,
     /// CPU time of this process, which is both sides of a copy through a lab or on one host.
     pub cpu_ns: u64,
     /// Why it was no faster, in a sentence.
@@ -74,6 +89,44 @@ pub struct CopyEnd {
     pub time: CopyTime,
     /// CPU time of its process, where that is another than the one which wrote this.
     pub cpu_ns: Option<u64>,
+}
+
+/// The connections that carried blocks, as the kernel has them at the end (`tcp_info`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyKernel {
+    /// How many.
+    pub connections: u64,
+    /// Bytes that the far kernel confirmed, encryption and heads included.
+    pub acked_bytes: u64,
+    /// Segments that were sent again.
+    pub retransmitted_segments: u64,
+    /// The shortest round trip of any.
+    pub rtt_min_ns: u64,
+}
+
+/// How fast a cipher is on one core.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyCipher {
+    /// Its name.
+    pub name: String,
+    /// Encrypted and decrypted one after the other by this program.
+    pub bytes_per_second: u64,
+    /// Encrypted by openssl.
+    pub observer_bytes_per_second: Option<u64>,
+}
+
+/// What another tool says of the files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyFiles {
+    /// Which.
+    pub tool: String,
+    /// Files at the source.
+    pub files: u64,
+    /// Those of them that are not the same at the destination.
+    pub different: u64,
 }
 
 /// Where threads that carry blocks spent their time: shares, 0 to 1.

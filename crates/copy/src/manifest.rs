@@ -1,0 +1,100 @@
+//! A list of files with their BLAKE3 hashes, as `b3sum --check` reads it.
+//!
+//! A line is the hash in hexadecimal digits, two blanks and the name. Where the name has a backslash or an end of line, the
+//! line begins with a backslash, and they stand as `\\`, `\n` and `\r` in it. A name that is not UTF-8 cannot be said.
+
+use std::fmt::Write as _;
+use std::io::{self, Read as _};
+
+use blake3::Hasher;
+
+use crate::destination::{Destination, Standing};
+use crate::digest::Sum;
+use crate::entry::RelPath;
+use crate::source::{Source, SourceFile};
+
+/// One line of a manifest, its end included; `None` for a name that is not UTF-8.
+pub fn line(name: &[u8], hash: &Sum) -> Option<String> {
+    let name = std::str::from_utf8(name).ok()?;
+    let mut line = String::with_capacity(name.len() + 70);
+    let is_escaped = name.contains(['\\', '\n', '\r']);
+    if is_escaped {
+        line.push('\\');
+    }
+    for byte in hash {
+        // Writing to a string cannot fail.
+        let _ = write!(line, "{byte:02x}");
+    }
+    line.push_str("  ");
+    match is_escaped {
+        true => name.chars().for_each(|letter| match letter {
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            other => line.push(other),
+        }),
+        false => line.push_str(name),
+    }
+    line.push('\n');
+    Some(line)
+}
+
+/// The hash of a file of a source.
+///
+/// # Errors
+/// `InvalidData` where it changed while it was read; as read(2).
+pub fn hash_of_source(source: &Source, path: &RelPath) -> io::Result<Sum> {
+    let file: SourceFile = source.open_file(path)?;
+    let hash = hash(file.file())?;
+    match file.changed_since(&file.fingerprint().to_owned())? {
+        true => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it changed while it was read",
+        )),
+        false => Ok(hash),
+    }
+}
+
+/// The hash of a file that stands at a destination; `None` where no file does.
+///
+/// # Errors
+/// As read(2).
+pub fn hash_at(destination: &Destination, path: &RelPath) -> io::Result<Option<Sum>> {
+    match destination.look(path)? {
+        Some(stands) if stands.kind == Standing::File => {
+            Ok(Some(hash(&destination.open_existing(path)?)?))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn hash(mut file: &std::fs::File) -> io::Result<Sum> {
+    let mut hasher = Hasher::new();
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut bytes) {
+            Ok(0) => return Ok(*hasher.finalize().as_bytes()),
+            Ok(n) => hasher.update(&bytes[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_as_b3sum_does() {
+        let hash = crate::digest::sum_of(b"");
+        let digits = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
+        let line = |name: &[u8]| line(name, &hash);
+        assert_eq!(line(b"a b").unwrap(), format!("{digits}  a b\n"));
+        assert_eq!(
+            line(b"a\\b\nc\r").unwrap(),
+            format!("\\{digits}  a\\\\b\\nc\\r\n")
+        );
+        assert_eq!(line(b"\xff"), None);
+    }
+}

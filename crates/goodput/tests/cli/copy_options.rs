@@ -1,0 +1,103 @@
+//! `goodput copy`: limits that change, manifests, reading back.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{Scratch, wait_until};
+
+fn plant(scratch: &Scratch) -> String {
+    let from = scratch.path("from");
+    fs::create_dir_all(from.join("a")).unwrap();
+    fs::write(from.join("a/large"), vec![5; 3 << 20]).unwrap();
+    fs::write(from.join("a/back\\slash\nline"), b"odd").unwrap();
+    fs::write(from.join("empty"), b"").unwrap();
+    fs::hard_link(from.join("a/large"), from.join("second")).unwrap();
+    std::os::unix::fs::symlink("empty", from.join("link")).unwrap();
+    format!("{}/", from.display())
+}
+
+/// What `b3sum --check` would say of a manifest: the names whose hash is right.
+fn check(manifest: &Path, top: &Path) -> Vec<String> {
+    let mut fine = Vec::new();
+    for line in fs::read_to_string(manifest).unwrap().lines() {
+        let (line, is_escaped) = match line.strip_prefix('\\') {
+            Some(rest) => (rest, true),
+            None => (line, false),
+        };
+        let (hash, name) = line.split_once("  ").unwrap();
+        let name = match is_escaped {
+            // Of this test's names: no backslash stands before an n.
+            true => name.replace("\\n", "\n").replace("\\\\", "\\"),
+            false => name.to_owned(),
+        };
+        let bytes = fs::read(top.join(&name)).unwrap();
+        let sum = copy::digest::sum_of(&bytes);
+        let digits: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+        if digits == hash {
+            fine.push(name);
+        }
+    }
+    fine.sort();
+    fine
+}
+
+#[test]
+fn a_manifest_has_the_hash_of_each_file_and_is_right_where_the_copy_is() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    let (to, sums) = (scratch.path("to"), scratch.path("sums"));
+    let file = sums.to_str().unwrap();
+    let args = ["copy", "--verify", "--manifest", file, &source];
+    scratch
+        .run(scratch.goodput(&[&args[..], &[to.to_str().unwrap()]].concat()))
+        .succeeds();
+    let all = ["a/back\\slash\nline", "a/large", "empty", "second"];
+    assert_eq!(check(&sums, &to), all);
+    // Also of what was there already.
+    fs::remove_file(&sums).unwrap();
+    scratch
+        .run(scratch.goodput(&[&args[..], &[to.to_str().unwrap()]].concat()))
+        .succeeds();
+    assert_eq!(check(&sums, &to), all);
+    // A block that is hurt is found by it, and mended by a copy that compares sums.
+    let large = to.join("a/large");
+    let time = fs::metadata(&large).unwrap().modified().unwrap();
+    let open = fs::File::options().write(true).open(&large).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&open, b"x", 2 << 20).unwrap();
+    open.set_modified(time).unwrap();
+    assert_eq!(check(&sums, &to), ["a/back\\slash\nline", "empty"]);
+    let run = scratch
+        .run(scratch.goodput(&["copy", "--json", "-c", &source, to.to_str().unwrap()]))
+        .succeeds()
+        .json();
+    assert_eq!(
+        run["copy"]["received_bytes"].as_u64().unwrap() >> 20,
+        1,
+        "{run}"
+    );
+    assert_eq!(check(&sums, &to), all);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn limits_are_read_again_while_the_copy_runs() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    let to = scratch.path("to").display().to_string();
+    // So slow that it would take two minutes.
+    let limits = scratch.write("limits", "200kb/s@00:00-12:00\n200kb/s\n");
+    let args = ["copy", "-s1", "--limit-from", limits.to_str().unwrap()];
+    let copy = scratch.start(scratch.goodput(&[&args[..], &[&source, &to]].concat()));
+    wait_until("the copy to be under way", || Path::new(&to).exists());
+    scratch.write("limits", "quickly\n");
+    copy.stderr_when("limits stay as they were");
+    scratch.write("limits", "none # from now on\n");
+    copy.stderr_when("limits are now none");
+    copy.end().succeeds();
+    assert!(Path::new(&to).join("a/large").exists());
+    let args = ["copy", "--limit", "5Mb/s@9-10", &source, &to];
+    scratch
+        .run(scratch.goodput(&args))
+        .fails_with(2, &["RATE@HH:MM-HH:MM"]);
+    scratch.assert_nothing_left();
+}
