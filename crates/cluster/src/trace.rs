@@ -40,6 +40,8 @@ pub struct TraceError {
 /// [`TraceError`] with the first line that cannot be.
 pub fn parse(text: &str) -> Result<Vec<Record>, TraceError> {
     let mut found: Vec<Record> = Vec::new();
+    // When each begins at the soonest, in picoseconds.
+    let mut earliest: Vec<u64> = Vec::new();
     let mut first = true;
     for (n, line) in text.lines().enumerate() {
         let wrong = |problem: String| TraceError {
@@ -74,7 +76,15 @@ pub fn parse(text: &str) -> Result<Vec<Record>, TraceError> {
                 return Err(wrong(problem));
             }
         };
-        found.push(record(four, after, &found).map_err(wrong)?);
+        let record = record(four, after, &found).map_err(wrong)?;
+        let before = record.after.map_or(0, |n| earliest[n as usize]);
+        let begins = record.at_ps + before;
+        if begins > TIME_MAX_NS * 1_000 {
+            let problem = "begins more than 1000 s after the first, with what it waits for";
+            return Err(wrong(problem.to_owned()));
+        }
+        earliest.push(begins);
+        found.push(record);
     }
     if found.is_empty() {
         let problem =
@@ -209,6 +219,15 @@ mod tests {
                 of(200_000, 0, 2, 100, None)
             ]
         );
+    }
+
+    #[test]
+    fn waits_that_add_up_beyond_the_longest_time_are_refused() {
+        let text = |second: &str| format!("999s,0,1,1\n{second},1,0,1,1\n");
+        assert!(parse(&text("1s")).is_ok());
+        let error = parse(&text("1000000001ns")).unwrap_err();
+        assert_eq!(error.line, 2);
+        assert!(error.problem.contains("1000 s"), "{error:?}");
     }
 
     #[test]

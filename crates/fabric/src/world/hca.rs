@@ -59,7 +59,8 @@ impl World {
     fn follow(&mut self, number: u32) {
         let followers = self.followers.clone();
         for next in followers.get(&number).into_iter().flatten() {
-            let starts = self.now_ps + self.flows[*next as usize].spec.start_ps;
+            let after = self.flows[*next as usize].spec.start_ps;
+            let starts = self.now_ps.saturating_add(after);
             self.post(starts, START, *next, 0);
         }
     }

@@ -61,6 +61,10 @@ impl World {
         let now = self.now_ps;
         let fails = self.faults.is_some();
         let flow = &mut self.flows[p.flow as usize];
+        if flow.info.broken {
+            // Its sender has given up; what comes late moves nothing.
+            return;
+        }
         let more = p.number.wrapping_sub(flow.heard.acked);
         let early = p.payload_bytes == EARLY;
         if more > u32::MAX / 2 {
