@@ -197,9 +197,17 @@ fn both_ends_mark_every_datagram_over_ipv4_and_ipv6() {
             for (addr, direction) in both_families_and_ways(port) {
                 let what = format!("{transport:?} {addr} {direction:?}");
                 let socket = listen("lo");
-                measure_by(transport, &marked(46), addr, direction);
-                let mut seen = drain_all(&socket);
-                seen.retain(|p| p.protocol == UDP);
+                // A sender that had no CPU in its 20 ms sent nothing: then once more.
+                let mut seen = Vec::new();
+                for _ in 0..20 {
+                    measure_by(transport, &marked(46), addr, direction);
+                    seen.extend(drain_all(&socket));
+                    seen.retain(|p| p.protocol == UDP);
+                    let (near, far): (Vec<&Seen>, Vec<_>) = seen.iter().partition(|p| p.to == addr);
+                    if near.len().max(far.len()) > 3 {
+                        break;
+                    }
+                }
                 let (near, far): (Vec<&Seen>, Vec<_>) = seen.iter().partition(|p| p.to == addr);
                 let unmarked = seen.iter().filter(|p| p.dscp != 46).count();
                 assert_eq!(
