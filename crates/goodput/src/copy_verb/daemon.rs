@@ -276,7 +276,7 @@ impl Daemon<'_> {
         line.set_deadline(Some(begun + JOB_PATIENCE))?;
         let place = Place::take(self, site(peer));
         // Who has no place stays among those who make room for others.
-        let _stranger = place.is_err().then(|| arrived);
+        let _stranger = place.is_err().then_some(arrived);
         let mut text = Vec::new();
         let mut reader = BufReader::new(&mut line).take(JOB_MOST);
         match &place {
