@@ -6,11 +6,12 @@
 //! with two secrets.
 //!
 //! Every connection that is not let in looks alike and lasts equally long: nothing is said, no alert either, and it ends
-//! [`PATIENCE`] after it began, whatever was wrong and whenever that was known.
+//! [`PATIENCE`] after it began, whatever was wrong and whenever that was known; or earlier, where too many are at the door.
 
 use std::fmt;
 use std::io::{self, BufRead as _, ErrorKind, Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -23,6 +24,8 @@ use crate::link::Socket;
 
 /// How long somebody may take to say who it is, and how long every failure takes.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How soon it is noticed that a connection was cut.
+const STEP: Duration = Duration::from_millis(100);
 /// The version of what is said at the door.
 const VERSION: u8 = 1;
 /// Version and proof.
@@ -48,6 +51,8 @@ pub struct Visitor {
 pub struct Line {
     tls: Connection,
     socket: Socket,
+    /// What is not read by then is not waited for.
+    until: Option<Instant>,
 }
 
 impl Gate {
@@ -73,15 +78,29 @@ impl Gate {
     /// # Errors
     /// `PermissionDenied`, with what was wrong for the daemon's own log; the other side was told nothing.
     pub fn admit(&self, socket: Socket, since: Instant) -> io::Result<Line> {
+        self.admit_unless(socket, since, &AtomicBool::new(false))
+    }
+
+    /// As [`Gate::admit`], until `cut`: whoever shuts the socket from elsewhere sets it before, and then nothing is waited
+    /// for.
+    ///
+    /// # Errors
+    /// As [`Gate::admit`].
+    pub fn admit_unless(
+        &self,
+        socket: Socket,
+        since: Instant,
+        cut: &AtomicBool,
+    ) -> io::Result<Line> {
         let until = since + self.patience;
         match self.known(&socket, until) {
             Ok(tls) => {
                 socket.set_patience(None)?;
-                Ok(Line { tls, socket })
+                let until = None;
+                Ok(Line { tls, socket, until })
             }
             Err(error) => {
-                wait_out(&socket, until);
-                socket.shut();
+                refuse(&socket, until, cut);
                 Err(io::Error::new(
                     ErrorKind::PermissionDenied,
                     error.to_string(),
@@ -184,7 +203,8 @@ impl Visitor {
             ));
         }
         socket.set_patience(None)?;
-        Ok(Line { tls, socket })
+        let until = None;
+        Ok(Line { tls, socket, until })
     }
 }
 
@@ -194,18 +214,20 @@ impl Line {
         &self.socket
     }
 
-    /// How long a read or a write may wait for the other side from now on; `None` for ever.
+    /// Until when is read what comes next, and of it no silence longer than [`PATIENCE`]; `None` for ever.
     ///
     /// # Errors
     /// As setsockopt(2).
-    pub fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.socket.set_patience(patience)
+    pub fn set_deadline(&mut self, until: Option<Instant>) -> io::Result<()> {
+        self.until = until;
+        self.socket.set_patience(until.map(|_| PATIENCE))
     }
 }
 
 impl Read for Line {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        read(&mut self.tls, &self.socket, bytes, None)
+        let until = self.until.map(|until| until.min(Instant::now() + PATIENCE));
+        read(&mut self.tls, &self.socket, bytes, until)
     }
 }
 
@@ -221,25 +243,31 @@ impl Write for Line {
     }
 }
 
-/// Reads what comes until the time is over, and forgets it.
-fn wait_out(socket: &Socket, until: Instant) {
+/// Reads what comes until the time is over and forgets it, then ends the connection: what becomes of everybody who is not let
+/// in. At once where `cut` is set, by whoever shut the socket.
+pub fn refuse(socket: &Socket, until: Instant, cut: &AtomicBool) {
     let mut bytes = [0; 4096];
-    while let Some(left) = left(until) {
-        if socket.set_patience(Some(left)).is_err() {
-            break;
+    let mut hears = true;
+    while let Some(left) = left(until)
+        && !cut.load(Ordering::Acquire)
+    {
+        let step = left.min(STEP);
+        if !hears {
+            // It has said all it wants to, or is gone.
+            std::thread::sleep(step);
+            continue;
         }
         let mut from = socket;
-        match from.read(&mut bytes) {
-            Ok(1..) => {}
-            // It has said all it wants to, or is gone.
-            Ok(0) => break,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
+        hears = socket.set_patience(Some(step)).is_ok()
+            && match from.read(&mut bytes) {
+                Ok(heard) => heard > 0,
+                Err(error) => matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ),
+            };
     }
-    if let Some(left) = left(until) {
-        std::thread::sleep(left);
-    }
+    socket.shut();
 }
 
 fn left(until: Instant) -> Option<Duration> {
@@ -434,6 +462,49 @@ mod tests {
                 ErrorKind::PermissionDenied
             );
         }
+    }
+
+    #[test]
+    fn who_is_cut_is_not_waited_for() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let patience = Duration::from_secs(60);
+        let gate = gate(Some(1)).with_patience(patience);
+        let cut = AtomicBool::new(false);
+        let since = Instant::now();
+        thread::scope(|scope| {
+            let socket = Socket::Unix(far.try_clone().unwrap());
+            let admitted = scope.spawn(|| gate.admit_unless(socket, since, &cut));
+            // It is no TLS, and nothing more: all that is left is to wait.
+            (&near).write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            near.shutdown(std::net::Shutdown::Write).unwrap();
+            cut.store(true, Ordering::Release);
+            Socket::Unix(far).shut();
+            let error = admitted.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            assert!(since.elapsed() < patience);
+        });
+    }
+
+    #[test]
+    fn a_deadline_is_for_all_that_is_read() {
+        let (admitted, entered, _) = meet(&gate(Some(1)), &visitor(Some(1)));
+        let (mut admitted, mut entered) = (admitted.unwrap(), entered.unwrap());
+        thread::scope(|scope| {
+            // Somebody who is never silent for long.
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    if entered.write_all(b" ").is_err() {
+                        break;
+                    }
+                    thread::sleep(SHORT / 10);
+                }
+            });
+            admitted.set_deadline(Some(Instant::now() + SHORT)).unwrap();
+            let mut bytes = Vec::new();
+            let error = admitted.read_to_end(&mut bytes).unwrap_err();
+            admitted.socket().shut();
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+        });
     }
 
     #[test]

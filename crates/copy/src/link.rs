@@ -27,9 +27,9 @@ use sha2::Sha256;
 use crate::key::{Key, SessionId, nonce};
 
 /// The protocol's version that is spoken here, and the oldest that is understood.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The oldest version of the protocol that is understood.
-pub const VERSION_OLDEST: u16 = 2;
+pub const VERSION_OLDEST: u16 = 3;
 
 /// How frames are kept from others' eyes and hands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -212,6 +212,40 @@ impl Write for &Socket {
     }
 }
 
+/// A socket on which everything together has to be there by a time, however it trickles in.
+struct Timed<'a>(&'a Socket, Instant);
+
+impl Timed<'_> {
+    fn set(&self) -> io::Result<()> {
+        let left = self.1.checked_duration_since(Instant::now());
+        // A patience of zero would be one without end.
+        match left.filter(|left| *left >= Duration::from_millis(1)) {
+            Some(left) => self.0.set_patience(Some(left)),
+            None => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.set()?;
+        let mut socket = self.0;
+        socket.read(bytes)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.set()?;
+        let mut socket = self.0;
+        socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Whether this side writes frames or reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -230,6 +264,8 @@ pub struct Link {
     received: u64,
     scratch: Vec<u8>,
     inbox: Inbox,
+    /// When its handshake has to be through; `None` after it.
+    until: Option<Instant>,
 }
 
 /// What the kernel had and TLS has not taken yet: rustls reads 4 KiB at a time, which is a call into the kernel each.
@@ -363,6 +399,7 @@ pub(crate) fn connect_filling(
     key: &Key,
     fills: Option<Duration>,
 ) -> io::Result<Link> {
+    let until = Instant::now() + HANDSHAKE_PATIENCE;
     socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
     let mut hello = Vec::with_capacity(HELLO_BYTES);
     hello.extend_from_slice(MAGIC);
@@ -389,7 +426,8 @@ pub(crate) fn connect_filling(
     let since = Instant::now();
     (&socket).write_all(&first)?;
     let mut answer = [0; ANSWER_BYTES];
-    (&socket).read_exact(&mut answer).map_err(patience_ended)?;
+    let mut timed = Timed(&socket, until);
+    timed.read_exact(&mut answer).map_err(patience_ended)?;
     let fills = fills.is_some_and(|round_trip| since.elapsed() < round_trip * 2);
     if answer[..8] != MAGIC[..] {
         return Err(io::Error::new(
@@ -417,7 +455,7 @@ pub(crate) fn connect_filling(
     }
     let said = [&hello[..], &answer].concat();
     let side = Side::Connects { fills };
-    finish(socket, tls, side, cipher, key, &said)
+    finish(socket, tls, side, cipher, key, &said, until)
 }
 
 /// What a listener knows of sessions.
@@ -431,21 +469,42 @@ pub trait Sessions {
 /// # Errors
 /// As [`connect`]; `InvalidData` for what is no greeting.
 pub fn accept(socket: Socket, sessions: &dyn Sessions) -> io::Result<(SessionId, Which, Link)> {
-    socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
+    accept_by(socket, sessions, None)
+}
+
+/// As [`accept`], but who names no session that runs hears nothing at all, and a greeting has to be there by `greeted`.
+///
+/// # Errors
+/// As [`accept`].
+pub fn accept_quietly(
+    socket: Socket,
+    sessions: &dyn Sessions,
+    greeted: Instant,
+) -> io::Result<(SessionId, Which, Link)> {
+    accept_by(socket, sessions, Some(greeted))
+}
+
+fn accept_by(
+    socket: Socket,
+    sessions: &dyn Sessions,
+    quiet: Option<Instant>,
+) -> io::Result<(SessionId, Which, Link)> {
+    let until = Instant::now() + HANDSHAKE_PATIENCE;
+    let mut timed = Timed(&socket, quiet.unwrap_or(until));
     let mut hello = [0; HELLO_BYTES];
     let (begin, end) = hello.split_at_mut(HELLO_BEGIN);
-    (&socket).read_exact(begin).map_err(patience_ended)?;
+    timed.read_exact(begin).map_err(patience_ended)?;
     if begin[..8] != MAGIC[..] {
         return Err(io::Error::new(ErrorKind::InvalidData, "not a greeting"));
     }
     // An older one is shorter, and has its answer.
     if number(&begin[8..10]) >= VERSION_OLDEST {
-        (&socket).read_exact(end).map_err(patience_ended)?;
+        timed.read_exact(end).map_err(patience_ended)?;
         let mut fill = [0; FILL_MOST];
         let Some(fill) = fill.get_mut(..usize::from(number(end))) else {
             return Err(io::Error::new(ErrorKind::InvalidData, "not a greeting"));
         };
-        (&socket).read_exact(fill).map_err(patience_ended)?;
+        timed.read_exact(fill).map_err(patience_ended)?;
     }
     let mut answer = Vec::with_capacity(ANSWER_BYTES);
     answer.extend_from_slice(MAGIC);
@@ -456,6 +515,10 @@ pub fn accept(socket: Socket, sessions: &dyn Sessions) -> io::Result<(SessionId,
     let which = Which::of(number(&hello[28..30]));
     let cipher = Cipher::ALL.into_iter().find(|c| c.code() == hello[30]);
     let known = sessions.find(session);
+    if quiet.is_some() && known.is_none() {
+        return Err(denied("no such session"));
+    }
+    socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
     let (verdict, agreed) = match (known, cipher, which) {
         _ if oldest > VERSION || newest < VERSION_OLDEST => (Answer::Version, None),
         (None, ..) => (Answer::NoSession, None),
@@ -476,7 +539,7 @@ pub fn accept(socket: Socket, sessions: &dyn Sessions) -> io::Result<(SessionId,
         None => None,
     };
     let said = [&hello[..], &answer].concat();
-    let link = finish(socket, tls, Side::Listens, cipher, &key, &said)?;
+    let link = finish(socket, tls, Side::Listens, cipher, &key, &said, until)?;
     Ok((session, which, link))
 }
 
@@ -493,11 +556,13 @@ fn finish(
     cipher: Cipher,
     key: &Key,
     said: &[u8],
+    until: Instant,
 ) -> io::Result<Link> {
     let seal = match tls {
         Some(mut tls) => {
             while tls.is_handshaking() {
-                tls.complete_io(&mut &socket).map_err(patience_ended)?;
+                tls.complete_io(&mut Timed(&socket, until))
+                    .map_err(patience_ended)?;
             }
             while tls.wants_write() {
                 tls.write_tls(&mut &socket)?;
@@ -533,6 +598,7 @@ fn finish(
         received: 0,
         scratch: Vec::new(),
         inbox: Inbox::default(),
+        until: Some(until),
     };
     let bound = link.bound(said)?;
     let proof = |role: &[u8]| {
@@ -577,6 +643,8 @@ fn finish(
     if side == Side::Listens {
         link.send(PROOF, &mine.finalize().into_bytes(), &[])?;
     }
+    link.until = None;
+    link.set_patience(Some(HANDSHAKE_PATIENCE))?;
     Ok(link)
 }
 
@@ -703,7 +771,11 @@ impl Link {
 
     fn read_exact(&mut self, mut bytes: &mut [u8]) -> io::Result<()> {
         let Seal::Tls(tls) = &mut self.seal else {
-            return (&self.socket).read_exact(bytes).map_err(patience_ended);
+            let read = match self.until {
+                Some(until) => Timed(&self.socket, until).read_exact(bytes),
+                None => (&self.socket).read_exact(bytes),
+            };
+            return read.map_err(patience_ended);
         };
         while !bytes.is_empty() {
             match tls.reader().fill_buf() {
@@ -717,6 +789,9 @@ impl Link {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
+            }
+            if let Some(until) = self.until {
+                Timed(&self.socket, until).set().map_err(patience_ended)?;
             }
             // Zero bytes are the end, which `reader` tells after the next look.
             tls.read_tls(&mut self.inbox.of(&self.socket))

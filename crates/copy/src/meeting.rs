@@ -430,6 +430,11 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
             if !has_come(listener)? {
                 continue;
             }
+            if under_way.load(Ordering::Relaxed) >= HANDSHAKES_MOST * 2 {
+                // Those that were cut have not noticed yet; the kernel keeps who comes.
+                thread::sleep(PAUSE_LEAST);
+                continue;
+            }
             let Ok((socket, _)) = listener.accept() else {
                 continue;
             };
@@ -439,7 +444,7 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
             }
             under_way.fetch_add(1, Ordering::Relaxed);
             let under_way = &under_way;
-            scope.spawn(move || {
+            let welcomes = thread::Builder::new().spawn_scoped(scope, move || {
                 let welcomed = socket
                     .set_nonblocking(false)
                     .and_then(|()| meeting.welcome(Socket::Tcp(socket)));
@@ -448,6 +453,11 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
                 }
                 under_way.fetch_sub(1, Ordering::Relaxed);
             });
+            if let Err(error) = welcomes {
+                // Too many threads for now: this connection is gone, and those after it may fare better.
+                under_way.fetch_sub(1, Ordering::Relaxed);
+                meeting.failed(&error);
+            }
         }
         Ok(())
     })

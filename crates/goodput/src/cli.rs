@@ -288,7 +288,7 @@ pub(crate) struct ServeArgs {
     /// Clients served at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) clients: u32,
-    /// Of these, clients from one address (of IPv6, one /64) [default: all but one]
+    /// Of these, clients from one address (of IPv6, one /64) [default: all but one; with --dir, all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) clients_per_address: Option<u32>,
     /// Log a line for what each client asks for and gets, on stderr

@@ -128,6 +128,43 @@ fn a_greeting_of_another_version_is_answered_and_too_much_nothing_refused() {
 }
 
 #[test]
+fn who_names_no_session_hears_nothing_of_a_quiet_listener() {
+    for version in [1, VERSION, VERSION + 1] {
+        let (near, far) = sockets();
+        let sessions = One(SessionId([7; 16]), Key::random().unwrap(), Vec::new());
+        let mut hello = [0; HELLO_BYTES];
+        hello[..8].copy_from_slice(MAGIC);
+        hello[8..10].copy_from_slice(&version.to_le_bytes());
+        hello[10..12].copy_from_slice(&version.to_le_bytes());
+        (&near).write_all(&hello).unwrap();
+        assert!(accept_quietly(far, &sessions, Instant::now() + HANDSHAKE_PATIENCE).is_err());
+        let mut answer = Vec::new();
+        let _ = (&near).read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_greeting_that_trickles_in_is_not_waited_for() {
+    let (near, far) = sockets();
+    let sessions = One(SessionId([7; 16]), Key::random().unwrap(), Vec::new());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            // Fewer than a greeting has, and never silent for as long as one may take.
+            for byte in MAGIC {
+                let _ = (&near).write_all(&[*byte]);
+                thread::sleep(Duration::from_millis(100));
+            }
+            // Open until the other side gives up.
+            let _ = (&near).read(&mut [0]);
+        });
+        let greeted = Instant::now() + Duration::from_millis(300);
+        let error = accept_quietly(far, &sessions, greeted).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    });
+}
+
+#[test]
 fn who_lacks_the_key_is_refused_on_both_sides() {
     for cipher in Cipher::ALL {
         let (near, far) = shake(cipher, &Cipher::ALL, false);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,8 +30,12 @@ use crate::failure::{self, Failure, Verdict};
 
 /// The port of daemons, unless another is said.
 pub(crate) const PORT: u16 = 5212;
-/// Connections at once of which it is not known yet who they are; of more, the oldest are cut.
+/// Connections at once of which it is not known yet who they are; of more, the oldest are cut of the address that has most.
 const UNKNOWN_MOST: usize = 64;
+/// Threads for these and for those that were cut and have not noticed yet. With as many, nobody is taken in until one ends.
+const UNKNOWN_THREADS_MOST: usize = 2 * UNKNOWN_MOST;
+/// How long a job may take to come, from being let in: the longest at 3 Mb/s.
+const JOB_PATIENCE: Duration = Duration::from_secs(60);
 /// What token files are turned into, so that one token may serve measurements too.
 const PURPOSE: &str = "goodput copy daemon 1";
 
@@ -46,7 +50,11 @@ struct Daemon<'a> {
     served: Confined,
     is_writable: bool,
     sessions_most: usize,
-    running: AtomicUsize,
+    sessions_most_of_one: usize,
+    /// Copies that are served, by address.
+    running: Mutex<HashMap<IpAddr, usize>>,
+    /// Threads of connections of which it is not known yet who they are.
+    threads: AtomicUsize,
     meetings: Mutex<HashMap<[u8; 16], Arc<Meeting>>>,
     unknown: Mutex<Unknown>,
     speeds: Vec<(Cipher, f64)>,
@@ -57,7 +65,42 @@ struct Daemon<'a> {
 #[derive(Default)]
 struct Unknown {
     next: u64,
-    sockets: BTreeMap<u64, TcpStream>,
+    there: BTreeMap<u64, Stranger>,
+}
+
+struct Stranger {
+    address: IpAddr,
+    socket: TcpStream,
+    cut: Arc<AtomicBool>,
+}
+
+impl Stranger {
+    fn cut(&self) {
+        // Before its thread wakes up.
+        self.cut.store(true, Ordering::Release);
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Who is one and the same to limits: an address of IPv4, a network of 64 bits of IPv6, which one host usually has.
+fn site(peer: SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        v4 => v4,
+    }
+}
+
+/// The oldest of the address that has most; of several such, the oldest of all.
+fn superfluous(there: impl Iterator<Item = (u64, IpAddr)> + Clone) -> Option<u64> {
+    let mut of = HashMap::<IpAddr, usize>::new();
+    for (_, address) in there.clone() {
+        *of.entry(address).or_default() += 1;
+    }
+    let most = of.values().max().copied()?;
+    there
+        .filter(|(_, address)| of.get(address) == Some(&most))
+        .map(|(number, _)| number)
+        .min()
 }
 
 /// Serves copies until asked to stop.
@@ -96,7 +139,11 @@ pub(crate) fn serve(args: &ServeArgs, folder: &Path, context: &Context) -> Verdi
         served,
         is_writable: args.writable,
         sessions_most: usize::try_from(args.clients).unwrap_or(usize::MAX),
-        running: AtomicUsize::new(0),
+        sessions_most_of_one: args.clients_per_address.map_or(usize::MAX, |most| {
+            usize::try_from(most).unwrap_or(usize::MAX)
+        }),
+        running: Mutex::default(),
+        threads: AtomicUsize::new(0),
         meetings: Mutex::default(),
         unknown: Mutex::default(),
         speeds: job::speeds(),
@@ -132,6 +179,11 @@ impl Daemon<'_> {
         listener.set_nonblocking(true)?;
         thread::scope(|scope| {
             while self.context.interrupted().is_none() {
+                if self.threads.load(Ordering::Acquire) >= UNKNOWN_THREADS_MOST {
+                    // Who comes now waits in the kernel.
+                    thread::sleep(Duration::from_millis(10));
+                    continue;
+                }
                 let (socket, peer) = match listener.accept() {
                     Ok(accepted) => accepted,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -144,90 +196,102 @@ impl Daemon<'_> {
                         continue;
                     }
                 };
-                let Ok(number) = self.arrived(&socket) else {
+                let Ok(arrived) = self.arrived(&socket, peer) else {
                     continue;
                 };
-                scope.spawn(move || {
+                let meets = move || {
                     let ended = socket
                         .set_nonblocking(false)
-                        .and_then(|()| self.meet(socket, peer, number));
-                    self.known(number);
+                        .and_then(|()| self.meet(socket, peer, arrived));
                     if let Err(error) = ended {
                         tracing::info!("{peer}: {error}");
                     }
-                });
+                };
+                // What cannot have a thread is dropped, and its place with it.
+                if let Err(error) = thread::Builder::new().spawn_scoped(scope, meets) {
+                    tracing::info!("{peer}: no thread for it: {error}");
+                    thread::sleep(Duration::from_millis(10));
+                }
             }
             // Who is in the middle of something is not waited for.
-            let unknown = std::mem::take(&mut self.unknown().sockets);
-            for socket in unknown.values() {
-                let _ = socket.shutdown(std::net::Shutdown::Both);
-            }
+            let unknown = std::mem::take(&mut self.unknown().there);
+            unknown.values().for_each(Stranger::cut);
             Ok(())
         })
     }
 
     /// Remembers a connection until it is known who it is.
-    fn arrived(&self, socket: &TcpStream) -> io::Result<u64> {
-        let again = socket.try_clone()?;
+    fn arrived(&self, socket: &TcpStream, peer: SocketAddr) -> io::Result<Arrived<'_>> {
+        let cut = Arc::<AtomicBool>::default();
+        let stranger = Stranger {
+            address: site(peer),
+            socket: socket.try_clone()?,
+            cut: Arc::clone(&cut),
+        };
         let mut unknown = self.unknown();
-        if unknown.sockets.len() >= UNKNOWN_MOST
-            && let Some((_, oldest)) = unknown.sockets.pop_first()
-        {
+        if unknown.there.len() >= UNKNOWN_MOST {
             // Whoever opens connections and says nothing keeps nobody out.
-            let _ = oldest.shutdown(std::net::Shutdown::Both);
+            let there = unknown.there.iter().map(|(n, there)| (*n, there.address));
+            let cut = superfluous(there).and_then(|number| unknown.there.remove(&number));
+            cut.iter().for_each(Stranger::cut);
         }
         let number = unknown.next;
         unknown.next += 1;
-        unknown.sockets.insert(number, again);
-        Ok(number)
-    }
-
-    fn known(&self, number: u64) {
-        self.unknown().sockets.remove(&number);
+        unknown.there.insert(number, stranger);
+        self.threads.fetch_add(1, Ordering::AcqRel);
+        Ok(Arrived {
+            daemon: self,
+            number,
+            cut,
+        })
     }
 
     /// A link of a session that runs, or somebody at the door: TLS begins with another byte than a link's greeting.
-    fn meet(&self, socket: TcpStream, peer: SocketAddr, number: u64) -> io::Result<()> {
+    fn meet(&self, socket: TcpStream, peer: SocketAddr, arrived: Arrived<'_>) -> io::Result<()> {
         let since = Instant::now();
         socket.set_read_timeout(Some(gate::PATIENCE))?;
         let mut first = [0];
         if matches!(socket.peek(&mut first), Ok(1)) && first == *b"G" {
-            let (session, which, link) = link::accept(Socket::Tcp(socket), self)?;
-            self.known(number);
+            let until = since + gate::PATIENCE;
+            let socket = Socket::Tcp(socket);
+            let again = socket.again()?;
+            let accepted = link::accept_quietly(socket, self, until);
+            let (session, which, link) =
+                accepted.inspect_err(|_| gate::refuse(&again, until, &arrived.cut))?;
+            drop(arrived);
             if let Some(meeting) = self.meetings().get(&session.0).cloned() {
                 meeting.offer(which, link);
             }
             return Ok(());
         }
         // A connection that said nothing for as long as anybody has, too.
-        let line = self.gate.admit(Socket::Tcp(socket), since)?;
-        self.known(number);
-        self.session(line, peer)
+        let socket = Socket::Tcp(socket);
+        let line = self.gate.admit_unless(socket, since, &arrived.cut)?;
+        self.session(line, peer, arrived)
     }
 
     /// One job, from its line to its end.
-    fn session(&self, mut line: Line, peer: SocketAddr) -> io::Result<()> {
+    fn session(&self, mut line: Line, peer: SocketAddr, arrived: Arrived<'_>) -> io::Result<()> {
         let begun = Instant::now();
-        line.set_patience(Some(gate::PATIENCE))?;
+        line.set_deadline(Some(begun + JOB_PATIENCE))?;
+        let place = Place::take(self, site(peer));
+        // Who has no place stays among those who make room for others.
+        let _stranger = place.is_err().then_some(arrived);
         let mut text = Vec::new();
-        let mut reader = BufReader::new(&mut line);
-        reader
-            .by_ref()
-            .take(JOB_MOST)
-            .read_until(b'\n', &mut text)?;
+        let mut reader = BufReader::new(&mut line).take(JOB_MOST);
+        match &place {
+            Ok(_) => reader.read_until(b'\n', &mut text)?,
+            // Heard, so that it hears the answer, and not kept.
+            Err(_) => reader.skip_until(b'\n')?,
+        };
         drop(reader);
         let watch = Watch::default();
-        let place = Place::take(self);
-        let result = match (Job::read(&text), &place) {
-            (Err(no), _) => Err((no.words(), true)),
-            (Ok(_), None) => Err((
-                format!(
-                    "this daemon serves {} copies already: try again later",
-                    self.sessions_most
-                ),
-                true,
-            )),
-            (Ok(job), Some(_)) => self.work(&job, &mut line, peer, &watch),
+        let result = match &place {
+            Err(why) => Err((why.clone(), true)),
+            Ok(_) => match Job::read(&text) {
+                Err(no) => Err((no.words(), true)),
+                Ok(job) => self.work(&job, &mut line, peer, &watch),
+            },
         };
         drop(text);
         match &result {
@@ -283,7 +347,7 @@ impl Daemon<'_> {
             is_one_file: ends.is_one_file(),
             speeds: self.speeds.clone(),
         };
-        line.set_patience(None)
+        line.set_deadline(None)
             .and_then(|()| say(line, &Reply::Ready(ready)))
             .map_err(|error| (error.to_string(), false))?;
         let socket = line.socket().again();
@@ -293,13 +357,14 @@ impl Daemon<'_> {
         thread::scope(|scope| {
             let gone = &is_gone;
             let watched = &socket;
-            scope.spawn(move || {
+            let watches = thread::Builder::new().spawn_scoped(scope, move || {
                 // Nothing is said any more but that it is over.
                 if let Socket::Tcp(socket) = watched {
                     let _ = socket.peek(&mut [0]);
                 }
                 gone.store(true, Ordering::Relaxed);
             });
+            watches.map_err(|error| (format!("no thread for it: {error}"), true))?;
             let is_ended =
                 || is_gone.load(Ordering::Relaxed) || self.context.interrupted().is_some();
             let mut tell = |reply: &Reply| {
@@ -310,7 +375,7 @@ impl Daemon<'_> {
             let result = job.perform(ends, &filter, &meeting, watch, &mut tell, &is_ended);
             // The last word is still to come; only what is heard is over.
             if let Socket::Tcp(socket) = &socket {
-                let _ = socket.shutdown(std::net::Shutdown::Read);
+                let _ = socket.shutdown(Shutdown::Read);
             }
             result
         })
@@ -335,29 +400,62 @@ impl Daemon<'_> {
         self.meetings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn running(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn unknown(&self) -> MutexGuard<'_, Unknown> {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// A connection among those that are not known yet; it and its thread are not, once this is gone.
+struct Arrived<'a> {
+    daemon: &'a Daemon<'a>,
+    number: u64,
+    cut: Arc<AtomicBool>,
+}
+
+impl Drop for Arrived<'_> {
+    fn drop(&mut self) {
+        self.daemon.unknown().there.remove(&self.number);
+        self.daemon.threads.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// One of the copies that are served at once.
-struct Place<'a>(&'a AtomicUsize);
+struct Place<'a>(&'a Daemon<'a>, IpAddr);
 
 impl<'a> Place<'a> {
-    fn take(daemon: &'a Daemon<'_>) -> Option<Self> {
-        let most = daemon.sessions_most;
-        let taken = daemon
-            .running
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
-                (n < most).then_some(n + 1)
-            });
-        taken.ok().map(|_| Self(&daemon.running))
+    /// Or why not, for the user.
+    fn take(daemon: &'a Daemon<'_>, site: IpAddr) -> Result<Self, String> {
+        let mut running = daemon.running();
+        let of_all: usize = running.values().sum();
+        let of_one = running.get(&site).copied().unwrap_or(0);
+        let (most, whose) = match () {
+            () if of_all >= daemon.sessions_most => (daemon.sessions_most, ""),
+            () if of_one >= daemon.sessions_most_of_one => {
+                (daemon.sessions_most_of_one, " of this address")
+            }
+            () => {
+                running.insert(site, of_one + 1);
+                return Ok(Self(daemon, site));
+            }
+        };
+        let copies = if most == 1 { "copy" } else { "copies" };
+        Err(format!(
+            "this daemon serves {most} {copies}{whose} already: try again later"
+        ))
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        let mut running = self.0.running();
+        let left = running.remove(&self.1).unwrap_or(0).saturating_sub(1);
+        if left > 0 {
+            running.insert(self.1, left);
+        }
     }
 }
 
@@ -388,4 +486,33 @@ fn say(line: &mut Line, reply: &Reply) -> io::Result<()> {
     text.push(b'\n');
     line.write_all(&text)?;
     line.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_address_that_has_most_the_oldest_goes() {
+        let of = |addresses: &[&str]| {
+            let all: Vec<_> = (5..)
+                .zip(addresses)
+                .map(|(number, address)| {
+                    let address = address.parse().unwrap();
+                    (number, site(SocketAddr::new(address, 1)))
+                })
+                .collect();
+            superfluous(all.into_iter())
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&["192.0.2.1", "192.0.2.2", "192.0.2.2"]), Some(6));
+        assert_eq!(of(&["192.0.2.1", "192.0.2.2"]), Some(5));
+        // One host may have all addresses of a network of IPv6, and one of IPv4 may come as one of IPv6.
+        assert_eq!(
+            of(&["192.0.2.1", "2001:db8::1", "2001:db8::ffff:2"]),
+            Some(6)
+        );
+        assert_eq!(of(&["2001:db8::1", "2001:db8:0:1::1"]), Some(5));
+        assert_eq!(of(&["192.0.2.1", "::ffff:192.0.2.2", "192.0.2.2"]), Some(6));
+    }
 }

@@ -85,7 +85,7 @@ struct AnyJob {
 }
 
 /// The layout of [`Job`] and [`Reply`].
-pub(super) const JOB_VERSION: u32 = 2;
+pub(super) const JOB_VERSION: u32 = 3;
 
 /// How the two sides come together.
 #[derive(Clone, Debug, Serialize, Deserialize)]

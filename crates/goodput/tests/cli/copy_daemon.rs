@@ -1,11 +1,18 @@
 //! `goodput serve --dir`: who gets in, and how far.
 
 use std::fs;
-use std::io::Read as _;
-use std::net::TcpStream;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use ::copy::Key;
+use ::copy::gate::Visitor;
+use ::copy::link::{Socket, VERSION};
+use measure::Secret;
 
 use crate::support::{Running, Scratch};
 
@@ -386,6 +393,98 @@ fn a_copy_that_is_killed_goes_on_and_a_daemon_that_ends_says_so() {
     });
     daemon.end();
     copy.end().fails_with(4, &["stopped"]);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn who_is_let_in_and_says_nothing_has_a_place() {
+    let scratch = Scratch::new();
+    let token = private(&scratch, "token", TOKEN);
+    let from = scratch.write("file", "text").display().to_string();
+    for (limits, said) in [
+        (&["--clients", "1"][..], "serves 1 copy already"),
+        (
+            &["--clients", "3", "--clients-per-address", "1"],
+            "serves 1 copy of this address already",
+        ),
+    ] {
+        let args = [&["--token-file", &token, "--writable"], limits].concat();
+        let daemon = Daemon::start(&scratch, &args);
+        let copy = ["copy", "--token-file", &token, &from, &daemon.url("to")];
+        let key = Secret::read(Path::new(&token)).unwrap();
+        let key = Key::from_hex(&key.derived("goodput copy daemon 1"));
+        let config = tls::gate_client(None, None).unwrap();
+        let visitor = Visitor::new(config, "127.0.0.1", key).unwrap();
+        let socket = TcpStream::connect(&daemon.at).unwrap();
+        let mut line = visitor.enter(Socket::Tcp(socket)).unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // A job that never ends, without a silence.
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) && line.write_all(b" ").is_ok() {
+                    thread::sleep(Duration::from_millis(200));
+                }
+            });
+            let refused = scratch.run(scratch.goodput(&copy));
+            is_over.store(true, Ordering::Release);
+            refused.fails_with(4, &[said]);
+        });
+        drop(line);
+        daemon.end();
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn strangers_take_no_more_threads_than_there_are_for_them_and_keep_nobody_out() {
+    let scratch = Scratch::new();
+    let token = private(&scratch, "token", TOKEN);
+    let daemon = Daemon::start(&scratch, &["--token-file", &token, "--writable"]);
+    let status = format!("/proc/{}/status", daemon.running.child.id());
+    let threads = || -> usize {
+        let status = fs::read_to_string(&status).unwrap();
+        let line = status.lines().find_map(|l| l.strip_prefix("Threads:"));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let strangers: Vec<_> = (0..500)
+        .map(|_| {
+            let stranger = TcpStream::connect(&daemon.at).unwrap();
+            // Known at once to be nobody; the refusal waits.
+            let _ = (&stranger).write_all(b"GET / HTTP/1.0\r\n\r\n");
+            let _ = stranger.shutdown(Shutdown::Write);
+            assert!(threads() <= 128 + 8, "{}", threads());
+            stranger
+        })
+        .collect();
+    let from = scratch.write("file", "text").display().to_string();
+    let copy = ["copy", "--token-file", &token, &from, &daemon.url("to")];
+    scratch.run(scratch.goodput(&copy)).succeeds();
+    assert!(threads() <= 128 + 8);
+    drop(strangers);
+    daemon.end();
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_greeting_of_no_session_hears_nothing() {
+    let scratch = Scratch::new();
+    let token = private(&scratch, "token", TOKEN);
+    let daemon = Daemon::start(&scratch, &["--token-file", &token]);
+    for version in [1, VERSION] {
+        let mut greeting = [0; 65];
+        greeting[..8].copy_from_slice(b"GOODCOPY");
+        greeting[8..10].copy_from_slice(&version.to_le_bytes());
+        greeting[10..12].copy_from_slice(&version.to_le_bytes());
+        let since = Instant::now();
+        let mut stranger = TcpStream::connect(&daemon.at).unwrap();
+        stranger.write_all(&greeting).unwrap();
+        let mut heard = Vec::new();
+        let _ = stranger.read_to_end(&mut heard);
+        assert!(heard.is_empty(), "{heard:?}");
+        // Its clock begins when it takes a connection, which the kernel made before.
+        assert!(since.elapsed() >= REFUSAL - Duration::from_millis(5));
+    }
+    daemon.end();
     scratch.assert_nothing_left();
 }
 
