@@ -183,8 +183,10 @@ impl<S> Deferral<S> {
     /// The client's handshake is complete: the server's side of it, and how long the client's SYN was
     /// held. It counts as a connection from now on.
     pub fn on_accepted(&mut self, ends: Ends) -> Option<(S, Duration)> {
-        let waiting = self.forget(ends)?;
+        // Where the server has not answered, the entry stays: its SYN still waits for a verdict.
+        let waiting = self.waiting.get(&ends)?;
         let held = waiting.answered?.saturating_since(waiting.since);
+        let waiting = self.forget(ends)?;
         self.connections.insert(ends);
         self.client(ends).connections += 1;
         Some((waiting.socket, held))
@@ -324,6 +326,9 @@ mod tests {
         begin(&mut d, at(0), ends(1, 7));
         assert_eq!(d.on_accepted(ends(1, 8)), None);
         assert_eq!(d.on_accepted(ends(1, 7)), None);
+        // Who came too early is turned away; the SYN that is held is not forgotten.
+        assert_eq!(d.waiting(), 1);
+        assert_eq!(d.on_refused(ends(1, 7)), Some((7, 7)));
     }
 
     #[test]
