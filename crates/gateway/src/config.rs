@@ -61,7 +61,7 @@ pub struct ZoneConfig {
     pub notsent_lowat: Option<Bytes>,
     /// How long sent data may stay unacknowledged.
     pub user_timeout: Option<Duration>,
-    /// Silence after which the peer is asked whether it lives.
+    /// Silence after which the peer is asked whether it lives; 600 s where nothing is said.
     pub keepalive: Option<Duration>,
 }
 
