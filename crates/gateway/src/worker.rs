@@ -898,7 +898,9 @@ impl Carrying {
         let pipe = pipe_of(&mut self.pipes[from.index()], turn.pipes)?;
         let socket = &self.sockets[from.index()];
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let spliced = rustix::pipe::splice(socket, None, &pipe.into, None, FILL_BYTES, flags);
+        let most = usize::try_from(self.relay.may_fill(from)).unwrap_or(usize::MAX);
+        let most = most.min(FILL_BYTES);
+        let spliced = rustix::pipe::splice(socket, None, &pipe.into, None, most, flags);
         let moved = moved(spliced)?;
         // Before an urgent byte splice(2) says that this is the end, if a FIN has come.
         if moved == Moved::End && transparent::at_mark(socket.as_fd())? {
