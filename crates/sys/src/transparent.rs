@@ -230,6 +230,12 @@ pub fn take_urgent(fd: BorrowedFd<'_>) -> Option<u8> {
     }
 }
 
+/// True when the urgent byte has come and nobody took it.
+pub fn has_urgent(fd: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::OOB | RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(rustix::net::recv(fd, &mut [0], flags), Ok((1, _)))
+}
+
 /// Sends a byte as urgent; false when there is no room for it now.
 ///
 /// # Errors
