@@ -281,7 +281,12 @@ impl Worker {
                 self.look_at_the_clock(now);
                 match self.orders.current() {
                     Order::Stop => return Ok(()),
-                    Order::Drain if self.counters.live.get() == 0 => return Ok(()),
+                    // Whose SYN is held has been promised a word.
+                    Order::Drain
+                        if self.counters.live.get() == 0 && self.deferral.waiting() == 0 =>
+                    {
+                        return Ok(());
+                    }
                     _ => {}
                 }
             }
@@ -327,10 +332,14 @@ impl Worker {
         let Some(&(_, zone)) = zone else {
             return self.say(id, Word::Pass);
         };
-        if self.orders.current() != Order::Run {
+        // What has been begun goes on, whatever the rules say by now: a copy of its SYN that passed unsplit
+        // would reach the server beside our own.
+        let known = self.deferral.knows(syn.ends);
+        if !known && self.orders.current() != Order::Run {
             return self.say(id, Word::Pass);
         }
         match self.config.rules.decide(client, server) {
+            _ if known => {}
             (Action::Split, _) => {}
             (Action::Bypass, rule) => {
                 self.counters.bypassed.more();
