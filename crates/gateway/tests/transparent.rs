@@ -402,6 +402,25 @@ fn a_gateway_that_drains_does_not_end_while_a_syn_is_held() {
 }
 
 #[test]
+fn another_gateway_with_the_same_routing_table_is_refused_and_takes_nothing_away() {
+    let Some(net) = Net::new() else { return };
+    let first = net.gateway(Net::config());
+    let second = gateway::config::Config {
+        port: 48_100,
+        queue: 4810,
+        ..Net::config()
+    };
+    let start = || gateway::Gateway::start(second.clone());
+    let error = net.middle.run(start).unwrap().unwrap_err().to_string();
+    assert!(error.contains("table 4710 is another gateway's"), "{error}");
+    drop(net.pair());
+    assert_eq!(until(&first, "split", |c| c.split == 1).split, 1);
+    // It can be had when the first has ended.
+    drop(first);
+    drop(net.middle.run(start).unwrap().unwrap());
+}
+
+#[test]
 fn a_gateway_is_no_target_of_its_own() {
     let Some(net) = Net::new() else { return };
     let config = Net::config();
