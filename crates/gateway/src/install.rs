@@ -198,7 +198,8 @@ pub fn text(config: &Config, queue: QueueBy) -> String {
              ip {version} route add local default dev lo table {table}\n"
         );
     }
-    format!("{lines}nft -f - <<'END'\n{}END\n", table(config, queue))
+    let (claim, table) = (claim_table(config.table), table(config, queue));
+    format!("{lines}nft -f - <<'END'\n{claim}{table}END\n")
 }
 
 /// Who has this may add and take away rules that lead to a routing table. It is an empty table of nftables
@@ -215,10 +216,7 @@ impl Claim {
     /// # Errors
     /// `EEXIST` or `EPERM` when somebody has it and keeps it, `EPERM` without CAP_NET_ADMIN.
     pub fn take(routing_table: u32) -> io::Result<Self> {
-        let table = Table {
-            name: format!("goodput-claim-{routing_table}"),
-            chains: Vec::new(),
-        };
+        let table = claim_table(routing_table);
         let until = Instant::now() + CLAIM_PATIENCE;
         loop {
             match Owned::install(&table) {
@@ -236,6 +234,13 @@ impl Drop for Claim {
         if let Some(table) = self.table.take() {
             let _ = table.remove();
         }
+    }
+}
+
+fn claim_table(routing_table: u32) -> Table {
+    Table {
+        name: format!("goodput-claim-{routing_table}"),
+        chains: Vec::new(),
     }
 }
 
