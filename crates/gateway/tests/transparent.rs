@@ -405,7 +405,7 @@ fn a_gateway_that_drains_does_not_end_while_a_syn_is_held() {
 fn another_gateway_with_the_same_routing_table_is_refused_and_takes_nothing_away() {
     let Some(net) = Net::new() else { return };
     let first = net.gateway(Net::config());
-    let second = gateway::config::Config {
+    let second = Config {
         port: 48_100,
         queue: 4810,
         ..Net::config()
