@@ -156,6 +156,7 @@ fn transparent(list: &mut List, config: &Config) {
             "load nft_queue or xt_NFQUEUE",
         ),
     }
+    privileged_ports(list);
     routing(list, config);
     for worker in 0..config.workers {
         let number = config.queue + u16::from(worker);
@@ -181,6 +182,18 @@ fn transparent(list: &mut List, config: &Config) {
             &format!("port {port} of the loopback address is taken"),
             "choose others by `port`",
         ),
+    }
+}
+
+/// Clients of NFS and rsh have such ports, and the gateway connects from their ports.
+fn privileged_ports(list: &mut List) {
+    let bound = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 1));
+    match bound {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => list.poor(
+            "clients with ports below 1024 pass unsplit: their ports cannot be kept",
+            "run it as root, or give it CAP_NET_BIND_SERVICE",
+        ),
+        _ => list.fine("clients' ports below 1024 can be kept"),
     }
 }
 

@@ -61,7 +61,7 @@ pub struct ZoneConfig {
     pub notsent_lowat: Option<Bytes>,
     /// How long sent data may stay unacknowledged.
     pub user_timeout: Option<Duration>,
-    /// Silence after which the peer is asked whether it lives.
+    /// Silence after which the peer is asked whether it lives; 600 s where nothing is said.
     pub keepalive: Option<Duration>,
 }
 
@@ -203,6 +203,7 @@ impl Config {
                 &format!("{}.interfaces", zone.name()),
                 *interfaces == other.zone(zone).interfaces,
             )?;
+            self.zone(zone).can_become(zone, other.zone(zone))?;
         }
         Ok(())
     }
@@ -232,6 +233,13 @@ impl Config {
             return wrong(
                 "port",
                 format!("expected room for {ports} ports from it on"),
+            );
+        }
+        let queues = u16::from(self.workers);
+        if self.queue.checked_add(queues - 1).is_none() {
+            return wrong(
+                "queue",
+                format!("expected room for {queues} queues from it on"),
             );
         }
         for (zone, config) in Zone::BOTH.into_iter().zip(&self.zones) {
@@ -267,6 +275,43 @@ impl Config {
 }
 
 impl ZoneConfig {
+    /// Accepted sockets are like their listener, and for most options there is no way back to the kernel's
+    /// own choice.
+    fn can_become(&self, zone: Zone, other: &Self) -> Result<(), ConfigError> {
+        fn gone<T>(old: Option<&T>, new: Option<&T>) -> bool {
+            old.is_some() && new.is_none()
+        }
+        for (name, gone) in [
+            (
+                "congestion",
+                gone(self.congestion.as_ref(), other.congestion.as_ref()),
+            ),
+            (
+                "max-segment",
+                gone(self.max_segment.as_ref(), other.max_segment.as_ref()),
+            ),
+            ("buffer", gone(self.buffer.as_ref(), other.buffer.as_ref())),
+            ("pacing", gone(self.pacing.as_ref(), other.pacing.as_ref())),
+            (
+                "notsent-lowat",
+                gone(self.notsent_lowat.as_ref(), other.notsent_lowat.as_ref()),
+            ),
+            (
+                "user-timeout",
+                gone(self.user_timeout.as_ref(), other.user_timeout.as_ref()),
+            ),
+        ] {
+            if gone {
+                return wrong(
+                    &format!("{}.{name}", zone.name()),
+                    "cannot be taken back while the gateway runs; give a value, or start it again"
+                        .into(),
+                );
+            }
+        }
+        Ok(())
+    }
+
     fn check(&self, zone: Zone, mode: &Mode) -> Result<(), ConfigError> {
         let key = |name: &str| format!("{}.{name}", zone.name());
         if self.interfaces.is_empty() && *mode == Mode::Transparent {
@@ -436,8 +481,9 @@ struct RawExplicit {
 
 /// Accepting sockets: by side and version of IP.
 pub const PORTS_PER_WORKER: u16 = 4;
-/// As many as a mark has room for would be 256; more than cores of one socket bring nothing.
-const MOST_WORKERS: u8 = 64;
+/// More than cores of one socket bring nothing, and all rules go to the kernel as one message: those of 64
+/// are longer than it takes.
+const MOST_WORKERS: u8 = 16;
 
 #[cfg(test)]
 mod tests {
@@ -485,6 +531,28 @@ mod tests {
     }
 
     #[test]
+    fn an_option_may_change_while_it_runs_but_not_go() {
+        let zone = |text: &str| Config::parse(&format!("[outside]\n{text}")).unwrap();
+        for (name, some, other) in [
+            ("congestion", "'reno'", "'cubic'"),
+            ("max-segment", "1000", "1200"),
+            ("buffer", "'1MiB'", "'2MiB'"),
+            ("pacing", "'1Mb/s'", "'2Mb/s'"),
+            ("notsent-lowat", "'1MiB'", "'2MiB'"),
+            ("user-timeout", "'1s'", "'2s'"),
+        ] {
+            let some = zone(&format!("{name} = {some}"));
+            let other = zone(&format!("{name} = {other}"));
+            some.can_become(&other).unwrap();
+            zone("").can_become(&some).unwrap();
+            let error = some.can_become(&zone("")).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("outside.{name}: ")), "{error}");
+        }
+        // This has a value when none is given.
+        zone("keepalive = '60s'").can_become(&zone("")).unwrap();
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_said_with_its_place() {
         let error = |text: &str| {
             let config = Config::parse(text);
@@ -501,7 +569,12 @@ mod tests {
                 "[inside]\ninterfaces = ['a']\n[outside]\ninterfaces = ['a']",
                 "inside: a is outside as well",
             ),
-            ("workers = 3", "workers: expected a power of two up to 64"),
+            ("workers = 3", "workers: expected a power of two up to 16"),
+            ("workers = 32", "workers: expected a power of two up to 16"),
+            (
+                "workers = 16\nqueue = 65521",
+                "queue: expected room for 16 queues from it on",
+            ),
             ("[inside]\nbufer = '1'", "unknown field `bufer`"),
             (
                 "[[rule]]\naction = 'bypass'\nports = '9-1'",

@@ -125,6 +125,11 @@ impl<S> Deferral<S> {
         }
     }
 
+    /// True for a connection that waits or stands: copies of its SYN are [`Self::handle_syn`]'s.
+    pub fn knows(&self, ends: Ends) -> bool {
+        self.waiting.contains_key(&ends) || self.connections.contains(&ends)
+    }
+
     /// A SYN came. After [`OnSyn::Connect`], [`Self::begin`] says with what.
     pub fn handle_syn(&self, ends: Ends) -> OnSyn {
         if let Some(waiting) = self.waiting.get(&ends) {
@@ -183,8 +188,10 @@ impl<S> Deferral<S> {
     /// The client's handshake is complete: the server's side of it, and how long the client's SYN was
     /// held. It counts as a connection from now on.
     pub fn on_accepted(&mut self, ends: Ends) -> Option<(S, Duration)> {
-        let waiting = self.forget(ends)?;
+        // Where the server has not answered, the entry stays: its SYN still waits for a verdict.
+        let waiting = self.waiting.get(&ends)?;
         let held = waiting.answered?.saturating_since(waiting.since);
+        let waiting = self.forget(ends)?;
         self.connections.insert(ends);
         self.client(ends).connections += 1;
         Some((waiting.socket, held))
@@ -305,7 +312,9 @@ mod tests {
     fn a_syn_waits_for_its_server_and_its_copies_for_nothing() {
         let mut d = Deferral::new(LIMITS);
         let e = ends(1, 7);
+        assert!(!d.knows(e));
         begin(&mut d, at(0), e);
+        assert!(d.knows(e));
         assert_eq!(d.handle_syn(e), OnSyn::Drop);
         assert_eq!(d.on_answered(at(1), e), Some(7));
         // The client lost our SYN-ACK and asks again.
@@ -313,8 +322,10 @@ mod tests {
         assert_eq!(d.on_accepted(e), Some((7, Duration::from_s(1))));
         assert_eq!((d.waiting(), d.connections()), (0, 1));
         // A SYN for a connection that stands opens no second one.
+        assert!(d.knows(e));
         assert_eq!(d.handle_syn(e), OnSyn::Release);
         d.on_closed(e);
+        assert!(!d.knows(e));
         assert_eq!((d.connections(), d.clients()), (0, 0));
     }
 
@@ -324,6 +335,9 @@ mod tests {
         begin(&mut d, at(0), ends(1, 7));
         assert_eq!(d.on_accepted(ends(1, 8)), None);
         assert_eq!(d.on_accepted(ends(1, 7)), None);
+        // Who came too early is turned away; the SYN that is held is not forgotten.
+        assert_eq!(d.waiting(), 1);
+        assert_eq!(d.on_refused(ends(1, 7)), Some((7, 7)));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use sys::netlink::Netlink;
 use sys::nftables::{Chain, Expression, IpVersion, Owned, Table, Unreachable, probe};
@@ -197,7 +198,55 @@ pub fn text(config: &Config, queue: QueueBy) -> String {
              ip {version} route add local default dev lo table {table}\n"
         );
     }
-    format!("{lines}nft -f - <<'END'\n{}END\n", table(config, queue))
+    let (claim, table) = (claim_table(config.table), table(config, queue));
+    format!("{lines}nft -f - <<'END'\n{claim}{table}END\n")
+}
+
+/// Who has this may add and take away rules that lead to a routing table. It is an empty table of nftables
+/// that goes with its owner, so it never stays behind, and it is one for all of a network namespace.
+#[derive(Debug)]
+pub struct Claim {
+    table: Option<Owned>,
+}
+
+impl Claim {
+    /// Takes it for one routing table, in the namespace of the calling thread. Who has just ended, and a
+    /// guard that tidies up, are waited for.
+    ///
+    /// # Errors
+    /// `EEXIST` or `EPERM` when somebody has it and keeps it, `EPERM` without CAP_NET_ADMIN.
+    pub fn take(routing_table: u32) -> io::Result<Self> {
+        let table = claim_table(routing_table);
+        let until = Instant::now() + CLAIM_PATIENCE;
+        loop {
+            match Owned::install(&table) {
+                Ok(table) => return Ok(Self { table: Some(table) }),
+                Err(e) if Instant::now() >= until || !is_taken(&e) => return Err(e),
+                Err(_) => std::thread::sleep(CLAIM_PAUSE),
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Closing the socket would do as much, a little later.
+        if let Some(table) = self.table.take() {
+            let _ = table.remove();
+        }
+    }
+}
+
+fn claim_table(routing_table: u32) -> Table {
+    Table {
+        name: format!("goodput-claim-{routing_table}"),
+        chains: Vec::new(),
+    }
+}
+
+/// A table of this name is there, or it is and has another owner.
+fn is_taken(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(EEXIST | EPERM))
 }
 
 /// What is in the kernel, until this is dropped.
@@ -208,12 +257,19 @@ pub struct Installed {
     netlink: Netlink,
     diversion: Diversion,
     versions: Vec<IpAddr>,
+    /// Given up when all the rest is gone.
+    _claim: Claim,
 }
 
 /// Why connections cannot be made to come here.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
+    /// Another one's rules lead to this routing table.
+    #[error(
+        "routing table {1} is another gateway's: {0}; end that one, or choose another by `table`"
+    )]
+    Claimed(io::Error, u32),
     /// Policy routing.
     #[error(
         "cannot add the routing rule for what is taken up: {0}; table {1} and rules of its mark must \
@@ -234,11 +290,17 @@ impl Installed {
     pub fn install(config: &Config, queue: QueueBy) -> Result<Self, InstallError> {
         let diversion = diversion(config);
         let failed = |e| InstallError::Routing(e, config.table);
+        // Before anything is taken away: it may be another's.
+        let claim = Claim::take(config.table).map_err(|e| match is_taken(&e) {
+            true => InstallError::Claimed(e, config.table),
+            false => InstallError::Table(e),
+        })?;
         let mut installed = Self {
             table: None,
             netlink: Netlink::open().map_err(failed)?,
             diversion,
             versions: Vec::new(),
+            _claim: claim,
         };
         for any in ANY {
             // What a gateway left that was killed together with its guard.
@@ -276,5 +338,10 @@ impl Drop for Installed {
 const PRIORITY: u32 = 4710;
 const FIN_SYN_RST_ACK: u8 = 0x17;
 const SYN: u8 = 0x02;
+/// How long somebody who is ending may take to give up a claim.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
+const CLAIM_PAUSE: Duration = Duration::from_millis(10);
+const EPERM: i32 = 1;
+const EEXIST: i32 = 17;
 const EAFNOSUPPORT: i32 = 97;
 const EOPNOTSUPP: i32 = 95;

@@ -260,6 +260,16 @@ impl Relay {
         self.halves[from.index()].in_pipe
     }
 
+    /// How much [`Step::Fill`] may take from `side`: while the other socket is blocked, no more than shall
+    /// wait in the pipe.
+    pub fn may_fill(&self, from: Side) -> u64 {
+        let half = &self.halves[from.index()];
+        match half.writable {
+            true => u64::MAX,
+            false => HELD_BYTES.saturating_sub(half.in_pipe),
+        }
+    }
+
     /// True when `side` has said that it sends no more.
     pub fn has_ended(&self, side: Side) -> bool {
         self.halves[side.index()].ended
@@ -278,8 +288,11 @@ impl Half {
                     bytes: self.in_pipe,
                     more,
                 }),
-                // The other end is slow: take what the pipe holds, so that the sender is not.
-                (false, true) if self.urgent != Urgent::AtMark => Some(Step::Fill(from)),
+                // The other end is slow: take a little more. The rest waits in the receive buffer, where TCP
+                // counts it and the sender's window closes; what is in a pipe nobody counts.
+                (false, true) if self.urgent != Urgent::AtMark && self.in_pipe < HELD_BYTES => {
+                    Some(Step::Fill(from))
+                }
                 _ => None,
             };
         }
@@ -293,6 +306,9 @@ impl Half {
         }
     }
 }
+
+/// What a pipe is filled to at most while its output is blocked: as a pipe of the usual size.
+pub const HELD_BYTES: u64 = 64 << 10;
 
 #[cfg(test)]
 #[path = "relay/tests.rs"]

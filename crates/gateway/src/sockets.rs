@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::sockopt;
 use rustix::pipe::PipeFlags;
 use sys::{tcp, transparent};
+use units::Duration;
 
 use crate::config::ZoneConfig;
 
@@ -59,12 +60,14 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64 {
     if let Some(limit) = config.user_timeout {
         attempt("user-timeout", tcp::set_user_timeout(fd, limit));
     }
-    if let Some(silence) = config.keepalive {
-        let seconds = std::time::Duration::from_nanos(silence.as_ns());
-        let on = sockopt::set_socket_keepalive(fd, true)
-            .and_then(|()| sockopt::set_tcp_keepidle(fd, seconds));
-        attempt("keepalive", on.map_err(Into::into));
-    }
+    // Always: a peer that vanished would keep its connection and six descriptors for ever.
+    let silence = config.keepalive.unwrap_or(KEEPALIVE);
+    let seconds = std::time::Duration::from_nanos(silence.as_ns());
+    let on = sockopt::set_socket_keepalive(fd, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(fd, seconds))
+        .and_then(|()| sockopt::set_tcp_keepintvl(fd, KEEPALIVE_EVERY))
+        .and_then(|()| sockopt::set_tcp_keepcnt(fd, KEEPALIVE_COUNT));
+    attempt("keepalive", on.map_err(Into::into));
     // Whoever ends without saying so, as by being killed, ends with a reset: an end of stream would tell
     // the other side that it has everything. Taken back when all is said.
     attempt("linger", tcp::set_reset_on_close(fd));
@@ -112,5 +115,35 @@ pub(crate) fn connect_openly(to: SocketAddr, config: &ZoneConfig) -> io::Result<
     }
 }
 
+/// Silence after which a peer is asked whether it lives, where nothing else is said.
+const KEEPALIVE: Duration = Duration::from_s(600);
+/// Then so often, so many times (tcp(7)'s own defaults): with the silence 21 minutes and a quarter.
+const KEEPALIVE_EVERY: std::time::Duration = std::time::Duration::from_secs(75);
+const KEEPALIVE_COUNT: u32 = 9;
+
 /// The most that a pipe holds without a change of `fs.pipe-max-size`.
 const PIPE_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_vanished_is_asked_for_whatever_is_configured() {
+        let configured = ZoneConfig {
+            keepalive: Some(Duration::from_s(30)),
+            ..ZoneConfig::default()
+        };
+        for (config, seconds) in [(ZoneConfig::default(), 600), (configured, 30)] {
+            let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config).unwrap();
+            let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            listener.set_nonblocking(false).unwrap();
+            let (accepted, _) = listener.accept().unwrap();
+            assert!(sockopt::socket_keepalive(&accepted).unwrap());
+            let silence = sockopt::tcp_keepidle(&accepted).unwrap();
+            assert_eq!(silence.as_secs(), seconds);
+            assert_eq!(sockopt::tcp_keepintvl(&accepted).unwrap().as_secs(), 75);
+            assert_eq!(sockopt::tcp_keepcnt(&accepted).unwrap(), 9);
+        }
+    }
+}

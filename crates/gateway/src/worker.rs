@@ -281,7 +281,12 @@ impl Worker {
                 self.look_at_the_clock(now);
                 match self.orders.current() {
                     Order::Stop => return Ok(()),
-                    Order::Drain if self.counters.live.get() == 0 => return Ok(()),
+                    // Whose SYN is held has been promised a word.
+                    Order::Drain
+                        if self.counters.live.get() == 0 && self.deferral.waiting() == 0 =>
+                    {
+                        return Ok(());
+                    }
                     _ => {}
                 }
             }
@@ -327,10 +332,14 @@ impl Worker {
         let Some(&(_, zone)) = zone else {
             return self.say(id, Word::Pass);
         };
-        if self.orders.current() != Order::Run {
+        // What has been begun goes on, whatever the rules say by now: a copy of its SYN that passed unsplit
+        // would reach the server beside our own.
+        let known = self.deferral.knows(syn.ends);
+        if !known && self.orders.current() != Order::Run {
             return self.say(id, Word::Pass);
         }
         match self.config.rules.decide(client, server) {
+            _ if known => {}
             (Action::Split, _) => {}
             (Action::Bypass, rule) => {
                 self.counters.bypassed.more();
@@ -898,10 +907,15 @@ impl Carrying {
         let pipe = pipe_of(&mut self.pipes[from.index()], turn.pipes)?;
         let socket = &self.sockets[from.index()];
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let spliced = rustix::pipe::splice(socket, None, &pipe.into, None, FILL_BYTES, flags);
+        let most = usize::try_from(self.relay.may_fill(from)).unwrap_or(usize::MAX);
+        let most = most.min(FILL_BYTES);
+        let spliced = rustix::pipe::splice(socket, None, &pipe.into, None, most, flags);
         let moved = moved(spliced)?;
-        // Before an urgent byte splice(2) says that this is the end, if a FIN has come.
-        if moved == Moved::End && transparent::at_mark(socket.as_fd())? {
+        // Before an urgent byte splice(2) says that this is the end, if a FIN has come, else that there is
+        // nothing; and a second one may have come while the first was on its way, when nobody listened.
+        let fd = socket.as_fd();
+        let nothing = !matches!(moved, Moved::Bytes(_));
+        if nothing && transparent::at_mark(fd)? && transparent::has_urgent(fd) {
             self.relay.on_urgent(from);
         }
         Ok(moved)
@@ -913,9 +927,12 @@ impl Carrying {
         let got = rustix::net::recv(socket, &mut *turn.buffer, RecvFlags::DONTWAIT);
         let moved = moved(got.map(|(read, _)| read))?;
         if let Moved::Bytes(bytes) = moved {
-            // The pipe is empty and holds more than this.
+            // The pipe is empty, and even the smallest holds this.
             let whole = &turn.buffer[..usize::try_from(bytes).unwrap_or(0)];
-            if rustix::io::write(&pipe.into, whole)? != whole.len() {
+            let written = rustix::io::write(&pipe.into, whole);
+            if written != Ok(whole.len()) {
+                // What is in it nobody has counted: it is no pipe for another connection.
+                self.pipes[from.index()] = None;
                 return Err(io::Error::other("a pipe took less than its size"));
             }
         }
@@ -1024,8 +1041,8 @@ const STEPS_A_TURN: usize = 16;
 const FILL_BYTES: usize = 1 << 20;
 /// From here on a transfer counts as bulk: more than what a program writes as a message.
 const BULK_BYTES: u64 = 32 << 10;
-/// For the bytes around urgent data.
-const COPY_BYTES: usize = 16 << 10;
+/// For the bytes around urgent data: a page, which is what a pipe has at least (pipe(7)).
+const COPY_BYTES: usize = 4 << 10;
 /// Pipes kept for the next connection: an empty one costs some 10 KiB.
 const POOLED_PIPES: usize = 256;
 /// SYNs that the kernel keeps for a verdict, more than [`Limits::waiting`]; beyond, they pass.

@@ -387,6 +387,40 @@ fn a_gateway_that_drains_takes_nobody_up_and_lets_nobody_down() {
 }
 
 #[test]
+fn a_gateway_that_drains_does_not_end_while_a_syn_is_held() {
+    let Some(net) = Net::new() else { return };
+    let gateway = net.gateway(Net::config());
+    let addr: SocketAddr = (SILENT, 9).into();
+    let patience = Duration::from_millis(500);
+    let connect = || std::net::TcpStream::connect_timeout(&addr, patience);
+    net.client.run(connect).unwrap().unwrap_err();
+    assert_eq!(until(&gateway, "waiting", |c| c.waiting == 1).waiting, 1);
+    gateway.drain();
+    // Three looks at the clock; the server may take 130 s.
+    thread::sleep(Duration::from_millis(300));
+    assert!(!gateway.is_over());
+}
+
+#[test]
+fn another_gateway_with_the_same_routing_table_is_refused_and_takes_nothing_away() {
+    let Some(net) = Net::new() else { return };
+    let first = net.gateway(Net::config());
+    let second = Config {
+        port: 48_100,
+        queue: 4810,
+        ..Net::config()
+    };
+    let start = || gateway::Gateway::start(second.clone());
+    let error = net.middle.run(start).unwrap().unwrap_err().to_string();
+    assert!(error.contains("table 4710 is another gateway's"), "{error}");
+    drop(net.pair());
+    assert_eq!(until(&first, "split", |c| c.split == 1).split, 1);
+    // It can be had when the first has ended.
+    drop(first);
+    drop(net.middle.run(start).unwrap().unwrap());
+}
+
+#[test]
 fn a_gateway_is_no_target_of_its_own() {
     let Some(net) = Net::new() else { return };
     let config = Net::config();

@@ -133,6 +133,8 @@ impl Socket {
         let netfilter = Some(Protocol::from_raw(PROTOCOL));
         let fd =
             rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, netfilter)?;
+        // An acknowledgement that was lost would be waited for without end.
+        sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(PATIENCE))?;
         Ok(Self { fd, sequence: 0 })
     }
 
@@ -218,7 +220,15 @@ impl Socket {
         let mut refused = None;
         let mut left = last - first + 1;
         while left > 0 {
-            let (read, _) = rustix::net::recv(&self.fd, &mut buffer, RecvFlags::empty())?;
+            let (read, _) = rustix::net::recv(&self.fd, &mut buffer, RecvFlags::empty()).map_err(
+                |e| match e {
+                    rustix::io::Errno::AGAIN => io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the kernel did not acknowledge a request of netfilter",
+                    ),
+                    e => e.into(),
+                },
+            )?;
             for message in messages(&buffer[..read]) {
                 if message.kind != NLMSG_ERROR || message.body.len() < 4 {
                     continue;
@@ -265,6 +275,8 @@ const MESSAGE_BYTES: usize = 16;
 /// struct nfgenmsg.
 pub(crate) const FAMILY_BYTES: usize = 4;
 const RECEIVE_BYTES: usize = 32 * 1024;
+/// For an acknowledgement, which comes with the request itself.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

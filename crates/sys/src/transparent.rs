@@ -10,7 +10,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -134,13 +134,30 @@ pub fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
 /// kernel choose when it knows both ends. `prepare` sets options before the SYN.
 ///
 /// # Errors
-/// `EPERM` without CAP_NET_ADMIN, `EADDRINUSE` when this very connection exists, `ENETUNREACH` and others
-/// of connect(2) that need no answer of the network.
+/// `EADDRINUSE` when this very connection exists, `ENETUNREACH` and others of connect(2) that need no
+/// answer of the network. What fails before that is wrong here and not in the network, so it is of kind
+/// `Other`, with words: no CAP_NET_ADMIN, no CAP_NET_BIND_SERVICE for a port below 1024, no descriptor.
 pub fn connect_from(
     from: SocketAddr,
     to: SocketAddr,
     prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
 ) -> io::Result<TcpStream> {
+    let fd = bound(from, to, prepare).map_err(|e| match e.kind() {
+        io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable => e,
+        _ => io::Error::other(format!("no socket of our own with address {from}: {e}")),
+    })?;
+    match rustix::net::connect(&fd, &to) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(TcpStream::from(fd)),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A socket with another's address.
+fn bound(
+    from: SocketAddr,
+    to: SocketAddr,
+    prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+) -> io::Result<OwnedFd> {
     use std::os::fd::AsFd;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(family(to), SocketType::STREAM, flags, None)?;
@@ -158,10 +175,7 @@ pub fn connect_from(
     }
     prepare(fd.as_fd())?;
     rustix::net::bind(&fd, &from)?;
-    match rustix::net::connect(&fd, &to) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(TcpStream::from(fd)),
-        Err(e) => Err(e.into()),
-    }
+    Ok(fd)
 }
 
 fn set_transparent(fd: BorrowedFd<'_>, addr: SocketAddr) -> io::Result<()> {
@@ -216,6 +230,12 @@ pub fn take_urgent(fd: BorrowedFd<'_>) -> Option<u8> {
     }
 }
 
+/// True when the urgent byte has come and nobody took it.
+pub fn has_urgent(fd: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::OOB | RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(rustix::net::recv(fd, &mut [0], flags), Ok((1, _)))
+}
+
 /// Sends a byte as urgent; false when there is no room for it now.
 ///
 /// # Errors
@@ -257,3 +277,30 @@ pub fn pending_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
 
 /// include/uapi/asm-generic/sockios.h.
 const SIOCATMARK: libc::Ioctl = 0x8905;
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    use super::*;
+    use crate::netns::NetNs;
+
+    #[test]
+    fn what_we_may_not_bind_is_not_told_as_the_networks_word() {
+        let Ok(ns) = NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        // In a thread of its own, and so are its capabilities.
+        let error = ns.run(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::NET_BIND_SERVICE);
+            set_capabilities(None, sets).unwrap();
+            let from = ([198, 18, 1, 2], 1000).into();
+            connect_from(from, ([198, 18, 2, 2], 80).into(), |_| Ok(())).unwrap_err()
+        });
+        let error = error.unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::Other, "{error}");
+        assert!(error.to_string().contains("198.18.1.2:1000"), "{error}");
+    }
+}

@@ -185,6 +185,25 @@ fn an_end_waits_for_what_the_blocked_peer_has_not_taken() {
 }
 
 #[test]
+fn a_blocked_output_holds_no_more_than_its_bound() {
+    let mut relay = Relay::new();
+    relay.on_readable(Side::Client);
+    assert_eq!(relay.poll_step(), Step::Fill(Side::Client));
+    relay.on_filled(Side::Client, Moved::Bytes(1000));
+    relay.on_drained(Side::Server, Moved::NotNow);
+    assert_eq!(relay.poll_step(), Step::Fill(Side::Client));
+    let room = relay.may_fill(Side::Client);
+    assert_eq!(room, HELD_BYTES - 1000);
+    relay.on_filled(Side::Client, Moved::Bytes(room));
+    assert_eq!(relay.poll_step(), Step::Wait);
+    // Room: all of it goes, and more comes.
+    relay.on_writable(Side::Server);
+    relay.on_drained(Side::Server, Moved::Bytes(HELD_BYTES));
+    assert_eq!(relay.poll_step(), Step::Fill(Side::Client));
+    assert_eq!(relay.may_fill(Side::Client), u64::MAX);
+}
+
+#[test]
 fn an_end_passes_in_either_order() {
     for first in Side::BOTH {
         let mut world = World::new(8);

@@ -3,6 +3,7 @@
 //! Only its own user and root reach it: by the file's mode, and by who the kernel says is there.
 
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ use crate::failure::{self, Failure, Verdict};
 pub(super) struct Control {
     listener: Listener,
     file: PathBuf,
+    /// Device and inode of our socket, so that another's file of that name stays.
+    made: Option<(u64, u64)>,
 }
 
 /// What somebody wants that the gateway's owner has to do.
@@ -52,13 +55,18 @@ impl Control {
             Some(file) => file.to_owned(),
             None => default_file()?,
         };
-        // Of one that was killed. Where somebody listens, it stays and we have none.
-        if Connection::open(&file).is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
-        {
+        // Of one that was killed. Where somebody listens, it stays and we have none. connect(2) refuses
+        // what is no socket by the same word as a dead one.
+        let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
+        if is_socket(&file) && Connection::open(&file).is_err_and(refused) {
             let _ = fs::remove_file(&file);
         }
         match Listener::bind(&file) {
-            Ok(listener) => Some(Self { listener, file }),
+            Ok(listener) => Some(Self {
+                listener,
+                made: identity(&file),
+                file,
+            }),
             Err(e) => {
                 context::note(format_args!(
                     "gateway: no control socket, {}: {e}; status and reload will not find it",
@@ -119,8 +127,20 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.file);
+        if self.made.is_some() && identity(&self.file) == self.made {
+            let _ = fs::remove_file(&self.file);
+        }
     }
+}
+
+fn is_socket(file: &Path) -> bool {
+    fs::symlink_metadata(file).is_ok_and(|m| m.file_type().is_socket())
+}
+
+/// Device and inode of what has this name, not of what it leads to.
+fn identity(file: &Path) -> Option<(u64, u64)> {
+    let found = fs::symlink_metadata(file).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// Asks for counts and prints them.
@@ -172,7 +192,6 @@ fn ask(which: &TellArgs, what: &str) -> Result<String, Failure> {
 
 /// In /run for root, else in the user's own directory; by network namespace, since each may have one.
 fn default_file() -> Option<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
     let namespace = fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
     let name = format!("goodput-gateway-{namespace}.sock");
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -189,3 +208,34 @@ const LOOK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(2);
 const LINE_BYTES: usize = 64;
 const ANSWER_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_dead_socket_gives_way_and_only_our_own_is_taken_away() {
+        let name = format!("goodput-control-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir(&directory).unwrap();
+        let file = directory.join("notes");
+        fs::write(&file, "kept").unwrap();
+        assert!(Control::open(Some(&file)).is_none());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
+
+        let socket = directory.join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let control = Control::open(Some(&socket)).unwrap();
+        assert!(Control::open(Some(&socket)).is_none());
+        // Somebody puts another file in its place.
+        fs::remove_file(&socket).unwrap();
+        fs::write(&socket, "kept").unwrap();
+        drop(control);
+        assert_eq!(fs::read_to_string(&socket).unwrap(), "kept");
+
+        let own = directory.join("own");
+        drop(Control::open(Some(&own)).unwrap());
+        assert!(!own.exists());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

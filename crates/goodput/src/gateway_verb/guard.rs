@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use clap::Args;
+use gateway::install::Claim;
 use sys::netlink::Netlink;
 use sys::transparent::{ANY, Diversion};
 
@@ -76,6 +77,10 @@ pub(super) fn command(args: &GuardArgs) -> Verdict {
             mark: args.mark,
             table: args.table,
             priority: args.priority,
+        };
+        // Where somebody has it already, that is a gateway started since, with the same rule: it stays.
+        let Ok(_claim) = Claim::take(args.table) else {
+            return Ok(failure::DONE);
         };
         let mut netlink = Netlink::open().map_err(Failure::here)?;
         for any in ANY {

@@ -228,6 +228,7 @@ fn a_file_is_read_again_and_one_that_cannot_be_meant_changes_nothing() {
     for (text, says) in [
         ("[[rule]]\naction = 'pass'\n", "unknown variant"),
         ("table = 99\n", "table: cannot change"),
+        ("queue = 65535\nworkers = 2\n", "queue: expected room"),
     ] {
         scratch.write("gateway.toml", text);
         ask(&scratch, &net, &["reload"]).fails_with(2, &[says]);
