@@ -302,6 +302,16 @@ impl Partial {
         self.resumed
     }
 
+    /// Lets this user open it again, whatever mode it was given on the way to its name.
+    pub(crate) fn keep_open(&self) {
+        use std::os::unix::fs::PermissionsExt as _;
+        if let Ok(stat) = self.file.metadata() {
+            let mode = std::fs::Permissions::from_mode(stat.permissions().mode() | 0o600);
+            // Where that fails, it is told when it is opened.
+            let _ = self.file.set_permissions(mode);
+        }
+    }
+
     pub(super) fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
     }

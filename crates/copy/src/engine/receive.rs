@@ -194,6 +194,8 @@ enum Body {
     /// Word of how it is cut is still to come.
     Unknown(Option<Unfinished>),
     Open(Box<Growing>),
+    /// Whole, and on its way to its name.
+    Placing(Arc<Growing>),
     /// Placed, lost or failed.
     Gone,
 }
@@ -733,6 +735,8 @@ impl Receiver<'_> {
         let Body::Open(growing) = std::mem::replace(&mut *body, Body::Gone) else {
             return;
         };
+        let growing = Arc::new(*growing);
+        *body = Body::Placing(Arc::clone(&growing));
         drop(body);
         let number = growing.number;
         let since = Instant::now();
@@ -749,6 +753,27 @@ impl Receiver<'_> {
             }),
         };
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
+        let is_placing = {
+            let mut body = file.lock();
+            let is_placing = matches!(&*body, Body::Placing(_));
+            *body = Body::Gone;
+            is_placing
+        };
+        if let (true, Err(error)) = (is_placing, &placed) {
+            let is_cut_off = error.kind() == ErrorKind::Interrupted && self.is_over();
+            // It arrived whole: the next attempt only has to place it.
+            if (is_full(error) || is_cut_off)
+                && let Some(growing) = Arc::into_inner(growing)
+            {
+                if is_full(error) {
+                    self.end(CopyError::Here(format!("{}: {error}", file.path)));
+                }
+                growing.partial.keep_open();
+                *file.lock() = Body::Open(Box::new(growing));
+                self.note_fresh(file);
+                return;
+            }
+        }
         if let Some(journal) = &mut *self.journal() {
             let _ = journal.end(number);
         }
@@ -868,10 +893,16 @@ impl Receiver<'_> {
         let wanted: Vec<_> = self.lock().wanted.values().cloned().collect();
         for file in wanted.iter().filter(|file| !file.is_small) {
             let body = file.lock();
-            if let Body::Unknown(Some(unfinished)) = &*body {
-                live.push((file.path.clone(), unfinished.clone()));
-            }
-            if let Body::Open(growing) = &*body {
+            let growing = match &*body {
+                Body::Unknown(Some(unfinished)) => {
+                    live.push((file.path.clone(), unfinished.clone()));
+                    None
+                }
+                Body::Open(growing) => Some(&**growing),
+                Body::Placing(growing) => Some(&**growing),
+                Body::Unknown(None) | Body::Gone => None,
+            };
+            if let Some(growing) = growing {
                 let fresh: HashSet<u64> = growing.fresh.iter().map(|(index, _)| *index).collect();
                 let noted = growing
                     .sums
@@ -915,29 +946,8 @@ impl Receiver<'_> {
             .cloned()
             .collect();
         for file in files {
-            let (fresh, number, handle) = {
-                let mut body = file.lock();
-                let Body::Open(growing) = &mut *body else {
-                    continue;
-                };
-                if growing.fresh.is_empty() {
-                    continue;
-                }
-                let Ok(handle) = growing.partial.file().try_clone() else {
-                    continue;
-                };
-                (std::mem::take(&mut growing.fresh), growing.number, handle)
-            };
-            if self.options.fsync
-                && let Err(error) = handle.sync_data()
-            {
-                // The kernel tells once, and forgets what it could not write (fsync(2)): nothing of it is to be trusted.
-                self.end(CopyError::Here(format!("{}: {error}", file.path)));
+            if !self.note_fresh(&file) {
                 return;
-            }
-            if let Some(journal) = &mut *self.journal() {
-                // What is not noted is sent again by the next attempt: no harm.
-                let _ = journal.blocks(number, &fresh);
             }
         }
         if self.options.fsync
@@ -945,6 +955,37 @@ impl Receiver<'_> {
         {
             let _ = journal.sync();
         }
+    }
+}
+
+impl Receiver<'_> {
+    /// Notes what of a file is not in the journal yet; `false` where nothing of it is to be trusted.
+    fn note_fresh(&self, file: &Incoming) -> bool {
+        let (fresh, number, handle) = {
+            let mut body = file.lock();
+            let Body::Open(growing) = &mut *body else {
+                return true;
+            };
+            if growing.fresh.is_empty() {
+                return true;
+            }
+            let Ok(handle) = growing.partial.file().try_clone() else {
+                return true;
+            };
+            (std::mem::take(&mut growing.fresh), growing.number, handle)
+        };
+        if self.options.fsync
+            && let Err(error) = handle.sync_data()
+        {
+            // The kernel tells once, and forgets what it could not write (fsync(2)): nothing of it is to be trusted.
+            self.end(CopyError::Here(format!("{}: {error}", file.path)));
+            return false;
+        }
+        if let Some(journal) = &mut *self.journal() {
+            // What is not noted is sent again by the next attempt: no harm.
+            let _ = journal.blocks(number, &fresh);
+        }
+        true
     }
 }
 

@@ -461,3 +461,40 @@ fn what_the_disk_gives_back_otherwise_gets_no_name() {
     assert_eq!(tree(&place.from()), tree(&place.to()));
     assert!(left_over(&place.to()).is_empty());
 }
+
+#[test]
+fn what_arrived_before_a_stop_stays_also_while_it_is_read_back() {
+    for wait in [0, 5, 10, 20, 40, 80] {
+        let place = Place::new();
+        let size = 48_u64 << 20;
+        fs::write(place.from().join("large"), bytes(48 << 20, 5)).unwrap();
+        let session = Session {
+            reads_back: true,
+            block: Some(1 << 16),
+            patience: Duration::from_secs(2),
+            ..Session::default()
+        };
+        let confirmed = AtomicU64::new(0);
+        let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+            let there = || watch.confirmed_bytes.load(Ordering::Relaxed);
+            while there() < size / 8 * 7 && !meeting.is_over() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(Duration::from_millis(wait));
+            confirmed.store(there(), Ordering::Relaxed);
+            watch.stop();
+        });
+        let is_placed = place.to().join("large").exists();
+        println!("after {wait} ms: {sent:?}, placed: {is_placed}, {confirmed:?}");
+        let (sent, _) = session.run(&place.from(), &place.to());
+        let account = sent.unwrap();
+        assert_eq!(account.failed, 0);
+        let least = confirmed.load(Ordering::Relaxed);
+        assert!(
+            is_placed || account.resumed_bytes >= least,
+            "{account:?}, {least}"
+        );
+        assert_eq!(tree(&place.from()), tree(&place.to()));
+        assert!(left_over(&place.to()).is_empty());
+    }
+}
