@@ -18,7 +18,7 @@ use crate::meeting::Meeting;
 use crate::message::{
     Account, BLOCK_HEAD_BYTES, BlockHead, FromDestination, FromSource, NameId, Told, Want, bytes_of,
 };
-use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked, Why};
+use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
 
 use super::{CopyError, Note, Watch};
 
@@ -266,7 +266,7 @@ impl Sender<'_> {
         let flow = self.source.walk(filter, &self.options.keep, &mut |walked| {
             match walked {
                 Walked::Skipped(skipped) => {
-                    if is_missing(&skipped.why) {
+                    if skipped.why.is_missing() {
                         is_partial.store(true, Ordering::Relaxed);
                         Watch::add(&self.watch.unread, 1);
                     }
@@ -930,14 +930,6 @@ impl super::tune::Loaded for Sender<'_> {
         let work = self.lock();
         !work.active.is_empty() || !work.small.is_empty() || !work.large.is_empty()
     }
-}
-
-/// Whether something of the tree is missing at the destination that a copy of it should have.
-const fn is_missing(why: &Why) -> bool {
-    !matches!(
-        why,
-        Why::Socket | Why::Pipe | Why::Device | Why::Attributes | Why::Links
-    )
 }
 
 /// Nanoseconds since a moment.
