@@ -53,6 +53,8 @@ const NAME_BYTES: usize = 200;
 const QUEUE_MOST: usize = 64 << 20;
 /// Frames in a row on one stream that are not as their sums say, at most: no cable does that.
 const BAD_MOST: u32 = 16;
+/// Files whose blocks come, from word of how they are cut to word that all were sent, at most: a source holds fewer open.
+const FILES_OPEN: usize = 8 << 10;
 /// How often the source is told what arrived.
 const TELL: Duration = Duration::from_millis(50);
 /// How often the journal says what is there.
@@ -150,6 +152,8 @@ struct Receiver<'a> {
 #[derive(Default)]
 struct Files {
     wanted: HashMap<NameId, Arc<Incoming>>,
+    /// Those of which it was told how they are cut, and not that all of their blocks were sent.
+    cut: HashSet<NameId>,
     /// Folders with what belongs to them, set last.
     folders: Vec<(RelPath, Meta)>,
     links: Vec<(RelPath, RelPath)>,
@@ -389,6 +393,9 @@ impl Receiver<'_> {
         match message {
             message @ (FromSource::Names(_) | FromSource::Ended(_) | FromSource::Walked { .. }) => {
                 let mut files = self.lock();
+                if let FromSource::Ended(id) = &message {
+                    files.cut.remove(id);
+                }
                 while files.queue_bytes > QUEUE_MOST && !self.is_over() {
                     let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
                     files = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -411,10 +418,21 @@ impl Receiver<'_> {
                 if size != file.size || file.is_small {
                     return invalid("a file of another length than was told");
                 }
+                let mut files = self.lock();
+                files.cut.insert(id);
+                let is_much = files.cut.len() > FILES_OPEN;
+                drop(files);
+                if is_much {
+                    return invalid("too many files begun at once");
+                }
                 self.layout(&file, cut, holes);
             }
             FromSource::Lost { id, why } => {
-                let file = self.lock().wanted.get(&id).cloned();
+                let file = {
+                    let mut files = self.lock();
+                    files.cut.remove(&id);
+                    files.wanted.get(&id).cloned()
+                };
                 if let Some(file) = file {
                     if !why.is_empty() {
                         self.account().failed += 1;

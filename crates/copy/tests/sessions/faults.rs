@@ -498,3 +498,20 @@ fn what_arrived_before_a_stop_stays_also_while_it_is_read_back() {
         assert!(left_over(&place.to()).is_empty());
     }
 }
+
+#[test]
+fn more_files_of_several_blocks_than_are_held_open_at_once_arrive() {
+    let place = Place::new();
+    for n in 0..1_500_u64 {
+        let long = fs::File::create(place.from().join(format!("f{n}"))).unwrap();
+        long.set_len(1 << 20).unwrap();
+        long.write_all_at(&n.to_le_bytes(), 700_000).unwrap();
+    }
+    let session = Session {
+        block: Some(1 << 16),
+        ..Session::default()
+    };
+    let (sent, received) = session.run(&place.from(), &place.to());
+    assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+}
