@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, Outbox};
-use crate::destination::{Destination, NOT_AS_WRITTEN, Partial, Staging, out_of_memory};
+use crate::destination::{Destination, NOT_AS_WRITTEN, Partial, Staging, data_in, out_of_memory};
 use crate::digest::{Cut, Sum};
 use crate::entry::{Meta, RelPath, Stamp};
 use crate::filter::Filter;
@@ -473,7 +473,16 @@ impl Receiver<'_> {
                 HashMap::new(),
             ),
         };
-        let partial = self.patiently(|| staging.partial(number, cut.size(), data));
+        let partial = self.patiently(|| {
+            let partial = staging.partial(number, cut.size(), data)?;
+            if partial.resumed() {
+                // Holes have no sums: what an earlier attempt left in them is seen by nobody.
+                for hole in &holes {
+                    partial.clear(bytes_of_blocks(cut, *hole))?;
+                }
+            }
+            Ok(partial)
+        });
         let partial = match partial {
             Ok(partial) => partial,
             Err(error) => {
@@ -830,6 +839,19 @@ impl Receiver<'_> {
                 return Err(ErrorKind::Interrupted.into());
             }
         }
+        for hole in &growing.holes {
+            let bytes = bytes_of_blocks(growing.cut, *hole);
+            data_in(file, bytes, &mut |block, at| {
+                if block.iter().any(|byte| *byte != 0) {
+                    let text = format!("{NOT_AS_WRITTEN}, in a hole at {at}");
+                    return Err(io::Error::other(text));
+                }
+                match self.is_over() {
+                    true => Err(ErrorKind::Interrupted.into()),
+                    false => Ok(()),
+                }
+            })?;
+        }
         Ok(())
     }
 
@@ -1011,6 +1033,12 @@ impl Incoming {
     fn lock(&self) -> MutexGuard<'_, Body> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Where blocks lie, from..to, in bytes.
+fn bytes_of_blocks(cut: Cut, (from, to): (u64, u64)) -> std::ops::Range<u64> {
+    let at = |index: u64| index.saturating_mul(cut.block().into()).min(cut.size());
+    at(from)..at(to)
 }
 
 fn short_sum(path: &RelPath) -> [u8; 16] {

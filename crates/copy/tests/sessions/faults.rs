@@ -515,3 +515,34 @@ fn more_files_of_several_blocks_than_are_held_open_at_once_arrive() {
     assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
     assert_eq!(tree(&place.from()), tree(&place.to()));
 }
+
+#[test]
+fn holes_are_holes_also_in_what_an_earlier_attempt_left() {
+    let place = Place::new();
+    let sparse = fs::File::create(place.from().join("sparse")).unwrap();
+    sparse.write_all_at(&bytes(8 << 20, 5), 0).unwrap();
+    sparse.set_len(24 << 20).unwrap();
+    let session = Session {
+        block: Some(1 << 16),
+        limit: Some(units::Rate::from_bits_per_second(60_000_000)),
+        reads_back: true,
+        ..Session::default()
+    };
+    let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+        while watch.confirmed_bytes.load(Ordering::Relaxed) < 1 << 20 && !meeting.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        watch.stop();
+    });
+    assert!(matches!(sent, Err(CopyError::Stopped)), "{sent:?}");
+    let [staging] = &left_over(&place.to())[..] else {
+        panic!("no staging folder");
+    };
+    let partial = fs::File::options().write(true).open(staging.join("p0"));
+    partial.unwrap().write_all_at(b"junk", 16 << 20).unwrap();
+    let (sent, _) = session.run(&place.from(), &place.to());
+    let account = sent.unwrap();
+    assert_eq!(account.failed, 0);
+    assert!(account.resumed_bytes >= 1 << 20, "{account:?}");
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+}
