@@ -739,23 +739,20 @@ fn a_copy_across_file_systems_is_held_against_what_it_is_of() {
 fn what_an_earlier_try_left_in_a_hole_is_cleared() {
     let scratch = Scratch::new();
     let staging = open(scratch.path()).staging(&[1; 16]).unwrap();
-    let size = 3 << 20;
-    let first = staging.partial(0, size, 0).unwrap();
-    first
-        .file()
-        .write_all_at(&vec![9; size as usize], 0)
-        .unwrap();
+    let size: usize = 3 << 20;
+    let first = staging.partial(0, size as u64, 0).unwrap();
+    first.file().write_all_at(&vec![9; size], 0).unwrap();
     drop(first);
-    let again = staging.partial(0, size, 0).unwrap();
+    let again = staging.partial(0, size as u64, 0).unwrap();
     assert!(again.resumed());
     again.clear(1 << 20..2 << 20).unwrap();
-    let mut all = vec![1; size as usize];
+    let mut all = vec![1; size];
     again.file().read_exact_at(&mut all, 0).unwrap();
     let (before, rest) = all.split_at(1 << 20);
     let (hole, after) = rest.split_at(1 << 20);
     assert!(hole.iter().all(|byte| *byte == 0));
     assert!(before.iter().chain(after).all(|byte| *byte == 9));
-    assert_eq!(again.file().metadata().unwrap().len(), size);
+    assert_eq!(again.file().metadata().unwrap().len(), size as u64);
     staging.discard().unwrap();
 }
 
