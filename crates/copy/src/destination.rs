@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -502,8 +503,11 @@ impl Destination {
             ..Meta::default()
         };
         self.put(staging, path, |folder, new, _| {
-            let mut copy = File::from(openat(folder, new, NEW_FILE, Mode::from_raw_mode(0o600))?);
+            let mut copy = self.copy_in(folder, new)?;
             copy_sparse(&file, &mut copy)?;
+            if self.reads_back {
+                check_copy(&file, &copy)?;
+            }
             self.dress(copy.as_fd(), &meta)
         })
     }
@@ -533,8 +537,12 @@ impl Destination {
             other => return other,
         }
         let put = beside(folder.open.as_fd(), name, |folder, new| {
-            let mut copy = File::from(openat(folder, new, NEW_FILE, Mode::from_raw_mode(0o600))?);
+            let mut copy = self.copy_in(folder, new)?;
             copy_sparse(partial.file(), &mut copy)?;
+            if self.reads_back {
+                // The partial file was read back; this is another, on another disk.
+                check_copy(partial.file(), &copy)?;
+            }
             self.dress(copy.as_fd(), &meta)?;
             if fsync {
                 rustix::fs::fsync(&copy)?;
@@ -563,11 +571,8 @@ impl Destination {
                 true => 0o600,
                 false => 0o666,
             };
-            let flags = match self.reads_back {
-                true => NEW_FILE.difference(OFlags::WRONLY) | OFlags::RDWR,
-                false => NEW_FILE,
-            };
-            let mut file = File::from(openat(folder, name, flags, Mode::from_raw_mode(mode))?);
+            let mode = Mode::from_raw_mode(mode);
+            let mut file = File::from(openat(folder, name, self.new_file(), mode)?);
             file.write_all(bytes)?;
             if self.reads_back {
                 out_of_memory(&file)?;
@@ -579,6 +584,19 @@ impl Destination {
             }
             self.dress(file.as_fd(), &meta)
         })
+    }
+
+    /// How a new file is opened: to be read too where it is read back.
+    fn new_file(&self) -> OFlags {
+        match self.reads_back {
+            true => NEW_FILE.difference(OFlags::WRONLY) | OFlags::RDWR,
+            false => NEW_FILE,
+        }
+    }
+
+    fn copy_in(&self, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
+        let mode = Mode::from_raw_mode(0o600);
+        Ok(File::from(openat(folder, name, self.new_file(), mode)?))
     }
 
     /// Makes something new by `make` in the staging folder and moves it to `path`; beside `path` where a file system
@@ -928,35 +946,74 @@ pub(crate) fn out_of_memory(file: &File) -> io::Result<()> {
 
 /// Copies a file with its holes.
 fn copy_sparse(from: &File, to: &mut File) -> io::Result<()> {
-    use rustix::fs::{SeekFrom, seek};
     use std::os::unix::fs::FileExt as _;
     let size = from.metadata()?.len();
+    data_in(from, 0..size, &mut |block, at| to.write_all_at(block, at))?;
+    to.set_len(size)
+}
+
+/// Hands what is no hole of `bytes` of a file to `each`, with where it begins, at most 1 MiB at a time.
+pub(crate) fn data_in(
+    file: &File,
+    bytes: Range<u64>,
+    each: &mut dyn FnMut(&[u8], u64) -> io::Result<()>,
+) -> io::Result<()> {
+    use rustix::fs::{SeekFrom, seek};
+    use std::os::unix::fs::FileExt as _;
     let mut block = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < size {
-        let start = match seek(from, SeekFrom::Data(at)) {
+    let mut at = bytes.start;
+    while at < bytes.end {
+        let start = match seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
             Err(Errno::NXIO) => break,
             Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
             Err(error) => return Err(error.into()),
         };
-        let end = seek(from, SeekFrom::Hole(start))
-            .unwrap_or(size)
-            .max(start + 1);
+        let end = seek(file, SeekFrom::Hole(start))
+            .unwrap_or(bytes.end)
+            .max(start + 1)
+            .min(bytes.end);
         at = start;
         while at < end {
             let most = usize::try_from(end - at)
                 .unwrap_or(usize::MAX)
                 .min(block.len());
-            let read = from.read_at(&mut block[..most], at)?;
+            let read = file.read_at(&mut block[..most], at)?;
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            to.write_all_at(&block[..read], at)?;
+            each(&block[..read], at)?;
             at += read as u64;
         }
     }
-    to.set_len(size)
+    Ok(())
+}
+
+/// Reads a copy back from the disk and holds it against what it is of.
+///
+/// # Errors
+/// With [`NOT_AS_WRITTEN`] where they differ; as read(2) and fsync(2).
+fn check_copy(of: &File, copy: &File) -> io::Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    out_of_memory(copy)?;
+    let size = of.metadata()?.len();
+    let differs = || Err(io::Error::other(NOT_AS_WRITTEN));
+    if copy.metadata()?.len() != size {
+        return differs();
+    }
+    let mut other = vec![0; 1 << 20];
+    // Where either has data: the other has the same, or a hole that reads as zeros.
+    for (one, another) in [(copy, of), (of, copy)] {
+        data_in(one, 0..size, &mut |block, at| {
+            let other = &mut other[..block.len()];
+            another.read_exact_at(other, at)?;
+            match *other == *block {
+                true => Ok(()),
+                false => differs(),
+            }
+        })?;
+    }
+    Ok(())
 }
 
 /// The folder a path is in, and its name there.

@@ -71,6 +71,8 @@ pub enum Note {
 
 /// Notes that are kept one by one; of more there is a count.
 const NOTES_MOST: usize = 1_000;
+/// Bytes of one note that are kept: a message of the far side may be longer than all that a user reads.
+const NOTE_BYTES_MOST: usize = 4 << 10;
 
 impl Watch {
     /// Has the session stop soon.
@@ -98,7 +100,12 @@ impl Watch {
     }
 
     /// Keeps a note.
-    pub fn note(&self, note: Note) {
+    pub fn note(&self, mut note: Note) {
+        let (Note::Skipped(text) | Note::Chosen(text)) = &mut note;
+        if text.len() > NOTE_BYTES_MOST {
+            text.truncate(text.floor_char_boundary(NOTE_BYTES_MOST));
+            text.shrink_to_fit();
+        }
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         match notes.all.len() < NOTES_MOST {
             true => notes.all.push(note),
@@ -159,4 +166,20 @@ pub enum CopyError {
     /// The user stopped it.
     #[error("stopped")]
     Stopped,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_note_is_cut_between_letters() {
+        let watch = Watch::default();
+        // Two bytes each, after one of one.
+        let text = format!("x{}", "é".repeat(NOTE_BYTES_MOST));
+        watch.note(Note::Skipped(text));
+        let (notes, _) = watch.notes(0);
+        let cut = format!("x{}", "é".repeat(NOTE_BYTES_MOST / 2 - 1));
+        assert_eq!(notes, [Note::Skipped(cut)]);
+    }
 }

@@ -42,10 +42,14 @@ pub fn line(name: &[u8], hash: &Sum) -> Option<String> {
 /// The hash of a file of a source.
 ///
 /// # Errors
-/// `InvalidData` where it changed while it was read; as read(2).
-pub fn hash_of_source(source: &Source, path: &RelPath) -> io::Result<Sum> {
+/// `InvalidData` where it changed while it was read; `TimedOut` once `is_stopped`; as read(2).
+pub fn hash_of_source(
+    source: &Source,
+    path: &RelPath,
+    is_stopped: &dyn Fn() -> bool,
+) -> io::Result<Sum> {
     let file: SourceFile = source.open_file(path)?;
-    let hash = hash(file.file())?;
+    let hash = hash(file.file(), is_stopped)?;
     match file.changed_since(&file.fingerprint().to_owned())? {
         true => Err(io::Error::new(
             io::ErrorKind::InvalidData,
@@ -62,16 +66,21 @@ pub fn hash_of_source(source: &Source, path: &RelPath) -> io::Result<Sum> {
 pub fn hash_at(destination: &Destination, path: &RelPath) -> io::Result<Option<Sum>> {
     match destination.look(path)? {
         Some(stands) if stands.kind == Standing::File => {
-            Ok(Some(hash(&destination.open_existing(path)?)?))
+            let file = destination.open_existing(path)?;
+            Ok(Some(hash(&file, &|| false)?))
         }
         _ => Ok(None),
     }
 }
 
-fn hash(mut file: &std::fs::File) -> io::Result<Sum> {
+fn hash(mut file: &std::fs::File, is_stopped: &dyn Fn() -> bool) -> io::Result<Sum> {
     let mut hasher = Hasher::new();
     let mut bytes = vec![0; 1 << 20];
     loop {
+        if is_stopped() {
+            // Not `Interrupted`, which is read again.
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         match file.read(&mut bytes) {
             Ok(0) => return Ok(*hasher.finalize().as_bytes()),
             Ok(n) => hasher.update(&bytes[..n]),
@@ -84,6 +93,20 @@ fn hash(mut file: &std::fs::File) -> io::Result<Sum> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hash_is_given_up_when_it_is_stopped() {
+        let scratch = crate::scratch::Scratch::new();
+        let path = scratch.file("a", vec![7; 5 << 20]);
+        let file = std::fs::File::open(path).unwrap();
+        let asked = std::cell::Cell::new(0);
+        let is_stopped = || {
+            asked.set(asked.get() + 1);
+            asked.get() == 3
+        };
+        let error = hash(&file, &is_stopped).unwrap_err();
+        assert_eq!((error.kind(), asked.get()), (io::ErrorKind::TimedOut, 3));
+    }
 
     #[test]
     fn names_are_escaped_as_b3sum_does() {

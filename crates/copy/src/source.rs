@@ -109,6 +109,16 @@ pub enum Why {
     Links,
 }
 
+impl Why {
+    /// Whether something of the tree is missing where it was copied to that a copy of it should have.
+    pub const fn is_missing(&self) -> bool {
+        !matches!(
+            self,
+            Self::Socket | Self::Pipe | Self::Device | Self::Attributes | Self::Links
+        )
+    }
+}
+
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -691,6 +691,71 @@ fn a_file_system_that_ends_on_the_way_is_no_obstacle() {
     staging.discard().unwrap();
 }
 
+#[test]
+fn a_copy_across_file_systems_is_held_against_what_it_is_of() {
+    let scratch = Scratch::new();
+    let file = |name: &str, at: u64| {
+        let mut options = File::options();
+        let options = options.read(true).write(true).create_new(true);
+        let file = options.open(scratch.at(name)).unwrap();
+        file.write_all_at(&[7; 10_000], at).unwrap();
+        file.set_len(9 << 20).unwrap();
+        file
+    };
+    let (of, same) = (file("of", 3 << 20), file("same", 3 << 20));
+    same.write_all_at(&[0; 9_000], 5 << 20).unwrap();
+    check_copy(&of, &same).unwrap();
+    // A byte among the data, bytes in a hole, data that became a hole, another length.
+    let hurt = file("hurt", 3 << 20);
+    hurt.write_all_at(b"x", (3 << 20) + 77).unwrap();
+    let more = file("more", 3 << 20);
+    more.write_all_at(b"x", 8 << 20).unwrap();
+    let less = file("less", (3 << 20) + 100);
+    let longer = file("longer", 3 << 20);
+    longer.set_len((9 << 20) + 1).unwrap();
+    for other in [hurt, more, less, longer] {
+        let error = check_copy(&of, &other).unwrap_err();
+        assert_eq!(error.to_string(), NOT_AS_WRITTEN);
+    }
+    // Across two file systems, where there are two.
+    let other = Path::new("/dev/shm").join(format!("goodput-copy-back-{}", std::process::id()));
+    if fs::create_dir(&other).is_err() {
+        println!("skipped: nothing can be written to /dev/shm");
+        return;
+    }
+    let there = open(&other).with_read_back();
+    let staging = open(scratch.path()).staging(&[1; 16]).unwrap();
+    let partial = staging.partial(0, 5 << 20, 5).unwrap();
+    partial.file().write_all_at(b"bytes", 4 << 20).unwrap();
+    let put = there.commit(&partial, &rel("large"), &meta(0o640), false);
+    let len = fs::metadata(other.join("large")).map(|stat| stat.len());
+    fs::remove_dir_all(&other).unwrap();
+    put.unwrap();
+    assert_eq!(len.unwrap(), 5 << 20);
+    staging.discard().unwrap();
+}
+
+#[test]
+fn what_an_earlier_try_left_in_a_hole_is_cleared() {
+    let scratch = Scratch::new();
+    let staging = open(scratch.path()).staging(&[1; 16]).unwrap();
+    let size: usize = 3 << 20;
+    let first = staging.partial(0, size as u64, 0).unwrap();
+    first.file().write_all_at(&vec![9; size], 0).unwrap();
+    drop(first);
+    let again = staging.partial(0, size as u64, 0).unwrap();
+    assert!(again.resumed());
+    again.clear(1 << 20..2 << 20).unwrap();
+    let mut all = vec![1; size];
+    again.file().read_exact_at(&mut all, 0).unwrap();
+    let (before, rest) = all.split_at(1 << 20);
+    let (hole, after) = rest.split_at(1 << 20);
+    assert!(hole.iter().all(|byte| *byte == 0));
+    assert!(before.iter().chain(after).all(|byte| *byte == 9));
+    assert_eq!(again.file().metadata().unwrap().len(), size as u64);
+    staging.discard().unwrap();
+}
+
 fn deleted(
     destination: &Destination,
     roots: &[&str],

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, Outbox};
-use crate::destination::{Destination, NOT_AS_WRITTEN, Partial, Staging, out_of_memory};
+use crate::destination::{Destination, NOT_AS_WRITTEN, Partial, Staging, data_in, out_of_memory};
 use crate::digest::{Cut, Sum};
 use crate::entry::{Meta, RelPath, Stamp};
 use crate::filter::Filter;
@@ -53,6 +53,8 @@ const NAME_BYTES: usize = 200;
 const QUEUE_MOST: usize = 64 << 20;
 /// Frames in a row on one stream that are not as their sums say, at most: no cable does that.
 const BAD_MOST: u32 = 16;
+/// Files whose blocks come, from word of how they are cut to word that all were sent, at most: a source holds fewer open.
+const FILES_OPEN: usize = 8 << 10;
 /// How often the source is told what arrived.
 const TELL: Duration = Duration::from_millis(50);
 /// How often the journal says what is there.
@@ -150,6 +152,8 @@ struct Receiver<'a> {
 #[derive(Default)]
 struct Files {
     wanted: HashMap<NameId, Arc<Incoming>>,
+    /// Those of which it was told how they are cut, and not that all of their blocks were sent.
+    cut: HashSet<NameId>,
     /// Folders with what belongs to them, set last.
     folders: Vec<(RelPath, Meta)>,
     links: Vec<(RelPath, RelPath)>,
@@ -194,6 +198,8 @@ enum Body {
     /// Word of how it is cut is still to come.
     Unknown(Option<Unfinished>),
     Open(Box<Growing>),
+    /// Whole, and on its way to its name.
+    Placing(Arc<Growing>),
     /// Placed, lost or failed.
     Gone,
 }
@@ -387,6 +393,9 @@ impl Receiver<'_> {
         match message {
             message @ (FromSource::Names(_) | FromSource::Ended(_) | FromSource::Walked { .. }) => {
                 let mut files = self.lock();
+                if let FromSource::Ended(id) = &message {
+                    files.cut.remove(id);
+                }
                 while files.queue_bytes > QUEUE_MOST && !self.is_over() {
                     let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
                     files = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -409,10 +418,21 @@ impl Receiver<'_> {
                 if size != file.size || file.is_small {
                     return invalid("a file of another length than was told");
                 }
+                let mut files = self.lock();
+                files.cut.insert(id);
+                let is_much = files.cut.len() > FILES_OPEN;
+                drop(files);
+                if is_much {
+                    return invalid("too many files begun at once");
+                }
                 self.layout(&file, cut, holes);
             }
             FromSource::Lost { id, why } => {
-                let file = self.lock().wanted.get(&id).cloned();
+                let file = {
+                    let mut files = self.lock();
+                    files.cut.remove(&id);
+                    files.wanted.get(&id).cloned()
+                };
                 if let Some(file) = file {
                     if !why.is_empty() {
                         self.account().failed += 1;
@@ -453,7 +473,16 @@ impl Receiver<'_> {
                 HashMap::new(),
             ),
         };
-        let partial = self.patiently(|| staging.partial(number, cut.size(), data));
+        let partial = self.patiently(|| {
+            let partial = staging.partial(number, cut.size(), data)?;
+            if partial.resumed() {
+                // Holes have no sums: what an earlier attempt left in them is seen by nobody.
+                for hole in &holes {
+                    partial.clear(bytes_of_blocks(cut, *hole))?;
+                }
+            }
+            Ok(partial)
+        });
         let partial = match partial {
             Ok(partial) => partial,
             Err(error) => {
@@ -733,6 +762,8 @@ impl Receiver<'_> {
         let Body::Open(growing) = std::mem::replace(&mut *body, Body::Gone) else {
             return;
         };
+        let growing = Arc::new(*growing);
+        *body = Body::Placing(Arc::clone(&growing));
         drop(body);
         let number = growing.number;
         let since = Instant::now();
@@ -749,6 +780,27 @@ impl Receiver<'_> {
             }),
         };
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
+        let is_placing = {
+            let mut body = file.lock();
+            let is_placing = matches!(&*body, Body::Placing(_));
+            *body = Body::Gone;
+            is_placing
+        };
+        if let (true, Err(error)) = (is_placing, &placed) {
+            let is_cut_off = error.kind() == ErrorKind::Interrupted && self.is_over();
+            // It arrived whole: the next attempt only has to place it.
+            if (is_full(error) || is_cut_off)
+                && let Some(growing) = Arc::into_inner(growing)
+            {
+                if is_full(error) {
+                    self.end(CopyError::Here(format!("{}: {error}", file.path)));
+                }
+                growing.partial.keep_open();
+                *file.lock() = Body::Open(Box::new(growing));
+                self.note_fresh(file);
+                return;
+            }
+        }
         if let Some(journal) = &mut *self.journal() {
             let _ = journal.end(number);
         }
@@ -786,6 +838,19 @@ impl Receiver<'_> {
             if self.is_over() {
                 return Err(ErrorKind::Interrupted.into());
             }
+        }
+        for hole in &growing.holes {
+            let bytes = bytes_of_blocks(growing.cut, *hole);
+            data_in(file, bytes, &mut |block, at| {
+                if block.iter().any(|byte| *byte != 0) {
+                    let text = format!("{NOT_AS_WRITTEN}, in a hole at {at}");
+                    return Err(io::Error::other(text));
+                }
+                match self.is_over() {
+                    true => Err(ErrorKind::Interrupted.into()),
+                    false => Ok(()),
+                }
+            })?;
         }
         Ok(())
     }
@@ -868,10 +933,16 @@ impl Receiver<'_> {
         let wanted: Vec<_> = self.lock().wanted.values().cloned().collect();
         for file in wanted.iter().filter(|file| !file.is_small) {
             let body = file.lock();
-            if let Body::Unknown(Some(unfinished)) = &*body {
-                live.push((file.path.clone(), unfinished.clone()));
-            }
-            if let Body::Open(growing) = &*body {
+            let growing = match &*body {
+                Body::Unknown(Some(unfinished)) => {
+                    live.push((file.path.clone(), unfinished.clone()));
+                    None
+                }
+                Body::Open(growing) => Some(&**growing),
+                Body::Placing(growing) => Some(&**growing),
+                Body::Unknown(None) | Body::Gone => None,
+            };
+            if let Some(growing) = growing {
                 let fresh: HashSet<u64> = growing.fresh.iter().map(|(index, _)| *index).collect();
                 let noted = growing
                     .sums
@@ -915,29 +986,8 @@ impl Receiver<'_> {
             .cloned()
             .collect();
         for file in files {
-            let (fresh, number, handle) = {
-                let mut body = file.lock();
-                let Body::Open(growing) = &mut *body else {
-                    continue;
-                };
-                if growing.fresh.is_empty() {
-                    continue;
-                }
-                let Ok(handle) = growing.partial.file().try_clone() else {
-                    continue;
-                };
-                (std::mem::take(&mut growing.fresh), growing.number, handle)
-            };
-            if self.options.fsync
-                && let Err(error) = handle.sync_data()
-            {
-                // The kernel tells once, and forgets what it could not write (fsync(2)): nothing of it is to be trusted.
-                self.end(CopyError::Here(format!("{}: {error}", file.path)));
+            if !self.note_fresh(&file) {
                 return;
-            }
-            if let Some(journal) = &mut *self.journal() {
-                // What is not noted is sent again by the next attempt: no harm.
-                let _ = journal.blocks(number, &fresh);
             }
         }
         if self.options.fsync
@@ -948,10 +998,47 @@ impl Receiver<'_> {
     }
 }
 
+impl Receiver<'_> {
+    /// Notes what of a file is not in the journal yet; `false` where nothing of it is to be trusted.
+    fn note_fresh(&self, file: &Incoming) -> bool {
+        let (fresh, number, handle) = {
+            let mut body = file.lock();
+            let Body::Open(growing) = &mut *body else {
+                return true;
+            };
+            if growing.fresh.is_empty() {
+                return true;
+            }
+            let Ok(handle) = growing.partial.file().try_clone() else {
+                return true;
+            };
+            (std::mem::take(&mut growing.fresh), growing.number, handle)
+        };
+        if self.options.fsync
+            && let Err(error) = handle.sync_data()
+        {
+            // The kernel tells once, and forgets what it could not write (fsync(2)): nothing of it is to be trusted.
+            self.end(CopyError::Here(format!("{}: {error}", file.path)));
+            return false;
+        }
+        if let Some(journal) = &mut *self.journal() {
+            // What is not noted is sent again by the next attempt: no harm.
+            let _ = journal.blocks(number, &fresh);
+        }
+        true
+    }
+}
+
 impl Incoming {
     fn lock(&self) -> MutexGuard<'_, Body> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Where blocks lie, from..to, in bytes.
+fn bytes_of_blocks(cut: Cut, (from, to): (u64, u64)) -> std::ops::Range<u64> {
+    let at = |index: u64| index.saturating_mul(cut.block().into()).min(cut.size());
+    at(from)..at(to)
 }
 
 fn short_sum(path: &RelPath) -> [u8; 16] {

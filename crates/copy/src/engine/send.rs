@@ -18,7 +18,7 @@ use crate::meeting::Meeting;
 use crate::message::{
     Account, BLOCK_HEAD_BYTES, BlockHead, FromDestination, FromSource, NameId, Told, Want, bytes_of,
 };
-use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked, Why};
+use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
 
 use super::{CopyError, Note, Watch};
 
@@ -57,6 +57,8 @@ const NAMES_WAIT: Duration = Duration::from_millis(20);
 const MUCH: u64 = 64 << 20;
 /// Holes that are told of one file: what a message carries.
 const HOLES_MOST: usize = 60_000;
+/// Files that are cut into blocks and held open until these are confirmed, at most: the next waits.
+const FILES_OPEN: usize = 1 << 10;
 /// How often a file that changes while it is read is told anew.
 const TRIES: u8 = 3;
 
@@ -83,6 +85,7 @@ pub fn send(
         ended: Mutex::default(),
         next_id: Mutex::default(),
         again: Mutex::default(),
+        held: Arc::default(),
         is_over: AtomicBool::new(false),
         is_congestion_told: AtomicBool::new(false),
     };
@@ -103,6 +106,8 @@ struct Sender<'a> {
     next_id: Mutex<NameId>,
     /// Changed files, to be told anew, and how often they were.
     again: Mutex<HashMap<RelPath, u8>>,
+    /// Each file that is held open has one more of it.
+    held: Arc<()>,
     is_over: AtomicBool,
     is_congestion_told: AtomicBool,
 }
@@ -143,6 +148,8 @@ struct Active {
     left: AtomicU64,
     compare: HashMap<u64, Sum>,
     is_lost: AtomicBool,
+    /// Counts those that are held open.
+    _held: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -266,7 +273,7 @@ impl Sender<'_> {
         let flow = self.source.walk(filter, &self.options.keep, &mut |walked| {
             match walked {
                 Walked::Skipped(skipped) => {
-                    if is_missing(&skipped.why) {
+                    if skipped.why.is_missing() {
                         is_partial.store(true, Ordering::Relaxed);
                         Watch::add(&self.watch.unread, 1);
                     }
@@ -421,6 +428,12 @@ impl Sender<'_> {
                     "wants what was not offered",
                 ));
             };
+            if !is_of(&want, known.fingerprint.size) {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "has blocks that the file has not",
+                ));
+            }
             Watch::add(&self.watch.wanted, 1);
             Watch::add(&self.watch.wanted_bytes, known.fingerprint.size);
             work.open += 1;
@@ -444,6 +457,7 @@ impl Sender<'_> {
             ));
         }
         let mut closed = 0;
+        let is_any = sent.base < count;
         while sent.base < count {
             let Some((task, bytes)) = sent.frames.pop_front() else {
                 break;
@@ -454,7 +468,8 @@ impl Sender<'_> {
                 closed += files.len();
             }
         }
-        if closed > 0 {
+        // Files that were held open may have been let go.
+        if is_any {
             let mut work = self.lock();
             work.open = work.open.saturating_sub(closed);
             drop(work);
@@ -654,7 +669,9 @@ impl Sender<'_> {
                 work.active.pop_front();
                 continue;
             }
-            if let Some((id, known, want)) = work.large.pop_front() {
+            if Arc::strong_count(&self.held) <= FILES_OPEN
+                && let Some((id, known, want)) = work.large.pop_front()
+            {
                 drop(work);
                 self.open(id, known, want);
                 work = self.lock();
@@ -726,6 +743,7 @@ impl Sender<'_> {
             left: AtomicU64::new(left.max(1)),
             compare: want.compare.into_iter().collect(),
             is_lost: AtomicBool::new(false),
+            _held: Arc::clone(&self.held),
         });
         if left == 0 {
             self.block_done(&active);
@@ -932,12 +950,19 @@ impl super::tune::Loaded for Sender<'_> {
     }
 }
 
-/// Whether something of the tree is missing at the destination that a copy of it should have.
-const fn is_missing(why: &Why) -> bool {
-    !matches!(
-        why,
-        Why::Socket | Why::Pipe | Why::Device | Why::Attributes | Why::Links
-    )
+/// Whether all blocks of which a want speaks are blocks of a file of `size` bytes, and none is named twice.
+fn is_of(want: &Want, size: u64) -> bool {
+    let Some(block) = want.block else {
+        return want.have.is_empty() && want.compare.is_empty();
+    };
+    let Some(blocks) = Cut::new(size, block).map(|cut| cut.blocks()) else {
+        return false;
+    };
+    // Ranges are in order and apart (`FromDestination::read`).
+    let have = want.have.last().is_none_or(|(_, to)| *to <= blocks);
+    let is_rising = want.compare.is_sorted_by(|one, other| one.0 < other.0);
+    let compare = want.compare.last().is_none_or(|(last, _)| *last < blocks);
+    have && is_rising && compare
 }
 
 /// Nanoseconds since a moment.
@@ -977,6 +1002,32 @@ pub(super) fn without(ranges: &[(u64, u64)], taken: &[(u64, u64)]) -> Vec<(u64, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_want_speaks_of_blocks_that_the_file_has() {
+        // Three blocks.
+        let size = (2 << 20) + 1;
+        let want = |block, have: &[(u64, u64)], compare: &[u64]| Want {
+            id: 0,
+            block,
+            have: have.to_vec(),
+            compare: compare.iter().map(|index| (*index, [0; 32])).collect(),
+        };
+        let block = Some(1 << 20);
+        for (want, fits) in [
+            (want(None, &[], &[]), true),
+            (want(None, &[], &[0]), false),
+            (want(block, &[(0, 1), (2, 3)], &[0, 1, 2]), true),
+            (want(block, &[(0, 4)], &[]), false),
+            (want(block, &[(7, 8)], &[]), false),
+            (want(block, &[], &[0, 3]), false),
+            (want(block, &[], &[0, 0]), false),
+            (want(block, &[], &[1, 0]), false),
+            (want(Some(1 << 10), &[(0, 1)], &[]), false),
+        ] {
+            assert_eq!(is_of(&want, size), fits, "{want:?}");
+        }
+    }
 
     #[test]
     fn what_is_taken_is_left_out() {

@@ -461,3 +461,88 @@ fn what_the_disk_gives_back_otherwise_gets_no_name() {
     assert_eq!(tree(&place.from()), tree(&place.to()));
     assert!(left_over(&place.to()).is_empty());
 }
+
+#[test]
+fn what_arrived_before_a_stop_stays_also_while_it_is_read_back() {
+    for wait in [0, 5, 10, 20, 40, 80] {
+        let place = Place::new();
+        let size = 48_u64 << 20;
+        fs::write(place.from().join("large"), bytes(48 << 20, 5)).unwrap();
+        let session = Session {
+            reads_back: true,
+            block: Some(1 << 16),
+            patience: Duration::from_secs(2),
+            ..Session::default()
+        };
+        let confirmed = AtomicU64::new(0);
+        let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+            let there = || watch.confirmed_bytes.load(Ordering::Relaxed);
+            while there() < size / 8 * 7 && !meeting.is_over() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(Duration::from_millis(wait));
+            confirmed.store(there(), Ordering::Relaxed);
+            watch.stop();
+        });
+        let is_placed = place.to().join("large").exists();
+        println!("after {wait} ms: {sent:?}, placed: {is_placed}, {confirmed:?}");
+        let (sent, _) = session.run(&place.from(), &place.to());
+        let account = sent.unwrap();
+        assert_eq!(account.failed, 0);
+        let least = confirmed.load(Ordering::Relaxed);
+        assert!(
+            is_placed || account.resumed_bytes >= least,
+            "{account:?}, {least}"
+        );
+        assert_eq!(tree(&place.from()), tree(&place.to()));
+        assert!(left_over(&place.to()).is_empty());
+    }
+}
+
+#[test]
+fn more_files_of_several_blocks_than_are_held_open_at_once_arrive() {
+    let place = Place::new();
+    for n in 0..1_500_u64 {
+        let long = fs::File::create(place.from().join(format!("f{n}"))).unwrap();
+        long.set_len(1 << 20).unwrap();
+        long.write_all_at(&n.to_le_bytes(), 700_000).unwrap();
+    }
+    let session = Session {
+        block: Some(1 << 16),
+        ..Session::default()
+    };
+    let (sent, received) = session.run(&place.from(), &place.to());
+    assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+}
+
+#[test]
+fn holes_are_holes_also_in_what_an_earlier_attempt_left() {
+    let place = Place::new();
+    let sparse = fs::File::create(place.from().join("sparse")).unwrap();
+    sparse.write_all_at(&bytes(8 << 20, 5), 0).unwrap();
+    sparse.set_len(24 << 20).unwrap();
+    let session = Session {
+        block: Some(1 << 16),
+        limit: Some(units::Rate::from_bits_per_second(60_000_000)),
+        reads_back: true,
+        ..Session::default()
+    };
+    let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+        while watch.confirmed_bytes.load(Ordering::Relaxed) < 1 << 20 && !meeting.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        watch.stop();
+    });
+    assert!(matches!(sent, Err(CopyError::Stopped)), "{sent:?}");
+    let [staging] = &left_over(&place.to())[..] else {
+        panic!("no staging folder");
+    };
+    let partial = fs::File::options().write(true).open(staging.join("p0"));
+    partial.unwrap().write_all_at(b"junk", 16 << 20).unwrap();
+    let (sent, _) = session.run(&place.from(), &place.to());
+    let account = sent.unwrap();
+    assert_eq!(account.failed, 0);
+    assert!(account.resumed_bytes >= 1 << 20, "{account:?}");
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+}

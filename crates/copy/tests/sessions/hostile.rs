@@ -388,6 +388,32 @@ fn sizes_and_holes_that_cannot_be_make_no_file() {
 }
 
 #[test]
+fn files_that_are_begun_and_never_ended_are_too_many_at_last() {
+    let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
+        let many = 9_000;
+        let size = 1 << 20;
+        let names = (0..many).map(|id| file(id, &format!("f{id}"), size));
+        says.names(names.collect());
+        assert!(wait_for(&heard, is_decided));
+        for id in 0..many {
+            let layout = FromSource::Layout {
+                id,
+                size,
+                block: 1 << 20,
+                holes: Vec::new(),
+            };
+            if !says.raw(&layout.to_bytes()) {
+                break;
+            }
+        }
+        wait_for(&heard, |message| {
+            matches!(message, FromDestination::Stops(_))
+        });
+    });
+    assert!(is_refused(&received), "{received:?}");
+}
+
+#[test]
 fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
     let content = bytes(3 << 20, 4);
     let cut = copy::digest::Cut::new(3 << 20, 1 << 20).unwrap();
@@ -711,6 +737,25 @@ fn a_destination_that_says_what_it_must_not_is_left() {
         compare: vec![],
     };
     let evils: Vec<Vec<u8>> = vec![
+        // Of blocks that the file has not.
+        FromDestination::Decided {
+            until: 9,
+            wants: vec![Want {
+                block: Some(1 << 20),
+                have: vec![(0, 1), (2, u64::MAX)],
+                ..want(1)
+            }],
+        }
+        .to_bytes(),
+        FromDestination::Decided {
+            until: 9,
+            wants: vec![Want {
+                block: Some(1 << 16),
+                compare: (0..1 << 14).map(|index| (index, [0; 32])).collect(),
+                ..want(1)
+            }],
+        }
+        .to_bytes(),
         // Not offered; twice; of what is no file.
         FromDestination::Decided {
             until: 9,
@@ -757,14 +802,13 @@ fn a_destination_that_says_what_it_must_not_is_left() {
         while link.receive(&mut Vec::new()).is_ok() {}
     });
     assert!(is_refused(&sent), "{sent:?}");
-    // Wants with blocks far beyond the end, then nothing but what the user ends.
+    // A want, then nothing but what the user ends.
     let sent = against_source(|meeting, mut says, watch| {
         let mut link = meeting.to_read(Which::FromSource, 0).unwrap();
         let _ = link.receive(&mut Vec::new());
-        let have = vec![(0, 1), (2, u64::MAX)];
         let wants = vec![Want {
             block: Some(1 << 20),
-            have,
+            have: vec![(0, 1)],
             ..want(1)
         }];
         says.raw(

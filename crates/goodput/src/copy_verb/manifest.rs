@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use ::copy::manifest;
 use ::copy::source::{Source, Walked};
@@ -12,6 +14,9 @@ use super::Plan;
 use super::operand::Operand;
 use crate::context::{self, Context};
 use crate::failure::Failure;
+
+/// How many names are tried for the new file.
+const NAME_TRIES: u32 = 64;
 
 /// Writes it, if it was asked for. Of files that come from another host it reads what arrived here; of others, the source.
 pub(super) fn write(plan: &Plan<'_>, context: &Context) -> Result<(), Failure> {
@@ -29,24 +34,42 @@ pub(super) fn write(plan: &Plan<'_>, context: &Context) -> Result<(), Failure> {
         _ => (plan.source()?, plan.args.filter()?),
     };
     // Whole before it has its name.
-    let mut new = file.clone().into_os_string();
-    new.push(".new");
-    let mut out = BufWriter::new(File::create(&new).map_err(here)?);
+    let (new, path) = fresh(file).map_err(here)?;
+    // Neither it nor what stands under its name now.
+    let own = [Some(new.metadata().map_err(here)?), file.metadata().ok()];
+    let own = own.map(|stat| stat.map(|stat| (stat.dev(), stat.ino())));
+    let mut out = BufWriter::new(new);
     let mut failure = None;
     let (mut unsaid, mut unread) = (0_u64, 0_u64);
     let keep = plan.args.keep();
+    let is_stopped = || context.interrupted().is_some();
     let _ = source.walk(&filter, &keep, &mut |walked| {
-        if context.interrupted().is_some() {
+        if is_stopped() {
             return ControlFlow::Break(());
         }
-        let Walked::Found(found) = walked else {
-            return ControlFlow::Continue(());
+        let found = match walked {
+            Walked::Found(found) => found,
+            Walked::Skipped(skipped) => {
+                if skipped.why.is_missing() {
+                    context::note(format_args!(
+                        "--manifest: {}: {}",
+                        skipped.path, skipped.why
+                    ));
+                    unread += 1;
+                }
+                return ControlFlow::Continue(());
+            }
         };
         let path: &RelPath = &found.entry.path;
         if !matches!(found.entry.kind, Kind::File { .. } | Kind::Hardlink { .. }) {
             return ControlFlow::Continue(());
         }
-        let Ok(hash) = manifest::hash_of_source(&source, path) else {
+        // The list itself, where it is written into what it lists.
+        let identity = found.fingerprint.map(|file| (file.device, file.inode));
+        if identity.is_some() && own.contains(&identity) {
+            return ControlFlow::Continue(());
+        }
+        let Ok(hash) = manifest::hash_of_source(&source, path, &is_stopped) else {
             unread += 1;
             return ControlFlow::Continue(());
         };
@@ -61,18 +84,23 @@ pub(super) fn write(plan: &Plan<'_>, context: &Context) -> Result<(), Failure> {
         }
         ControlFlow::Continue(())
     });
+    if is_stopped() {
+        // A list that ends somewhere would pass for one of all.
+        return std::fs::remove_file(&path).map_err(here);
+    }
     let written = match failure {
         Some(error) => Err(error),
         None => out.flush(),
     };
-    written
-        .and_then(|()| std::fs::rename(&new, file))
-        .map_err(here)?;
+    if let Err(error) = written.and_then(|()| std::fs::rename(&path, file)) {
+        let _ = std::fs::remove_file(&path);
+        return Err(here(error));
+    }
     for (count, what) in [
         (unsaid, "names are not UTF-8: the manifest cannot have them"),
         (
             unread,
-            "files could not be read, or changed: the manifest lacks them",
+            "files or folders could not be read, or changed: the manifest lacks them",
         ),
     ] {
         if count > 0 {
@@ -80,6 +108,19 @@ pub(super) fn write(plan: &Plan<'_>, context: &Context) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// A new file beside `file`, under a name that nothing has.
+fn fresh(file: &Path) -> std::io::Result<(File, PathBuf)> {
+    for number in 0..NAME_TRIES {
+        let mut name = file.to_owned().into_os_string();
+        name.push(format!(".{}-{number}.new", std::process::id()));
+        match File::create_new(&name) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => return Ok((made?, name.into())),
+        }
+    }
+    Err(std::io::ErrorKind::AlreadyExists.into())
 }
 
 /// What came from another host, as a source of this one.

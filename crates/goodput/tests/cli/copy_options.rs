@@ -80,6 +80,61 @@ fn a_manifest_has_the_hash_of_each_file_and_is_right_where_the_copy_is() {
 }
 
 #[test]
+fn a_manifest_is_no_other_file_and_lists_not_itself() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    let (to, sums) = (scratch.path("to"), scratch.path("from/sums"));
+    let new = scratch.path("from/sums.new");
+    fs::write(&new, b"somebody's").unwrap();
+    let args = ["copy", "--manifest", sums.to_str().unwrap(), &source];
+    scratch
+        .run(scratch.goodput(&[&args[..], &[to.to_str().unwrap()]].concat()))
+        .succeeds();
+    assert_eq!(fs::read(&new).unwrap(), b"somebody's");
+    let all = [
+        "a/back\\slash\nline",
+        "a/large",
+        "empty",
+        "second",
+        "sums.new",
+    ];
+    assert_eq!(check(&sums, &to), all);
+    assert_eq!(
+        fs::read_to_string(&sums).unwrap().lines().count(),
+        all.len()
+    );
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_manifest_that_is_interrupted_gets_no_name() {
+    let scratch = Scratch::new();
+    let (from, to) = (scratch.path("from"), scratch.path("to"));
+    fs::create_dir(&from).unwrap();
+    // Nothing to copy and much to hash: holes.
+    let long = fs::File::create(from.join("long")).unwrap();
+    long.set_len(64 << 30).unwrap();
+    fs::create_dir(&to).unwrap();
+    let there = fs::File::create(to.join("long")).unwrap();
+    there.set_len(64 << 30).unwrap();
+    let time = long.metadata().unwrap().modified().unwrap();
+    there.set_modified(time).unwrap();
+    let sums = scratch.path("sums");
+    let source = format!("{}/", from.display());
+    let args = ["copy", "--manifest", sums.to_str().unwrap(), &source];
+    let is_begun = || {
+        let names = fs::read_dir(scratch.path(".")).unwrap().flatten();
+        let mut names = names.map(|entry| entry.file_name().into_encoded_bytes());
+        names.any(|name| name.starts_with(b"sums."))
+    };
+    let copy = scratch.start(scratch.goodput(&[&args[..], &[to.to_str().unwrap()]].concat()));
+    wait_until("the manifest to be begun", is_begun);
+    copy.signal("INT");
+    copy.end().fails_with(130, &["stopped"]);
+    assert!(!sums.exists() && !is_begun());
+}
+
+#[test]
 fn limits_are_read_again_while_the_copy_runs() {
     let scratch = Scratch::new();
     let source = plant(&scratch);

@@ -137,7 +137,10 @@ impl Receiver<'_> {
                 continue;
             };
             drop(files);
-            let wants = vec![self.want_of(&long.file, long.like)];
+            let Some(want) = self.want_of(&long.file, long.like) else {
+                return;
+            };
+            let wants = vec![want];
             self.outbox
                 .say(FromDestination::Decided { until: 0, wants }.to_bytes());
             files = self.lock();
@@ -340,7 +343,10 @@ impl Receiver<'_> {
             return Decision::Later(id);
         }
         drop(files);
-        Decision::Wanted(self.want_of(&file, there))
+        match self.want_of(&file, there) {
+            Some(want) => Decision::Wanted(want),
+            None => Decision::No,
+        }
     }
 
     /// Whether sums are told of an older copy of `there` bytes.
@@ -349,8 +355,8 @@ impl Receiver<'_> {
     }
 
     /// What is wanted of a file: all but what an earlier attempt left, and blocks that are not as an older copy of `there`
-    /// bytes has them.
-    fn want_of(&self, incoming: &Incoming, there: Option<u64>) -> Want {
+    /// bytes has them. `None` once this is over.
+    fn want_of(&self, incoming: &Incoming, there: Option<u64>) -> Option<Want> {
         // A copy: the journal may be written anew meanwhile.
         let mut unfinished = match &*incoming.lock() {
             Body::Unknown(unfinished) => unfinished.clone(),
@@ -363,7 +369,10 @@ impl Receiver<'_> {
             compare: Vec::new(),
         };
         if let (Some(file), Some(staging)) = (&mut unfinished, self.staging) {
-            self.believe(staging, file);
+            if !believe(staging, file, &|| self.is_over()) {
+                // What was not read is for the next attempt to believe: the journal keeps all sums.
+                return None;
+            }
             want.block = Some(file.cut.block());
             want.have = ranges(file.sums.keys().copied());
             want.have.truncate(HAVE_MOST);
@@ -380,25 +389,13 @@ impl Receiver<'_> {
             let cut = compared(incoming.size);
             want.block = Some(cut.block());
             want.compare = self.sums_of(&incoming.path, cut, there);
+            if self.is_over() {
+                return None;
+            }
             want.compare.truncate(COMPARE_MOST);
         }
         *incoming.lock() = Body::Unknown(unfinished);
-        want
-    }
-
-    /// Leaves of an unfinished file's sums only those that its bytes have.
-    fn believe(&self, staging: &Staging, file: &mut Unfinished) {
-        let cut = file.cut;
-        let mut buffer = vec![0; cut.block() as usize];
-        let Ok(partial) = staging.partial(file.number, cut.size(), 0) else {
-            file.sums.clear();
-            return;
-        };
-        file.sums.retain(|index, sum| {
-            let bytes = &mut buffer[..cut.len(*index) as usize];
-            let read = partial.file().read_exact_at(bytes, cut.start(*index));
-            read.is_ok() && cut.sum(*index, bytes) == *sum
-        });
+        Some(want)
     }
 
     /// Sums of the blocks of an older copy that lie where the new one has them.
@@ -419,5 +416,62 @@ impl Receiver<'_> {
             sums.push((index, cut.sum(index, bytes)));
         }
         sums
+    }
+}
+
+/// Leaves of an unfinished file's sums only those that its bytes have. `false` where it was over before all were read: then
+/// nothing is said of those that are left.
+fn believe(staging: &Staging, file: &mut Unfinished, is_over: &dyn Fn() -> bool) -> bool {
+    let cut = file.cut;
+    let mut buffer = vec![0; cut.block() as usize];
+    let Ok(partial) = staging.partial(file.number, cut.size(), 0) else {
+        file.sums.clear();
+        return true;
+    };
+    let mut is_whole = true;
+    file.sums.retain(|index, sum| {
+        is_whole = is_whole && !is_over();
+        if !is_whole {
+            return false;
+        }
+        let bytes = &mut buffer[..cut.len(*index) as usize];
+        let read = partial.file().read_exact_at(bytes, cut.start(*index));
+        read.is_ok() && cut.sum(*index, bytes) == *sum
+    });
+    is_whole
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::destination::Destination;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn what_is_there_is_read_no_further_once_it_is_over() {
+        let scratch = Scratch::new();
+        let (destination, _) = Destination::resolve(scratch.path(), false, false).unwrap();
+        let staging = destination.staging(&[1; 16]).unwrap();
+        let cut = Cut::new(100 << 16, 1 << 16).unwrap();
+        let zeros = vec![0; 1 << 16];
+        let unfinished = Unfinished {
+            number: 0,
+            cut,
+            modified: Stamp::default(),
+            sums: (0..100).map(|n| (n, cut.sum(n, &zeros))).collect(),
+        };
+        let asked = Cell::new(0);
+        let is_over = || {
+            asked.set(asked.get() + 1);
+            asked.get() > 3
+        };
+        assert!(!believe(&staging, &mut unfinished.clone(), &is_over));
+        assert_eq!(asked.get(), 4);
+        let mut all = unfinished.clone();
+        assert!(believe(&staging, &mut all, &|| false));
+        assert_eq!(all, unfinished);
+        staging.discard().unwrap();
     }
 }
