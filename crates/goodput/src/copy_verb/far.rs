@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,32 @@ struct Far {
     /// Its output has ended, and so has it.
     is_gone: Arc<AtomicBool>,
     /// What it told of its time so far.
-    spent: Arc<Mutex<Option<told::Spent>>>,
+    spent: Arc<Heard>,
+}
+
+/// What a far side told of its time, and whether it will tell no more.
+#[derive(Debug, Default)]
+struct Heard {
+    latest: Mutex<(Option<told::Spent>, bool)>,
+    is_last: Condvar,
+}
+
+impl Heard {
+    fn note(&self, told: Option<told::Spent>, is_last: bool) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.0 = told.or(latest.0);
+        latest.1 |= is_last;
+        self.is_last.notify_all();
+    }
+
+    /// What it told last; its last word is waited for, but not for ever.
+    fn last(&self, patience: Duration) -> Option<told::Spent> {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .is_last
+            .wait_timeout_while(latest, patience, |latest| !latest.1);
+        waited.unwrap_or_else(PoisonError::into_inner).0.0
+    }
 }
 
 /// What a far side ends with.
@@ -138,12 +163,13 @@ impl Far {
         let (tell, replies) = mpsc::sync_channel(REPLIES_MOST);
         let is_gone = Arc::new(AtomicBool::new(false));
         let gone = Arc::clone(&is_gone);
-        let spent = Arc::default();
+        let spent = Arc::<Heard>::default();
         let tells = Arc::clone(&spent);
         let _ = thread::Builder::new()
             .name("far side".into())
             .spawn(move || {
                 read_replies(output, &tell, &tells);
+                tells.note(None, true);
                 gone.store(true, Ordering::Relaxed);
             });
         let mut far = Self {
@@ -221,7 +247,8 @@ impl Far {
         if let Held::Shell(_, _, grace) = &mut self.held {
             *grace = PARTING;
         }
-        *self.spent.lock().unwrap_or_else(PoisonError::into_inner)
+        // Its last word left there with the session's, not a round trip later.
+        self.spent.last(END)
     }
 
     /// Waits until the far side says how it ended.
@@ -267,11 +294,7 @@ impl Far {
     }
 }
 
-fn read_replies(
-    output: impl io::Read,
-    tell: &SyncSender<Reply>,
-    spent: &Mutex<Option<told::Spent>>,
-) {
+fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     loop {
@@ -285,12 +308,15 @@ fn read_replies(
         let Ok(reply) = serde_json::from_slice(&line) else {
             continue;
         };
-        if let Reply::Progress {
-            spent_ns, cpu_ns, ..
-        } = &reply
-        {
-            let told = (*spent_ns, Some(*cpu_ns));
-            *spent.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+        match &reply {
+            Reply::Progress {
+                spent_ns, cpu_ns, ..
+            } => spent.note(Some((*spent_ns, Some(*cpu_ns))), false),
+            Reply::Done {
+                spent_ns, cpu_ns, ..
+            } => spent.note(Some((*spent_ns, Some(*cpu_ns))), true),
+            Reply::Failed { .. } => spent.note(None, true),
+            Reply::Ready(_) | Reply::Note(_) => {}
         }
         let sent = match reply {
             Reply::Progress { .. } | Reply::Note(_) => {
