@@ -45,6 +45,8 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use prefetch_index::prefetch_index as near;
+
 use crate::ethernet::Ethernet;
 use crate::fault::Faults;
 use crate::link::ByteTime;
@@ -705,38 +707,73 @@ impl World {
         }
     }
 
-    /// Reads what the next events will need, so that it is on its way from the outer cache meanwhile. No result hangs
-    /// on it.
+    /// Asks for the lines of cache that the next events will need, those that lead to others first. No result hangs on it.
+    #[inline]
     fn look_ahead(&self) {
-        let mut read = 0;
-        if let Some(event) = self.queue.ahead(4) {
+        if let Some(event) = self.queue.ahead(9) {
             let (_, kind, who, what) = parts(event);
             let (who, what) = (who as usize, what as usize);
             match kind {
-                ENTER => read ^= self.packets.all[what].choice ^ self.inputs[who].head,
-                ARRIVED => read ^= self.packets.all[what].flow,
-                READY => read ^= self.inputs[who].head,
+                ENTER => {
+                    near(&self.packets.all, what);
+                    near(&self.inputs, who);
+                }
+                ARRIVED => near(&self.packets.all, what),
+                READY => near(&self.inputs, who),
                 DECIDE => {
-                    let channel = &self.channels[who];
-                    read ^= channel.inputs;
-                    read ^= self.credits[who * self.lanes as usize].free;
+                    near(&self.channels, who);
+                    near(&self.credits, who * self.lanes as usize);
                 }
                 _ => {}
             }
         }
-        if let Some(event) = self.queue.ahead(1) {
-            let (_, kind, _, what) = parts(event);
-            if kind == ENTER {
-                let p = &self.packets.all[what as usize];
-                read ^= self.credits[p.came as usize].free;
-                if let Some(out) = self.paths.get(p.choice as usize) {
-                    let channel = &self.channels[*out as usize];
-                    read ^= channel.inputs;
-                    read ^= self.credits[*out as usize * self.lanes as usize].free;
+        if let Some(event) = self.queue.ahead(6) {
+            let (_, kind, who, what) = parts(event);
+            match kind {
+                ENTER => {
+                    let p = &self.packets.all[what as usize];
+                    near(&self.credits, p.came as usize);
+                    if let Some(out) = self.paths.get(p.choice as usize) {
+                        near(&self.channels, *out as usize);
+                        near(&self.credits, *out as usize * self.lanes as usize);
+                    }
                 }
+                ARRIVED => {
+                    let p = &self.packets.all[what as usize];
+                    near(&*self.flows, p.flow as usize);
+                    near(&self.credits, p.came as usize);
+                }
+                READY => near(&self.packets.all, self.inputs[who as usize].head as usize),
+                DECIDE => near(&self.inputs, self.likely_input(who)),
+                _ => {}
             }
         }
-        std::hint::black_box(read);
+        if let Some(event) = self.queue.ahead(3)
+            && let (_, DECIDE, who, _) = parts(event)
+            && let Some(input) = self.inputs.get(self.likely_input(who))
+        {
+            near(&self.packets.all, input.head as usize);
+        }
+        if let Some(event) = self.queue.ahead(1)
+            && let (_, DECIDE, who, _) = parts(event)
+            && let Some(input) = self.inputs.get(self.likely_input(who))
+            && let Some(p) = self.packets.all.get(input.head as usize)
+        {
+            near(&self.packets.all, p.next as usize);
+            near(&self.credits, p.came as usize);
+        }
+    }
+
+    /// The input that an output serves next, on its first lane, as things stand; beyond all inputs where nobody asks.
+    #[inline]
+    fn likely_input(&self, channel: u32) -> usize {
+        let state = &self.channels[channel as usize];
+        let credit = &self.credits[(channel * self.lanes) as usize];
+        if credit.wanted == 0 {
+            return usize::MAX;
+        }
+        let place = arbiter::next_after(credit.wanted, credit.served);
+        state.inputs as usize + usize::from(place) * usize::from(state.by_place)
     }
 
     /// The first of the outputs that were asked at this instant decides, now that all requests are in.
