@@ -205,6 +205,10 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         to,
         dry_run: plan.args.dry_run,
         cipher: done.cipher.name().to_owned(),
+        transport: match done.watch.is_quic.load(Ordering::Relaxed) {
+            true => "quic".to_owned(),
+            false => "tcp".to_owned(),
+        },
         streams: now(&done.watch.streams),
         reconnects: done.reconnects,
         names: account.names,
