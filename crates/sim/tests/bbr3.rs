@@ -167,19 +167,23 @@ fn one_that_forgives_bears_it_better_and_leaves_cubic_as_much() {
             forgives: true,
             ..PATH
         };
-        for (loss, least) in [(0.001, 0.9), (0.003, 0.9), (0.01, 0.88)] {
-            let share = Path { loss, ..path }.shares(&[Bbr3], 5, 30).0[0];
-            assert!(share > least, "{queue} {loss} {share}");
-        }
-        let share = Path { loss: 0.03, ..path }.shares(&[Bbr3], 5, 30).0[0];
-        assert!(share < 0.4, "{queue} {share}");
-        // Where losses are its own and another's queue, it is as the other is.
         let strict = Path {
             forgives: false,
             ..path
         };
+        // A round has 325 packets here: of 0.01 its losses pass 2 % now and then by chance.
+        for (loss, least) in [(0.001, 0.94), (0.003, 0.93), (0.01, 0.82)] {
+            let share = Path { loss, ..path }.shares(&[Bbr3], 5, 30).0[0];
+            let before = Path { loss, ..strict }.shares(&[Bbr3], 5, 30).0[0];
+            println!("{queue} {loss} {before} {share}");
+            assert!(share > least && share > before, "{queue} {loss} {share}");
+        }
+        let share = Path { loss: 0.03, ..path }.shares(&[Bbr3], 5, 30).0[0];
+        assert!(share < 0.4, "{queue} {share}");
+        // Where losses are its own and another's queue, it is as the other is.
         let beside = path.shares(&[Bbr3, Cubic], 10, 60).0[1];
         let before = strict.shares(&[Bbr3, Cubic], 10, 60).0[1];
+        println!("{queue} beside CUBIC {before} {beside}");
         assert!(
             beside > 0.2 && beside > 0.8 * before,
             "{queue} {before} {beside}"

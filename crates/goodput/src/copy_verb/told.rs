@@ -344,6 +344,11 @@ fn why(copy: &Copy, done: &Done) -> String {
             return format!("the {}'s CPU, with sums of blocks", end.end);
         }
     }
+    if done.is_source && copy.transport == "quic" {
+        return "the path, as QUIC's congestion control found it, or the thread that moves its \
+                packets"
+            .to_owned();
+    }
     let ends = done.watch.ends();
     if ends.is_empty() {
         // The side that sent knows, and it is not this one.
