@@ -1,5 +1,6 @@
 //! What runs a session on either side: threads, what they share, and what the user is told meanwhile.
 
+mod carry;
 mod pace;
 pub mod receive;
 pub mod send;
@@ -45,6 +46,8 @@ pub struct Watch {
     pub link_ns: AtomicU64,
     /// Nanoseconds that streams had nothing to do.
     pub idle_ns: AtomicU64,
+    /// QUIC carried blocks when the session ended.
+    pub is_quic: AtomicBool,
     stop: AtomicBool,
     /// Bits a second; 0 where none was set, the greatest for no limit.
     limit: AtomicU64,

@@ -24,6 +24,7 @@ mod listing;
 pub mod manifest;
 pub mod meeting;
 pub mod message;
+pub mod quic;
 pub mod schedule;
 #[cfg(test)]
 mod scratch;

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use crate::key::{Key, SessionId, nonce};
+use crate::quic::Pipe;
 
 /// The protocol's version that is spoken here, and the oldest that is understood.
 pub const VERSION: u16 = 3;
@@ -86,7 +87,7 @@ impl Cipher {
         }
     }
 
-    fn suite(self) -> Option<SupportedCipherSuite> {
+    pub(crate) fn suite(self) -> Option<SupportedCipherSuite> {
         match self {
             Self::Aes128Gcm => Some(suites::TLS13_AES_128_GCM_SHA256),
             Self::Aes256Gcm => Some(suites::TLS13_AES_256_GCM_SHA384),
@@ -130,13 +131,15 @@ impl Which {
 /// The most streams of blocks that a session has.
 pub const STREAMS_MOST: u16 = 128;
 
-/// What a link runs over: a TCP connection, or a pipe that something else carries.
+/// What a link runs over: a TCP connection, one of QUIC, or a pipe that something else carries.
 #[derive(Debug)]
 pub enum Socket {
     /// A TCP connection.
     Tcp(TcpStream),
     /// One end of a pair; what is at the other end carries the bytes.
     Unix(UnixStream),
+    /// A connection of QUIC, which encrypts.
+    Quic(Pipe),
 }
 
 impl Socket {
@@ -148,6 +151,7 @@ impl Socket {
         Ok(match self {
             Self::Tcp(socket) => Self::Tcp(socket.try_clone()?),
             Self::Unix(socket) => Self::Unix(socket.try_clone()?),
+            Self::Quic(pipe) => Self::Quic(pipe.again()?),
         })
     }
 
@@ -156,6 +160,7 @@ impl Socket {
         let _ = match self {
             Self::Tcp(socket) => socket.shutdown(std::net::Shutdown::Both),
             Self::Unix(socket) => socket.shutdown(std::net::Shutdown::Both),
+            Self::Quic(pipe) => pipe.socket().shutdown(std::net::Shutdown::Both),
         };
     }
 
@@ -170,7 +175,16 @@ impl Socket {
                 socket.set_read_timeout(patience)?;
                 socket.set_write_timeout(patience)
             }
+            Self::Quic(pipe) => {
+                pipe.socket().set_read_timeout(patience)?;
+                pipe.socket().set_write_timeout(patience)
+            }
         }
+    }
+
+    /// Whether QUIC carries it.
+    pub const fn is_quic(&self) -> bool {
+        matches!(self, Self::Quic(_))
     }
 }
 
@@ -179,6 +193,7 @@ impl AsFd for Socket {
         match self {
             Self::Tcp(socket) => socket.as_fd(),
             Self::Unix(socket) => socket.as_fd(),
+            Self::Quic(pipe) => pipe.as_fd(),
         }
     }
 }
@@ -188,6 +203,7 @@ impl Read for &Socket {
         match self {
             Socket::Tcp(socket) => (&*socket).read(bytes),
             Socket::Unix(socket) => (&*socket).read(bytes),
+            Socket::Quic(pipe) => pipe.socket().read(bytes),
         }
     }
 }
@@ -197,6 +213,7 @@ impl Write for &Socket {
         match self {
             Socket::Tcp(socket) => (&*socket).write(bytes),
             Socket::Unix(socket) => (&*socket).write(bytes),
+            Socket::Quic(pipe) => pipe.socket().write(bytes),
         }
     }
 
@@ -204,6 +221,7 @@ impl Write for &Socket {
         match self {
             Socket::Tcp(socket) => (&*socket).write_vectored(parts),
             Socket::Unix(socket) => (&*socket).write_vectored(parts),
+            Socket::Quic(pipe) => pipe.socket().write_vectored(parts),
         }
     }
 
@@ -300,6 +318,8 @@ impl Inbox {
 
 enum Seal {
     Tls(Box<Connection>),
+    /// What carries it encrypts, and this is the connection's secret.
+    Carried([u8; 32]),
     /// Frames in clear with a sum under this key, mine and theirs.
     Sum {
         mine: [u8; 32],
@@ -409,10 +429,13 @@ pub(crate) fn connect_filling(
     hello.extend_from_slice(&which.code().to_le_bytes());
     hello.push(cipher.code());
     hello.extend_from_slice(&nonce()?);
+    let fills = fills.filter(|_| !socket.is_quic());
     let fill = if fills.is_some() { FILL_GREETING } else { 0 };
     hello.extend_from_slice(&u16::try_from(fill).unwrap_or(0).to_le_bytes());
     let mut tls = match cipher.suite() {
-        Some(suite) => Some(client(suite).map_err(invalid)?),
+        Some(suite) if !socket.is_quic() => Some(client(suite).map_err(invalid)?),
+        Some(_) => None,
+        None if socket.is_quic() => return Err(unsupported("QUIC always encrypts".to_owned())),
         None => None,
     };
     // The first flight of TLS goes with it: one round trip less.
@@ -522,7 +545,13 @@ fn accept_by(
     let (verdict, agreed) = match (known, cipher, which) {
         _ if oldest > VERSION || newest < VERSION_OLDEST => (Answer::Version, None),
         (None, ..) => (Answer::NoSession, None),
-        (Some((key, allowed)), Some(cipher), Some(which)) if allowed.contains(&cipher) => {
+        // What is said comes over TCP only, and in clear over QUIC nothing.
+        (Some(_), _, Some(Which::FromSource | Which::FromDestination)) if socket.is_quic() => {
+            (Answer::Link, None)
+        }
+        (Some((key, allowed)), Some(cipher), Some(which))
+            if allowed.contains(&cipher) && (cipher.suite().is_some() || !socket.is_quic()) =>
+        {
             (Answer::Welcome, Some((key, cipher, which)))
         }
         (_, _, None) => (Answer::Link, None),
@@ -534,7 +563,7 @@ fn accept_by(
     let Some((key, cipher, which)) = agreed else {
         return Err(denied("refused"));
     };
-    let tls = match cipher.suite() {
+    let tls = match cipher.suite().filter(|_| !socket.is_quic()) {
         Some(suite) => Some(server(suite).map_err(invalid)?),
         None => None,
     };
@@ -558,8 +587,8 @@ fn finish(
     said: &[u8],
     until: Instant,
 ) -> io::Result<Link> {
-    let seal = match tls {
-        Some(mut tls) => {
+    let seal = match (tls, &socket) {
+        (Some(mut tls), _) => {
             while tls.is_handshaking() {
                 tls.complete_io(&mut Timed(&socket, until))
                     .map_err(patience_ended)?;
@@ -570,7 +599,8 @@ fn finish(
             tls.set_buffer_limit(Some(TLS_BUFFER));
             Seal::Tls(Box::new(tls))
         }
-        None => {
+        (None, Socket::Quic(pipe)) => Seal::Carried(*pipe.secret()),
+        (None, _) => {
             let keys = match cipher {
                 Cipher::IntegrityOnly => [
                     key.derived("goodput copy 2026 connector", said),
@@ -643,6 +673,9 @@ fn finish(
     if side == Side::Listens {
         link.send(PROOF, &mine.finalize().into_bytes(), &[])?;
     }
+    if let Socket::Quic(pipe) = &link.socket {
+        pipe.prove();
+    }
     link.until = None;
     link.set_patience(Some(HANDSHAKE_PATIENCE))?;
     Ok(link)
@@ -699,6 +732,7 @@ impl Link {
                 }
                 flush_tls(tls, &self.socket)
             }
+            Seal::Carried(_) => write_both(&self.socket, &self.scratch, data),
             Seal::Sum { mine, .. } => {
                 let sum = sum(mine, number, &self.scratch);
                 self.scratch.extend_from_slice(&sum);
@@ -738,7 +772,7 @@ impl Link {
             return Err(io::Error::new(ErrorKind::InvalidData, "not a frame"));
         }
         let sum_bytes = match self.seal {
-            Seal::Tls(_) => 0,
+            Seal::Tls(_) | Seal::Carried(_) => 0,
             Seal::Sum { .. } => SUM_BYTES,
         };
         let mut told = [0; SUM_BYTES];
@@ -808,11 +842,15 @@ impl Link {
     /// What a proof on this connection, and on no other, is over.
     fn bound(&self, said: &[u8]) -> io::Result<Vec<u8>> {
         let mut bound = said.to_vec();
-        if let Seal::Tls(tls) = &self.seal {
-            let secret = tls
-                .export_keying_material([0; 32], b"EXPORTER-Channel-Binding", Some(&[]))
-                .map_err(invalid)?;
-            bound.extend_from_slice(&secret);
+        match &self.seal {
+            Seal::Tls(tls) => {
+                let secret = tls
+                    .export_keying_material([0; 32], b"EXPORTER-Channel-Binding", Some(&[]))
+                    .map_err(invalid)?;
+                bound.extend_from_slice(&secret);
+            }
+            Seal::Carried(secret) => bound.extend_from_slice(secret),
+            Seal::Sum { .. } => {}
         }
         Ok(bound)
     }

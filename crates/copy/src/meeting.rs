@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::key::{Key, SessionId};
 use crate::link::{self, Cipher, Link, STREAMS_MOST, Sessions, Socket, Which};
+use crate::quic::{Carriage, Transport};
 
 /// Makes a new connection to the far side.
 pub type Dial = Box<dyn Fn() -> io::Result<Socket> + Send + Sync>;
@@ -35,6 +36,8 @@ pub struct Meeting {
     cipher: Cipher,
     /// How long nothing may be connected before this is given up.
     patience: Duration,
+    /// What carries blocks.
+    carriage: Carriage,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -64,6 +67,8 @@ struct State {
     round_trip: Option<Duration>,
     /// There is much to send from here.
     is_full: bool,
+    /// Where TCP's connections led last.
+    peer: Option<SocketAddr>,
 }
 
 impl State {
@@ -71,6 +76,9 @@ impl State {
     fn found(&mut self, socket: &Socket) {
         let took = || tcp_info(socket).map(|info| Duration::from_micros(info.rtt_us));
         self.round_trip = self.round_trip.or_else(took);
+        if let Socket::Tcp(socket) = socket {
+            self.peer = socket.peer_addr().ok().or(self.peer);
+        }
     }
 }
 
@@ -117,6 +125,7 @@ impl Meeting {
             key,
             cipher,
             patience: Duration::from_secs(60),
+            carriage: Carriage::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -126,6 +135,13 @@ impl Meeting {
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// With another carriage than TCP for blocks.
+    #[must_use]
+    pub fn with_carriage(mut self, carriage: Carriage) -> Self {
+        self.carriage = carriage;
         self
     }
 
@@ -142,6 +158,13 @@ impl Meeting {
             .hurried
             .unwrap_or(self.patience)
             .min(self.patience)
+    }
+
+    fn allowed(&self) -> &[Cipher] {
+        match &self.how {
+            How::Listens(allowed) => allowed,
+            How::Connects(_) => &[],
+        }
     }
 
     /// What links are opened with from here, or taken first.
@@ -261,19 +284,126 @@ impl Meeting {
         if self.is_over() {
             return Err(ErrorKind::ConnectionAborted.into());
         }
-        let socket = dial()?;
+        let carried = match which {
+            Which::Blocks(_) if self.carriage.is_quic() => self.dial_quic()?,
+            _ => None,
+        };
+        let socket = match carried {
+            Some(socket) => socket,
+            None => dial()?,
+        };
         let fills = {
             let mut state = self.lock();
             if state.over {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
             state.found(&socket);
+            self.changed.notify_all();
             state.greeting.insert(which, socket.again()?);
             let fills = state.is_full && matches!(which, Which::Blocks(_));
             state.round_trip.filter(|time| fills && *time >= LONG)
         };
         let (session, key) = (self.session, &self.key);
         link::connect_filling(socket, session, which, self.cipher, key, fills)
+    }
+
+    /// A connection over QUIC; `None` where there will be none and TCP is to do.
+    fn dial_quic(&self) -> io::Result<Option<Socket>> {
+        let state = self.lock();
+        // What is said goes over TCP, which leads there.
+        let waited = self
+            .changed
+            .wait_timeout_while(state, link::HANDSHAKE_PATIENCE, |state| {
+                state.peer.is_none() && !state.over
+            });
+        let peer = waited.unwrap_or_else(PoisonError::into_inner).0.peer;
+        let Some(peer) = peer else {
+            self.carriage.set(false);
+            return Ok(None);
+        };
+        let dialled = self
+            .carriage
+            .dial(peer, self.session, &self.key, self.cipher);
+        match dialled {
+            Ok(pipe) => Ok(Some(Socket::Quic(pipe))),
+            // It has worked before: tried again, as TCP is.
+            Err(error) if self.carriage.is_quic() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// What the user wishes that carries blocks.
+    pub(crate) fn wish(&self) -> Transport {
+        self.carriage.wish()
+    }
+
+    /// Whether QUIC may be tried, as far as this side knows.
+    pub fn may_carry(&self) -> bool {
+        self.carriage.is_possible()
+    }
+
+    /// Why QUIC failed last on this side.
+    pub(crate) fn carry_failure(&self) -> Option<String> {
+        self.carriage.failure()
+    }
+
+    /// Streams of blocks that are open over QUIC, and all that are open.
+    pub(crate) fn carried(&self) -> (usize, usize) {
+        let state = self.lock();
+        let blocks = state.open.iter();
+        let blocks: Vec<_> = blocks
+            .filter(|(which, _)| matches!(which, Which::Blocks(_)))
+            .map(|(_, socket)| socket.is_quic())
+            .collect();
+        let over_quic = blocks.iter().filter(|is_quic| **is_quic).count();
+        (over_quic, blocks.len())
+    }
+
+    /// Has blocks carried by QUIC from now on, or by TCP: links are cut and come again, so nothing is lost. Over QUIC only
+    /// once somebody answered there. `false` where the other side connects, and is to be told.
+    pub(crate) fn carry(&self, is_quic: bool) -> bool {
+        if !matches!(self.how, How::Connects(_)) {
+            return false;
+        }
+        if is_quic {
+            let peer = self.lock().peer;
+            let answered = peer.is_some_and(|peer| {
+                self.carriage
+                    .dial(peer, self.session, &self.key, self.cipher)
+                    .is_ok()
+            });
+            if !answered {
+                return true;
+            }
+        }
+        self.carriage.set(is_quic);
+        for which in self.open_links() {
+            let is_other = self.of_socket(which, |socket| socket.is_quic() != is_quic);
+            if matches!(which, Which::Blocks(_)) && is_other == Some(true) {
+                self.cut(which);
+            }
+        }
+        true
+    }
+
+    /// The other side asks for [`Meeting::carry`].
+    pub(crate) fn ask_carry(&self, is_quic: bool) {
+        if self.may_carry() {
+            self.carriage.ask(is_quic);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Does what [`Meeting::ask_carry`] asks for, until this is over.
+    pub(crate) fn carry_as_asked(&self) {
+        while self.may_carry() && !self.is_over() {
+            match self.carriage.take_asked() {
+                Some(is_quic) => {
+                    self.carry(is_quic);
+                }
+                None => self.sleep(PAUSE_LEAST * 5),
+            }
+        }
     }
 
     /// There is much to send from here: connections open their windows while they shake hands.
@@ -381,6 +511,7 @@ impl Meeting {
         state.waiting.values().for_each(|link| link.socket().shut());
         state.open.clear();
         state.waiting.clear();
+        self.carriage.close();
         self.changed.notify_all();
     }
 
@@ -425,7 +556,29 @@ impl Sessions for Meeting {
 pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let under_way = AtomicUsize::new(0);
+    let allowed = meeting.allowed();
+    let quic = meeting
+        .carriage
+        .listen(meeting.session, &meeting.key, allowed);
     thread::scope(|scope| {
+        if let Some(quic) = &quic {
+            scope.spawn(move || {
+                while !meeting.is_over() && !quic.is_over() {
+                    let Some(pipe) = quic.next(Duration::from_millis(100)) else {
+                        continue;
+                    };
+                    // There are no more of them than a session's links and some that have not proved themselves.
+                    let welcomes = thread::Builder::new().spawn_scoped(scope, move || {
+                        if let Err(error) = meeting.welcome(Socket::Quic(pipe)) {
+                            meeting.failed(&error);
+                        }
+                    });
+                    if let Err(error) = welcomes {
+                        meeting.failed(&error);
+                    }
+                }
+            });
+        }
         while !meeting.is_over() {
             if !has_come(listener)? {
                 continue;
@@ -498,6 +651,6 @@ pub fn notice_death(socket: BorrowedFd<'_>) {
 pub fn tcp_info(socket: &Socket) -> Option<wire::tcp_info::TcpInfo> {
     match socket {
         Socket::Tcp(socket) => sys::tcp::tcp_info(socket.as_fd()).ok(),
-        Socket::Unix(_) => None,
+        Socket::Unix(_) | Socket::Quic(_) => None,
     }
 }

@@ -89,6 +89,8 @@ pub enum FromSource {
     },
     /// So many streams are wanted.
     Streams(u16),
+    /// Blocks are to be carried by QUIC from now on, or by TCP again; only to who can, and connects.
+    Carry(bool),
     /// The source gives up.
     Stops(String),
     /// The source heard that all is done.
@@ -417,6 +419,10 @@ impl FromSource {
                 out.bytes(why.as_bytes());
             }
             Self::Bye => out.u8(8),
+            Self::Carry(is_quic) => {
+                out.u8(9);
+                out.u8((*is_quic).into());
+            }
         }
         out.0
     }
@@ -467,6 +473,11 @@ impl FromSource {
             6 => Self::Streams(input.u16()?),
             7 => Self::Stops(input.text()?),
             8 => Self::Bye,
+            9 => match input.u8()? {
+                0 => Self::Carry(false),
+                1 => Self::Carry(true),
+                _ => return Err(Malformed::Number),
+            },
             _ => return Err(Malformed::Number),
         };
         input.end()?;
@@ -778,6 +789,8 @@ mod tests {
                 is_whole: true,
             },
             FromSource::Streams(9),
+            FromSource::Carry(false),
+            FromSource::Carry(true),
             FromSource::Stops("no".into()),
             FromSource::Bye,
         ]

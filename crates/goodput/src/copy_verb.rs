@@ -27,6 +27,7 @@ use ::copy::engine::{CopyError, Note, Watch};
 use ::copy::filter::Filter;
 use ::copy::meeting::Meeting;
 use ::copy::message::Account;
+use ::copy::quic::{Carriage, Transport};
 use ::copy::schedule::Schedule;
 use ::copy::source::{Keep, Source};
 use ::copy::{Cipher, Key, SessionId};
@@ -107,6 +108,10 @@ pub(crate) struct CopyArgs {
     /// Congestion control of the connections [default: bbr on long paths where the host allows it]
     #[arg(long, value_name = "NAME", visible_alias = "cc")]
     congestion: Option<String>,
+    /// What carries bytes: quic forgives losses, costs several times the CPU, and needs the port open for UDP too; auto
+    /// is TCP until losses or buffers hold it and QUIC was measured to be faster
+    #[arg(long, value_enum, value_name = "NAME", default_value = "auto")]
+    transport: TransportArg,
     /// Keep set-user-ID and set-group-ID bits, and capabilities, of files that come from another host
     #[arg(long)]
     set_id: bool,
@@ -193,6 +198,18 @@ impl CipherArg {
     }
 }
 
+/// Transports as they are typed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TransportArg {
+    /// TCP, until it shows that it cannot and QUIC that it can
+    #[default]
+    Auto,
+    /// TCP only
+    Tcp,
+    /// QUIC, and TCP where the path carries no UDP
+    Quic,
+}
+
 pub(crate) const COPY_EXAMPLES: &str = "\
 Examples:
   goodput copy big.dat node7:/scratch/             over ssh's word, beside ssh's connection
@@ -237,6 +254,33 @@ impl CopyArgs {
                 .map_err(|error| usage(pattern, error))?;
         }
         Ok(filter)
+    }
+
+    /// What may carry blocks: QUIC always encrypts, and not inside ssh.
+    fn transport(&self) -> Transport {
+        let is_open = self.cipher.is_some_and(|cipher| cipher.cipher().is_open());
+        match self.transport {
+            TransportArg::Tcp => Transport::Tcp,
+            TransportArg::Quic => Transport::Quic,
+            TransportArg::Auto if is_open || self.through_ssh => Transport::Tcp,
+            TransportArg::Auto => Transport::Auto,
+        }
+    }
+
+    fn check_transport(&self) -> Result<(), Failure> {
+        if self.transport != TransportArg::Quic {
+            return Ok(());
+        }
+        let why = if self.through_ssh {
+            "--transport quic and --through-ssh: ssh carries no datagrams"
+        } else if self.cipher.is_some_and(|cipher| cipher.cipher().is_open()) {
+            "--transport quic always encrypts: take a --cipher of TLS"
+        } else if self.congestion.is_some() {
+            "--transport quic has a congestion control of its own, --congestion is TCP's"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::usage(anyhow::anyhow!("{why}")))
     }
 
     fn send_options(&self) -> Result<SendOptions, Failure> {
@@ -462,6 +506,7 @@ fn plan_of(
             "--limit paces connections of its own; inside ssh there are none"
         )));
     }
+    args.check_transport()?;
     observed::check(&args.observer, &from, &to)?;
     let is_served = |operand: &Operand| matches!(operand, Operand::Served { .. });
     if from.iter().chain([&to]).any(is_served) {
@@ -564,8 +609,15 @@ impl Plan<'_> {
         let at = listener.local_addr().map_err(Failure::here)?;
         let dial =
             Box::new(move || std::net::TcpStream::connect(at).map(::copy::link::Socket::Tcp));
-        let near = Meeting::connecting(dial, self.session, self.key.clone(), self.cipher);
-        let far = Meeting::listening(self.session, self.key.clone(), vec![self.cipher]);
+        // Nothing is lost on the way to oneself.
+        let wish = match self.args.transport() {
+            Transport::Auto => Transport::Tcp,
+            other => other,
+        };
+        let near = Meeting::connecting(dial, self.session, self.key.clone(), self.cipher)
+            .with_carriage(Carriage::connecting(wish));
+        let far = Meeting::listening(self.session, self.key.clone(), vec![self.cipher])
+            .with_carriage(job::carriage(wish, &listener));
         self.both(&source, &near, &far, &listener, context)
     }
 

@@ -1,12 +1,13 @@
 //! Many datagrams in one call: segmentation offload, sendmmsg and recvmmsg, receive stamps.
 //!
-//! Sockets are connected. A datagram larger than the path's MTU cannot be segmented by the kernel
+//! Sockets are connected, but for [`send_to`] and an [`Inbox::with_senders`]. A datagram larger than the path's MTU cannot be segmented by the kernel
 //! (udp(7), UDP_SEGMENT); [`send`] then hands over several messages in one call instead.
 //!
 //! Sources: udp(7), sendmmsg(2), recvmmsg(2), socket(7) SO_TIMESTAMPNS, Linux net/ipv4/udp.c.
 
 use std::io;
 use std::mem;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -71,6 +72,66 @@ pub fn send(fd: BorrowedFd<'_>, bytes: &[u8], size: usize) -> io::Result<usize> 
     // SAFETY: `count` headers, each with one iovec over live bytes that the kernel only reads.
     let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
     check(sent as isize)
+}
+
+/// Sends `bytes`, datagrams of `segment` each, to `to`: as one piece that the kernel cuts where there are several, at most
+/// [`BATCH_MAX`] of them and [`SEGMENTED_BYTES_MAX`] bytes. The socket is of the address's family and not connected.
+///
+/// # Errors
+/// As [`send_segmented`].
+pub fn send_to(fd: BorrowedFd<'_>, to: SocketAddr, bytes: &[u8], segment: u16) -> io::Result<()> {
+    let mut iovec = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut control = [0_u64; 4];
+    // SAFETY: all-zero addresses and an all-zero msghdr are valid.
+    let (mut v4, mut v6, mut message): (libc::sockaddr_in, libc::sockaddr_in6, libc::msghdr) =
+        unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
+    match to {
+        SocketAddr::V4(to) => {
+            v4.sin_family = family(libc::AF_INET);
+            v4.sin_port = to.port().to_be();
+            v4.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
+            message.msg_name = (&raw mut v4).cast();
+            message.msg_namelen = socklen(size_of_val(&v4));
+        }
+        SocketAddr::V6(to) => {
+            v6.sin6_family = family(libc::AF_INET6);
+            v6.sin6_port = to.port().to_be();
+            v6.sin6_addr.s6_addr = to.ip().octets();
+            v6.sin6_flowinfo = to.flowinfo();
+            v6.sin6_scope_id = to.scope_id();
+            message.msg_name = (&raw mut v6).cast();
+            message.msg_namelen = socklen(size_of_val(&v6));
+        }
+    }
+    message.msg_iov = &raw mut iovec;
+    message.msg_iovlen = 1;
+    if bytes.len() > usize::from(segment) {
+        message.msg_control = control.as_mut_ptr().cast();
+        // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer is larger than CMSG_SPACE(2), so there is a
+        // first header with room for two bytes of data.
+        unsafe {
+            message.msg_controllen = libc::CMSG_SPACE(2) as usize;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_UDP;
+            (*header).cmsg_type = libc::UDP_SEGMENT;
+            (*header).cmsg_len = libc::CMSG_LEN(2) as usize;
+            ptr::write_unaligned(libc::CMSG_DATA(header).cast::<u16>(), segment);
+        }
+    }
+    // SAFETY: name, iovec and control outlive the call; `bytes` is only read by the kernel.
+    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, 0) };
+    check(sent).map(|_| ())
+}
+
+fn family(family: libc::c_int) -> libc::sa_family_t {
+    libc::sa_family_t::try_from(family).unwrap_or_default()
+}
+
+fn socklen(len: usize) -> libc::socklen_t {
+    libc::socklen_t::try_from(len).unwrap_or_default()
 }
 
 /// Lets the kernel join datagrams of one flow (UDP_GRO).
@@ -162,6 +223,8 @@ pub struct Inbox {
     size: usize,
     control: Vec<[u64; CONTROL_WORDS]>,
     pieces: Vec<Piece>,
+    /// Where senders are written, if anybody asks for them.
+    names: Vec<libc::sockaddr_in6>,
 }
 
 /// What one message was: a datagram, or several that were joined.
@@ -175,6 +238,8 @@ pub struct Piece {
     pub stamp_realtime_ns: u64,
     /// TOS byte or traffic class, where [`set_ecn_reports`] was called.
     tos: u8,
+    /// Who sent it, where the inbox asks.
+    from: Option<SocketAddr>,
 }
 
 /// One message of several datagrams that the kernel joined, or of one.
@@ -186,6 +251,8 @@ pub struct Joined<'a> {
     pub segment: usize,
     /// The two ECN bits (RFC 3168) that all of them came with; 0 where nobody asked.
     pub ecn: u8,
+    /// Who sent it; `None` but of an [`Inbox::with_senders`].
+    pub from: Option<SocketAddr>,
 }
 
 impl Inbox {
@@ -197,7 +264,16 @@ impl Inbox {
             size,
             control: vec![[0; CONTROL_WORDS]; count],
             pieces: Vec::with_capacity(count),
+            names: Vec::new(),
         }
+    }
+
+    /// As [`Inbox::new`], for a socket that is not connected: each message tells who sent it.
+    pub fn with_senders(count: usize, size: usize) -> Self {
+        let mut inbox = Self::new(count, size);
+        // SAFETY: an all-zero address is valid.
+        inbox.names = vec![unsafe { mem::zeroed() }; inbox.control.len()];
+        inbox
     }
 
     /// Waits for a message as long as the socket's receive timeout says, and takes what else is
@@ -220,8 +296,12 @@ impl Inbox {
             message.msg_hdr.msg_control = control.as_mut_ptr().cast();
             message.msg_hdr.msg_controllen = size_of_val(control);
         }
+        for (message, name) in messages.iter_mut().zip(&mut self.names) {
+            message.msg_hdr.msg_namelen = socklen(size_of_val(name));
+            message.msg_hdr.msg_name = (&raw mut *name).cast();
+        }
         let count = libc::c_uint::try_from(messages.len()).unwrap_or(0);
-        // SAFETY: `count` headers, each with one iovec and one control buffer of their own that are
+        // SAFETY: `count` headers, each with one iovec, one control buffer and one name, if any, of their own that are
         // writable, of the stated lengths, and outlive the call.
         let got = unsafe {
             let flags = libc::MSG_WAITFORONE;
@@ -238,6 +318,7 @@ impl Inbox {
                 segment: len,
                 stamp_realtime_ns: 0,
                 tos: 0,
+                from: self.names.get(index).and_then(address),
             };
             piece.read_control(&message.msg_hdr);
             self.pieces.push(piece);
@@ -261,6 +342,7 @@ impl Inbox {
             bytes: &self.bytes[piece.at..piece.at + piece.len],
             segment: piece.segment.max(1),
             ecn: piece.tos & 0b11,
+            from: piece.from,
         })
     }
 
@@ -310,6 +392,24 @@ impl Piece {
         if self.stamp_realtime_ns == 0 {
             self.stamp_realtime_ns = clock::realtime_ns();
         }
+    }
+}
+
+/// What the kernel wrote into a name that has room for either family.
+fn address(name: &libc::sockaddr_in6) -> Option<SocketAddr> {
+    match libc::c_int::from(name.sin6_family) {
+        libc::AF_INET => {
+            // SAFETY: an IPv4 address is shorter than one of IPv6, and as aligned; the family says that it is one.
+            let v4: libc::sockaddr_in = unsafe { ptr::read(ptr::from_ref(name).cast()) };
+            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
+            let port = u16::from_be(name.sin6_port);
+            Some(SocketAddrV6::new(ip, port, name.sin6_flowinfo, name.sin6_scope_id).into())
+        }
+        _ => None,
     }
 }
 
@@ -375,6 +475,34 @@ mod tests {
             assert_eq!(collect(&mut inbox, &b, 3), wanted, "joined {joined}");
             assert_eq!(send(a.as_fd(), &bytes, 100).unwrap(), 3);
             assert_eq!(collect(&mut inbox, &b, 3), wanted, "joined {joined}");
+        }
+    }
+
+    #[test]
+    fn a_socket_that_is_not_connected_knows_who_sent_and_answers() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (Ok(a), Ok(b)) = (UdpSocket::bind(address), UdpSocket::bind(address)) else {
+                continue;
+            };
+            for socket in [&a, &b] {
+                let patience = Some(Duration::from_secs(10));
+                socket.set_read_timeout(patience).unwrap();
+            }
+            let (at_a, at_b) = (a.local_addr().unwrap(), b.local_addr().unwrap());
+            let mut inbox = Inbox::with_senders(4, 65_535);
+            for (from, to, at) in [(&a, &b, at_a), (&b, &a, at_b)] {
+                let there = to.local_addr().unwrap();
+                send_to(from.as_fd(), there, &[7; 250], 100).unwrap();
+                let mut lengths = Vec::new();
+                while lengths.len() < 3 {
+                    inbox.receive(to.as_fd()).unwrap();
+                    for message in inbox.messages() {
+                        assert_eq!(message.from, Some(at));
+                        lengths.extend(message.bytes.chunks(message.segment).map(<[u8]>::len));
+                    }
+                }
+                assert_eq!(lengths, [100, 100, 50]);
+            }
         }
     }
 

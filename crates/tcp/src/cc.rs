@@ -68,11 +68,10 @@ impl Control {
                 config.initial_window,
                 config.seed,
             ))),
-            Algorithm::Bbr3 => Self::Bbr3(Box::new(Bbr3::new(
-                config.segment_bytes,
-                config.initial_window,
-                config.seed,
-            ))),
+            Algorithm::Bbr3 => Self::Bbr3(Box::new(
+                Bbr3::new(config.segment_bytes, config.initial_window, config.seed)
+                    .forgiving(config.forgives),
+            )),
         }
     }
 

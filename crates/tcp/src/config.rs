@@ -31,6 +31,8 @@ pub struct SenderConfig {
     pub seed: u64,
     /// Both ends agreed on ECN (RFC 3168): queues may mark in place of dropping, and a mark counts as a loss.
     pub ecn: bool,
+    /// BBR version 3 takes a round's losses for the path's own where they are 2 % or less and no queue is seen.
+    pub forgives: bool,
     /// Segments of a FAST flow that wait in queues; 200 in the paper's experiments at 1 Gb/s.
     pub fast_alpha: u64,
 }
@@ -122,6 +124,7 @@ impl Default for SenderConfig {
             burst_bytes: 65_536,
             seed: 1,
             ecn: false,
+            forgives: false,
             fast_alpha: 200,
         }
     }

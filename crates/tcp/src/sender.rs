@@ -9,7 +9,7 @@
 //! more as in Linux's `tcp_tso_should_defer`, so that bursts stay large.
 
 mod incoming;
-mod meter;
+pub(crate) mod meter;
 mod recovery;
 
 use std::collections::VecDeque;

@@ -47,9 +47,21 @@ pub fn client_config(suite: SupportedCipherSuite) -> Result<ClientConfig, Error>
 /// # Errors
 /// As [`client_config`].
 pub fn server_config(suite: SupportedCipherSuite) -> Result<ServerConfig, Error> {
+    server_config_of(vec![suite])
+}
+
+/// As [`server_config`], for whichever of these suites a client has: it has one, and says before which.
+///
+/// # Errors
+/// As [`client_config`].
+pub fn server_config_of(suites: Vec<SupportedCipherSuite>) -> Result<ServerConfig, Error> {
     let chain = vec![CertificateDer::from(CERTIFICATE)];
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(KEY));
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider(suite)))
+    let provider = CryptoProvider {
+        cipher_suites: suites,
+        ..ring::default_provider()
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;

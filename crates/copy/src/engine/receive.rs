@@ -246,6 +246,7 @@ impl Receiver<'_> {
                     self.watch.streams.store(there.into(), Ordering::Relaxed);
                 }
             });
+            scope.spawn(|| self.meeting.carry_as_asked());
             scope.spawn(|| {
                 let dealt = self.deal();
                 self.link_ended(dealt);
@@ -254,6 +255,8 @@ impl Receiver<'_> {
             scope.spawn(|| self.tell());
             scope.spawn(|| self.keep_journal());
             let result = self.wait();
+            let (over_quic, _) = self.meeting.carried();
+            self.watch.is_quic.store(over_quic > 0, Ordering::Relaxed);
             let result = match result {
                 Ok(()) => self.finish(),
                 Err(error) => Err(error),
@@ -442,6 +445,7 @@ impl Receiver<'_> {
                 }
             }
             FromSource::Streams(n) => self.meeting.want_streams(n),
+            FromSource::Carry(is_quic) => self.meeting.ask_carry(is_quic),
             FromSource::Stops(why) => self.end(CopyError::Far(why)),
             FromSource::Bye => self.is_left.store(true, Ordering::Relaxed),
         }

@@ -193,6 +193,7 @@ impl Sender<'_> {
             scope.spawn(|| self.walk(filter));
             scope
                 .spawn(|| super::tune::tune(self.meeting, &self.options.streams, self.watch, self));
+            scope.spawn(|| super::carry::watch(self.meeting, self.watch, self));
             if self.limit().is_some() {
                 scope.spawn(|| super::tune::limit(self.meeting, &|| self.limit()));
             }
@@ -229,6 +230,8 @@ impl Sender<'_> {
     }
 
     fn over(&self) {
+        let (over_quic, _) = self.meeting.carried();
+        self.watch.is_quic.store(over_quic > 0, Ordering::Relaxed);
         let links = self.meeting.open_links().into_iter();
         let blocks = links.filter(|which| matches!(which, Which::Blocks(_)));
         let ends =
@@ -533,6 +536,11 @@ impl Sender<'_> {
     }
 
     fn prepare(&self, link: &Link) {
+        if let (crate::link::Socket::Quic(pipe), Some(rate)) = (link.socket(), self.limit()) {
+            let streams = self.lock_streams().len().max(1) as u64;
+            let share = (rate.as_bits_per_second() / streams).max(8);
+            pipe.set_limit(units::Rate::from_bits_per_second(share));
+        }
         if let crate::link::Socket::Tcp(socket) = link.socket() {
             super::tune::prepare(socket, self.options);
             self.tell_congestion(socket);
@@ -941,6 +949,12 @@ impl super::tune::Loaded for Sender<'_> {
         self.meeting.want_streams(streams);
         // Whichever side connects has to know.
         self.outbox.say(FromSource::Streams(streams).to_bytes());
+    }
+
+    fn carry(&self, is_quic: bool) {
+        if !self.meeting.carry(is_quic) {
+            self.outbox.say(FromSource::Carry(is_quic).to_bytes());
+        }
     }
 
     /// Whether there are more blocks to send than streams have in hand.

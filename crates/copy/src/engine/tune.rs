@@ -14,6 +14,7 @@ use wire::tcp_info::TcpInfo;
 
 use crate::link::{Socket, Which};
 use crate::meeting::{LONG, Meeting, tcp_info};
+use crate::quic::Transport;
 
 use super::send::SendOptions;
 use super::{Note, Watch};
@@ -35,6 +36,8 @@ pub(super) trait Loaded: Sync {
     fn is_loaded(&self) -> bool;
     /// Has both sides open so many streams.
     fn open_streams(&self, streams: u16);
+    /// Has whichever side connects carry blocks by QUIC, or by TCP.
+    fn carry(&self, is_quic: bool);
 }
 
 /// Streams on a short path: what two to four cores can serve.
@@ -88,8 +91,9 @@ pub(super) fn limit(meeting: &Meeting, limit: &dyn Fn() -> Option<Rate>) {
             let share = rate.as_bits_per_second() / (open.len().max(1) as u64);
             let share = Rate::from_bits_per_second(share.max(8));
             for which in open {
-                meeting.of_socket(which, |socket| {
-                    let _ = sys::tcp::set_max_pacing(socket.as_fd(), share);
+                meeting.of_socket(which, |socket| match socket {
+                    Socket::Quic(pipe) => pipe.set_limit(share),
+                    _ => drop(sys::tcp::set_max_pacing(socket.as_fd(), share)),
                 });
             }
             paced = vec![generation];
@@ -103,11 +107,18 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
     let most = match *streams {
         Streams::Fixed(n) => {
             load.open_streams(n);
+            if meeting.wish() == Transport::Quic {
+                super::carry::has_begun(meeting, watch);
+            }
             return;
         }
         Streams::Chosen { most } => most,
     };
     load.open_streams(1);
+    if meeting.wish() == Transport::Quic && super::carry::has_begun(meeting, watch) {
+        load.open_streams(super::carry::STREAMS.min(most));
+        return;
+    }
     // The first connection says how far it is, before its handshake; what ssh carries says nothing.
     let first = wait(meeting, Duration::from_secs(120), || {
         let is_inside = |socket: &Socket| matches!(socket, Socket::Unix(_));
@@ -188,7 +199,11 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
 }
 
 /// Waits so long, or until `there` gives something or the session is over.
-fn wait<T>(meeting: &Meeting, patience: Duration, there: impl Fn() -> Option<T>) -> Option<T> {
+pub(super) fn wait<T>(
+    meeting: &Meeting,
+    patience: Duration,
+    there: impl Fn() -> Option<T>,
+) -> Option<T> {
     let until = Instant::now() + patience;
     loop {
         if let Some(found) = there() {
@@ -210,7 +225,7 @@ fn delivered(meeting: &Meeting) -> u64 {
 }
 
 /// Segments that were sent again on all streams of blocks now open.
-fn resent(meeting: &Meeting) -> u64 {
+pub(super) fn resent(meeting: &Meeting) -> u64 {
     of_streams(meeting)
         .iter()
         .map(|info| info.total_retrans_segments)
@@ -219,7 +234,7 @@ fn resent(meeting: &Meeting) -> u64 {
 
 /// Whether half of the streams had to slow down for losses. BBR does not, and writes into its threshold what it found under
 /// way when it left its start (net/ipv4/tcp_bbr.c, `bbr_check_drain`).
-fn held_by_losses(meeting: &Meeting) -> bool {
+pub(super) fn held_by_losses(meeting: &Meeting) -> bool {
     let (mut streams, mut held) = (0, 0);
     for which in meeting.open_links() {
         if !matches!(which, Which::Blocks(_)) {
@@ -239,7 +254,7 @@ fn held_by_losses(meeting: &Meeting) -> bool {
 const INFINITE: u64 = 0x7fff_ffff;
 
 /// What the kernel knows of each stream of blocks now open.
-fn of_streams(meeting: &Meeting) -> Vec<TcpInfo> {
+pub(super) fn of_streams(meeting: &Meeting) -> Vec<TcpInfo> {
     let links = meeting.open_links().into_iter();
     let blocks = links.filter(|which| matches!(which, Which::Blocks(_)));
     blocks
@@ -258,17 +273,17 @@ fn has_queue(meeting: &Meeting) -> bool {
 
 /// How long streams had something to send, and were held back meanwhile, in microseconds, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Windows {
-    busy: u64,
+pub(super) struct Windows {
+    pub(super) busy: u64,
     /// By the other side's buffer.
-    theirs: u64,
+    pub(super) theirs: u64,
     /// By this side's; where little was waiting, by whoever should have filled it.
-    ours: u64,
+    pub(super) ours: u64,
     /// Half of the streams have under way what this side's buffer holds, as the kernel counts it.
-    is_full: bool,
+    pub(super) is_full: bool,
 }
 
-fn window_time(meeting: &Meeting) -> Windows {
+pub(super) fn window_time(meeting: &Meeting) -> Windows {
     let mut windows = Windows::default();
     let (mut streams, mut full) = (0, 0);
     for which in meeting.open_links() {
@@ -297,7 +312,7 @@ fn window_time(meeting: &Meeting) -> Windows {
 }
 
 /// Whether buffers held streams back for a third of the time between two looks or more.
-const fn held_by_windows(before: Windows, after: Windows) -> bool {
+pub(super) const fn held_by_windows(before: Windows, after: Windows) -> bool {
     let busy = after.busy.saturating_sub(before.busy);
     let mut held = after.theirs.saturating_sub(before.theirs);
     if after.is_full {

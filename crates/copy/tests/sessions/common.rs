@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use copy::filter::Filter;
 use copy::link::Socket;
 use copy::meeting::{self, Meeting};
 use copy::message::Account;
+use copy::quic::{Carriage, Transport, beside};
 use copy::source::{Keep, Source};
 use copy::{Cipher, Key, SessionId};
 
@@ -60,6 +61,11 @@ pub(crate) struct Session {
     pub(crate) patience: Duration,
     pub(crate) limit: Option<units::Rate>,
     pub(crate) reads_back: bool,
+    pub(crate) transport: Transport,
+    /// Whoever listens takes no datagrams.
+    pub(crate) is_udp_closed: bool,
+    /// QUIC carried blocks when it ended.
+    pub(crate) over_quic: AtomicBool,
 }
 
 impl Default for Session {
@@ -73,6 +79,9 @@ impl Default for Session {
             patience: Duration::from_secs(20),
             limit: None,
             reads_back: false,
+            transport: Transport::Tcp,
+            is_udp_closed: false,
+            over_quic: AtomicBool::new(false),
         }
     }
 }
@@ -98,9 +107,15 @@ impl Session {
         let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
         let dial = Box::new(move || TcpStream::connect(at).map(Socket::Tcp));
         let connects = Meeting::connecting(dial, session, key.clone(), self.cipher)
-            .with_patience(self.patience);
-        let listens =
-            Meeting::listening(session, key, vec![self.cipher]).with_patience(self.patience);
+            .with_patience(self.patience)
+            .with_carriage(Carriage::connecting(self.transport));
+        let carriage = match (self.transport, self.is_udp_closed) {
+            (Transport::Tcp, _) | (_, true) => Carriage::nowhere(self.transport),
+            _ => Carriage::listening(self.transport, beside(&listener).unwrap()),
+        };
+        let listens = Meeting::listening(session, key, vec![self.cipher])
+            .with_patience(self.patience)
+            .with_carriage(carriage);
         let (near, far) = match self.is_reverse {
             false => (&connects, &listens),
             true => (&listens, &connects),
@@ -132,6 +147,8 @@ impl Session {
             listens.close();
             (sent, received)
         });
+        let over_quic = sends.is_quic.load(Ordering::Relaxed);
+        self.over_quic.store(over_quic, Ordering::Relaxed);
         println!("source: {:?}", sends.notes(0));
         println!("destination: {:?}", receives.notes(0));
         result

@@ -8,4 +8,5 @@
 mod common;
 mod faults;
 mod hostile;
+mod quic;
 mod whole;

@@ -346,6 +346,7 @@ impl Daemon<'_> {
             at: None,
             is_one_file: ends.is_one_file(),
             speeds: self.speeds.clone(),
+            quic: false,
         };
         line.set_deadline(None)
             .and_then(|()| say(line, &Reply::Ready(ready)))

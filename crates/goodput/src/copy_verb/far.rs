@@ -19,6 +19,7 @@ use ::copy::engine::{CopyError, Note, Watch};
 use ::copy::link::Socket;
 use ::copy::meeting::{self, Dial, Meeting};
 use ::copy::message::Account;
+use ::copy::quic::Carriage;
 use sys::child::ChildHandle;
 
 use super::job::{self, Job, Meets, Ready, Reply};
@@ -478,7 +479,12 @@ fn meet(
             .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen: {error}")))?;
         let port = listener.local_addr().map_err(Failure::here)?.port();
         let far = far(Meets::ConnectsBack { port })?;
-        let meeting = Meeting::listening(plan.session, plan.key.clone(), plan.allowed());
+        let carriage = match far.ready.quic {
+            true => job::carriage(args.transport(), &listener),
+            false => Carriage::nowhere(args.transport()),
+        };
+        let meeting = Meeting::listening(plan.session, plan.key.clone(), plan.allowed())
+            .with_carriage(carriage);
         return Ok((far, Some(listener), meeting));
     }
     let meets = match args.through_ssh {
@@ -491,7 +497,12 @@ fn meet(
         (true, Some(at)) => dial_inside(args, host, &far.program, at.port()),
         _ => job::dialing(addresses(host, &far.ready)?),
     };
-    let meeting = Meeting::connecting(dial, plan.session, plan.key.clone(), cipher);
+    let carriage = match far.ready.quic {
+        true => Carriage::connecting(args.transport()),
+        false => Carriage::nowhere(args.transport()),
+    };
+    let meeting =
+        Meeting::connecting(dial, plan.session, plan.key.clone(), cipher).with_carriage(carriage);
     Ok((far, None, meeting))
 }
 

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use ::copy::link::Socket;
 use ::copy::meeting::Meeting;
+use ::copy::quic::Carriage;
 use lab::{Lab, PathFile};
 use report::model::{PathFacts, Run};
 use units::Rate;
@@ -64,9 +65,15 @@ pub(super) fn run(
         .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen at {bind}: {error}")))?;
     let at = listener.local_addr().map_err(Failure::here)?;
     let space = from.namespace()?.duplicate().map_err(Failure::here)?;
+    let datagrams = from.namespace()?.duplicate().map_err(Failure::here)?;
+    let wish = plan.args.transport();
+    let open = move |peer| datagrams.run(|| ::copy::quic::towards(peer))?;
+    let listens = to.run(|| super::job::carriage(wish, &listener))?;
     let dial = Box::new(move || space.run(|| TcpStream::connect(at))?.map(Socket::Tcp));
-    let near = Meeting::connecting(dial, plan.session, plan.key.clone(), plan.cipher);
-    let far = Meeting::listening(plan.session, plan.key.clone(), plan.allowed());
+    let near = Meeting::connecting(dial, plan.session, plan.key.clone(), plan.cipher)
+        .with_carriage(Carriage::connecting_by(wish, Box::new(open)));
+    let far =
+        Meeting::listening(plan.session, plan.key.clone(), plan.allowed()).with_carriage(listens);
     let phase = lab.begin_phase()?;
     let done = plan.both(&source, &near, &far, &listener, context);
     let certificate = phase.finish()?;

@@ -20,6 +20,7 @@ use ::copy::filter::Filter;
 use ::copy::link::Socket;
 use ::copy::meeting::{self, Meeting};
 use ::copy::message::Account;
+use ::copy::quic::{self, Carriage, Transport};
 use ::copy::source::{Keep, Source};
 use ::copy::{Cipher, Key, RelPath, SessionId};
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,9 @@ pub(super) struct Job {
     /// What is written is read back.
     verify: bool,
     congestion: Option<String>,
+    /// What carries blocks; who does not know of it has TCP.
+    #[serde(default)]
+    pub(super) transport: Transport,
     delete: bool,
     pub(super) dry: bool,
     fsync: bool,
@@ -144,6 +148,9 @@ pub(super) struct Ready {
     pub(super) is_one_file: bool,
     /// Bytes a second that it encrypts and decrypts, by cipher.
     pub(super) speeds: Vec<(Cipher, f64)>,
+    /// It knows of QUIC, and where it listens has a port for it.
+    #[serde(default)]
+    pub(super) quic: bool,
 }
 
 /// Why a line is no job.
@@ -212,6 +219,7 @@ impl Job {
             clock_minutes: limits::clock_minutes(),
             verify: args.verify,
             congestion: args.congestion.clone(),
+            transport: args.transport(),
             delete: args.delete,
             dry: args.dry_run,
             fsync: !args.no_fsync,
@@ -356,6 +364,18 @@ pub(super) fn dialing(to: Vec<SocketAddr>) -> ::copy::meeting::Dial {
     })
 }
 
+/// What carries blocks to whoever listens here: datagrams come at the same address and port as connections.
+pub(super) fn carriage(wish: Transport, listener: &TcpListener) -> Carriage {
+    match wish {
+        Transport::Tcp => Carriage::default(),
+        // A port that is taken for UDP leaves TCP.
+        _ => match quic::beside(listener) {
+            Ok(socket) => Carriage::listening(wish, socket),
+            Err(_) => Carriage::nowhere(wish),
+        },
+    }
+}
+
 /// Where ssh came from and where it arrived (`SSH_CONNECTION`, ssh(1)).
 fn ssh_ends() -> Option<(IpAddr, IpAddr)> {
     let text = std::env::var("SSH_CONNECTION").ok()?;
@@ -445,6 +465,7 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         ..Ready::default()
     };
     let (listener, meeting) = meeting(job, session, key).map_err(here)?;
+    ready.quic = job.transport != Transport::Tcp && meeting.may_carry();
     ready.at = listener
         .as_ref()
         .and_then(|listener| listener.local_addr().ok());
@@ -589,16 +610,17 @@ fn meeting(
             };
             let listener = TcpListener::bind(at)
                 .map_err(|error| anyhow::anyhow!("cannot listen at {at}: {error}"))?;
-            return Ok((
-                Some(listener),
-                Meeting::listening(session, key, job.allowed.clone()),
-            ));
+            let carriage = match job.meets {
+                Meets::Listens { .. } => carriage(job.transport, &listener),
+                _ => Carriage::default(),
+            };
+            let meeting = Meeting::listening(session, key, job.allowed.clone());
+            return Ok((Some(listener), meeting.with_carriage(carriage)));
         }
     };
-    Ok((
-        None,
-        Meeting::connecting(dialing(to), session, key, job.cipher),
-    ))
+    let meeting = Meeting::connecting(dialing(to), session, key, job.cipher);
+    let carriage = Carriage::connecting(job.transport);
+    Ok((None, meeting.with_carriage(carriage)))
 }
 
 fn say(reply: &Reply) {

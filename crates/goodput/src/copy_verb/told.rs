@@ -205,6 +205,10 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         to,
         dry_run: plan.args.dry_run,
         cipher: done.cipher.name().to_owned(),
+        transport: match done.watch.is_quic.load(Ordering::Relaxed) {
+            true => "quic".to_owned(),
+            false => "tcp".to_owned(),
+        },
         streams: now(&done.watch.streams),
         reconnects: done.reconnects,
         names: account.names,
@@ -339,6 +343,11 @@ fn why(copy: &Copy, done: &Done) -> String {
         if end.time.sums > 0.5 {
             return format!("the {}'s CPU, with sums of blocks", end.end);
         }
+    }
+    if done.is_source && copy.transport == "quic" {
+        return "the path, as QUIC's congestion control found it, or the thread that moves its \
+                packets"
+            .to_owned();
     }
     let ends = done.watch.ends();
     if ends.is_empty() {

@@ -152,6 +152,46 @@ fn every_way_to_another_host_brings_the_same_tree() {
 }
 
 #[test]
+fn quic_carries_blocks_where_it_is_asked_for_and_can() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 3 << 20);
+    let here = |name: &str| scratch.path(name).display().to_string();
+    let source = format!("{}/", from.display());
+    let far = |path: &str| format!("hostA:{path}");
+    let ways: [(&str, Vec<String>); 5] = [
+        ("here", vec![source.clone(), here("here")]),
+        ("push", vec![source.clone(), far(&here("push"))]),
+        ("pull", vec![far(&source), here("pull")]),
+        (
+            "back",
+            vec!["--reverse".into(), source.clone(), far(&here("back"))],
+        ),
+        (
+            "pull-back",
+            vec!["--reverse".into(), far(&source), here("pull-back")],
+        ),
+    ];
+    for (name, args) in &ways {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let args = [&["--json", "--transport", "quic", "-s2"], &args[..]].concat();
+        let run = scratch.run(copy(&scratch, &args)).succeeds().json();
+        assert_eq!(tree(&from), tree(&scratch.path(name)), "{name}");
+        assert_eq!(run["copy"]["transport"], "quic", "{name}");
+        assert_eq!(run["copy"]["failed"], 0, "{name}");
+    }
+    for (more, says) in [
+        (&["--through-ssh"][..], "ssh carries no datagrams"),
+        (&["--cipher", "none"], "always encrypts"),
+        (&["--congestion", "cubic"], "of its own"),
+    ] {
+        let to = far("x");
+        let args = [&["--transport", "quic"], more, &[&source, &to]].concat();
+        scratch.run(copy(&scratch, &args)).fails_with(2, &[says]);
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
 fn a_dry_run_a_list_and_deletion_do_what_they_say() {
     let scratch = Scratch::new();
     let from = plant(&scratch, 1000);
@@ -297,7 +337,11 @@ fn victims(scratch: &Scratch) -> Vec<(i32, &'static str)> {
 
 /// Copies over and over, kills one of what runs at a moment of chance, and gives the same command again until it is done;
 /// how many of each kind were killed.
-fn kill_again_and_again(kills_wanted: usize, seed: u64) -> BTreeMap<&'static str, usize> {
+fn kill_again_and_again(
+    kills_wanted: usize,
+    seed: u64,
+    transport: &str,
+) -> BTreeMap<&'static str, usize> {
     let scratch = Scratch::new();
     let from = plant(&scratch, 3 << 20);
     let source = format!("{}/", from.display());
@@ -317,6 +361,8 @@ fn kill_again_and_again(kills_wanted: usize, seed: u64) -> BTreeMap<&'static str
                 "64KiB",
                 "--limit",
                 "40Mb/s",
+                "--transport",
+                transport,
                 &near,
                 &far,
             ];
@@ -366,7 +412,7 @@ fn kill_again_and_again(kills_wanted: usize, seed: u64) -> BTreeMap<&'static str
 fn sender_receiver_and_shell_are_killed_fifty_times_and_the_same_command_goes_on() {
     let since = Instant::now();
     let lanes: Vec<_> = (0..5)
-        .map(|lane| thread::spawn(move || kill_again_and_again(10, 2026 + lane * 77)))
+        .map(|lane| thread::spawn(move || kill_again_and_again(10, 2026 + lane * 77, "tcp")))
         .collect();
     let mut all = BTreeMap::new();
     for lane in lanes {
@@ -376,6 +422,12 @@ fn sender_receiver_and_shell_are_killed_fifty_times_and_the_same_command_goes_on
     }
     println!("{all:?} in {:?}", since.elapsed());
     assert_eq!((all.len(), all.values().sum::<usize>()), (3, 50), "{all:?}");
+}
+
+#[test]
+fn what_is_killed_over_quic_goes_on_too() {
+    let kills = kill_again_and_again(9, 2027, "quic");
+    assert_eq!(kills.values().sum::<usize>(), 9, "{kills:?}");
 }
 
 #[test]

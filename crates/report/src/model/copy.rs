@@ -16,6 +16,8 @@ pub struct Copy {
     pub dry_run: bool,
     /// What the connections were encrypted with.
     pub cipher: String,
+    /// What carried blocks at the end: `tcp` or `quic`.
+    pub transport: String,
     /// Connections that carried blocks.
     pub streams: u64,
     /// Connections that were made again after they were cut.

@@ -70,6 +70,9 @@ pub(crate) fn lines(copy: &Copy) -> Vec<String> {
             text::plural(copy.streams, "connection"),
             copy.cipher
         );
+        if copy.transport == "quic" {
+            line += " over QUIC";
+        }
         if copy.reconnects > 0 {
             line += &format!(
                 ", {} made again",

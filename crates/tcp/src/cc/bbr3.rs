@@ -6,7 +6,8 @@
 //! down, cruises, refills, goes up; on the time scale of Reno, at most three seconds.
 //!
 //! Left out: the draft names no answer to ECN ("ECN"); a mark here counts as a loss of the round while it does not
-//! probe, and ends no probe. Where the draft's text and its pseudocode differ (Drain's bound on the flight) the latter counts.
+//! probe, and ends no probe. Added: a sender may forgive ([`Bbr3::forgiving`]), since by the draft a path that loses one
+//! packet in a hundred by itself keeps 99 % a round and three quarters on average. Where the draft's text and its pseudocode differ (Drain's bound on the flight) the latter counts.
 
 use units::{Duration, Instant, Rng};
 
@@ -91,6 +92,10 @@ pub(crate) struct Bbr3 {
     /// Ranges of segments lost in this round, and the end of the last one.
     lost_ranges: u32,
     lost_end: u64,
+    /// Losses of up to 2 % a round without a queue are the path's own; of this round the losses and the least round trip.
+    forgives: bool,
+    round_losses: u64,
+    round_rtt: Duration,
     // The full pipe.
     full_ever: bool,
     full_now: bool,
@@ -151,6 +156,9 @@ impl Bbr3 {
             loss_in_round: false,
             lost_ranges: 0,
             lost_end: 0,
+            forgives: false,
+            round_losses: 0,
+            round_rtt: Duration::from_ns(u64::MAX),
             full_ever: false,
             full_now: false,
             full_bandwidth: 0,
@@ -185,6 +193,12 @@ impl Bbr3 {
         }
     }
 
+    /// The same, for paths that lose by themselves: a round's losses lower the short-term bounds only where they are more
+    /// than 2 %, or where every round trip of the round was a quarter longer than the least: then somebody's queue ran over.
+    pub(crate) fn forgiving(self, forgives: bool) -> Self {
+        Self { forgives, ..self }
+    }
+
     /// The handshake gave a round trip: the initial window is paced over it ("Pacing Rate").
     pub(crate) fn begin(&mut self, now: Instant, round_trip: Duration) {
         let rtt = round_trip.as_ns().max(1_000);
@@ -199,6 +213,11 @@ impl Bbr3 {
 
     pub(crate) const fn pacing_rate(&self) -> u64 {
         self.pacing_rate
+    }
+
+    /// Segments have another size from now on.
+    pub(crate) const fn resize(&mut self, segment_bytes: u64) {
+        self.segment_bytes = segment_bytes;
     }
 
     /// Where it stands.
@@ -239,6 +258,7 @@ impl Bbr3 {
     /// "Per-Loss Steps".
     pub(crate) fn on_loss(&mut self, window: &Window, loss: &Loss) {
         self.note_loss(window, loss.delivered);
+        self.round_losses += 1;
         if self.lost_ranges == 0 || loss.segment != self.lost_end {
             self.lost_ranges += 1;
         }
@@ -293,6 +313,9 @@ impl Bbr3 {
             }
             _ => 0,
         };
+        if let Some(rtt) = sample.rtt {
+            self.round_rtt = self.round_rtt.min(rtt);
+        }
         self.update_latest(sample, rate);
         self.update_round(sample);
         self.update_bandwidth(sample, rate);
@@ -357,7 +380,7 @@ impl Bbr3 {
             return;
         }
         let probes = matches!(self.state, State::Startup | State::Refill | State::Up);
-        if self.loss_in_round && !probes {
+        if self.loss_in_round && !probes && !self.is_forgiven() {
             if self.bandwidth_short == NONE {
                 self.bandwidth_short = self.most();
             }
@@ -370,6 +393,17 @@ impl Bbr3 {
             self.flight_short = self.delivered_latest.max(self.flight_short * BETA / 100);
         }
         self.loss_in_round = false;
+        (self.round_losses, self.round_rtt) = (0, Duration::from_ns(u64::MAX));
+    }
+
+    /// Whether a round's losses say nothing of its rate.
+    fn is_forgiven(&self) -> bool {
+        let sent = self.delivered_latest + self.round_losses;
+        // In nanoseconds; without a round trip of this round nothing is known of a queue.
+        let has_queue = self.round_rtt.as_ns() / 5 >= self.rtt_min.as_ns() / 4;
+        // A round of marks alone has a queue that says so.
+        let is_lost = self.round_losses > 0 && !is_too_high(self.round_losses, sent);
+        self.forgives && is_lost && !has_queue
     }
 
     /// "BBR.extra_acked".

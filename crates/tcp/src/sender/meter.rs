@@ -10,19 +10,19 @@ use crate::cc::Sample;
 
 /// What a burst remembers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
     /// In flight with it, and lost until then, the latter's lowest bits.
-    pub(super) in_flight: u32,
-    pub(super) lost: u32,
-    pub(super) app_limited: bool,
+    pub(crate) in_flight: u32,
+    pub(crate) lost: u32,
+    pub(crate) app_limited: bool,
 }
 
 impl Stamp {
     /// Of an earlier segment of the burst, so many before its last one.
-    pub(super) const fn of_earlier(self, segments: u64) -> Self {
+    pub(crate) const fn of_earlier(self, segments: u64) -> Self {
         Self {
             in_flight: self.in_flight.saturating_sub(small(segments)),
             ..self
@@ -30,7 +30,7 @@ impl Stamp {
     }
 
     /// Lost since, of so many in all.
-    pub(super) const fn lost_since(&self, lost_total: u64) -> u64 {
+    pub(crate) const fn lost_since(&self, lost_total: u64) -> u64 {
         small(lost_total).wrapping_sub(self.lost) as u64
     }
 }
@@ -45,7 +45,7 @@ const fn small(segments: u64) -> u32 {
 
 /// Counts what arrives.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
@@ -56,7 +56,7 @@ pub(super) struct Meter {
 
 impl Meter {
     /// For a burst that leaves now, `alone` if nothing else is in flight; with it so much is, and so much has been lost.
-    pub(super) fn stamp(
+    pub(crate) fn stamp(
         &mut self,
         now: Instant,
         alone: bool,
@@ -78,24 +78,24 @@ impl Meter {
     }
 
     /// What was sent of late was all that there was.
-    pub(super) const fn is_app_limited(&self) -> bool {
+    pub(crate) const fn is_app_limited(&self) -> bool {
         self.app_limited > 0
     }
 
     /// The application has nothing more, though the window would let it.
-    pub(super) fn on_nothing_to_send(&mut self, in_flight: u64) {
+    pub(crate) fn on_nothing_to_send(&mut self, in_flight: u64) {
         self.app_limited = (self.delivered + in_flight).max(1);
     }
 
     /// A segment that ends before `end` and was sent at `at` has arrived. The newest one counts.
-    pub(super) fn on_arrival(&mut self, at: Instant, end: u64, stamp: Stamp) {
+    pub(crate) fn on_arrival(&mut self, at: Instant, end: u64, stamp: Stamp) {
         if self.newest.is_none_or(|(a, e, _)| (at, end) > (a, e)) {
             self.newest = Some((at, end, stamp));
         }
     }
 
     /// The sample of an acknowledgment that brought `acked` segments.
-    pub(super) fn sample(
+    pub(crate) fn sample(
         &mut self,
         now: Instant,
         acked: u64,
