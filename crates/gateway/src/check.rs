@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 
+use sys::firewall::{self, BaseChain, Hook};
 use sys::host;
 use sys::netlink::Netlink;
 use sys::nftables::{Expression, probe};
@@ -158,6 +159,11 @@ fn transparent(list: &mut List, config: &Config) {
     }
     privileged_ports(list);
     routing(list, config);
+    several_links(list, config);
+    match firewall::base_chains() {
+        Ok(chains) => filters(list, config, &chains),
+        Err(e) => list.poor(&format!("the machine's packet filter: {e}"), ""),
+    }
     for worker in 0..config.workers {
         let number = config.queue + u16::from(worker);
         match sys::nfqueue::Queue::bind(number, 1, 64) {
@@ -230,6 +236,79 @@ fn routing(list: &mut List, config: &Config) {
     list.fine(&format!("what is taken up has mark {:#x}", d.mark));
 }
 
+/// Packets of split connections come to this machine and leave from it; they do not pass through.
+fn filters(list: &mut List, config: &Config, chains: &[BaseChain]) {
+    let mark = diversion(config).mark;
+    let mut found = false;
+    for chain in chains {
+        let BaseChain {
+            family,
+            table,
+            name,
+            drops,
+            rules,
+            ..
+        } = chain;
+        let place = format!("{family} {table} {name}");
+        let after = if *drops { "drops" } else { "accepts" };
+        let state = format!("packet filter {place}: {rules} rules, then it {after}");
+        match (chain.hook, *drops, *rules) {
+            (_, false, 0) => continue,
+            (Hook::Input, ..) => list.poor(
+                &format!("{state}; packets of split connections pass it"),
+                &format!("let them in first: nft insert rule {place} meta mark {mark:#x} accept"),
+            ),
+            (Hook::Output, true, _) => list.poor(
+                &format!("{state}; both halves of split connections leave through it"),
+                "let TCP out to where split connections lead: what it forbids ends them",
+            ),
+            // Rules of it still forbid what leaves.
+            (Hook::Output, false, _) => continue,
+            (Hook::Forward, ..) => list.poor(
+                &format!("{state}; split connections do not pass it"),
+                "what it forbids, forbid by a rule of the gateway (action = \"refuse\")",
+            ),
+        }
+        found = true;
+    }
+    if !found {
+        list.fine("no packet filter is in the way of split connections");
+    }
+}
+
+/// Answers may come by another link than that by which the connection left.
+fn several_links(list: &mut List, config: &Config) {
+    for zone in Zone::BOTH {
+        let names = &config.zone(zone).interfaces;
+        if names.len() < 2 {
+            continue;
+        }
+        for name in names {
+            let strict = |scope: &str| {
+                host::read_sysctl(&format!("net.ipv4.conf.{scope}.rp_filter"))
+                    .is_ok_and(|text| text.trim() == "1")
+            };
+            if strict("all") || strict(name) {
+                list.poor(
+                    &format!(
+                        "{}: {name} drops what comes by it and would leave by another (rp_filter)",
+                        zone.name()
+                    ),
+                    &format!(
+                        "sysctl -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{name}.rp_filter=2"
+                    ),
+                );
+            }
+        }
+        let spread = config.zone(zone).spread;
+        list.fine(&format!(
+            "{}: connections are spread over {} links, {spread:?}",
+            zone.name(),
+            names.len()
+        ));
+    }
+}
+
 fn descriptors(list: &mut List, config: &Config) {
     let have = make_room_for(config.limits.connections);
     let need = config.limits.connections as u64 * DESCRIPTORS_EACH + SPARE_DESCRIPTORS;
@@ -251,5 +330,38 @@ fn descriptors(list: &mut List, config: &Config) {
         list.fine("pipes of 1 MiB");
     } else {
         list.poor("pipes are small", "sysctl -w fs.pipe-max-size=1048576");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_in_the_way_is_named_with_what_to_do() {
+        let chain = |hook, drops, rules| BaseChain {
+            family: "inet",
+            table: "filter".into(),
+            name: "x".into(),
+            hook,
+            drops,
+            rules,
+        };
+        let said = |chains: &[BaseChain]| {
+            let mut list = List::default();
+            filters(&mut list, &Config::default(), chains);
+            list.0
+        };
+        for harmless in [chain(Hook::Input, false, 0), chain(Hook::Output, false, 3)] {
+            assert_eq!(said(&[harmless])[0].level, Level::Fine);
+        }
+        let input = said(&[chain(Hook::Input, true, 0)]);
+        assert_eq!(input[0].level, Level::Poor);
+        let advice = "nft insert rule inet filter x meta mark 0x47504000 accept";
+        assert!(input[0].advice.ends_with(advice), "{input:?}");
+        let forward = said(&[chain(Hook::Forward, false, 2), chain(Hook::Output, true, 2)]);
+        assert!(forward[0].advice.contains("refuse"), "{forward:?}");
+        assert!(forward[1].what.contains("leave through it"), "{forward:?}");
+        assert_eq!(forward.len(), 2);
     }
 }

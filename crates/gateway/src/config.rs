@@ -44,11 +44,39 @@ impl Zone {
     }
 }
 
+/// Which of several links of a side a connection goes on by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spread {
+    /// The one that carries the fewest connections.
+    #[default]
+    LeastLoad,
+    /// By a hash of its ends: always the same while the links are.
+    Hash,
+    /// The one that servers were soonest reached by; every sixteenth goes by another, to know.
+    Measured,
+}
+
+impl FromStr for Spread {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "least-load" => Ok(Self::LeastLoad),
+            "hash" => Ok(Self::Hash),
+            "measured" => Ok(Self::Measured),
+            _ => Err(format!("'{text}': expected least-load, hash or measured")),
+        }
+    }
+}
+
 /// What all sockets of one side are made like. What is not named is the kernel's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneConfig {
     /// Interfaces of this side.
     pub interfaces: Vec<String>,
+    /// How connections are spread over several.
+    pub spread: Spread,
     /// Congestion control.
     pub congestion: Option<String>,
     /// Largest segment, 88 to 32767 bytes.
@@ -222,10 +250,17 @@ impl Config {
         if self.mark == 0 {
             return wrong("mark", "expected 1 to 65535, since 0 is no mark".into());
         }
-        if self.table == 0 || (253..=255).contains(&self.table) {
+        // Behind it those of the links.
+        let tables = self.table.checked_add(2 * MOST_LINKS);
+        let tables = tables.map(|last| self.table..=last);
+        let free = |t: std::ops::RangeInclusive<u32>| !(253..=255).any(|own| t.contains(&own));
+        if self.table == 0 || !tables.is_some_and(free) {
             return wrong(
                 "table",
-                "expected a routing table of our own, not 0 and not 253 to 255".into(),
+                format!(
+                    "expected routing tables of our own, {} from it on, none of them 0 or 253 to 255",
+                    2 * MOST_LINKS + 1
+                ),
             );
         }
         let ports = u16::from(self.workers) * PORTS_PER_WORKER;
@@ -320,6 +355,9 @@ impl ZoneConfig {
                 format!("name an interface: --{} eth1", zone.name()),
             );
         }
+        if self.interfaces.len() > MOST_LINKS as usize {
+            return wrong(&key("interfaces"), format!("expected at most {MOST_LINKS}"));
+        }
         for name in &self.interfaces {
             let ok = !name.is_empty()
                 && name.len() < 16
@@ -402,6 +440,8 @@ struct Raw {
 struct RawZone {
     #[serde(default)]
     interfaces: Vec<String>,
+    #[serde(default)]
+    spread: Spread,
     congestion: Option<String>,
     max_segment: Option<u16>,
     buffer: Option<String>,
@@ -416,6 +456,7 @@ impl RawZone {
         let key = |name: &str| format!("{zone}.{name}");
         Ok(ZoneConfig {
             interfaces: self.interfaces,
+            spread: self.spread,
             congestion: self.congestion,
             max_segment: self.max_segment,
             buffer: read(&key("buffer"), self.buffer.as_deref())?,
@@ -481,6 +522,8 @@ struct RawExplicit {
 
 /// Accepting sockets: by side and version of IP.
 pub const PORTS_PER_WORKER: u16 = 4;
+/// Interfaces of a side.
+pub const MOST_LINKS: u32 = 16;
 /// More than cores of one socket bring nothing, and all rules go to the kernel as one message: those of 64
 /// are longer than it takes.
 const MOST_WORKERS: u8 = 16;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use sys::netlink::Netlink;
 use sys::nftables::{Chain, Expression, IpVersion, Owned, Table, Unreachable, probe};
 use sys::transparent::{ANY, Diversion};
+use sys::uplink::LinkTable;
 
 use crate::config::{Config, PORTS_PER_WORKER, Zone};
 
@@ -187,6 +188,33 @@ pub fn diversion(config: &Config) -> Diversion {
     }
 }
 
+/// The routing tables of links, where a side has several: each with its side, its place there and its
+/// interface's name.
+pub fn link_tables(config: &Config) -> Vec<(Zone, usize, String, LinkTable)> {
+    let mut tables = Vec::new();
+    for zone in Zone::BOTH {
+        let names = &config.zone(zone).interfaces;
+        if names.len() < 2 {
+            continue;
+        }
+        for (place, name) in names.iter().enumerate() {
+            let table = link_table(diversion(config), tables.len());
+            tables.push((zone, place, name.clone(), table));
+        }
+    }
+    tables
+}
+
+/// The n-th of them.
+pub fn link_table(diversion: Diversion, number: usize) -> LinkTable {
+    let number = u32::try_from(number).unwrap_or(0);
+    LinkTable {
+        mark: diversion.mark + 0x1000 + number,
+        table: diversion.table + 1 + number,
+        priority: diversion.priority + 1,
+    }
+}
+
 /// All that will be done, as commands that would do the same.
 pub fn text(config: &Config, queue: QueueBy) -> String {
     let d = diversion(config);
@@ -197,6 +225,20 @@ pub fn text(config: &Config, queue: QueueBy) -> String {
             "ip {version} rule add priority {priority} fwmark {mark:#x} lookup {table}\n\
              ip {version} route add local default dev lo table {table}\n"
         );
+    }
+    for (_, _, name, link) in link_tables(config) {
+        for version in ["-4", "-6"] {
+            let LinkTable {
+                mark,
+                table,
+                priority,
+            } = link;
+            lines += &format!(
+                "ip {version} rule add priority {priority} fwmark {mark:#x} lookup {table}\n\
+                 ip {version} route show table main dev {name} | while read r; do \
+                 ip {version} route add $r dev {name} table {table}; done\n"
+            );
+        }
     }
     let (claim, table) = (claim_table(config.table), table(config, queue));
     format!("{lines}nft -f - <<'END'\n{claim}{table}END\n")
@@ -257,6 +299,7 @@ pub struct Installed {
     netlink: Netlink,
     diversion: Diversion,
     versions: Vec<IpAddr>,
+    links: Vec<LinkTable>,
     /// Given up when all the rest is gone.
     _claim: Claim,
 }
@@ -300,8 +343,14 @@ impl Installed {
             netlink: Netlink::open().map_err(failed)?,
             diversion,
             versions: Vec::new(),
+            links: Vec::new(),
             _claim: claim,
         };
+        for (.., link) in link_tables(config) {
+            link.remove_all(&mut installed.netlink);
+            installed.links.push(link);
+            link.add(&mut installed.netlink).map_err(failed)?;
+        }
         for any in ANY {
             // What a gateway left that was killed together with its guard.
             diversion.remove_all(&mut installed.netlink, any);
@@ -327,6 +376,9 @@ impl Drop for Installed {
             && let Err(e) = table.remove()
         {
             tracing::warn!("cannot remove the table of nftables: {e}");
+        }
+        for link in &self.links {
+            link.remove_all(&mut self.netlink);
         }
         for any in &self.versions {
             self.diversion.remove_all(&mut self.netlink, *any);

@@ -9,11 +9,13 @@ pub mod config;
 pub mod counters;
 pub mod deferral;
 pub mod install;
+pub mod links;
 pub mod relay;
 pub mod rules;
 mod service;
 mod sockets;
 pub mod syn;
+mod watch;
 mod worker;
 
 pub use service::{Gateway, GatewayError, make_room_for};

@@ -10,6 +10,8 @@ use sys::netlink::Netlink;
 use crate::config::{Config, ConfigError, Mode, Zone};
 use crate::counters::{Counters, Counts};
 use crate::install::{InstallError, Installed, QueueBy};
+use crate::links::{LinkStatus, Links};
+use crate::watch::Watch;
 use crate::worker::{Order, Orders, Worker};
 
 /// Why a gateway cannot run.
@@ -46,6 +48,8 @@ pub struct Gateway {
     workers: Vec<JoinHandle<io::Result<()>>>,
     counters: Vec<Arc<Counters>>,
     bells: Vec<OwnedFd>,
+    links: Arc<Links>,
+    watch: Option<Watch>,
     installed: Option<Installed>,
 }
 
@@ -75,6 +79,8 @@ impl Gateway {
             workers: Vec::new(),
             counters: Vec::new(),
             bells: Vec::new(),
+            links: Arc::new(Links::new(&config)),
+            watch: None,
             installed: None,
         };
         // Open listeners cannot share an address between workers as they are made.
@@ -84,6 +90,7 @@ impl Gateway {
                 number,
                 Arc::clone(&config),
                 zones.clone(),
+                Arc::clone(&gateway.links),
                 Arc::clone(&orders),
             );
             let worker = made.map_err(|(what, error)| GatewayError::Kernel { what, error })?;
@@ -99,8 +106,17 @@ impl Gateway {
         }
         if let Some(queue) = queue {
             gateway.installed = Some(Installed::install(&config, queue)?);
+            if !gateway.links.all().is_empty() {
+                let watch = Watch::start(Arc::clone(&gateway.links));
+                gateway.watch = Some(watch.map_err(kernel("the routing tables of links"))?);
+            }
         }
         Ok(gateway)
+    }
+
+    /// Links of sides that have several, as they stand.
+    pub fn links(&self) -> Vec<LinkStatus> {
+        self.links.status()
     }
 
     /// What it has done, all workers together.
@@ -161,6 +177,7 @@ impl Gateway {
                 .unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
             result = result.and(ended);
         }
+        self.watch = None;
         // After the workers: until then packets of connections that stand have to find them.
         self.installed = None;
         result

@@ -24,6 +24,7 @@ use crate::config::{Config, Mode, Zone};
 use crate::counters::Counters;
 use crate::deferral::{Deferral, Limits, OnSyn};
 use crate::install::{Word, accepting};
+use crate::links::Links;
 use crate::relay::{Moved, Relay, Side, Step};
 use crate::rules::Action;
 use crate::sockets::{self, Pipe};
@@ -81,6 +82,8 @@ pub(crate) struct Worker {
     changes_seen: u32,
     orders: Arc<Orders>,
     counters: Arc<Counters>,
+    /// Where a side has several.
+    links: Arc<Links>,
     epoll: OwnedFd,
     wake: OwnedFd,
     /// `None` in explicit mode.
@@ -121,6 +124,9 @@ struct Connecting {
     ends: Ends,
     /// The side that the client is on.
     zone: Zone,
+    /// The link that it was placed on, where there was a choice.
+    link: Option<usize>,
+    begun: Instant,
     dscp: u8,
     /// The client's socket, where it was accepted first (explicit mode).
     client: Option<TcpStream>,
@@ -136,6 +142,7 @@ struct Carrying {
     corked: [bool; 2],
     ends: Ends,
     zone: Zone,
+    link: Option<usize>,
     queued: bool,
 }
 
@@ -148,6 +155,7 @@ impl Worker {
         number: u8,
         config: Arc<Config>,
         zones: Vec<(u32, Zone)>,
+        links: Arc<Links>,
         orders: Arc<Orders>,
     ) -> Result<Self, (String, io::Error)> {
         let limits = share(config.limits, config.workers);
@@ -160,6 +168,7 @@ impl Worker {
             changes_seen: 0,
             orders,
             counters: Arc::default(),
+            links,
             epoll,
             wake,
             queue: None,
@@ -369,8 +378,14 @@ impl Worker {
         let Ends { client, server } = syn.ends;
         let config = Arc::clone(&self.config);
         let counters = Arc::clone(&self.counters);
+        let spread = config.zone(zone.other()).spread;
+        let link = self.links.choose(zone.other(), spread, syn.ends);
+        let mark = link.map(|at| self.links.all()[at].table.mark);
         let attempt = |from: SocketAddr| {
             transparent::connect_from(from, server, |fd| {
+                if let Some(mark) = mark {
+                    transparent::set_mark(fd, mark)?;
+                }
                 counters
                     .options_refused
                     .add(sockets::prepare(fd, config.zone(zone.other())));
@@ -395,6 +410,8 @@ impl Worker {
             server: socket,
             ends: syn.ends,
             zone,
+            link,
+            begun: clock::monotonic(),
             dscp: syn.dscp,
             client: None,
             answered: false,
@@ -423,6 +440,9 @@ impl Worker {
         if let Err(e) = added {
             self.free.push(slot);
             return Err(e.into());
+        }
+        if let Some(link) = connecting.link {
+            self.links.on_placed(link);
         }
         self.slots[slot].state = State::Connecting(Box::new(connecting));
         Ok(slot)
@@ -536,6 +556,8 @@ impl Worker {
                 server,
                 ends,
                 zone,
+                link: None,
+                begun: clock::monotonic(),
                 dscp: 0,
                 client: Some(client),
                 answered: false,
@@ -573,6 +595,10 @@ impl Worker {
             return;
         }
         connecting.answered = true;
+        if let Some(link) = connecting.link {
+            let after = clock::monotonic().saturating_since(connecting.begun);
+            self.links.on_answer(link, after);
+        }
         let (zone, client) = (connecting.zone, connecting.client.take());
         let Some(id) = self.deferral.on_answered(clock::monotonic(), ends) else {
             return;
@@ -600,6 +626,7 @@ impl Worker {
             server,
             ends,
             zone,
+            link,
             dscp,
             ..
         } = *connecting;
@@ -629,6 +656,7 @@ impl Worker {
             corked: [false; 2],
             ends,
             zone,
+            link,
             queued: false,
         }));
         self.carry(slot);
@@ -704,6 +732,14 @@ impl Worker {
         let place = &mut self.slots[slot];
         place.generation = place.generation.wrapping_add(1) & GENERATIONS;
         let state = std::mem::replace(&mut place.state, State::Free);
+        let link = match &state {
+            State::Connecting(connecting) => connecting.link,
+            State::Carrying(carrying) => carrying.link,
+            State::Free => None,
+        };
+        if let Some(link) = link {
+            self.links.on_gone(link);
+        }
         if let State::Carrying(mut carrying) = state {
             for (side, pipe) in Side::BOTH.into_iter().zip(&mut carrying.pipes) {
                 let empty = carrying.relay.in_pipe(side) == 0;

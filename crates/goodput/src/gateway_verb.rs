@@ -5,13 +5,15 @@
 //! its end. `check` looks at everything without a change that lasts, `--dry-run` prints what would be done.
 
 mod control;
+mod exact;
 mod guard;
+mod trial;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use gateway::check::{Checked, Level};
-use gateway::config::{Config, Mode, Zone, ZoneConfig};
+use gateway::config::{Config, Mode, Spread, Zone, ZoneConfig};
 use gateway::counters::Counts;
 use gateway::install::{self, QueueBy};
 use gateway::rules::{Action, Block, Ports, Rule};
@@ -49,6 +51,8 @@ enum GatewayVerb {
     Reload(TellArgs),
     /// Have a running gateway take nobody up any more and end with its last connection
     Drain(TellArgs),
+    /// Try a gateway of a lab: what passes, how large segments are on either side, what each link carries
+    Trial(Box<trial::TrialArgs>),
     /// Print a unit file for systemd
     Unit,
     /// What takes rules away when the gateway was killed
@@ -121,6 +125,9 @@ struct Flags {
     /// Pace each connection at this rate at most, outside
     #[arg(long, value_name = "RATE")]
     outside_pacing: Option<Rate>,
+    /// How connections are spread over several interfaces of a side: least-load, hash or measured
+    #[arg(long, value_name = "HOW")]
+    spread: Option<Spread>,
     /// Threads that carry connections, a power of two [default: 1]
     #[arg(long, value_name = "N")]
     workers: Option<u8>,
@@ -150,11 +157,26 @@ pub(crate) fn command(args: &GatewayArgs, start: impl FnOnce() -> StartResult) -
         Some(GatewayVerb::Status(status)) => control::status(&status.which, status.json),
         Some(GatewayVerb::Reload(which)) => control::tell(which, "reload"),
         Some(GatewayVerb::Drain(which)) => control::tell(which, "drain"),
+        Some(GatewayVerb::Trial(args)) => trial::command(args),
         Some(GatewayVerb::Unit) => {
             context::print(UNIT)?;
             Ok(failure::DONE)
         }
         Some(GatewayVerb::Guard(guard)) => guard::command(guard),
+    }
+}
+
+/// A trial out of words as they would be typed behind `goodput gateway`.
+pub(crate) fn step(
+    args: &GatewayArgs,
+    runs: &Path,
+    context: &Context,
+) -> Result<(serde_json::Value, PathBuf), Failure> {
+    match &args.verb {
+        Some(GatewayVerb::Trial(args)) => trial::step(args, runs, context),
+        _ => Err(Failure::usage(anyhow::anyhow!(
+            "of the gateway's verbs only trial can be judged"
+        ))),
     }
 }
 
@@ -181,6 +203,11 @@ impl Flags {
         put(&mut inside.congestion, self.inside_congestion.clone());
         put(&mut outside.congestion, self.outside_congestion.clone());
         put(&mut outside.pacing, self.outside_pacing);
+        if let Some(spread) = self.spread {
+            for zone in &mut config.zones {
+                zone.spread = spread;
+            }
+        }
         if let Some(workers) = self.workers {
             config.workers = workers;
         }
@@ -279,7 +306,10 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     }
     // Before anything that it is to take away.
     let guard = transparent
-        .then(|| guard::Guard::start(install::diversion(&config)))
+        .then(|| {
+            let links = install::link_tables(&config).len();
+            guard::Guard::start(install::diversion(&config), links)
+        })
         .transpose()?;
     let control = control::Control::open(args.flags.control.as_deref());
     let drain = config.drain;

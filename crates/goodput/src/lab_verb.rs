@@ -18,7 +18,8 @@ use crate::failure::Verdict;
 
 use self::args::LabVerb;
 pub(crate) use self::args::{LAB_EXAMPLES, LabArgs};
-pub(crate) use self::check::perform as check;
+pub(crate) use self::check::{Capture, perform as check};
+pub(crate) use self::protocol::certificate_json;
 
 /// Runs one of the lab's verbs.
 pub(crate) fn command(args: &LabArgs) -> Verdict {

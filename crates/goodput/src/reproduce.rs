@@ -10,6 +10,7 @@ use crate::doctor::{self, Plan};
 use crate::explain_verb;
 use crate::fabric_verb::{self, FabricArgs};
 use crate::failure::{self, Failure, Verdict};
+use crate::gateway_verb::{self, GatewayArgs};
 use crate::guest;
 use crate::lab_verb::{self, LabArgs};
 use crate::record;
@@ -112,6 +113,13 @@ impl Runner for Steps<'_> {
         if step.verb == "lab" {
             let args: LabArgs = parse(&step.args)?;
             let done = lab_verb::check(&args, &self.args.runs, &self.context.stop);
+            let (found, folder) = done.map_err(|f| f.to_string())?;
+            self.folders.push(folder.display().to_string());
+            return Ok(found);
+        }
+        if step.verb == "gateway" {
+            let args: GatewayArgs = parse(&step.args)?;
+            let done = gateway_verb::step(&args, &self.args.runs, self.context);
             let (found, folder) = done.map_err(|f| f.to_string())?;
             self.folders.push(folder.display().to_string());
             return Ok(found);

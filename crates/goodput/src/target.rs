@@ -57,9 +57,24 @@ impl Target {
     }
 
     fn lab(name: &str) -> Result<Self, Failure> {
+        match without_routed(name) {
+            None => Ok(Self::Lab(Box::new(Self::path(name)?))),
+            Some(name) => {
+                let path = Self::path(name)?;
+                if !path.network.has_gateways() {
+                    return Err(Failure::usage(anyhow::anyhow!(
+                        "{name} has no gateway that {ROUTED} could leave out"
+                    )));
+                }
+                Ok(Self::Lab(Box::new(path.routed())))
+            }
+        }
+    }
+
+    fn path(name: &str) -> Result<PathFile, Failure> {
         // A file that cannot be looked at is not a file that is not there: reading it says why.
         if Path::new(name).try_exists().unwrap_or(true) {
-            return Ok(Self::Lab(Box::new(PathFile::read(Path::new(name))?)));
+            return Ok(PathFile::read(Path::new(name))?);
         }
         let stem = name.strip_prefix("paths/").unwrap_or(name);
         let stem = stem.strip_suffix(".toml").unwrap_or(stem);
@@ -75,13 +90,20 @@ impl Target {
             )));
         };
         let file = format!("paths/{stem}.toml");
-        Ok(Self::Lab(Box::new(PathFile::parse_with(
+        Ok(PathFile::parse_with(
             Path::new(&file),
             text,
             &built_in_trace,
-        )?)))
+        )?)
     }
 }
+
+/// The name of a path whose gateways are to be left out: routers are in their places.
+pub(crate) fn without_routed(name: &str) -> Option<&str> {
+    name.strip_suffix(ROUTED)
+}
+
+const ROUTED: &str = ":routed";
 
 macro_rules! built_in {
     ($($name:literal),+ $(,)?) => {
@@ -128,6 +150,12 @@ built_in!(
     "pspacer-62mb",
     "cosmogrid-277ms",
     "cray-cns",
+    "cray-cns-100",
+    "cray-cns-slow",
+    "cray-cns-long",
+    "four-uplinks",
+    "four-uplinks-100",
+    "nine-uplinks",
     "cray-mainframe",
     "cray-writes",
     "cray-buffers",
@@ -176,6 +204,18 @@ const DEFAULT: &str = "columbia-untuned";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_with_a_gateway_can_be_had_without_it() {
+        let lab = |name: &str| Target::parse(Some(name));
+        for (name, gateways) in [("lab:cray-cns", true), ("lab:cray-cns:routed", false)] {
+            let Ok(Target::Lab(path)) = lab(name) else {
+                panic!("{name} is no path");
+            };
+            assert_eq!(path.network.has_gateways(), gateways, "{name}");
+        }
+        assert!(lab("lab:healthy-1g-20ms:routed").is_err());
+    }
 
     #[test]
     fn every_path_file_of_the_project_is_built_in_and_sound() {

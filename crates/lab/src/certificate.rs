@@ -68,29 +68,34 @@ impl Certificate {
         self.forward.segments_late + self.backward.segments_late
     }
 
-    /// Judges a phase. `delay` is the shorter one-way delay of the path.
-    pub(crate) fn judge(
-        mut counts: PhaseCounts,
-        near: &HostStamps,
-        far: &HostStamps,
-        delay: Duration,
-        device_drops: u64,
-    ) -> Self {
+    /// Judges a phase.
+    pub(crate) fn judge(mut counts: PhaseCounts, legs: &[Leg], device_drops: u64) -> Self {
         // What was due when the phase was over, or just before, had no chance to arrive.
         let reported_at = counts.reported_at;
         counts
             .probes
             .retain(|p| p.due.is_none_or(|due| due + ARRIVAL_TIME <= reported_at));
-        let ways = [(true, near, far), (false, far, near)].map(|(forward, from, to)| {
-            let seen = counts.probes.iter().filter(|p| p.forward == forward);
-            delay_errors(seen, from, to)
-        });
-        let mut errors: Vec<i64> = ways.iter().flat_map(|w| w.errors.iter().copied()).collect();
+        let mut ways = Vec::new();
+        for leg in legs {
+            let directions = [
+                (true, &leg.near, &leg.far, &leg.towards[0]),
+                (false, &leg.far, &leg.near, &leg.towards[1]),
+            ];
+            for (forward, from, to, name) in directions {
+                let seen = counts.probes.iter();
+                let seen = seen.filter(|p| p.forward == forward && leg.owns(p.sequence));
+                ways.push((delay_errors(seen, from, to), name, leg.delay));
+            }
+        }
+        let mut errors: Vec<i64> = ways
+            .iter()
+            .flat_map(|(w, ..)| w.errors.iter().copied())
+            .collect();
         errors.sort_unstable();
         let mut certificate = Self {
             problems: counts.failure.into_iter().collect(),
             probes: errors.len() as u64,
-            probes_lost: ways.iter().map(|w| w.lost).sum(),
+            probes_lost: ways.iter().map(|(w, ..)| w.lost).sum(),
             delay_error_p50_ns: percentile(&errors, 500),
             delay_error_p99_ns: percentile(&errors, 990),
             delay_error_p999_ns: percentile(&errors, 999),
@@ -107,11 +112,8 @@ impl Certificate {
             let problem = format!("{late} of {frames} frames left more than 1 ms late");
             certificate.problems.push(problem);
         }
-        for (way, name) in ways
-            .iter()
-            .zip(["towards the far host", "towards the near host"])
-        {
-            certificate.problems.extend(way.problem(name, delay));
+        for (way, name, delay) in &ways {
+            certificate.problems.extend(way.problem(name, *delay));
         }
         certificate
     }
@@ -130,6 +132,27 @@ impl Certificate {
                  more, without root sysctl net.core.rmem_max limits it"
             ));
         }
+    }
+}
+
+/// Part of the path that has probes of its own: all of it, or as far as a gateway, whose own time is no
+/// link's.
+#[derive(Clone, Debug)]
+pub(crate) struct Leg {
+    /// What its ends saw.
+    pub(crate) near: HostStamps,
+    pub(crate) far: HostStamps,
+    /// The shorter one-way delay.
+    pub(crate) delay: Duration,
+    /// Number of its probes' phase.
+    pub(crate) phase: u32,
+    /// "towards the far host", and back.
+    pub(crate) towards: [String; 2],
+}
+
+impl Leg {
+    fn owns(&self, sequence: u64) -> bool {
+        sequence >> 32 == u64::from(self.phase)
     }
 }
 
@@ -301,7 +324,14 @@ mod tests {
     }
 
     fn judge((counts, near, far): Seen) -> Certificate {
-        Certificate::judge(counts, &near, &far, Duration::from_ms(10), 0)
+        let leg = Leg {
+            near,
+            far,
+            delay: Duration::from_ms(10),
+            phase: 0,
+            towards: ["towards the far host", "towards the near host"].map(str::to_owned),
+        };
+        Certificate::judge(counts, &[leg], 0)
     }
 
     #[test]

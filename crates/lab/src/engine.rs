@@ -35,8 +35,8 @@ pub(crate) struct Wiring {
     pub(crate) nodes: Vec<NodeWiring>,
     /// Two for each link: forward at even places, backward behind it.
     pub(crate) directions: Vec<DirectionWiring>,
-    /// The port whose probes go forward.
-    pub(crate) near: usize,
+    /// The ports whose probes go forward.
+    pub(crate) near: Vec<usize>,
     /// Memory for what nodes make: answers, fragments, damaged copies.
     pub(crate) made_bytes: usize,
     /// Those of the switches that have one, by their numbers.
@@ -87,8 +87,8 @@ pub(crate) struct Engine {
     probes: Vec<ProbeSeen>,
     frames_admitted: u64,
     log: Option<Logger>,
-    /// The port whose probes go forward.
-    near: usize,
+    /// The ports whose probes go forward.
+    near: Vec<usize>,
 }
 
 /// What a step of [`Engine::poll`] asks for.
@@ -497,7 +497,7 @@ impl Engine {
         let Some(sequence) = tag.probe else { return };
         if self.probes.len() < PROBES_MAX {
             self.probes.push(ProbeSeen {
-                forward: self.frames.place(handle).0 == self.near,
+                forward: self.near.contains(&self.frames.place(handle).0),
                 sequence,
                 arrived: tag.arrived,
                 due,
@@ -895,7 +895,7 @@ mod tests {
              rate = \"1Gb/s\"\n{schedule}"
         );
         let path = PathFile::parse(Path::new("x.toml"), &text).unwrap();
-        let wiring = wiring::wiring(&path.network, 0, &[1 << 20, 1 << 20]);
+        let wiring = wiring::wiring(&path.network, vec![0], &[1 << 20, 1 << 20]);
         let mut engine = Engine::new(wiring, Instant::ZERO, None);
         engine.reset_counts();
         engine.rate_errors(Instant::ZERO)[0].len()

@@ -19,25 +19,29 @@ use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
 use sys::packet::PacketSocket;
 use units::{Bytes, Duration, Rate};
+use wire::classify::Mac;
 
-use crate::certificate::Certificate;
+use crate::certificate::{Certificate, Leg};
 use crate::engine::Engine;
 use crate::forward::{Command, DirectionCounts, Forwarder, PhaseCounts};
+use crate::gateways::{LabGateway, Place, interface_name};
 use crate::log::{LogWriter, Logger};
-use crate::path::{Hop, HostSpec, Network, Node, PathFile, RuleSpec};
+use crate::path::{Hop, HostSpec, Network, Node, PathFile, RouterSpec, RuleSpec};
 use crate::probe::{self, ProbeSocket, Prober};
 use crate::wiring;
 
 /// A running lab. Dropping it takes everything down.
 #[derive(Debug)]
 pub struct Lab {
+    gateways: Vec<LabGateway>,
     hosts: Vec<Host>,
     near: usize,
     far: usize,
     network: Network,
     fabric: NetNs,
     ports: Vec<String>,
-    delay_min: Duration,
+    /// What has probes of its own, from near to far.
+    legs: Vec<LegPlan>,
     rtt: Duration,
     probe_interval: StdDuration,
     phases: AtomicU32,
@@ -58,6 +62,30 @@ pub struct Host {
     congestion_control: String,
 }
 
+/// A part of the path between two that have a clock of their own.
+#[derive(Clone, Debug)]
+struct LegPlan {
+    ends: [LegEnd; 2],
+    /// The shorter one-way delay.
+    delay: Duration,
+    towards: [String; 2],
+}
+
+#[derive(Clone, Debug)]
+struct LegEnd {
+    at: Station,
+    address: Ipv4Addr,
+    /// Of the engine.
+    port: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Station {
+    Host(usize),
+    /// By its router's number.
+    Gateway(usize),
+}
+
 /// What a lab is to do beside being there.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -69,9 +97,15 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Phase<'lab> {
     lab: &'lab Lab,
+    probers: Vec<LegProbers>,
+    device_drops: u64,
+}
+
+#[derive(Debug)]
+struct LegProbers {
+    phase: u32,
     near: Prober,
     far: Prober,
-    device_drops: u64,
 }
 
 /// Why a lab cannot be.
@@ -107,6 +141,14 @@ pub enum LabError {
         value: String,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// A gateway among the nodes cannot run here.
+    #[error("gateway {name}: {source}")]
+    Gateway {
+        /// Its name in the path file.
+        name: String,
+        /// What it lacks.
+        source: Box<gateway::GatewayError>,
     },
     /// The path needs more memory than the machine has.
     #[error(
@@ -200,22 +242,41 @@ impl Lab {
                 None => {
                     let host = Host::new(spec, Some(ns()?));
                     let port = format!("p{number}");
-                    wire_up(&fabric, &host, spec, &port)?;
+                    wire_up(
+                        &fabric,
+                        &port,
+                        host.namespace()?,
+                        INTERFACE,
+                        spec.mac,
+                        spec.mtu_bytes,
+                    )?;
                     host.configure(spec, &network)?;
                     if let Some(cpus) = &spread {
                         // Without it (user namespaces may not see all of sysfs) the lab is slower.
                         let mask = cpu_mask(&cpus[..cpus.len() - 1]);
                         let _ = host.namespace()?.write_sysfs(RPS_FILE, &mask);
                     }
-                    sockets.push(in_ns(&fabric, "opening packet sockets", || {
-                        let index = Netlink::open()?.index_of(&port)?;
-                        PacketSocket::open(index, SOCKET_BUFFER_BYTES)
-                    })?);
+                    sockets.push(port_socket(&fabric, &port)?);
                     ports.push(port);
                     host
                 }
             };
             hosts.push(host);
+        }
+        let mut places = Vec::new();
+        for (number, spec) in network.routers.iter().enumerate() {
+            if spec.gateway.is_none() {
+                continue;
+            }
+            let place = Place { number, ns: ns()? };
+            for (at, own) in spec.interfaces.iter().enumerate() {
+                let port = format!("p{}", sockets.len());
+                let name = interface_name(at);
+                wire_up(&fabric, &port, place.ns(), &name, own.mac, own.mtu_bytes)?;
+                sockets.push(port_socket(&fabric, &port)?);
+                ports.push(port);
+            }
+            places.push(place);
         }
         let (near, far) = (path.transfer.from, path.transfer.to);
         let stop = Arc::new(AtomicBool::new(false));
@@ -233,7 +294,13 @@ impl Lab {
                 (Some(logger), Some(writer))
             }
         };
-        let engine = Engine::new(wiring::wiring(&network, near, &rings), start, logger);
+        let legs = legs(path);
+        let forward_ports = legs.iter().map(|leg| leg.ends[0].port).collect();
+        let engine = Engine::new(
+            wiring::wiring(&network, forward_ports, &rings),
+            start,
+            logger,
+        );
         let shortest = shortest_delay(path);
         let threads = |source| LabError::Kernel {
             step: "starting the forwarder".into(),
@@ -252,14 +319,15 @@ impl Lab {
             .spawn(move || forwarder.run(&flag, &requests))
             .map_err(threads)?;
         let rates = path.forward.rate.into_iter().chain(path.backward.rate);
-        Ok(Self {
+        let mut lab = Self {
+            gateways: Vec::new(),
             hosts,
             near,
             far,
             network,
             fabric,
             ports,
-            delay_min: path.forward.delay.min(path.backward.delay),
+            legs,
             rtt: path.rtt_configured(),
             probe_interval: probe::interval(rates.min()),
             phases: AtomicU32::new(0),
@@ -267,7 +335,17 @@ impl Lab {
             stop,
             forwarder: Some(forwarder),
             log: Mutex::new(log),
-        })
+        };
+        for place in places {
+            let gateway = LabGateway::start(&lab.network, place)?;
+            lab.gateways.push(gateway);
+        }
+        Ok(lab)
+    }
+
+    /// Gateways among the nodes, in the path file's order.
+    pub fn gateways(&self) -> &[LabGateway] {
+        &self.gateways
     }
 
     /// The near host.
@@ -285,13 +363,16 @@ impl Lab {
         &self.hosts
     }
 
-    /// The host of that name.
+    /// The host or gateway of that name.
     ///
     /// # Errors
     /// [`LabError::NoSuch`].
     pub fn host(&self, name: &str) -> Result<&Host, LabError> {
-        let found = self.hosts.iter().find(|h| h.name == name);
-        found.ok_or_else(|| no_such("host", name, self.hosts.iter().map(Host::name)))
+        let gateways = self.gateways.iter().map(LabGateway::host);
+        let mut all = self.hosts.iter().chain(gateways.clone());
+        let known = self.hosts.iter().chain(gateways).map(Host::name);
+        let found = all.find(|h| h.name == name);
+        found.ok_or_else(|| no_such("host", name, known))
     }
 
     /// Changes a link from now on; `forward` and `backward` say which ways.
@@ -409,6 +490,8 @@ impl Lab {
     }
 
     fn halt(&mut self) {
+        // While there is somebody to carry what they say last.
+        self.gateways.clear();
         self.stop.store(true, Ordering::Relaxed);
         if let Some(forwarder) = self.forwarder.take() {
             let _ = forwarder.join();
@@ -429,32 +512,48 @@ impl Lab {
             .map_err(|_| LabError::ForwarderGone)?;
         done.recv_timeout(FORWARDER_PATIENCE)
             .map_err(|_| LabError::ForwarderGone)?;
-        let number = self.phases.fetch_add(1, Ordering::Relaxed);
         let failed = |source| LabError::Kernel {
             step: "starting the probes".into(),
             source,
         };
-        let open = |own: &Host, other: &Host| {
-            let Some(ns) = &own.ns else {
-                return Err(LabError::Change {
-                    link: own.name.clone(),
-                    problem: "it is an interface of the machine; only hosts of the lab can be \
-                              probed and measured between"
-                        .to_owned(),
-                });
+        // All are open before the first sends.
+        let mut sockets = Vec::new();
+        for leg in &self.legs {
+            let [near, far] = &leg.ends;
+            let open = |own: &LegEnd, other: &LegEnd| {
+                let ns = self.station(own.at)?;
+                ProbeSocket::open(ns, own.address, other.address).map_err(failed)
             };
-            ProbeSocket::open(ns, own.address, other.address).map_err(failed)
-        };
-        let (near, far) = (
-            open(self.near(), self.far())?,
-            open(self.far(), self.near())?,
-        );
-        let start = |socket| Prober::start(socket, number, self.probe_interval).map_err(failed);
+            sockets.push((open(near, far)?, open(far, near)?));
+        }
+        let mut probers = Vec::new();
+        for (near, far) in sockets {
+            let phase = self.phases.fetch_add(1, Ordering::Relaxed);
+            let start = |socket| Prober::start(socket, phase, self.probe_interval).map_err(failed);
+            probers.push(LegProbers {
+                phase,
+                near: start(near)?,
+                far: start(far)?,
+            });
+        }
         Ok(Phase {
             lab: self,
-            near: start(near)?,
-            far: start(far)?,
+            probers,
             device_drops,
+        })
+    }
+
+    /// The namespace of an end of a leg.
+    fn station(&self, at: Station) -> Result<&NetNs, LabError> {
+        let host = match at {
+            Station::Host(n) => &self.hosts[n],
+            Station::Gateway(router) => self.host(&self.network.routers[router].name)?,
+        };
+        host.ns.as_ref().ok_or_else(|| LabError::Change {
+            link: host.name.clone(),
+            problem: "it is an interface of the machine; only hosts of the lab can be probed and \
+                      measured between"
+                .to_owned(),
         })
     }
 
@@ -498,6 +597,10 @@ impl Lab {
         for ns in self.hosts.iter().filter_map(|h| h.ns.as_ref()) {
             sum += drops(ns, &[INTERFACE])?;
         }
+        for gateway in &self.gateways {
+            let names: Vec<&str> = gateway.interfaces().collect();
+            sum += drops(gateway.host().namespace()?, &names)?;
+        }
         Ok(sum)
     }
 }
@@ -519,23 +622,34 @@ impl Phase<'_> {
             step: "probing the path".into(),
             source,
         };
-        let (near, far) = thread::scope(|scope| {
-            let near = scope.spawn(|| self.near.finish(drain));
-            let far = scope.spawn(|| self.far.finish(drain));
-            (near.join(), far.join())
-        });
         let gone = |_| io::Error::other("a probe thread panicked");
-        let near = near.map_err(gone).and_then(|r| r).map_err(failed)?;
-        let far = far.map_err(gone).and_then(|r| r).map_err(failed)?;
+        let stamps = thread::scope(|scope| {
+            let legs = self.probers.into_iter().map(|leg| {
+                let near = scope.spawn(move || leg.near.finish(drain));
+                let far = scope.spawn(move || leg.far.finish(drain));
+                (leg.phase, near, far)
+            });
+            // All at once: each waits until its last probe has had the time to arrive.
+            let legs: Vec<_> = legs.collect();
+            let joined = legs.into_iter().map(|(phase, near, far)| {
+                let near = near.join().map_err(gone).and_then(|r| r)?;
+                let far = far.join().map_err(gone).and_then(|r| r)?;
+                Ok((phase, near, far))
+            });
+            joined.collect::<io::Result<Vec<_>>>()
+        });
         let counts = self.lab.report()?;
         let drops = self.lab.device_drops()?.saturating_sub(self.device_drops);
-        Ok(Certificate::judge(
-            counts,
-            &near,
-            &far,
-            self.lab.delay_min,
-            drops,
-        ))
+        let legs = self.lab.legs.iter().zip(stamps.map_err(failed)?);
+        let legs = legs.map(|(plan, (phase, near, far))| Leg {
+            near,
+            far,
+            delay: plan.delay,
+            phase,
+            towards: plan.towards.clone(),
+        });
+        let legs: Vec<Leg> = legs.collect();
+        Ok(Certificate::judge(counts, &legs, drops))
     }
 }
 
@@ -554,6 +668,18 @@ impl Host {
             address6: spec.address6,
             ns,
             congestion_control: spec.congestion_control.clone(),
+        }
+    }
+
+    /// A gateway's place. Its address is that on its first link.
+    pub(crate) fn of_gateway(spec: &RouterSpec, ns: NetNs) -> Self {
+        let first = spec.interfaces.first();
+        Self {
+            name: spec.name.clone(),
+            address: first.map_or(Ipv4Addr::UNSPECIFIED, |i| i.address4),
+            address6: first.map_or(Ipv6Addr::UNSPECIFIED, |i| i.address6),
+            ns: Some(ns),
+            congestion_control: "cubic".to_owned(),
         }
     }
 
@@ -804,10 +930,78 @@ fn check_memory(needed: Bytes) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Makes the pair between a host and its port on the fabric.
-fn wire_up(fabric: &NetNs, host: &Host, spec: &HostSpec, port: &str) -> Result<(), LabError> {
-    let host_ns = host.namespace()?;
-    let mut port_mac = spec.mac.0;
+/// The parts of the path between the ends of a measurement that have probes of their own: from host to host,
+/// with a gateway's interfaces as ends where there are gateways on the way.
+fn legs(path: &PathFile) -> Vec<LegPlan> {
+    let network = &path.network;
+    let (from, to) = (path.transfer.from, path.transfer.to);
+    let ports = network.ports();
+    let host = |n: usize| LegEnd {
+        at: Station::Host(n),
+        address: network.hosts[n].address4,
+        port: n,
+    };
+    let gateway = |n: usize, link: usize| {
+        let mut interfaces = network.routers[n].interfaces.iter();
+        let own = interfaces.find(|i| i.link == link);
+        let port = ports.iter().position(|p| *p == (Node::Router(n), link));
+        LegEnd {
+            at: Station::Gateway(n),
+            address: own.map_or(Ipv4Addr::UNSPECIFIED, |i| i.address4),
+            port: port.unwrap_or(usize::MAX),
+        }
+    };
+    let between = network.gateways_between(from, to);
+    if between.is_empty() {
+        return vec![LegPlan {
+            ends: [host(from), host(to)],
+            delay: path.forward.delay.min(path.backward.delay),
+            towards: ["towards the far host", "towards the near host"].map(str::to_owned),
+        }];
+    }
+    let mut hops = network.walk(from, to).unwrap_or_default().into_iter();
+    let mut legs = Vec::new();
+    let (mut begin, mut name) = (host(from), path.near.name.clone());
+    let ends = between.into_iter().map(|(n, came, leaves)| {
+        let next = network.routers[n].name.clone();
+        (gateway(n, came), next, Some((came, gateway(n, leaves))))
+    });
+    let last = (host(to), path.far.name.clone(), None);
+    for (end, next, goes_on) in ends.chain([last]) {
+        let mut delays = [Duration::ZERO; 2];
+        for hop in hops.by_ref() {
+            let link = &network.links[hop.link];
+            delays[0] = delays[0] + link.direction(hop.forward).delay;
+            delays[1] = delays[1] + link.direction(!hop.forward).delay;
+            if goes_on.as_ref().is_some_and(|(came, _)| *came == hop.link) {
+                break;
+            }
+        }
+        legs.push(LegPlan {
+            ends: [begin.clone(), end],
+            delay: delays[0].min(delays[1]),
+            towards: [
+                format!("from {name} to {next}"),
+                format!("from {next} to {name}"),
+            ],
+        });
+        if let Some((_, onward)) = goes_on {
+            (begin, name) = (onward, next);
+        }
+    }
+    legs
+}
+
+/// Makes the pair between an interface of a host or gateway and its port on the fabric.
+fn wire_up(
+    fabric: &NetNs,
+    port: &str,
+    there: &NetNs,
+    interface: &str,
+    mac: Mac,
+    mtu_bytes: u32,
+) -> Result<(), LabError> {
+    let mut port_mac = mac.0;
     port_mac[2] ^= 1;
     in_ns(fabric, "making a veth pair", || {
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
@@ -819,16 +1013,24 @@ fn wire_up(fabric: &NetNs, host: &Host, spec: &HostSpec, port: &str) -> Result<(
                 netns: fabric.as_fd(),
             },
             VethEnd {
-                name: INTERFACE,
-                mac: spec.mac.0,
-                netns: host_ns.as_fd(),
+                name: interface,
+                mac: mac.0,
+                netns: there.as_fd(),
             },
         )?;
-        netlink.set_up(port, Some(spec.mtu_bytes))
+        netlink.set_up(port, Some(mtu_bytes))
     })
 }
 
-fn in_ns<T: Send>(
+/// The socket that carries the frames of a port.
+fn port_socket(fabric: &NetNs, port: &str) -> Result<PacketSocket, LabError> {
+    in_ns(fabric, "opening packet sockets", || {
+        let index = Netlink::open()?.index_of(port)?;
+        PacketSocket::open(index, SOCKET_BUFFER_BYTES)
+    })
+}
+
+pub(crate) fn in_ns<T: Send>(
     ns: &NetNs,
     step: &str,
     work: impl FnOnce() -> io::Result<T> + Send,
@@ -848,7 +1050,7 @@ const RPS_FILE: &str = "class/net/eth0/queues/rx-0/rps_cpus";
 /// A single CPU keeps up with full frames at this rate.
 const SPREAD_ABOVE: Rate = Rate::from_bits_per_second(1_500_000_000);
 /// What keeps IPv6 from talking by itself (Linux Documentation/networking/ip-sysctl.rst).
-const QUIET_IPV6: [(&str, &str); 5] = [
+pub(crate) const QUIET_IPV6: [(&str, &str); 5] = [
     ("accept_dad", "0"),
     ("accept_ra", "0"),
     ("autoconf", "0"),

@@ -9,6 +9,7 @@ mod certificate;
 mod engine;
 mod forward;
 mod frames;
+mod gateways;
 mod groups;
 mod lab;
 pub mod log;
@@ -26,6 +27,7 @@ mod wiring;
 
 pub use certificate::Certificate;
 pub use forward::{DirectionCounts, LATE};
+pub use gateways::{GatewayLink, LabGateway};
 pub use groups::{GroupRule, Grouping};
 pub use lab::{Host, Lab, LabError, Options, Phase};
 pub use path::{PathError, PathFile};

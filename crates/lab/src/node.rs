@@ -29,6 +29,8 @@ pub(crate) struct Router {
     pub(crate) rules: Rules,
     /// False: it stays silent, as many firewalls do.
     pub(crate) answers: bool,
+    /// By which interface, and from whom, the packets of each flow came last; `None`: it is not asked.
+    came: Option<HashMap<Flow, (usize, Mac)>>,
     tokens: u32,
     tokens_at: Instant,
 }
@@ -43,6 +45,33 @@ pub(crate) struct Interface {
     pub(crate) address6: Option<Ipv6Addr>,
     /// Network layer bytes that the link carries.
     pub(crate) mtu_bytes: u32,
+}
+
+/// What goes one way between two programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Flow {
+    protocol: u8,
+    from: (IpAddr, u16),
+    to: (IpAddr, u16),
+}
+
+impl Flow {
+    /// `None` for what has no ports.
+    fn of(fields: &Fields) -> Option<Self> {
+        Some(Self {
+            protocol: fields.protocol?,
+            from: (fields.src?, fields.src_port?),
+            to: (fields.dst?, fields.dst_port?),
+        })
+    }
+
+    const fn opposite(self) -> Self {
+        Self {
+            protocol: self.protocol,
+            from: self.to,
+            to: self.from,
+        }
+    }
 }
 
 /// Where a prefix lies.
@@ -275,9 +304,28 @@ impl Router {
             neighbours,
             rules,
             answers,
+            came: None,
             tokens: ERRORS_BURST,
             tokens_at: Instant::ZERO,
         }
+    }
+
+    /// Has answers go back the way that what they answer came.
+    pub(crate) fn symmetric(mut self, on: bool) -> Self {
+        self.came = on.then(HashMap::new);
+        self
+    }
+
+    /// Remembers the way of a packet's flow; the way of the opposite one, if its packets came here.
+    fn way_back(&mut self, fields: &Fields, at: usize) -> Option<(usize, Mac)> {
+        let came = self.came.as_mut()?;
+        let flow = Flow::of(fields)?;
+        // Who makes up flows makes others forget theirs: they go by the routes then.
+        if came.len() >= FLOWS_MAX {
+            came.clear();
+        }
+        came.insert(flow, (at, fields.src_mac));
+        came.get(&flow.opposite()).copied()
     }
 
     /// What to do with a frame that came in at interface `at`. `frame` is its beginning (of a
@@ -310,23 +358,29 @@ impl Router {
         if fields.ttl <= 1 {
             return refuse(self, link::DropCause::TtlExceeded, Refusal::TimeExceeded);
         }
-        let route = self.routes.iter().find(|r| r.to.contains(destination));
-        let Some(route) = route.cloned() else {
-            let kind = Refusal::Unreachable(Unreachable::Network);
-            return refuse(self, link::DropCause::NoRoute, kind);
+        let (interface, to_mac) = match self.way_back(fields, at) {
+            Some(way) => way,
+            None => {
+                let route = self.routes.iter().find(|r| r.to.contains(destination));
+                let Some(route) = route.cloned() else {
+                    let kind = Refusal::Unreachable(Unreachable::Network);
+                    return refuse(self, link::DropCause::NoRoute, kind);
+                };
+                let next = route.via.unwrap_or(destination);
+                let Some(&to_mac) = self.neighbours.get(&next) else {
+                    let kind = Refusal::Unreachable(Unreachable::Host);
+                    return refuse(self, link::DropCause::NoRoute, kind);
+                };
+                (route.interface, to_mac)
+            }
         };
-        let next = route.via.unwrap_or(destination);
-        let Some(&to_mac) = self.neighbours.get(&next) else {
-            let kind = Refusal::Unreachable(Unreachable::Host);
-            return refuse(self, link::DropCause::NoRoute, kind);
-        };
-        let mtu = self.interfaces[route.interface].mtu_bytes;
+        let mtu = self.interfaces[interface].mtu_bytes;
         let is_too_big = segment_l3 > mtu;
         if is_too_big && !fragment::is_allowed(frame) {
             return refuse(self, link::DropCause::TooBig, Refusal::TooBig(mtu));
         }
         Routing::Forward {
-            interface: route.interface,
+            interface,
             to_mac,
             fragments_of: is_too_big.then_some(mtu),
         }
@@ -453,6 +507,8 @@ enum Refusal {
 
 /// Stations that a switch remembers; beyond them it floods, as real ones do.
 const STATIONS_MAX: usize = 8192;
+/// Flows whose ways a router remembers.
+const FLOWS_MAX: usize = 65_536;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const ICMPV6: u8 = 58;
 const UDP: u8 = 17;

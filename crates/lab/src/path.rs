@@ -9,6 +9,7 @@
 
 mod buffers;
 mod check;
+mod gateways;
 pub mod hint;
 mod links;
 mod network;
@@ -31,8 +32,8 @@ use wire::classify::Mac;
 
 pub(crate) use buffers::refuses as refused_by_buffer;
 pub use network::{
-    ActionSpec, BufferSpec, Hop, Interface, LinkSpec, Middlebox, Network, NextHop, Node,
-    RewriteSpec, Route, RouterSpec, RuleSpec, ScheduleEntry, SwitchSpec,
+    ActionSpec, BufferSpec, GatewaySpec, Hop, Interface, LinkSpec, Middlebox, Network, NextHop,
+    Node, RewriteSpec, Route, RouterSpec, RuleSpec, ScheduleEntry, SwitchSpec,
 };
 
 /// A checked path file.
@@ -260,6 +261,14 @@ impl PathFile {
 }
 
 impl PathFile {
+    /// The same network without its gateways: routers of the lab's own making are in their places.
+    pub fn routed(mut self) -> Self {
+        for router in &mut self.network.routers {
+            router.gateway = None;
+        }
+        self
+    }
+
     /// The same network measured between two other hosts, by their numbers: hosts, rate, queue, delay and losses
     /// are those of the way between them.
     ///

@@ -38,6 +38,11 @@ pub enum RehearsalError {
     /// "As fast as frames come" fills nothing.
     #[error("the link of host {0} has no rate: there is nothing to fill it to")]
     NoRate(String),
+    /// Gateways are kernels' own TCP.
+    #[error(
+        "router {0} is a gateway, which takes kernels: leave it out by :routed behind the path's name"
+    )]
+    Gateway(String),
     /// One host has nobody to send to.
     #[error("the network has one host only")]
     OneHost,
@@ -61,6 +66,9 @@ pub fn fill(path: &PathFile, time: Duration) -> Result<Vec<PortTally>, Rehearsal
     if hosts.len() < 2 {
         return Err(RehearsalError::OneHost);
     }
+    if let Some(gateway) = network.routers.iter().find(|r| r.gateway.is_some()) {
+        return Err(RehearsalError::Gateway(gateway.name.clone()));
+    }
     let mut sources = Vec::new();
     for (number, host) in hosts.iter().enumerate() {
         let link = &network.links[host.link];
@@ -78,7 +86,7 @@ pub fn fill(path: &PathFile, time: Duration) -> Result<Vec<PortTally>, Rehearsal
             limit: MEMORY_MAX,
         });
     }
-    let wiring = wiring::wiring(network, path.transfer.from, &rings);
+    let wiring = wiring::wiring(network, vec![path.transfer.from], &rings);
     let mut run = Run {
         engine: Engine::new(wiring, Instant::ZERO, None),
         now: Instant::ZERO,

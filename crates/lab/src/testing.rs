@@ -24,7 +24,8 @@ impl Network {
     pub fn new(path: &PathFile) -> Self {
         // Small, to be made often, and to be full now and then.
         let rings = vec![RING_BYTES; path.network.hosts.len()];
-        let mut wiring = wiring::wiring(&path.network, path.transfer.from, &rings);
+        let path = &path.clone().routed();
+        let mut wiring = wiring::wiring(&path.network, vec![path.transfer.from], &rings);
         wiring.made_bytes = wiring.made_bytes.min(MADE_BYTES);
         Self {
             engine: Engine::new(wiring, Instant::ZERO, None),

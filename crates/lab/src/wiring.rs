@@ -17,17 +17,16 @@ use crate::path::{
     ActionSpec, HostSpec, LinkSpec, Network, Node, PathFile, RouterSpec, RuleSpec, SwitchSpec,
 };
 
-/// The engine's network, with `rings` bytes of memory for each host; probes of the host `near` go
+/// The engine's network, with `rings` bytes of memory for each port; probes of the ports `near` go
 /// forward.
-pub(crate) fn wiring(network: &Network, near: usize, rings: &[u64]) -> Wiring {
+pub(crate) fn wiring(network: &Network, near: Vec<usize>, rings: &[u64]) -> Wiring {
     let rules =
         |list: &[RuleSpec], at| Rules::new(list.iter().map(|r| rule(r, at, network)).collect());
-    let mut nodes = Vec::new();
-    for &bytes in rings {
-        nodes.push(NodeWiring::Port {
-            ring_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
-        });
-    }
+    let port = |bytes: &u64| NodeWiring::Port {
+        ring_bytes: usize::try_from(*bytes).unwrap_or(usize::MAX),
+    };
+    let (of_hosts, of_gateways) = rings.split_at(network.hosts.len());
+    let mut nodes: Vec<NodeWiring> = of_hosts.iter().map(port).collect();
     for (n, switch) in network.switches.iter().enumerate() {
         nodes.push(NodeWiring::Switch(rules(&switch.rules, Node::Switch(n))));
     }
@@ -37,9 +36,11 @@ pub(crate) fn wiring(network: &Network, near: usize, rings: &[u64]) -> Wiring {
             network, n, router, rules,
         ))));
     }
+    nodes.extend(of_gateways.iter().map(port));
+    let ports = network.ports();
     let mut directions = Vec::new();
     for (n, link) in network.links.iter().enumerate() {
-        let ends = link.between.map(|node| number(network, node));
+        let ends = link.between.map(|node| end(network, &ports, node, n));
         for (forward, [from, to]) in [(true, ends), (false, [ends[1], ends[0]])] {
             let changes = network.schedule.iter().filter(|entry| {
                 entry.link == n
@@ -84,29 +85,40 @@ pub(crate) fn number(network: &Network, node: Node) -> usize {
     }
 }
 
+/// The engine's number of a node's end of a link: the interfaces of gateways are ports of their own, behind
+/// all nodes, and nothing comes to a gateway's own number.
+fn end(network: &Network, ports: &[(Node, usize)], node: Node, link: usize) -> usize {
+    let port = ports.iter().position(|port| *port == (node, link));
+    match port {
+        Some(port) if matches!(node, Node::Router(_)) => {
+            network.switches.len() + network.routers.len() + port
+        }
+        _ => number(network, node),
+    }
+}
+
 /// The direction by which frames leave `node` onto link number `link`.
 fn leaving(network: &Network, node: Node, link: usize) -> usize {
     2 * link + usize::from(network.links[link].between[0] != node)
 }
 
-/// Memory for each host's frames, which stay until they have left the network: that of its own link,
-/// of the links between nodes, and of the largest link to another host, for one host alone may fill
+/// Memory for each port's frames, which stay until they have left the network: that of its own link,
+/// of the links between nodes, and of the largest link to another port, for one host alone may fill
 /// them. Where that is more than `budget` for all together, what is beyond their own links is shared
 /// out, and a host that needs more than its share loses frames: the certificate says so.
 pub(crate) fn ring_bytes(network: &Network, budget: Bytes) -> Vec<u64> {
     let larger = |link: &LinkSpec| link.forward_memory.max(link.backward_memory).as_u64();
-    let is_access = |link: &LinkSpec| link.between.iter().any(|n| matches!(n, Node::Host(_)));
-    let trunks = network.links.iter().filter(|l| !is_access(l));
-    let trunks: u64 = trunks.map(larger).sum();
-    let wanted = network.hosts.iter().map(|host| {
-        let own = &network.links[host.link];
-        let leaves_forward = matches!(own.between[0], Node::Host(n) if network.hosts[n] == *host);
-        let others = network
-            .links
-            .iter()
-            .filter(|l| is_access(l) && l.name != own.name);
-        let most = others.map(larger).max().unwrap_or(0);
-        (own.memory_bytes(leaves_forward).as_u64(), trunks + most)
+    let ports = network.ports();
+    let is_access = |link: usize| ports.iter().any(|(_, own)| *own == link);
+    let all = network.links.iter().enumerate();
+    let trunks = all.clone().filter(|(n, _)| !is_access(*n));
+    let trunks: u64 = trunks.map(|(_, l)| larger(l)).sum();
+    let wanted = ports.iter().map(|&(node, own)| {
+        let leaves_forward = network.links[own].between[0] == node;
+        let others = all.clone().filter(|&(n, _)| is_access(n) && n != own);
+        let most = others.map(|(_, l)| larger(l)).max().unwrap_or(0);
+        let link = &network.links[own];
+        (link.memory_bytes(leaves_forward).as_u64(), trunks + most)
     });
     let wanted: Vec<(u64, u64)> = wanted.collect();
     let (own, beyond) = wanted.iter().fold((0, 0), |(o, b), w| (o + w.0, b + w.1));
@@ -172,10 +184,11 @@ fn router_of(network: &Network, n: usize, spec: &RouterSpec, rules: Rules) -> no
         rules,
         spec.answers,
     )
+    .symmetric(spec.symmetric)
 }
 
 /// Addresses of all that is on an IP subnet.
-fn members(network: &Network, segment: usize) -> Vec<(IpAddr, Mac)> {
+pub(crate) fn members(network: &Network, segment: usize) -> Vec<(IpAddr, Mac)> {
     let mut members = Vec::new();
     for host in &network.hosts {
         if network.links[host.link].segment == segment && host.interface.is_none() {
@@ -261,7 +274,11 @@ pub(crate) fn legend(path: &PathFile) -> Legend {
     // The log's times are monotonic: their zero in real time is the offset between the clocks.
     let zero = RealtimeOffset::read().to_realtime(Instant::ZERO);
     let mut legend = Legend::new(&path.title, zero);
-    legend.ports = network.hosts.iter().map(|h| h.name.clone()).collect();
+    let port = |&(node, link): &(Node, usize)| match node {
+        Node::Host(n) => network.hosts[n].name.clone(),
+        _ => format!("{}/{}", network.name(node), network.links[link].name),
+    };
+    legend.ports = network.ports().iter().map(port).collect();
     for link in &network.links {
         let specs = [&link.forward, &link.backward];
         let stages = link::Link::of(specs, Instant::ZERO, 0, true);

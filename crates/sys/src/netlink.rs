@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
@@ -22,6 +23,7 @@ use netlink_packet_route::neighbour::{
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::net::{AddressFamily as SocketFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -46,6 +48,10 @@ pub struct LinkCounters {
     pub rx_packets: u64,
     /// Packets that went out.
     pub tx_packets: u64,
+    /// Bytes that came in, link layer headers included.
+    pub rx_bytes: u64,
+    /// Bytes that went out.
+    pub tx_bytes: u64,
     /// Packets dropped on the way in (a full backlog among others).
     pub rx_dropped: u64,
     /// Packets dropped on the way out.
@@ -121,6 +127,8 @@ impl Netlink {
         Ok(LinkCounters {
             rx_packets: stats.rx_packets,
             tx_packets: stats.tx_packets,
+            rx_bytes: stats.rx_bytes,
+            tx_bytes: stats.tx_bytes,
             rx_dropped: stats.rx_dropped,
             tx_dropped: stats.tx_dropped,
         })
@@ -208,6 +216,22 @@ impl Netlink {
         prefix: u8,
         gateway: IpAddr,
     ) -> io::Result<()> {
+        self.add_route_of(name, to, prefix, gateway, 0)
+    }
+
+    /// As [`Self::add_route`], for a route that is asked after those of lower metric; 0 is the kernel's own
+    /// choice.
+    ///
+    /// # Errors
+    /// As [`Self::add_route`].
+    pub fn add_route_of(
+        &mut self,
+        name: &str,
+        to: IpAddr,
+        prefix: u8,
+        gateway: IpAddr,
+        metric: u32,
+    ) -> io::Result<()> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(to);
         message.header.destination_prefix_length = prefix;
@@ -220,6 +244,9 @@ impl Netlink {
             RouteAttribute::Gateway(gateway.into()),
             RouteAttribute::Oif(index),
         ];
+        if metric > 0 {
+            message.attributes.push(RouteAttribute::Priority(metric));
+        }
         if prefix > 0 {
             message
                 .attributes
@@ -230,6 +257,38 @@ impl Netlink {
             NLM_F_CREATE | NLM_F_EXCL,
         )
         .map(drop)
+    }
+
+    /// Takes the interface `name` down.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is none.
+    pub fn set_down(&mut self, name: &str) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index_of(name)?;
+        message.header.change_mask = LinkFlags::Up;
+        self.request(RouteNetlinkMessage::SetLink(message), 0)
+            .map(drop)
+    }
+
+    /// Number of rules with one of these priorities, both versions of IP together.
+    ///
+    /// # Errors
+    /// As rtnetlink(7).
+    pub fn rules_of(&mut self, priorities: RangeInclusive<u32>) -> io::Result<usize> {
+        let mut count = 0;
+        for version in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut ask = RuleMessage::default();
+            ask.header.family = version;
+            let answers = self.request(RouteNetlinkMessage::GetRule(ask), NLM_F_DUMP)?;
+            let meant = |a: &RuleAttribute| matches!(a, RuleAttribute::Priority(p) if priorities.contains(p));
+            let rules = answers.iter().filter(|answer| match answer {
+                RouteNetlinkMessage::NewRule(rule) => rule.attributes.iter().any(meant),
+                _ => false,
+            });
+            count += rules.count();
+        }
+        Ok(count)
     }
 
     /// MTU in bytes, and whether the interface `name` is up.

@@ -149,6 +149,34 @@ impl Socket {
         self.acknowledged(number, number)
     }
 
+    /// Asks for a list, and shows the body of each of its messages.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub(crate) fn dump(
+        &mut self,
+        request: &Request,
+        mut each: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        self.put(&mut bytes, request, NLM_F_DUMP);
+        rustix::net::send(&self.fd, &bytes, SendFlags::empty())?;
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        loop {
+            let (read, _) = rustix::net::recv(&self.fd, &mut buffer, RecvFlags::empty())?;
+            for message in messages(&buffer[..read]) {
+                match (message.kind, message.body) {
+                    (NLMSG_DONE, _) => return Ok(()),
+                    (NLMSG_ERROR, [a, b, c, d, ..]) => {
+                        let code = i32::from_ne_bytes([*a, *b, *c, *d]);
+                        return Err(io::Error::from_raw_os_error(-code));
+                    }
+                    (_, body) => each(body),
+                }
+            }
+        }
+    }
+
     /// Sends one request that nothing answers.
     ///
     /// # Errors
@@ -265,7 +293,9 @@ const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
+const NLM_F_DUMP: u16 = 0x300;
 const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
 const NLA_F_NESTED: u16 = 1 << 15;
 const NLA_F_NET_BYTEORDER: u16 = 1 << 14;
 /// struct nlattr.

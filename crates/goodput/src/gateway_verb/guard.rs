@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use clap::Args;
-use gateway::install::Claim;
+use gateway::install::{self, Claim};
 use sys::netlink::Netlink;
 use sys::transparent::{ANY, Diversion};
 
@@ -23,6 +23,9 @@ pub(super) struct GuardArgs {
     table: u32,
     #[arg(long)]
     priority: u32,
+    /// Tables of links beside it.
+    #[arg(long, default_value_t = 0)]
+    links: usize,
 }
 
 /// The guard, as the gateway has it. It ends when this is dropped, however that happens.
@@ -33,13 +36,14 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Starts it.
-    pub(super) fn start(diversion: Diversion) -> Result<Self, Failure> {
+    pub(super) fn start(diversion: Diversion, links: usize) -> Result<Self, Failure> {
         let number = |n: u32| n.to_string();
         let started = Command::new("/proc/self/exe")
             .args(["gateway", "guard"])
             .args(["--mark", &number(diversion.mark)])
             .args(["--table", &number(diversion.table)])
             .args(["--priority", &number(diversion.priority)])
+            .args(["--links", &links.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -83,6 +87,9 @@ pub(super) fn command(args: &GuardArgs) -> Verdict {
             return Ok(failure::DONE);
         };
         let mut netlink = Netlink::open().map_err(Failure::here)?;
+        for number in 0..args.links {
+            install::link_table(diversion, number).remove_all(&mut netlink);
+        }
         for any in ANY {
             diversion.remove_all(&mut netlink, any);
         }

@@ -25,7 +25,7 @@ use sys::map;
 use units::{Bytes, Duration, Rate};
 
 use self::account::Seen;
-use self::capture::Capture;
+pub(crate) use self::capture::Capture;
 use self::traffic::{Flow, Pair, Plan};
 use super::args::{CheckArgs, LabArgs, LabVerb, ToolArg};
 use super::build::{self, grouped};

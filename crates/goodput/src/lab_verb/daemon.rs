@@ -29,6 +29,7 @@ use super::remote;
 use super::serving::{self, StopOnDrop};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
+use crate::target;
 
 /// The line that the daemon writes when it is up or cannot be.
 #[derive(Debug, Deserialize, Serialize)]
@@ -63,7 +64,8 @@ pub(super) fn up(args: &UpArgs) -> Verdict {
         command.arg("--log").arg(absolute(log)?);
     }
     // What was read from a file is read from there again; a built-in path has no place.
-    let is_file = Path::new(&args.path).exists();
+    let file = target::without_routed(&args.path).unwrap_or(&args.path);
+    let is_file = Path::new(file).exists();
     command.arg("--").arg(if is_file {
         absolute(Path::new(&args.path))?
     } else {
@@ -330,6 +332,12 @@ impl<'lab> Desk<'lab> {
             address6: host.address6.to_string(),
             interface: host.interface.clone(),
         });
+        let gateways = self.lab.gateways().iter().map(|gateway| HostState {
+            name: gateway.host().name().to_owned(),
+            address: gateway.host().address().to_string(),
+            address6: gateway.host().address6().to_string(),
+            interface: None,
+        });
         let counts = self.lab.link_counts()?;
         let links = network.links.iter().zip(&counts).map(|(link, counts)| {
             let [from, to] = link.between.map(|node| network.name(node).to_owned());
@@ -347,6 +355,7 @@ impl<'lab> Desk<'lab> {
             pid: std::process::id(),
             up_since: self.up_since.clone(),
             hosts: hosts.collect(),
+            gateways: gateways.collect(),
             links: links.collect(),
         })
     }

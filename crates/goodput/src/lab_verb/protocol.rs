@@ -64,6 +64,9 @@ pub(super) struct Status {
     /// RFC 3339, UTC.
     pub(super) up_since: String,
     pub(super) hosts: Vec<HostState>,
+    /// Routers that are gateways; by their first address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) gateways: Vec<HostState>,
     pub(super) links: Vec<LinkState>,
 }
 
@@ -203,7 +206,7 @@ pub(super) fn told(code: u8, message: String) -> Failure {
 }
 
 /// A certificate as it is written to files.
-pub(super) fn certificate_json(c: &Certificate) -> Value {
+pub(crate) fn certificate_json(c: &Certificate) -> Value {
     let counts = |d: &DirectionCounts| serde_json::to_value(Counts::from(d)).unwrap_or(Value::Null);
     json!({
         "trusted": c.trusted(),

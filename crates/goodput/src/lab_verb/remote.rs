@@ -99,6 +99,9 @@ pub(super) fn hosts(status: &Status) -> String {
             Some(interface) => table.row([&host.name, &format!("behind {interface}")]),
         }
     }
+    for gateway in &status.gateways {
+        table.row([&gateway.name, &gateway.address, "gateway"]);
+    }
     let lines = table.lines().into_iter();
     lines.map(|l| format!("  {}\n", l.trim_end())).collect()
 }
@@ -338,6 +341,7 @@ mod tests {
                 host("a-host-of-a-long-name", None),
                 host("b", Some("enp1s0")),
             ],
+            gateways: Vec::new(),
             links: vec![LinkState {
                 name: "a".repeat(30),
                 from: "near".to_owned(),

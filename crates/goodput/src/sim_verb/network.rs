@@ -109,6 +109,12 @@ pub(crate) fn plan(path: &PathFile, wishes: &Wishes) -> Result<Planned, Failure>
     if rules.sum::<usize>() > 0 {
         return refuse("switches or routers have rules; the sim only forwards".to_owned());
     }
+    if network.has_gateways() {
+        return refuse(
+            "it has a gateway, which takes kernels; leave it out by :routed behind the path's name"
+                .to_owned(),
+        );
+    }
     let (near, far) = (&network.hosts[from], &network.hosts[to]);
     let mtu = path.mtu_bytes();
     if let Some(asked) = wishes.mtu_bytes

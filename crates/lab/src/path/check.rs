@@ -18,8 +18,8 @@ use super::raw::{
 };
 use super::topology::{Flaw, Plan, Routes, Stated, Topology};
 use super::{
-    HostBus, HostCosts, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec, Way, buffers, hint,
-    refuse, rules,
+    HostBus, HostCosts, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec, Way, buffers,
+    gateways, hint, refuse, rules,
 };
 
 /// Checks all of a file.
@@ -363,12 +363,18 @@ impl<'a> Names<'a> {
             routers.push(RouterSpec {
                 name: name.get_ref().clone(),
                 answers: router.get_ref().answers.unwrap_or(true),
+                symmetric: router
+                    .get_ref()
+                    .symmetric
+                    .as_ref()
+                    .is_some_and(|s| *s.get_ref()),
                 interfaces: own
                     .iter()
                     .filter_map(|&(_, l)| plan.interface(number, l, mtu(l)))
                     .collect(),
                 routes: table,
                 rules: rules::check_rules(&router.get_ref().rules, &own)?,
+                gateway: gateways::check_gateway(router.get_ref(), &own)?,
             });
         }
         Ok(Network {

@@ -66,6 +66,9 @@ pub struct RouterSpec {
     pub name: String,
     /// False: it sends no ICMP and answers none.
     pub answers: bool,
+    /// What answers to a connection or datagram goes back by the link by which that came, whatever the
+    /// routes say.
+    pub symmetric: bool,
     /// One for each of its links.
     pub interfaces: Vec<Interface>,
     /// The first that contains the destination is meant: those of the file, then those by fewest
@@ -73,6 +76,20 @@ pub struct RouterSpec {
     pub routes: Vec<Route>,
     /// Looked at before it forwards.
     pub rules: Vec<RuleSpec>,
+    /// `Some`: no router of the lab's own making but a namespace whose kernel forwards, with a gateway in it
+    /// that splits TCP connections.
+    pub gateway: Option<GatewaySpec>,
+}
+
+/// A gateway in a router's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewaySpec {
+    /// Links of each side.
+    pub links: [Vec<usize>; 2],
+    /// What it is told; the interfaces are the lab's.
+    pub config: gateway::config::Config,
+    /// Its interfaces are to use segmentation and checksum off-loads.
+    pub offloads: bool,
 }
 
 /// A router's end of a link.
@@ -282,6 +299,38 @@ impl LinkSpec {
 }
 
 impl Network {
+    /// What frames leave and enter the lab by, each with its link: hosts, then the interfaces of gateways.
+    pub fn ports(&self) -> Vec<(Node, usize)> {
+        let hosts = self.hosts.iter().enumerate();
+        let hosts = hosts.map(|(n, host)| (Node::Host(n), host.link));
+        let gateways = self.routers.iter().enumerate();
+        let gateways = gateways.filter(|(_, router)| router.gateway.is_some());
+        let ends = gateways.flat_map(|(n, router)| {
+            let interfaces = router.interfaces.iter();
+            interfaces.map(move |i| (Node::Router(n), i.link))
+        });
+        hosts.chain(ends).collect()
+    }
+
+    /// True where kernels split connections on the way; virtual time has none.
+    pub fn has_gateways(&self) -> bool {
+        self.routers.iter().any(|r| r.gateway.is_some())
+    }
+
+    /// The gateways on the way of IPv4 packets from one host to another: the router's number, the links by
+    /// which they come and leave.
+    pub fn gateways_between(&self, from: usize, to: usize) -> Vec<(usize, usize, usize)> {
+        let hops = self.walk(from, to).unwrap_or_default();
+        let pairs = hops.windows(2).filter_map(|pair| {
+            let Node::Router(n) = self.end_of(pair[0]) else {
+                return None;
+            };
+            let is_gateway = self.routers[n].gateway.is_some();
+            is_gateway.then_some((n, pair[0].link, pair[1].link))
+        });
+        pairs.collect()
+    }
+
     /// Name of a node.
     pub fn name(&self, node: Node) -> &str {
         match node {

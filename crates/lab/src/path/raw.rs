@@ -67,6 +67,7 @@ pub(super) struct RawSwitch {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRouter {
     pub(super) answers: Option<bool>,
+    pub(super) symmetric: Option<Spanned<bool>>,
     /// By link.
     #[serde(default)]
     pub(super) addresses: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
@@ -74,6 +75,29 @@ pub(super) struct RawRouter {
     pub(super) routes: Vec<Spanned<RawRoute>>,
     #[serde(default)]
     pub(super) rules: Vec<Spanned<RawRule>>,
+    pub(super) gateway: Option<Spanned<RawGateway>>,
+}
+
+/// What makes a router a gateway.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGateway {
+    pub(super) inside: RawSide,
+    pub(super) outside: RawSide,
+    pub(super) offloads: Option<bool>,
+}
+
+/// One side of a gateway: its links, and what its sockets are made like.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSide {
+    pub(super) links: Spanned<Vec<Spanned<String>>>,
+    pub(super) spread: Option<Spanned<String>>,
+    pub(super) congestion: Option<Spanned<String>>,
+    pub(super) buffer: Option<Of<Bytes>>,
+    pub(super) max_segment: Option<Spanned<u16>>,
+    pub(super) pacing: Option<Of<Rate>>,
+    pub(super) notsent_lowat: Option<Of<Bytes>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

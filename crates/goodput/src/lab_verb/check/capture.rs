@@ -16,7 +16,7 @@ use super::account::{Key, Seen};
 
 /// A capture under way at a host's interface.
 #[derive(Debug)]
-pub(super) struct Capture {
+pub(crate) struct Capture {
     child: Child,
     said: Receiver<String>,
     file: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct Capture {
 impl Capture {
     /// Begins to write the headers of what passes `host`'s interface to `file`; returns when the
     /// capture is open.
-    pub(super) fn start(host: &Host, file: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn start(host: &Host, file: PathBuf) -> anyhow::Result<Self> {
         let mut program = host.program("dumpcap")?;
         program.args(["-q", "-i", "eth0", "-s", SNAP_BYTES, "-B", BUFFER_MIB, "-w"]);
         program
@@ -60,7 +60,7 @@ impl Capture {
     }
 
     /// Ends the capture; returns its file and the frames that it dropped itself.
-    pub(super) fn finish(mut self) -> anyhow::Result<(PathBuf, u64)> {
+    pub(crate) fn finish(mut self) -> anyhow::Result<(PathBuf, u64)> {
         let handle = ChildHandle::of(&self.child)?;
         handle.interrupt(Interrupt::Int);
         if !handle.wait(PATIENCE)? {

@@ -1,0 +1,229 @@
+//! Gateways among the nodes of a lab: namespaces with an interface on each of their links, a kernel that
+//! forwards, and in each the gateway of `goodput gateway` that splits TCP connections.
+
+use std::net::IpAddr;
+
+use gateway::Gateway;
+use gateway::config::Zone;
+use gateway::counters::Counts;
+use gateway::links::LinkStatus;
+use sys::netlink::{LinkCounters, Netlink};
+use sys::netns::NetNs;
+
+use crate::lab::{Host, LabError, QUIET_IPV6, in_ns};
+use crate::path::{Interface, Network, RouterSpec};
+use crate::wiring;
+
+/// A gateway of a lab.
+#[derive(Debug)]
+pub struct LabGateway {
+    /// First of the fields: it ends before its namespace goes.
+    gateway: Gateway,
+    host: Host,
+    /// Each with its link, in the order of its links.
+    interfaces: Vec<(String, String, Zone)>,
+}
+
+/// What the kernel counted at an interface of a gateway.
+#[derive(Clone, Debug)]
+pub struct GatewayLink {
+    /// The link's name.
+    pub link: String,
+    /// The side that it is on.
+    pub zone: Zone,
+    /// Since the lab came up.
+    pub counters: LinkCounters,
+}
+
+/// A namespace for a gateway, not yet with anything in it.
+pub(crate) struct Place {
+    pub(crate) number: usize,
+    pub(crate) ns: NetNs,
+}
+
+impl Place {
+    pub(crate) fn ns(&self) -> &NetNs {
+        &self.ns
+    }
+}
+
+/// Name of an interface of a gateway by its place among the gateway's links.
+pub(crate) fn interface_name(place: usize) -> String {
+    format!("eth{place}")
+}
+
+impl LabGateway {
+    /// Settles the namespace whose interfaces are there already, and starts the gateway in it.
+    pub(crate) fn start(network: &Network, place: Place) -> Result<Self, LabError> {
+        let spec = &network.routers[place.number];
+        let host = Host::of_gateway(spec, place.ns);
+        settle(network, spec, &host)?;
+        let Some(own) = &spec.gateway else {
+            return Err(LabError::ForwarderGone);
+        };
+        let mut config = own.config.clone();
+        let mut interfaces = Vec::new();
+        for (at, interface) in spec.interfaces.iter().enumerate() {
+            let zone = match own.links[0].contains(&interface.link) {
+                true => Zone::Inside,
+                false => Zone::Outside,
+            };
+            interfaces.push((
+                interface_name(at),
+                network.links[interface.link].name.clone(),
+                zone,
+            ));
+        }
+        // In the order of the file: the first link is the one that is taken where there is a choice.
+        for zone in Zone::BOTH {
+            let at = |link: &usize| spec.interfaces.iter().position(|i| i.link == *link);
+            let places = own.links[zone.index()].iter().filter_map(at);
+            config.zones[zone.index()].interfaces = places.map(interface_name).collect();
+        }
+        config.limits.connections = CONNECTIONS;
+        let started = host.run(|| Gateway::start(config))?;
+        let gateway = started.map_err(|source| LabError::Gateway {
+            name: spec.name.clone(),
+            source: Box::new(source),
+        })?;
+        Ok(Self {
+            gateway,
+            host,
+            interfaces,
+        })
+    }
+
+    /// Where it is.
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// What it has done since the lab came up.
+    pub fn counts(&self) -> Counts {
+        self.gateway.counts()
+    }
+
+    /// Where connections were placed, by interface; nothing where no side has several links.
+    pub fn placed(&self) -> Vec<LinkStatus> {
+        self.gateway.links()
+    }
+
+    /// What its kernel counted at each of its interfaces since the lab came up.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered.
+    pub fn links(&self) -> Result<Vec<GatewayLink>, LabError> {
+        let ns = self.host.namespace()?;
+        in_ns(ns, "reading a gateway's counters", || {
+            let mut netlink = Netlink::open()?;
+            let links = self.interfaces.iter().map(|(interface, link, zone)| {
+                Ok(GatewayLink {
+                    link: link.clone(),
+                    zone: *zone,
+                    counters: netlink.counters(interface)?,
+                })
+            });
+            links.collect()
+        })
+    }
+
+    /// Names of its interfaces.
+    pub(crate) fn interfaces(&self) -> impl Iterator<Item = &str> {
+        self.interfaces.iter().map(|(name, _, _)| name.as_str())
+    }
+}
+
+/// Addresses, neighbours, routes and settings of a kernel that forwards.
+fn settle(network: &Network, spec: &RouterSpec, host: &Host) -> Result<(), LabError> {
+    for (name, value) in QUIET_IPV6 {
+        let _ = host.set(&format!("net.ipv6.conf.default.{name}"), value);
+        for at in 0..spec.interfaces.len() {
+            let _ = host.set(&format!("net.ipv6.conf.eth{at}.{name}"), value);
+        }
+    }
+    host.set("net.ipv4.tcp_no_metrics_save", "1")?;
+    host.set("net.ipv4.ip_forward", "1")?;
+    let _ = host.set("net.ipv6.conf.all.forwarding", "1");
+    let _ = host.set("net.ipv4.tcp_congestion_control", "cubic");
+    // What comes by one link may have to be answered by another.
+    for scope in ["all", "default"] {
+        let _ = host.set(&format!("net.ipv4.conf.{scope}.rp_filter"), "0");
+        let _ = host.set(&format!("net.ipv4.conf.{scope}.send_redirects"), "0");
+    }
+    in_ns(host.namespace()?, "configuring a gateway", || {
+        let mut netlink = Netlink::open()?;
+        netlink.set_up("lo", None)?;
+        let mut has_ipv6 = Vec::new();
+        for (at, own) in spec.interfaces.iter().enumerate() {
+            let name = interface_name(at);
+            netlink.add_address(&name, own.address4, own.prefix4)?;
+            netlink.set_up(&name, Some(own.mtu_bytes))?;
+            let ipv6 = netlink.add_address(&name, own.address6, own.prefix6);
+            has_ipv6.push(ipv6.is_ok());
+            let segment = network.links[own.link].segment;
+            for (address, mac) in wiring::members(network, segment) {
+                let wanted = mac != own.mac && (address.is_ipv4() || has_ipv6[at]);
+                if wanted {
+                    netlink.add_neighbour(&name, address, mac.0)?;
+                }
+            }
+        }
+        for route in &spec.routes {
+            let Some(via) = route.via else { continue };
+            for (metric, at, next) in ways(network, spec, route.link, via.address) {
+                let name = interface_name(at);
+                if next.is_ipv4() || has_ipv6[at] {
+                    let to = route.to.network();
+                    netlink.add_route_of(&name, to, route.to.bits(), next, metric)?;
+                }
+            }
+        }
+        let offloads = spec.gateway.as_ref().is_none_or(|g| g.offloads);
+        for at in 0..spec.interfaces.len() {
+            for offload in sys::ethtool::Offload::ALL {
+                if !offloads {
+                    sys::ethtool::set_offload(&interface_name(at), offload, false)?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The ways by which a route's packets may go: that of the route itself, and by links beside it that lead to
+/// the same router, behind it. Each with its metric, the interface's place and the next hop.
+fn ways(
+    network: &Network,
+    spec: &RouterSpec,
+    link: usize,
+    via: IpAddr,
+) -> Vec<(u32, usize, IpAddr)> {
+    let address = |i: &Interface| match via {
+        IpAddr::V4(_) => IpAddr::V4(i.address4),
+        IpAddr::V6(_) => IpAddr::V6(i.address6),
+    };
+    let mut routers = network.routers.iter();
+    let next = routers.find(|r| r.interfaces.iter().any(|i| address(i) == via));
+    let segment = |i: &Interface| network.links[i.link].segment;
+    let mut ways = Vec::new();
+    for (at, own) in spec.interfaces.iter().enumerate() {
+        if own.link == link {
+            ways.push((METRIC, at, via));
+            continue;
+        }
+        let others = next.iter().flat_map(|r| &r.interfaces);
+        let beside = others.filter(|i| segment(i) == segment(own));
+        for there in beside {
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "links of a gateway are few"
+            )]
+            ways.push((METRIC + 1 + at as u32, at, address(there)));
+        }
+    }
+    ways
+}
+
+const METRIC: u32 = 100;
+/// Of a lab: descriptors are the process's own.
+const CONNECTIONS: usize = 4096;

@@ -1,0 +1,232 @@
+//! A gateway among the nodes of a path file: kernels' TCP on both sides of it, a lab's links before and
+//! behind.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Host, Lab, PathFile};
+
+use crate::support::{PATIENCE, may_run};
+
+const ONE: &str = r#"
+    [hosts.near]
+    mtu = 65535
+    [hosts.far]
+    [routers.gate.gateway]
+    inside = { links = ["a"] }
+    outside = { links = ["b"] }
+    [links.a]
+    between = ["near", "gate"]
+    delay = "1ms"
+    [links.b]
+    between = ["gate", "far"]
+    delay = "2ms"
+"#;
+
+const TWO_UPLINKS: &str = r#"
+    [hosts.near]
+    [hosts.far]
+    [routers.gate.gateway]
+    inside = { links = ["in"] }
+    outside = { links = ["up-1", "up-2"] }
+    [routers.world]
+    symmetric = true
+    [links.in]
+    between = ["near", "gate"]
+    [links.up-1]
+    between = ["gate", "world"]
+    rate = "100Mb/s"
+    delay = "1ms"
+    [links.up-2]
+    between = ["gate", "world"]
+    rate = "100Mb/s"
+    delay = "1ms"
+    [links.out]
+    between = ["world", "far"]
+"#;
+
+fn parse(text: &str) -> PathFile {
+    let text = format!("title = \"a test\"\n{text}");
+    PathFile::parse(Path::new("test.toml"), &text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn pair(near: &Host, far: &Host, port: u16) -> (TcpStream, TcpStream) {
+    let address = (far.address(), port);
+    let listener = far.run(|| TcpListener::bind(address)).unwrap().unwrap();
+    let connect = || TcpStream::connect_timeout(&address.into(), PATIENCE);
+    let a = near.run(connect).unwrap().unwrap();
+    let (b, peer) = listener.accept().unwrap();
+    assert_eq!(peer, a.local_addr().unwrap());
+    for end in [&a, &b] {
+        end.set_read_timeout(Some(PATIENCE)).unwrap();
+        end.set_write_timeout(Some(PATIENCE)).unwrap();
+    }
+    (a, b)
+}
+
+fn bytes(n: usize) -> Vec<u8> {
+    (0..n).map(|i| (i * 31 >> 7 ^ i).to_le_bytes()[0]).collect()
+}
+
+fn carry(from: &mut TcpStream, to: &mut TcpStream, sent: &[u8]) {
+    thread::scope(|scope| {
+        scope.spawn(|| from.write_all(sent).unwrap());
+        let mut got = vec![0; sent.len()];
+        to.read_exact(&mut got).unwrap();
+        assert!(got == sent);
+    });
+}
+
+#[test]
+fn a_gateway_splits_and_each_half_has_its_own_segments() {
+    if !may_run() {
+        return;
+    }
+    let path = parse(ONE);
+    let lab = Lab::up(&path).unwrap();
+    let (mut a, mut b) = pair(lab.near(), lab.far(), 5001);
+    let sent = bytes(3 << 20);
+    carry(&mut a, &mut b, &sent);
+    carry(&mut b, &mut a, &sent);
+    let segment = |socket: &TcpStream| {
+        let info = sys::tcp::tcp_info(socket.as_fd()).unwrap();
+        info.snd_mss_bytes
+    };
+    assert!(segment(&a) > 60_000, "{}", segment(&a));
+    assert!(segment(&b) <= 1460, "{}", segment(&b));
+    let gateway = &lab.gateways()[0];
+    let counts = gateway.counts();
+    assert_eq!(counts.split, 1);
+    assert_eq!(counts.bytes_outward, sent.len() as u64);
+    assert_eq!(counts.bytes_inward, sent.len() as u64);
+    let links = gateway.links().unwrap();
+    assert_eq!(links.len(), 2);
+    assert!(
+        links
+            .iter()
+            .all(|l| l.counters.tx_bytes > sent.len() as u64)
+    );
+    // Its namespace can be entered like a host's.
+    assert_eq!(lab.host("gate").unwrap().name(), "gate");
+}
+
+#[test]
+fn what_is_no_tcp_is_routed_and_both_links_have_probes_of_their_own() {
+    if !may_run() {
+        return;
+    }
+    let lab = Lab::up(&parse(ONE)).unwrap();
+    let phase = lab.begin_phase().unwrap();
+    thread::sleep(Duration::from_millis(500));
+    let certificate = phase.finish().unwrap();
+    // Two ways over each of two links, 200 a second.
+    assert!(certificate.probes > 200, "{certificate:?}");
+    assert_eq!(certificate.probes_lost, 0, "{certificate:?}");
+    let datagram = |from: &Host, to: &Host| {
+        let receiver = to
+            .run(|| std::net::UdpSocket::bind((to.address(), 5000)))
+            .unwrap()
+            .unwrap();
+        receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+        let sender = from
+            .run(|| std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))
+            .unwrap()
+            .unwrap();
+        sender.send_to(b"word", (to.address(), 5000)).unwrap();
+        receiver.recv_from(&mut [0; 8]).unwrap().1.ip()
+    };
+    let from = datagram(lab.near(), lab.far());
+    assert_eq!(from, IpAddr::from(lab.near().address()));
+    assert_eq!(lab.gateways()[0].counts().split, 0);
+}
+
+#[test]
+fn the_same_file_without_its_gateway_is_routed() {
+    if !may_run() {
+        return;
+    }
+    let lab = Lab::up(&parse(ONE).routed()).unwrap();
+    assert!(lab.gateways().is_empty());
+    let (mut a, mut b) = pair(lab.near(), lab.far(), 5001);
+    carry(&mut a, &mut b, &bytes(100_000));
+    let segment = sys::tcp::tcp_info(a.as_fd()).unwrap().snd_mss_bytes;
+    assert!(segment <= 1460, "{segment}");
+}
+
+#[test]
+fn a_link_that_is_cut_in_silence_loses_nothing_but_time() {
+    if !may_run() {
+        return;
+    }
+    let lab = Lab::up(&parse(TWO_UPLINKS)).unwrap();
+    let gateway = &lab.gateways()[0];
+    let mut pairs: Vec<_> = (5001..5003)
+        .map(|port| pair(lab.near(), lab.far(), port))
+        .collect();
+    let placed: Vec<u64> = gateway.placed().iter().map(|l| l.connections).collect();
+    assert_eq!(placed, [1, 1]);
+    lab.set("up-2", true, true, link::Change::Up(false))
+        .unwrap();
+    let sent = bytes(2 << 20);
+    thread::scope(|scope| {
+        for (a, b) in &mut pairs {
+            scope.spawn(|| carry(a, b, &sent));
+        }
+    });
+    let end = Instant::now() + PATIENCE;
+    while gateway.placed()[1].alive {
+        assert!(Instant::now() < end, "a dead link is never noticed");
+        thread::sleep(Duration::from_millis(10));
+    }
+    for port in 5003..5006 {
+        let (mut a, mut b) = pair(lab.near(), lab.far(), port);
+        carry(&mut a, &mut b, b"new");
+    }
+    assert_eq!(gateway.placed()[1].placed, 1);
+    assert_eq!(gateway.placed()[0].placed, 4);
+    // And when it is mended, it is used again.
+    lab.set("up-2", true, true, link::Change::Up(true)).unwrap();
+    let end = Instant::now() + PATIENCE;
+    while !gateway.placed()[1].alive {
+        assert!(Instant::now() < end, "a mended link is never noticed");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(gateway.counts().reset, 0);
+}
+
+#[test]
+fn what_a_gateway_cannot_be_is_said_with_its_line() {
+    let refused = |change: &str, to: &str| {
+        let text = format!("title = \"a test\"\n{}", ONE.replace(change, to));
+        let error = PathFile::parse(Path::new("x.toml"), &text).unwrap_err();
+        error.to_string()
+    };
+    for (change, to, expected) in [
+        (
+            "links = [\"b\"]",
+            "links = [\"a\"]",
+            "the link 'a' is named twice",
+        ),
+        ("links = [\"b\"]", "links = [\"c\"]", "no link 'c'"),
+        ("links = [\"b\"]", "links = []", "1 to 16 links"),
+        (
+            "links = [\"b\"]",
+            "links = [\"b\"], spread = \"most\"",
+            "expected least-load, hash or measured",
+        ),
+        (
+            "links = [\"b\"]",
+            "links = [\"b\"], buffer = \"1kB\"",
+            "4KiB to 1GiB",
+        ),
+    ] {
+        let error = refused(change, to);
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+}
