@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use copy::engine::gaps::Pacing;
 use copy::engine::receive::ReceiveOptions;
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -208,6 +209,7 @@ fn a_source_without_the_key_is_told_so() {
             limit: None,
             null: false,
             congestion: None,
+            pacing: Pacing::default(),
         };
         let sent = send(
             &connects,

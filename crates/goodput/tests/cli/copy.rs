@@ -148,6 +148,15 @@ fn every_way_to_another_host_brings_the_same_tree() {
             let all: f64 = parts.iter().flatten().sum();
             assert!((all - 1.0).abs() < 1e-9, "{name}: {end}");
         }
+        // Whichever side sends, its kernel tells of each connection; pipes have none.
+        let connections = run["copy"]["connections"].as_array();
+        let told = connections.map_or(0, Vec::len) as u64;
+        let streams = run["copy"]["streams"].as_u64().unwrap();
+        assert_eq!(
+            told,
+            if *name == "inside" { 0 } else { streams },
+            "{name}: {run}"
+        );
         // And there is nothing to do the second time.
         let run = scratch.run(copy(&scratch, &again)).succeeds().json();
         assert_eq!(run["copy"]["received_bytes"], 0, "{name}");
