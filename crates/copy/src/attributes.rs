@@ -2,15 +2,15 @@
 //!
 //! Copied: `user.*`, the access control lists, and for the superuser `trusted.*` and `security.capability`. Left out:
 //! what a host gives its own files (labels of SELinux and Smack, signatures of IMA and EVM) and what overlayfs keeps in
-//! `trusted.overlay.*`, by which a file from outside could stand for another of this host. Attributes of symbolic links
-//! are left out too: only the superuser may set any, and no call of Linux before 6.13 does so by descriptor.
+//! `trusted.overlay.*`, by which a file from outside could stand for another of this host. Of symbolic links, on which only
+//! the superuser may set any, `trusted.*` is copied.
 
 use std::ffi::CStr;
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
-use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr, lgetxattr, llistxattr};
+use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr, lgetxattr, llistxattr, lsetxattr};
 use rustix::io::Errno;
 
 use crate::entry::Attribute;
@@ -36,6 +36,19 @@ pub(crate) fn is_copied(name: &[u8], superuser: bool) -> bool {
         && (name == b"security.capability"
             || (name.starts_with(b"trusted.") && !name.starts_with(b"trusted.overlay.")));
     name.starts_with(b"user.") || name == ACCESS || name == DEFAULT || outside
+}
+
+/// Whether an attribute of this name is copied of a symbolic link.
+pub(crate) fn is_of_link(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.") && is_copied(name, true)
+}
+
+/// The way to a name in a folder that is open, as calls that know no descriptors have it; the last name is not followed.
+fn way(folder: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
+    let mut text = String::with_capacity(32);
+    // Writing to a string cannot fail.
+    let _ = write!(text, "/proc/self/fd/{}/", folder.as_raw_fd());
+    [text.as_bytes(), name].concat()
 }
 
 /// Reads the attributes of files, with buffers of its own.
@@ -175,14 +188,44 @@ pub(crate) fn set(
     superuser: bool,
     trusted: bool,
 ) -> io::Result<Set> {
+    let is_allowed = |name: &[u8]| {
+        let outside = name.starts_with(b"security.") || name.starts_with(b"trusted.");
+        is_copied(name, superuser) && (trusted || !outside)
+    };
+    set_each(attributes, is_allowed, |name, value| {
+        fsetxattr(&open, name, value, XattrFlags::empty())
+    })
+}
+
+/// Sets `attributes` on the symbolic link `name` in `folder`, if they are `trusted`.
+///
+/// # Errors
+/// As [`set`].
+pub(crate) fn set_on_link(
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    attributes: &Attributes,
+    trusted: bool,
+) -> io::Result<Set> {
+    let way = way(folder, name);
+    let is_allowed = |name: &[u8]| trusted && is_of_link(name);
+    set_each(attributes, is_allowed, |name, value| {
+        lsetxattr(&way, name, value, XattrFlags::empty())
+    })
+}
+
+fn set_each(
+    attributes: &Attributes,
+    is_allowed: impl Fn(&[u8]) -> bool,
+    set: impl Fn(&[u8], &[u8]) -> rustix::io::Result<()>,
+) -> io::Result<Set> {
     let mut told = Set::default();
     for (name, value) in attributes {
-        let outside = name.starts_with(b"security.") || name.starts_with(b"trusted.");
-        if !is_copied(name, superuser) || (outside && !trusted) {
+        if !is_allowed(name) {
             told.refused += 1;
             continue;
         }
-        match fsetxattr(&open, &name[..], value, XattrFlags::empty()) {
+        match set(name, value) {
             Ok(()) => told.list |= **name == *ACCESS,
             Err(Errno::PERM | Errno::ACCESS) => told.refused += 1,
             Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::TOOBIG | Errno::RANGE | Errno::INVAL) => {

@@ -854,17 +854,28 @@ impl Destination {
 
     /// A link of our own, in the staging folder or just made.
     fn dress_symlink(&self, folder: BorrowedFd<'_>, name: &[u8], meta: &Meta) -> io::Result<()> {
+        let mut is_kept = false;
         if let Some(owner) = meta.owner.filter(|_| self.trust != Trust::Guest) {
             let (user, group) = self.accounts.numbers(owner, meta.owner_names.as_ref());
+            is_kept = true;
             let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             if (stat.st_uid, stat.st_gid) != (user, group) {
                 let (user, group) = (id(user, Uid::from_raw), id(group, Gid::from_raw));
                 match chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(()) => {}
-                    Err(Errno::PERM | Errno::INVAL) => count(&self.counts.owners, 1),
+                    Err(Errno::PERM | Errno::INVAL) => {
+                        is_kept = false;
+                        count(&self.counts.owners, 1);
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
+        }
+        if !meta.attributes.is_empty() {
+            let trusted = is_kept && self.superuser && self.trust == Trust::Whole;
+            let set = attributes::set_on_link(folder, name, &meta.attributes, trusted)?;
+            count(&self.counts.attributes_refused, set.refused);
+            count(&self.counts.attributes_unsupported, set.unsupported);
         }
         if let Some(time) = meta.modified {
             self.or_count(utimensat(

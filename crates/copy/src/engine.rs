@@ -1,11 +1,13 @@
 //! What runs a session on either side: threads, what they share, and what the user is told meanwhile.
 
 mod carry;
+pub mod gaps;
 mod pace;
 pub mod receive;
 pub mod send;
 pub mod tune;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -52,8 +54,19 @@ pub struct Watch {
     /// Bits a second; 0 where none was set, the greatest for no limit.
     limit: AtomicU64,
     notes: Mutex<Notes>,
-    ends: Mutex<Vec<TcpInfo>>,
+    connections: Mutex<BTreeMap<u16, Connection>>,
     pace: pace::Pace,
+}
+
+/// What a kernel knew of a stream's connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connection {
+    /// Since when there is one for its stream, by the same clock.
+    pub since_ns: u64,
+    /// When, in nanoseconds by a clock of the sending side.
+    pub at_ns: u64,
+    /// What.
+    pub info: TcpInfo,
 }
 
 /// What the user is to know.
@@ -125,12 +138,26 @@ impl Watch {
         )
     }
 
-    /// What the kernel knew of each stream's connection when the session ended; of a source.
-    pub fn ends(&self) -> Vec<TcpInfo> {
-        self.ends
+    /// What the sending side's kernel knew last of each stream's connection, by the stream's number: of a source a fifth of
+    /// a second old at most, elsewhere what [`Watch::know_connection`] was told.
+    pub fn connections(&self) -> BTreeMap<u16, Connection> {
+        self.connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Keeps what a kernel says of a stream's connection. Streams beyond those that a session has are passed over.
+    pub fn know_connection(&self, stream: u16, now: Connection) {
+        if stream < crate::link::STREAMS_MOST {
+            let mut all = self
+                .connections
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let known = all.entry(stream).or_insert(now);
+            let since_ns = known.since_ns.min(now.since_ns);
+            *known = Connection { since_ns, ..now };
+        }
     }
 
     /// Bits a second that arrived between the first fifth of all bytes and the last fifth: what is left out is how a path is

@@ -462,10 +462,7 @@ pub(crate) fn connect_filling(
     match answer[12] {
         0 => {}
         1 => {
-            return Err(unsupported(format!(
-                "the far side speaks versions {oldest} to {newest} of the copy protocol, this one \
-                 {VERSION_OLDEST} to {VERSION}: bring the older one up to date"
-            )));
+            return Err(other_version(oldest, newest));
         }
         2 => return Err(denied("the far side knows no such session")),
         3 => {
@@ -561,7 +558,10 @@ fn accept_by(
     answer.extend_from_slice(&nonce()?);
     (&socket).write_all(&answer)?;
     let Some((key, cipher, which)) = agreed else {
-        return Err(denied("refused"));
+        return Err(match verdict {
+            Answer::Version => other_version(oldest, newest),
+            _ => denied("refused"),
+        });
     };
     let tls = match cipher.suite().filter(|_| !socket.is_quic()) {
         Some(suite) => Some(server(suite).map_err(invalid)?),
@@ -570,6 +570,14 @@ fn accept_by(
     let said = [&hello[..], &answer].concat();
     let link = finish(socket, tls, Side::Listens, cipher, &key, &said, until)?;
     Ok((session, which, link))
+}
+
+/// The two sides have no version in common; the other has these.
+fn other_version(oldest: u16, newest: u16) -> io::Error {
+    unsupported(format!(
+        "the far side speaks versions {oldest} to {newest} of the copy protocol, this one \
+         {VERSION_OLDEST} to {VERSION}: bring the older one up to date"
+    ))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

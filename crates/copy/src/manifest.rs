@@ -39,6 +39,36 @@ pub fn line(name: &[u8], hash: &Sum) -> Option<String> {
     Some(line)
 }
 
+/// Name and hash of one line, with or without its end; `None` where it is no such line.
+pub fn read_line(line: &[u8]) -> Option<(Vec<u8>, Sum)> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let (line, is_escaped) = match line.strip_prefix(b"\\") {
+        Some(rest) => (rest, true),
+        None => (line, false),
+    };
+    let (digits, rest) = line.split_at_checked(2 * blake3::OUT_LEN)?;
+    let hash = blake3::Hash::from_hex(digits).ok()?;
+    let name = rest.strip_prefix(b"  ").filter(|name| !name.is_empty())?;
+    std::str::from_utf8(name).ok()?;
+    if !is_escaped {
+        return Some((name.to_vec(), *hash.as_bytes()));
+    }
+    let mut plain = Vec::with_capacity(name.len());
+    let mut bytes = name.iter();
+    while let Some(byte) = bytes.next() {
+        plain.push(match byte {
+            b'\\' => match bytes.next()? {
+                b'\\' => b'\\',
+                b'n' => b'\n',
+                b'r' => b'\r',
+                _ => return None,
+            },
+            other => *other,
+        });
+    }
+    Some((plain, *hash.as_bytes()))
+}
+
 /// The hash of a file of a source.
 ///
 /// # Errors
@@ -62,12 +92,16 @@ pub fn hash_of_source(
 /// The hash of a file that stands at a destination; `None` where no file does.
 ///
 /// # Errors
-/// As read(2).
-pub fn hash_at(destination: &Destination, path: &RelPath) -> io::Result<Option<Sum>> {
+/// `TimedOut` once `is_stopped`; as read(2).
+pub fn hash_at(
+    destination: &Destination,
+    path: &RelPath,
+    is_stopped: &dyn Fn() -> bool,
+) -> io::Result<Option<Sum>> {
     match destination.look(path)? {
         Some(stands) if stands.kind == Standing::File => {
             let file = destination.open_existing(path)?;
-            Ok(Some(hash(&file, &|| false)?))
+            Ok(Some(hash(&file, is_stopped)?))
         }
         _ => Ok(None),
     }
@@ -119,5 +153,20 @@ mod tests {
             format!("\\{digits}  a\\\\b\\nc\\r\n")
         );
         assert_eq!(line(b"\xff"), None);
+        for name in [&b"a b"[..], b"a\\b\nc\r", b"\\n", b" "] {
+            let line = line(name).unwrap();
+            assert_eq!(read_line(line.as_bytes()), Some((name.to_vec(), hash)));
+        }
+        for wrong in [
+            String::new(),
+            digits.to_owned(),
+            format!("{digits}  "),
+            format!("{digits} a"),
+            format!("{}  a", &digits[1..]),
+            format!("\\{digits}  a\\x"),
+            format!("\\{digits}  a\\"),
+        ] {
+            assert_eq!(read_line(wrong.as_bytes()), None, "{wrong}");
+        }
     }
 }

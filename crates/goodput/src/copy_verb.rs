@@ -8,18 +8,22 @@ mod far;
 mod in_lab;
 pub(crate) mod job;
 mod limits;
+mod live;
 mod manifest;
 mod observed;
 mod operand;
+mod repair;
 mod served;
 mod told;
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::copy::engine::gaps::Pacing;
 use ::copy::engine::receive::ReceiveOptions;
 use ::copy::engine::send::SendOptions;
 use ::copy::engine::tune::Streams;
@@ -105,6 +109,10 @@ pub(crate) struct CopyArgs {
     /// Write the BLAKE3 hash of each file to FILE, for `b3sum --check` where the copy is; reads all files of this side
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
+    /// Compare the destination, which is on this host, with the manifest of an earlier copy, and copy what is not as it
+    /// says: of the source only these files are read, and of these the blocks that differ travel
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["include", "exclude", "files_from", "delete", "null_source", "null_sink"])]
+    repair: Option<PathBuf>,
     /// Congestion control of the connections [default: bbr on long paths where the host allows it]
     #[arg(long, value_name = "NAME", visible_alias = "cc")]
     congestion: Option<String>,
@@ -112,6 +120,10 @@ pub(crate) struct CopyArgs {
     /// is TCP until losses or buffers hold it and QUIC was measured to be faster
     #[arg(long, value_enum, value_name = "NAME", default_value = "auto")]
     transport: TransportArg,
+    /// Hold streams just under what the path takes: even, or none [default: even on long paths where --streams says fewer
+    /// than 16 and their congestion control knows no rate]
+    #[arg(long, value_enum, value_name = "NAME")]
+    pacing: Option<PacingArg>,
     /// Keep set-user-ID and set-group-ID bits, and capabilities, of files that come from another host
     #[arg(long)]
     set_id: bool,
@@ -166,6 +178,36 @@ pub(crate) struct CopyArgs {
     /// Print the run as JSON (run.json's layout) instead of text
     #[arg(long)]
     json: bool,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = CopyFormat::Text, conflicts_with = "json")]
+    format: CopyFormat,
+    /// Say every second how it goes, also where the output is no terminal
+    #[arg(long)]
+    live: bool,
+    /// Beside that, how each connection is: rate, round trip, window, segments sent again, and what holds it
+    #[arg(long)]
+    per_stream: bool,
+}
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum CopyFormat {
+    /// A summary
+    #[default]
+    Text,
+    /// The run as JSON, as --json
+    Json,
+    /// A JSON object a line: one a second while it runs, one for each note, and a last one with the run
+    Jsonl,
+}
+
+/// Pacing as it is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PacingArg {
+    /// All streams together just under the rate that is found while they send
+    Even,
+    /// As the congestion control has it
+    None,
 }
 
 /// Ciphers as they are typed.
@@ -219,6 +261,7 @@ Examples:
   goodput copy hostA:/data/x hostB:/data/          from one far host to the other
   goodput copy --token-file t node7::run3 .        from a daemon (`goodput serve --dir`), without ssh
   goodput copy big.dat lab:dtn-100ms:/tmp/to/      through a lab's path, for trying
+  goodput copy --format jsonl big.dat node7: | jq .goodput_bits_per_second
 An interrupted copy goes on where it was when the same command is given again.";
 
 impl CopyArgs {
@@ -226,6 +269,27 @@ impl CopyArgs {
     pub(crate) fn needs_lab(&self) -> bool {
         let is_lab = |typed: &OsString| typed.to_string_lossy().starts_with("lab:");
         self.operands.iter().any(is_lab)
+    }
+
+    /// What is printed.
+    fn format(&self) -> CopyFormat {
+        match self.json {
+            true => CopyFormat::Json,
+            false => self.format,
+        }
+    }
+
+    /// Whether standard output and notes are for a program.
+    fn is_for_programs(&self) -> bool {
+        self.format() != CopyFormat::Text
+    }
+
+    fn pacing(&self) -> Pacing {
+        match self.pacing {
+            None => Pacing::Chosen,
+            Some(PacingArg::Even) => Pacing::Even,
+            Some(PacingArg::None) => Pacing::Off,
+        }
     }
 
     fn keep(&self) -> Keep {
@@ -306,6 +370,7 @@ impl CopyArgs {
             limit: None,
             null: self.null_source.is_some(),
             congestion: self.congestion.clone(),
+            pacing: self.pacing(),
         })
     }
 
@@ -334,6 +399,8 @@ struct Plan<'a> {
     key: Key,
     /// What stands for a source that is none.
     _scratch: Option<Scratch>,
+    /// What another tool had on the same path meanwhile.
+    beside: OnceCell<anyhow::Result<model::Observer>>,
 }
 
 /// What came of a copy on this side or as the far side told.
@@ -344,7 +411,7 @@ struct Done {
     /// What the other side told of its time.
     far: Option<told::Spent>,
     /// What had arrived when.
-    progress: told::Progress,
+    progress: live::Progress,
     took: Duration,
     is_source: bool,
     reconnects: u64,
@@ -356,18 +423,32 @@ struct Done {
 /// Does what was typed.
 pub(crate) fn command(args: &CopyArgs, context: &Context) -> Verdict {
     let (run, folder) = perform(args, &args.runs, context)?;
-    if args.json {
-        let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
-    } else {
-        let text = report::terminal::summary(&run, &[], context::color(), context::width());
-        context::print(&format!("\n{text}"))?;
-        context::print(&format!(
-            "Report: {}\n",
-            folder.join("report.html").display()
-        ))?;
+    match args.format() {
+        CopyFormat::Text => {
+            let text = report::terminal::summary(&run, &[], context::color(), context::width());
+            context::print(&format!("\n{text}"))?;
+            context::print(&format!(
+                "Report: {}\n",
+                folder.join("report.html").display()
+            ))?;
+        }
+        CopyFormat::Json => {
+            let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
+            context::print(&format!("{text}\n"))?;
+        }
+        CopyFormat::Jsonl => {
+            let last = model::ResultRecord {
+                event: "result".to_owned(),
+                folder: folder.display().to_string(),
+                run: run.clone(),
+            };
+            let text = serde_json::to_string(&last).map_err(Failure::here)?;
+            context::print(&format!("{text}\n"))?;
+        }
     }
-    let failed = run.copy.as_ref().map_or(0, |copy| copy.failed);
+    let failed = run.copy.as_ref().map_or(0, |copy| {
+        copy.failed + copy.repair.as_ref().map_or(0, |repair| repair.left)
+    });
     Ok(match failed {
         0 => failure::DONE,
         _ => failure::CHECK_FAILED,
@@ -399,6 +480,20 @@ pub(crate) fn step(
 
 fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, PathBuf), Failure> {
     let plan = plan(args)?;
+    let Some(file) = &args.repair else {
+        return perform_plan(&plan, None, runs, context);
+    };
+    let hurt = repair::look(file, &plan, context)?;
+    let only = hurt.args(args);
+    perform_plan(&self::plan(&only)?, Some(&hurt), runs, context)
+}
+
+fn perform_plan(
+    plan: &Plan<'_>,
+    hurt: Option<&repair::Hurt>,
+    runs: &Path,
+    context: &Context,
+) -> Result<(Run, PathBuf), Failure> {
     let name = plan.name();
     let mut run = Run {
         schema_version: SCHEMA_VERSION,
@@ -414,11 +509,12 @@ fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, Path
     let result = plan.run(&mut run, context);
     let result = match result {
         Ok(done) => {
-            told::put(&mut run, &plan, &done);
+            told::put(&mut run, plan, &done);
             for sample in done.progress.samples() {
                 folder.append_sample(&sample)?;
             }
-            manifest::write(&plan, context)
+            let mended = hurt.map_or(Ok(()), |hurt| hurt.end(plan, &mut run, context));
+            mended.and_then(|()| manifest::write(plan, context))
         }
         Err(failure) => Err(failure),
     };
@@ -533,6 +629,7 @@ fn plan_of(
         session,
         key,
         _scratch: scratch,
+        beside: OnceCell::new(),
     })
 }
 
@@ -688,7 +785,7 @@ impl Plan<'_> {
             });
             let sent =
                 scope.spawn(|| ::copy::engine::send::send(near, source, &filter, &send, &watch));
-            let progress = told::show(&watch, &mut limits, context, self.args.json, &|| {
+            let progress = live::show(self.args, &watch, &mut limits, context, &|| {
                 sent.is_finished()
             });
             let sent = sent
@@ -714,7 +811,7 @@ impl Plan<'_> {
             // What would be done is the destination's to say.
             for note in far_watch.notes(0).0 {
                 let (Note::Skipped(text) | Note::Chosen(text)) = &note;
-                if !self.args.json {
+                if !self.args.is_for_programs() {
                     context::note(text);
                 }
                 watch.note(note);

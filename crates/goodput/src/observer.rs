@@ -10,6 +10,8 @@ use anyhow::Context as _;
 use lab::{Host, Lab};
 use measure::{Config, Direction, MeasureError, Stop};
 use report::model::{Handshake, Observer};
+use sys::child::ChildHandle;
+use sys::signal::Interrupt;
 
 use crate::failure::Failure;
 
@@ -221,14 +223,8 @@ fn run(lab: &Lab, from: &Host, args: &[String], stop: &Stop) -> anyhow::Result<O
         .pointer("/end/sum_received/bits_per_second")
         .and_then(serde_json::Value::as_f64)
         .context("iperf3 reported no received rate")?;
-    let tool = String::from_utf8_lossy(&version.stdout);
     Ok(Observer {
-        tool: tool
-            .split(" (")
-            .next()
-            .unwrap_or("iperf3")
-            .trim()
-            .to_owned(),
+        tool: tool_in(&version.stdout),
         command: format!("iperf3 {}", args.join(" ")),
         #[allow(
             clippy::cast_possible_truncation,
@@ -238,6 +234,104 @@ fn run(lab: &Lab, from: &Host, args: &[String], stop: &Stop) -> anyhow::Result<O
         goodput_bits_per_second: rate as u64,
         cpus: cpus_of(&report),
     })
+}
+
+/// One stream of iperf3 beside something else on the same path, for as long as that takes.
+pub(crate) struct Beside {
+    client: Ended,
+    reader: thread::JoinHandle<std::io::Result<Vec<u8>>>,
+    _server: Ended,
+    tool: String,
+    command: String,
+}
+
+impl Beside {
+    /// Begins it.
+    pub(crate) fn begin(from: &Host, to: &Host) -> anyhow::Result<Self> {
+        let missing = "iperf3 cannot be started; install it (Debian: apt-get install iperf3) or leave --observer out";
+        let version = from
+            .program("iperf3")?
+            .arg("--version")
+            .output()
+            .context(missing)?;
+        let mut server = to.program("iperf3")?;
+        server.args(["-s", "-1"]).stdout(Stdio::null());
+        let server = Ended(start(&mut server).context(missing)?);
+        let far = to.address().to_string();
+        let args = ["-c", &far, "-J", "-t", BESIDE_SECONDS];
+        for _ in 0..CONNECT_TRIES {
+            thread::sleep(CONNECT_PAUSE);
+            let mut client = from.program("iperf3")?;
+            let mut client = Ended(start(client.args(args).stdout(Stdio::piped()))?);
+            let mut pipe = client
+                .0
+                .stdout
+                .take()
+                .context("the program has no output")?;
+            let reader = thread::spawn(move || {
+                let mut text = Vec::new();
+                let read = (&mut pipe).take(OUTPUT_BYTES_MAX).read_to_end(&mut text);
+                read.map(|_| text)
+            });
+            thread::sleep(CONNECT_PAUSE);
+            if client.0.try_wait()?.is_none() {
+                return Ok(Self {
+                    client,
+                    reader,
+                    _server: server,
+                    tool: tool_in(&version.stdout),
+                    command: format!("iperf3 {}", args.join(" ")),
+                });
+            }
+        }
+        Err(anyhow::anyhow!(
+            "iperf3 in the lab did not reach its server"
+        ))
+    }
+
+    /// Ends it; what its stream had after its first seconds.
+    pub(crate) fn end(self) -> anyhow::Result<Observer> {
+        ChildHandle::of(&self.client.0)?.interrupt(Interrupt::Int);
+        let text = self.reader.join();
+        let text =
+            text.map_err(|_| anyhow::anyhow!("the reader of iperf3's output panicked"))??;
+        let report: serde_json::Value =
+            serde_json::from_slice(&text).context("iperf3 printed no JSON")?;
+        let rate = rate_of_intervals(&report).context("iperf3 ran for too short a time")?;
+        Ok(Observer {
+            tool: self.tool,
+            command: self.command,
+            goodput_bits_per_second: rate,
+            cpus: None,
+        })
+    }
+}
+
+/// Its intervals' mean without the first seconds, in which a stream finds its rate.
+fn rate_of_intervals(report: &serde_json::Value) -> Option<u64> {
+    let all = report.pointer("/intervals")?.as_array()?;
+    let number = |interval: &serde_json::Value, key: &str| interval["sum"][key].as_f64();
+    let (mut bytes, mut seconds) = (0.0, 0.0);
+    for interval in all {
+        if number(interval, "start")? >= BESIDE_RAMP {
+            bytes += number(interval, "bytes")?;
+            seconds += number(interval, "seconds")?;
+        }
+    }
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float cast saturates, and a rate is not negative"
+    )]
+    let rate = (bytes * 8.0 / seconds) as u64;
+    (seconds >= 1.0).then_some(rate)
+}
+
+/// `iperf 3.12` of what it says of itself.
+fn tool_in(version: &[u8]) -> String {
+    let text = String::from_utf8_lossy(version);
+    let tool = text.split(" (").next().unwrap_or("iperf3");
+    tool.trim().to_owned()
 }
 
 /// CPUs that both ends used, by iperf3's own account.
@@ -308,6 +402,10 @@ const HANDSHAKES: u32 = 10;
 const HANDSHAKE_PAUSE: StdDuration = StdDuration::from_millis(500);
 const HANDSHAKE_WAIT: StdDuration = StdDuration::from_secs(2);
 const POLL_PAUSE: StdDuration = StdDuration::from_millis(50);
+/// Longer than what it is beside: it is interrupted.
+const BESIDE_SECONDS: &str = "3600";
+/// Seconds of one stream's ramp.
+const BESIDE_RAMP: f64 = 1.9;
 /// A report of 128 streams over an hour is some 60 MB.
 const OUTPUT_BYTES_MAX: u64 = 256 << 20;
 /// iperf3 refuses longer writes (its MAX_BLOCKSIZE).
@@ -337,6 +435,20 @@ mod tests {
             args.join(" "),
             "-c 192.0.2.1 -J -t 8 -O 2 -P 2 -C reno --fq-rate 40000000 -b 50000000 -l 4096 -R"
         );
+    }
+
+    #[test]
+    fn a_stream_beside_counts_from_its_third_second_on() {
+        let of = |starts: &[f64]| {
+            let all: Vec<_> = starts
+                .iter()
+                .map(|start| serde_json::json!({"sum": {"start": start, "seconds": 1.0, "bytes": start * 1e6}}))
+                .collect();
+            rate_of_intervals(&serde_json::json!({ "intervals": all }))
+        };
+        assert_eq!(of(&[0.0, 1.0, 2.0, 4.0]), Some(24_000_000));
+        assert_eq!(of(&[0.0, 1.0]), None);
+        assert_eq!(rate_of_intervals(&serde_json::json!({"error": "x"})), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use report::columns::columns;
-use report::model::{FindingRecord, IntervalRecord, ResultRecord, Run};
+use report::model::{CopyInterval, CopyNote, FindingRecord, IntervalRecord, ResultRecord, Run};
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{
     self, Deserialize, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess,
@@ -259,6 +259,16 @@ fn every_key_of_the_live_view_has_its_line() {
     let mut result = keys_of::<ResultRecord>();
     result.retain(|k| !k.starts_with("run."));
     assert_same(&result, &documented(LIVE, "result."));
+}
+
+#[test]
+fn every_key_of_a_copys_events_has_its_line() {
+    const EVENTS: &str = "Events of a copy: --format jsonl";
+    let mut interval = keys_of::<CopyInterval>();
+    // Said once, of the whole copy.
+    interval.retain(|key| !key.starts_with("connections[]."));
+    assert_same(&interval, &documented(EVENTS, "interval."));
+    assert_same(&keys_of::<CopyNote>(), &documented(EVENTS, "note."));
 }
 
 #[test]

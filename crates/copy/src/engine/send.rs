@@ -37,6 +37,8 @@ pub struct SendOptions {
     pub null: bool,
     /// Congestion control of the streams; chosen by the path where none is set.
     pub congestion: Option<String>,
+    /// Whether streams are held just under what the path takes; a limit goes before it.
+    pub pacing: super::gaps::Pacing,
 }
 
 /// A frame of blocks.
@@ -194,8 +196,14 @@ impl Sender<'_> {
             scope
                 .spawn(|| super::tune::tune(self.meeting, &self.options.streams, self.watch, self));
             scope.spawn(|| super::carry::watch(self.meeting, self.watch, self));
+            scope.spawn(|| super::tune::look(self.meeting, self.watch));
             if self.limit().is_some() {
                 scope.spawn(|| super::tune::limit(self.meeting, &|| self.limit()));
+            } else {
+                let (pacing, streams) = (self.options.pacing, self.options.streams);
+                scope.spawn(move || {
+                    super::gaps::control(self.meeting, self.watch, self, pacing, streams);
+                });
             }
             scope.spawn(|| {
                 let mut there = 0;
@@ -232,15 +240,7 @@ impl Sender<'_> {
     fn over(&self) {
         let (over_quic, _) = self.meeting.carried();
         self.watch.is_quic.store(over_quic > 0, Ordering::Relaxed);
-        let links = self.meeting.open_links().into_iter();
-        let blocks = links.filter(|which| matches!(which, Which::Blocks(_)));
-        let ends =
-            blocks.filter_map(|which| self.meeting.of_socket(which, crate::meeting::tcp_info)?);
-        *self
-            .watch
-            .ends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = ends.collect();
+        super::tune::look_once(self.meeting, self.watch);
         self.is_over.store(true, Ordering::Relaxed);
         self.outbox.close();
         self.meeting.close();
@@ -406,6 +406,12 @@ impl Sender<'_> {
             }
             FromDestination::Problem(text) => self.watch.note(Note::Skipped(text)),
             FromDestination::Finished(account) => {
+                // What it confirmed last may come after its last word, or not at all.
+                let watch = self.watch;
+                let confirmed = &watch.confirmed_bytes;
+                confirmed.fetch_max(account.received_bytes, Ordering::Relaxed);
+                watch.placed.store(account.placed, Ordering::Relaxed);
+                watch.mark();
                 self.outbox.say_now(FromSource::Bye.to_bytes());
                 self.outbox.wait_written(Duration::from_secs(2));
                 self.end(Ok(account));
@@ -497,6 +503,9 @@ impl Sender<'_> {
                 }
             };
             self.prepare(&link);
+            if let Some(info) = crate::meeting::tcp_info(link.socket()) {
+                super::tune::know(n, info, self.watch);
+            }
             let confirmed = {
                 let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
                 self.confirmed(&mut sent, start)

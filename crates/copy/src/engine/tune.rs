@@ -17,7 +17,7 @@ use crate::meeting::{LONG, Meeting, tcp_info};
 use crate::quic::Transport;
 
 use super::send::SendOptions;
-use super::{Note, Watch};
+use super::{Connection, Note, Watch};
 
 /// How many streams of blocks there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,12 @@ pub(super) trait Loaded: Sync {
 const SHORT_STREAMS: u16 = 4;
 /// Streams on a long path to begin with: with buffers as distributions ship them (6 MiB to receive, 4 MiB to send, of
 /// which some two thirds are payload) four times what 1 Gb/s and 100 ms have under way, and each begins with ten packets.
-const LONG_STREAMS: u16 = 16;
+pub(super) const LONG_STREAMS: u16 = 16;
+/// The same where segments are larger: at the same losses a stream's rate goes with its segments' length (Mathis et al. 1997),
+/// and so does what it begins with. Fewer would wait for buffers as distributions ship them.
+const LONG_STREAMS_LEAST: u16 = 4;
+/// Bytes of a segment at an MTU of 1500, with time stamps.
+const USUAL_SEGMENT: u64 = 1_448;
 /// What waits in the kernel of a long path's stream and is not on its way yet, at most: so that at the end no stream has
 /// much left when the others have nothing.
 const UNSENT_MOST: units::Bytes = units::Bytes::new(256 << 10);
@@ -56,7 +61,7 @@ const VAIN_MOST: u32 = 2;
 const SPAN_LEAST: Duration = Duration::from_millis(300);
 const SPAN_ROUND_TRIPS: u32 = 4;
 /// The congestion control for long paths, where the host allows it (draft-ietf-ccwg-bbr; Linux has its version 1).
-const FILLS: &str = "bbr";
+pub(super) const FILLS: &str = "bbr";
 
 /// Sets what a stream's socket is to have.
 pub(super) fn prepare(socket: &TcpStream, options: &SendOptions) {
@@ -141,7 +146,14 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         )));
         return;
     }
-    let mut wanted = LONG_STREAMS.min(most);
+    let segment = meeting
+        .of_socket(Which::Blocks(0), tcp_info)
+        .flatten()
+        .map_or(USUAL_SEGMENT, |info| info.snd_mss_bytes);
+    let mut wanted = begin_with(segment).min(most);
+    watch.note(Note::Chosen(format!(
+        "{wanted} streams to begin with: the far side is {milliseconds:.0} ms away, and a segment has {segment} bytes"
+    )));
     load.open_streams(wanted);
     let span = SPAN_LEAST.max(round_trip * SPAN_ROUND_TRIPS);
     let mut before = 0.0;
@@ -196,6 +208,46 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         is_new = true;
         load.open_streams(wanted);
     }
+}
+
+/// How many streams a long path has at first, by its segments' bytes.
+fn begin_with(segment: u64) -> u16 {
+    let even = u64::from(LONG_STREAMS) * USUAL_SEGMENT / segment.max(1);
+    let even = u16::try_from(even).unwrap_or(LONG_STREAMS);
+    even.clamp(LONG_STREAMS_LEAST, LONG_STREAMS)
+}
+
+/// How often connections are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Keeps what the kernel says of each stream's connection, until the session is over.
+pub(super) fn look(meeting: &Meeting, watch: &Watch) {
+    while !meeting.is_over() {
+        look_once(meeting, watch);
+        wait(meeting, LOOK, || None::<()>);
+    }
+}
+
+/// As it is now.
+pub(super) fn look_once(meeting: &Meeting, watch: &Watch) {
+    for which in meeting.open_links() {
+        if let Which::Blocks(n) = which
+            && let Some(Some(info)) = meeting.of_socket(which, tcp_info)
+        {
+            know(n, info, watch);
+        }
+    }
+}
+
+/// Keeps what the kernel says of a stream's connection now.
+pub(super) fn know(stream: u16, info: TcpInfo, watch: &Watch) {
+    let at_ns = sys::clock::monotonic().as_ns();
+    let now = Connection {
+        since_ns: at_ns,
+        at_ns,
+        info,
+    };
+    watch.know_connection(stream, now);
 }
 
 /// Waits so long, or until `there` gives something or the session is over.
@@ -324,6 +376,20 @@ pub(super) const fn held_by_windows(before: Windows, after: Windows) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn longer_segments_need_fewer_streams() {
+        for (segment, streams) in [
+            (0, 16),
+            (536, 16),
+            (1_448, 16),
+            (4_344, 5),
+            (8_948, 4),
+            (65_483, 4),
+        ] {
+            assert_eq!(begin_with(segment), streams, "{segment}");
+        }
+    }
 
     #[test]
     fn a_buffer_that_nobody_fills_holds_nobody_back() {

@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::attributes::{Attributes, Reader};
+use crate::attributes::{Attributes, Reader, is_of_link};
 use crate::beneath::{READ_FILE, READ_FOLDER, Top, is_staging, kind_of, modified, size_of, stored};
 use crate::entry::{Entry, Kind, Meta, PATH_BYTES_MOST, RelPath};
 use crate::filter::Filter;
@@ -395,9 +395,16 @@ impl Walk<'_> {
         match readlinkat(folder, name, Vec::new()) {
             Ok(target) if (1..=PATH_BYTES_MOST).contains(&target.as_bytes().len()) => {
                 let target = target.into_bytes().into();
+                let has_any = self.keep.attributes && self.source.superuser;
+                let attributes = match has_any && self.attributes.by_name() {
+                    true => self.attributes.of_name(folder, name),
+                    false => Ok(Vec::new()),
+                };
+                let mut attributes = self.attributes_or_word(path, attributes)?;
+                attributes.retain(|(name, _)| is_of_link(name));
                 let meta = Meta {
                     mode: None,
-                    ..self.meta(stat, Vec::new())
+                    ..self.meta(stat, attributes)
                 };
                 self.found(path, Kind::Symlink { target }, meta, None)
             }

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use copy::destination::Destination;
+use copy::engine::gaps::Pacing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -134,6 +135,7 @@ impl Session {
             limit: self.limit,
             null: false,
             congestion: None,
+            pacing: Pacing::default(),
         };
         let (sends, receives) = (Watch::default(), Watch::default());
         let result = thread::scope(|scope| {

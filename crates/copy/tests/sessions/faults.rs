@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use copy::destination::Destination;
+use copy::engine::gaps::Pacing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -399,6 +400,7 @@ fn who_was_let_in_once_does_not_believe_a_refusal_said_in_clear() {
         limit: None,
         null: false,
         congestion: None,
+        pacing: Pacing::default(),
     };
     let (watch, far_watch) = (Watch::default(), Watch::default());
     thread::scope(|scope| {

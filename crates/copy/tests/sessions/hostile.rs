@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use copy::destination::Destination;
+use copy::engine::gaps::Pacing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -678,6 +679,7 @@ fn options() -> SendOptions {
         limit: None,
         null: false,
         congestion: None,
+        pacing: Pacing::default(),
     }
 }
 

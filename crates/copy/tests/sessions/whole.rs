@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use copy::engine::gaps::Pacing;
 use copy::engine::receive::ReceiveOptions;
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -208,6 +209,7 @@ fn a_source_without_the_key_is_told_so() {
             limit: None,
             null: false,
             congestion: None,
+            pacing: Pacing::default(),
         };
         let sent = send(
             &connects,
@@ -219,4 +221,22 @@ fn a_source_without_the_key_is_told_so() {
         assert!(matches!(sent, Err(CopyError::Link(_))), "{sent:?}");
         listens.close();
     });
+}
+
+#[test]
+fn attributes_of_a_symbolic_link_are_kept_where_there_may_be_any() {
+    use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+    let place = Place::new();
+    let link = place.from().join("link");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    if lsetxattr(&link, "trusted.note", b"v", XattrFlags::empty()).is_err() {
+        println!("not tested: no superuser, or a file system without");
+        return;
+    }
+    let (sent, _) = Session::default().run(&place.from(), &place.to());
+    assert_eq!(sent.unwrap().failed, 0);
+    let there = place.to().join("link");
+    let mut value = [0; 8];
+    let length = lgetxattr(&there, "trusted.note", &mut value[..]).unwrap();
+    assert_eq!(&value[..length], b"v");
 }

@@ -15,7 +15,7 @@ use ::copy::Cipher;
 use ::copy::destination::Trust;
 use ::copy::engine::receive::receive;
 use ::copy::engine::send::send;
-use ::copy::engine::{CopyError, Note, Watch};
+use ::copy::engine::{Connection, CopyError, Note, Watch};
 use ::copy::link::Socket;
 use ::copy::meeting::{self, Dial, Meeting};
 use ::copy::message::Account;
@@ -25,7 +25,7 @@ use sys::child::ChildHandle;
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::limits::Limits;
 use super::operand::Operand;
-use super::{CopyArgs, Done, Plan, failure, served, told};
+use super::{CopyArgs, Done, Plan, failure, live, served, told};
 use crate::context::{self, Context};
 use crate::failure::Failure;
 
@@ -68,6 +68,8 @@ struct Far {
 struct Heard {
     latest: Mutex<(Option<told::Spent>, bool)>,
     is_last: Condvar,
+    /// What its kernel says of the connections on which it sends.
+    connections: Mutex<Told>,
 }
 
 impl Heard {
@@ -76,6 +78,27 @@ impl Heard {
         latest.0 = told.or(latest.0);
         latest.1 |= is_last;
         self.is_last.notify_all();
+    }
+
+    fn know(&self, told: &[job::ConnectionNow]) {
+        if !told.is_empty() {
+            let all = told.iter().filter_map(job::connection_of).collect();
+            *self
+                .connections
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = all;
+        }
+    }
+
+    /// Has a session's watcher know what was told last.
+    fn tell(&self, watch: &Watch) {
+        let mut told = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (stream, connection) in told.drain(..) {
+            watch.know_connection(stream, connection);
+        }
     }
 
     /// What it told last; its last word is waited for, but not for ever.
@@ -253,7 +276,7 @@ impl Far {
     }
 
     /// Waits until the far side says how it ended.
-    fn end(self, context: &Context, json: bool) -> Result<Ended, CopyError> {
+    fn end(self, context: &Context, is_quiet: bool) -> Result<Ended, CopyError> {
         let until = Instant::now() + Duration::from_secs(20);
         let ended = loop {
             match self.replies.recv_timeout(Duration::from_millis(100)) {
@@ -278,7 +301,7 @@ impl Far {
                     )));
                 }
                 Ok(Reply::Failed { why, .. }) => break Err(CopyError::Far(told::plain(&why))),
-                Ok(Reply::Note(text)) if !json => context::note(told::plain(&text)),
+                Ok(Reply::Note(text)) if !is_quiet => context::note(told::plain(&text)),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => {
                     if context.interrupted().is_some() {
@@ -294,6 +317,9 @@ impl Far {
         ended
     }
 }
+
+/// Connections as a far side tells of them.
+type Told = Vec<(u16, Connection)>;
 
 fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) {
     let mut output = BufReader::new(output);
@@ -311,8 +337,14 @@ fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) 
         };
         match &reply {
             Reply::Progress {
-                spent_ns, cpu_ns, ..
-            } => spent.note(Some((*spent_ns, Some(*cpu_ns))), false),
+                spent_ns,
+                cpu_ns,
+                connections,
+                ..
+            } => {
+                spent.note(Some((*spent_ns, Some(*cpu_ns))), false);
+                spent.know(connections);
+            }
             Reply::Done {
                 spent_ns, cpu_ns, ..
             } => spent.note(Some((*spent_ns, Some(*cpu_ns))), true),
@@ -536,7 +568,7 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         });
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
-        let progress = told::show(&watch, &mut limits, context, plan.args.json, &|| {
+        let progress = live::show(plan.args, &watch, &mut limits, context, &|| {
             sent.is_finished()
         });
         let sent = sent
@@ -547,12 +579,12 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     let (account, far) = match sent {
         // Problems came by the session; what would be done is told at the end.
         Ok(account) if plan.args.dry_run => {
-            let told = far.end(context, plan.args.json);
+            let told = far.end(context, plan.args.is_for_programs());
             (account, told.ok().map(|told| told.spent))
         }
         Ok(account) => (account, far.leave()),
         Err(error) => {
-            let told = far.end(context, plan.args.json || !plan.args.dry_run);
+            let told = far.end(context, plan.args.is_for_programs() || !plan.args.dry_run);
             let is_theirs = matches!(error, CopyError::Far(_) | CopyError::Link(_));
             return Err(match told {
                 Err(told @ CopyError::Here(_)) if is_theirs => failure(told, context),
@@ -598,7 +630,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     options.only = plan.only();
     let watch = Watch::default();
     let begun = Instant::now();
-    let (received, progress) = thread::scope(|scope| {
+    let (received, mut progress) = thread::scope(|scope| {
         if let Some(listener) = &listener {
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
@@ -607,21 +639,22 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             meeting.close();
             received
         });
-        let is_gone = &far.is_gone;
+        let (is_gone, heard) = (&far.is_gone, &far.spent);
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
-        let progress = told::show(
-            &watch,
-            &mut Limits::none(),
-            context,
-            plan.args.json,
-            &|| received.is_finished(),
-        );
+        let progress = live::show(plan.args, &watch, &mut Limits::none(), context, &|| {
+            heard.tell(&watch);
+            received.is_finished()
+        });
         let received = received
             .join()
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
         (received, progress)
     });
-    let told = far.end(context, plan.args.json);
+    let heard = Arc::clone(&far.spent);
+    let told = far.end(context, plan.args.is_for_programs());
+    // What it said after its last block.
+    heard.tell(&watch);
+    progress.know(&watch);
     let account = match (received, &told) {
         (Ok(account), _) => account,
         (Err(CopyError::Far(_) | CopyError::Link(_)), Err(CopyError::Here(text))) => {
@@ -672,7 +705,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let watch = Watch::default();
     let (ended, progress) = thread::scope(|scope| {
         let ended = scope.spawn(|| follow(source, from, &watch));
-        let progress = told::show(&watch, &mut Limits::none(), context, args.json, &|| {
+        let progress = live::show(args, &watch, &mut Limits::none(), context, &|| {
             ended.is_finished()
         });
         let ended = ended
@@ -684,7 +717,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
         // It need not wait for a source that is gone.
         destination.held.let_go();
     }
-    let told = destination.end(context, args.json || !args.dry_run);
+    let told = destination.end(context, args.is_for_programs() || !args.dry_run);
     let account = match (ended, &told) {
         (Ok(account), _) => account,
         (Err(CopyError::Far(_)), Err(CopyError::Here(text))) => {
@@ -719,8 +752,12 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 names,
                 placed,
                 streams,
+                connections,
                 ..
             }) => {
+                for (stream, connection) in connections.iter().filter_map(job::connection_of) {
+                    watch.know_connection(stream, connection);
+                }
                 watch
                     .confirmed_bytes
                     .store(confirmed_bytes, Ordering::Relaxed);

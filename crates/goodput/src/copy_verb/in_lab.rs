@@ -9,10 +9,12 @@ use lab::{Lab, PathFile};
 use report::model::{PathFacts, Run};
 use units::Rate;
 
+use super::observed::ObserverArg;
 use super::operand::Operand;
 use super::{Done, Plan};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::observer::Beside;
 use crate::record;
 use crate::session::Site;
 
@@ -75,7 +77,12 @@ pub(super) fn run(
     let far =
         Meeting::listening(plan.session, plan.key.clone(), plan.allowed()).with_carriage(listens);
     let phase = lab.begin_phase()?;
+    let is_asked = plan.args.observer.contains(&ObserverArg::Iperf3);
+    let beside = is_asked.then(|| Beside::begin(from, to));
     let done = plan.both(&source, &near, &far, &listener, context);
+    if let Some(beside) = beside {
+        let _ = plan.beside.set(beside.and_then(Beside::end));
+    }
     let certificate = phase.finish()?;
     let mut done = done?;
     done.certificate = Some(record::certificate(&certificate));

@@ -12,10 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ::copy::destination::{Destination, Trust};
+use ::copy::engine::gaps::Pacing;
 use ::copy::engine::receive::{ReceiveOptions, receive};
 use ::copy::engine::send::{SendOptions, send};
 use ::copy::engine::tune::Streams;
-use ::copy::engine::{CopyError, Note, Watch};
+use ::copy::engine::{Connection, CopyError, Note, Watch};
 use ::copy::filter::Filter;
 use ::copy::link::Socket;
 use ::copy::meeting::{self, Meeting};
@@ -24,9 +25,10 @@ use ::copy::quic::{self, Carriage, Transport};
 use ::copy::source::{Keep, Source};
 use ::copy::{Cipher, Key, RelPath, SessionId};
 use serde::{Deserialize, Serialize};
+use wire::tcp_info::TcpInfo;
 
 use super::limits::{self, Limits};
-use super::{CopyArgs, told};
+use super::{CopyArgs, live, told};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 
@@ -72,6 +74,9 @@ pub(super) struct Job {
     /// What carries blocks; who does not know of it has TCP.
     #[serde(default)]
     pub(super) transport: Transport,
+    /// Whether streams are paced; chosen where nothing is said.
+    #[serde(default)]
+    paced: Option<bool>,
     delete: bool,
     pub(super) dry: bool,
     fsync: bool,
@@ -121,6 +126,9 @@ pub(super) enum Reply {
         spent_ns: [u64; 4],
         #[serde(default)]
         cpu_ns: u64,
+        /// Of a source, some times a second.
+        #[serde(default)]
+        connections: Vec<ConnectionNow>,
     },
     /// Something the user is to know.
     Note(String),
@@ -137,6 +145,36 @@ pub(super) enum Reply {
     },
     /// It gave up; whether its own host is at fault.
     Failed { why: String, is_here: bool },
+}
+
+/// What a kernel says of a stream's connection: the stream, since when and when in nanoseconds by a clock of the sending side,
+/// and [`live::FIELDS`].
+pub(super) type ConnectionNow = (u16, [u64; 2], Vec<u64>);
+
+/// What of a connection is told.
+fn connection_now(stream: u16, connection: &Connection) -> ConnectionNow {
+    let fields = live::FIELDS.iter().map(|name| {
+        let mut all = connection.info.fields();
+        all.find(|(found, _)| found == name).map(|(_, value)| value)
+    });
+    // What a kernel does not know ends the list: fields are in the order in which kernels learned them.
+    let known = fields.map_while(|field| field).collect();
+    (stream, [connection.since_ns, connection.at_ns], known)
+}
+
+/// What was told of a connection.
+pub(super) fn connection_of((stream, times, told): &ConnectionNow) -> Option<(u16, Connection)> {
+    let mut info = TcpInfo::default();
+    for (name, value) in live::FIELDS.iter().zip(told) {
+        info.set(name, *value);
+    }
+    let [since_ns, at_ns] = *times;
+    let now = Connection {
+        since_ns,
+        at_ns,
+        info,
+    };
+    (!told.is_empty()).then_some((*stream, now))
 }
 
 /// What is known when the far side can begin.
@@ -220,6 +258,10 @@ impl Job {
             verify: args.verify,
             congestion: args.congestion.clone(),
             transport: args.transport(),
+            paced: match args.pacing() {
+                Pacing::Chosen => None,
+                pacing => Some(pacing == Pacing::Even),
+            },
             delete: args.delete,
             dry: args.dry_run,
             fsync: !args.no_fsync,
@@ -279,6 +321,11 @@ impl Job {
             limit: None,
             null: self.null,
             congestion: self.congestion.clone(),
+            pacing: match self.paced {
+                None => Pacing::Chosen,
+                Some(true) => Pacing::Even,
+                Some(false) => Pacing::Off,
+            },
         }
     }
 }
@@ -538,7 +585,7 @@ impl Job {
                     receive(meeting, &target, &self.receive_options(name, filter), watch)
                 }
             });
-            let mut told = 0;
+            let (mut told, mut looks) = (0, 0_u64);
             while !working.is_finished() {
                 let due = Instant::now() + Duration::from_millis(100);
                 // The other side waits for the last word.
@@ -554,11 +601,12 @@ impl Job {
                 {
                     say(&Reply::Note(text));
                 }
-                tell_progress(watch, say);
+                looks += 1;
+                tell_progress(watch, looks % TELL_EACH == 0, say);
             }
             tell_notes(watch, told, say);
             // Whoever sent does not wait for the last word.
-            tell_progress(watch, say);
+            tell_progress(watch, true, say);
             let done = working.join();
             meeting.close();
             done
@@ -640,7 +688,10 @@ fn tell_notes(watch: &Watch, told: usize, say: &mut dyn FnMut(&Reply)) -> usize 
     told + notes.len()
 }
 
-fn tell_progress(watch: &Watch, say: &mut dyn FnMut(&Reply)) {
+/// Connections are told of each so many times.
+const TELL_EACH: u64 = 5;
+
+fn tell_progress(watch: &Watch, connections: bool, say: &mut dyn FnMut(&Reply)) {
     let now = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     say(&Reply::Progress {
         confirmed_bytes: now(&watch.confirmed_bytes),
@@ -650,6 +701,14 @@ fn tell_progress(watch: &Watch, say: &mut dyn FnMut(&Reply)) {
         streams: now(&watch.streams),
         spent_ns: told::spent(watch),
         cpu_ns: sys::clock::process_cpu().as_ns(),
+        connections: match connections {
+            true => {
+                let all = watch.connections();
+                let all = all.iter().map(|(n, now)| connection_now(*n, now));
+                all.collect()
+            }
+            false => Vec::new(),
+        },
     });
 }
 
@@ -677,4 +736,35 @@ fn relay(port: u16) -> Verdict {
     }
     context::print("")?;
     Ok(failure::DONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_says_of_a_connection_arrives_as_far_as_it_knows() {
+        let mut info = TcpInfo::default();
+        // As many fields as Linux 4.6 has.
+        for name in ["snd_mss_bytes", "rtt_us", "bytes_acked", "min_rtt_us"] {
+            assert!(info.set(name, 1_448));
+        }
+        let told = connection_now(
+            5,
+            &Connection {
+                since_ns: 8,
+                at_ns: 9,
+                info,
+            },
+        );
+        let line = serde_json::to_vec(&told).unwrap();
+        let (stream, heard) = connection_of(&serde_json::from_slice(&line).unwrap()).unwrap();
+        assert_eq!((stream, heard.since_ns, heard.at_ns), (5, 8, 9));
+        let of = |info: &TcpInfo| [info.rtt_us, info.bytes_acked, info.busy_time_us];
+        assert_eq!(of(&heard.info), of(&info));
+        // Shares are told by kernels only that keep the clocks.
+        assert!(heard.info.len_bytes <= info.len_bytes);
+        assert_eq!(connection_of(&(0, [0, 0], Vec::new())), None);
+        assert!(connection_of(&(u16::MAX, [0, 1], vec![1; 99])).is_some());
+    }
 }

@@ -1,4 +1,4 @@
-//! Other tools beside a copy: `openssl speed` for the ciphers, `sha256sum` for the files.
+//! Other tools beside a copy: `openssl speed` for the ciphers, `sha256sum` for the files, iperf3 on the path.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ::copy::Cipher;
-use report::model::{Copy, CopyCipher, CopyFiles};
+use report::model::{Copy, CopyBeside, CopyCipher, CopyFiles};
 
 use super::operand::Operand;
 use super::{Plan, job};
@@ -20,6 +20,8 @@ pub(crate) enum ObserverArg {
     Openssl,
     /// `sha256sum` on every file, at both ends; of copies on this host and through labs
     Sha256sum,
+    /// One stream of iperf3 on the same path while the copy runs: what it leaves to others; of copies through labs
+    Iperf3,
 }
 
 /// What a plan's observers need before anything is copied.
@@ -35,6 +37,12 @@ pub(super) fn check(
             "--observer sha256sum reads both ends, which have to be on this host or behind a lab"
         )));
     }
+    let is_lab = |operand: &Operand| matches!(operand, Operand::Lab { .. });
+    if observers.contains(&ObserverArg::Iperf3) && !from.iter().chain([to]).any(is_lab) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--observer iperf3 sends on a lab's path, beside the copy"
+        )));
+    }
     Ok(())
 }
 
@@ -44,11 +52,28 @@ pub(super) fn put(plan: &Plan<'_>, copy: &mut Copy) {
         let asked = match observer {
             ObserverArg::Openssl => ciphers(copy),
             ObserverArg::Sha256sum => files(plan, copy),
+            ObserverArg::Iperf3 => beside(plan, copy),
         };
         if let Err(error) = asked {
             context::note(format_args!("observer: {error}"));
         }
     }
+}
+
+/// What a stream beside the copy had, and what it would have if all streams were alike.
+fn beside(plan: &Plan<'_>, copy: &mut Copy) -> anyhow::Result<()> {
+    let Some(found) = plan.beside.get() else {
+        return Ok(());
+    };
+    let found = found.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
+    let achievable = copy.achievable_bits_per_second.unwrap_or(0);
+    copy.beside = Some(CopyBeside {
+        tool: found.tool.clone(),
+        command: found.command.clone(),
+        goodput_bits_per_second: found.goodput_bits_per_second,
+        fair_bits_per_second: achievable / (copy.streams + 1),
+    });
+    Ok(())
 }
 
 /// Ours and openssl's speeds, and whether they rank alike.

@@ -1,164 +1,29 @@
-//! What the user sees of a copy: while it goes on, and afterwards.
+//! What the user sees of a copy when it is over.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::copy::engine::{Note, Watch};
-use indicatif::{ProgressBar, ProgressStyle};
-use report::model::{Copy, CopyEnd, CopyKernel, CopyTime, Run, SampleRecord, Verdict};
+use report::model::{Copy, CopyEnd, CopyKernel, CopyTime, Run, Verdict};
 use units::Rate;
+use wire::tcp_info::TcpInfo;
 
-use super::limits::Limits;
+use super::operand::Operand;
 use super::{Done, Plan, observed};
-use crate::context::{self, Context};
-
-/// How often the line is drawn.
-const EVERY: Duration = Duration::from_millis(100);
-/// Points that are kept of how it went.
-const POINTS_MOST: usize = 2_000;
-/// How often it is seen whether it is over.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// A far side's words without what a terminal would obey.
 pub(super) fn plain(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Shows how far it is until `is_over`, and has it stop when the user asks. Returns what had arrived when.
-pub(super) fn show(
-    watch: &Watch,
-    limits: &mut Limits,
-    context: &Context,
-    json: bool,
-    is_over: &dyn Fn() -> bool,
-) -> Progress {
-    let mut progress = Progress::begin();
-    // Hidden by indicatif itself when stderr is not a terminal.
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-        bar.set_style(style);
-    }
-    let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let mut told = 0;
-    // What had arrived when, over about a second.
-    let mut seen = VecDeque::from([(Instant::now(), 0)]);
-    while !is_over() {
-        let due = Instant::now() + EVERY;
-        // Whoever copies one small file sees when it is done.
-        while Instant::now() < due && !is_over() {
-            thread::sleep(LOOK);
-        }
-        if context.interrupted().is_some() {
-            watch.stop();
-        }
-        if let Some(text) = limits.tick(watch) {
-            bar.suspend(|| context::note(text));
-        }
-        let (notes, _) = watch.notes(told);
-        told += notes.len();
-        for note in notes {
-            let (Note::Skipped(text) | Note::Chosen(text)) = note;
-            if !json {
-                bar.suspend(|| context::note(plain(&text)));
-            }
-        }
-        let confirmed = now(&watch.confirmed_bytes);
-        progress.push(confirmed);
-        seen.push_back((Instant::now(), confirmed));
-        if seen.len() > 11 {
-            seen.pop_front();
-        }
-        let (then, before) = seen[0];
-        let fresh = confirmed.saturating_sub(before);
-        let rate = average(fresh, then.elapsed());
-        let wanted = now(&watch.wanted_bytes);
-        let left = wanted.saturating_sub(confirmed);
-        let is_walked = watch.is_walked.load(Ordering::Relaxed);
-        let ahead = match (
-            is_walked && rate > Rate::from_bits_per_second(0),
-            wanted > 0,
-        ) {
-            (true, _) => {
-                let seconds = left.saturating_mul(8) / rate.as_bits_per_second().max(1);
-                format!(", {seconds} s left")
-            }
-            (false, true) => ", still looking".to_owned(),
-            (false, false) => String::new(),
-        };
-        bar.set_message(format!(
-            "{} of {} arrived, {} files, {} over {} connections{ahead}",
-            bytes(confirmed),
-            bytes(wanted.max(confirmed)),
-            now(&watch.placed),
-            rate,
-            now(&watch.streams),
-        ));
-        bar.tick();
-    }
-    bar.finish_and_clear();
-    progress.push(now(&watch.confirmed_bytes));
-    progress
-}
-
-/// What had arrived when, on the destination's word: a point every tenth of a second, and of a long copy so many
-/// that a chart is as fine as it can be.
-pub(super) struct Progress {
-    begun: Instant,
-    /// Nanoseconds and bytes.
-    points: Vec<(u64, u64)>,
-    /// One of so many looks is kept.
-    each: u64,
-    looks: u64,
-}
-
-impl Progress {
-    pub(super) fn begin() -> Self {
-        Self {
-            begun: Instant::now(),
-            points: vec![(0, 0)],
-            each: 1,
-            looks: 0,
-        }
-    }
-
-    fn push(&mut self, bytes: u64) {
-        self.looks += 1;
-        if !self.looks.is_multiple_of(self.each) {
-            return;
-        }
-        let ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.points.push((ns, bytes));
-        if self.points.len() > POINTS_MOST {
-            let mut number = 0;
-            self.points.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
-            self.each *= 2;
-        }
-    }
-
-    /// As samples of the one who receives.
-    pub(super) fn samples(&self) -> impl Iterator<Item = SampleRecord> {
-        self.points.iter().map(|&(t_ns, app_bytes)| SampleRecord {
-            phase: report::html::COPIED.to_owned(),
-            end: "receiver".to_owned(),
-            t_ns,
-            app_bytes,
-            ..SampleRecord::default()
-        })
-    }
-}
-
-fn average(bytes: u64, time: Duration) -> Rate {
+pub(super) fn average(bytes: u64, time: Duration) -> Rate {
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Rate::average(units::Bytes::new(bytes), units::Duration::from_ns(ns))
 }
 
 /// In powers of ten, as rates are.
-fn bytes(n: u64) -> String {
+pub(super) fn bytes(n: u64) -> String {
     let mut value = n as f64;
     for unit in ["B", "kB", "MB", "GB", "TB"] {
         if value < 999.5 || unit == "TB" {
@@ -226,10 +91,13 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         achievable_bits_per_second: done.achievable.map(Rate::as_bits_per_second),
         ends: ends(done),
         kernel: kernel(done),
+        connections: done.progress.connections(),
         ciphers: Vec::new(),
         ranking_agrees: None,
         choice_agrees: None,
         files_observed: None,
+        beside: None,
+        repair: None,
         cpu_ns: sys::clock::process_cpu().as_ns(),
         why: String::new(),
         chosen,
@@ -237,7 +105,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         notes_more,
         certificate: done.certificate.clone(),
     };
-    copy.why = why(&copy, done);
+    copy.why = why(&copy, plan, done);
     observed::put(plan, &mut copy);
     run.verdict = Some(verdict(&copy));
     run.copy = Some(copy);
@@ -289,10 +157,16 @@ fn end_of(name: &str, (spent, cpu_ns): Spent) -> Option<CopyEnd> {
     })
 }
 
-/// What the kernel has of the connections, where this side sent.
+/// What the sending side's kernel knew of each connection last.
+fn connections(done: &Done) -> Vec<TcpInfo> {
+    let all = done.watch.connections().into_values();
+    all.map(|connection| connection.info).collect()
+}
+
+/// What the sending side's kernel has of the connections.
 fn kernel(done: &Done) -> Option<CopyKernel> {
-    let ends = done.watch.ends();
-    let sum = |of: fn(&wire::tcp_info::TcpInfo) -> u64| ends.iter().map(of).sum();
+    let ends = connections(done);
+    let sum = |of: fn(&TcpInfo) -> u64| ends.iter().map(of).sum();
     let closest = ends.iter().map(|info| info.min_rtt_us).min()?;
     Some(CopyKernel {
         connections: ends.len() as u64,
@@ -303,14 +177,10 @@ fn kernel(done: &Done) -> Option<CopyKernel> {
 }
 
 /// What held it, out of where the threads that carry blocks spent their time and what the kernel says of their windows.
-fn why(copy: &Copy, done: &Done) -> String {
+fn why(copy: &Copy, plan: &Plan<'_>, done: &Done) -> String {
     if copy.received_bytes == 0 {
         return String::new();
     }
-    let there = match done.is_source {
-        true => "destination",
-        false => "source",
-    };
     if let Some(achievable) = copy.achievable_bits_per_second {
         let full = |rate: u64| rate as f64 > 0.9 * achievable as f64;
         if full(copy.goodput_bits_per_second) {
@@ -349,25 +219,29 @@ fn why(copy: &Copy, done: &Done) -> String {
                 packets"
             .to_owned();
     }
-    let ends = done.watch.ends();
+    let ends = connections(done);
     if ends.is_empty() {
-        // The side that sent knows, and it is not this one.
+        // An older far side does not tell.
         return String::new();
     }
-    let sum = |of: fn(&wire::tcp_info::TcpInfo) -> u64| ends.iter().map(of).sum::<u64>() as f64;
+    let sum = |of: fn(&TcpInfo) -> u64| ends.iter().map(of).sum::<u64>() as f64;
     let busy = sum(|info| info.busy_time_us).max(1.0);
     let short = ends.iter().all(|info| info.rtt_us < 1_000);
     if sum(|info| info.rwnd_limited_us) > 0.4 * busy {
         if short {
-            return format!("the {there}: its CPU or its disk takes no more");
+            return "the destination: its CPU or its disk takes no more".to_owned();
         }
-        return format!(
-            "the {there}: it takes no more, for its disk, its CPU or its buffers' limit (tcp_rmem)"
-        );
+        return "the destination: it takes no more, for its disk, its CPU or its buffers' limit (tcp_rmem)"
+            .to_owned();
     }
     if sum(|info| info.sndbuf_limited_us) > 0.4 * busy {
-        return "this host's limit of send buffers (tcp_wmem): more connections, or a higher limit"
-            .to_owned();
+        let whose = match &plan.from[0] {
+            Operand::Far { .. } | Operand::Served { .. } => "the source's",
+            Operand::Here(_) | Operand::Lab { .. } => "this host's",
+        };
+        return format!(
+            "{whose} limit of send buffers (tcp_wmem): more connections, or a higher limit"
+        );
     }
     let idle_path = ends.iter().map(|info| info.rtt_us).min().unwrap_or(0);
     match idle_path {
@@ -416,24 +290,5 @@ fn verdict(copy: &Copy) -> Verdict {
         sentence: format!("{what}{speed}{why}"),
         conclusive: copy.failed == 0,
         ..Verdict::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_copy_keeps_as_many_points_as_a_short_one_and_both_ends() {
-        let mut progress = Progress::begin();
-        for n in 1..=100_000 {
-            progress.push(n);
-        }
-        let kept: Vec<u64> = progress.samples().map(|sample| sample.app_bytes).collect();
-        assert!(kept.len() > POINTS_MOST / 3 && kept.len() <= POINTS_MOST);
-        assert_eq!(kept[0], 0);
-        assert!(kept.last().is_some_and(|last| *last > 99_000));
-        let steps: Vec<u64> = kept.windows(2).map(|two| two[1] - two[0]).collect();
-        assert!(steps.iter().all(|step| step.is_power_of_two()), "{steps:?}");
     }
 }

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{BINARY, Scratch, with_own_mounts};
+use ::copy::link::{VERSION, VERSION_OLDEST};
+
+use crate::support::{BINARY, Scratch, wait_until, with_own_mounts};
 
 /// A script that takes a host and a command, and runs the command here in a shell of its own.
 const RSH: &str = "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexport SSH_CONNECTION\nsh -c \"$*\"\n";
@@ -144,6 +148,15 @@ fn every_way_to_another_host_brings_the_same_tree() {
             let all: f64 = parts.iter().flatten().sum();
             assert!((all - 1.0).abs() < 1e-9, "{name}: {end}");
         }
+        // Whichever side sends, its kernel tells of each connection; pipes have none.
+        let connections = run["copy"]["connections"].as_array();
+        let told = connections.map_or(0, Vec::len) as u64;
+        let streams = run["copy"]["streams"].as_u64().unwrap();
+        assert_eq!(
+            told,
+            if *name == "inside" { 0 } else { streams },
+            "{name}: {run}"
+        );
         // And there is nothing to do the second time.
         let run = scratch.run(copy(&scratch, &again)).succeeds().json();
         assert_eq!(run["copy"]["received_bytes"], 0, "{name}");
@@ -544,4 +557,105 @@ fn a_folder_that_somebody_else_made_is_not_pushed_into() {
     symlink(&elsewhere, made).unwrap();
     let ended = scratch.goodput(&args).output().unwrap();
     assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+}
+
+/// Answers one greeting as a goodput whose protocol is of another version, or greets as one.
+fn of_version(mut socket: TcpStream, version: u16, greets: bool) -> Vec<u8> {
+    let mut said = b"GOODCOPY".to_vec();
+    said.extend_from_slice(&[version.to_le_bytes(), version.to_le_bytes()].concat());
+    // A greeting of nothing further; an answer that there is no version in common.
+    said.extend_from_slice(&match greets {
+        true => [0; 16 + 2 + 1 + 32 + 2].to_vec(),
+        false => [&[1][..], &[0; 32]].concat(),
+    });
+    let mut heard = vec![0; if greets { 13 } else { 12 }];
+    if !greets {
+        socket.read_exact(&mut heard).unwrap();
+    }
+    socket.write_all(&said).unwrap();
+    if greets {
+        socket.read_exact(&mut heard).unwrap();
+    }
+    heard
+}
+
+#[test]
+fn a_far_side_of_another_version_is_told_apart_before_anything_is_sent() {
+    let scratch = Scratch::new();
+    let from = scratch.write("file", "text").display().to_string();
+    let mine = format!("this one {VERSION_OLDEST} to {VERSION}: bring the older one up to date");
+    for version in [VERSION - 1, VERSION + 1] {
+        let theirs =
+            format!("the far side speaks versions {version} to {version} of the copy protocol");
+        // It listens.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let script = format!(
+            "#!/bin/sh\necho '{{\"Ready\":{{\"at\":\"{at}\",\"is_one_file\":false,\"speeds\":[]}}}}'\nexec cat > /dev/null\n"
+        );
+        let far = executable(&scratch, "listens", &script);
+        let answers = thread::spawn(move || {
+            while let Ok((socket, _)) = listener.accept() {
+                of_version(socket, version, false);
+            }
+        });
+        let args = ["copy", "-e", far.to_str().unwrap(), &from, "host:/nowhere"];
+        scratch
+            .run(scratch.goodput(&args))
+            .fails_with(4, &[&theirs, &mine]);
+        drop(answers);
+        // It connects, and ends when it has heard.
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let script = "#!/bin/sh\necho '{\"Ready\":{\"at\":null,\"is_one_file\":false,\"speeds\":[]}}'\n\
+                      read -r job\nwhile [ ! -e \"$0.heard\" ]; do sleep 0.05; done\nexit 1\n";
+        let far = executable(&scratch, "connects", script);
+        let heard = scratch.path("connects.heard");
+        let _ = fs::remove_file(&heard);
+        let port_said = port.to_string();
+        let args = [
+            "copy",
+            "--reverse",
+            "--port",
+            &port_said,
+            "-e",
+            far.to_str().unwrap(),
+            &from,
+            "host:/nowhere",
+        ];
+        let copy = scratch.start(scratch.goodput(&args));
+        let mut socket = None;
+        wait_until("the copy to listen", || {
+            socket = TcpStream::connect(("127.0.0.1", port)).ok();
+            socket.is_some()
+        });
+        let answer = of_version(socket.unwrap(), version, true);
+        assert_eq!(answer[12], 1, "{answer:?}");
+        fs::write(&heard, b"").unwrap();
+        copy.end().fails_with(4, &[&theirs, &mine]);
+    }
+    // What is told to the far side has a version of its own.
+    for version in [1, 99] {
+        let script = format!(
+            "#!/bin/sh\nshift\nread -r job\n{{ printf '%s\\n' \"$job\" | sed 's/\"version\":[0-9]*/\"version\":{version}/'; cat; }} | sh -c \"$*\"\n"
+        );
+        let far = executable(&scratch, "rewrites", &script);
+        let args = [
+            "copy",
+            "-e",
+            far.to_str().unwrap(),
+            "--far-goodput",
+            BINARY,
+            &from,
+            "host:/nowhere",
+        ];
+        let theirs = format!("the other's has {version}: bring the older one up to date");
+        scratch
+            .run(scratch.goodput(&args))
+            .fails_with(4, &["has jobs of version", &theirs]);
+    }
+    scratch.assert_nothing_left();
 }

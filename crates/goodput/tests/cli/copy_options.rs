@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::support::{Scratch, wait_until};
 
 fn plant(scratch: &Scratch) -> String {
@@ -154,5 +156,147 @@ fn limits_are_read_again_while_the_copy_runs() {
     scratch
         .run(scratch.goodput(&args))
         .fails_with(2, &["RATE@HH:MM-HH:MM"]);
+    scratch.assert_nothing_left();
+}
+
+/// Lines of JSON, one object each.
+fn events(stdout: &str) -> Vec<Value> {
+    let lines = stdout.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn events_are_an_object_a_line_and_the_last_one_is_the_run() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    std::os::unix::net::UnixListener::bind(scratch.path("from/socket")).unwrap();
+    let to = scratch.path("to").display().to_string();
+    let args = ["copy", "--format", "jsonl", &source, &to];
+    let ended = scratch.run(scratch.goodput(&args));
+    ended.succeeds();
+    let all = events(&ended.stdout);
+    let of =
+        |event: &str| -> Vec<&Value> { all.iter().filter(|one| one["event"] == event).collect() };
+    let [result] = of("result")[..] else {
+        panic!("{}", ended.stdout);
+    };
+    assert_eq!(all.last(), Some(result));
+    let copy = &result["run"]["copy"];
+    let folder = Path::new(result["folder"].as_str().unwrap());
+    let kept = fs::read(folder.join("run.json")).unwrap();
+    let kept: Value = serde_json::from_slice(&kept).unwrap();
+    assert_eq!(kept["copy"], *copy);
+    // The last interval has all of it, and each connection.
+    let last = *of("interval").last().unwrap();
+    // A block that was sent twice was confirmed twice.
+    let bytes = |value: &Value| value.as_u64().unwrap();
+    assert!(bytes(&last["confirmed_bytes"]) >= bytes(&copy["received_bytes"]));
+    assert_eq!(
+        (&last["is_walked"], &last["placed"]),
+        (&true.into(), &copy["placed"])
+    );
+    let streams = copy["connections"].as_array().unwrap();
+    assert_eq!(streams.len() as u64, copy["streams"].as_u64().unwrap());
+    let acked: u64 = streams
+        .iter()
+        .map(|one| one["acked_bytes"].as_u64().unwrap())
+        .sum();
+    assert_eq!(acked, copy["kernel"]["acked_bytes"].as_u64().unwrap());
+    // What was chosen is told with its reason, what was left out with its name.
+    let kinds: Vec<_> = of("note")
+        .iter()
+        .map(|one| one["kind"].as_str().unwrap())
+        .collect();
+    assert!(kinds.contains(&"skipped"), "{kinds:?}");
+    assert!(ended.stderr.is_empty(), "{}", ended.stderr);
+    scratch
+        .run(scratch.goodput(&["copy", "--json", "--format", "jsonl", &source, &to]))
+        .fails_with(2, &["--format"]);
+}
+
+#[test]
+fn how_each_connection_is_is_said_where_the_output_is_no_terminal() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    let to = scratch.path("to").display().to_string();
+    let args = ["copy", "-s2", "--live", "--per-stream", &source, &to];
+    let ended = scratch.run(scratch.goodput(&args));
+    ended.succeeds();
+    for said in [
+        " arrived, ",
+        "  stream   0  ",
+        "  stream   1  ",
+        "sent again",
+        "held by",
+    ] {
+        assert!(ended.stdout.contains(said), "{said}: {}", ended.stdout);
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_manifest_repairs_a_destination_and_reads_only_what_is_hurt_of_the_source() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    // A name that a pattern would take for others.
+    fs::write(scratch.path("from/a/[x]*"), b"wild").unwrap();
+    fs::write(scratch.path("from/a/xy"), b"tame").unwrap();
+    let (to, sums) = (scratch.path("to"), scratch.path("sums"));
+    let (file, there) = (sums.to_str().unwrap(), to.to_str().unwrap());
+    scratch
+        .run(scratch.goodput(&["copy", "--manifest", file, &source, there]))
+        .succeeds();
+    let repair = ["copy", "--json", "--repair", file, &source, there];
+    let run = scratch.run(scratch.goodput(&repair)).succeeds().json();
+    assert_eq!(
+        run["copy"]["repair"],
+        serde_json::json!({"files": 6, "different": 0, "missing": 0, "left": 0})
+    );
+    // One block, one small file, and one that is gone; times stay as they are.
+    let hurt = |name: &str, at: u64| {
+        let open = fs::File::options().write(true).open(to.join(name)).unwrap();
+        let time = open.metadata().unwrap().modified().unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&open, b"!", at).unwrap();
+        open.set_modified(time).unwrap();
+    };
+    hurt("a/large", 2 << 20);
+    hurt("a/[x]*", 0);
+    fs::remove_file(to.join("a/back\\slash\nline")).unwrap();
+    // What the manifest knows nothing of is nobody's business, and what is whole is not read: nobody could.
+    fs::write(scratch.path("from/new"), b"new").unwrap();
+    fs::write(scratch.path("from/a/xy"), b"other").unwrap();
+    let run = scratch.run(scratch.goodput(&repair)).succeeds().json();
+    // `second` is the same file as `a/large`.
+    assert_eq!(
+        run["copy"]["repair"],
+        serde_json::json!({"files": 6, "different": 3, "missing": 1, "left": 0})
+    );
+    assert_eq!(
+        run["copy"]["received_bytes"].as_u64().unwrap() >> 20,
+        1,
+        "{run}"
+    );
+    let all = [
+        "a/[x]*",
+        "a/back\\slash\nline",
+        "a/large",
+        "a/xy",
+        "empty",
+        "second",
+    ];
+    assert_eq!(check(&sums, &to), all);
+    assert!(!to.join("new").exists());
+    // A source that has changed since cannot mend.
+    hurt("a/xy", 0);
+    let ended = scratch.run(scratch.goodput(&repair));
+    ended.fails_with(1, &[]);
+    assert_eq!(ended.json()["copy"]["repair"]["left"], 1);
+    scratch.write("sums", "no such line\n");
+    scratch
+        .run(scratch.goodput(&repair))
+        .fails_with(2, &["line 1"]);
+    scratch
+        .run(scratch.goodput(&["copy", "--repair", file, &source, "host:/x"]))
+        .fails_with(2, &["on this host"]);
     scratch.assert_nothing_left();
 }

@@ -1,7 +1,7 @@
 //! A copy on the page: how fast it was, over time, and where each side's time went.
 
-use super::{phases, shown, shown_sentence, with_small_unit};
-use crate::model::{Copy, CopyEnd, Run, SampleRecord};
+use super::{left_out, phases, shown, shown_sentence, with_small_unit};
+use crate::model::{Copy, CopyEnd, Run, SampleRecord, Shares};
 use crate::series::PhaseSeries;
 use crate::svg::share_bar;
 use crate::terminal::copy::{lines as copy_lines, parts};
@@ -9,6 +9,8 @@ use crate::text;
 
 /// The phase of a copy's samples.
 pub const COPIED: &str = "copied";
+/// Connections that have a line of the table.
+const CONNECTIONS_MAX: usize = 128;
 
 /// Nothing where nothing was copied.
 pub(super) fn section(out: &mut String, run: &Run, samples: &[SampleRecord]) {
@@ -28,8 +30,15 @@ pub(super) fn section(out: &mut String, run: &Run, samples: &[SampleRecord]) {
     if series.goodput.len() > 2 {
         out.push_str("<div class=\"panels\">\n<div>\n");
         phases::goodput_over_time(out, COPIED, 0, copy.achievable_bits_per_second, &series);
+        if !series.shares.is_empty() {
+            phases::shares(out, &Shares::default(), &series);
+        }
+        out.push_str("</div>\n<div>\n");
+        phases::round_trip(out, &series);
+        phases::windows(out, &series);
         out.push_str("</div>\n</div>\n");
     }
+    connections(out, copy);
     for end in &copy.ends {
         time(out, end);
     }
@@ -65,6 +74,34 @@ fn figures(out: &mut String, copy: &Copy) {
     out.push_str("</div>\n</section>\n");
 }
 
+/// Each connection over the copy.
+fn connections(out: &mut String, copy: &Copy) {
+    if copy.connections.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h4>Connections, as the sending side's kernel has them</h4>\n\
+         <div class=\"scroll\"><table class=\"list\">\n<thead><tr><th class=\"n\">stream</th>\
+         <th class=\"n\">rate</th><th class=\"n\">round trip</th><th class=\"n\">shortest</th>\
+         <th class=\"n\">sent again</th><th>most of the time held by</th></tr></thead>\n<tbody>\n",
+    );
+    for one in copy.connections.iter().take(CONNECTIONS_MAX) {
+        put!(
+            out,
+            "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>\n",
+            one.stream,
+            text::rate(one.acked_bits_per_second),
+            text::duration(one.rtt_ns),
+            text::duration(one.rtt_min_ns),
+            text::count(one.retransmitted_segments),
+            shown(&one.held_by)
+        );
+    }
+    out.push_str("</tbody>\n</table></div>\n");
+    left_out(out, copy.connections.len(), CONNECTIONS_MAX, "connections");
+}
+
 /// Where the threads of a side that carried blocks spent their time.
 fn time(out: &mut String, end: &CopyEnd) {
     let all = parts(&end.time);
@@ -97,7 +134,7 @@ fn time(out: &mut String, end: &CopyEnd) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::CopyTime;
+    use crate::model::{CopyConnection, CopyTime};
 
     fn run(received: u64) -> Run {
         Run {
@@ -118,6 +155,32 @@ mod tests {
             }),
             ..Run::default()
         }
+    }
+
+    #[test]
+    fn each_connection_has_its_line_and_its_round_trip() {
+        let mut run = run(1_000_000);
+        let copy = run.copy.as_mut().unwrap();
+        copy.connections = vec![CopyConnection {
+            stream: 3,
+            acked_bits_per_second: 7_000_000,
+            rtt_ns: 101_000_000,
+            held_by: "<b>network".to_owned(),
+            ..CopyConnection::default()
+        }];
+        let mut samples = samples(11);
+        samples.extend((0..11).map(|n| SampleRecord {
+            phase: COPIED.to_owned(),
+            end: "sender".to_owned(),
+            stream: 3,
+            t_ns: n * 100_000_000,
+            tcp_info: [("rtt_us".to_owned(), 101_000)].into(),
+            ..SampleRecord::default()
+        }));
+        let page = crate::html::render(&run, &samples, &[]);
+        assert!(page.contains("round-trip time of each stream"), "{page}");
+        assert!(page.contains("<td class=\"n\">7 Mb/s</td>"), "{page}");
+        assert!(page.contains("&lt;b&gt;network"), "{page}");
     }
 
     fn samples(count: u64) -> Vec<SampleRecord> {

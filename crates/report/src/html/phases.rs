@@ -1,7 +1,7 @@
 //! The charts: for each phase, goodput with the sender's limits under it, round trip, windows.
 
 use super::{PHASES_MAX, left_out, shown};
-use crate::model::{Phase, Run, SampleRecord};
+use crate::model::{Phase, Run, SampleRecord, Shares};
 use crate::series::{PhaseSeries, Stream};
 use crate::svg::{Axis, Chart, escape};
 use crate::text::{self, PARTS};
@@ -55,7 +55,7 @@ fn column(out: &mut String, run: &Run, phase: &Phase, series: &PhaseSeries) {
         text::achievable(run),
         series,
     );
-    shares(out, phase, series);
+    shares(out, &phase.shares, series);
     beside(out, phase, series);
     out.push_str("</div>\n<div>\n");
     round_trip(out, series);
@@ -141,12 +141,13 @@ fn column_text(series: &PhaseSeries, i: usize) -> String {
     line
 }
 
-fn shares(out: &mut String, phase: &Phase, series: &PhaseSeries) {
+/// Where the senders' time went over time, with `totals` in the legend where they say anything.
+pub(super) fn shares(out: &mut String, totals: &Shares, series: &PhaseSeries) {
     if series.shares.is_empty() {
         out.push_str("<p class=\"note\">The kernel did not say what held the sender back.</p>\n");
         return;
     }
-    let totals = text::part_values(&phase.shares);
+    let totals = text::part_values(totals);
     let totals = if totals.iter().any(|&v| v > 0.0) {
         totals
     } else {
@@ -172,7 +173,8 @@ fn shares(out: &mut String, phase: &Phase, series: &PhaseSeries) {
     );
 }
 
-fn round_trip(out: &mut String, series: &PhaseSeries) {
+/// Round trips of each stream over time.
+pub(super) fn round_trip(out: &mut String, series: &PhaseSeries) {
     let shown: Vec<&Stream> = series.streams.iter().take(STREAMS_MAX).collect();
     let largest = max_of(shown.iter().flat_map(|s| &s.srtt_ns));
     if largest <= 0.0 {
@@ -224,7 +226,8 @@ fn beside(out: &mut String, phase: &Phase, series: &PhaseSeries) {
     figure(out, &chart.line("rtt", "round trip of a request", &points));
 }
 
-fn windows(out: &mut String, series: &PhaseSeries) {
+/// Windows of each stream over time.
+pub(super) fn windows(out: &mut String, series: &PhaseSeries) {
     let shown: Vec<&Stream> = series.streams.iter().take(STREAMS_MAX).collect();
     let flight = max_of(shown.iter().flat_map(|s| &s.flight_bytes));
     let cwnd = max_of(shown.iter().flat_map(|s| &s.cwnd_bytes));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Certificate;
+use super::{Certificate, Shares};
 
 /// Files and folders that were copied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,9 +51,12 @@ pub struct Copy {
     pub achievable_bits_per_second: Option<u64>,
     /// What each side told of itself: the source, the destination; none of a side that told nothing.
     pub ends: Vec<CopyEnd>,
-    /// What the kernel says of the connections that carried blocks, where this side sent.
+    /// What the sending side's kernel says of the connections that carried blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<CopyKernel>,
+    /// The same one by one, over the time of the copy.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<CopyConnection>,
     /// How fast ciphers are here, where `--observer openssl` asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ciphers: Vec<CopyCipher>,
@@ -66,6 +69,12 @@ pub struct Copy {
     /// What another tool says of the files at both ends, where `--observer sha256sum` asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files_observed: Option<CopyFiles>,
+    /// What one stream of another tool had on the same path meanwhile, where `--observer iperf3` asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<CopyBeside>,
+    /// What the destination was beside a manifest, where `--repair` asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<CopyRepair>,
     /// CPU time of this process, which is both sides of a copy through a lab or on one host.
     pub cpu_ns: u64,
     /// Why it was no faster, in a sentence.
@@ -107,6 +116,80 @@ pub struct CopyKernel {
     pub rtt_min_ns: u64,
 }
 
+/// A connection that carried blocks, as the sending side's kernel has it (`tcp_info`): over the copy, or over a second of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyConnection {
+    /// Its number, from 0.
+    pub stream: u64,
+    /// Bytes that the far kernel confirmed since it was made, encryption and heads included.
+    pub acked_bytes: u64,
+    /// The same a second, in the time that this is about.
+    pub acked_bits_per_second: u64,
+    /// Segments that were sent again in that time.
+    pub retransmitted_segments: u64,
+    /// Smoothed round trip at its end.
+    pub rtt_ns: u64,
+    /// The shortest so far.
+    pub rtt_min_ns: u64,
+    /// Congestion window at its end.
+    pub congestion_window_bytes: u64,
+    /// What the peer allows to be under way, at its end.
+    pub peer_window_bytes: u64,
+    /// Where its sender's time went; none before Linux 4.10.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
+    /// Where most of it went: `network`, `receive window`, `send buffer` or `application`; empty where that is not known.
+    pub held_by: String,
+}
+
+/// One line of `copy --format jsonl` while it runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyInterval {
+    /// `interval`.
+    pub event: String,
+    /// Time since the start.
+    pub t_ns: u64,
+    /// Time that this line is about: it ends at `t_ns`.
+    pub interval_ns: u64,
+    /// Bytes of data that the destination confirmed.
+    pub confirmed_bytes: u64,
+    /// Bytes of data that the destination wants, as far as it knows.
+    pub wanted_bytes: u64,
+    /// Names that the source told.
+    pub names: u64,
+    /// Whether it has told all.
+    pub is_walked: bool,
+    /// Files that stand under their names.
+    pub placed: u64,
+    /// Data confirmed a second in the interval.
+    pub goodput_bits_per_second: u64,
+    /// The same since the start.
+    pub goodput_average_bits_per_second: u64,
+    /// How long the rest takes at the interval's rate; none while the source looks, and where nothing came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_ns: Option<u64>,
+    /// Connections that carry blocks.
+    pub streams: u64,
+    /// Each of them, where the sending side's kernel tells.
+    pub connections: Vec<CopyConnection>,
+}
+
+/// What the user is to know, as a line of `copy --format jsonl`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyNote {
+    /// `note`.
+    pub event: String,
+    /// Time since the start.
+    pub t_ns: u64,
+    /// `chosen`: something was chosen, with its reason; `skipped`: something was not copied, or not as it is; `limit`.
+    pub kind: String,
+    /// In words.
+    pub text: String,
+}
+
 /// How fast a cipher is on one core.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -117,6 +200,34 @@ pub struct CopyCipher {
     pub bytes_per_second: u64,
     /// Encrypted by openssl.
     pub observer_bytes_per_second: Option<u64>,
+}
+
+/// A destination beside its manifest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyRepair {
+    /// Files that the manifest has.
+    pub files: u64,
+    /// Those of them that were there, and otherwise.
+    pub different: u64,
+    /// Those that were not there.
+    pub missing: u64,
+    /// Those that are not as it says, also after the copy.
+    pub left: u64,
+}
+
+/// A stream of another tool on the same path.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyBeside {
+    /// Which.
+    pub tool: String,
+    /// As it was started.
+    pub command: String,
+    /// What it had after its first two seconds.
+    pub goodput_bits_per_second: u64,
+    /// What it would have if it and all connections of the copy had the same.
+    pub fair_bits_per_second: u64,
 }
 
 /// What another tool says of the files.

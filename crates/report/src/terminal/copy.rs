@@ -81,6 +81,26 @@ pub(crate) fn lines(copy: &Copy) -> Vec<String> {
         }
         lines.push(line);
     }
+    if let Some(repair) = &copy.repair {
+        let mut line = format!(
+            "{} in the manifest: {} otherwise, {} missing",
+            text::plural(repair.files, "file"),
+            text::count(repair.different),
+            text::count(repair.missing)
+        );
+        if repair.left > 0 {
+            line += &format!("; {} STILL not as it says", text::count(repair.left));
+        }
+        lines.push(line);
+    }
+    if let Some(beside) = &copy.beside {
+        lines.push(format!(
+            "beside it one stream of {} had {}; with equal parts it would have had {}",
+            beside.tool,
+            text::rate(beside.goodput_bits_per_second),
+            text::rate(beside.fair_bits_per_second)
+        ));
+    }
     lines
 }
 

@@ -1,0 +1,659 @@
+//! What a copy looks like while it goes on: a line on a terminal, a line a second, or a JSON object a second.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IsTerminal as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::copy::engine::{Connection, Note, Watch};
+use indicatif::{ProgressBar, ProgressStyle};
+use report::model::{self, CopyConnection, CopyInterval, CopyNote, SampleRecord};
+use serde::Serialize;
+use units::Rate;
+use wire::tcp_info::TcpInfo;
+
+use super::limits::Limits;
+use super::told::{average, bytes, plain};
+use super::{CopyArgs, CopyFormat};
+use crate::context::{self, Context};
+
+/// How often the line is drawn.
+const EVERY: Duration = Duration::from_millis(100);
+/// How often there is a line where they do not replace each other.
+const SECOND: Duration = Duration::from_secs(1);
+/// What is left of a second at the end, if it is worth a line.
+const SHORTEST: Duration = Duration::from_millis(200);
+/// Points that are kept of how it went.
+const POINTS_MOST: usize = 2_000;
+/// Readings of connections that are kept, all together.
+const READINGS_MOST: usize = 20_000;
+/// How often it is seen whether it is over.
+const LOOK: Duration = Duration::from_millis(5);
+/// Connections that a terminal shows one by one.
+const LINES_MOST: usize = 32;
+/// Fields of `tcp_info` that the run folder and far sides have of each connection, in the order in which kernels learned them.
+pub(super) const FIELDS: [&str; 12] = [
+    "snd_mss_bytes",
+    "unacked_segments",
+    "rtt_us",
+    "snd_cwnd_segments",
+    "total_retrans_segments",
+    "bytes_acked",
+    "min_rtt_us",
+    "delivery_rate_bytes_per_second",
+    "busy_time_us",
+    "rwnd_limited_us",
+    "sndbuf_limited_us",
+    "snd_wnd_bytes",
+];
+
+/// How to show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// A line on stderr, if that is a terminal.
+    Screen,
+    /// Lines on stdout.
+    Lines,
+    /// Lines on stderr, since stdout is for the result.
+    Aside,
+    /// JSON objects on stdout.
+    Events,
+}
+
+impl Manner {
+    fn of(args: &CopyArgs) -> Self {
+        let is_text = args.format() == CopyFormat::Text;
+        let is_terminal = io::stderr().is_terminal();
+        match (args.format(), args.live) {
+            (CopyFormat::Jsonl, _) => Self::Events,
+            (_, false) => Self::Screen,
+            (_, true) if is_terminal && (!is_text || io::stdout().is_terminal()) => Self::Screen,
+            (_, true) if is_text => Self::Lines,
+            (_, true) => Self::Aside,
+        }
+    }
+}
+
+/// Shows how far it is until `is_over`, and has it stop when the user asks. Returns how it went.
+pub(super) fn show(
+    args: &CopyArgs,
+    watch: &Watch,
+    limits: &mut Limits,
+    context: &Context,
+    is_over: &dyn Fn() -> bool,
+) -> Progress {
+    let mut view = View::new(args);
+    let mut notes = 0;
+    while !is_over() {
+        let due = Instant::now() + EVERY;
+        // Whoever copies one small file sees when it is done.
+        while Instant::now() < due && !is_over() {
+            thread::sleep(LOOK);
+        }
+        if context.interrupted().is_some() {
+            watch.stop();
+        }
+        if let Some(text) = limits.tick(watch) {
+            view.note("limit", &text);
+        }
+        notes += view.notes(watch, notes);
+        view.look(watch);
+    }
+    view.notes(watch, notes);
+    view.end(watch)
+}
+
+/// A copy on show.
+struct View {
+    manner: Manner,
+    /// Notes are told beside the result, or in it only.
+    tells_notes: bool,
+    per_stream: bool,
+    bar: ProgressBar,
+    progress: Progress,
+    /// What had arrived when, over about a second.
+    seen: VecDeque<(Instant, u64)>,
+    /// When an interval was said last, and what had arrived then.
+    said: (Instant, u64),
+    /// Lines of connections, as they were said last.
+    lines: String,
+}
+
+impl View {
+    fn new(args: &CopyArgs) -> Self {
+        let manner = Manner::of(args);
+        let bar = match manner {
+            // Hidden by indicatif itself when stderr is not a terminal.
+            Manner::Screen => ProgressBar::new_spinner(),
+            Manner::Lines | Manner::Aside | Manner::Events => ProgressBar::hidden(),
+        };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        let now = Instant::now();
+        Self {
+            manner,
+            tells_notes: args.format() == CopyFormat::Text,
+            per_stream: args.per_stream,
+            bar,
+            progress: Progress::begin(),
+            seen: VecDeque::from([(now, 0)]),
+            said: (now, 0),
+            lines: String::new(),
+        }
+    }
+
+    fn note(&self, kind: &str, text: &str) {
+        if self.manner == Manner::Events {
+            event(&CopyNote {
+                event: "note".to_owned(),
+                t_ns: self.progress.now_ns(),
+                kind: kind.to_owned(),
+                text: text.to_owned(),
+            });
+        } else if self.tells_notes || kind == "limit" {
+            self.bar.suspend(|| context::note(text));
+        }
+    }
+
+    /// Tells notes from the `from`th on; how many.
+    fn notes(&self, watch: &Watch, from: usize) -> usize {
+        let (notes, _) = watch.notes(from);
+        for note in &notes {
+            match note {
+                Note::Chosen(text) => self.note("chosen", &plain(text)),
+                Note::Skipped(text) => self.note("skipped", &plain(text)),
+            }
+        }
+        notes.len()
+    }
+
+    /// What is known now.
+    fn look(&mut self, watch: &Watch) {
+        let now = Instant::now();
+        let confirmed = watch.confirmed_bytes.load(Ordering::Relaxed);
+        self.progress.push(confirmed);
+        self.progress.look(&watch.connections());
+        self.seen.push_back((now, confirmed));
+        if self.seen.len() > 11 {
+            self.seen.pop_front();
+        }
+        if now - self.said.0 >= SECOND {
+            self.say(watch, now, confirmed);
+        }
+        if self.manner == Manner::Screen {
+            let (then, before) = self.seen[0];
+            let rate = average(confirmed.saturating_sub(before), then.elapsed());
+            let line = line(&counted(watch, confirmed, rate), rate);
+            self.bar.set_message(format!("{line}{}", self.lines));
+            self.bar.tick();
+        }
+    }
+
+    /// Says what happened since the last time.
+    fn say(&mut self, watch: &Watch, now: Instant, confirmed: u64) {
+        let (then, before) = self.said;
+        let took = now - then;
+        self.said = (now, confirmed);
+        let rate = average(confirmed.saturating_sub(before), took);
+        let begun = self.progress.begun;
+        let interval = CopyInterval {
+            t_ns: nanoseconds(now - begun),
+            interval_ns: nanoseconds(took),
+            goodput_average_bits_per_second: average(confirmed, now - begun).as_bits_per_second(),
+            connections: self.progress.connections.interval(),
+            ..counted(watch, confirmed, rate)
+        };
+        if self.manner == Manner::Events {
+            return event(&interval);
+        }
+        self.lines.clear();
+        if self.per_stream {
+            let width = sys::terminal::columns(io::stderr()).unwrap_or(usize::MAX);
+            for connection in interval.connections.iter().take(LINES_MOST) {
+                let line = stream_line(connection);
+                let line: String = line.chars().take(width.saturating_sub(1)).collect();
+                self.lines += &format!("\n{line}");
+            }
+            let more = interval.connections.len().saturating_sub(LINES_MOST);
+            if more > 0 {
+                self.lines += &format!("\n  and {more} more");
+            }
+        }
+        let seconds = interval.t_ns as f64 / 1e9;
+        let line = format!("{seconds:>5.1} s  {}{}", line(&interval, rate), self.lines);
+        match self.manner {
+            // A reader that went away, or a full disk, shows when the result is written.
+            Manner::Lines => drop(context::print(&format!("{line}\n"))),
+            Manner::Aside => context::note(line),
+            Manner::Screen | Manner::Events => {}
+        }
+    }
+
+    fn end(mut self, watch: &Watch) -> Progress {
+        let confirmed = watch.confirmed_bytes.load(Ordering::Relaxed);
+        self.bar.finish_and_clear();
+        self.progress.push(confirmed);
+        self.progress.look(&watch.connections());
+        let now = Instant::now();
+        let is_new = confirmed > self.said.1 || now - self.said.0 >= SHORTEST;
+        if is_new && self.manner != Manner::Screen {
+            self.say(watch, now, confirmed);
+        }
+        self.progress
+    }
+}
+
+/// A JSON object as a line on stdout.
+pub(super) fn event(object: &impl Serialize) {
+    if let Ok(line) = serde_json::to_string(object) {
+        // A reader that went away, or a full disk, shows when the result is written.
+        drop(context::print(&format!("{line}\n")));
+    }
+}
+
+/// What the counters say, without times.
+fn counted(watch: &Watch, confirmed: u64, rate: Rate) -> CopyInterval {
+    let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let wanted = now(&watch.wanted_bytes).max(confirmed);
+    let is_walked = watch.is_walked.load(Ordering::Relaxed);
+    let bits = rate.as_bits_per_second();
+    let left = u128::from(wanted - confirmed) * 8_000_000_000 / u128::from(bits.max(1));
+    CopyInterval {
+        event: "interval".to_owned(),
+        confirmed_bytes: confirmed,
+        wanted_bytes: wanted,
+        names: now(&watch.names),
+        is_walked,
+        placed: now(&watch.placed),
+        goodput_bits_per_second: bits,
+        left_ns: (is_walked && bits > 0).then(|| u64::try_from(left).unwrap_or(u64::MAX)),
+        streams: now(&watch.streams),
+        ..CopyInterval::default()
+    }
+}
+
+/// How far it is, in words.
+fn line(now: &CopyInterval, rate: Rate) -> String {
+    let ahead = match (now.left_ns, now.is_walked, now.wanted_bytes) {
+        (Some(ns), ..) => format!(", {} s left", ns / 1_000_000_000),
+        (None, false, 1..) => ", still looking".to_owned(),
+        (None, ..) => String::new(),
+    };
+    format!(
+        "{} of {} arrived, {} files, {rate} over {} connections{ahead}",
+        bytes(now.confirmed_bytes),
+        bytes(now.wanted_bytes),
+        now.placed,
+        now.streams,
+    )
+}
+
+/// How one connection is.
+fn stream_line(connection: &CopyConnection) -> String {
+    let rate = Rate::from_bits_per_second(connection.acked_bits_per_second).to_string();
+    let round_trip = units::Duration::from_ns(connection.rtt_ns).to_string();
+    let window = units::Bytes::new(connection.congestion_window_bytes).to_string();
+    let held = match &connection.shares {
+        None => String::new(),
+        Some(shares) => {
+            let (name, share) = largest(shares);
+            format!("  {name} {:.0} %", share * 100.0)
+        }
+    };
+    format!(
+        "  stream {:>3}  {rate:<10}  RTT {round_trip:<9}  window {window:<8}  sent again {:<4}{held}",
+        connection.stream, connection.retransmitted_segments
+    )
+}
+
+/// Where most of a sender's time went, and how much of it.
+fn largest(shares: &model::Shares) -> (&'static str, f64) {
+    [
+        ("network", shares.network),
+        ("receive window", shares.receive_window),
+        ("send buffer", shares.send_buffer),
+        ("application", shares.application),
+    ]
+    .into_iter()
+    .reduce(|most, other| if other.1 > most.1 { other } else { most })
+    .unwrap_or_default()
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What had arrived when, on the destination's word: a point every tenth of a second, and of a long copy so many
+/// that a chart is as fine as it can be. Beside it what kernels said of the connections.
+pub(super) struct Progress {
+    begun: Instant,
+    /// Nanoseconds and bytes.
+    points: Vec<(u64, u64)>,
+    /// One of so many looks is kept.
+    each: u64,
+    looks: u64,
+    connections: Connections,
+    readings: Vec<(u64, u16, TcpInfo)>,
+    readings_each: u64,
+}
+
+impl Progress {
+    fn begin() -> Self {
+        Self {
+            begun: Instant::now(),
+            points: vec![(0, 0)],
+            each: 1,
+            looks: 0,
+            connections: Connections::default(),
+            readings: Vec::new(),
+            readings_each: 2,
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        nanoseconds(self.begun.elapsed())
+    }
+
+    fn push(&mut self, bytes: u64) {
+        self.looks += 1;
+        if !self.looks.is_multiple_of(self.each) {
+            return;
+        }
+        self.points.push((self.now_ns(), bytes));
+        if self.points.len() > POINTS_MOST {
+            let mut number = 0;
+            self.points.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.each *= 2;
+        }
+    }
+
+    /// Takes what kernels say now.
+    fn look(&mut self, all: &BTreeMap<u16, Connection>) {
+        let now = self.now_ns();
+        let is_kept = self.looks.is_multiple_of(self.readings_each);
+        for (&stream, connection) in all {
+            let total = self.connections.take(stream, connection);
+            if is_kept && let Some(total) = total {
+                self.readings.push((now, stream, total));
+            }
+        }
+        if self.readings.len() > READINGS_MOST {
+            // Every other time, whoever was there.
+            let mut times: Vec<u64> = self.readings.iter().map(|reading| reading.0).collect();
+            times.dedup();
+            let kept: Vec<u64> = times.into_iter().step_by(2).collect();
+            self.readings
+                .retain(|reading| kept.binary_search(&reading.0).is_ok());
+            self.readings_each = self.readings_each.saturating_mul(2);
+        }
+    }
+
+    /// Takes what is known of connections after the last look.
+    pub(super) fn know(&mut self, watch: &Watch) {
+        self.look(&watch.connections());
+    }
+
+    /// Each connection over all the time.
+    pub(super) fn connections(&self) -> Vec<CopyConnection> {
+        self.connections.whole()
+    }
+
+    /// As samples of the one who receives, and of each connection's sender.
+    pub(super) fn samples(&self) -> impl Iterator<Item = SampleRecord> {
+        let arrived = self.points.iter().map(|&(t_ns, app_bytes)| SampleRecord {
+            phase: report::html::COPIED.to_owned(),
+            end: "receiver".to_owned(),
+            t_ns,
+            app_bytes,
+            ..SampleRecord::default()
+        });
+        let sent = self.readings.iter().map(|(t_ns, stream, info)| {
+            let fields = info.fields().filter(|(name, _)| FIELDS.contains(name));
+            SampleRecord {
+                phase: report::html::COPIED.to_owned(),
+                end: "sender".to_owned(),
+                stream: u32::from(*stream),
+                t_ns: *t_ns,
+                tcp_info: fields.map(|(name, n)| (name.to_owned(), n)).collect(),
+                ..SampleRecord::default()
+            }
+        });
+        arrived.chain(sent)
+    }
+}
+
+/// Connections, each as if it had never been made again.
+#[derive(Debug, Default)]
+struct Connections(BTreeMap<u16, Seen>);
+
+/// What was seen of one: counters grow over all connections that a stream has had.
+#[derive(Debug, Default)]
+struct Seen {
+    first_ns: u64,
+    /// At the end of the last interval.
+    said: Connection,
+    now: Connection,
+    /// What connections before this one had counted.
+    before: TcpInfo,
+    /// What this connection's kernel said last.
+    raw: TcpInfo,
+}
+
+/// The counters that are added up.
+const COUNTERS: [&str; 5] = [
+    "bytes_acked",
+    "total_retrans_segments",
+    "busy_time_us",
+    "rwnd_limited_us",
+    "sndbuf_limited_us",
+];
+
+/// `one`, with the other's counters added.
+fn plus(one: &TcpInfo, other: &TcpInfo) -> TcpInfo {
+    let mut sum = *one;
+    for (name, value) in one.fields().filter(|(name, _)| COUNTERS.contains(name)) {
+        let added = other.fields().find(|(found, _)| *found == name);
+        sum.set(name, value.saturating_add(added.map_or(0, |(_, n)| n)));
+    }
+    sum
+}
+
+impl Connections {
+    /// Takes what a kernel says of a connection; the stream's sum, if it is new.
+    fn take(&mut self, stream: u16, connection: &Connection) -> Option<TcpInfo> {
+        let seen = self.0.entry(stream).or_insert_with(|| Seen {
+            first_ns: connection.since_ns,
+            said: Connection {
+                at_ns: connection.since_ns,
+                ..Connection::default()
+            },
+            ..Seen::default()
+        });
+        // A far side's words may be in any order.
+        if connection.at_ns <= seen.now.at_ns {
+            return None;
+        }
+        if connection.info.bytes_acked < seen.raw.bytes_acked {
+            seen.before = plus(&seen.raw, &seen.before);
+        }
+        seen.raw = connection.info;
+        seen.now = Connection {
+            info: plus(&connection.info, &seen.before),
+            ..*connection
+        };
+        Some(seen.now.info)
+    }
+
+    /// Each since the last interval; none of those of which nothing was heard since.
+    fn interval(&mut self) -> Vec<CopyConnection> {
+        let mut all = Vec::with_capacity(self.0.len());
+        for (&stream, seen) in &mut self.0 {
+            if seen.now.at_ns > seen.said.at_ns {
+                all.push(between(stream, &seen.said, &seen.now));
+                seen.said = seen.now;
+            }
+        }
+        all
+    }
+
+    /// Each from its first look to its last.
+    fn whole(&self) -> Vec<CopyConnection> {
+        let all = self.0.iter();
+        all.map(|(&stream, seen)| {
+            let first = Connection {
+                at_ns: seen.first_ns,
+                ..Connection::default()
+            };
+            between(stream, &first, &seen.now)
+        })
+        .collect()
+    }
+}
+
+/// What happened between two readings.
+fn between(stream: u16, from: &Connection, to: &Connection) -> CopyConnection {
+    let took = Duration::from_nanos(to.at_ns.saturating_sub(from.at_ns));
+    let (before, info) = (&from.info, &to.info);
+    let acked = info.bytes_acked.saturating_sub(before.bytes_acked);
+    let sample = |connection: &Connection| explain::Sample {
+        t: units::Duration::from_ns(connection.at_ns),
+        info: connection.info,
+        ..explain::Sample::default()
+    };
+    let shares = explain::shares(&[sample(from), sample(to)]).map(|found| model::Shares {
+        application: found.application,
+        receive_window: found.receive_window,
+        send_buffer: found.send_buffer,
+        network: found.network,
+    });
+    // All ones: none was measured yet.
+    let shortest = Some(info.min_rtt_us).filter(|us| *us < u64::from(u32::MAX));
+    CopyConnection {
+        stream: stream.into(),
+        acked_bytes: info.bytes_acked,
+        acked_bits_per_second: match took.is_zero() {
+            true => 0,
+            false => average(acked, took).as_bits_per_second(),
+        },
+        retransmitted_segments: info
+            .total_retrans_segments
+            .saturating_sub(before.total_retrans_segments),
+        rtt_ns: info.rtt_us.saturating_mul(1_000),
+        rtt_min_ns: shortest.unwrap_or(0) * 1_000,
+        congestion_window_bytes: info.snd_cwnd_segments.saturating_mul(info.snd_mss_bytes),
+        peer_window_bytes: info.snd_wnd_bytes,
+        held_by: shares.map_or_else(String::new, |shares| largest(&shares).0.to_owned()),
+        shares,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_copy_keeps_as_many_points_as_a_short_one_and_both_ends() {
+        let mut progress = Progress::begin();
+        for n in 1..=100_000 {
+            progress.push(n);
+        }
+        let kept: Vec<u64> = progress.samples().map(|sample| sample.app_bytes).collect();
+        assert!(kept.len() > POINTS_MOST / 3 && kept.len() <= POINTS_MOST);
+        assert_eq!(kept[0], 0);
+        assert!(kept.last().is_some_and(|last| *last > 99_000));
+        let steps: Vec<u64> = kept.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(steps.iter().all(|step| step.is_power_of_two()), "{steps:?}");
+    }
+
+    /// A reading after so many milliseconds, of a kernel that keeps clocks.
+    fn reading(ms: u64, acked: u64, busy_ms: u64, rwnd_ms: u64) -> Connection {
+        Connection {
+            since_ns: 1_000_000_000,
+            at_ns: ms * 1_000_000,
+            info: TcpInfo {
+                len_bytes: 232,
+                bytes_acked: acked,
+                busy_time_us: busy_ms * 1_000,
+                rwnd_limited_us: rwnd_ms * 1_000,
+                total_retrans_segments: acked / 1_000,
+                rtt_us: 100_000,
+                ..TcpInfo::default()
+            },
+        }
+    }
+
+    #[test]
+    fn a_connection_made_again_goes_on_counting() {
+        let mut all = Connections::default();
+        all.take(7, &reading(1_000, 0, 0, 0));
+        all.take(7, &reading(2_000, 10_000, 1_000, 600));
+        let [first] = &all.interval()[..] else {
+            panic!("one connection");
+        };
+        assert_eq!((first.stream, first.acked_bits_per_second), (7, 80_000));
+        assert_eq!(first.held_by, "receive window");
+        assert_eq!(all.interval(), []);
+        // Cut and made again; what comes late is passed over.
+        all.take(7, &reading(3_000, 2_000, 100, 0));
+        assert_eq!(all.take(7, &reading(2_500, 9, 0, 0)), None);
+        all.take(7, &reading(4_000, 5_000, 1_000, 0));
+        let [second] = &all.interval()[..] else {
+            panic!("one connection");
+        };
+        assert_eq!(second.acked_bytes, 15_000);
+        assert_eq!(second.acked_bits_per_second, 20_000);
+        assert_eq!(
+            (second.retransmitted_segments, first.retransmitted_segments),
+            (5, 10)
+        );
+        let [whole] = &all.whole()[..] else {
+            panic!("one connection");
+        };
+        assert_eq!(whole.acked_bits_per_second, 40_000);
+        assert_eq!(whole.rtt_ns, 100_000_000);
+    }
+
+    #[test]
+    fn readings_of_many_connections_are_thinned_together() {
+        let mut progress = Progress::begin();
+        for n in 1..=2_000 {
+            progress.push(n);
+            let all = (0..64).map(|stream| (stream, reading(n, n, n, 0)));
+            progress.look(&all.collect());
+        }
+        assert!(progress.readings.len() <= READINGS_MOST);
+        let of = |stream| {
+            progress
+                .readings
+                .iter()
+                .filter(move |r| r.1 == stream)
+                .count()
+        };
+        assert!(of(0) > 100 && of(0) == of(63), "{} {}", of(0), of(63));
+        let senders = progress.samples().filter(|sample| sample.end == "sender");
+        assert_eq!(senders.count(), progress.readings.len());
+    }
+
+    #[test]
+    fn what_is_left_is_told_once_all_names_are_known() {
+        let watch = Watch::default();
+        watch.wanted_bytes.store(3_000_000, Ordering::Relaxed);
+        let rate = Rate::from_bits_per_second(8_000_000);
+        let looking = counted(&watch, 1_000_000, rate);
+        assert_eq!(looking.left_ns, None);
+        assert!(line(&looking, rate).ends_with("still looking"));
+        watch.is_walked.store(true, Ordering::Relaxed);
+        let walked = counted(&watch, 1_000_000, rate);
+        assert_eq!(walked.left_ns, Some(2_000_000_000));
+        assert_eq!(
+            line(&walked, rate),
+            "1.00 MB of 3.00 MB arrived, 0 files, 8 Mb/s over 0 connections, 2 s left"
+        );
+        assert_eq!(counted(&watch, 9_000_000, Rate::default()).left_ns, None);
+    }
+}
