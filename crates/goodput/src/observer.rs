@@ -258,7 +258,9 @@ impl Beside {
         server.args(["-s", "-1"]).stdout(Stdio::null());
         let server = Ended(start(&mut server).context(missing)?);
         let far = to.address().to_string();
-        let args = ["-c", &far, "-J", "-t", BESIDE_SECONDS];
+        // A host's own default may be another than the path file's.
+        let congestion = from.congestion_control();
+        let args = ["-c", &far, "-J", "-t", BESIDE_SECONDS, "-C", congestion];
         for _ in 0..CONNECT_TRIES {
             thread::sleep(CONNECT_PAUSE);
             let mut client = from.program("iperf3")?;

@@ -259,7 +259,7 @@ mod tests {
         let of = |carries: &[Option<f64>]| -> Vec<u64> {
             parts(1_200.0, carries)
                 .iter()
-                .map(|part| part.round() as u64)
+                .map(|part| bits(part.round()))
                 .collect()
         };
         assert_eq!(of(&[None, None, None, None]), [300, 300, 300, 300]);
