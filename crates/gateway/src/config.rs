@@ -48,7 +48,7 @@ impl Zone {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spread {
-    /// The one that carries the fewest connections.
+    /// The one that carried least of late, of equals the one with the fewest connections.
     #[default]
     LeastLoad,
     /// By a hash of its ends: always the same while the links are.

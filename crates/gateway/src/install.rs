@@ -349,7 +349,7 @@ impl Installed {
         for (.., link) in link_tables(config) {
             link.remove_all(&mut installed.netlink);
             installed.links.push(link);
-            link.add(&mut installed.netlink).map_err(failed)?;
+            link.install(&mut installed.netlink).map_err(failed)?;
         }
         for any in ANY {
             // What a gateway left that was killed together with its guard.

@@ -30,6 +30,8 @@ pub struct Link {
     alive: AtomicBool,
     connections: AtomicU64,
     placed: AtomicU64,
+    /// Carried of late: what was carried longer ago counts less.
+    recent: AtomicU64,
     /// When it was last chosen, in turns.
     chosen: AtomicU64,
     /// How long servers took to answer by it, smoothed; 0 before the first.
@@ -41,6 +43,8 @@ pub struct Link {
 pub struct Known {
     /// New connections may go by it.
     pub alive: bool,
+    /// How much it carried of late, by powers of two.
+    pub busy: u32,
     /// That go by it now.
     pub connections: u64,
     /// Turn at which it was last chosen.
@@ -69,8 +73,8 @@ pub struct LinkStatus {
 /// Chooses a link: its place, or `None` where none is alive. `turn` counts choices.
 pub fn pick(spread: Spread, hash: u64, links: &[Known], turn: u64) -> Option<usize> {
     let alive = || links.iter().enumerate().filter(|(_, link)| link.alive);
-    // Who was chosen longest ago, of equals.
-    let least = |(at, link): &(usize, &Known)| (link.connections, link.chosen, *at);
+    // Connections that rest are no load. Of equals, who was chosen longest ago.
+    let least = |(at, link): &(usize, &Known)| (link.busy, link.connections, link.chosen, *at);
     let found = match spread {
         Spread::LeastLoad => alive().min_by_key(least),
         // Each link has a score for each connection (rendezvous): one that dies moves its own only.
@@ -97,8 +101,8 @@ fn hash(ends: Ends) -> u64 {
         let bits = match addr.ip() {
             std::net::IpAddr::V4(a) => u64::from(u32::from(a)),
             std::net::IpAddr::V6(a) => {
-                let [high, low] = [64, 0].map(|s| (u128::from(a) >> s) as u64);
-                mix(high) ^ low
+                let parts = a.segments().into_iter();
+                parts.fold(0, |hash, part| mix(hash ^ u64::from(part)))
             }
         };
         mix(bits << 16 ^ bits >> 48 ^ u64::from(addr.port()))
@@ -116,6 +120,7 @@ impl Links {
             alive: AtomicBool::new(true),
             connections: AtomicU64::new(0),
             placed: AtomicU64::new(0),
+            recent: AtomicU64::new(0),
             chosen: AtomicU64::new(0),
             answer_ns: AtomicU64::new(0),
         };
@@ -142,6 +147,8 @@ impl Links {
             .map(|(at, link)| {
                 let known = Known {
                     alive: link.is_alive(),
+                    busy: u64::BITS
+                        - (link.recent.load(Ordering::Relaxed) >> IDLE_BITS).leading_zeros(),
                     connections: link.connections.load(Ordering::Relaxed),
                     chosen: link.chosen.load(Ordering::Relaxed),
                     answer: Duration::from_ns(link.answer_ns.load(Ordering::Relaxed)),
@@ -164,6 +171,19 @@ impl Links {
             .connections
             .fetch_add(1, Ordering::Relaxed);
         self.links[place].placed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many bytes went by it, either way.
+    pub fn on_carried(&self, place: usize, bytes: u64) {
+        self.links[place].recent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A tenth of a second has passed: what was carried before counts three quarters as much.
+    pub fn on_tick(&self) {
+        for link in &self.links {
+            let recent = link.recent.load(Ordering::Relaxed);
+            link.recent.fetch_sub(recent.div_ceil(4), Ordering::Relaxed);
+        }
     }
 
     /// One has ended.
@@ -211,6 +231,8 @@ impl Link {
     }
 }
 
+/// Less than 64 KiB of late is a link at rest.
+const IDLE_BITS: u32 = 16;
 const TRY_OTHERS_EVERY: u64 = 16;
 
 #[cfg(test)]
@@ -219,6 +241,7 @@ mod tests {
 
     const FREE: Known = Known {
         alive: true,
+        busy: 0,
         connections: 0,
         chosen: 0,
         answer: Duration::ZERO,
@@ -244,6 +267,15 @@ mod tests {
         // The next goes where one has ended.
         links[2].connections = 0;
         assert_eq!(place(Spread::LeastLoad, &mut links, 1), [2]);
+    }
+
+    #[test]
+    fn connections_that_rest_are_no_load() {
+        let mut links = [FREE; 3];
+        links[0].connections = 9;
+        links[1].busy = 4;
+        links[2].busy = 5;
+        assert_eq!(pick(Spread::LeastLoad, 0, &links, 1), Some(0));
     }
 
     #[test]

@@ -86,6 +86,7 @@ impl Watcher {
     }
 
     fn look(&mut self, now: Instant) {
+        self.links.on_tick();
         let mut news = false;
         for (link, seen) in self.links.all().iter().zip(&mut self.seen) {
             let carrier = self.netlink.has_carrier(&link.name).unwrap_or(false);

@@ -689,6 +689,7 @@ impl Worker {
             pipes: &mut self.pipes,
             buffer: &mut self.buffer,
             counters: &self.counters,
+            links: &self.links,
         };
         match carrying.carry(&mut turn) {
             Outcome::Waits => {}
@@ -816,6 +817,7 @@ struct Turn<'a> {
     pipes: &'a mut Vec<Pipe>,
     buffer: &'a mut [u8],
     counters: &'a Counters,
+    links: &'a Links,
 }
 
 /// How a turn ended.
@@ -898,7 +900,7 @@ impl Carrying {
             Step::Drain { to, bytes, more } => {
                 let moved = self.drain(to, bytes, more);
                 if let Ok(Moved::Bytes(bytes)) = moved {
-                    self.count(to, bytes, turn.counters);
+                    self.count(to, bytes, turn);
                 }
                 self.answer(moved, |relay, moved| relay.on_drained(to, moved));
             }
@@ -912,7 +914,7 @@ impl Carrying {
                     Ok(sent) => {
                         if sent {
                             turn.counters.urgent.more();
-                            self.count(to, 1, turn.counters);
+                            self.count(to, 1, turn);
                         }
                         self.relay.on_urgent_sent(to, sent);
                     }
@@ -993,7 +995,11 @@ impl Carrying {
         ))
     }
 
-    fn count(&self, to: Side, bytes: u64, counters: &Counters) {
+    fn count(&self, to: Side, bytes: u64, turn: &Turn<'_>) {
+        if let Some(link) = self.link {
+            turn.links.on_carried(link, bytes);
+        }
+        let counters = turn.counters;
         let outward = (to == Side::Server) == (self.zone == Zone::Inside);
         let count = if outward {
             &counters.bytes_outward

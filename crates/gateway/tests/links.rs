@@ -115,7 +115,9 @@ fn carry(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
 }
 
 fn bytes(n: usize) -> Vec<u8> {
-    (0..n).map(|i| (i * 31 >> 7 ^ i).to_le_bytes()[0]).collect()
+    (0..n)
+        .map(|i| (((i * 31) >> 7) ^ i).to_le_bytes()[0])
+        .collect()
 }
 
 fn until(gateway: &Gateway, what: &str, done: impl Fn(&[LinkStatus]) -> bool) {

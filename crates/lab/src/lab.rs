@@ -319,6 +319,9 @@ impl Lab {
             .spawn(move || forwarder.run(&flag, &requests))
             .map_err(threads)?;
         let rates = path.forward.rate.into_iter().chain(path.backward.rate);
+        let stages = path.network.links.iter();
+        let stages = stages.flat_map(|link| [&link.forward, &link.backward]);
+        let budgets = stages.filter_map(|stages| Some(stages.packet_budget?.per_second));
         let mut lab = Self {
             gateways: Vec::new(),
             hosts,
@@ -329,7 +332,7 @@ impl Lab {
             ports,
             legs,
             rtt: path.rtt_configured(),
-            probe_interval: probe::interval(rates.min()),
+            probe_interval: probe::interval(rates.min(), budgets.min()),
             phases: AtomicU32::new(0),
             commands,
             stop,

@@ -206,13 +206,15 @@ fn key(phase: u32, number: u32) -> u64 {
     u64::from(phase) << 32 | u64::from(number)
 }
 
-/// The time between probes on a path of that rate: 5 ms, and no more than a thousandth of the rate.
-pub(crate) fn interval(rate: Option<Rate>) -> StdDuration {
+/// The time between probes on a path of that rate, and of so many packets a second: 5 ms, and no more than a
+/// thousandth of the rate and a hundredth of the packets.
+pub(crate) fn interval(rate: Option<Rate>, packets_per_second: Option<u64>) -> StdDuration {
     let wire_bytes = u64::from(wire::train::wire_bytes(FRAME_WIRE));
     let at_most = rate.map_or(0, |r| {
         wire_bytes * 8 * 1_000 * 1_000_000_000 / r.as_bits_per_second().max(1)
     });
-    INTERVAL.max(StdDuration::from_nanos(at_most))
+    let packets = packets_per_second.map_or(0, |n| 100 * 1_000_000_000 / n.max(1));
+    INTERVAL.max(StdDuration::from_nanos(at_most.max(packets)))
 }
 
 /// A port of our own cannot be mistaken for anybody's service.
@@ -233,11 +235,17 @@ mod tests {
 
     #[test]
     fn probes_take_a_thousandth_of_a_slow_path_at_most() {
-        let ms = |rate: &str| interval(rate.parse().ok()).as_millis();
+        let ms = |rate: &str| interval(rate.parse().ok(), None).as_millis();
         assert_eq!(ms("1Gb/s"), 5);
         // 90 bytes on the wire are 720 bits.
         assert_eq!(ms("1Mb/s"), 720);
-        assert_eq!(interval(None).as_millis(), 5);
+        assert_eq!(interval(None, None).as_millis(), 5);
+    }
+
+    #[test]
+    fn probes_take_a_hundredth_of_a_packet_budget_at_most() {
+        let ms = |budget| interval(None, Some(budget)).as_millis();
+        assert_eq!([ms(45_000), ms(2_500), ms(1_000)], [5, 40, 100]);
     }
 
     #[test]

@@ -71,7 +71,9 @@ fn pair(near: &Host, far: &Host, port: u16) -> (TcpStream, TcpStream) {
 }
 
 fn bytes(n: usize) -> Vec<u8> {
-    (0..n).map(|i| (i * 31 >> 7 ^ i).to_le_bytes()[0]).collect()
+    (0..n)
+        .map(|i| (((i * 31) >> 7) ^ i).to_le_bytes()[0])
+        .collect()
 }
 
 fn carry(from: &mut TcpStream, to: &mut TcpStream, sent: &[u8]) {

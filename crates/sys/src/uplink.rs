@@ -39,7 +39,7 @@ impl LinkTable {
     ///
     /// # Errors
     /// `EPERM` without CAP_NET_ADMIN, `EEXIST` when it is in place.
-    pub fn add(self, netlink: &mut Netlink) -> io::Result<()> {
+    pub fn install(self, netlink: &mut Netlink) -> io::Result<()> {
         for any in ANY {
             let rule = RouteNetlinkMessage::NewRule(self.rule(any));
             let added = netlink.request(rule, NLM_F_CREATE | NLM_F_EXCL);
