@@ -581,10 +581,11 @@ fn host(raw: &RawHost) -> Checked<HostSpec> {
         }
     };
     let engine_ps = ps(raw.engine.as_ref());
+    let (speed, width) = signalling(&raw.speed, raw.width)?;
     Ok(HostSpec {
         port: PortSpec {
-            speed: speed(&raw.speed)?,
-            width: raw.width.unwrap_or(4),
+            speed,
+            width,
             buffer_bytes: raw.buffer.get_ref().0.as_u64(),
             virtual_lanes: raw.virtual_lanes.unwrap_or(8),
             credit_ps: ps(raw.credit.as_ref()),
@@ -598,11 +599,12 @@ fn host(raw: &RawHost) -> Checked<HostSpec> {
 }
 
 fn switch(raw: &RawSwitch) -> Checked<SwitchSpec> {
+    let (speed, width) = signalling(&raw.speed, raw.width)?;
     Ok(SwitchSpec {
         ports: raw.ports,
         port: PortSpec {
-            speed: speed(&raw.speed)?,
-            width: raw.width.unwrap_or(4),
+            speed,
+            width,
             buffer_bytes: raw.buffer.get_ref().0.as_u64(),
             virtual_lanes: raw.virtual_lanes.unwrap_or(8),
             credit_ps: ps(raw.credit.as_ref()),
@@ -743,15 +745,40 @@ pub(crate) fn between(
     }
 }
 
+/// A port's signalling and lanes: four of them, or as many as the Ethernet of that name has.
+fn signalling(text: &Spanned<String>, width: Option<u8>) -> Checked<(Speed, u8)> {
+    match (of_ethernet(text), width) {
+        (Some((speed, lanes)), None) => Ok((speed, lanes)),
+        (Some((speed, lanes)), Some(width)) if lanes == 1 || lanes == width => Ok((speed, width)),
+        (Some((_, lanes)), Some(width)) => refuse(
+            text,
+            format!(
+                "'{}' has {lanes} lanes, not {width}: leave 'width' out",
+                text.get_ref()
+            ),
+        ),
+        (None, width) => Ok((speed(text)?, width.unwrap_or(4))),
+    }
+}
+
+/// `1ge` to `800ge`: signalling and lanes.
+fn of_ethernet(text: &Spanned<String>) -> Option<(Speed, u8)> {
+    let name = text.get_ref().to_ascii_lowercase();
+    Speed::ethernet(name.strip_suffix("ge")?.parse().ok()?)
+}
+
+/// A lane's signalling.
 fn speed(text: &Spanned<String>) -> Checked<Speed> {
-    // Ethernet's lanes; all others are InfiniBand's too.
-    let ethernet = [Speed::Ge1, Speed::Cx4, Speed::Ge10];
-    if let Some(speed) = ethernet.into_iter().find(|s| s.name() == text.get_ref()) {
+    if text.get_ref() == Speed::Cx4.name() {
+        return Ok(Speed::Cx4);
+    }
+    if let Some((speed, _)) = of_ethernet(text) {
         return Ok(speed);
     }
+    let more = "; or Ethernet's 1ge, 10ge, cx4, 25ge, 40ge, 50ge, 100ge, 200ge, 400ge, 800ge";
     text.get_ref()
         .parse()
-        .or_else(|problem: String| refuse(text, problem))
+        .or_else(|problem: String| refuse(text, problem + more))
 }
 
 pub(crate) fn bytes32(value: &Of<Bytes>) -> Checked<u32> {

@@ -109,6 +109,7 @@ impl Study {
         let host = |rank: u32| order[rank as usize];
         let ping_pong = self.traffic.kind.counts() == pattern::Counts::Latency;
         let sends = self.traffic.sends(nodes, step, n);
+        let mpi = self.traffic.mpi;
         let replayed = self.traffic.trace.iter().map(Some);
         let replayed = replayed.chain(std::iter::repeat(None));
         let flows = sends.iter().zip(replayed).map(|(s, record)| FlowSpec {
@@ -129,7 +130,8 @@ impl Study {
             take_ps: match ping_pong && step >= self.traffic.polled_peers {
                 true => self.traffic.unpolled_ps,
                 false => 0,
-            },
+            } + mpi.map_or(0, |mpi| mpi.copy_ps(s.message_bytes)),
+            rendezvous: mpi.is_some_and(|mpi| s.message_bytes > mpi.eager_bytes),
             ..FlowSpec::default()
         });
         Step {

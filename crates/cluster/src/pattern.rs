@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use fabric::{Ordering, Transport};
 use toml::Spanned;
-use units::Rng;
+use units::{Rate, Rng};
 
 use crate::Tier;
 use crate::check::{Checked, How, between, bytes32, refuse};
@@ -47,6 +47,8 @@ pub struct Pattern {
     pub polled_peers: u32,
     /// What a short message of any other one takes longer, by its completion.
     pub unpolled_ps: u64,
+    /// What MPI does with messages; `None`: they are the service's own.
+    pub mpi: Option<Mpi>,
     /// Steps that are run, drawn from all where there are more.
     pub steps: u32,
     /// How ranks are given to hosts.
@@ -61,6 +63,28 @@ pub struct Pattern {
     pub files: Option<Files>,
     /// Messages of `replay`; empty for others.
     pub trace: Arc<Vec<Record>>,
+}
+
+/// MPI on top of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mpi {
+    /// Longest message that is sent at once and copied from MPI's own memory where it arrives; longer ones are asked for
+    /// first and go straight to their place.
+    pub eager_bytes: u32,
+    /// How fast memory copies; `None`: in no time.
+    pub copy: Option<Rate>,
+}
+
+impl Mpi {
+    /// Time of the copy of a message that was not asked for.
+    pub fn copy_ps(&self, message_bytes: u32) -> u64 {
+        let of_eager = self.copy.filter(|_| message_bytes <= self.eager_bytes);
+        of_eager.map_or(0, |rate| {
+            let bits = u128::from(message_bytes) * 8 * 1_000_000_000_000;
+            let took = bits / u128::from(rate.as_bits_per_second().max(1));
+            u64::try_from(took).unwrap_or(u64::MAX)
+        })
+    }
 }
 
 /// What ranks do.
@@ -653,6 +677,7 @@ pub(crate) fn check(
             .unpolled
             .as_ref()
             .map_or(0, |t| crate::check::ps(Some(t))),
+        mpi: mpi(raw, kind, message_bytes, tier)?,
         steps: between(raw.steps.as_ref(), steps_default, all, "steps")?,
         ranks,
         seed: raw.seed.as_ref().map_or(1, |s| *s.get_ref()),
@@ -691,6 +716,37 @@ pub(crate) fn check(
         _ => {}
     }
     Ok(pattern)
+}
+
+/// What MPI does, where the file says so.
+fn mpi(raw: &RawTraffic, kind: Kind, message_bytes: u32, tier: Tier) -> Checked<Option<Mpi>> {
+    let Some(given) = &raw.mpi else {
+        return Ok(None);
+    };
+    let eager_bytes = bytes32(&given.get_ref().eager)?;
+    let asked = message_bytes > eager_bytes;
+    if kind == Kind::Replay {
+        return refuse(
+            given,
+            "a trace's messages are what they are: its own lines may be requests, and answers with 'after'",
+        );
+    }
+    if kind.counts() == Counts::Latency && asked {
+        return refuse(
+            given,
+            "round trips are of messages that are sent at once: a longer 'eager', or a shorter 'message'",
+        );
+    }
+    if tier == Tier::Flows {
+        return refuse(
+            given,
+            "fluids have no requests and no copies: tier 'packets', or no 'mpi'",
+        );
+    }
+    Ok(Some(Mpi {
+        eager_bytes,
+        copy: given.get_ref().copy.as_ref().map(|rate| rate.get_ref().0),
+    }))
 }
 
 /// The messages of a replay; none of other patterns.

@@ -190,6 +190,7 @@ pub(crate) struct RawTraffic {
     pub(crate) window: Option<Of<Bytes>>,
     pub(crate) polled_peers: Option<Spanned<u32>>,
     pub(crate) unpolled: Option<Of<Duration>>,
+    pub(crate) mpi: Option<Spanned<RawMpi>>,
     pub(crate) algorithm: Option<Spanned<String>>,
     pub(crate) steps: Option<Spanned<u32>>,
     pub(crate) ranks: Option<Spanned<String>>,
@@ -205,6 +206,14 @@ pub(crate) struct RawTraffic {
     pub(crate) messages: Option<Spanned<u32>>,
     pub(crate) depth: Option<Spanned<u32>>,
     pub(crate) cores: Option<Spanned<u32>>,
+}
+
+/// What MPI does with messages.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawMpi {
+    pub(crate) eager: Of<Bytes>,
+    pub(crate) copy: Option<Of<Rate>>,
 }
 
 /// One of several jobs that share the fabric.

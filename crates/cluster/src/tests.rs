@@ -74,6 +74,42 @@ fn a_file_is_its_cases() {
 }
 
 #[test]
+fn ethernets_are_called_by_what_they_carry() {
+    use fabric::link::Speed;
+    let port = |speed: &str| {
+        let text = FILE.replace("speed = \"ddr\"", speed);
+        parse(&text).map(|file| {
+            let port = file.cases[0].spec.hosts[0].port;
+            (port.speed, port.width)
+        })
+    };
+    for (name, found) in [
+        ("1ge", (Speed::Ge1, 1)),
+        ("10ge", (Speed::Ge10, 1)),
+        ("cx4", (Speed::Cx4, 4)),
+        ("40ge", (Speed::Ge10, 4)),
+        ("100ge", (Speed::Edr, 4)),
+        ("800ge", (Speed::Ndr, 8)),
+        ("ddr", (Speed::Ddr, 4)),
+    ] {
+        let written = format!("speed = \"{name}\"");
+        assert_eq!(port(&written).unwrap(), found, "{name}");
+    }
+    // Lanes of one name each, side by side.
+    assert_eq!(
+        port("speed = \"10ge\"\nwidth = 4").unwrap(),
+        (Speed::Ge10, 4)
+    );
+    for (written, says) in [
+        ("speed = \"100ge\"\nwidth = 1", "has 4 lanes, not 1"),
+        ("speed = \"30ge\"", "25ge, 40ge"),
+    ] {
+        let error = port(written).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_line_and_reason() {
     for (from, to, line, says) in [
         ("title = \"Two hosts\"", "title = \"\"", 1, "one line"),
@@ -379,6 +415,46 @@ fn peers_beyond_those_polled_take_longer_by_what_the_file_says() {
         let half = world.flow(0).round_trip_min_ps / 2;
         let formula = fabric::formula::latency_ps(&built.spec, &flow, &way);
         assert!(half.abs_diff(formula) < formula / 100, "{half} {formula}");
+    }
+}
+
+#[test]
+fn mpi_asks_for_long_messages_and_copies_short_ones() {
+    let study = |message: &str, mpi: &str| {
+        let message = format!("message = \"{message}\"\nmpi = {{ {mpi} }}");
+        let text = CLUSTER.replace("message = \"64KiB\"", &message);
+        parse(&text).map(|file| file.studies[0].clone())
+    };
+    let flow = |message: &str| {
+        let study = study(message, "eager = \"12KiB\", copy = \"8Gb/s\"").unwrap();
+        let built = study.build(0);
+        let nodes = *study.traffic.nodes.last().unwrap();
+        study.sends(&built, nodes, 0, 0).flows[0]
+    };
+    let (short, long) = (flow("12KiB"), flow("16KiB"));
+    // 12 KiB at a byte a nanosecond.
+    assert_eq!((short.rendezvous, short.take_ps), (false, 12_288_000));
+    assert_eq!((long.rendezvous, long.take_ps), (true, 0));
+    let error = study("16KiB", "eager = \"0B\"").unwrap_err().to_string();
+    assert!(error.contains("1 B to 4 GiB"), "{error}");
+    let eager = "message = \"64KiB\"\nmpi = { eager = \"12KiB\" }";
+    let asked = CLUSTER.replace("message = \"64KiB\"", eager);
+    for (text, says) in [
+        (
+            asked.replacen("rotate", "rotate-latency", 1),
+            "sent at once: a longer 'eager'",
+        ),
+        (
+            format!("tier = \"flows\"\n{asked}"),
+            "fluids have no requests",
+        ),
+        (
+            asked.replacen("seeds = 2", "transport = \"uc\"", 1),
+            "by a service that acknowledges",
+        ),
+    ] {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
     }
 }
 

@@ -246,6 +246,9 @@ pub struct FlowSpec {
     pub passing: bool,
     /// It starts `start_ps` after all of this earlier flow, one to its own sender, is there; with `passing` only.
     pub after: Option<u32>,
+    /// Each message is asked for first, as MPI does with long ones (rendezvous): a request of [`ASK_BYTES`] to the
+    /// receiver and an answer as long, and it is posted when that is there. As many are asked for as `depth` says.
+    pub rendezvous: bool,
 }
 
 impl Default for FlowSpec {
@@ -267,9 +270,14 @@ impl Default for FlowSpec {
             take_ps: 0,
             passing: false,
             after: None,
+            rendezvous: false,
         }
     }
 }
+
+/// Payload of the request for a message and of its answer: a header of MPI's with address and key (Open MPI's
+/// rendezvous header has 56 to 72 B).
+pub const ASK_BYTES: u32 = 64;
 
 /// What a receiver does with packets of a flow that overtook others of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -541,6 +549,17 @@ impl FlowSpec {
             return Err("it must begin within 1000 s".to_owned());
         }
         within(self.take_ps, "taking a message")?;
+        if self.rendezvous {
+            if self.ping_pong || self.passing || !self.transport.is_acknowledged() {
+                return Err(
+                    "a message that is asked for is one of a stream, by a service that acknowledges"
+                        .to_owned(),
+                );
+            }
+            if fabric.faults.is_some() {
+                return Err("where links fail, messages are not asked for first".to_owned());
+            }
+        }
         if self.from as usize >= hosts || self.to as usize >= hosts || self.from == self.to {
             return Err("it must be between two hosts".to_owned());
         }

@@ -339,6 +339,14 @@ struct Flow {
     /// Messages that may be begun by the partner's turns.
     turns: u64,
     turn_ps: u64,
+    /// Begins a message only when it is granted one.
+    gated: bool,
+    /// When those were granted that have not begun.
+    granted: VecDeque<u64>,
+    /// Flow that a message of this one, there, grants one.
+    grants: u32,
+    /// Flow that asks for its messages.
+    request: u32,
     completed: u64,
     /// When the last `depth` messages were complete.
     completions: VecDeque<u64>,
@@ -575,6 +583,7 @@ impl World {
             world.add_flow(flow);
         }
         world.add_answers();
+        world.add_requests();
         world.check_room(spec)?;
         world.check_headroom(spec)?;
         world.add_faults(spec)?;
@@ -796,8 +805,10 @@ impl World {
     /// What came of flow `n` of those given.
     pub fn flow(&self, n: usize) -> FlowInfo {
         let flow = &self.flows[n];
+        let request = self.flows.all.get(flow.request as usize);
         FlowInfo {
             broken: self.gave_up(flow),
+            first_posted_ps: request.unwrap_or(flow).info.first_posted_ps,
             ..flow.info
         }
     }

@@ -4,9 +4,11 @@
 //! them. Ranks are hosts where `goodput serve --ranks` runs, hosts of a lab, or processes of MPI; what is
 //! done with them is the same, and so is what is said of it.
 
+mod cbench;
 mod finding;
 mod hosts;
 mod mpi;
+mod mpirun;
 mod plan;
 mod ways;
 
@@ -24,6 +26,7 @@ use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::record;
 use crate::target::Target;
+use mpirun::MpirunArgs;
 use plan::{Plan, Planned};
 use ways::Ways;
 
@@ -40,6 +43,8 @@ pub(crate) struct RotateArgs {
     /// Ranks are the processes of MPI: run under mpirun or srun. Needs a build with --features mpi
     #[arg(long, conflicts_with_all = ["target", "hosts"])]
     mpi: bool,
+    #[command(flatten)]
+    started: MpirunArgs,
     /// Who sends to whom
     #[arg(long, value_enum, default_value_t = PatternArg::Rotate)]
     pattern: PatternArg,
@@ -108,7 +113,10 @@ Examples:
   goodput rotate lab:my-cluster.toml --nodes 2,4,8 --length 1MiB
   goodput rotate --hosts n01,n02,n03,n04 --pattern mpigraph --json
   goodput rotate --hosts n01,n02,n03,n04 --pattern com --length 32..1MiB
-Under MPI, built with --features mpi: mpirun -np 8 --map-by node goodput rotate --mpi";
+Over MPI, built with --features mpi:
+  mpirun -np 8 --map-by node goodput rotate --mpi
+  goodput rotate --mpirun 8 --mpirun-with \"--map-by node --hostfile nodes\"
+  goodput rotate --mpirun 2 --observer cbench --cbench ~/cbench    CBench's own in turns with ours";
 
 impl PatternArg {
     const fn name(self) -> &'static str {
@@ -125,8 +133,13 @@ impl RotateArgs {
     pub(crate) fn needs_lab(&self) -> bool {
         match &self.target {
             Some(target) => target.starts_with("lab:"),
-            None => self.hosts.is_empty() && !self.mpi,
+            None => self.hosts.is_empty() && !self.over_mpi(),
         }
+    }
+
+    /// Whether its ranks are processes of MPI, whoever starts them.
+    const fn over_mpi(&self) -> bool {
+        self.mpi || self.started.mpirun.is_some()
     }
 }
 
@@ -236,6 +249,9 @@ fn perform(args: &RotateArgs, context: &Context) -> Result<Option<Done>, Failure
     if args.mpi {
         return mpi::perform(args, context);
     }
+    if args.started.mpirun.is_some() {
+        return mpirun::perform(args, context).map(Some);
+    }
     let (target, name) = target(args)?;
     let mut kept = Kept::begin(args, &target, &name, context)?;
     let result = match target {
@@ -310,7 +326,7 @@ impl Kept {
             rotate: Rotate {
                 pattern: args.pattern.name().to_owned(),
                 measure: if args.latency { "latency" } else { "bandwidth" }.to_owned(),
-                transport: if args.mpi { "mpi" } else { "tcp" }.to_owned(),
+                transport: if args.over_mpi() { "mpi" } else { "tcp" }.to_owned(),
                 order_seed: args.seed,
                 bidirectional: args.bidirectional,
                 ..Rotate::default()
@@ -327,9 +343,11 @@ impl Kept {
         for (n, planned) in plan.rounds.iter().enumerate() {
             let flows: Vec<(usize, usize)> = planned.flows.iter().map(|f| (f.from, f.to)).collect();
             let times = ranks.round(&flows, &planned.test, plan.tests, stop)?;
-            self.rotate.rounds.push(round(planned, &times));
+            let round = round(planned, &times);
             self.rotate.start_skew_ns = ranks.skew().map(Duration::as_ns);
-            self.say(&plan::line(plan, planned, &times))?;
+            let line = plan::line(plan, planned, &round);
+            self.rotate.rounds.push(round);
+            self.say(&line)?;
             let next = plan.rounds.get(n + 1);
             if next.is_none_or(|next| plan::closes(plan, planned, next)) {
                 let rounds = &self.rotate.rounds[begun..];
@@ -411,11 +429,6 @@ fn round(planned: &Planned, times: &[FlowTimes]) -> RotateRound {
 fn bits(test: &RankTest, took: Duration) -> u64 {
     let bytes = u64::from(test.bytes) * u64::from(test.count);
     units::Rate::average(Bytes::new(bytes), took).as_bits_per_second()
-}
-
-/// The same in bytes a second, without rounding.
-fn bytes_per_second(test: &RankTest, took: Duration) -> f64 {
-    f64::from(test.bytes) * f64::from(test.count) / took.as_s_f64().max(f64::MIN_POSITIVE)
 }
 
 fn half_round_trip_s(test: &RankTest, took: Duration) -> f64 {
@@ -584,6 +597,29 @@ mod tests {
             ("goodput rotate --hosts a,b,a", "twice"),
             ("goodput rotate --hosts a,b --mpi", "by clap"),
             ("goodput rotate --mpi --congestion reno", "with --mpi"),
+            ("goodput rotate --mpirun 2 --congestion reno", "with --mpi"),
+            ("goodput rotate --mpirun 2 --observer cbench", "nothing"),
+            ("goodput rotate --mpirun 1", "two processes"),
+            ("goodput rotate --mpirun 2 --mpi", "by clap"),
+            ("goodput rotate --mpirun 2 --hosts a,b", "by clap"),
+            (
+                "goodput rotate --hosts a,b --observer cbench",
+                "go with --mpirun",
+            ),
+            ("goodput rotate --turns 3", "go with --mpirun"),
+            (
+                "goodput rotate --hosts a,b --cbench /opt",
+                "--observer cbench",
+            ),
+            ("goodput rotate --mpirun 2 --turns 0", "--turns 0"),
+            (
+                "goodput rotate --mpirun 2 --observer cbench --length 1MiB",
+                "its sizes",
+            ),
+            (
+                "goodput rotate --mpirun 2 --observer cbench --pattern com",
+                "--pattern",
+            ),
             ("goodput rotate --mpi --bind 10.0.0.1", "with --mpi"),
             ("goodput rotate --mpi --device eth0", "with --mpi"),
             ("goodput rotate --mpi --dscp ef", "with --mpi"),

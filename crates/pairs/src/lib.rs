@@ -18,6 +18,7 @@ mod spread;
 pub use cause::{Cause, Multiple, Reading, read};
 pub use lines::{
     bandwidth_closing, bandwidth_line, com_line, com_summary, latency_closing, latency_line,
+    rotations,
 };
 pub use plan::{
     Flow, PlanError, Round, bisection, com, listed, neighbours, rotate, shifts, shuffled,

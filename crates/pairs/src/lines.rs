@@ -64,6 +64,29 @@ pub fn latency_closing(rounds: &[Vec<f64>], bytes: u32, tests: u32, round_trips:
     out + &using(bytes, tests, round_trips)
 }
 
+/// What lines of rotations say of each pair, a list for each rotation, as printed (MB/s, or microseconds);
+/// `None` unless they are numbered from 0 and each has as many pairs as there are rotations. Other lines count
+/// for nothing.
+pub fn rotations(text: &str) -> Option<Vec<Vec<f64>>> {
+    let mut all: Vec<Vec<f64>> = Vec::new();
+    for line in text.lines() {
+        let Some((number, rest)) = line
+            .strip_prefix("rotate ")
+            .and_then(|rest| rest.split_once(" ** "))
+        else {
+            continue;
+        };
+        if number.trim().parse() != Ok(all.len()) {
+            return None;
+        }
+        let (pairs, _) = rest.split_once("**")?;
+        let pairs = pairs.split(',').map(str::trim).filter(|p| !p.is_empty());
+        all.push(pairs.map(|p| p.parse().ok()).collect::<Option<_>>()?);
+    }
+    let whole = !all.is_empty() && all.iter().all(|pairs| pairs.len() == all.len());
+    whole.then_some(all)
+}
+
 /// A row of `com`: MB/s of each task, or microseconds.
 pub fn com_line(tasks: usize, bytes: u32, operations: u32, values: &[f64]) -> String {
     let spread = Spread::of(values).unwrap_or_default();
@@ -129,6 +152,28 @@ mod tests {
             "\nMin Link Latency: 2.00 us\nMax Link Latency: 4.00 us\nAverage Link Latency: 3.00 us\n\
              Using 1 byte messages, 1 tests of 10000 iterations\n"
         );
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read() {
+        let rates = [[1667.02, 1634.98], [2010.21, 5592.55]];
+        let mut text = "process 1 on n02\r\n".to_owned();
+        for (n, rotation) in rates.iter().enumerate() {
+            text += &bandwidth_line(n, &rotation.map(|r| r * 1e6)).replace('\n', "\r\n");
+        }
+        text += &bandwidth_closing(&[vec![1e9]], 8, 3, 10);
+        assert_eq!(rotations(&text).unwrap(), rates);
+        let latency = latency_line(0, &[2.74e-6]);
+        assert_eq!(rotations(&latency), Some(vec![vec![2.74]]));
+        // Cut off, out of order, not a number, nothing.
+        for wrong in [
+            text.lines().take(2).collect::<Vec<_>>().join("\n"),
+            text.replace("rotate 1", "rotate 2"),
+            text.replace("1634.98 ,", "many ,"),
+            "Must use at least 2 processes\n".to_owned(),
+        ] {
+            assert_eq!(rotations(&wrong), None, "{wrong}");
+        }
     }
 
     #[test]

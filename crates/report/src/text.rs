@@ -162,6 +162,8 @@ pub(crate) fn cause_label(cause: &str) -> String {
         "thinned_acks" => "thinned acknowledgments".to_owned(),
         "mtu" => "MTU".to_owned(),
         "static_routes" => "static routes".to_owned(),
+        "chosen_paths" => "how paths are chosen".to_owned(),
+        "long_way" => "a long way for short messages".to_owned(),
         "failed_link" => "a link that failed".to_owned(),
         other => plain(other).replace('_', " "),
     }

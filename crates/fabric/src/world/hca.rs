@@ -13,7 +13,7 @@ use super::{
     Early, Flow, FlowInfo, Host, IN_MEMORY, LOOK, NEVER, NONE, Packet, Probe, START, World, count,
 };
 use crate::ethernet;
-use crate::spec::{ACK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Ordering, Transport};
+use crate::spec::{ACK_BYTES, ASK_BYTES, DELIMITER_BYTES, FlowSpec, HostSpec, Ordering, Transport};
 
 impl World {
     pub(super) fn add_flow(&mut self, spec: &FlowSpec) {
@@ -90,6 +90,55 @@ impl World {
             self.note_flow(Flow::new(answers, count(number)));
             self.hosts[answers.from as usize].flows.push(partner);
         }
+    }
+
+    /// The flows that ask for messages and say that they may come; after all flows that were given.
+    pub(super) fn add_requests(&mut self) {
+        for number in 0..self.flows.len() {
+            let sends = self.flows[number].spec;
+            if !sends.rendezvous {
+                continue;
+            }
+            let asks = FlowSpec {
+                message_bytes: ASK_BYTES,
+                depth: u32::MAX,
+                take_ps: 0,
+                rendezvous: false,
+                ..sends
+            };
+            let answers = FlowSpec {
+                from: sends.to,
+                to: sends.from,
+                ..asks
+            };
+            let (data, request) = (count(number), count(self.flows.len()));
+            let answer = request + 1;
+            for (spec, grants) in [(asks, answer), (answers, data)] {
+                let host = spec.from;
+                let mut flow = Flow::new(spec, NONE);
+                flow.gated = true;
+                flow.grants = grants;
+                if grants == answer {
+                    let first = u64::from(sends.depth).min(sends.messages);
+                    flow.granted = (0..first).map(|_| sends.start_ps).collect();
+                }
+                self.hosts[host as usize]
+                    .flows
+                    .push(count(self.flows.len()));
+                self.note_flow(flow);
+            }
+            let flow = &mut self.flows[number];
+            flow.gated = true;
+            flow.request = request;
+        }
+    }
+
+    /// A flow may begin one more message.
+    fn grant(&mut self, number: u32) {
+        let flow = &mut self.flows[number as usize];
+        flow.granted.push_back(self.now_ps);
+        let host = flow.spec.from;
+        self.look(host);
     }
 
     /// Fetches as many packets as there is room for.
@@ -361,7 +410,11 @@ impl World {
             info.half_messages = info.messages_arrived;
         }
         info.last_ps = now;
-        let (partner, answers) = (flow.partner, flow.answers);
+        let (partner, answers, grants) = (flow.partner, flow.answers, flow.grants);
+        if grants != NONE {
+            self.grant(grants);
+            return;
+        }
         if partner == NONE {
             if info.messages_arrived == flow.spec.messages && !self.followers.is_empty() {
                 self.follow(number);
@@ -430,6 +483,10 @@ impl Flow {
             left_bytes: 0,
             turns: 0,
             turn_ps: spec.start_ps,
+            gated: false,
+            granted: VecDeque::new(),
+            grants: NONE,
+            request: NONE,
             completed: 0,
             completions: VecDeque::new(),
             packets: 0,
@@ -504,7 +561,11 @@ impl Flow {
         if self.begun >= self.completed + u64::from(self.spec.depth) {
             return None;
         }
-        Some(self.core_free_ps.max(self.slot_ps()) + post_ps)
+        let since = match self.gated {
+            true => *self.granted.front()?,
+            false => 0,
+        };
+        Some(self.core_free_ps.max(self.slot_ps()).max(since) + post_ps)
     }
 
     /// When the message was complete whose place the next one takes.
@@ -524,6 +585,7 @@ impl Flow {
             self.info.first_posted_ps = posted - post_ps;
         }
         self.core_free_ps = posted;
+        self.granted.pop_front();
         self.begun += 1;
         self.left_bytes = self.spec.message_bytes;
         posted

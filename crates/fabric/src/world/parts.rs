@@ -315,7 +315,8 @@ impl World {
         };
         for n in &flows {
             let flow = &self.flows[*n as usize];
-            if flow.answers || !here(flow.spec.from) || flow.spec.after.is_some() {
+            let told = flow.answers || flow.grants != NONE || flow.spec.after.is_some();
+            if told || !here(flow.spec.from) {
                 continue;
             }
             let (kind, who) = match flow.spec.passing {

@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Flow, Packet, RETRY, World};
+use super::{Flow, NONE, Packet, RETRY, World};
 use crate::spec::{Ordering, Transport};
 
 /// What a sender knows of its receiver.
@@ -67,6 +67,8 @@ impl World {
         }
         let more = p.number.wrapping_sub(flow.heard.acked);
         let early = p.payload_bytes == EARLY;
+        let request = flow.request;
+        let mut places = 0;
         if more > u32::MAX / 2 {
             return;
         }
@@ -80,12 +82,18 @@ impl World {
             let whole = u64::from(p.number / flow.packets_each());
             while flow.completed < whole {
                 flow.complete(now);
+                places += 1;
             }
         }
         match flow.spec.transport {
             Transport::Iwarp => flow.steer_window(more, early, now),
             _ if early => flow.go_back(),
             _ => {}
+        }
+        if request != NONE {
+            // The next ones are asked for.
+            let granted = &mut self.flows[request as usize].granted;
+            granted.extend(std::iter::repeat_n(now, places));
         }
         self.pass(p.flow);
         self.look(host);

@@ -5,6 +5,7 @@ use crate::spec::{HostSpec, LinkSpec, Node, PortSpec, Routing, SwitchSpec, Trans
 use crate::topology::fat_tree;
 use units::Rate;
 
+mod asked;
 mod dca;
 mod ethernet;
 mod fault;

@@ -195,7 +195,9 @@ impl World {
         let lanes = spec.lanes(link);
         let lane = flow.spec.lane + above;
         if lane >= lanes {
-            let problem = format!("flow {n} travels on lane {lane}; it has {lanes}, from 0");
+            let problem = format!(
+                "flow {n} travels on lane {lane}; it has {lanes}, from 0: a higher max_op_vls, if both ends have the lanes"
+            );
             return Err(at(Place::Link(channel / 2), problem));
         }
         let all = self.credits[self.room(channel, flow.spec.lane)].all;

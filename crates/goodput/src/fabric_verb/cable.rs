@@ -169,6 +169,29 @@ pub(super) fn facts(args: &CableArgs) -> Result<Value, Failure> {
     }))
 }
 
+fn lanes(n: u8) -> String {
+    match n {
+        1 => "1 lane".to_owned(),
+        n => format!("{n} lanes"),
+    }
+}
+
+/// With how many lanes the buffer is enough, by the subnet manager's code.
+fn fewer_lanes(buffer: Bytes, needs: &CableNeeds, packet: u64) -> String {
+    let enough = |n: u8| buffer.as_u64() / u64::from(n) / packet.max(1) >= needs.packets.into();
+    let codes = [(4, 8), (3, 4), (2, 2), (1, 1)];
+    match codes.into_iter().find(|(_, n)| enough(*n)) {
+        Some((code, n)) => format!(
+            "With {} it is enough: set max_op_vls to {code} in the subnet manager\n",
+            lanes(n)
+        ),
+        None => format!(
+            "One lane that has all of it is too short as well: {} B are needed, or a shorter cable\n",
+            needs.lane_bytes
+        ),
+    }
+}
+
 fn text(args: &CableArgs, answer: &Answer) -> String {
     let Answer {
         needs,
@@ -182,7 +205,7 @@ fn text(args: &CableArgs, answer: &Answer) -> String {
         "{}X {}: {} lanes x {} x {data}/{of} ({}) = {:.3} GB/s on the wire, {:.1} MB/s of payload in packets of {} B\n\
          Cable: {} of {} = {:.3} us one way\n\
          Credits for a packet are back after {:.3} us = {:.3} on the wire + 2 x {:.3} of cable + {:.3} at the far end\n\
-         In that time {} B are on their way: a lane needs room for {} packets = {} B, {} lanes {} B\n",
+         In that time {} B are on their way: a lane needs room for {} packets = {} B, {} {} B\n",
         args.width,
         args.rate,
         args.width,
@@ -204,7 +227,7 @@ fn text(args: &CableArgs, answer: &Answer) -> String {
         needs.in_flight_bytes,
         needs.packets,
         needs.lane_bytes,
-        args.lanes,
+        lanes(args.lanes),
         needs.lane_bytes * u64::from(args.lanes),
     );
     if needs.beyond_credits {
@@ -213,20 +236,25 @@ fn text(args: &CableArgs, answer: &Answer) -> String {
     if let (Some(buffer), Some(has)) = (args.buffer, *has) {
         let rate = formula::with_packets(needs, args.mtu, has);
         out += &format!(
-            "A port's buffer of {buffer} shared by {} lanes has room for {has} packets a lane: {has} x {} B / {:.3} us, \
+            "A port's buffer of {buffer} shared by {} has room for {has} packets a lane: {has} x {} B / {:.3} us, \
              at most the link's = {:.1} MB/s\n",
-            args.lanes,
+            lanes(args.lanes),
             args.mtu,
             us(needs.round_ps),
             rate / 1e6
         );
+        if has < needs.packets {
+            out += &fewer_lanes(buffer, needs, *packet);
+        }
     }
     let reach = copper_reach_m(args.rate, args.width);
-    out += &match reach {
-        Some(m) if args.length <= m * 1_000 => format!("Passive copper reaches {m} m.\n"),
-        Some(m) => format!("Passive copper reaches {m} m only: fibre or an active cable.\n"),
-        None => "How far passive copper reaches at this rate is not in the table.\n".to_owned(),
-    };
+    if args.kind == KindArg::Copper {
+        out += &match reach {
+            Some(m) if args.length <= m * 1_000 => format!("Passive copper reaches {m} m.\n"),
+            Some(m) => format!("Passive copper reaches {m} m only: fibre or an active cable.\n"),
+            None => "How far passive copper reaches at this rate is not in the table.\n".to_owned(),
+        };
+    }
     let mut rows = Table::new([
         Column::words(5),
         Column::numbers(14),
@@ -248,4 +276,50 @@ fn text(args: &CableArgs, answer: &Answer) -> String {
         out.push('\n');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(typed: &str) -> String {
+        use clap::Parser;
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: CableArgs,
+        }
+        let words = std::iter::once("cable").chain(typed.split(' '));
+        let args = Line::parse_from(words).args;
+        text(&args, &Answer::new(&args).unwrap())
+    }
+
+    #[test]
+    fn a_buffer_that_is_too_small_is_told_with_the_lanes_for_which_it_is_enough() {
+        let ddr = "--rate ddr --length 100m --buffer";
+        for (typed, says) in [
+            (
+                "36KiB --lanes 8",
+                "With 4 lanes it is enough: set max_op_vls to 3",
+            ),
+            (
+                "16KiB --lanes 8",
+                "With 2 lanes it is enough: set max_op_vls to 2",
+            ),
+            ("4KiB --lanes 8", "6336 B are needed"),
+        ] {
+            let said = said(&format!("{ddr} {typed}"));
+            assert!(said.contains(says), "{said}");
+        }
+        let enough = said(&format!("{ddr} 64KiB --lanes 8"));
+        assert!(!enough.contains("enough"), "{enough}");
+    }
+
+    #[test]
+    fn copper_is_spoken_of_where_the_cable_is_copper() {
+        let long = "--rate ddr --length 12m";
+        assert!(!said(long).contains("Passive"));
+        assert!(said(&format!("{long} --kind copper")).contains("10 m only"));
+        assert!(said(long).contains(", 1 lane "));
+    }
 }

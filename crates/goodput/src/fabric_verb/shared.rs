@@ -88,20 +88,9 @@ pub(super) fn of(
     let Some(step) = &found.worst_step else {
         return Ok(None);
     };
+    let chosen = chosen(study);
     let Some(cable) = most_shared(&step.cables).filter(|c| c.flows > 1) else {
-        return Ok(Some(FindingRecord {
-            phase: found.name.clone(),
-            cause: "incast".to_owned(),
-            title: "hosts are sent more than their links carry; the fabric between them is not the limit"
-                .to_owned(),
-            confidence: 1.0,
-            share: lost,
-            evidence: vec![format!(
-                "no cable between chips has two flows; the least loaded host link sets {:.0} MB/s",
-                megabytes(found.alone_bits_per_second)
-            )],
-            ..FindingRecord::default()
-        }));
+        return Ok(Some(of_none_shared(found, chosen, lost)));
     };
     let mut evidence = vec![
         format!(
@@ -152,21 +141,80 @@ pub(super) fn of(
             ),
         });
     }
+    let (cause, title) = match chosen {
+        None => (
+            "static_routes",
+            format!(
+                "static routes: {} flows share {} while {} others stand idle",
+                cable.flows,
+                spoken(step, cable),
+                step.idle_cables
+            ),
+        ),
+        // Of packets as many as so many flows have.
+        Some(rule) => (
+            "chosen_paths",
+            format!(
+                "chosen paths ({rule}): packets of {} flows' worth crossed {} while {} others stood idle",
+                cable.flows,
+                spoken(step, cable),
+                step.idle_cables
+            ),
+        ),
+    };
     let remedy = remedy(study, found, last, counts, context)?;
     Ok(Some(FindingRecord {
         phase: found.name.clone(),
-        cause: "static_routes".to_owned(),
-        title: format!(
-            "static routes: {} flows share {} while {} others stand idle",
-            cable.flows,
-            spoken(step, cable),
-            step.idle_cables
-        ),
+        cause: cause.to_owned(),
+        title,
         confidence: 1.0,
         share: lost,
         evidence,
         remedy,
     }))
+}
+
+/// By which rule chips choose, where tables do not say it all.
+fn chosen(study: &Study) -> Option<&'static str> {
+    match &study.layout {
+        Layout::Made(made) if made.selection_name != "static" => Some(made.selection_name),
+        _ => None,
+    }
+}
+
+/// The finding where speed is lost and no cable between chips has more than a flow.
+fn of_none_shared(found: &FabricStudy, chosen: Option<&str>, lost: f64) -> FindingRecord {
+    let (cause, title) = match (found.counts.as_str(), chosen) {
+        // One large switch has the same host links: those are not what is lost.
+        ("time", _) => (
+            "long_way",
+            "messages are short beside their way, which leads through more chips than one"
+                .to_owned(),
+        ),
+        (_, Some(rule)) => (
+            "chosen_paths",
+            format!(
+                "chosen paths ({rule}): packets that meet for a moment wait, though no cable has more than it carries"
+            ),
+        ),
+        (_, None) => (
+            "incast",
+            "hosts are sent more than their links carry; the fabric between them is not the limit"
+                .to_owned(),
+        ),
+    };
+    FindingRecord {
+        phase: found.name.clone(),
+        cause: cause.to_owned(),
+        title,
+        confidence: 1.0,
+        share: lost,
+        evidence: vec![format!(
+            "no cable between chips has two flows; the least loaded host link sets {:.0} MB/s",
+            megabytes(found.alone_bits_per_second)
+        )],
+        ..FindingRecord::default()
+    }
 }
 
 /// `leaf-3 port 14 to spine-2`.
@@ -227,7 +275,11 @@ fn remedy(
     let Layout::Made(made) = &study.layout else {
         return Ok(None);
     };
-    if !made.is_tree() || made.engine != Engine::MinHop || context.interrupted().is_some() {
+    if chosen(study).is_some()
+        || !made.is_tree()
+        || made.engine != Engine::MinHop
+        || context.interrupted().is_some()
+    {
         return Ok(None);
     }
     let mut other = study.clone();

@@ -4,13 +4,18 @@ use super::{Done, RotateArgs};
 use crate::context::Context;
 use crate::failure::Failure;
 
+/// Why a build without MPI cannot, and the remedy.
+pub(super) fn missing() -> Failure {
+    Failure::usage(anyhow::anyhow!(
+        "this goodput was built without MPI: build it with `cargo build --release --features mpi`, which \
+         needs mpicc and libclang (Debian: libopenmpi-dev and libclang-dev)"
+    ))
+}
+
 /// Refuses: this build has no MPI.
 #[cfg(not(feature = "mpi"))]
 pub(super) fn perform(_: &RotateArgs, _: &Context) -> Result<Option<Done>, Failure> {
-    Err(Failure::usage(anyhow::anyhow!(
-        "this goodput was built without MPI: build it with `cargo build --release --features mpi`, which \
-         needs mpicc and libclang"
-    )))
+    Err(missing())
 }
 
 /// All processes do the rounds; the first one keeps and says what came of them.

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use measure::{FlowTimes, RankTest};
+use measure::RankTest;
 use pairs::{Flow, PlanError, Round};
-use report::model::RotateRound;
+use report::model::{RotateFlow, RotateRound};
 
-use super::{PatternArg, RotateArgs, bytes_per_second, half_round_trip_s, hosts};
+use super::{PatternArg, RotateArgs, hosts, mpirun};
 use crate::failure::Failure;
 use crate::messages;
 
@@ -56,7 +56,7 @@ pub(super) fn check(args: &RotateArgs) -> Result<(), Failure> {
         let tests = args.tests.unwrap_or(0);
         return refuse(format!("--tests {tests}: 1 to {TESTS_MAX} work"));
     }
-    if args.mpi && (args.congestion.is_some() || hosts::is_set(&args.approach)) {
+    if args.over_mpi() && (args.congestion.is_some() || hosts::is_set(&args.approach)) {
         return refuse(
             "--congestion, --bind, --device, --dscp and --token-file are TCP's: with --mpi the MPI \
              library makes the connections"
@@ -74,6 +74,7 @@ pub(super) fn check(args: &RotateArgs) -> Result<(), Failure> {
     if args.hosts.len() == 1 {
         return refuse("--hosts: a pair takes two hosts at least".to_owned());
     }
+    mpirun::check(args)?;
     sizes(args).map(drop)
 }
 
@@ -179,7 +180,7 @@ fn tests(args: &RotateArgs) -> Result<Vec<RankTest>, Failure> {
     };
     let tests: Vec<RankTest> = sizes(args)?.into_iter().map(test).collect();
     let problem = |test: &RankTest| {
-        let bytes = test.bytes.max(u32::from(args.mpi));
+        let bytes = test.bytes.max(u32::from(args.over_mpi()));
         RankTest { bytes, ..*test }.problem()
     };
     match tests.iter().find_map(problem) {
@@ -191,10 +192,10 @@ fn tests(args: &RotateArgs) -> Result<Vec<RankTest>, Failure> {
 fn sizes(args: &RotateArgs) -> Result<Vec<u32>, Failure> {
     let Some(typed) = &args.length else {
         return Ok(match (args.pattern, args.latency) {
-            (PatternArg::Com, true) => vec![u32::from(!args.mpi), 8],
+            (PatternArg::Com, true) => vec![u32::from(!args.over_mpi()), 8],
             (PatternArg::Com, false) => powers(pairs::COM_BYTES_MIN, pairs::COM_BYTES_MAX),
             // MPI has empty messages, as rotate_latency sends them; TCP has not.
-            (_, true) => vec![u32::from(!args.mpi)],
+            (_, true) => vec![u32::from(!args.over_mpi())],
             (PatternArg::Rotate, false) => vec![pairs::ROTATE_BYTES],
             (PatternArg::MpiGraph, false) => vec![pairs::GRAPH_BYTES],
         });
@@ -219,17 +220,17 @@ pub(super) fn closes(plan: &Plan, this: &Planned, next: &Planned) -> bool {
 }
 
 /// What the flows came to: bytes a second, or half round trips in seconds.
-fn values(plan: &Plan, planned: &Planned, times: &[FlowTimes]) -> Vec<f64> {
-    let value = |times: &FlowTimes| match plan.latency {
-        true => half_round_trip_s(&planned.test, times.send),
-        false => bytes_per_second(&planned.test, times.send),
+fn values(plan: &Plan, round: &RotateRound) -> Vec<f64> {
+    let value = |flow: &RotateFlow| match plan.latency {
+        true => flow.latency_ns.map(|ns| ns / 1e9),
+        false => flow.bits_per_second.map(|bits| bits as f64 / 8.0),
     };
-    times.iter().map(value).collect()
+    round.flows.iter().filter_map(value).collect()
 }
 
 /// A round in the benchmark's own line; mpiGraph says nothing of a step.
-pub(super) fn line(plan: &Plan, planned: &Planned, times: &[FlowTimes]) -> String {
-    let values = values(plan, planned, times);
+pub(super) fn line(plan: &Plan, planned: &Planned, round: &RotateRound) -> String {
+    let values = values(plan, round);
     match (plan.pattern, plan.latency) {
         (PatternArg::Rotate, false) => pairs::bandwidth_line(planned.number, &values),
         (PatternArg::Rotate, true) => pairs::latency_line(planned.number, &values),
@@ -253,13 +254,7 @@ fn com_unit(plan: &Plan, value: f64) -> f64 {
 
 /// What the benchmark says at the end of so many ranks.
 pub(super) fn closing(plan: &Plan, last: &Planned, rounds: &[RotateRound]) -> String {
-    let bits = |bits: u64| bits as f64 / 8.0;
-    let value = |f: &report::model::RotateFlow| match plan.latency {
-        true => f.latency_ns.map(|ns| ns / 1e9),
-        false => f.bits_per_second.map(bits),
-    };
-    let of_round = |r: &RotateRound| r.flows.iter().filter_map(value).collect::<Vec<f64>>();
-    let values: Vec<Vec<f64>> = rounds.iter().map(of_round).collect();
+    let values: Vec<Vec<f64>> = rounds.iter().map(|round| values(plan, round)).collect();
     let RankTest { bytes, count, .. } = last.test;
     match (plan.pattern, plan.latency) {
         (PatternArg::Rotate, false) => pairs::bandwidth_closing(&values, bytes, plan.tests, count),

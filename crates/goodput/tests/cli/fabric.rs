@@ -245,6 +245,39 @@ fn a_trace_is_replayed_in_its_order_and_refused_with_its_line() {
     }
 }
 
+#[test]
+fn a_deadlock_is_shown_by_the_names_of_its_cables_with_the_remedy() {
+    let scratch = Scratch::new();
+    // Fewest hops round a ring: each cable waits for the next.
+    let ring = TREE
+        .replace(
+            "kind = \"clos\"",
+            "kind = \"torus\"\nsizes = [5]\nleaf_hosts = 2",
+        )
+        .replace("hosts = 16", "hosts = 10")
+        .replace("[4, 16]", "[10]")
+        .replace("64KiB", "256KiB")
+        .replace("\"rotate\"", "\"all-to-all\"");
+    scratch.write("tree.toml", &ring);
+    let ended = run(&scratch, &["run"]);
+    ended.fails_with(1, &["deadlock", "switch-0:", " to switch-1:", "dfsssp"]);
+}
+
+#[test]
+fn what_chips_choose_is_not_called_a_static_route() {
+    let scratch = Scratch::new();
+    let text = TREE.replace("kind = \"clos\"", "selection = \"ecmp\"\nkind = \"clos\"");
+    scratch.write("tree.toml", &text);
+    let found = json(&scratch, &["run"]);
+    assert_eq!(found["verdict"]["cause"], "chosen_paths", "{found:#}");
+    let short = TREE
+        .replace("\"rotate\"", "\"all-reduce\"")
+        .replace("64KiB", "1KiB");
+    scratch.write("tree.toml", &short);
+    let found = json(&scratch, &["run"]);
+    assert_eq!(found["verdict"]["cause"], "long_way", "{found:#}");
+}
+
 #[cfg(not(feature = "mpi"))]
 #[test]
 fn a_sweep_over_mpi_needs_a_build_with_it() {
@@ -263,7 +296,8 @@ fn a_sweep_over_mpi_needs_a_build_with_it() {
 #[test]
 fn a_sweep_over_mpi_finds_what_one_process_finds() {
     let scratch = Scratch::new();
-    scratch.write("tree.toml", TREE);
+    let seeded = TREE.replace("hosts = 16", "hosts = 16\nseed = 1");
+    scratch.write("tree.toml", &seeded);
     let words = [
         "sweep",
         "--vary",

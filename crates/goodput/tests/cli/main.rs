@@ -18,6 +18,8 @@ mod gateway;
 mod interrupt;
 mod lab;
 mod latency;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod results;
 mod rotate;
 mod sim;

@@ -186,6 +186,20 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
             "--pattern com",
         ),
         (&["rotate", "lab:no-such"], "no path file"),
+        (&["rotate", "--mpirun", "1"], "two processes"),
+        (&["rotate", "--observer", "cbench"], "--mpirun"),
+        (
+            &[
+                "rotate",
+                "--mpirun",
+                "2",
+                "--observer",
+                "cbench",
+                "--nodes",
+                "2",
+            ],
+            "its sizes",
+        ),
     ] {
         let ended = scratch.run(scratch.goodput(args));
         ended.fails_with(2, &[says]);
@@ -197,8 +211,11 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
 #[test]
 fn a_build_without_mpi_says_so() {
     let scratch = Scratch::new();
-    let ended = scratch.run(scratch.goodput(&["rotate", "--mpi"]));
-    ended.fails_with(2, &["--features mpi"]);
+    for words in [&["rotate", "--mpi"][..], &["rotate", "--mpirun", "2"]] {
+        let ended = scratch.run(scratch.goodput(words));
+        ended.fails_with(2, &["--features mpi", "libopenmpi-dev"]);
+    }
+    assert!(!scratch.runs().exists());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::sweep::{dash, row, table_head};
 use super::{left_out, shown};
-use crate::model::{Rotate, RotateCount, RotateLink, Run};
+use crate::model::{Rotate, RotateCount, RotateLink, RotateObserved, Run};
 use crate::svg::escape;
 use crate::text;
 
@@ -273,6 +273,12 @@ pub(crate) fn notes(rotate: &Rotate) -> Vec<String> {
             }
         ),
     });
+    if let Some(turns) = rotate.turns.filter(|n| *n > 1) {
+        notes.push(format!(
+            "mpirun started all processes {turns} times; each pair's best of all counts."
+        ));
+    }
+    notes.extend(rotate.observed.as_ref().map(beside));
     if let Some(library) = &rotate.mpi_library {
         notes.push(format!("MPI is {}.", text::plain(library)));
     }
@@ -288,6 +294,28 @@ pub(crate) fn notes(rotate: &Rotate) -> Vec<String> {
     notes
 }
 
+/// Another's program in turns with ours.
+fn beside(observed: &RotateObserved) -> String {
+    let [_, _, _, worst, average, best, ..] = count_cells(&observed.count);
+    let ratio = |ratio: Option<f64>| ratio.map_or_else(dash, |r| format!("{r:.3}"));
+    let mut said = format!(
+        "{} in turns with it, each pair's best of as many: worst {worst}, average {average}, best {best}. Ours over its: {}, {}, {}.",
+        text::plain(&observed.tool),
+        ratio(observed.worst_ratio),
+        ratio(observed.average_ratio),
+        ratio(observed.best_ratio)
+    );
+    if let Some(parser) = &observed.parser {
+        let all = text::plural(parser.outputs.into(), "output");
+        put!(
+            said,
+            " Its parser found STATUS=PASSED and our four numbers in {} of {all} of ours.",
+            parser.read
+        );
+    }
+    said
+}
+
 /// Below it a pair is slow; as the finding has it.
 const SLOW: f64 = 0.75;
 /// Side of a cell in the picture's own units.
@@ -299,7 +327,7 @@ const ROWS_MAX: usize = 200;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{RotateFlow, RotateRound};
+    use crate::model::{RotateFlow, RotateParser, RotateRound};
 
     fn rotate(flows: impl IntoIterator<Item = (u32, u32, u64)>) -> Rotate {
         let flow = |(from, to, bits)| RotateFlow {
@@ -342,6 +370,30 @@ mod tests {
         assert!(out.contains("<title>a to d: 50 b/s</title>"), "{out}");
         assert!(!out.contains("<script"), "{out}");
         assert!(page(Rotate::default()).is_empty());
+    }
+
+    #[test]
+    fn who_ran_in_turns_with_it_is_told_with_the_ratios() {
+        let mut with = rotate([(0, 1, 100)]);
+        with.turns = Some(3);
+        with.observed = Some(RotateObserved {
+            tool: "CBench rotate".to_owned(),
+            count: RotateCount {
+                best_bits_per_second: Some(50_000_000),
+                ..RotateCount::default()
+            },
+            best_ratio: Some(0.984),
+            parser: Some(RotateParser {
+                outputs: 3,
+                read: 3,
+                ..RotateParser::default()
+            }),
+            ..RotateObserved::default()
+        });
+        let said = notes(&with).join(" ");
+        for text in ["3 times", "best 50 Mb/s", "0.984", "in 3 of 3 outputs"] {
+            assert!(said.contains(text), "{text}: {said}");
+        }
     }
 
     #[test]

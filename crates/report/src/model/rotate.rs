@@ -24,6 +24,9 @@ pub struct Rotate {
     pub order_seed: Option<u64>,
     /// Tests of each round, of which each pair's fastest counts.
     pub tests: u32,
+    /// Times that `mpirun` started all processes, of which each pair's best counts; with `--mpirun` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
     /// Whether both of a pair sent at once.
     pub bidirectional: bool,
     /// The longest time from the first rank's word to begin to the last one's; over TCP only.
@@ -43,6 +46,46 @@ pub struct Rotate {
     /// The lab's accuracy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
+    /// Another's program for the same, in turns with ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<RotateObserved>,
+}
+
+/// What another's program found over the same processes, started as often as ours and in turns with it; each
+/// pair's best of all turns, as ours.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RotateObserved {
+    /// What it is.
+    pub tool: String,
+    /// The file that ran.
+    pub program: String,
+    /// Worst, average and best.
+    pub count: RotateCount,
+    /// Our worst over its: of rates, or of half round trips.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst_ratio: Option<f64>,
+    /// Our average over its.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub average_ratio: Option<f64>,
+    /// Our best over its.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_ratio: Option<f64>,
+    /// Its own parser, given what ours printed; of bandwidth only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parser: Option<RotateParser>,
+}
+
+/// A parser of others that read our lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RotateParser {
+    /// Its file.
+    pub program: String,
+    /// Outputs that it was given, one of each turn.
+    pub outputs: u32,
+    /// Those of which it said `STATUS=PASSED` and the four numbers that the run has.
+    pub read: u32,
 }
 
 /// Flows that ran at once.

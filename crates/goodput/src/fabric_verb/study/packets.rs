@@ -3,7 +3,7 @@
 use cluster::pattern::{Counts, FILES};
 use cluster::{Step, Study};
 use fabric::fluid::Volume;
-use fabric::{FlowSpec, Selection, WaitsFor, World, formula};
+use fabric::{FlowSpec, Selection, Stuck, WaitsFor, World, formula};
 use report::model::{FabricCable, FabricRecovery, FabricStep, FabricWait};
 
 use super::made::{Fluids, Made};
@@ -26,8 +26,11 @@ pub(super) fn step(
     let ways: Vec<Vec<(u32, usize)>> = step.flows.iter().map(|f| made.way(f.from, f.to)).collect();
     cluster::parallel::run(&mut world, threads).map_err(|stuck| {
         Failure::check(format!(
-            "{} with {} nodes, step {}: {stuck}",
-            study.name, item.nodes, item.step
+            "{} with {} nodes, step {}: {}",
+            study.name,
+            item.nodes,
+            item.step,
+            in_names(&stuck, &built.names.links)
         ))
     })?;
     let mut outcome = Outcome {
@@ -95,6 +98,34 @@ pub(super) fn step(
         outcome.step = Some(drawn(made, item, &world, &flows_over));
     }
     Ok(outcome)
+}
+
+/// What will never end, with the cables' names, and what would.
+fn in_names(stuck: &Stuck, links: &[String]) -> String {
+    let mut said = format!("deadlock: {} flows cannot end", stuck.flows.len());
+    let each = stuck.cycle.iter().take(CYCLE_SHOWN);
+    for (n, (link, way, lane)) in each.enumerate() {
+        let cable = directed(&links[*link as usize], *way);
+        said += match n {
+            0 => {
+                ". Each of these waits for room in the buffer behind the next, the last for the first: "
+            }
+            _ => ", then ",
+        };
+        said += &format!("{cable} (lane {lane})");
+    }
+    if let Some(more) = stuck
+        .cycle
+        .len()
+        .checked_sub(CYCLE_SHOWN)
+        .filter(|n| *n > 0)
+    {
+        said += &format!(", and {more} more");
+    }
+    if stuck.cycle.is_empty() {
+        return format!("{said}: {stuck}");
+    }
+    said + ". Choose a routing that has no such circle: updn or dfsssp anywhere, ftree in trees, dor in tori (dfsssp and dor take virtual lanes)"
 }
 
 /// How long a trace and each of its messages took, beside each message alone: started when those were there alone that it waits for.
@@ -225,7 +256,10 @@ fn volumes_over(made: &Made, flows: &[FlowSpec], world: &World) -> Vec<u32> {
     for (n, volume) in found.iter_mut().enumerate() {
         if made.inner[n] {
             let packets = world.channel(n / 2, n % 2).packets;
-            *volume = u32::try_from(packets.div_ceil(one.max(1))).unwrap_or(u32::MAX);
+            // Acknowledgments are packets as well, a few beside a flow's.
+            let whole = (packets + one / 2) / one.max(1);
+            let least = u64::from(packets > 0);
+            *volume = u32::try_from(whole.max(least)).unwrap_or(u32::MAX);
         }
     }
     found
@@ -261,3 +295,5 @@ fn drawn(made: &Made, item: &Item, world: &World, flows_over: &[u32]) -> FabricS
 }
 
 const WAITS_MAX: usize = 20;
+/// Of a circle of waiting outputs.
+const CYCLE_SHOWN: usize = 12;

@@ -21,13 +21,17 @@ pub(super) fn described(study: &Study, made: &Made) -> FabricStudy {
     };
     (found.topology, found.routing) = match &study.layout {
         Layout::Made(made) => (
-            format!(
-                "{}: {} of {} ports used, {chips} chips of {} ports",
-                made.words,
-                made.hosts,
-                made.ports(),
-                spec.switches.first().map_or(0, |s| s.ports),
-            ),
+            match spec.switches.first() {
+                None => made.words.clone(),
+                Some(chip) => format!(
+                    "{}: {} of {} ports used, {chips} {} of {} ports",
+                    made.words,
+                    made.hosts,
+                    made.ports(),
+                    if chips == 1 { "chip" } else { "chips" },
+                    chip.ports,
+                ),
+            },
             match made.selection_name {
                 "static" => made.routing().to_owned(),
                 other => format!("{} and {other}", made.routing()),
