@@ -119,6 +119,7 @@ impl Session {
             limit: self.limit,
             null: false,
             congestion: None,
+            has_helpers: false,
         };
         let (sends, receives) = (Watch::default(), Watch::default());
         let result = thread::scope(|scope| {

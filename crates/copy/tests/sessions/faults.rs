@@ -399,6 +399,7 @@ fn who_was_let_in_once_does_not_believe_a_refusal_said_in_clear() {
         limit: None,
         null: false,
         congestion: None,
+        has_helpers: false,
     };
     let (watch, far_watch) = (Watch::default(), Watch::default());
     thread::scope(|scope| {

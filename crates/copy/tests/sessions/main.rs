@@ -6,6 +6,9 @@
 )]
 
 mod common;
+#[path = "../../examples/two_ends.rs"]
+mod example;
 mod faults;
 mod hostile;
+mod several;
 mod whole;
