@@ -46,6 +46,8 @@ struct State {
     heard_told: u64,
     /// Since when the other side's link is gone.
     deaf_since: Option<Instant>,
+    /// Whoever hears confirmations waits for somebody who may want to say something.
+    is_held: bool,
     over: bool,
 }
 
@@ -54,7 +56,7 @@ impl Outbox {
     pub(crate) fn say(&self, message: Vec<u8>) -> bool {
         debug_assert!(message.len() <= MESSAGE_MOST);
         let mut state = self.lock();
-        while state.bytes > WAITING_MOST && !state.over {
+        while state.bytes > WAITING_MOST && !state.is_held && !state.over {
             state = self
                 .changed
                 .wait(state)
@@ -85,6 +87,16 @@ impl Outbox {
         if self.lock().bytes <= WAITING_MOST {
             self.say_now(message);
         }
+    }
+
+    /// For who hears what the other side confirms, and has to wait for others meanwhile: these say what they have to without
+    /// waiting for confirmations, which nobody hears now.
+    pub(crate) fn held<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.lock().is_held = true;
+        self.changed.notify_all();
+        let waited = wait();
+        self.lock().is_held = false;
+        waited
     }
 
     /// Whether the other side can be heard.
@@ -278,5 +290,69 @@ pub(crate) fn hear(
         }
         link.socket().shut();
         outbox.hears(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::key::{Key, SessionId};
+    use crate::link::{Cipher, Socket};
+    use crate::meeting;
+
+    #[test]
+    fn who_hears_may_wait_for_who_says_more_than_is_confirmed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+        let dial = Box::new(move || TcpStream::connect(at).map(Socket::Tcp));
+        let near = Meeting::connecting(dial, session, key.clone(), Cipher::None);
+        let far = Meeting::listening(session, key, vec![Cipher::None]);
+        let (asks, answers) = (Outbox::default(), Outbox::default());
+        // Each of 64 questions has an answer of 1 MiB: eight times what may be unconfirmed.
+        let questions = 64;
+        let (queue, queued) = mpsc::sync_channel(1);
+        let (done, is_done) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| meeting::listen(&listener, &far));
+            scope.spawn(|| asks.run(&near, Which::FromSource));
+            scope.spawn(|| answers.run(&far, Which::FromDestination));
+            scope.spawn(|| {
+                hear(&far, Which::FromSource, &answers, |_| {
+                    answers.held(|| queue.send(()).unwrap());
+                    Ok(())
+                })
+            });
+            let answers = &answers;
+            scope.spawn(move || {
+                for () in queued.iter().take(questions) {
+                    answers.say(vec![7; MESSAGE_MOST]);
+                }
+            });
+            scope.spawn(|| {
+                let mut heard = 0;
+                hear(&near, Which::FromDestination, &asks, |_| {
+                    heard += 1;
+                    if heard == questions {
+                        done.send(()).unwrap();
+                    }
+                    Ok(())
+                })
+            });
+            for _ in 0..questions {
+                asks.say(vec![1]);
+            }
+            let heard = is_done.recv_timeout(Duration::from_secs(60));
+            for outbox in [&asks, answers] {
+                outbox.close();
+            }
+            near.close();
+            far.close();
+            heard.expect("one waits for the other");
+        });
     }
 }

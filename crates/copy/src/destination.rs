@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{
@@ -142,6 +142,7 @@ pub struct Destination {
     superuser: bool,
     trust: Trust,
     reads_back: bool,
+    is_stopped: AtomicBool,
     /// A folder on each other file system that was written to, by its device.
     mounts: Mutex<HashMap<u64, Arc<Folder>>>,
     is_fat: OnceLock<bool>,
@@ -248,6 +249,18 @@ impl Destination {
         }
     }
 
+    /// Whether files that are copied once more on the way to their names are given up.
+    pub(crate) fn set_stopped(&self, is_stopped: bool) {
+        self.is_stopped.store(is_stopped, Ordering::Relaxed);
+    }
+
+    fn stopped(&self) -> io::Result<()> {
+        match self.is_stopped.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Whether what was written is read back.
     pub(crate) fn reads_back(&self) -> bool {
         self.reads_back
@@ -273,10 +286,21 @@ impl Destination {
             superuser: rustix::process::geteuid().is_root(),
             trust: Trust::Whole,
             reads_back: false,
+            is_stopped: AtomicBool::new(false),
             mounts: Mutex::default(),
             is_fat: OnceLock::new(),
             opened_up: Mutex::default(),
         }
+    }
+
+    /// A file that grows in the staging folder `staging`, which another host made that sees this folder too; of `size`
+    /// bytes, to be read and written. Nothing is made, also with what [`Destination::resolve`] calls `dry`.
+    ///
+    /// # Errors
+    /// `ENOENT` where it is not seen from here; `InvalidData` where it is not such a file, or not this user's; as open(2).
+    pub(crate) fn growing(&self, staging: &[u8], number: u64, size: u64) -> io::Result<File> {
+        let top = self.top.as_ref().ok_or(Errno::NOENT)?;
+        staging::growing(top, staging, number, size)
     }
 
     /// The staging folder of the copy `identity`: what an earlier try left, unless that still runs, or a new one.
@@ -504,9 +528,9 @@ impl Destination {
         };
         self.put(staging, path, |folder, new, _| {
             let mut copy = self.copy_in(folder, new)?;
-            copy_sparse(&file, &mut copy)?;
+            copy_sparse(&file, &mut copy, &|| self.stopped())?;
             if self.reads_back {
-                check_copy(&file, &copy)?;
+                check_copy(&file, &copy, &|| self.stopped())?;
             }
             self.dress(copy.as_fd(), &meta)
         })
@@ -538,10 +562,10 @@ impl Destination {
         }
         let put = beside(folder.open.as_fd(), name, |folder, new| {
             let mut copy = self.copy_in(folder, new)?;
-            copy_sparse(partial.file(), &mut copy)?;
+            copy_sparse(partial.file(), &mut copy, &|| self.stopped())?;
             if self.reads_back {
                 // The partial file was read back; this is another, on another disk.
-                check_copy(partial.file(), &copy)?;
+                check_copy(partial.file(), &copy, &|| self.stopped())?;
             }
             self.dress(copy.as_fd(), &meta)?;
             if fsync {
@@ -955,11 +979,14 @@ pub(crate) fn out_of_memory(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies a file with its holes.
-fn copy_sparse(from: &File, to: &mut File) -> io::Result<()> {
+/// Copies a file with its holes, unless `stopped` fails.
+fn copy_sparse(from: &File, to: &mut File, stopped: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
     use std::os::unix::fs::FileExt as _;
     let size = from.metadata()?.len();
-    data_in(from, 0..size, &mut |block, at| to.write_all_at(block, at))?;
+    data_in(from, 0..size, &mut |block, at| {
+        stopped()?;
+        to.write_all_at(block, at)
+    })?;
     to.set_len(size)
 }
 
@@ -1003,8 +1030,8 @@ pub(crate) fn data_in(
 /// Reads a copy back from the disk and holds it against what it is of.
 ///
 /// # Errors
-/// With [`NOT_AS_WRITTEN`] where they differ; as read(2) and fsync(2).
-fn check_copy(of: &File, copy: &File) -> io::Result<()> {
+/// With [`NOT_AS_WRITTEN`] where they differ; as `stopped`, read(2) and fsync(2).
+fn check_copy(of: &File, copy: &File, stopped: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
     use std::os::unix::fs::FileExt as _;
     out_of_memory(copy)?;
     let size = of.metadata()?.len();
@@ -1016,6 +1043,7 @@ fn check_copy(of: &File, copy: &File) -> io::Result<()> {
     // Where either has data: the other has the same, or a hole that reads as zeros.
     for (one, another) in [(copy, of), (of, copy)] {
         data_in(one, 0..size, &mut |block, at| {
+            stopped()?;
             let other = &mut other[..block.len()];
             another.read_exact_at(other, at)?;
             match *other == *block {

@@ -1,7 +1,9 @@
 //! What runs a session on either side: threads, what they share, and what the user is told meanwhile.
 
 mod carry;
+pub mod fetch;
 pub mod gaps;
+pub mod help;
 mod pace;
 pub mod receive;
 pub mod send;
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::meeting::Meeting;
 use thiserror::Error;
 use units::Rate;
 use wire::tcp_info::TcpInfo;
@@ -36,6 +39,8 @@ pub struct Watch {
     pub sent_bytes: AtomicU64,
     /// Bytes of data that the destination confirmed.
     pub confirmed_bytes: AtomicU64,
+    /// Of these, bytes that other hosts of a destination wrote.
+    pub helped_bytes: AtomicU64,
     /// Files that stand under their names.
     pub placed: AtomicU64,
     /// Streams of blocks in use.
@@ -127,6 +132,30 @@ impl Watch {
             true => notes.all.push(note),
             false => notes.more += 1,
         }
+    }
+
+    /// Notes what happened to the ways between the two sides.
+    pub(crate) fn note_ways(&self, meeting: &Meeting) {
+        for text in meeting.look_after_ways() {
+            self.note(Note::Chosen(text));
+        }
+    }
+
+    /// Notes what each way carried, where there were several.
+    pub(crate) fn note_carried(&self, meeting: &Meeting) {
+        let all = meeting.carried();
+        if all.is_empty() {
+            return;
+        }
+        let each = |way: &crate::ways::Carried| {
+            let megabytes = way.bytes as f64 / 1e6;
+            format!("{} {megabytes:.1} MB", way.name)
+        };
+        let each: Vec<_> = all.iter().map(each).collect();
+        self.note(Note::Chosen(format!(
+            "carried over each: {}",
+            each.join(", ")
+        )));
     }
 
     /// The notes from the `from`th on, and how many more there were than are kept.

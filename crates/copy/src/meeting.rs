@@ -18,12 +18,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::key::{Key, SessionId};
 use crate::link::{self, Cipher, Link, STREAMS_MOST, Sessions, Socket, Which};
 use crate::quic::{Carriage, Transport};
+use crate::ways::{Carried, Way, Ways};
 
 /// Makes a new connection to the far side.
 pub type Dial = Box<dyn Fn() -> io::Result<Socket> + Send + Sync>;
 
 enum How {
-    Connects(Dial),
+    Connects(Ways),
     Listens(Vec<Cipher>),
 }
 
@@ -34,6 +35,8 @@ pub struct Meeting {
     key: Key,
     /// What links are opened with; those that arrive bring their own, out of what is allowed.
     cipher: Cipher,
+    /// Ways that the other side connects by, as far as known.
+    far_ways: usize,
     /// How long nothing may be connected before this is given up.
     patience: Duration,
     /// What carries blocks.
@@ -100,6 +103,7 @@ const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(2);
 /// A connection on which nothing is heard of the other side's kernel for so long is given up.
 const DEAD: Duration = Duration::from_secs(15);
+const DEAD_BESIDE_OTHERS: Duration = Duration::from_secs(6);
 /// Idle connections are asked after so long, so often.
 const ASK_AFTER: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_secs(3);
@@ -109,7 +113,13 @@ const HANDSHAKES_MOST: usize = 64;
 impl Meeting {
     /// A side that connects.
     pub fn connecting(dial: Dial, session: SessionId, key: Key, cipher: Cipher) -> Self {
-        Self::of(How::Connects(dial), session, key, cipher)
+        Self::connecting_over(vec![Way::new("the far side", dial)], session, key, cipher)
+    }
+
+    /// A side that connects over several addresses, or to several hosts: links are spread over all, and those of a way that
+    /// fails go over the others.
+    pub fn connecting_over(ways: Vec<Way>, session: SessionId, key: Key, cipher: Cipher) -> Self {
+        Self::of(How::Connects(Ways::of(ways)), session, key, cipher)
     }
 
     /// A side to which the other connects, by one of these ciphers.
@@ -124,6 +134,7 @@ impl Meeting {
             session,
             key,
             cipher,
+            far_ways: 1,
             patience: Duration::from_secs(60),
             carriage: Carriage::default(),
             state: Mutex::default(),
@@ -143,6 +154,48 @@ impl Meeting {
     pub fn with_carriage(mut self, carriage: Carriage) -> Self {
         self.carriage = carriage;
         self
+    }
+
+    /// Of a side that listens: the other connects by so many ways.
+    #[must_use]
+    pub fn with_far_ways(mut self, ways: usize) -> Self {
+        self.far_ways = ways;
+        self
+    }
+
+    /// By how many ways the two sides are connected, as far as known here; at least one.
+    pub fn ways(&self) -> usize {
+        match &self.how {
+            How::Connects(ways) => ways.count(),
+            How::Listens(_) => self.far_ways,
+        }
+        .max(1)
+    }
+
+    /// What each way carried, where this side connects by several.
+    pub fn carried(&self) -> Vec<Carried> {
+        match &self.how {
+            How::Connects(ways) if ways.count() > 1 => ways.all_carried(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// So many bytes of blocks went over a link.
+    pub(crate) fn has_carried(&self, which: Which, bytes: u64) {
+        if let How::Connects(ways) = &self.how {
+            ways.carried(which, bytes);
+        }
+    }
+
+    /// What the user is to know of ways and was not told yet. Links of a way that failed come back to it after a while.
+    pub(crate) fn look_after_ways(&self) -> Vec<String> {
+        let How::Connects(ways) = &self.how else {
+            return Vec::new();
+        };
+        if let Some(which) = ways.to_move() {
+            self.cut(which);
+        }
+        ways.news()
     }
 
     /// Has less patience from now on: whoever would connect again is known to be gone.
@@ -188,15 +241,39 @@ impl Meeting {
     /// `ConnectionAborted` once this is over; `TimedOut` when nobody could be met for as long as there is patience, with the
     /// reason; `PermissionDenied` and `Unsupported` at once, until a first link was met.
     pub fn to_write(&self, which: Which) -> io::Result<(Link, u64)> {
+        let (link, (start, _)) = self.to_write_for(which)?;
+        Ok((link, start))
+    }
+
+    /// The same, and whether who reads it sees the same files, and wants word of them in place of bytes.
+    pub(crate) fn to_write_for(&self, which: Which) -> io::Result<(Link, (u64, bool))> {
         let mut buffer = Vec::new();
         self.attempt(which, |link| {
             let head = link.receive(&mut buffer)?;
-            let start = match (head.kind, buffer[..head.about].try_into()) {
+            let (bytes, sees_files) = match &buffer[..head.about] {
+                [bytes @ .., 1] if bytes.len() == 8 => (bytes, true),
+                bytes => (bytes, false),
+            };
+            let start = match (head.kind, bytes.try_into()) {
                 (START, Ok(bytes)) => u64::from_le_bytes(bytes),
                 _ => return Err(io::Error::new(ErrorKind::InvalidData, "no start")),
             };
-            Ok(start)
+            Ok((start, sees_files))
         })
+    }
+
+    /// As [`Meeting::to_read`], of one who sees the same files or not.
+    pub(crate) fn to_read_for(
+        &self,
+        which: Which,
+        start: u64,
+        sees_files: bool,
+    ) -> io::Result<Link> {
+        let mut about = start.to_le_bytes().to_vec();
+        if sees_files {
+            about.push(1);
+        }
+        Ok(self.attempt(which, |link| link.send(START, &about, &[]))?.0)
     }
 
     /// A link to read from, on which the other side goes on after `start` messages or frames.
@@ -206,6 +283,18 @@ impl Meeting {
     pub fn to_read(&self, which: Which, start: u64) -> io::Result<Link> {
         let begin = |link: &mut Link| link.send(START, &start.to_le_bytes(), &[]);
         Ok(self.attempt(which, begin)?.0)
+    }
+
+    /// A link to read from, whose writer goes on where the reader of `onward`'s link of the same kind has got to; both links.
+    ///
+    /// # Errors
+    /// As [`Meeting::to_write`] of either.
+    pub(crate) fn to_pass_on(&self, which: Which, onward: &Self) -> io::Result<(Link, Link)> {
+        self.attempt(which, |link| {
+            let (onward, start) = onward.to_write(which)?;
+            link.send(START, &start.to_le_bytes(), &[])?;
+            Ok(onward)
+        })
     }
 
     fn attempt<T>(
@@ -220,11 +309,16 @@ impl Meeting {
                 let begun = begin(&mut link)?;
                 link.set_patience(None)?;
                 if let Socket::Tcp(socket) = link.socket() {
-                    notice_death(socket.as_fd());
+                    notice_death_in(socket.as_fd(), self.dead());
                 }
                 Ok((link, begun))
             });
             self.lock().greeting.remove(&which);
+            if let How::Connects(ways) = &self.how
+                && !self.is_over()
+            {
+                ways.came(which, met.as_ref().err());
+            }
             let error = match met {
                 Ok((link, begun)) => {
                     let mut state = self.lock();
@@ -245,7 +339,9 @@ impl Meeting {
             // A refusal is said in clear, and anybody on the path could say it: who was let in once tries again.
             let is_first = self.lock().met.is_empty();
             let is_final = match error.kind() {
-                ErrorKind::PermissionDenied | ErrorKind::Unsupported => is_first,
+                ErrorKind::PermissionDenied | ErrorKind::Unsupported => {
+                    is_first && self.has_no_other_way(which)
+                }
                 kind => kind == ErrorKind::ConnectionAborted,
             };
             if is_final || since.elapsed() >= self.patience() {
@@ -257,8 +353,24 @@ impl Meeting {
         }
     }
 
+    /// Whether nobody else could be asked.
+    fn has_no_other_way(&self, which: Which) -> bool {
+        match &self.how {
+            How::Connects(ways) => ways.all_failed(which),
+            How::Listens(_) => true,
+        }
+    }
+
+    /// How long a connection may be silent before it is given up: sooner where others carry its share.
+    fn dead(&self) -> Duration {
+        match self.ways() {
+            1 => DEAD,
+            _ => DEAD_BESIDE_OTHERS,
+        }
+    }
+
     fn meet(&self, which: Which, since: Instant) -> io::Result<Link> {
-        let How::Connects(dial) = &self.how else {
+        let How::Connects(ways) = &self.how else {
             let mut state = self.lock();
             loop {
                 if state.over {
@@ -290,7 +402,7 @@ impl Meeting {
         };
         let socket = match carried {
             Some(socket) => socket,
-            None => dial()?,
+            None => ways.dial(which)?,
         };
         let fills = {
             let mut state = self.lock();
@@ -348,7 +460,7 @@ impl Meeting {
     }
 
     /// Streams of blocks that are open over QUIC, and all that are open.
-    pub(crate) fn carried(&self) -> (usize, usize) {
+    pub(crate) fn over_quic(&self) -> (usize, usize) {
         let state = self.lock();
         let blocks = state.open.iter();
         let blocks: Vec<_> = blocks
@@ -411,7 +523,15 @@ impl Meeting {
         self.lock().is_full = true;
     }
 
-    /// Takes what arrived, if it proves itself.
+    /// Takes a connection that arrived, if whoever made it proves to be the other side; of a side that listens. Waits for that,
+    /// 15 s at most: a thread for each.
+    ///
+    /// # Errors
+    /// As [`link::accept`]; `ConnectionAborted` once this is over.
+    pub fn take(&self, socket: Socket) -> io::Result<()> {
+        self.welcome(socket)
+    }
+
     fn welcome(&self, socket: Socket) -> io::Result<()> {
         let number = {
             let mut state = self.lock();
@@ -636,15 +756,31 @@ pub fn has_come(listener: &TcpListener) -> io::Result<bool> {
 /// Has the kernel give up a connection whose other end does not answer, also while there is nothing to send: a packet
 /// filter that drops all of one connection sends neither side a word.
 pub fn notice_death(socket: BorrowedFd<'_>) {
+    notice_death_in(socket, DEAD);
+}
+
+fn notice_death_in(socket: BorrowedFd<'_>, dead: Duration) {
     use rustix::net::sockopt;
     // What the kernel does not know leaves its usual two hours.
     let _ = sys::tcp::set_user_timeout(
         socket,
-        units::Duration::from_ns(u64::try_from(DEAD.as_nanos()).unwrap_or(0)),
+        units::Duration::from_ns(u64::try_from(dead.as_nanos()).unwrap_or(0)),
     );
     let _ = sockopt::set_tcp_keepidle(socket, ASK_AFTER);
     let _ = sockopt::set_tcp_keepintvl(socket, ASK_EVERY);
     let _ = sockopt::set_socket_keepalive(socket, true);
+}
+
+/// Whether a connection is gone, as far as the kernel knows: the other side ended it, or it was given up.
+pub(crate) fn is_gone(socket: &Socket) -> bool {
+    let asked = PollFlags::RDHUP;
+    let mut fds = [PollFd::new(socket, asked)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let gone = asked | PollFlags::HUP | PollFlags::ERR;
+    poll(&mut fds, Some(&now)).is_ok_and(|_| fds[0].revents().intersects(gone))
 }
 
 /// What the kernel knows of a link's connection; `None` where it is none of TCP.

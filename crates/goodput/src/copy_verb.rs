@@ -15,6 +15,7 @@ mod operand;
 mod repair;
 mod served;
 mod told;
+mod ways;
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -48,7 +49,8 @@ use operand::Operand;
 /// What `goodput copy` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CopyArgs {
-    /// What to copy, and last where to: PATH, HOST:PATH, USER@HOST:PATH, HOST::PATH or goodput://HOST:PORT/PATH for
+    /// What to copy, and last where to: PATH, HOST:PATH, USER@HOST:PATH, HOST,HOST:PATH for an end whose files several
+    /// hosts see, HOST::PATH or goodput://HOST:PORT/PATH for
     /// a daemon, or lab:NAME:PATH. A slash after a folder means what is in it, as rsync has it
     #[arg(value_name = "SRC... DST", required = true, num_args = 1..)]
     operands: Vec<OsString>,
@@ -148,6 +150,14 @@ pub(crate) struct CopyArgs {
     /// Port that is listened on, on the side that listens [default: any]
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
+    /// Spread connections over these addresses of the far host (of a destination, where both are far), or over `all`
+    /// that it has an interface for
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',')]
+    addresses: Vec<String>,
+    /// Addresses of this host that connections leave from, or with --reverse are made to; the first goes with the first
+    /// of --addresses, and so on
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',')]
+    from_addresses: Vec<String>,
     /// Send so many bytes that no file has, in place of a source: to see what the rest can do
     #[arg(long, value_name = "SIZE")]
     null_source: Option<units::Bytes>,
@@ -259,6 +269,8 @@ Examples:
   goodput copy node7:/scratch/run3 .               from there to here
   goodput copy -n --delete tree/ node7:tree/       what would be done
   goodput copy hostA:/data/x hostB:/data/          from one far host to the other
+  goodput copy big.dat io1,io2,io3:/scratch/       by three hosts that see the same files
+  goodput copy --addresses 10.0.1.7,10.0.2.7 big.dat node7:   over two of its addresses
   goodput copy --token-file t node7::run3 .        from a daemon (`goodput serve --dir`), without ssh
   goodput copy big.dat lab:dtn-100ms:/tmp/to/      through a lab's path, for trying
   goodput copy --format jsonl big.dat node7: | jq .goodput_bits_per_second
@@ -371,6 +383,7 @@ impl CopyArgs {
             null: self.null_source.is_some(),
             congestion: self.congestion.clone(),
             pacing: self.pacing(),
+            has_helpers: false,
         })
     }
 
@@ -383,6 +396,7 @@ impl CopyArgs {
             fsync: !self.no_fsync,
             checksum: self.checksum,
             null: self.null_sink,
+            has_helpers: false,
             filter: self.filter()?,
             identity,
         })
@@ -604,6 +618,7 @@ fn plan_of(
     }
     args.check_transport()?;
     observed::check(&args.observer, &from, &to)?;
+    ways::check(args, &from, &to)?;
     let is_served = |operand: &Operand| matches!(operand, Operand::Served { .. });
     if from.iter().chain([&to]).any(is_served) {
         served::check(args)?;

@@ -174,6 +174,11 @@ pub fn interface_with(addr: IpAddr) -> Option<Interface> {
     found.map(|(name, _)| interface(&name))
 }
 
+/// Interfaces of the calling thread's network namespace and their addresses, in the kernel's order (getifaddrs(3)).
+pub fn addresses() -> Vec<(String, IpAddr)> {
+    interface_addresses()
+}
+
 /// Asks the kernel about one interface; what it does not tell stays empty.
 fn interface(name: &str) -> Interface {
     let mut facts = Interface {

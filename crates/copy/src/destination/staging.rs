@@ -143,6 +143,11 @@ impl Staging {
         self.resumed
     }
 
+    /// Its own name, in the top.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
     /// The file in which the copy notes what it has done, empty in a new folder; to be read and written.
     ///
     /// # Errors
@@ -452,6 +457,30 @@ fn locked(top: &Top, name: &[u8], own: &Own) -> io::Result<Option<(OwnedFd, Opti
     }
     let identity = read_identity(&folder)?;
     Ok(Some((folder, identity)))
+}
+
+/// A growing file of a staging folder that another host holds.
+pub(super) fn growing(top: &Top, staging: &[u8], number: u64, size: u64) -> io::Result<File> {
+    let invalid = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text);
+    if !is_staging(staging) {
+        return Err(invalid("a folder that is none for unfinished files"));
+    }
+    let flags = READ_FOLDER | OFlags::NOFOLLOW;
+    let folder = openat(top.folder(), staging, flags, Mode::empty())?;
+    let stat = fstat(&folder)?;
+    let fits = |own: &Own| own.fits(stat.st_uid, stat.st_mode);
+    if !fits(&Own::usual()) && !Own::here(top).is_ok_and(|own| fits(&own)) {
+        return Err(invalid(
+            "a folder for unfinished files that is not this user's",
+        ));
+    }
+    let flags = OWN_FILE.difference(OFlags::CREATE);
+    let file = openat(&folder, format!("p{number}"), flags, Mode::empty())?;
+    let stat = fstat(&file)?;
+    if kind_of(&stat) != FileType::RegularFile || super::size_of(&stat) != size {
+        return Err(invalid("an unfinished file of another length"));
+    }
+    Ok(file.into())
 }
 
 fn read_identity(folder: &OwnedFd) -> io::Result<Option<[u8; 16]>> {

@@ -635,7 +635,10 @@ fn a_copy_across_file_systems_keeps_holes() {
     from.write_all_at(&[7; 3_000_000], 50 << 20).unwrap();
     from.set_len(100 << 20).unwrap();
     let mut to = File::create_new(scratch.at("b")).unwrap();
-    copy_sparse(&from, &mut to).unwrap();
+    let stop = || Err(io::ErrorKind::Interrupted.into());
+    let stopped = copy_sparse(&from, &mut to, &stop);
+    assert_eq!(stopped.unwrap_err().kind(), io::ErrorKind::Interrupted);
+    copy_sparse(&from, &mut to, &|| Ok(())).unwrap();
     let (a, b) = (
         fs::metadata(scratch.at("a")).unwrap(),
         fs::metadata(scratch.at("b")).unwrap(),
@@ -704,7 +707,10 @@ fn a_copy_across_file_systems_is_held_against_what_it_is_of() {
     };
     let (of, same) = (file("of", 3 << 20), file("same", 3 << 20));
     same.write_all_at(&[0; 9_000], 5 << 20).unwrap();
-    check_copy(&of, &same).unwrap();
+    check_copy(&of, &same, &|| Ok(())).unwrap();
+    let stop = || Err(io::ErrorKind::Interrupted.into());
+    let stopped = check_copy(&of, &same, &stop);
+    assert_eq!(stopped.unwrap_err().kind(), io::ErrorKind::Interrupted);
     // A byte among the data, bytes in a hole, data that became a hole, another length.
     let hurt = file("hurt", 3 << 20);
     hurt.write_all_at(b"x", (3 << 20) + 77).unwrap();
@@ -714,7 +720,7 @@ fn a_copy_across_file_systems_is_held_against_what_it_is_of() {
     let longer = file("longer", 3 << 20);
     longer.set_len((9 << 20) + 1).unwrap();
     for other in [hurt, more, less, longer] {
-        let error = check_copy(&of, &other).unwrap_err();
+        let error = check_copy(&of, &other, &|| Ok(())).unwrap_err();
         assert_eq!(error.to_string(), NOT_AS_WRITTEN);
     }
     // Across two file systems, where there are two.

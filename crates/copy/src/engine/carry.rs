@@ -33,7 +33,7 @@ const GAIN: f64 = 1.15;
 
 /// Waits until a first stream is there, as was asked for; whether QUIC carries it. Tells what does.
 pub(super) fn has_begun(meeting: &Meeting, watch: &Watch) -> bool {
-    let open = tune::wait(meeting, BEGIN, || match meeting.carried() {
+    let open = tune::wait(meeting, BEGIN, || match meeting.over_quic() {
         (_, 0) => None,
         (over_quic, _) => Some(over_quic > 0),
     });
@@ -97,11 +97,11 @@ pub(super) fn watch(meeting: &Meeting, watch: &Watch, load: &dyn Loaded) {
 
 /// One look at TCP; `None` where streams had nothing to do, or came and went.
 fn look(meeting: &Meeting, watch: &Watch, load: &dyn Loaded) -> Option<Look> {
-    let (_, streams) = meeting.carried();
+    let (_, streams) = meeting.over_quic();
     let (again, sent) = (tune::resent(meeting), sent(meeting));
     let windows = tune::window_time(meeting);
     let rate = rate(meeting, watch, span(meeting));
-    let is_same = meeting.carried() == (0, streams);
+    let is_same = meeting.over_quic() == (0, streams);
     if !load.is_loaded() || !is_same || streams == 0 {
         return None;
     }
@@ -133,7 +133,7 @@ fn holds(losses: f64, is_by_losses: bool, before: Windows, after: Windows) -> Op
 /// Measures QUIC beside TCP's `rate`, and keeps the better.
 fn attempt(meeting: &Meeting, watch: &Watch, load: &dyn Loaded, rate: f64, why: &str) {
     load.carry(true);
-    let switched = tune::wait(meeting, SWITCH, || match meeting.carried() {
+    let switched = tune::wait(meeting, SWITCH, || match meeting.over_quic() {
         (over_quic, all) if over_quic * 2 > all => Some(()),
         _ => None,
     });

@@ -2,6 +2,8 @@
 
 mod decide;
 mod finish;
+mod noting;
+mod shared;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::{self, ErrorKind};
@@ -21,6 +23,7 @@ use crate::link::Which;
 use crate::meeting::Meeting;
 use crate::message::{Account, BlockHead, FromDestination, FromSource, NameId};
 
+use super::help::{ASK, WRITTEN};
 use super::send::{BLOCKS, nanoseconds, without};
 use super::{CopyError, Note, Watch};
 
@@ -39,6 +42,8 @@ pub struct ReceiveOptions {
     pub fsync: bool,
     /// Checks what arrives and writes none of it: to see what the rest can do.
     pub null: bool,
+    /// Other hosts write blocks too, into files that all of them see ([`super::help`]).
+    pub has_helpers: bool,
     /// Files of the same length and time are compared by their sums too.
     pub checksum: bool,
     /// What is excluded stays when [`ReceiveOptions::delete`] removes.
@@ -55,6 +60,8 @@ const QUEUE_MOST: usize = 64 << 20;
 const BAD_MOST: u32 = 16;
 /// Files whose blocks come, from word of how they are cut to word that all were sent, at most: a source holds fewer open.
 const FILES_OPEN: usize = 8 << 10;
+/// Threads that place files of which the last block came before the source's last word.
+const PLACERS: usize = 2;
 /// How often the source is told what arrived.
 const TELL: Duration = Duration::from_millis(50);
 /// How often the journal says what is there.
@@ -104,6 +111,7 @@ pub fn receive(
         watch,
         outbox: Outbox::default(),
         journal: Mutex::new(journal),
+        journalling: Mutex::default(),
         unfinished: Mutex::new(unfinished),
         next_number: AtomicU64::new(next),
         files: Mutex::default(),
@@ -115,6 +123,7 @@ pub fn receive(
         is_left: AtomicBool::new(false),
         is_full_told: AtomicBool::new(false),
     };
+    destination.set_stopped(false);
     let result = receiver.run();
     if let (Err(_), Some(staging)) = (&result, &staging)
         && staging.partials().is_ok_and(|partials| partials.is_empty())
@@ -133,6 +142,8 @@ struct Receiver<'a> {
     watch: &'a Watch,
     outbox: Outbox,
     journal: Mutex<Option<Journal>>,
+    /// Held while blocks are brought to the disk and noted, or the journal is written anew.
+    journalling: Mutex<()>,
     /// Left by an earlier attempt.
     unfinished: Mutex<HashMap<RelPath, Unfinished>>,
     next_number: AtomicU64,
@@ -170,6 +181,8 @@ struct Files {
     queue: VecDeque<(FromSource, usize)>,
     queue_bytes: usize,
     is_busy: bool,
+    /// Files that are whole, as the source's last word of them said.
+    to_place: VecDeque<Arc<Incoming>>,
     /// Wanted files of which much is there, which is read before they are asked for.
     long: VecDeque<decide::Long>,
     /// Those of them of which the source does not know yet that word of them comes by itself.
@@ -215,11 +228,27 @@ struct Growing {
     /// Not in the journal yet.
     fresh: Vec<(u64, Sum)>,
     is_ended: bool,
+    /// Threads in the middle of writing: one may write again what another connection brought.
+    writing: u32,
 }
 
 impl Growing {
+    /// Whether it has a block of this number that is to come.
+    fn may_have(&self, index: u64) -> io::Result<()> {
+        let in_hole = |(from, to): &(u64, u64)| (from..to).contains(&&index);
+        match index < self.cut.blocks() && !self.holes.iter().any(in_hole) {
+            true => Ok(()),
+            false => {
+                let text = "a block that the file has not";
+                Err(io::Error::new(ErrorKind::InvalidData, text))
+            }
+        }
+    }
+
     fn is_whole(&self) -> bool {
-        self.is_ended && self.sums.len() as u64 + self.hole_blocks == self.cut.blocks()
+        self.is_ended
+            && self.writing == 0
+            && self.sums.len() as u64 + self.hole_blocks == self.cut.blocks()
     }
 }
 
@@ -252,14 +281,20 @@ impl Receiver<'_> {
                 self.link_ended(dealt);
             });
             scope.spawn(|| self.look_long());
+            for _ in 0..PLACERS {
+                scope.spawn(|| self.place());
+            }
             scope.spawn(|| self.tell());
             scope.spawn(|| self.keep_journal());
             let result = self.wait();
-            let (over_quic, _) = self.meeting.carried();
+            let (over_quic, _) = self.meeting.over_quic();
             self.watch.is_quic.store(over_quic > 0, Ordering::Relaxed);
             let result = match result {
                 Ok(()) => self.finish(),
-                Err(error) => Err(error),
+                Err(error) => {
+                    self.destination.set_stopped(true);
+                    Err(error)
+                }
             };
             match &result {
                 Ok(account) => {
@@ -275,6 +310,7 @@ impl Receiver<'_> {
             }
             self.part(result.is_ok());
             self.journal_now();
+            self.watch.note_carried(self.meeting);
             self.is_over.store(true, Ordering::Relaxed);
             self.outbox.close();
             self.meeting.close();
@@ -297,6 +333,7 @@ impl Receiver<'_> {
             if self.watch.is_stopped() {
                 return Err(CopyError::Stopped);
             }
+            self.watch.note_ways(self.meeting);
             if files.walked.is_some()
                 && files.wanted.is_empty()
                 && files.queue.is_empty()
@@ -346,6 +383,24 @@ impl Receiver<'_> {
             .say_if_room(FromDestination::Problem(text).to_bytes());
     }
 
+    /// Gives files their names whose last word came after their last block.
+    fn place(&self) {
+        let mut files = self.lock();
+        while !self.is_over() {
+            match files.to_place.pop_front() {
+                Some(file) => {
+                    drop(files);
+                    self.place_if_whole(&file, file.lock());
+                    files = self.lock();
+                }
+                None => {
+                    let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
+                    files = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+    }
+
     /// Deals with messages that take long, one after the other: who hears them has confirmations to take, and must not
     /// wait for anything that these bring.
     fn deal(&self) -> io::Result<()> {
@@ -371,7 +426,13 @@ impl Receiver<'_> {
                         if let Body::Open(growing) = &mut *body {
                             growing.is_ended = true;
                         }
-                        self.place_if_whole(&file, body);
+                        let is_whole = matches!(&*body, Body::Open(growing) if growing.is_whole());
+                        drop(body);
+                        // Bringing it to the disk and reading it back takes long; others are decided upon meanwhile.
+                        if is_whole {
+                            self.lock().to_place.push_back(file);
+                            self.changed.notify_all();
+                        }
                     }
                 }
                 FromSource::Walked { roots, is_whole } => {
@@ -399,9 +460,17 @@ impl Receiver<'_> {
                 if let FromSource::Ended(id) = &message {
                     files.cut.remove(id);
                 }
-                while files.queue_bytes > QUEUE_MOST && !self.is_over() {
-                    let waited = self.changed.wait_timeout(files, Duration::from_millis(100));
-                    files = waited.unwrap_or_else(PoisonError::into_inner).0;
+                // Whoever deals with them has answers, and no confirmations are heard meanwhile.
+                if files.queue_bytes > QUEUE_MOST {
+                    files = self.outbox.held(|| {
+                        let mut files = files;
+                        while files.queue_bytes > QUEUE_MOST && !self.is_over() {
+                            let waited =
+                                self.changed.wait_timeout(files, Duration::from_millis(100));
+                            files = waited.unwrap_or_else(PoisonError::into_inner).0;
+                        }
+                        files
+                    });
                 }
                 files.queue_bytes += bytes.len() + NAME_BYTES;
                 files.queue.push_back((message, bytes.len() + NAME_BYTES));
@@ -527,6 +596,7 @@ impl Receiver<'_> {
             hole_blocks,
             fresh: Vec::new(),
             is_ended: false,
+            writing: 0,
         }));
         drop(body);
         file.changed.notify_all();
@@ -594,14 +664,25 @@ impl Receiver<'_> {
                 Watch::add(&self.watch.link_ns, nanoseconds(since));
                 let Ok(head) = head else { break };
                 let (about, data) = buffer.split_at(head.about);
+                if head.kind == ASK && self.options.has_helpers {
+                    match self.answer(&mut link, about) {
+                        Ok(()) => continue,
+                        Err(_) => break,
+                    }
+                }
+                let is_written = head.kind == WRITTEN && self.options.has_helpers;
                 let heads = match BlockHead::read_all(about, head.data) {
-                    Ok(heads) if head.kind == BLOCKS => heads,
+                    Ok(heads) if head.kind == BLOCKS || is_written => heads,
                     _ => {
                         self.end(CopyError::Protocol("a frame that is none of blocks".into()));
                         return;
                     }
                 };
-                if !self.blocks(&heads, &data[..head.data]) {
+                let is_taken = match is_written {
+                    true => self.written(&heads),
+                    false => self.blocks(&heads, &data[..head.data]),
+                };
+                if !is_taken {
                     bad += 1;
                     if bad > BAD_MOST {
                         let text = "blocks again and again that are not as their sums say";
@@ -611,6 +692,7 @@ impl Receiver<'_> {
                     break;
                 }
                 bad = 0;
+                self.meeting.has_carried(Which::Blocks(n), head.data as u64);
                 self.watch.mark();
                 handled += 1;
                 self.counts
@@ -683,11 +765,11 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    fn block(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<()> {
+    /// Waits for word of how a file is cut, which comes by another connection.
+    fn laid_out<'a>(&self, file: &'a Incoming) -> io::Result<MutexGuard<'a, Body>> {
         let invalid = |text: &str| Err(io::Error::new(ErrorKind::InvalidData, text));
         let since = Instant::now();
         let mut body = file.lock();
-        // Word of how it is cut comes by another connection.
         while matches!(*body, Body::Unknown(_)) {
             if self.is_over() {
                 return invalid("not waited for");
@@ -701,6 +783,11 @@ impl Receiver<'_> {
             let waited = file.changed.wait_timeout(body, Duration::from_millis(100));
             body = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+        Ok(body)
+    }
+
+    fn block(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<()> {
+        let mut body = self.laid_out(file)?;
         let Body::Open(growing) = &mut *body else {
             return Ok(());
         };
@@ -708,16 +795,30 @@ impl Receiver<'_> {
         if growing.sums.contains_key(&index) {
             return Ok(());
         }
-        if index >= cut.blocks()
-            || growing
-                .holes
-                .iter()
-                .any(|(from, to)| (from..to).contains(&&index))
-        {
-            return invalid("a block that the file has not");
-        }
+        growing.may_have(index)?;
         let handle = growing.partial.file().try_clone()?;
+        growing.writing += 1;
         drop(body);
+        let wrote = self.write_block(file, &handle, cut, head, bytes);
+        let mut body = file.lock();
+        if let Body::Open(growing) = &mut *body {
+            growing.writing -= 1;
+        }
+        let bytes = wrote?;
+        self.arrived(file, body, head, bytes);
+        Ok(())
+    }
+
+    /// Checks a block, or what is there of it, and writes it; how many bytes it has.
+    fn write_block(
+        &self,
+        file: &Incoming,
+        handle: &std::fs::File,
+        cut: Cut,
+        head: &BlockHead,
+        bytes: &[u8],
+    ) -> io::Result<u64> {
+        let index = head.index;
         let mut there = Vec::new();
         let bytes = match head.same {
             false => bytes,
@@ -735,26 +836,36 @@ impl Receiver<'_> {
             return Err(io::Error::other("the older copy changed meanwhile"));
         }
         if !is_right {
-            return invalid("a block that is not as it was");
+            let text = "a block that is not as it was";
+            return Err(io::Error::new(ErrorKind::InvalidData, text));
         }
         let since = Instant::now();
         if !self.options.null {
             self.patiently(|| handle.write_all_at(bytes, cut.start(index)))?;
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
-        let mut body = file.lock();
+        Ok(bytes.len() as u64)
+    }
+
+    /// A block is in its file.
+    fn arrived(
+        &self,
+        file: &Incoming,
+        mut body: MutexGuard<'_, Body>,
+        head: &BlockHead,
+        bytes: u64,
+    ) {
         if let Body::Open(growing) = &mut *body
-            && growing.sums.insert(index, head.sum).is_none()
+            && growing.sums.insert(head.index, head.sum).is_none()
         {
-            growing.fresh.push((index, head.sum));
+            growing.fresh.push((head.index, head.sum));
             let mut account = self.account();
             match head.same {
-                true => account.resumed_bytes += bytes.len() as u64,
-                false => account.received_bytes += bytes.len() as u64,
+                true => account.resumed_bytes += bytes,
+                false => account.received_bytes += bytes,
             }
         }
         self.place_if_whole(file, body);
-        Ok(())
     }
 
     /// Gives a file that is whole its name.
@@ -801,6 +912,10 @@ impl Receiver<'_> {
                 }
                 growing.partial.keep_open();
                 *file.lock() = Body::Open(Box::new(growing));
+                let _one = self
+                    .journalling
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 self.note_fresh(file);
                 return;
             }
@@ -913,123 +1028,6 @@ impl Receiver<'_> {
                 .say(FromDestination::Received { streams, placed }.to_bytes());
             (told, told_placed) = (counts, placed);
         }
-    }
-
-    fn keep_journal(&self) {
-        let mut last = Instant::now();
-        while !self.is_over() {
-            thread::sleep(Duration::from_millis(50));
-            if last.elapsed() >= JOURNAL {
-                self.journal_now();
-                last = Instant::now();
-            }
-        }
-    }
-
-    /// Writes the journal anew where nearly all of it is of files that are finished.
-    fn compact_journal(&self) {
-        let Some(staging) = self.staging else { return };
-        let Some(mark) = self.journal().as_ref().and_then(Journal::mark) else {
-            return;
-        };
-        // Before the journal is locked again: who has a file's lock asks for the journal's.
-        let mut live: Vec<(RelPath, Unfinished)> = Vec::new();
-        let wanted: Vec<_> = self.lock().wanted.values().cloned().collect();
-        for file in wanted.iter().filter(|file| !file.is_small) {
-            let body = file.lock();
-            let growing = match &*body {
-                Body::Unknown(Some(unfinished)) => {
-                    live.push((file.path.clone(), unfinished.clone()));
-                    None
-                }
-                Body::Open(growing) => Some(&**growing),
-                Body::Placing(growing) => Some(&**growing),
-                Body::Unknown(None) | Body::Gone => None,
-            };
-            if let Some(growing) = growing {
-                let fresh: HashSet<u64> = growing.fresh.iter().map(|(index, _)| *index).collect();
-                let noted = growing
-                    .sums
-                    .iter()
-                    .filter(|(index, _)| !fresh.contains(index));
-                let unfinished = Unfinished {
-                    number: growing.number,
-                    cut: growing.cut,
-                    modified: file.modified,
-                    sums: noted.map(|(index, sum)| (*index, *sum)).collect(),
-                };
-                live.push((file.path.clone(), unfinished));
-            }
-        }
-        let before = self
-            .unfinished
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        live.extend(
-            before
-                .iter()
-                .map(|(path, file)| (path.clone(), file.clone())),
-        );
-        drop(before);
-        if let Some(journal) = &mut *self.journal() {
-            // The old one stands where this fails.
-            let _ = staging
-                .new_journal()
-                .and_then(|new| journal.compact(mark, &live, new, || staging.replace_journal()));
-        }
-    }
-
-    /// Brings what arrived to the disk, and then the word that it did.
-    fn journal_now(&self) {
-        self.compact_journal();
-        let files: Vec<_> = self
-            .lock()
-            .wanted
-            .values()
-            .filter(|f| !f.is_small)
-            .cloned()
-            .collect();
-        for file in files {
-            if !self.note_fresh(&file) {
-                return;
-            }
-        }
-        if self.options.fsync
-            && let Some(journal) = &*self.journal()
-        {
-            let _ = journal.sync();
-        }
-    }
-}
-
-impl Receiver<'_> {
-    /// Notes what of a file is not in the journal yet; `false` where nothing of it is to be trusted.
-    fn note_fresh(&self, file: &Incoming) -> bool {
-        let (fresh, number, handle) = {
-            let mut body = file.lock();
-            let Body::Open(growing) = &mut *body else {
-                return true;
-            };
-            if growing.fresh.is_empty() {
-                return true;
-            }
-            let Ok(handle) = growing.partial.file().try_clone() else {
-                return true;
-            };
-            (std::mem::take(&mut growing.fresh), growing.number, handle)
-        };
-        if self.options.fsync
-            && let Err(error) = handle.sync_data()
-        {
-            // The kernel tells once, and forgets what it could not write (fsync(2)): nothing of it is to be trusted.
-            self.end(CopyError::Here(format!("{}: {error}", file.path)));
-            return false;
-        }
-        if let Some(journal) = &mut *self.journal() {
-            // What is not noted is sent again by the next attempt: no harm.
-            let _ = journal.blocks(number, &fresh);
-        }
-        true
     }
 }
 

@@ -20,6 +20,7 @@ use crate::message::{
 };
 use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
 
+use super::fetch::{FETCH, Fetch};
 use super::{CopyError, Note, Watch};
 
 /// What the user may set of a source.
@@ -39,6 +40,8 @@ pub struct SendOptions {
     pub congestion: Option<String>,
     /// Whether streams are held just under what the path takes; a limit goes before it.
     pub pacing: super::gaps::Pacing,
+    /// Other hosts see the same files, and may be told what to send ([`super::fetch`]).
+    pub has_helpers: bool,
 }
 
 /// A frame of blocks.
@@ -154,6 +157,25 @@ struct Active {
     _held: Arc<()>,
 }
 
+impl Active {
+    /// Whether another host may read a block and send it.
+    fn may_be_fetched(&self, index: u64) -> bool {
+        let is_short = self.entry.path.as_bytes().len() <= MESSAGE_MOST / 2;
+        is_short && !self.compare.contains_key(&index) && !self.is_lost.load(Ordering::Relaxed)
+    }
+
+    fn fetch(&self, index: u64) -> Fetch {
+        Fetch {
+            id: self.id,
+            index,
+            cut: self.cut,
+            modified: self.fingerprint.modified,
+            changed: self.fingerprint.changed,
+            path: self.entry.path.clone(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Todo {
     ranges: VecDeque<(u64, u64)>,
@@ -231,6 +253,7 @@ impl Sender<'_> {
                     self.over();
                     return Err(CopyError::Stopped);
                 }
+                self.watch.note_ways(self.meeting);
                 let waited = self.changed.wait_timeout(ended, Duration::from_millis(100));
                 ended = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
@@ -238,9 +261,11 @@ impl Sender<'_> {
     }
 
     fn over(&self) {
-        let (over_quic, _) = self.meeting.carried();
+        let (over_quic, _) = self.meeting.over_quic();
         self.watch.is_quic.store(over_quic > 0, Ordering::Relaxed);
         super::tune::look_once(self.meeting, self.watch);
+        self.watch.note_ways(self.meeting);
+        self.watch.note_carried(self.meeting);
         self.is_over.store(true, Ordering::Relaxed);
         self.outbox.close();
         self.meeting.close();
@@ -492,7 +517,8 @@ impl Sender<'_> {
         let sent = Arc::clone(self.lock_streams().entry(n).or_default());
         let mut buffer = Vec::new();
         loop {
-            let (mut link, start) = match self.meeting.to_write(Which::Blocks(n)) {
+            let (mut link, (start, sees_files)) = match self.meeting.to_write_for(Which::Blocks(n))
+            {
                 Ok(met) => met,
                 Err(error) => {
                     self.requeue(&sent);
@@ -515,7 +541,8 @@ impl Sender<'_> {
                 self.link_ended(Err(error));
                 return;
             }
-            let ended = self.send_on(&mut link, &sent, &mut buffer);
+            let fetches = sees_files && self.options.has_helpers && !self.options.null;
+            let ended = self.send_on(&mut link, (n, fetches), &sent, &mut buffer);
             link.socket().shut();
             if ended.is_ok() {
                 return;
@@ -551,7 +578,7 @@ impl Sender<'_> {
             pipe.set_limit(units::Rate::from_bits_per_second(share));
         }
         if let crate::link::Socket::Tcp(socket) = link.socket() {
-            super::tune::prepare(socket, self.options);
+            super::tune::prepare(socket, self.options, self.meeting.ways());
             self.tell_congestion(socket);
             if let Some(rate) = self.limit() {
                 use std::os::fd::AsFd as _;
@@ -585,16 +612,49 @@ impl Sender<'_> {
     }
 
     /// Sends until there is nothing more and this is over (`Ok`), or the connection is gone.
-    fn send_on(&self, link: &mut Link, sent: &Mutex<Sent>, buffer: &mut Vec<u8>) -> io::Result<()> {
+    fn send_on(
+        &self,
+        link: &mut Link,
+        (n, fetches): (u16, bool),
+        sent: &Mutex<Sent>,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let mut about = Vec::new();
         loop {
             let waited = Instant::now();
-            let Some(task) = self.next_task() else {
+            // What is under way on a connection that is gone would never be confirmed.
+            let is_gone = || {
+                let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+                !sent.frames.is_empty() && crate::meeting::is_gone(link.socket())
+            };
+            let Some(task) = self.next_task(&is_gone)? else {
                 return Ok(());
             };
             Watch::add(&self.watch.idle_ns, nanoseconds(waited));
             about.clear();
+            let mut kind = BLOCKS;
             let (task, bytes, end) = match task {
+                // What was lost once is sent from here: whoever was to read it may not see it.
+                Task::Block {
+                    file,
+                    index,
+                    is_again: false,
+                } if fetches && file.may_be_fetched(index) => {
+                    kind = FETCH;
+                    file.fetch(index).put(&mut about);
+                    let bytes = file.cut.len(index) as usize;
+                    let end = Some(Arc::clone(&file));
+                    let is_again = false;
+                    (
+                        Task::Block {
+                            file,
+                            index,
+                            is_again,
+                        },
+                        bytes,
+                        end,
+                    )
+                }
                 Task::Block {
                     file,
                     index,
@@ -628,9 +688,12 @@ impl Sender<'_> {
                 sent.frames.push_back((task, bytes as u64));
             }
             let since = Instant::now();
-            let wrote = link.send(BLOCKS, &about, &buffer[..bytes]);
+            let data = if kind == FETCH { 0 } else { bytes };
+            let wrote = link.send(kind, &about, &buffer[..data]);
             Watch::add(&self.watch.link_ns, nanoseconds(since));
-            Watch::add(&self.watch.sent_bytes, bytes as u64);
+            Watch::add(&self.watch.sent_bytes, data as u64);
+            Watch::add(&self.watch.helped_bytes, (bytes - data) as u64);
+            self.meeting.has_carried(Which::Blocks(n), bytes as u64);
             if let Some(file) = end {
                 self.block_done(&file);
             }
@@ -638,15 +701,15 @@ impl Sender<'_> {
         }
     }
 
-    /// What to send next; waits for it. `None` once this is over.
-    fn next_task(&self) -> Option<Task> {
+    /// What to send next; waits for it, unless `is_gone`. `None` once this is over.
+    fn next_task(&self, is_gone: &dyn Fn() -> bool) -> io::Result<Option<Task>> {
         let mut work = self.lock();
         loop {
             if self.is_over() {
-                return None;
+                return Ok(None);
             }
             if let Some(task) = work.redo.pop_front() {
-                return Some(task);
+                return Ok(Some(task));
             }
             if let Some(first) = work.small.pop_front() {
                 let mut bytes = first.1.fingerprint.size;
@@ -661,7 +724,7 @@ impl Sender<'_> {
                     }
                     files.extend(work.small.pop_front());
                 }
-                return Some(Task::Pack(files));
+                return Ok(Some(Task::Pack(files)));
             }
             if let Some(file) = work.active.front() {
                 let file = Arc::clone(file);
@@ -676,11 +739,11 @@ impl Sender<'_> {
                         work.active.pop_front();
                     }
                     drop(todo);
-                    return Some(Task::Block {
+                    return Ok(Some(Task::Block {
                         file,
                         index,
                         is_again: false,
-                    });
+                    }));
                 }
                 drop(todo);
                 work.active.pop_front();
@@ -695,7 +758,15 @@ impl Sender<'_> {
                 continue;
             }
             let waited = self.changed.wait_timeout(work, Duration::from_millis(200));
-            work = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let (there, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            work = there;
+            if timeout.timed_out() {
+                drop(work);
+                if is_gone() {
+                    return Err(ErrorKind::ConnectionReset.into());
+                }
+                work = self.lock();
+            }
         }
     }
 

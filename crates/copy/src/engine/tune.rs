@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use units::Rate;
 use wire::tcp_info::TcpInfo;
 
-use crate::link::{Socket, Which};
+use crate::link::{STREAMS_MOST, Socket, Which};
 use crate::meeting::{LONG, Meeting, tcp_info};
 use crate::quic::Transport;
 
@@ -64,9 +64,10 @@ const SPAN_ROUND_TRIPS: u32 = 4;
 pub(super) const FILLS: &str = "bbr";
 
 /// Sets what a stream's socket is to have.
-pub(super) fn prepare(socket: &TcpStream, options: &SendOptions) {
+pub(super) fn prepare(socket: &TcpStream, options: &SendOptions, ways: usize) {
     let round_trip = round_trip(socket);
-    if round_trip >= LONG {
+    // Of several ways one may be slow: little waits for it when the others have nothing left.
+    if round_trip >= LONG || ways > 1 {
         let _ = sys::tcp::set_notsent_lowat(socket.as_fd(), UNSENT_MOST);
     }
     let wanted = match &options.congestion {
@@ -119,7 +120,15 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         }
         Streams::Chosen { most } => most,
     };
-    load.open_streams(1);
+    let ways = u16::try_from(meeting.ways()).unwrap_or(u16::MAX);
+    // As many over each.
+    let even = |streams: u16| {
+        streams
+            .next_multiple_of(ways.min(STREAMS_MOST))
+            .min(STREAMS_MOST)
+    };
+    let most = even(most.max(ways));
+    load.open_streams(even(1));
     if meeting.wish() == Transport::Quic && super::carry::has_begun(meeting, watch) {
         load.open_streams(super::carry::STREAMS.min(most));
         return;
@@ -138,10 +147,14 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
     let cores = u16::try_from(cores).unwrap_or(u16::MAX);
     let milliseconds = round_trip.as_secs_f64() * 1e3;
     if round_trip < LONG {
-        let wanted = cores.min(SHORT_STREAMS).min(most);
+        let wanted = even(cores.min(SHORT_STREAMS)).min(most);
         load.open_streams(wanted);
+        let over = match ways {
+            1 => String::new(),
+            _ => format!(" over {ways} ways"),
+        };
         watch.note(Note::Chosen(format!(
-            "{wanted} streams: the far side is {milliseconds:.2} ms away, so that cores are what \
+            "{wanted} streams{over}: the far side is {milliseconds:.2} ms away, so that cores are what \
              counts"
         )));
         return;
@@ -150,7 +163,7 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         .of_socket(Which::Blocks(0), tcp_info)
         .flatten()
         .map_or(USUAL_SEGMENT, |info| info.snd_mss_bytes);
-    let mut wanted = begin_with(segment).min(most);
+    let mut wanted = even(begin_with(segment)).min(most);
     watch.note(Note::Chosen(format!(
         "{wanted} streams to begin with: the far side is {milliseconds:.0} ms away, and a segment has {segment} bytes"
     )));
@@ -199,7 +212,7 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
             }
             _ => continue,
         };
-        let more = (wanted + wanted / 2).max(wanted + 2).min(most);
+        let more = even((wanted + wanted / 2).max(wanted + 2)).min(most);
         watch.note(Note::Chosen(format!(
             "{more} streams in place of {wanted}, together {:.0} Mb/s over {milliseconds:.0} ms: {why}",
             rate / 1e6

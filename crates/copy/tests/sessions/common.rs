@@ -136,6 +136,7 @@ impl Session {
             null: false,
             congestion: None,
             pacing: Pacing::default(),
+            has_helpers: false,
         };
         let (sends, receives) = (Watch::default(), Watch::default());
         let result = thread::scope(|scope| {

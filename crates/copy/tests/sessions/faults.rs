@@ -401,6 +401,7 @@ fn who_was_let_in_once_does_not_believe_a_refusal_said_in_clear() {
         null: false,
         congestion: None,
         pacing: Pacing::default(),
+        has_helpers: false,
     };
     let (watch, far_watch) = (Watch::default(), Watch::default());
     thread::scope(|scope| {

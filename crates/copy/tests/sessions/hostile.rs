@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -680,6 +681,7 @@ fn options() -> SendOptions {
         null: false,
         congestion: None,
         pacing: Pacing::default(),
+        has_helpers: false,
     }
 }
 
@@ -808,6 +810,10 @@ fn a_destination_that_says_what_it_must_not_is_left() {
     let sent = against_source(|meeting, mut says, watch| {
         let mut link = meeting.to_read(Which::FromSource, 0).unwrap();
         let _ = link.receive(&mut Vec::new());
+        // What is not told yet is not offered: the folder and both files.
+        while watch.names.load(Ordering::Relaxed) < 3 {
+            thread::sleep(Duration::from_millis(1));
+        }
         let wants = vec![Want {
             block: Some(1 << 20),
             have: vec![(0, 1)],

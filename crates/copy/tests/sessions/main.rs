@@ -6,7 +6,10 @@
 )]
 
 mod common;
+#[path = "../../examples/two_ends.rs"]
+mod example;
 mod faults;
 mod hostile;
 mod quic;
+mod several;
 mod whole;

@@ -210,6 +210,7 @@ fn a_source_without_the_key_is_told_so() {
             null: false,
             congestion: None,
             pacing: Pacing::default(),
+            has_helpers: false,
         };
         let sent = send(
             &connects,
@@ -239,4 +240,23 @@ fn attributes_of_a_symbolic_link_are_kept_where_there_may_be_any() {
     let mut value = [0; 8];
     let length = lgetxattr(&there, "trusted.note", &mut value[..]).unwrap();
     assert_eq!(&value[..length], b"v");
+}
+
+#[test]
+fn the_example_copies_a_tree_and_shows_how_far_it_is() {
+    let place = Place::new();
+    plant(&place.from());
+    let mut shown = Vec::new();
+    let from = place.from().join("");
+    let account = crate::example::run(&from, &place.to(), |now| shown.push(now)).unwrap();
+    assert_eq!(account.failed, 0);
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+    let (first, last) = (shown[0], shown[shown.len() - 1]);
+    assert!(first.confirmed_bytes <= last.confirmed_bytes);
+    assert_eq!(last.wanted_bytes, account.placed_bytes);
+    assert_eq!(last.names, account.names);
+    // Nothing to send the second time, and no such folder.
+    let again = crate::example::run(&from, &place.to(), |_| {}).unwrap();
+    assert_eq!(again.received_bytes, 0);
+    assert!(crate::example::run(&place.0.join("no"), &place.to(), |_| {}).is_err());
 }

@@ -321,6 +321,9 @@ impl Daemon<'_> {
         if !matches!(job.meets, Meets::Listens { .. }) {
             return refused("a daemon listens, and connects to nobody");
         }
+        if job.has_helpers || job.helps.is_some() {
+            return refused("a daemon's folder is its own host's business");
+        }
         if job.allowed.is_empty() || job.allowed.iter().any(|cipher| cipher.is_open()) {
             return refused("this daemon encrypts all that it sends and takes");
         }
@@ -347,6 +350,7 @@ impl Daemon<'_> {
             is_one_file: ends.is_one_file(),
             speeds: self.speeds.clone(),
             quic: false,
+            all: Vec::new(),
         };
         line.set_deadline(None)
             .and_then(|()| say(line, &Reply::Ready(ready)))

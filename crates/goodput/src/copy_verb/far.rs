@@ -1,7 +1,7 @@
 //! Far sides that a shell starts: ssh, or what the user has in its place.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -11,7 +11,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::copy::Cipher;
 use ::copy::destination::Trust;
 use ::copy::engine::receive::receive;
 use ::copy::engine::send::send;
@@ -20,11 +19,13 @@ use ::copy::link::Socket;
 use ::copy::meeting::{self, Dial, Meeting};
 use ::copy::message::Account;
 use ::copy::quic::Carriage;
+use ::copy::{Cipher, Way};
 use sys::child::ChildHandle;
 
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::limits::Limits;
 use super::operand::Operand;
+use super::ways::{self, Typed, WayTo};
 use super::{CopyArgs, Done, Plan, failure, live, served, told};
 use crate::context::{self, Context};
 use crate::failure::Failure;
@@ -61,6 +62,8 @@ struct Far {
     is_gone: Arc<AtomicBool>,
     /// What it told of its time so far.
     spent: Arc<Heard>,
+    /// Other hosts that write for it.
+    helpers: Vec<Held>,
 }
 
 /// What a far side told of its time, and whether it will tell no more.
@@ -204,6 +207,7 @@ impl Far {
             program: String::new(),
             is_gone,
             spent,
+            helpers: Vec::new(),
         };
         far.ready = far.wait_ready(args, context)?;
         Ok(far)
@@ -223,6 +227,9 @@ impl Far {
                         true => Failure::far(error),
                         false => Failure::usage(error),
                     });
+                }
+                Ok(Reply::Note(text)) => {
+                    context::note(format_args!("{}: {}", self.host, told::plain(&text)));
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
@@ -268,11 +275,37 @@ impl Far {
 
     /// The far side said by the session that all is done: what a shell says at its end takes round trips, and nothing new.
     fn leave(mut self) -> Option<told::Spent> {
+        self.helpers.iter_mut().for_each(Held::let_go);
         if let Held::Shell(_, _, grace) = &mut self.held {
             *grace = PARTING;
         }
         // Its last word left there with the session's, not a round trip later.
         self.spent.last(END)
+    }
+
+    /// What it ends with; what it has to tell is told.
+    fn into_helper(self) -> Held {
+        let Self {
+            host,
+            held,
+            replies,
+            ..
+        } = self;
+        let tell = move || {
+            while let Ok(reply) = replies.recv() {
+                match reply {
+                    Reply::Note(text) => {
+                        context::note(format_args!("{host}: {}", told::plain(&text)))
+                    }
+                    Reply::Failed { why, is_here: true } => {
+                        context::note(format_args!("{host}: {}", told::plain(&why)));
+                    }
+                    _ => {}
+                }
+            }
+        };
+        let _ = thread::Builder::new().name("helper".into()).spawn(tell);
+        held
     }
 
     /// Waits until the far side says how it ended.
@@ -475,6 +508,107 @@ fn addresses(host: &str, ready: &Ready) -> Result<Vec<SocketAddr>, Failure> {
     Ok(all)
 }
 
+/// Starts the hosts that see the files of one that leads, and says by which ways all of them are reached. One that
+/// cannot be started is told, and the others do its work.
+fn start_helpers(
+    plan: &Plan<'_>,
+    operand: &Operand,
+    leader: &mut Far,
+    job: &Job,
+    context: &Context,
+) -> Result<Vec<WayTo>, Failure> {
+    let at = addresses(&leader.host, &leader.ready)?;
+    let mut ways = vec![WayTo {
+        name: leader.host.clone(),
+        from: None,
+        to: at.clone(),
+        is_for_blocks_only: false,
+    }];
+    let job = job.clone().helping(at);
+    let started = thread::scope(|scope| {
+        let (args, job) = (plan.args, &job);
+        let mut started = Vec::new();
+        for host in operand.beside() {
+            started.push((
+                host,
+                scope.spawn(move || Far::start(args, host, job, context)),
+            ));
+        }
+        let panicked = |_| Err(Failure::here(anyhow::anyhow!("a thread panicked")));
+        let joined = started
+            .into_iter()
+            .map(|(host, started)| (host, started.join().unwrap_or_else(panicked)));
+        joined.collect::<Vec<_>>()
+    });
+    for (host, started) in started {
+        if let Some(code) = context.interrupted() {
+            return Err(Failure::interrupted(code));
+        }
+        let reached = started.and_then(|far| Ok((addresses(host, &far.ready)?, far)));
+        match reached {
+            Ok((to, far)) => {
+                ways.push(WayTo {
+                    name: host.clone(),
+                    from: None,
+                    to,
+                    is_for_blocks_only: true,
+                });
+                leader.helpers.push(far.into_helper());
+            }
+            Err(failure) => context::note(format_args!(
+                "{host} does not help: {failure}; the others carry its share"
+            )),
+        }
+    }
+    Ok(ways)
+}
+
+/// Where a far side shall listen.
+fn listens(args: &CopyArgs) -> Result<Meets, Failure> {
+    let typed = Typed::of(args)?;
+    let port = args.port;
+    Ok(match typed.is_far_all || !typed.far.is_empty() {
+        true => Meets::ListensAt {
+            addresses: typed.far,
+            port,
+        },
+        false => Meets::Listens { port },
+    })
+}
+
+/// By which addresses a far side that listens is reached.
+fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayTo>, Failure> {
+    let typed = Typed::of(plan.args)?;
+    let host = host_of(operand);
+    let usual = addresses(host, ready)?;
+    if !typed.is_any() {
+        return Ok(WayTo::only(usual));
+    }
+    let to: Vec<Vec<SocketAddr>> = match operand {
+        // A daemon listens where it listens.
+        Operand::Served { port, .. } if !typed.far.is_empty() => {
+            let at = |address: &IpAddr| vec![SocketAddr::from((*address, *port))];
+            typed.far.iter().map(at).collect()
+        }
+        _ if typed.is_far_all => {
+            let found = ways::that_answer(host, ready.all.clone());
+            found.into_iter().map(|at| vec![at]).collect()
+        }
+        // Nowhere else than was typed, whatever the far side says.
+        _ => {
+            let all = ready.all.iter().map(|(at, _)| *at);
+            let typed = all.filter(|at| typed.far.contains(&at.ip()));
+            typed.map(|at| vec![at]).collect()
+        }
+    };
+    // One address, or none that answers: what reached it before.
+    let to = match to.len() {
+        0 => vec![usual],
+        _ => to,
+    };
+    Ok(ways::pairs(&typed.near, &to))
+}
+
 /// The cipher that is faster at both ends together.
 fn cipher(plan: &Plan<'_>, ready: &Ready) -> Cipher {
     if plan.args.cipher.is_some() || ready.speeds.is_empty() {
@@ -501,55 +635,99 @@ fn cipher(plan: &Plan<'_>, ready: &Ready) -> Cipher {
 /// How the far side is met, and what this side does for it.
 fn meet(
     plan: &Plan<'_>,
-    host: &str,
-    far: impl FnOnce(Meets) -> Result<Far, Failure>,
-) -> Result<(Far, Option<TcpListener>, Meeting), Failure> {
+    operand: &Operand,
+    context: &Context,
+    job: impl FnOnce(Meets) -> Result<Job, Failure>,
+) -> Result<(Far, Vec<TcpListener>, Meeting), Failure> {
     let args = plan.args;
+    let typed = Typed::of(args)?;
+    let far = |meets| {
+        let job = job(meets)?;
+        let mut far = Far::begin(plan, operand, &job, context)?;
+        let ways = match job.has_helpers {
+            true => Some(start_helpers(plan, operand, &mut far, &job, context)?),
+            false => None,
+        };
+        Ok::<_, Failure>((far, ways))
+    };
+    if args.reverse && typed.is_any() {
+        let note = &mut |text: String| context::note(text);
+        if typed.near.is_empty() {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "with --reverse, say with --from-addresses where the far side connects to"
+            )));
+        }
+        let listeners = ways::listen_at(&typed.near, args.port, note)
+            .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen: {error}")))?;
+        let at = |listener: &TcpListener| listener.local_addr().map(|at| vec![at]);
+        let at = listeners.iter().map(at).collect::<Result<Vec<_>, _>>();
+        let ways = ways::pairs(&typed.far, &at.map_err(Failure::here)?);
+        let meeting = Meeting::listening(plan.session, plan.key.clone(), plan.allowed())
+            .with_far_ways(ways.len());
+        let (far, _) = far(Meets::ConnectsOver { ways })?;
+        return Ok((far, listeners, meeting));
+    }
     if args.reverse {
         let listener = TcpListener::bind(("::", args.port))
             .or_else(|_| TcpListener::bind(("0.0.0.0", args.port)))
             .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen: {error}")))?;
         let port = listener.local_addr().map_err(Failure::here)?.port();
-        let far = far(Meets::ConnectsBack { port })?;
+        let (far, _) = far(Meets::ConnectsBack { port })?;
         let carriage = match far.ready.quic {
             true => job::carriage(args.transport(), &listener),
             false => Carriage::nowhere(args.transport()),
         };
         let meeting = Meeting::listening(plan.session, plan.key.clone(), plan.allowed())
             .with_carriage(carriage);
-        return Ok((far, Some(listener), meeting));
+        return Ok((far, vec![listener], meeting));
     }
-    let meets = match args.through_ssh {
-        true => Meets::ListensInside,
-        false => Meets::Listens { port: args.port },
+    let meets = match (args.through_ssh, operand) {
+        (true, _) => Meets::ListensInside,
+        (false, Operand::Served { .. }) => Meets::Listens { port: args.port },
+        (false, _) => listens(args)?,
     };
-    let far = far(meets)?;
+    let (far, hosts) = far(meets)?;
     let cipher = cipher(plan, &far.ready);
-    let dial: Dial = match (args.through_ssh, far.ready.at) {
-        (true, Some(at)) => dial_inside(args, host, &far.program, at.port()),
-        _ => job::dialing(addresses(host, &far.ready)?),
+    let ways = match (args.through_ssh, far.ready.at) {
+        (true, Some(at)) => {
+            let host = host_of(operand);
+            let dial = dial_inside(args, host, &far.program, at.port());
+            vec![Way::new("ssh", dial)]
+        }
+        _ => ways::ways(match hosts {
+            Some(hosts) => hosts,
+            None => ways_to(plan, operand, &far.ready)?,
+        }),
     };
-    let carriage = match far.ready.quic {
+    let carriage = match far.ready.quic && ways.len() == 1 {
         true => Carriage::connecting(args.transport()),
         false => Carriage::nowhere(args.transport()),
     };
-    let meeting =
-        Meeting::connecting(dial, plan.session, plan.key.clone(), cipher).with_carriage(carriage);
-    Ok((far, None, meeting))
+    let meeting = Meeting::connecting_over(ways, plan.session, plan.key.clone(), cipher)
+        .with_carriage(carriage);
+    Ok((far, Vec::new(), meeting))
 }
 
 fn host_of(operand: &Operand) -> &str {
     operand.place().unwrap_or_default()
 }
 
+/// The job of an end, which leads where other hosts were named beside.
+fn led(operand: &Operand, job: Job) -> Job {
+    // Where nothing is written, nobody need help.
+    match operand.beside().is_empty() || job.dry {
+        true => job,
+        false => job.leading(),
+    }
+}
+
 /// From here to there.
 pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> {
     let source = plan.source()?;
-    let host = host_of(&plan.to);
-    let (far, listener, meeting) = meet(plan, host, |meets| {
+    let (far, listeners, meeting) = meet(plan, &plan.to, context, |meets| {
         let mut job = Job::of(plan, false, meets)?;
         job.is_one_file = source.is_one_file();
-        Far::begin(plan, &plan.to, &job, context)
+        Ok(led(&plan.to, job))
     })?;
     let (options, filter) = (plan.args.send_options()?, plan.args.filter()?);
     let watch = Watch::default();
@@ -558,7 +736,7 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     // Without ssh's own time, and a password's.
     let begun = Instant::now();
     let (sent, progress) = thread::scope(|scope| {
-        if let Some(listener) = &listener {
+        for listener in &listeners {
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
         let sent = scope.spawn(|| {
@@ -608,10 +786,9 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
 
 /// From there to here.
 pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> {
-    let host = host_of(&plan.from[0]);
-    let (far, listener, meeting) = meet(plan, host, |meets| {
+    let (far, listeners, meeting) = meet(plan, &plan.from[0], context, |meets| {
         let job = Job::of(plan, true, meets)?;
-        Far::begin(plan, &plan.from[0], &job, context)
+        Ok(led(&plan.from[0], job))
     })?;
     let (destination, name) =
         job::destination(plan.to.path(), far.ready.is_one_file, plan.args.dry_run)
@@ -631,7 +808,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     let watch = Watch::default();
     let begun = Instant::now();
     let (received, mut progress) = thread::scope(|scope| {
-        if let Some(listener) = &listener {
+        for listener in &listeners {
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
         let received = scope.spawn(|| {
@@ -693,14 +870,25 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     // Whether the source is one file decides what the destination's name means; so it is asked first.
     let probe = Job::of(plan, true, Meets::ListensInside)?;
     let is_one_file = Far::start(args, from, &probe, context)?.ready.is_one_file;
-    let mut job = Job::of(plan, false, Meets::Listens { port: args.port })?;
+    let mut job = Job::of(plan, false, listens(args)?)?;
     job.is_one_file = is_one_file;
     job.only = plan
         .only()
         .map(|names| names.into_iter().map(Vec::from).collect());
+    let job = led(&plan.to, job);
     let mut destination = Far::start(args, to, &job, context)?;
-    let addresses = addresses(to, &destination.ready)?;
-    let job = Job::of(plan, true, Meets::Connects { to: addresses })?;
+    let meets = match (job.has_helpers, Typed::of(args)?.is_any()) {
+        (true, _) => Meets::ConnectsOver {
+            ways: start_helpers(plan, &plan.to, &mut destination, &job, context)?,
+        },
+        (false, true) => Meets::ConnectsOver {
+            ways: ways_to(plan, &plan.to, &destination.ready)?,
+        },
+        (false, false) => Meets::Connects {
+            to: addresses(to, &destination.ready)?,
+        },
+    };
+    let job = Job::of(plan, true, meets)?;
     let source = Far::start(args, from, &job, context)?;
     let watch = Watch::default();
     let (ended, progress) = thread::scope(|scope| {

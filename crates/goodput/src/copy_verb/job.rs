@@ -7,18 +7,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ::copy::destination::{Destination, Trust};
+use ::copy::engine::fetch::fetch;
 use ::copy::engine::gaps::Pacing;
+use ::copy::engine::help::help;
 use ::copy::engine::receive::{ReceiveOptions, receive};
 use ::copy::engine::send::{SendOptions, send};
 use ::copy::engine::tune::Streams;
 use ::copy::engine::{Connection, CopyError, Note, Watch};
 use ::copy::filter::Filter;
-use ::copy::link::Socket;
 use ::copy::meeting::{self, Meeting};
 use ::copy::message::Account;
 use ::copy::quic::{self, Carriage, Transport};
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use wire::tcp_info::TcpInfo;
 
 use super::limits::{self, Limits};
+use super::ways::{self, WayTo};
 use super::{CopyArgs, live, told};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
@@ -38,6 +40,8 @@ pub(super) const JOB_MOST: u64 = 16 << 20;
 const LIST_MOST: u64 = 256 << 20;
 /// How long a connection may take to be made.
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
+/// How long the host that leads is tried for: not as long as a source waits for a connection's first word.
+const LEADER: Duration = Duration::from_secs(8);
 
 /// What `goodput agent` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -85,6 +89,12 @@ pub(super) struct Job {
     /// Set-user-ID bits are kept.
     set_id: bool,
     identity: [u8; 16],
+    /// Other hosts see the same files: they write blocks of a destination, and read those of a source.
+    #[serde(default)]
+    pub(super) has_helpers: bool,
+    /// Does so, for a host that leads and is reached so.
+    #[serde(default)]
+    pub(super) helps: Option<Vec<SocketAddr>>,
 }
 
 /// What every version of a job has.
@@ -93,8 +103,9 @@ struct AnyJob {
     version: u32,
 }
 
-/// The layout of [`Job`] and [`Reply`].
-pub(super) const JOB_VERSION: u32 = 3;
+/// The layout of [`Job`] and [`Reply`], and the oldest that is understood: a job that needs nothing newer is of that one.
+pub(super) const JOB_VERSION: u32 = 4;
+const JOB_VERSION_OLDEST: u32 = 3;
 
 /// How the two sides come together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -107,6 +118,23 @@ pub(super) enum Meets {
     Connects { to: Vec<SocketAddr> },
     /// It connects to where ssh came from, on this port.
     ConnectsBack { port: u16 },
+    /// It listens at all of these, or, where none are said, at an address of each of its interfaces, on this port or any.
+    ListensAt { addresses: Vec<IpAddr>, port: u16 },
+    /// It connects by all of these.
+    ConnectsOver { ways: Vec<WayTo> },
+}
+
+impl Meets {
+    /// The oldest version of jobs that has it.
+    const fn version(&self) -> u32 {
+        match self {
+            Self::Listens { .. }
+            | Self::ListensInside
+            | Self::Connects { .. }
+            | Self::ConnectsBack { .. } => JOB_VERSION_OLDEST,
+            Self::ListensAt { .. } | Self::ConnectsOver { .. } => JOB_VERSION,
+        }
+    }
 }
 
 /// What the far side says.
@@ -189,6 +217,9 @@ pub(super) struct Ready {
     /// It knows of QUIC, and where it listens has a port for it.
     #[serde(default)]
     pub(super) quic: bool,
+    /// All addresses that it listens at, with their interfaces, where there are several.
+    #[serde(default)]
+    pub(super) all: Vec<(SocketAddr, String)>,
 }
 
 /// Why a line is no job.
@@ -207,8 +238,8 @@ impl NoJob {
         match self {
             Self::None => format!("goodput {mine} of this host was told what is no job"),
             Self::Version(version) => format!(
-                "this host's goodput {mine} has jobs of version {JOB_VERSION}, the other's has \
-                 {version}: bring the older one up to date"
+                "this host's goodput {mine} has jobs of versions {JOB_VERSION_OLDEST} to {JOB_VERSION}, \
+                 the other's has {version}: bring the older one up to date"
             ),
         }
     }
@@ -232,7 +263,7 @@ impl Job {
         args.filter()?;
         let bytes = |operand: &super::Operand| operand.path().as_os_str().as_bytes().to_vec();
         Ok(Self {
-            version: JOB_VERSION,
+            version: meets.version(),
             session: plan.session.to_string(),
             key: plan.key.to_hex(),
             is_source,
@@ -273,7 +304,28 @@ impl Job {
             // Whoever sends from here reads what is this user's own; of two far hosts, neither has the other.
             set_id: args.set_id || !plan.from[0].is_far(),
             identity: plan.identity(),
+            has_helpers: false,
+            helps: None,
         })
+    }
+
+    /// The same for a destination that other hosts write blocks for.
+    pub(super) fn leading(self) -> Self {
+        Self {
+            version: JOB_VERSION,
+            has_helpers: true,
+            ..self
+        }
+    }
+
+    /// The same for a host that writes blocks for the one that leads.
+    pub(super) fn helping(self, leader: Vec<SocketAddr>) -> Self {
+        Self {
+            version: JOB_VERSION,
+            has_helpers: false,
+            helps: Some(leader),
+            ..self
+        }
     }
 
     /// Reads what came as one line.
@@ -282,7 +334,7 @@ impl Job {
     /// Why not, for the other side's user: another version, or no job at all.
     pub(super) fn read(line: &[u8]) -> Result<Self, NoJob> {
         let AnyJob { version } = serde_json::from_slice(line).map_err(|_| NoJob::None)?;
-        if version != JOB_VERSION {
+        if !(JOB_VERSION_OLDEST..=JOB_VERSION).contains(&version) {
             return Err(NoJob::Version(version));
         }
         serde_json::from_slice(line).map_err(|_| NoJob::None)
@@ -326,6 +378,7 @@ impl Job {
                 Some(true) => Pacing::Even,
                 Some(false) => Pacing::Off,
             },
+            has_helpers: self.has_helpers,
         }
     }
 }
@@ -389,26 +442,6 @@ pub(super) fn read_list(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("a list of more than 256 MiB"));
     }
     Ok(text)
-}
-
-/// Connects to the first that answers, the next time beginning with it.
-pub(super) fn dialing(to: Vec<SocketAddr>) -> ::copy::meeting::Dial {
-    let answered = AtomicUsize::new(0);
-    Box::new(move || {
-        let from = answered.load(Ordering::Relaxed);
-        let mut failure = io::Error::new(io::ErrorKind::AddrNotAvailable, "nowhere to connect to");
-        for n in 0..to.len() {
-            let number = (from + n) % to.len();
-            match TcpStream::connect_timeout(&to[number], CONNECT) {
-                Ok(socket) => {
-                    answered.store(number, Ordering::Relaxed);
-                    return Ok(Socket::Tcp(socket));
-                }
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
-    })
 }
 
 /// What carries blocks to whoever listens here: datagrams come at the same address and port as connections.
@@ -492,6 +525,9 @@ pub(super) type Failed = (String, bool);
 pub(super) enum Ends {
     Source(Source),
     Destination(Destination, Option<RelPath>),
+    /// A destination, or a source, that another host leads, and how that one is met.
+    Writer(Destination, Meeting),
+    Reader(Source, Meeting),
 }
 
 impl Ends {
@@ -511,15 +547,41 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         speeds: speeds(),
         ..Ready::default()
     };
-    let (listener, meeting) = meeting(job, session, key).map_err(here)?;
+    let (listeners, meeting) = meeting(job, session, key).map_err(here)?;
     ready.quic = job.transport != Transport::Tcp && meeting.may_carry();
-    ready.at = listener
-        .as_ref()
-        .and_then(|listener| listener.local_addr().ok());
+    let at = |listener: &TcpListener| listener.local_addr().ok();
+    ready.at = listeners.first().and_then(at);
+    if listeners.len() > 1 {
+        let all = listeners.iter().filter_map(at);
+        let name = |at: SocketAddr| sys::host::interface_with(at.ip()).map(|found| found.name);
+        ready.all = all.map(|at| (at, name(at).unwrap_or_default())).collect();
+    }
     // What is wrong with the paths is told before anybody connects.
-    let ends = match job.is_source {
-        true => Ends::Source(Source::open(&job.paths()).map_err(|error| here(error.into()))?),
-        false => {
+    let leader = |leader: &[SocketAddr]| {
+        let key =
+            Key::from_hex(&job.key).ok_or_else(|| ("the session has no key".to_owned(), false))?;
+        let ways = ways::ways(WayTo::only(leader.to_vec()));
+        let leader = Meeting::connecting_over(ways, session, key, job.cipher);
+        Ok::<_, Failed>(leader.with_patience(LEADER))
+    };
+    let ends = match (job.is_source, &job.helps) {
+        (true, Some(at)) => {
+            let source = Source::open(&job.paths()).map_err(|error| here(error.into()))?;
+            Ends::Reader(source, leader(at)?)
+        }
+        (true, None) => {
+            Ends::Source(Source::open(&job.paths()).map_err(|error| here(error.into()))?)
+        }
+        (false, Some(at)) => {
+            let paths = job.paths();
+            let [path] = &paths[..] else {
+                return Err(("a destination is one path".to_owned(), false));
+            };
+            // Nothing is made here: the leader does.
+            let (destination, _) = destination(path, job.is_one_file, true).map_err(here)?;
+            Ends::Writer(destination, leader(at)?)
+        }
+        (false, None) => {
             let paths = job.paths();
             let [path] = &paths[..] else {
                 return Err(("a destination is one path".to_owned(), false));
@@ -543,7 +605,7 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         end.store(true, Ordering::Relaxed);
     });
     thread::scope(|scope| {
-        if let Some(listener) = &listener {
+        for listener in &listeners {
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
         let is_ended = || ended.load(Ordering::Relaxed) || context.interrupted().is_some();
@@ -577,6 +639,12 @@ impl Job {
         let done = thread::scope(|scope| {
             let working = scope.spawn(|| match ends {
                 Ends::Source(source) => send(meeting, &source, filter, &self.send_options(), watch),
+                Ends::Writer(target, leader) => {
+                    help(meeting, &leader, &target, watch).map(|()| Account::default())
+                }
+                Ends::Reader(source, leader) => {
+                    fetch(meeting, &leader, &source, watch).map(|()| Account::default())
+                }
                 Ends::Destination(target, name) => {
                     let target = match self.verify {
                         true => target.with_read_back(),
@@ -628,47 +696,66 @@ impl Job {
             fsync: self.fsync,
             checksum: self.checksum,
             null: self.null,
+            has_helpers: self.has_helpers,
             filter: filter.clone(),
             identity: self.identity,
         }
     }
 }
 
-fn meeting(
-    job: &Job,
-    session: SessionId,
-    key: Key,
-) -> anyhow::Result<(Option<TcpListener>, Meeting)> {
-    let back = |port| {
-        let from = ssh_ends().map(|(from, _)| from);
-        let from = from.ok_or_else(|| anyhow::anyhow!("who connected is not known here"))?;
-        anyhow::Ok(vec![SocketAddr::from((from, port))])
+fn meeting(job: &Job, session: SessionId, key: Key) -> anyhow::Result<(Vec<TcpListener>, Meeting)> {
+    // Where ssh arrived.
+    let here = || ssh_ends().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |(_, to)| to);
+    let bind = |at: SocketAddr| {
+        let listener = TcpListener::bind(at)
+            .map_err(|error| anyhow::anyhow!("cannot listen at {at}: {error}"))?;
+        anyhow::Ok(vec![listener])
     };
-    let to = match &job.meets {
-        Meets::Connects { to } => to.clone(),
-        Meets::ConnectsBack { port } => back(*port)?,
-        Meets::Listens { .. } | Meets::ListensInside => {
-            let at = match job.meets {
-                // Where ssh arrived, and nowhere else.
-                Meets::Listens { port } => {
-                    let here = ssh_ends().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |(_, to)| to);
-                    SocketAddr::from((here, port))
-                }
-                _ => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+    let listeners = match &job.meets {
+        Meets::Connects { to } => Err(WayTo::only(to.clone())),
+        Meets::ConnectsOver { ways } => Err(ways.clone()),
+        Meets::ConnectsBack { port } => {
+            let from = ssh_ends().map(|(from, _)| from);
+            let from = from.ok_or_else(|| anyhow::anyhow!("who connected is not known here"))?;
+            Err(WayTo::only(vec![SocketAddr::from((from, *port))]))
+        }
+        Meets::Listens { port } => Ok(bind(SocketAddr::from((here(), *port)))?),
+        Meets::ListensInside => Ok(bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?),
+        Meets::ListensAt { addresses, port } => {
+            let own = || ways::own(here()).into_iter().map(|(address, _)| address);
+            let at = match addresses.is_empty() {
+                true => own().collect(),
+                false => addresses.clone(),
             };
-            let listener = TcpListener::bind(at)
-                .map_err(|error| anyhow::anyhow!("cannot listen at {at}: {error}"))?;
-            let carriage = match job.meets {
-                Meets::Listens { .. } => carriage(job.transport, &listener),
-                _ => Carriage::default(),
-            };
-            let meeting = Meeting::listening(session, key, job.allowed.clone());
-            return Ok((Some(listener), meeting.with_carriage(carriage)));
+            Ok(ways::listen_at(&at, *port, &mut |text| {
+                say(&Reply::Note(text));
+            })?)
         }
     };
-    let meeting = Meeting::connecting(dialing(to), session, key, job.cipher);
-    let carriage = Carriage::connecting(job.transport);
-    Ok((None, meeting.with_carriage(carriage)))
+    Ok(match listeners {
+        Ok(listeners) => {
+            let ways = listeners.len();
+            let carriage = match (&job.meets, &listeners[..]) {
+                (Meets::ListensInside, _) => Carriage::default(),
+                (_, [listener]) => carriage(job.transport, listener),
+                // Several ways are TCP's.
+                _ => Carriage::nowhere(job.transport),
+            };
+            let meeting = Meeting::listening(session, key, job.allowed.clone());
+            (
+                listeners,
+                meeting.with_far_ways(ways).with_carriage(carriage),
+            )
+        }
+        Err(to) => {
+            let carriage = match to.len() {
+                1 => Carriage::connecting(job.transport),
+                _ => Carriage::nowhere(job.transport),
+            };
+            let meeting = Meeting::connecting_over(ways::ways(to), session, key, job.cipher);
+            (Vec::new(), meeting.with_carriage(carriage))
+        }
+    })
 }
 
 fn say(reply: &Reply) {

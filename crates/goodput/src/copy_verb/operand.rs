@@ -7,13 +7,20 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::target::Target;
 
+/// Hosts at one end, at most.
+const HOSTS_MOST: usize = 64;
+
 /// A place on this host, on another, or behind a lab.
 #[derive(Clone, Debug)]
 pub(super) enum Operand {
     /// A path here.
     Here(PathBuf),
-    /// A path on a host that a shell reaches.
-    Far { host: String, path: PathBuf },
+    /// A path on a host that a shell reaches, and on others that see the same files.
+    Far {
+        host: String,
+        beside: Vec<String>,
+        path: PathBuf,
+    },
     /// A path below what a daemon serves.
     Served {
         host: String,
@@ -29,7 +36,7 @@ pub(super) enum Operand {
 }
 
 impl Operand {
-    /// Reads `PATH`, `HOST:PATH`, `USER@HOST:PATH`, `[ADDRESS]:PATH`, `HOST::PATH`, `goodput://HOST:PORT/PATH` or
+    /// Reads `PATH`, `HOST:PATH`, `USER@HOST:PATH`, `[ADDRESS]:PATH`, `HOST,HOST,HOST:PATH`, `HOST::PATH`, `goodput://HOST:PORT/PATH` or
     /// `lab:NAME:PATH`. As for rsync and scp, a colon before any slash makes a host, and two colons a daemon there.
     pub(super) fn parse(typed: &OsStr) -> Result<Self, Failure> {
         let bytes = typed.as_bytes();
@@ -57,34 +64,38 @@ impl Operand {
                 ))
             });
         }
-        let colon = match bytes.strip_prefix(b"[") {
-            Some(_) => bytes
-                .windows(2)
-                .position(|two| two == b"]:")
-                .map(|at| at + 1),
-            None => bytes.iter().position(|byte| *byte == b':'),
-        };
-        let slash = bytes.iter().position(|byte| *byte == b'/');
+        let colon = colon_of(bytes);
         match colon {
-            Some(colon) if colon > 0 && slash.is_none_or(|slash| slash > colon) => {
-                let host = String::from_utf8(bytes[..colon].to_vec())
+            Some(colon) if colon > 0 => {
+                let hosts = String::from_utf8(bytes[..colon].to_vec())
                     .map_err(|_| usage(format!("'{}': no host is called so", typed.display())))?;
-                let inner = host
-                    .strip_prefix('[')
-                    .and_then(|host| host.strip_suffix(']'));
-                let host = inner.map_or_else(|| host.clone(), str::to_owned);
-                // ssh would take it for an option.
-                if host.starts_with('-')
-                    || host.is_empty()
-                    || host.contains(char::is_whitespace)
-                    || host.contains(['[', ']'])
-                {
-                    return Err(usage(format!("'{host}': no host is called so")));
+                let mut hosts: Vec<String> = hosts.split(',').map(bare).collect();
+                for (n, host) in hosts.iter().enumerate() {
+                    // ssh would take it for an option.
+                    if host.starts_with('-')
+                        || host.is_empty()
+                        || host.contains(char::is_whitespace)
+                        || host.contains(['[', ']'])
+                    {
+                        return Err(usage(format!("'{host}': no host is called so")));
+                    }
+                    if hosts[..n].contains(host) {
+                        return Err(usage(format!("'{host}' stands twice")));
+                    }
                 }
+                if hosts.len() > HOSTS_MOST {
+                    return Err(usage(format!("more than {HOSTS_MOST} hosts")));
+                }
+                let host = hosts.remove(0);
                 if let Some(path) = bytes[colon + 1..].strip_prefix(b":") {
                     if host.contains('@') {
                         let text = format!("'{host}': a daemon asks for no user, but for a token");
                         return Err(usage(text));
+                    }
+                    if !hosts.is_empty() {
+                        return Err(usage(
+                            "several hosts are for ssh, and not for daemons".into(),
+                        ));
                     }
                     return Ok(Self::Served {
                         host,
@@ -94,6 +105,7 @@ impl Operand {
                 }
                 Ok(Self::Far {
                     host,
+                    beside: hosts,
                     path: path_of(&bytes[colon + 1..]),
                 })
             }
@@ -107,6 +119,14 @@ impl Operand {
             Self::Here(_) => None,
             Self::Far { host, .. } | Self::Served { host, .. } => Some(host),
             Self::Lab { name, .. } => Some(name),
+        }
+    }
+
+    /// Other hosts that see the same files.
+    pub(super) fn beside(&self) -> &[String] {
+        match self {
+            Self::Far { beside, .. } => beside,
+            _ => &[],
         }
     }
 
@@ -159,6 +179,29 @@ impl Operand {
     }
 }
 
+/// The colon that ends hosts: before any slash, and in no brackets.
+fn colon_of(bytes: &[u8]) -> Option<usize> {
+    let mut is_inside = false;
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'[' => is_inside = true,
+            b']' => is_inside = false,
+            b'/' => return None,
+            b':' if !is_inside => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A host as it was typed, without brackets.
+fn bare(typed: &str) -> String {
+    let inner = typed
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    inner.unwrap_or(typed).to_owned()
+}
+
 /// `HOST/PATH`, `HOST:PORT/PATH` or `[ADDRESS]:PORT/PATH`.
 fn served(rest: &[u8]) -> Option<Operand> {
     let slash = rest.iter().position(|byte| *byte == b'/');
@@ -207,7 +250,7 @@ mod tests {
 
     fn far(typed: &str) -> Option<(String, PathBuf)> {
         match Operand::parse(OsStr::new(typed)).unwrap() {
-            Operand::Far { host, path } => Some((host, path)),
+            Operand::Far { host, path, .. } => Some((host, path)),
             _ => None,
         }
     }
@@ -225,6 +268,28 @@ mod tests {
         assert_eq!(far("a/b:c"), None);
         assert_eq!(far("plain"), None);
         assert_eq!(far(":a"), None);
+    }
+
+    #[test]
+    fn hosts_that_see_the_same_files_stand_in_a_list() {
+        let is = |typed: &str, all: &[&str], at: &str| {
+            let operand = Operand::parse(OsStr::new(typed)).unwrap();
+            let mut hosts = vec![operand.place().unwrap().to_owned()];
+            hosts.extend_from_slice(operand.beside());
+            assert_eq!(hosts, all, "{typed}");
+            assert_eq!(operand.path(), Path::new(at), "{typed}");
+        };
+        is("a,b,c:/x", &["a", "b", "c"], "/x");
+        is("me@a,you@b:x:y", &["me@a", "you@b"], "x:y");
+        is("[fe80::1],[fe80::2]:/x", &["fe80::1", "fe80::2"], "/x");
+        is("a,[fe80::2]:", &["a", "fe80::2"], ".");
+        assert_eq!(far("a,b/c:d"), None);
+        for wrong in [
+            "a,:x", ",a:x", "a,-o:x", "a,a:x", "a,b::x", "a,[b:x", "a, b:x",
+        ] {
+            let parsed = Operand::parse(OsStr::new(wrong));
+            assert!(!matches!(parsed, Ok(Operand::Far { .. })), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,0 +1,300 @@
+//! A host that sees the source's files beside the one that leads: it is told which blocks to read, and sends them.
+//!
+//! It holds nothing that a copy needs. Each of its links to the destination has one to the leader of the same number; when
+//! either is cut, so is the other, and what the destination did not confirm is sent again by the leader itself.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use crate::digest::Cut;
+use crate::entry::{RelPath, Stamp};
+use crate::link::{Link, Which};
+use crate::meeting::{Meeting, is_gone};
+use crate::message::{BLOCK_HEAD_BYTES, BlockHead, NameId};
+use crate::source::{Fingerprint, Source, SourceFile};
+
+use super::help::LOOK;
+use super::send::{BLOCKS, nanoseconds};
+use super::{CopyError, Note, Watch};
+
+/// A frame that says which block of which file is to be sent.
+pub(crate) const FETCH: u8 = 8;
+
+/// Files held open, at most; then all are opened again.
+const OPEN_MOST: usize = 256;
+/// Files that are not as the leader says, one after the other, before it is taken for granted that all are.
+const STRANGE_MOST: u64 = 8;
+
+/// Which block of which file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fetch {
+    pub(crate) id: NameId,
+    pub(crate) index: u64,
+    pub(crate) cut: Cut,
+    pub(crate) modified: Stamp,
+    pub(crate) changed: Stamp,
+    pub(crate) path: RelPath,
+}
+
+impl Fetch {
+    /// Adds it to what is told about a frame.
+    pub(crate) fn put(&self, about: &mut Vec<u8>) {
+        about.extend_from_slice(&self.id.to_le_bytes());
+        about.extend_from_slice(&self.index.to_le_bytes());
+        about.extend_from_slice(&self.cut.size().to_le_bytes());
+        about.extend_from_slice(&self.cut.block().to_le_bytes());
+        for stamp in [self.modified, self.changed] {
+            about.extend_from_slice(&stamp.seconds.to_le_bytes());
+            about.extend_from_slice(&stamp.nanoseconds.to_le_bytes());
+        }
+        about.extend_from_slice(self.path.as_bytes());
+    }
+
+    /// From bytes; `None` for what is none.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let (id, rest) = bytes.split_first_chunk()?;
+        let (index, rest) = rest.split_first_chunk()?;
+        let (size, rest) = rest.split_first_chunk()?;
+        let (block, mut rest) = rest.split_first_chunk()?;
+        let mut stamp = || {
+            let (seconds, after) = rest.split_first_chunk()?;
+            let (nanoseconds, after) = after.split_first_chunk()?;
+            rest = after;
+            Some(Stamp {
+                seconds: i64::from_le_bytes(*seconds),
+                nanoseconds: u32::from_le_bytes(*nanoseconds),
+            })
+        };
+        let (modified, changed) = (stamp()?, stamp()?);
+        let cut = Cut::new(u64::from_le_bytes(*size), u32::from_le_bytes(*block))?;
+        let index = u64::from_le_bytes(*index);
+        (index < cut.blocks()).then_some(())?;
+        Some(Self {
+            id: u64::from_le_bytes(*id),
+            index,
+            cut,
+            modified,
+            changed,
+            path: RelPath::new(rest).ok()?,
+        })
+    }
+
+    /// Whether a file is the one that is meant. Numbers of devices, and of files, differ from host to host.
+    fn is(&self, found: &Fingerprint) -> bool {
+        (found.size, found.modified, found.changed)
+            == (self.cut.size(), self.modified, self.changed)
+    }
+}
+
+/// Sends blocks of `source` as the leader says, by `leader`, to a destination that comes by `meeting`, until that is over or
+/// the user stops it.
+///
+/// # Errors
+/// [`CopyError::Stopped`].
+pub fn fetch(
+    meeting: &Meeting,
+    leader: &Meeting,
+    source: &Source,
+    watch: &Watch,
+) -> Result<(), CopyError> {
+    let helper = Helper {
+        meeting,
+        leader,
+        source,
+        watch,
+        open: Mutex::default(),
+        strange: AtomicU64::new(0),
+        is_blind: AtomicBool::new(false),
+    };
+    super::help::run(meeting, leader, watch, &|n| helper.stream(n))
+}
+
+struct Helper<'a> {
+    meeting: &'a Meeting,
+    leader: &'a Meeting,
+    source: &'a Source,
+    watch: &'a Watch,
+    open: Mutex<HashMap<NameId, Arc<SourceFile>>>,
+    /// Files that were not as the leader says, one after the other.
+    strange: AtomicU64,
+    /// Files of the leader are not seen from here.
+    is_blind: AtomicBool,
+}
+
+impl Helper<'_> {
+    /// One stream, connection after connection.
+    fn stream(&self, n: u16) {
+        let which = Which::Blocks(n);
+        let mut buffer = Vec::new();
+        while !self.meeting.is_over() {
+            // Where nobody came for as long as there is patience, somebody still may.
+            let Ok((to, start)) = self.meeting.to_write(which) else {
+                continue;
+            };
+            let is_blind = self.is_blind.load(Ordering::Relaxed);
+            if let Ok(from) = self.leader.to_read_for(which, start, !is_blind) {
+                // Either end goes with the other, whoever waits.
+                let ends = (from.socket().again(), to.socket().again());
+                if let (Ok(leader), Ok(destination)) = ends {
+                    let is_done = AtomicBool::new(false);
+                    thread::scope(|scope| {
+                        let watches = thread::Builder::new().spawn_scoped(scope, || {
+                            while !is_done.load(Ordering::Relaxed) {
+                                if is_gone(&leader) || is_gone(&destination) {
+                                    leader.shut();
+                                    destination.shut();
+                                    return;
+                                }
+                                thread::park_timeout(LOOK);
+                            }
+                        });
+                        if let Ok(watches) = watches {
+                            let _ = self.pass_on(from, to, &mut buffer);
+                            is_done.store(true, Ordering::Relaxed);
+                            watches.thread().unpark();
+                        }
+                    });
+                    leader.shut();
+                    destination.shut();
+                }
+            }
+            self.meeting.cut(which);
+            self.leader.cut(which);
+        }
+    }
+
+    fn pass_on(&self, mut from: Link, mut to: Link, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let mut block = Vec::new();
+        let mut about = Vec::with_capacity(BLOCK_HEAD_BYTES);
+        loop {
+            let since = Instant::now();
+            let head = from.receive(buffer)?;
+            Watch::add(&self.watch.idle_ns, nanoseconds(since));
+            let (told, data) = buffer.split_at(head.about);
+            let data = match head.kind {
+                BLOCKS => {
+                    about.clear();
+                    about.extend_from_slice(told);
+                    &data[..head.data]
+                }
+                FETCH if head.data == 0 => {
+                    let fetch = Fetch::read(told).ok_or(io::ErrorKind::InvalidData)?;
+                    let len = self.read(&fetch, &mut about, &mut block)?;
+                    &block[..len]
+                }
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            };
+            let since = Instant::now();
+            to.send(BLOCKS, &about, data)?;
+            Watch::add(&self.watch.link_ns, nanoseconds(since));
+            Watch::add(&self.watch.sent_bytes, data.len() as u64);
+        }
+    }
+
+    /// Reads one block into `block`; its head into `about`.
+    fn read(&self, fetch: &Fetch, about: &mut Vec<u8>, block: &mut Vec<u8>) -> io::Result<usize> {
+        let since = Instant::now();
+        let file = self.file(fetch)?;
+        let len = fetch.cut.len(fetch.index) as usize;
+        if block.len() < len {
+            block.resize(len, 0);
+        }
+        let bytes = &mut block[..len];
+        file.file()
+            .read_exact_at(bytes, fetch.cut.start(fetch.index))?;
+        if file.changed_since(file.fingerprint())? {
+            return Err(io::Error::other("it changed meanwhile"));
+        }
+        Watch::add(&self.watch.disk_ns, nanoseconds(since));
+        let since = Instant::now();
+        let sum = fetch.cut.sum(fetch.index, bytes);
+        Watch::add(&self.watch.sum_ns, nanoseconds(since));
+        about.clear();
+        BlockHead {
+            id: fetch.id,
+            index: fetch.index,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            sum,
+            same: false,
+        }
+        .put(about);
+        Ok(len)
+    }
+
+    /// The file that is meant, open.
+    fn file(&self, fetch: &Fetch) -> io::Result<Arc<SourceFile>> {
+        let all = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = all().get(&fetch.id) {
+            return Ok(Arc::clone(file));
+        }
+        let opened = self.source.open_file(&fetch.path);
+        let file = match opened {
+            Ok(file) if fetch.is(file.fingerprint()) => file,
+            opened => {
+                // A file that changed is told anew; one that is not here at all, or many, are another host's.
+                let strange = self.strange.fetch_add(1, Ordering::Relaxed) + 1;
+                if (opened.is_err() || strange >= STRANGE_MOST)
+                    && !self.is_blind.swap(true, Ordering::Relaxed)
+                {
+                    self.watch.note(Note::Skipped(
+                        "files of the host that leads are not seen here: it reads them itself, and they go \
+                         through here"
+                            .to_owned(),
+                    ));
+                }
+                return Err(opened
+                    .err()
+                    .unwrap_or_else(|| io::Error::other("another file")));
+            }
+        };
+        self.strange.store(0, Ordering::Relaxed);
+        let file = Arc::new(file);
+        let mut all = all();
+        if all.len() >= OPEN_MOST {
+            all.clear();
+        }
+        all.insert(fetch.id, Arc::clone(&file));
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_sent_is_read_as_it_was_written_and_nothing_else_is() {
+        let stamp = |seconds| Stamp {
+            seconds,
+            nanoseconds: 9,
+        };
+        let fetch = Fetch {
+            id: 3,
+            index: 4,
+            cut: Cut::new((5 << 20) - 1, 1 << 20).unwrap(),
+            modified: stamp(-1),
+            changed: stamp(7),
+            path: RelPath::new(b"a/b").unwrap(),
+        };
+        let bytes = |fetch: &Fetch| {
+            let mut bytes = Vec::new();
+            fetch.put(&mut bytes);
+            bytes
+        };
+        assert_eq!(Fetch::read(&bytes(&fetch)), Some(fetch.clone()));
+        for cut in 0..52 {
+            assert_eq!(Fetch::read(&bytes(&fetch)[..cut]), None, "{cut}");
+        }
+        let mut out = bytes(&fetch);
+        let at = out.len() - 3;
+        out[at..].copy_from_slice(b"../");
+        assert_eq!(Fetch::read(&out), None);
+        let beyond = Fetch { index: 5, ..fetch };
+        assert_eq!(Fetch::read(&bytes(&beyond)), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! What other hosts do that see the same files: they ask where blocks go, and tell which they wrote.
+
+use std::io::{self, ErrorKind};
+use std::sync::atomic::Ordering;
+
+use crate::link::Link;
+use crate::message::{BlockHead, NameId};
+
+use super::super::help::{PLACE, Place};
+use super::super::{Note, Watch};
+use super::{Body, Incoming, Receiver, is_full};
+
+impl Receiver<'_> {
+    /// Says where blocks of a file go.
+    pub(super) fn answer(&self, link: &mut Link, about: &[u8]) -> io::Result<()> {
+        let Ok(id) = about.try_into().map(NameId::from_le_bytes) else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "not a question"));
+        };
+        let file = self.lock().wanted.get(&id).cloned();
+        let place = match file {
+            Some(file) if !file.is_small => self.place_of(&file)?,
+            _ => Place::Here,
+        };
+        link.send(PLACE, &place.to_bytes(), &[])
+    }
+
+    fn place_of(&self, file: &Incoming) -> io::Result<Place> {
+        let body = self.laid_out(file)?;
+        Ok(match (&*body, self.staging) {
+            (Body::Open(growing), Some(staging)) => Place::There {
+                is_checked_only: self.options.null,
+                number: growing.number,
+                cut: growing.cut,
+                staging: staging.name().to_vec(),
+            },
+            _ => Place::Here,
+        })
+    }
+
+    /// Notes blocks that another host wrote and brought to the disk; `false` where they have to come again.
+    pub(super) fn written(&self, heads: &[BlockHead]) -> bool {
+        for head in heads {
+            let file = self.lock().wanted.get(&head.id).cloned();
+            let Some(file) = file else { continue };
+            let noted = match file.is_small || head.same {
+                true => Err(io::Error::new(ErrorKind::InvalidData, "not written there")),
+                false => self.note_written(&file, head),
+            };
+            match noted {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    let text = format!("{}: {error}: sent again", file.path);
+                    self.watch.note(Note::Skipped(text));
+                    return false;
+                }
+                Err(error) => {
+                    debug_assert!(!is_full(&error));
+                    self.problem(&file.path, "cannot be written", &error);
+                    self.give_up(&file);
+                }
+            }
+        }
+        true
+    }
+
+    fn note_written(&self, file: &Incoming, head: &BlockHead) -> io::Result<()> {
+        let body = self.laid_out(file)?;
+        let Body::Open(growing) = &*body else {
+            return Ok(());
+        };
+        growing.may_have(head.index)?;
+        let bytes = u64::from(growing.cut.len(head.index));
+        Watch::add(&self.watch.confirmed_bytes, bytes);
+        self.watch.helped_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.arrived(file, body, head, bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,417 @@
+//! Several addresses at an end, and several hosts that see the destination's files.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use copy::destination::Destination;
+use copy::engine::fetch::fetch;
+use copy::engine::help::help;
+use copy::engine::receive::{ReceiveOptions, receive};
+use copy::engine::send::{SendOptions, send};
+use copy::engine::tune::Streams;
+use copy::engine::{CopyError, Watch};
+use copy::filter::Filter;
+use copy::link::{Socket, Which};
+use copy::meeting::{self, Dial, Meeting};
+use copy::message::Account;
+use copy::source::{Keep, Source};
+use copy::{Cipher, Key, SessionId, Way};
+
+use crate::common::{Place, bytes, left_over, plant, tree};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const CIPHER: Cipher = Cipher::Aes128Gcm;
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    (listener, at)
+}
+
+fn dial(at: SocketAddr) -> Dial {
+    Box::new(move || TcpStream::connect(at).map(Socket::Tcp))
+}
+
+/// What the two sides of a session said, and watched.
+struct Ended {
+    sent: Result<Account, CopyError>,
+    received: Result<Account, CopyError>,
+    source: Watch,
+    destination: Watch,
+    near: Meeting,
+}
+
+/// A session: the source goes by `ways`, hosts beside the one that leads see its files below the paths `beside`, whose links
+/// come to listeners of their own.
+struct Session<'a> {
+    ways: Vec<Way>,
+    listeners: Vec<TcpListener>,
+    beside: Vec<(TcpListener, PathBuf)>,
+    leader: SocketAddr,
+    streams: Streams,
+    limit: Option<units::Rate>,
+    reads_back: bool,
+    ids: (SessionId, Key),
+    meanwhile: &'a (dyn Fn(&Meeting, &Watch, &[Meeting]) + Sync),
+}
+
+fn nothing(_: &Meeting, _: &Watch, _: &[Meeting]) {}
+
+impl Session<'_> {
+    /// Over one listener for each way.
+    fn over(count: usize) -> Self {
+        let (listeners, at): (Vec<_>, Vec<_>) = (0..count).map(|_| listener()).unzip();
+        let way = |(n, at): (usize, &SocketAddr)| Way::new(format!("way {n}"), dial(*at));
+        Session {
+            ways: at.iter().enumerate().map(way).collect(),
+            listeners,
+            beside: Vec::new(),
+            leader: at[0],
+            streams: Streams::Fixed(6),
+            limit: None,
+            reads_back: false,
+            ids: (SessionId::random().unwrap(), Key::random().unwrap()),
+            meanwhile: &nothing,
+        }
+    }
+
+    /// One that leads, and others that see its files below these paths.
+    fn hosts(beside: &[&Path]) -> Self {
+        let mut session = Self::over(1);
+        for (n, path) in beside.iter().enumerate() {
+            let (listener, at) = listener();
+            let way = Way::new(format!("host {n}"), dial(at));
+            session.ways.push(way.for_blocks_only());
+            session.beside.push((listener, path.to_path_buf()));
+        }
+        session
+    }
+
+    fn run(self, from: &Path, to: &Path) -> Ended {
+        let (session, key) = self.ids.clone();
+        let near = Meeting::connecting_over(self.ways, session, key.clone(), CIPHER);
+        let near = near.with_patience(PATIENCE);
+        let listening = || Meeting::listening(session, key.clone(), vec![CIPHER]);
+        let far = listening().with_patience(PATIENCE);
+        let helpers: Vec<Meeting> = self.beside.iter().map(|_| listening()).collect();
+        let source = Source::open(&[format!("{}/", from.display())]).unwrap();
+        let (destination, _) = Destination::resolve(to, false, false).unwrap();
+        let destination = match self.reads_back {
+            true => destination.with_read_back(),
+            false => destination,
+        };
+        let send_options = SendOptions {
+            keep: Keep::default(),
+            streams: self.streams,
+            block: Some(1 << 16),
+            limit: self.limit,
+            null: false,
+            congestion: None,
+            pacing: copy::engine::gaps::Pacing::default(),
+            has_helpers: false,
+        };
+        let receive_options = ReceiveOptions {
+            has_helpers: !self.beside.is_empty(),
+            ..ReceiveOptions::default()
+        };
+        let (sends, receives) = (Watch::default(), Watch::default());
+        let (sent, received) = thread::scope(|scope| {
+            for listener in &self.listeners {
+                let far = &far;
+                scope.spawn(move || meeting::listen(listener, far).unwrap());
+            }
+            for ((listener, path), helper) in self.beside.iter().zip(&helpers) {
+                let leader = dial(self.leader);
+                let leader = Meeting::connecting(leader, session, key.clone(), CIPHER)
+                    .with_patience(Duration::from_secs(3));
+                scope.spawn(move || meeting::listen(listener, helper).unwrap());
+                scope.spawn(move || {
+                    let (seen, _) = Destination::resolve(path, false, true).unwrap();
+                    let watch = Watch::default();
+                    help(helper, &leader, &seen, &watch).unwrap();
+                    println!("helper: {:?}", watch.notes(0));
+                });
+            }
+            let received = scope.spawn(|| receive(&far, &destination, &receive_options, &receives));
+            let sent = scope.spawn(|| send(&near, &source, &Filter::new(), &send_options, &sends));
+            let meanwhile = scope.spawn(|| (self.meanwhile)(&near, &sends, &helpers));
+            let sent = sent.join().unwrap();
+            let received = received.join().unwrap();
+            far.close();
+            helpers.iter().for_each(Meeting::close);
+            meanwhile.join().unwrap();
+            (sent, received)
+        });
+        println!("source: {:?}", sends.notes(0));
+        println!("destination: {:?}", receives.notes(0));
+        Ended {
+            sent,
+            received,
+            source: sends,
+            destination: receives,
+            near,
+        }
+    }
+}
+
+impl Ended {
+    fn is_whole(&self, from: &Path, to: &Path) {
+        assert_eq!(self.sent.as_ref().unwrap().failed, 0);
+        assert_eq!(self.received.as_ref().unwrap().failed, 0);
+        assert_eq!(tree(from), tree(to));
+        assert!(left_over(to).is_empty());
+    }
+
+    fn helped(&self) -> u64 {
+        self.destination.helped_bytes.load(Ordering::Relaxed)
+    }
+
+    fn notes(&self) -> String {
+        format!("{:?}", self.source.notes(0))
+    }
+}
+
+fn planted() -> Place {
+    let place = Place::new();
+    plant(&place.from());
+    fs::write(place.from().join("large"), bytes(24 << 20, 5)).unwrap();
+    place
+}
+
+#[test]
+fn links_are_spread_over_all_addresses_and_one_that_is_dead_is_told_and_left() {
+    let place = planted();
+    let mut session = Session::over(3);
+    // Nobody listens there any more.
+    let (gone, at) = listener();
+    drop(gone);
+    session.ways.insert(1, Way::new("dead", dial(at)));
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    let carried = ended.near.carried();
+    assert_eq!(carried.len(), 4);
+    for way in &carried {
+        let is_dead = way.name == "dead";
+        assert_eq!(way.bytes == 0, is_dead, "{carried:?}");
+        assert_eq!(way.failures > 0, is_dead, "{carried:?}");
+    }
+    let notes = ended.notes();
+    assert!(notes.contains("dead: ") && notes.contains("carried over each: way 0"));
+}
+
+#[test]
+fn an_address_that_dies_is_left_and_taken_again_when_it_answers() {
+    let place = planted();
+    let mut session = Session::over(2);
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let (dead, at) = (Arc::clone(&is_dead), session.leader);
+    let flaky = move || match dead.load(Ordering::Relaxed) {
+        true => Err(io::ErrorKind::ConnectionRefused.into()),
+        false => TcpStream::connect(at).map(Socket::Tcp),
+    };
+    session.ways.insert(0, Way::new("flaky", Box::new(flaky)));
+    session.limit = Some(units::Rate::from_bits_per_second(40_000_000));
+    let meanwhile = move |near: &Meeting, watch: &Watch, _: &[Meeting]| {
+        let at_least = |bytes| {
+            while watch.confirmed_bytes.load(Ordering::Relaxed) < bytes && !near.is_over() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        at_least(1 << 20);
+        is_dead.store(true, Ordering::Relaxed);
+        for which in near.open_links() {
+            near.cut(which);
+        }
+        let failures = || near.carried()[0].failures;
+        while failures() == 0 && !near.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        is_dead.store(false, Ordering::Relaxed);
+    };
+    session.meanwhile = &meanwhile;
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    let notes = ended.notes();
+    assert!(
+        notes.contains("flaky: ") && notes.contains("flaky answers again"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn a_slow_address_does_not_hold_the_others_back() {
+    let place = planted();
+    let mut session = Session::over(1);
+    let at = session.leader;
+    let slow = move || {
+        let socket = TcpStream::connect(at)?;
+        let rate = units::Rate::from_bits_per_second(4_000_000);
+        sys::tcp::set_max_pacing(socket.as_fd(), rate)?;
+        Ok(Socket::Tcp(socket))
+    };
+    session.ways.push(Way::new("slow", Box::new(slow)));
+    session.streams = Streams::Chosen { most: 4 };
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    let carried = ended.near.carried();
+    assert!(carried[1].bytes > 0, "{carried:?}");
+    assert!(carried[0].bytes > carried[1].bytes * 2, "{carried:?}");
+}
+
+#[test]
+fn hosts_that_see_the_same_files_write_them_together() {
+    for reads_back in [false, true] {
+        let place = planted();
+        fs::create_dir(place.to()).unwrap();
+        let to = place.to();
+        let mut session = Session::hosts(&[&to, &to]);
+        session.reads_back = reads_back;
+        let ended = session.run(&place.from(), &place.to());
+        ended.is_whole(&place.from(), &place.to());
+        assert!(ended.helped() > 1 << 20, "{} bytes", ended.helped());
+        let carried = ended.near.carried();
+        assert!(carried.iter().all(|way| way.bytes > 0), "{carried:?}");
+    }
+}
+
+#[test]
+fn a_host_that_sees_other_files_passes_on_what_it_gets_and_writes_nothing() {
+    let place = planted();
+    fs::create_dir(place.to()).unwrap();
+    let elsewhere = place.0.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    // And one that has no such folder.
+    let nowhere = place.0.join("nowhere");
+    let ended = Session::hosts(&[&elsewhere, &nowhere]).run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    assert_eq!(ended.helped(), 0);
+    assert!(tree(&elsewhere).is_empty() && !nowhere.exists());
+}
+
+#[test]
+fn hosts_whose_connections_are_cut_and_that_go_away_cost_nothing_but_time() {
+    let place = planted();
+    fs::create_dir(place.to()).unwrap();
+    let to = place.to();
+    let mut session = Session::hosts(&[&to, &to]);
+    session.limit = Some(units::Rate::from_bits_per_second(60_000_000));
+    let meanwhile = |near: &Meeting, watch: &Watch, helpers: &[Meeting]| {
+        let mut cut = 0;
+        while !near.is_over() {
+            thread::sleep(Duration::from_millis(100));
+            for which in near.open_links() {
+                if matches!(which, Which::Blocks(n) if n % 3 == cut % 3) {
+                    near.cut(which);
+                }
+            }
+            cut += 1;
+            if watch.confirmed_bytes.load(Ordering::Relaxed) > 8 << 20 {
+                helpers[0].close();
+            }
+        }
+    };
+    session.meanwhile = &meanwhile;
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    assert!(ended.near.reconnects() > 0);
+}
+
+#[test]
+fn what_hosts_wrote_together_is_resumed_after_a_stop() {
+    let place = planted();
+    fs::create_dir(place.to()).unwrap();
+    let to = place.to();
+    let mut session = Session::hosts(&[&to]);
+    session.limit = Some(units::Rate::from_bits_per_second(60_000_000));
+    let meanwhile = |near: &Meeting, watch: &Watch, _: &[Meeting]| {
+        while watch.confirmed_bytes.load(Ordering::Relaxed) < 8 << 20 && !near.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        watch.stop();
+    };
+    session.meanwhile = &meanwhile;
+    let ended = session.run(&place.from(), &place.to());
+    assert!(ended.sent.is_err() && ended.helped() > 0);
+    let ended = Session::hosts(&[&to]).run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    assert!(ended.received.unwrap().resumed_bytes > 0);
+}
+
+/// From hosts that see the source's files, each below a path of its own, to one that connects to all; what they sent.
+fn from_hosts(from: &Path, beside: &[&Path], to: &Path) -> (Result<Account, CopyError>, u64) {
+    let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+    let listening = || Meeting::listening(session, key.clone(), vec![CIPHER]);
+    let (lead, at) = listener();
+    let leader = listening().with_patience(PATIENCE);
+    let listeners: Vec<_> = beside.iter().map(|_| listener()).collect();
+    let mut ways = vec![Way::new("leader", dial(at))];
+    for (_, at) in &listeners {
+        ways.push(Way::new("helper", dial(*at)).for_blocks_only());
+    }
+    let far = Meeting::connecting_over(ways, session, key.clone(), CIPHER).with_patience(PATIENCE);
+    let helpers: Vec<Meeting> = beside.iter().map(|_| listening()).collect();
+    let whole = |path: &Path| Source::open(&[format!("{}/", path.display())]).unwrap();
+    let source = whole(from);
+    let (destination, _) = Destination::resolve(to, false, false).unwrap();
+    let options = SendOptions {
+        streams: Streams::Fixed(6),
+        block: Some(1 << 16),
+        has_helpers: true,
+        ..SendOptions::default()
+    };
+    let (sends, receives) = (Watch::default(), Watch::default());
+    let received = thread::scope(|scope| {
+        scope.spawn(|| meeting::listen(&lead, &leader).unwrap());
+        for ((listener, path), helper) in listeners.iter().zip(beside).zip(&helpers) {
+            let to_leader = Meeting::connecting(dial(at), session, key.clone(), CIPHER);
+            let seen = whole(path);
+            scope.spawn(move || meeting::listen(&listener.0, helper).unwrap());
+            scope.spawn(move || {
+                let watch = Watch::default();
+                fetch(helper, &to_leader, &seen, &watch).unwrap();
+                println!("helper: {:?}", watch.notes(0));
+            });
+        }
+        let sent = scope.spawn(|| send(&leader, &source, &Filter::new(), &options, &sends));
+        let received = receive(&far, &destination, &ReceiveOptions::default(), &receives);
+        let sent = sent.join().unwrap();
+        leader.close();
+        helpers.iter().for_each(Meeting::close);
+        assert_eq!(sent.is_ok(), received.is_ok());
+        received
+    });
+    println!("source: {:?}", sends.notes(0));
+    println!("destination: {:?}", receives.notes(0));
+    (received, sends.helped_bytes.load(Ordering::Relaxed))
+}
+
+#[test]
+fn hosts_that_see_the_same_files_read_them_together() {
+    let place = planted();
+    let from = place.from();
+    let (received, helped) = from_hosts(&from, &[&from, &from], &place.to());
+    assert_eq!(received.unwrap().failed, 0);
+    assert_eq!(tree(&from), tree(&place.to()));
+    assert!(helped > 1 << 20, "{helped} bytes");
+}
+
+#[test]
+fn a_host_that_sees_other_files_of_a_source_sends_none_of_them() {
+    let place = planted();
+    let elsewhere = place.0.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    // Of the same name and length, and not the same.
+    fs::write(elsewhere.join("large"), bytes(24 << 20, 6)).unwrap();
+    let empty = place.0.join("empty");
+    fs::create_dir(&empty).unwrap();
+    let (received, _) = from_hosts(&place.from(), &[&elsewhere, &empty], &place.to());
+    assert_eq!(received.unwrap().failed, 0);
+    assert_eq!(tree(&place.from()), tree(&place.to()));
+}

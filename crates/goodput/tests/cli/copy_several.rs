@@ -1,0 +1,343 @@
+//! `goodput copy` over several addresses of an end, and to several hosts that see the same files. A script stands in ssh's
+//! place: host `hN` is this one at 127.0.0.N.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::support::{BINARY, Ended, Scratch, with_own_network};
+
+const RSH: &str = "#!/bin/sh\nhost=$1\nshift\n[ \"$host\" = gone ] && exit 255\nSSH_CONNECTION=\"127.0.0.1 1 127.0.0.${host#h} 22\"\nexport SSH_CONNECTION\nGOODPUT_TEST_HOST=$host exec sh -c \"exec $*\"\n";
+
+fn rsh(scratch: &Scratch) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = scratch.write("rsh", RSH);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn copy(scratch: &Scratch, args: &[&str]) -> Command {
+    let rsh = rsh(scratch);
+    let begin = ["copy", "-e", rsh.to_str().unwrap(), "--far-goodput", BINARY];
+    scratch.goodput(&[&begin, args].concat())
+}
+
+fn bytes(n: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = (0..n.div_ceil(8)).flat_map(|_| next()).collect();
+    bytes.truncate(n);
+    bytes
+}
+
+fn plant(scratch: &Scratch, large: usize) -> PathBuf {
+    let from = scratch.path("from");
+    fs::create_dir_all(from.join("a")).unwrap();
+    for n in 0..50 {
+        fs::write(from.join(format!("a/f{n}")), bytes(n * 300, n as u64)).unwrap();
+    }
+    fs::write(from.join("large"), bytes(large, 77)).unwrap();
+    from
+}
+
+fn assert_same(from: &Path, to: &Path) {
+    for name in (0..50)
+        .map(|n| format!("a/f{n}"))
+        .chain(["large".to_owned()])
+    {
+        let (there, here) = (fs::read(from.join(&name)), fs::read(to.join(&name)));
+        assert!(there.unwrap() == here.unwrap(), "{name}");
+    }
+    assert_eq!(fs::read_dir(to).unwrap().count(), 2, "something is left");
+}
+
+/// What the run says that each way carried.
+fn carried(ended: &Ended) -> String {
+    let run = ended.json();
+    let chosen = run["copy"]["chosen"].as_array().unwrap().clone();
+    let carried = chosen
+        .iter()
+        .filter_map(|text| text.as_str()?.strip_prefix("carried over each: "));
+    carried.collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn several_addresses_of_either_end_carry_a_copy_together() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 12 << 20);
+    let source = format!("{}/", from.display());
+    for (name, flags, is_pull, ways) in [
+        (
+            "push",
+            &["--addresses", "127.0.0.2,127.0.0.3"][..],
+            false,
+            &["127.0.0.2 ", "127.0.0.3 "][..],
+        ),
+        (
+            "pull",
+            &["--addresses", "127.0.0.2,127.0.0.3,127.0.0.4"],
+            true,
+            &["127.0.0.2 ", "127.0.0.3 ", "127.0.0.4 "],
+        ),
+        (
+            "pairs",
+            &[
+                "--addresses",
+                "127.0.0.2,127.0.0.3",
+                "--from-addresses",
+                "127.0.0.5,127.0.0.6",
+            ],
+            false,
+            &["127.0.0.5 to 127.0.0.2 ", "127.0.0.6 to 127.0.0.3 "],
+        ),
+        // Of three, one is not the far host's.
+        (
+            "wrong",
+            &["--addresses", "127.0.0.2,192.0.2.1,127.0.0.3"],
+            false,
+            &["127.0.0.2 ", "127.0.0.3 "],
+        ),
+    ] {
+        let to = scratch.path(name);
+        let far = |path: &str| format!("h1:{path}");
+        let (from_typed, to_typed) = match is_pull {
+            true => (far(&source), to.display().to_string()),
+            false => (source.clone(), far(to.to_str().unwrap())),
+        };
+        let begin = ["--json", "-s6", "--limit", "200Mb/s"];
+        let args = [&begin[..], flags, &[&from_typed, &to_typed]].concat();
+        let ended = scratch.run(copy(&scratch, &args));
+        let said = carried(ended.succeeds());
+        assert_same(&from, &to);
+        for way in ways {
+            assert!(said.contains(way), "{name}: {said}");
+        }
+        assert!(!said.contains(" 0.0 MB"), "{name}: {said}");
+        let is_told = ended.stderr.contains("cannot listen at 192.0.2.1");
+        assert_eq!(is_told, name == "wrong", "{name}: {}", ended.stderr);
+    }
+    // The far side connects, to both of this one's.
+    let to = scratch.path("back");
+    let far = format!("h1:{}", to.display());
+    let ways = ["--reverse", "--from-addresses", "127.0.0.5,127.0.0.6"];
+    let args = [&ways[..], &["--json", "-s4", &source, &far]].concat();
+    scratch.run(copy(&scratch, &args)).succeeds();
+    assert_same(&from, &to);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn hosts_that_see_the_same_files_take_a_copy_together() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 12 << 20);
+    let source = format!("{}/", from.display());
+    for (name, flags, far_source) in [
+        ("push", &[][..], false),
+        ("verify", &["--verify", "--no-fsync"], false),
+        ("third", &[], true),
+    ] {
+        let to = scratch.path(name);
+        let far = format!("h1,h2,h3:{}", to.display());
+        let source = match far_source {
+            true => format!("h9:{source}"),
+            false => source.clone(),
+        };
+        let begin = ["--json", "-s6", "--limit", "200Mb/s"];
+        let args = [&begin[..], flags, &[&source, &far]].concat();
+        let ended = scratch.run(copy(&scratch, &args));
+        ended.succeeds();
+        assert_same(&from, &to);
+        if !far_source {
+            let said = carried(&ended);
+            for host in ["h1 ", "h2 ", "h3 "] {
+                assert!(said.contains(host), "{name}: {said}");
+            }
+            assert!(!said.contains(" 0.0 MB"), "{name}: {said}");
+        }
+    }
+    // From hosts that see the same files, to here.
+    let to = scratch.path("pull");
+    let far = format!("h1,h2,h3:{source}");
+    let args = ["--json", "-s6", &far, to.to_str().unwrap()];
+    let ended = scratch.run(copy(&scratch, &args));
+    let said = carried(ended.succeeds());
+    assert_same(&from, &to);
+    assert!(said.contains("h3 "), "{said}");
+    // A new name for one file, and a host that is not there.
+    let to = scratch.path("renamed");
+    let file = from.join("large");
+    let far = format!("h1,h2,gone:{}", to.display());
+    let ended = scratch.run(copy(&scratch, &[file.to_str().unwrap(), &far]));
+    ended.succeeds();
+    assert!(fs::read(&file).unwrap() == fs::read(&to).unwrap());
+    assert!(
+        ended.stderr.contains("gone does not help"),
+        "{}",
+        ended.stderr
+    );
+    scratch.assert_nothing_left();
+}
+
+/// The far side of a host, if it runs.
+fn agent(scratch: &Scratch, host: &str) -> Option<String> {
+    let dir = scratch.path("").display().to_string();
+    let dir = dir.trim_end_matches('/');
+    fs::read_dir("/proc").unwrap().find_map(|entry| {
+        let id = entry
+            .unwrap()
+            .file_name()
+            .into_string()
+            .ok()
+            .filter(|id| id.bytes().all(|byte| byte.is_ascii_digit()))?;
+        let read = |what: &str| fs::read(format!("/proc/{id}/{what}")).unwrap_or_default();
+        let environment = read("environ");
+        let environment = String::from_utf8_lossy(&environment);
+        let is_its = environment
+            .split('\0')
+            .any(|line| line == format!("GOODPUT_TEST_HOST={host}"));
+        let is_agent = read("cmdline").starts_with(format!("{BINARY}\0agent").as_bytes());
+        (is_agent && is_its && environment.contains(dir)).then_some(id)
+    })
+}
+
+/// Bytes of the journal of a copy under way.
+fn journalled(to: &Path) -> u64 {
+    let folders = fs::read_dir(to).into_iter().flatten().flatten();
+    let journals = folders.filter_map(|folder| fs::metadata(folder.path().join("journal")).ok());
+    journals.map(|journal| journal.len()).max().unwrap_or(0)
+}
+
+#[test]
+fn hosts_are_killed_and_the_copy_goes_on_or_is_resumed() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 24 << 20);
+    let source = format!("{}/", from.display());
+    for victim in ["h2", "h1"] {
+        let to = scratch.path(&format!("to-{victim}"));
+        let far = format!("h1,h2,h3:{}", to.display());
+        let args = [
+            "-s6", "--block", "64KiB", "--limit", "60Mb/s", &source, &far,
+        ];
+        let mut running = scratch.start(copy(&scratch, &args));
+        let mut found = None;
+        while found.is_none() && !running.has_ended() {
+            found = agent(&scratch, victim);
+            thread::sleep(Duration::from_millis(5));
+        }
+        // From when the journal has blocks.
+        while journalled(&to) < 4000 && !running.has_ended() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let id = found.expect("the far side was not seen");
+        let killed = Command::new("kill").args(["-9", &id]).status().unwrap();
+        assert!(killed.success(), "it had ended already");
+        let ended = running.end();
+        assert!(!ended.stderr.contains("panicked"), "{ended:#?}");
+        if victim == "h1" {
+            // Whoever leads has the journal: the same command goes on.
+            assert_ne!(ended.code(), 0);
+            let ended = scratch.run(copy(&scratch, &["--json", &source, &far]));
+            let resumed = ended.succeeds().json()["copy"]["resumed_bytes"].as_u64();
+            assert!(resumed.unwrap() > 0);
+        } else {
+            ended.succeeds();
+        }
+        assert_same(&from, &to);
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn what_does_not_go_together_is_told() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 1000);
+    let source = from.to_str().unwrap();
+    let there = scratch.path("to").display().to_string();
+    let (far, hosts) = (format!("h1:{there}"), format!("h1,h2:{there}"));
+    for (args, says) in [
+        (
+            &["--addresses", "127.0.0.2", source, &there][..],
+            "between hosts",
+        ),
+        (&["--addresses", "all,127.0.0.2", source, &far], "alone"),
+        (&["--addresses", "no.such.name.", source, &far], "has none"),
+        (&["--addresses", "0.0.0.0", source, &far], "of one host"),
+        (
+            &["--through-ssh", "--addresses", "127.0.0.2", source, &far],
+            "inside ssh",
+        ),
+        (&["--reverse", source, &hosts], "are for one"),
+        (&["--limit", "1Mb/s", &hosts, source], "read by several"),
+        (&[&hosts, &far], "name one of them"),
+        (&[&hosts, &far, source], "on the same hosts"),
+        (
+            &["--reverse", "--addresses", "127.0.0.2", source, &far],
+            "--from-addresses",
+        ),
+    ] {
+        scratch.run(copy(&scratch, args)).fails_with(2, &[says]);
+    }
+    assert!(!scratch.path("to").exists());
+}
+
+/// Two hosts with four links of 40 Mb/s between them; the far one's process is `$far`.
+const FOUR_LINKS: &str = "
+set -e
+unshare -n sleep 300 & far=$!
+trap 'kill $far' EXIT
+while [ \"$(readlink /proc/$far/ns/net)\" = \"$(readlink /proc/$$/ns/net)\" ]; do sleep 0.01; done
+there() { nsenter -t $far -n \"$@\"; }
+for n in 1 2 3 4; do
+  ip link add name u$n type veth peer name d$n netns $far
+  ip addr add 10.77.$n.1/24 dev u$n
+  there ip addr add 10.77.$n.2/24 dev d$n
+  ip link set u$n up
+  there ip link set d$n up
+  tc qdisc add dev u$n root tbf rate 40mbit burst 32kb latency 100ms
+done
+printf '#!/bin/sh\\nshift\\nexport SSH_CONNECTION=\"10.77.1.1 1 10.77.1.2 22\"\\nexec nsenter -t %s -n sh -c \"exec $*\"\\n' $far > rsh
+chmod +x rsh
+sent() { for n in 1 2 3 4; do cat /proc/net/dev | awk -v i=u$n: '$1 == i { print $10 }'; done | tr '\\n' ' '; }
+";
+
+#[test]
+fn four_links_carry_a_share_each_by_the_kernels_own_count() {
+    let Some(wrapper) = with_own_network() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 12 << 20);
+    let (source, to) = (format!("{}/", from.display()), scratch.path("to"));
+    let script = format!(
+        "cd {dir}\n{FOUR_LINKS}\n{BINARY} copy -e ./rsh --far-goodput {BINARY} --runs runs --addresses all {source} h:{to}\necho sent $(sent)\n",
+        dir = scratch.path("").display(),
+        to = to.display(),
+    );
+    let ended = scratch.run(scratch.script(wrapper, &script));
+    ended.succeeds();
+    assert_same(&from, &to);
+    let sent = ended
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("sent "));
+    let sent: Vec<u64> = sent
+        .unwrap()
+        .split(' ')
+        .map(|count| count.parse().unwrap())
+        .collect();
+    // Each is as fast as the others.
+    assert!(sent.iter().all(|bytes| *bytes > 1 << 20), "{sent:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("connections are spread over 10.77.1.2 (d1), 10.77.2.2 (d2)")
+    );
+    scratch.assert_nothing_left();
+}
