@@ -98,7 +98,7 @@ fn run(path: &Path, seconds: u64, slower_from: u64) -> (Vec<u64>, Duration) {
             });
             number += 1;
         }
-        now = now + step;
+        now += step;
     }
     (delivered, longest)
 }

@@ -58,8 +58,10 @@ const PACKET_MAX: u16 = 1_472;
 const PIECE: usize = 64 << 10;
 /// From so many bytes on a connection is one that sends, and its packets are paced.
 const SENDS: u64 = 64 << 10;
-/// Bursts of a connection's pace: what a sleep of poll(2) comes late by at most, some ten times over.
-const BURST: Duration = Duration::from_millis(2);
+/// Steps of a connection's pace, and what a late step may catch up with: where the thread was not let run for some
+/// milliseconds, its rate would be lost, and the model would take that for the path's.
+const STEP: Duration = Duration::from_millis(1);
+const CREDIT: Duration = Duration::from_millis(8);
 /// Packets that are made in a row before acknowledgments are looked for again.
 const CALLS_MOST: usize = 8;
 /// Messages of one call, each as long as the kernel joins.
@@ -343,7 +345,7 @@ impl Pace {
             self.used = now;
             return u64::MAX;
         }
-        let burst = BURST.max(self.time(2 * packet));
+        let burst = CREDIT.max(self.time(2 * packet));
         let since = now.saturating_duration_since(self.used);
         if since > burst {
             self.used += since - burst;
@@ -351,8 +353,7 @@ impl Pace {
         let room = u128::from(rate) * since.min(burst).as_nanos() / 1_000_000_000;
         let room = u64::try_from(room).unwrap_or(u64::MAX);
         if room < packet {
-            // Half a burst at once costs fewer calls than packet by packet.
-            self.next = Some(self.used + (burst / 2).max(self.time(packet)));
+            self.next = Some(self.used + STEP.max(self.time(packet)));
             return 0;
         }
         room
