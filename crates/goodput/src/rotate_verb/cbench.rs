@@ -37,7 +37,7 @@ impl Cbench {
             None => in_path(name),
         };
         let missing = |what: &str| {
-            let place = folder.map_or("PATH".to_owned(), |f| f.display().to_string());
+            let place = folder.map_or_else(|| "PATH".to_owned(), |f| f.display().to_string());
             Failure::here(anyhow::anyhow!(
                 "--observer cbench: there is no {what} in {place}; build CBench (github.com/sandialabs/cbench) with \
                  mpirun's MPI, and say by --cbench DIR or GOODPUT_CBENCH where rotate, rotate_latency and \
@@ -50,7 +50,7 @@ impl Cbench {
         }
         let beside = folder
             .or_else(|| program.parent())
-            .unwrap_or(Path::new("."));
+            .unwrap_or_else(|| Path::new("."));
         let places = [
             beside.to_owned(),
             beside.join("perllib"),
