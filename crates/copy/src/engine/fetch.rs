@@ -66,8 +66,8 @@ impl Ahead {
         self.most = self.most.max(self.confirmed);
         let took = now.saturating_duration_since(self.since);
         if took >= AHEAD {
-            let a_second = self.confirmed as f64 / took.as_secs_f64();
-            self.most = (a_second as u64).max(AHEAD_LEAST);
+            let a_second = u128::from(self.confirmed) * AHEAD.as_nanos() / took.as_nanos();
+            self.most = u64::try_from(a_second).unwrap_or(u64::MAX).max(AHEAD_LEAST);
             (self.since, self.confirmed) = (now, 0);
         }
     }
