@@ -253,10 +253,10 @@ impl Far {
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Failure::far(anyhow::anyhow!(
-                        "{} did not start goodput on {} in {} s",
+                        "{} did not start goodput on {} in {:.0} s",
                         args.rsh,
                         self.host,
-                        patience.as_secs()
+                        patience.as_secs_f64()
                     )));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
@@ -623,12 +623,14 @@ fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayT
         }
         // Nowhere else than was typed, whatever the far side says.
         _ => {
-            let all = ready.all.iter().map(|(at, _)| *at);
-            let typed = all.filter(|at| typed.far.contains(&at.ip()));
-            typed.map(|at| vec![at]).collect()
+            let at = |address: &IpAddr| {
+                let mut all = ready.all.iter().map(|(at, _)| *at).chain(ready.at);
+                all.find(|at| at.ip() == *address)
+            };
+            typed.far.iter().filter_map(at).map(|at| vec![at]).collect()
         }
     };
-    // One address, or none that answers: what reached it before.
+    // None was typed, or none answers: what reached it before.
     let to = match to.len() {
         0 => vec![usual],
         _ => to,
