@@ -14,6 +14,8 @@ pub mod rules;
 mod service;
 mod sockets;
 pub mod syn;
+mod upgrade;
+pub mod watch;
 mod worker;
 
 pub use service::{Gateway, GatewayError, make_room_for};
