@@ -24,6 +24,11 @@ macro_rules! counters {
             pub fn read(&self) -> Counts {
                 Counts { $($name: self.$name.get(),)* }
             }
+
+            /// Goes on from another's, who did the same work before.
+            pub fn go_on_from(&self, counts: &Counts) {
+                $(self.$name.set(counts.$name);)*
+            }
         }
 
         impl Counts {
@@ -74,6 +79,12 @@ counters! {
     bytes_inward,
     /// Urgent bytes carried.
     urgent,
+    /// Connections that came from the gateway itself: its target leads back to it.
+    looped,
+    /// Bytes in pipes: taken from one socket, not yet in the other.
+    in_pipes,
+    /// Pipes that exist, in use or kept for the next connection.
+    pipes,
 }
 
 /// A count that one thread changes and others read.
@@ -94,6 +105,11 @@ impl Count {
     /// One less.
     pub fn less(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// So many less.
+    pub fn take(&self, count: u64) {
+        self.0.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// This many.

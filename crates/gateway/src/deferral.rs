@@ -97,6 +97,17 @@ struct Waiting<S> {
     packet: u32,
 }
 
+/// How far a SYN that waits has come, for another gateway on this machine: times are of one clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Progress {
+    /// When it came.
+    pub since_ns: u64,
+    /// When its server answered.
+    pub answered_ns: Option<u64>,
+    /// Packet that waits for a verdict.
+    pub packet: u32,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Client {
     waiting: usize,
@@ -239,6 +250,32 @@ impl<S> Deferral<S> {
         all.filter(move |(_, w)| late(w)).map(|(ends, _)| *ends)
     }
 
+    /// How far a SYN that waits has come.
+    pub fn progress(&self, ends: Ends) -> Option<Progress> {
+        let waiting = self.waiting.get(&ends)?;
+        Some(Progress {
+            since_ns: waiting.since.as_ns(),
+            answered_ns: waiting.answered.map(Instant::as_ns),
+            packet: waiting.packet,
+        })
+    }
+
+    /// One that waited with another gateway waits here, whatever the bounds.
+    pub fn go_on(&mut self, ends: Ends, progress: Progress, socket: S) {
+        let since = Instant::from_ns(progress.since_ns);
+        self.begin(since, ends, progress.packet, socket);
+        if let Some(at) = progress.answered_ns {
+            self.on_answered(Instant::from_ns(at), ends);
+        }
+    }
+
+    /// A connection that stood with another gateway stands here.
+    pub fn go_on_connected(&mut self, ends: Ends) {
+        if self.connections.insert(ends) {
+            self.client(ends).connections += 1;
+        }
+    }
+
     /// Others' bounds from now on; what is beyond them already stays.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
@@ -327,6 +364,28 @@ mod tests {
         d.on_closed(e);
         assert!(!d.knows(e));
         assert_eq!((d.connections(), d.clients()), (0, 0));
+    }
+
+    #[test]
+    fn who_waits_or_stands_does_so_with_the_next_gateway() {
+        let (mut old, mut new) = (Deferral::new(LIMITS), Deferral::new(LIMITS));
+        for port in 1..=2 {
+            begin(&mut old, at(3), ends(1, port));
+        }
+        old.on_answered(at(4), ends(1, 2));
+        for port in 1..=2 {
+            let e = ends(1, port);
+            new.go_on(e, old.progress(e).unwrap(), port);
+            assert_eq!(new.progress(e), old.progress(e));
+        }
+        new.go_on_connected(ends(2, 9));
+        assert_eq!(new.handle_syn(ends(1, 1)), OnSyn::Drop);
+        assert_eq!(new.handle_syn(ends(2, 9)), OnSyn::Release);
+        assert_eq!(new.on_accepted(ends(1, 2)), Some((2, Duration::from_s(1))));
+        assert_eq!(new.expire(at(133)).len(), 1);
+        new.on_closed(ends(2, 9));
+        new.on_closed(ends(1, 2));
+        assert_eq!((new.waiting(), new.connections(), new.clients()), (0, 0, 0));
     }
 
     #[test]

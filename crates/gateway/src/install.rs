@@ -9,6 +9,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use sys::netlink::Netlink;
@@ -87,7 +88,7 @@ pub fn accepting(config: &Config, worker: u8, zone: Zone, version: IpVersion) ->
 /// The table for nftables.
 pub fn table(config: &Config, queue: QueueBy) -> Table {
     Table {
-        name: format!("goodput-gateway-{}", config.queue),
+        name: table_name(config),
         chains: vec![
             Chain {
                 name: "hold".into(),
@@ -102,6 +103,10 @@ pub fn table(config: &Config, queue: QueueBy) -> Table {
             },
         ],
     }
+}
+
+fn table_name(config: &Config) -> String {
+    format!("goodput-gateway-{}", config.queue)
 }
 
 fn hold(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
@@ -270,6 +275,21 @@ impl Claim {
     }
 }
 
+impl Claim {
+    /// As another process took it and sent it here.
+    fn from_fd(fd: OwnedFd, routing_table: u32) -> Self {
+        let name = claim_table(routing_table).name;
+        Self {
+            table: Some(Owned::from_fd(fd, &name)),
+        }
+    }
+
+    /// Another process has it from now on.
+    fn leave(mut self) {
+        self.table = None;
+    }
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         // Closing the socket would do as much, a little later.
@@ -301,7 +321,7 @@ pub struct Installed {
     versions: Vec<IpAddr>,
     links: Vec<LinkTable>,
     /// Given up when all the rest is gone.
-    _claim: Claim,
+    claim: Option<Claim>,
 }
 
 /// Why connections cannot be made to come here.
@@ -344,7 +364,7 @@ impl Installed {
             diversion,
             versions: Vec::new(),
             links: Vec::new(),
-            _claim: claim,
+            claim: Some(claim),
         };
         for (.., link) in link_tables(config) {
             link.remove_all(&mut installed.netlink);
@@ -366,6 +386,50 @@ impl Installed {
         }
         installed.table = Some(Owned::install(&table(config, queue)).map_err(InstallError::Table)?);
         Ok(installed)
+    }
+
+    /// What keeps it in the kernel, for another process: the table's socket, the claim's.
+    pub(crate) fn keepers(&self) -> Vec<BorrowedFd<'_>> {
+        let claim = self.claim.as_ref().and_then(|c| c.table.as_ref());
+        let tables = self.table.as_ref().into_iter().chain(claim);
+        tables.map(AsFd::as_fd).collect()
+    }
+
+    /// Versions of IP that have a routing rule, by their address of all zeros.
+    pub(crate) fn versions(&self) -> &[IpAddr] {
+        &self.versions
+    }
+
+    /// As another process put it in place: what it sent of [`Self::keepers`] and [`Self::versions`].
+    ///
+    /// # Errors
+    /// As opening a netlink socket.
+    pub(crate) fn from_parts(
+        config: &Config,
+        [table, claim]: [OwnedFd; 2],
+        versions: Vec<IpAddr>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            table: Some(Owned::from_fd(table, &table_name(config))),
+            netlink: Netlink::open()?,
+            diversion: diversion(config),
+            versions,
+            links: link_tables(config)
+                .into_iter()
+                .map(|(.., link)| link)
+                .collect(),
+            claim: Some(Claim::from_fd(claim, config.table)),
+        })
+    }
+
+    /// Another process has it from now on: nothing is taken away.
+    pub(crate) fn leave(mut self) {
+        self.table = None;
+        self.versions.clear();
+        self.links.clear();
+        if let Some(claim) = self.claim.take() {
+            claim.leave();
+        }
     }
 }
 

@@ -15,6 +15,8 @@ pub mod rules;
 mod service;
 mod sockets;
 pub mod syn;
+mod upgrade;
+pub mod view;
 mod watch;
 mod worker;
 

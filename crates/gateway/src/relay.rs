@@ -8,6 +8,8 @@
 //! What the kernel says about a full pipe and about an empty socket is the same word, so while there is
 //! something in the pipe a refusal to fill it proves nothing of the socket.
 
+use serde::{Deserialize, Serialize};
+
 /// One of the two ends of a split connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
@@ -82,14 +84,14 @@ pub enum Moved {
 }
 
 /// Two directions of one connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Relay {
     /// From the client, from the server.
     halves: [Half; 2],
     failed: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Half {
     readable: bool,
     writable: bool,
@@ -103,7 +105,7 @@ struct Half {
 }
 
 /// Where urgent data stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum Urgent {
     #[default]
     None,

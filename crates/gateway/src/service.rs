@@ -1,18 +1,23 @@
 //! A gateway that runs: its workers, what is in the kernel for it, and how both end.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
+use sys::control::Connection;
 use sys::netlink::Netlink;
 
 use crate::config::{Config, ConfigError, Mode, Zone};
 use crate::counters::{Counters, Counts};
 use crate::install::{InstallError, Installed, QueueBy};
 use crate::links::{LinkStatus, Links};
+use crate::upgrade::{self, Hello, Identity};
+use crate::view::Seen;
 use crate::watch::Watch;
-use crate::worker::{Order, Orders, Worker};
+use crate::worker::{Order, Orders, Question, Worker};
 
 /// Why a gateway cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +40,9 @@ pub enum GatewayError {
          server; load nft_queue or xt_NFQUEUE, or use the explicit mode"
     )]
     NoQueue,
+    /// Another gateway does not give what it has.
+    #[error("cannot go on for the gateway that runs: {0}")]
+    TakeOver(io::Error),
     /// Packets cannot be led here.
     #[error(transparent)]
     Install(#[from] InstallError),
@@ -45,11 +53,14 @@ pub enum GatewayError {
 pub struct Gateway {
     config: Arc<Config>,
     orders: Arc<Orders>,
-    workers: Vec<JoinHandle<io::Result<()>>>,
+    workers: Vec<JoinHandle<io::Result<Option<Worker>>>>,
     counters: Vec<Arc<Counters>>,
     bells: Vec<OwnedFd>,
     links: Arc<Links>,
     watch: Option<Watch>,
+    /// Of each worker, and what it was when last asked.
+    beats: Vec<(Arc<AtomicU64>, u64)>,
+    asks: Vec<Sender<Question>>,
     installed: Option<Installed>,
 }
 
@@ -81,6 +92,8 @@ impl Gateway {
             bells: Vec::new(),
             links: Arc::new(Links::new(&config)),
             watch: None,
+            beats: Vec::new(),
+            asks: Vec::new(),
             installed: None,
         };
         // Open listeners cannot share an address between workers as they are made.
@@ -94,15 +107,8 @@ impl Gateway {
                 Arc::clone(&orders),
             );
             let worker = made.map_err(|(what, error)| GatewayError::Kernel { what, error })?;
-            gateway.counters.push(worker.counters());
-            gateway
-                .bells
-                .push(worker.bell().map_err(kernel("a worker's bell"))?);
-            let thread = thread::Builder::new()
-                .name(format!("gp-gateway-{number}"))
-                .spawn(move || worker.run())
-                .map_err(kernel("starting a worker"))?;
-            gateway.workers.push(thread);
+            gateway.know(&worker).map_err(kernel("a worker's bell"))?;
+            gateway.run(worker).map_err(kernel("starting a worker"))?;
         }
         if let Some(queue) = queue {
             gateway.installed = Some(Installed::install(&config, queue)?);
@@ -117,6 +123,200 @@ impl Gateway {
     /// Links of sides that have several, as they stand.
     pub fn links(&self) -> Vec<LinkStatus> {
         self.links.status()
+    }
+
+    /// Goes on for a gateway that runs on this machine: its connections, what waits and what it put into the
+    /// kernel come over `from`, which is connected to its control socket. Also returns that socket, which
+    /// came with the rest.
+    ///
+    /// # Errors
+    /// What is different here, what failed; then the other one goes on.
+    pub fn take_over(
+        config: Config,
+        from: &mut Connection,
+    ) -> Result<(Self, Option<OwnedFd>), GatewayError> {
+        config.check()?;
+        let descriptors = make_room_for(config.limits.connections);
+        let config = Arc::new(bounded(config, descriptors));
+        let zones = zones(&config)?;
+        let taken = Self::take(&config, &zones, from);
+        taken.map_err(|e| {
+            upgrade::refuse(from, &e.to_string());
+            GatewayError::TakeOver(e)
+        })
+    }
+
+    fn take(
+        config: &Arc<Config>,
+        zones: &[(u32, Zone)],
+        from: &mut Connection,
+    ) -> io::Result<(Self, Option<OwnedFd>)> {
+        upgrade::say(from, upgrade::ASK)?;
+        let (hello, mut fds): (Hello, _) = upgrade::hear(from)?;
+        if hello.schema != upgrade::SCHEMA {
+            return Err(io::Error::other("it is of another version"));
+        }
+        if hello.identity != Identity::of(config) {
+            return Err(io::Error::other(
+                "mode, interfaces, workers, port, queue, mark and table must be those of the one that runs",
+            ));
+        }
+        let orders: Arc<Orders> = Arc::default();
+        let mut gateway = Self {
+            config: Arc::clone(config),
+            orders: Arc::clone(&orders),
+            workers: Vec::new(),
+            counters: Vec::new(),
+            bells: Vec::new(),
+            links: Arc::new(Links::new(config)),
+            watch: None,
+            beats: Vec::new(),
+            asks: Vec::new(),
+            installed: None,
+        };
+        let keepers = match hello.installed {
+            Some(versions) => {
+                let keepers = [upgrade::next(&mut fds)?, upgrade::next(&mut fds)?];
+                Some((keepers, versions))
+            }
+            None => None,
+        };
+        let control = fds.next();
+        upgrade::accept(from)?;
+        let mut workers = Vec::new();
+        for number in 0..hello.workers {
+            let (config, zones) = (Arc::clone(config), zones.to_vec());
+            let (links, orders) = (Arc::clone(&gateway.links), Arc::clone(&orders));
+            let worker = Worker::take(number, config, zones, links, orders, from)?;
+            gateway.know(&worker)?;
+            workers.push(worker);
+        }
+        upgrade::expect(from, upgrade::END)?;
+        upgrade::say(from, upgrade::READY)?;
+        upgrade::expect(from, upgrade::GO)?;
+        // From here on there is no other gateway.
+        if let Some((keepers, versions)) = keepers {
+            gateway.installed = Some(Installed::from_parts(config, keepers, versions)?);
+            if !gateway.links.all().is_empty() {
+                gateway.watch = Some(Watch::start(Arc::clone(&gateway.links))?);
+            }
+        }
+        for worker in workers {
+            gateway.run(worker)?;
+        }
+        Ok((gateway, control))
+    }
+
+    /// Gives everything to another gateway, which has asked for it over `to`; with it goes the socket
+    /// `control`. Then this one is over, and nothing is taken away or reset. To be called in the network namespace
+    /// that it was started in.
+    ///
+    /// # Errors
+    /// Why that one did not take it; then this one goes on.
+    pub fn hand_over(
+        &mut self,
+        to: &mut Connection,
+        control: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        self.orders.pause(true);
+        self.ring();
+        let mut workers = Vec::new();
+        let mut whole = Ok(());
+        for thread in self.workers.drain(..) {
+            match thread.join() {
+                Ok(Ok(Some(worker))) => workers.push(worker),
+                // Without it the rest is not what was promised.
+                _ => whole = Err(io::Error::other("a worker has ended")),
+            }
+        }
+        let given = whole.and_then(|()| self.give(&workers, to, control));
+        self.orders.pause(false);
+        if let Err(e) = given {
+            for worker in workers {
+                self.run(worker)?;
+            }
+            return Err(e);
+        }
+        self.watch = None;
+        if let Some(installed) = self.installed.take() {
+            installed.leave();
+        }
+        Ok(())
+    }
+
+    fn give(
+        &self,
+        workers: &[Worker],
+        to: &mut Connection,
+        control: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let hello = Hello {
+            schema: upgrade::SCHEMA,
+            identity: Identity::of(&self.config),
+            installed: self.installed.as_ref().map(|i| i.versions().to_vec()),
+            workers: u8::try_from(workers.len()).unwrap_or(u8::MAX),
+        };
+        let keepers = self.installed.as_ref().map(Installed::keepers);
+        let mut fds = keepers.unwrap_or_default();
+        fds.extend(control);
+        upgrade::give(to, &hello, &fds)?;
+        for worker in workers {
+            worker.give(to)?;
+        }
+        upgrade::say(to, upgrade::END)?;
+        upgrade::expect(to, upgrade::READY)?;
+        upgrade::say(to, upgrade::GO)
+    }
+
+    fn know(&mut self, worker: &Worker) -> io::Result<()> {
+        self.bells.push(worker.bell()?);
+        self.counters.push(worker.counters());
+        self.beats.push((worker.beat(), 0));
+        self.asks.push(worker.asks());
+        Ok(())
+    }
+
+    /// The busiest connections of the last second, at most so many, with what the kernel says of their halves.
+    /// A worker that does not answer within a second is left out.
+    pub fn look(&self, most: usize) -> Vec<Seen> {
+        let mut answers = Vec::new();
+        for ask in &self.asks {
+            let (answer, seen) = mpsc::sync_channel(1);
+            if ask.send(Question { most, answer }).is_ok() {
+                answers.push(seen);
+            }
+        }
+        self.ring();
+        let mut all: Vec<Seen> = answers
+            .into_iter()
+            .filter_map(|seen| seen.recv_timeout(LOOK_PATIENCE).ok())
+            .flatten()
+            .collect();
+        let rate = |seen: &Seen| seen.rate_bps.iter().max().copied();
+        all.sort_by_key(|seen| std::cmp::Reverse(rate(seen)));
+        all.truncate(most);
+        all
+    }
+
+    /// True when each worker has looked at the clock, which it does ten times a second, since this was last
+    /// true.
+    pub fn is_well(&mut self) -> bool {
+        let now = |beat: &AtomicU64| beat.load(Ordering::Relaxed);
+        let well = self.beats.iter().all(|(beat, then)| now(beat) != *then);
+        if well {
+            for (beat, then) in &mut self.beats {
+                *then = now(beat);
+            }
+        }
+        well
+    }
+
+    fn run(&mut self, worker: Worker) -> io::Result<()> {
+        let thread = thread::Builder::new()
+            .name(format!("gp-gateway-{}", worker.number()))
+            .spawn(move || worker.run())?;
+        self.workers.push(thread);
+        Ok(())
     }
 
     /// What it has done, all workers together.
@@ -163,6 +363,10 @@ impl Gateway {
 
     fn tell(&self, order: Order) {
         self.orders.give(order);
+        self.ring();
+    }
+
+    fn ring(&self) {
         for bell in &self.bells {
             let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
         }
@@ -175,6 +379,7 @@ impl Gateway {
             let ended = worker
                 .join()
                 .unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
+            let ended = ended.map(drop);
             result = result.and(ended);
         }
         self.watch = None;
@@ -228,6 +433,7 @@ fn zones(config: &Config) -> Result<Vec<(u32, Zone)>, GatewayError> {
     Ok(zones)
 }
 
+const LOOK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 /// Of a connection at its busiest.
 pub(crate) const DESCRIPTORS_EACH: u64 = 6;
 /// Listeners, queues, logs, the control socket.

@@ -60,6 +60,11 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64 {
     if let Some(limit) = config.user_timeout {
         attempt("user-timeout", tcp::set_user_timeout(fd, limit));
     }
+    // What is written goes out; accepted sockets have it from their listener.
+    attempt(
+        "nodelay",
+        sockopt::set_tcp_nodelay(fd, true).map_err(Into::into),
+    );
     // Always: a peer that vanished would keep its connection and six descriptors for ever.
     let silence = config.keepalive.unwrap_or(KEEPALIVE);
     let seconds = std::time::Duration::from_nanos(silence.as_ns());
@@ -90,11 +95,6 @@ pub(crate) fn push(fd: BorrowedFd<'_>) {
 /// From now on closing is an end like any other: what is queued is still delivered.
 pub(crate) fn close_gently(fd: BorrowedFd<'_>) {
     let _ = sockopt::set_socket_linger(fd, None);
-}
-
-/// Both ends of a connection that was accepted: who connected, what to.
-pub(crate) fn ends_of(socket: &TcpStream) -> io::Result<(SocketAddr, SocketAddr)> {
-    Ok((socket.peer_addr()?, socket.local_addr()?))
 }
 
 /// A listening socket as anybody has it, for clients that know of the gateway.

@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use serde::{Deserialize, Serialize};
 use wire::{Error, ipv4, ipv6, tcp};
 
 /// The ends of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ends {
     /// Who sent the SYN.
     pub client: SocketAddr,

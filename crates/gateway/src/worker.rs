@@ -3,17 +3,20 @@
 //! Workers share nothing but counts. Each has a queue of SYNs and accepting sockets of its own; the SYN's
 //! mark leads the handshake back to the worker that held it.
 
-use std::collections::VecDeque;
+mod carrying;
+mod hand_over;
+mod look;
+
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec};
-use rustix::net::{RecvFlags, Shutdown};
-use rustix::pipe::SpliceFlags;
 use sys::netlink::Netlink;
 use sys::nfqueue::{Fate, Queue};
 use sys::nftables::{IpVersion, Unreachable};
@@ -25,15 +28,20 @@ use crate::counters::Counters;
 use crate::deferral::{Deferral, Limits, OnSyn};
 use crate::install::{Word, accepting};
 use crate::links::Links;
-use crate::relay::{Moved, Relay, Side, Step};
+use crate::relay::{Relay, Side};
 use crate::rules::Action;
 use crate::sockets::{self, Pipe};
 use crate::syn::{Ends, Syn};
+use carrying::{COPY_BYTES, Carrying, Outcome, Turn, give_back};
+use look::Pace;
+pub(crate) use look::Question;
 
 /// What all workers are told.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     state: AtomicU8,
+    /// Stand still where you are: another process may go on.
+    paused: AtomicBool,
     /// What to be from now on, and how often that was said.
     config: Mutex<Option<Arc<Config>>>,
     changes: AtomicU32,
@@ -52,6 +60,10 @@ pub(crate) enum Order {
 impl Orders {
     pub(crate) fn give(&self, order: Order) {
         self.state.fetch_max(order as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pause(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
     }
 
     pub(crate) fn change(&self, config: Arc<Config>) {
@@ -84,6 +96,8 @@ pub(crate) struct Worker {
     counters: Arc<Counters>,
     /// Where a side has several.
     links: Arc<Links>,
+    /// Looks at the clock, for who watches it.
+    beat: Arc<AtomicU64>,
     epoll: OwnedFd,
     wake: OwnedFd,
     /// `None` in explicit mode.
@@ -102,6 +116,12 @@ pub(crate) struct Worker {
     pipes: Vec<Pipe>,
     /// For what splice(2) does not carry.
     buffer: Vec<u8>,
+    /// Addresses that it connects from on its own account (explicit mode).
+    own: HashSet<SocketAddr>,
+    questions: Receiver<Question>,
+    /// For who has questions.
+    asks: Sender<Question>,
+    next_paces: Instant,
 }
 
 #[derive(Debug)]
@@ -116,6 +136,16 @@ enum State {
     /// On its way to the server.
     Connecting(Box<Connecting>),
     Carrying(Box<Carrying>),
+}
+
+impl State {
+    const fn server(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Free => None,
+            Self::Connecting(connecting) => Some(&connecting.server),
+            Self::Carrying(carrying) => Some(&carrying.sockets[Side::Server.index()]),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -133,19 +163,6 @@ struct Connecting {
     answered: bool,
 }
 
-#[derive(Debug)]
-struct Carrying {
-    relay: Relay,
-    sockets: [TcpStream; 2],
-    pipes: [Option<Pipe>; 2],
-    /// Something may wait in this socket's buffer for more.
-    corked: [bool; 2],
-    ends: Ends,
-    zone: Zone,
-    link: Option<usize>,
-    queued: bool,
-}
-
 impl Worker {
     /// Makes its sockets, in the namespace of the calling thread.
     ///
@@ -158,17 +175,41 @@ impl Worker {
         links: Arc<Links>,
         orders: Arc<Orders>,
     ) -> Result<Self, (String, io::Error)> {
+        let mut worker = Self::bare(number, config, zones, links, orders)?;
+        match worker.config.mode.clone() {
+            Mode::Transparent => worker.listen_for_the_diverted()?,
+            Mode::Explicit { listen, .. } => {
+                let config = worker.config.zone(Zone::Inside);
+                let listener = sockets::listen_openly(listen, config)
+                    .map_err(|e| (format!("listening on {listen}"), e))?;
+                worker.listeners.push((listener, Zone::Inside));
+            }
+        }
+        worker.register().map_err(|e| ("epoll".to_owned(), e))?;
+        Ok(worker)
+    }
+
+    /// One that nobody can reach.
+    fn bare(
+        number: u8,
+        config: Arc<Config>,
+        zones: Vec<(u32, Zone)>,
+        links: Arc<Links>,
+        orders: Arc<Orders>,
+    ) -> Result<Self, (String, io::Error)> {
         let limits = share(config.limits, config.workers);
+        let (asks, questions) = mpsc::channel();
         let made = |what: &str, e: io::Error| (what.to_owned(), e);
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| made("epoll", e.into()))?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| made("eventfd", e.into()))?;
-        let mut worker = Self {
+        Ok(Self {
             number,
             changes_seen: 0,
             orders,
             counters: Arc::default(),
             links,
+            beat: Arc::default(),
             epoll,
             wake,
             queue: None,
@@ -182,19 +223,12 @@ impl Worker {
             busy: VecDeque::new(),
             pipes: Vec::new(),
             buffer: vec![0; COPY_BYTES],
+            own: HashSet::new(),
+            questions,
+            asks,
+            next_paces: clock::monotonic(),
             config,
-        };
-        match worker.config.mode.clone() {
-            Mode::Transparent => worker.listen_for_the_diverted()?,
-            Mode::Explicit { listen, .. } => {
-                let config = worker.config.zone(Zone::Inside);
-                let listener = sockets::listen_openly(listen, config)
-                    .map_err(|e| made(&format!("listening on {listen}"), e))?;
-                worker.listeners.push((listener, Zone::Inside));
-            }
-        }
-        worker.register().map_err(|e| made("epoll", e))?;
-        Ok(worker)
+        })
     }
 
     fn listen_for_the_diverted(&mut self) -> Result<(), (String, io::Error)> {
@@ -234,9 +268,23 @@ impl Worker {
         Ok(())
     }
 
+    pub(crate) const fn number(&self) -> u8 {
+        self.number
+    }
+
     /// Its counts.
     pub(crate) fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
+    }
+
+    /// Whom to ask for its connections; its bell tells it to listen.
+    pub(crate) fn asks(&self) -> Sender<Question> {
+        self.asks.clone()
+    }
+
+    /// Grows while it lives.
+    pub(crate) fn beat(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.beat)
     }
 
     /// What wakes it.
@@ -247,11 +295,11 @@ impl Worker {
         self.wake.try_clone()
     }
 
-    /// Carries connections until told to end.
+    /// Carries connections until told to end. Comes back whole when told to stand still.
     ///
     /// # Errors
     /// When the kernel no longer says what is ready.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self) -> io::Result<Option<Self>> {
         let mut events = Vec::with_capacity(EVENTS);
         let mut next_look = clock::monotonic();
         loop {
@@ -284,17 +332,20 @@ impl Worker {
                     self.carry(slot);
                 }
             }
+            if self.orders.paused.load(Ordering::Relaxed) {
+                return Ok(Some(self));
+            }
             let now = clock::monotonic();
             if now >= next_look {
                 next_look = now + TICK;
                 self.look_at_the_clock(now);
                 match self.orders.current() {
-                    Order::Stop => return Ok(()),
+                    Order::Stop => return Ok(None),
                     // Whose SYN is held has been promised a word.
                     Order::Drain
                         if self.counters.live.get() == 0 && self.deferral.waiting() == 0 =>
                     {
-                        return Ok(());
+                        return Ok(None);
                     }
                     _ => {}
                 }
@@ -306,6 +357,7 @@ impl Worker {
         match token {
             WAKE => {
                 let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+                self.answer_questions(clock::monotonic());
             }
             QUEUE => self.take_syns(),
             token if token > LISTENERS - MOST_LISTENERS => {
@@ -499,24 +551,23 @@ impl Worker {
     // Handshakes
 
     fn accept(&mut self, index: usize) {
-        for _ in 0..ACCEPTS {
-            let (listener, zone) = &self.listeners[index];
-            let zone = *zone;
-            match transparent::accept(listener) {
-                Ok(Some(socket)) => match self.config.mode {
-                    Mode::Transparent => self.join(socket),
-                    Mode::Explicit { target, .. } => self.go_on(socket, zone, target),
-                },
-                Ok(None) => return,
-                // Gone before it was taken, or no descriptor left: the next look will tell.
-                Err(e) => return tracing::warn!("accepting: {e}"),
-            }
+        // One at a time: where there is another one, the next look says so.
+        let (listener, zone) = &self.listeners[index];
+        let zone = *zone;
+        match transparent::accept(listener) {
+            Ok(Some((socket, from))) => match self.config.mode {
+                Mode::Transparent => self.join(socket, from),
+                Mode::Explicit { target, .. } => self.go_on(socket, from, zone, target),
+            },
+            Ok(None) => {}
+            // Gone before it was taken, or no descriptor left.
+            Err(e) => tracing::warn!("accepting: {e}"),
         }
     }
 
     /// The client's half of a connection whose server's half stands.
-    fn join(&mut self, client: TcpStream) {
-        let Ok((from, to)) = sockets::ends_of(&client) else {
+    fn join(&mut self, client: TcpStream, from: SocketAddr) {
+        let Ok(to) = client.local_addr() else {
             return;
         };
         let ends = Ends {
@@ -532,10 +583,7 @@ impl Worker {
     }
 
     /// Somebody connected openly: go on to the target.
-    fn go_on(&mut self, client: TcpStream, zone: Zone, target: SocketAddr) {
-        let Ok((from, _)) = sockets::ends_of(&client) else {
-            return;
-        };
+    fn go_on(&mut self, client: TcpStream, from: SocketAddr, zone: Zone, target: SocketAddr) {
         let ends = Ends {
             client: from,
             server: target,
@@ -543,6 +591,10 @@ impl Worker {
         let refused = |why: &dyn std::fmt::Display| tracing::info!("{from} to {target}: {why}");
         if self.orders.current() != Order::Run {
             return;
+        }
+        if self.own.contains(&from) {
+            self.counters.looped.more();
+            return refused(&"the gateway's target leads back to it");
         }
         // Here nothing can be passed on unsplit.
         let allowed = self.config.rules.decide(from, target).0 == Action::Split;
@@ -552,6 +604,7 @@ impl Worker {
         }
         let connected = sockets::connect_openly(target, self.config.zone(zone.other()));
         let placed = connected.and_then(|server| {
+            self.own.insert(server.local_addr()?);
             self.place(Connecting {
                 server,
                 ends,
@@ -578,8 +631,10 @@ impl Worker {
             return;
         };
         let ends = connecting.ends;
-        let error = transparent::pending_error(connecting.server.as_fd());
-        if let Ok(Some(e)) | Err(e) = error {
+        // The kernel says so with the event; asking costs each handshake a system call.
+        if flags.intersects(EventFlags::ERR | EventFlags::HUP)
+            && let Ok(Some(e)) | Err(e) = transparent::pending_error(connecting.server.as_fd())
+        {
             let answered = connecting.answered;
             self.release(slot);
             if let Some((_, id)) = self.deferral.on_refused(ends) {
@@ -630,10 +685,8 @@ impl Worker {
             dscp,
             ..
         } = *connecting;
+        let now = clock::monotonic();
         sockets::set_dscp(client.as_fd(), dscp);
-        for socket in [&client, &server] {
-            sockets::push(socket.as_fd());
-        }
         // Accepted sockets inherit from their listener, but for this (inet_csk_accept).
         let _ = sys::tcp::set_reset_on_close(client.as_fd());
         let token = token(slot, generation, Side::Client);
@@ -654,10 +707,12 @@ impl Worker {
             sockets: [client, server],
             pipes: [None, None],
             corked: [false; 2],
+            marked: [false; 2],
             ends,
             zone,
             link,
             queued: false,
+            pace: Pace::new(now, now),
         }));
         self.carry(slot);
     }
@@ -741,11 +796,19 @@ impl Worker {
         if let Some(link) = link {
             self.links.on_gone(link);
         }
+        if !self.own.is_empty()
+            && let Some(from) = state.server().and_then(|s| s.local_addr().ok())
+        {
+            self.own.remove(&from);
+        }
         if let State::Carrying(mut carrying) = state {
             for (side, pipe) in Side::BOTH.into_iter().zip(&mut carrying.pipes) {
-                let empty = carrying.relay.in_pipe(side) == 0;
-                if let Some(pipe) = pipe.take().filter(|_| empty) {
-                    give_back(&mut self.pipes, pipe);
+                let left = carrying.relay.in_pipe(side);
+                self.counters.in_pipes.take(left);
+                match pipe.take() {
+                    Some(pipe) if left == 0 => give_back(&mut self.pipes, pipe, &self.counters),
+                    Some(_) => self.counters.pipes.less(),
+                    None => {}
                 }
             }
         }
@@ -753,6 +816,7 @@ impl Worker {
     }
 
     fn look_at_the_clock(&mut self, now: Instant) {
+        self.beat.fetch_add(1, Ordering::Relaxed);
         for expired in self.deferral.expire(now) {
             match expired.packet {
                 Some(id) => {
@@ -772,6 +836,10 @@ impl Worker {
         {
             self.changes_seen = changes;
             self.become_another(config);
+        }
+        if now >= self.next_paces {
+            self.next_paces = now + SECOND;
+            self.look_at_paces(now);
         }
         if now >= self.next_question {
             self.next_question = now + QUESTIONS;
@@ -812,228 +880,6 @@ impl Worker {
     }
 }
 
-/// What a connection needs of its worker.
-struct Turn<'a> {
-    pipes: &'a mut Vec<Pipe>,
-    buffer: &'a mut [u8],
-    counters: &'a Counters,
-    links: &'a Links,
-}
-
-/// How a turn ended.
-enum Outcome {
-    Waits,
-    HasMore,
-    Closed,
-    Reset,
-}
-
-impl Carrying {
-    fn on_event(&mut self, side: Side, flags: EventFlags) {
-        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::RDHUP) {
-            self.relay.on_readable(side);
-        }
-        if flags.contains(EventFlags::OUT) {
-            self.relay.on_writable(side);
-        }
-        if flags.contains(EventFlags::PRI) {
-            self.relay.on_urgent(side);
-        }
-        if flags.contains(EventFlags::ERR)
-            && let Ok(Some(e)) | Err(e) =
-                transparent::pending_error(self.sockets[side.index()].as_fd())
-        {
-            tracing::debug!(
-                "{} to {}: {side:?}: {e}",
-                self.ends.client,
-                self.ends.server
-            );
-            self.relay.on_failed();
-        }
-    }
-
-    fn carry(&mut self, turn: &mut Turn<'_>) -> Outcome {
-        for _ in 0..STEPS_A_TURN {
-            let mut idle = true;
-            for side in Side::BOTH {
-                match self.relay.poll_direction(side) {
-                    Step::Wait => self.rest(side, turn),
-                    step => {
-                        idle = false;
-                        self.take(step, turn);
-                    }
-                }
-            }
-            match self.relay.poll_step() {
-                Step::Close => return Outcome::Closed,
-                Step::Reset => return Outcome::Reset,
-                _ if idle => return Outcome::Waits,
-                _ => {}
-            }
-        }
-        Outcome::HasMore
-    }
-
-    /// Nothing to do from `side` for now: its pipe goes back, and what waits for more goes out.
-    fn rest(&mut self, side: Side, turn: &mut Turn<'_>) {
-        let index = side.index();
-        if self.relay.in_pipe(side) == 0
-            && let Some(pipe) = self.pipes[index].take()
-        {
-            give_back(turn.pipes, pipe);
-        }
-        if std::mem::take(&mut self.corked[index]) {
-            sockets::push(self.sockets[side.other().index()].as_fd());
-        }
-    }
-
-    fn take(&mut self, step: Step, turn: &mut Turn<'_>) {
-        match step {
-            Step::Fill(from) => {
-                let moved = self.fill(from, turn);
-                self.answer(moved, |relay, moved| relay.on_filled(from, moved));
-            }
-            Step::FillByCopy(from) => {
-                let moved = self.copy(from, turn);
-                self.answer(moved, |relay, moved| relay.on_filled(from, moved));
-            }
-            Step::Drain { to, bytes, more } => {
-                let moved = self.drain(to, bytes, more);
-                if let Ok(Moved::Bytes(bytes)) = moved {
-                    self.count(to, bytes, turn);
-                }
-                self.answer(moved, |relay, moved| relay.on_drained(to, moved));
-            }
-            Step::TakeUrgent(from) => {
-                let fd = self.sockets[from.index()].as_fd();
-                let byte = transparent::take_urgent(fd);
-                self.relay.on_urgent_taken(from, byte);
-            }
-            Step::SendUrgent { to, byte } => {
-                match transparent::send_urgent(self.sockets[to.index()].as_fd(), byte) {
-                    Ok(sent) => {
-                        if sent {
-                            turn.counters.urgent.more();
-                            self.count(to, 1, turn);
-                        }
-                        self.relay.on_urgent_sent(to, sent);
-                    }
-                    Err(_) => self.relay.on_failed(),
-                }
-            }
-            Step::Shut(to) => {
-                match rustix::net::shutdown(&self.sockets[to.index()], Shutdown::Write) {
-                    Ok(()) => self.relay.on_shut(to),
-                    Err(_) => self.relay.on_failed(),
-                }
-            }
-            Step::Wait | Step::Close | Step::Reset => {}
-        }
-    }
-
-    fn answer(&mut self, moved: io::Result<Moved>, tell: impl FnOnce(&mut Relay, Moved)) {
-        match moved {
-            Ok(moved) => tell(&mut self.relay, moved),
-            Err(e) => {
-                tracing::debug!("{} to {}: {e}", self.ends.client, self.ends.server);
-                self.relay.on_failed();
-            }
-        }
-    }
-
-    fn fill(&mut self, from: Side, turn: &mut Turn<'_>) -> io::Result<Moved> {
-        let pipe = pipe_of(&mut self.pipes[from.index()], turn.pipes)?;
-        let socket = &self.sockets[from.index()];
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let most = usize::try_from(self.relay.may_fill(from)).unwrap_or(usize::MAX);
-        let most = most.min(FILL_BYTES);
-        let spliced = rustix::pipe::splice(socket, None, &pipe.into, None, most, flags);
-        let moved = moved(spliced)?;
-        // Before an urgent byte splice(2) says that this is the end, if a FIN has come, else that there is
-        // nothing; and a second one may have come while the first was on its way, when nobody listened.
-        let fd = socket.as_fd();
-        let nothing = !matches!(moved, Moved::Bytes(_));
-        if nothing && transparent::at_mark(fd)? && transparent::has_urgent(fd) {
-            self.relay.on_urgent(from);
-        }
-        Ok(moved)
-    }
-
-    fn copy(&mut self, from: Side, turn: &mut Turn<'_>) -> io::Result<Moved> {
-        let pipe = pipe_of(&mut self.pipes[from.index()], turn.pipes)?;
-        let socket = &self.sockets[from.index()];
-        let got = rustix::net::recv(socket, &mut *turn.buffer, RecvFlags::DONTWAIT);
-        let moved = moved(got.map(|(read, _)| read))?;
-        if let Moved::Bytes(bytes) = moved {
-            // The pipe is empty, and even the smallest holds this.
-            let whole = &turn.buffer[..usize::try_from(bytes).unwrap_or(0)];
-            let written = rustix::io::write(&pipe.into, whole);
-            if written != Ok(whole.len()) {
-                // What is in it nobody has counted: it is no pipe for another connection.
-                self.pipes[from.index()] = None;
-                return Err(io::Error::other("a pipe took less than its size"));
-            }
-        }
-        Ok(moved)
-    }
-
-    fn drain(&mut self, to: Side, bytes: u64, more: bool) -> io::Result<Moved> {
-        let from = to.other();
-        let Some(pipe) = &self.pipes[from.index()] else {
-            return Err(io::Error::other("bytes in a pipe that is not there"));
-        };
-        let mut flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        // In a bulk transfer the last part of a segment waits for the rest; the end of the rush pushes it.
-        if more && bytes >= BULK_BYTES {
-            flags |= SpliceFlags::MORE;
-            self.corked[from.index()] = true;
-        }
-        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let socket = &self.sockets[to.index()];
-        moved(rustix::pipe::splice(
-            &pipe.out, None, socket, None, length, flags,
-        ))
-    }
-
-    fn count(&self, to: Side, bytes: u64, turn: &Turn<'_>) {
-        if let Some(link) = self.link {
-            turn.links.on_carried(link, bytes);
-        }
-        let counters = turn.counters;
-        let outward = (to == Side::Server) == (self.zone == Zone::Inside);
-        let count = if outward {
-            &counters.bytes_outward
-        } else {
-            &counters.bytes_inward
-        };
-        count.add(bytes);
-    }
-}
-
-fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
-    match result {
-        Ok(0) => Ok(Moved::End),
-        Ok(bytes) => Ok(Moved::Bytes(bytes as u64)),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Moved::NotNow),
-        Err(e) => Err(e.into()),
-    }
-}
-
-fn pipe_of<'p>(place: &'p mut Option<Pipe>, pool: &mut Vec<Pipe>) -> io::Result<&'p Pipe> {
-    if place.is_none() {
-        *place = Some(pool.pop().map_or_else(Pipe::new, Ok)?);
-    }
-    place
-        .as_ref()
-        .ok_or_else(|| io::Error::other("no pipe was made"))
-}
-
-fn give_back(pool: &mut Vec<Pipe>, pipe: Pipe) {
-    if pool.len() < POOLED_PIPES {
-        pool.push(pipe);
-    }
-}
-
 /// What of all bounds is one worker's.
 fn share(limits: Limits, workers: u8) -> Limits {
     let part = |all: usize| all.div_ceil(usize::from(workers));
@@ -1069,24 +915,13 @@ const MOST_LISTENERS: u64 = 16;
 /// Generations stay clear of the tokens above.
 const GENERATIONS: u32 = 0x7fff_ffff;
 const EVENTS: usize = 512;
-/// Handshakes in a row.
-const ACCEPTS: usize = 64;
 /// How often it is asked whether there is anybody, and how many of those who wait: a question takes some
 /// 10 us.
 const QUESTIONS: Duration = Duration::from_ms(500);
 const QUESTIONS_AT_ONCE: usize = 64;
+const SECOND: Duration = Duration::from_s(1);
 /// How often times are looked at.
 const TICK: Duration = Duration::from_ms(100);
-/// Of each direction: with a pipe of 1 MiB some 8 MiB, so that others wait a few milliseconds at most.
-const STEPS_A_TURN: usize = 16;
-/// What a pipe takes at most.
-const FILL_BYTES: usize = 1 << 20;
-/// From here on a transfer counts as bulk: more than what a program writes as a message.
-const BULK_BYTES: u64 = 32 << 10;
-/// For the bytes around urgent data: a page, which is what a pipe has at least (pipe(7)).
-const COPY_BYTES: usize = 4 << 10;
-/// Pipes kept for the next connection: an empty one costs some 10 KiB.
-const POOLED_PIPES: usize = 256;
 /// SYNs that the kernel keeps for a verdict, more than [`Limits::waiting`]; beyond, they pass.
 const QUEUED_SYNS: u32 = 16_384;
 /// Headers and options, and data that a TFO client sends with them.

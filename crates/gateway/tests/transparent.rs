@@ -140,7 +140,7 @@ fn an_end_behind_a_blocked_peer_truncates_nothing() {
     near.set_nonblocking(true).unwrap();
     let mut sent = 0_usize;
     let mut rng = Rng::new(1);
-    let mut expected = Vec::new();
+    let mut expected: Vec<u8> = Vec::new();
     let mut idle = 0;
     while idle < 20 {
         let block: Vec<u8> = (0..4096).map(|_| byte(&mut rng)).collect();
@@ -244,7 +244,7 @@ fn random_sizes_and_pauses_both_ways_arrive_as_they_were_sent() {
     };
     let receive = |mut socket: std::net::TcpStream, seed: u64| {
         let mut rng = Rng::new(seed);
-        let mut got = Vec::new();
+        let mut got: Vec<u8> = Vec::new();
         loop {
             let mut block = vec![0; 1 + below(&mut rng, 200_000)];
             match socket.read(&mut block).unwrap() {

@@ -7,23 +7,26 @@
 mod control;
 mod exact;
 mod guard;
+mod published;
+mod status;
+mod successor;
 mod trial;
+mod watchdog;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use gateway::check::{Checked, Level};
 use gateway::config::{Config, Mode, Spread, Zone, ZoneConfig};
-use gateway::counters::Counts;
 use gateway::install::{self, QueueBy};
 use gateway::rules::{Action, Block, Ports, Rule};
 use gateway::{Gateway, GatewayError};
-use serde::Serialize;
 use sys::clock;
 use units::{Bytes, Duration, Rate};
 
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
+use status::{Status, words};
 
 /// What `goodput gateway` takes.
 #[derive(Clone, Debug, Args)]
@@ -39,6 +42,12 @@ pub(crate) struct GatewayArgs {
     /// Print the counts at the end as JSON instead of text
     #[arg(long)]
     json: bool,
+    /// Answer http://127.0.0.1:PORT/metrics in OpenMetrics, or at an address with a port
+    #[arg(long, value_name = "PORT")]
+    metrics: Option<String>,
+    /// Go on for the gateway that runs: its connections, what waits, what it did to this machine
+    #[arg(long)]
+    take_over: bool,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -53,6 +62,8 @@ enum GatewayVerb {
     Drain(TellArgs),
     /// Try a gateway of a lab: what passes, how large segments are on either side, what each link carries
     Trial(Box<trial::TrialArgs>),
+    /// Have a running gateway start its program's file again, which goes on for it; no connection ends
+    Upgrade(TellArgs),
     /// Print a unit file for systemd
     Unit,
     /// What takes rules away when the gateway was killed
@@ -76,6 +87,15 @@ struct StatusArgs {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
+    /// The same for collectors of OpenMetrics
+    #[arg(long, conflicts_with = "json")]
+    openmetrics: bool,
+    /// Show it anew each second, with the busiest connections, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["json", "openmetrics"])]
+    watch: bool,
+    /// How many of the busiest connections, up to 1000
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    top: u16,
 }
 
 /// Which gateway is meant.
@@ -154,10 +174,11 @@ pub(crate) fn command(args: &GatewayArgs, start: impl FnOnce() -> StartResult) -
         None if args.dry_run => dry_run(&args.flags),
         None => run(args, &start()?),
         Some(GatewayVerb::Check(check)) => look(check),
-        Some(GatewayVerb::Status(status)) => control::status(&status.which, status.json),
+        Some(GatewayVerb::Status(status)) => control::status(status),
         Some(GatewayVerb::Reload(which)) => control::tell(which, "reload"),
         Some(GatewayVerb::Drain(which)) => control::tell(which, "drain"),
         Some(GatewayVerb::Trial(args)) => trial::command(args),
+        Some(GatewayVerb::Upgrade(which)) => control::tell(which, "renew"),
         Some(GatewayVerb::Unit) => {
             context::print(UNIT)?;
             Ok(failure::DONE)
@@ -300,7 +321,12 @@ fn line(checked: &Checked) -> String {
 fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     let config = args.flags.read()?;
     let transparent = config.mode == Mode::Transparent;
-    if transparent && let Some(queue) = QueueBy::find() {
+    let publish = |typed| published::Published::at(typed, args.take_over);
+    let mut published = args.metrics.as_deref().map(publish).transpose()?;
+    if transparent
+        && !args.take_over
+        && let Some(queue) = QueueBy::find()
+    {
         context::note(format_args!("gateway: on this machine, until it ends:"));
         context::note(install::text(&config, queue).trim_end());
     }
@@ -311,20 +337,33 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             guard::Guard::start(install::diversion(&config), links)
         })
         .transpose()?;
-    let control = control::Control::open(args.flags.control.as_deref());
     let drain = config.drain;
-    let sides = Zone::BOTH.map(|z| config.zone(z).interfaces.join(","));
-    let mut gateway = match Gateway::start(config) {
-        Ok(gateway) => gateway,
+    let [inside, outside] = Zone::BOTH.map(|z| config.zone(z).interfaces.join(","));
+    let file = args.flags.control.as_deref();
+    let started = match args.take_over {
+        true => control::Control::take_over(file, config),
+        false => {
+            let control = control::Control::open(file);
+            let started = Gateway::start(config).map_err(Failure::from);
+            started.map(|gateway| (gateway, control))
+        }
+    };
+    let (mut gateway, mut control) = match started {
+        Ok(started) => started,
         Err(e) => {
             // What is there may be another one's.
             if let Some(guard) = guard {
                 guard.dismiss();
             }
-            return Err(e.into());
+            return Err(e);
         }
     };
-    let [inside, outside] = sides;
+    if args.take_over {
+        let live = gateway.counts().live;
+        context::note(format_args!(
+            "gateway: goes on for the one that ran, with {live} connections"
+        ));
+    }
     match transparent {
         true => context::note(format_args!(
             "gateway: splitting between {inside} and {outside}; Ctrl-C lets connections end, twice ends \
@@ -332,8 +371,12 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
         )),
         false => context::note("gateway: accepting; Ctrl-C lets connections end, twice ends them"),
     }
-    notify("READY=1");
+    // Who was started by another gateway is another process than the one that systemd knows.
+    watchdog::notify(&format!("MAINPID={}\nREADY=1", std::process::id()));
+    let mut watchdog = watchdog::Watchdog::new();
+    let mut successor: Option<successor::Successor> = None;
     let mut draining_until = None;
+    let mut handed_over = false;
     while !gateway.is_over() {
         let asked = control
             .as_ref()
@@ -344,13 +387,37 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
                 asker.answer(result.map_err(|e| e.to_string()));
             }
             Some(Some(control::Asked::Drain)) => context.stop.stop(),
+            Some(Some(control::Asked::Upgrade(asker))) => match successor {
+                Some(_) => asker.answer(Err("that is under way".to_owned())),
+                None => successor = successor::Successor::start(asker),
+            },
+            Some(Some(control::Asked::HandOver(mut to))) => {
+                let socket = control.as_ref().map(control::Control::socket);
+                match gateway.hand_over(&mut to, socket) {
+                    Ok(()) => handed_over = true,
+                    Err(e) => context::note(format_args!("gateway: goes on itself: {e}")),
+                }
+            }
             Some(None) => {}
             None => std::thread::sleep(std::time::Duration::from_millis(50)),
+        }
+        if let Some(started) = successor.take() {
+            successor = started.look(handed_over);
+        }
+        if handed_over {
+            if let Some(control) = &mut control {
+                control.leave();
+            }
+            break;
+        }
+        watchdog.look(&mut gateway);
+        if let Some(published) = &mut published {
+            published.look(&gateway);
         }
         let now = clock::monotonic();
         match draining_until {
             None if context.stop.is_stopped() => {
-                notify("STOPPING=1");
+                watchdog::notify("STOPPING=1");
                 gateway.drain();
                 draining_until = Some(now + drain);
                 let live = gateway.counts().live;
@@ -368,9 +435,14 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     if let Some(guard) = guard {
         guard.dismiss();
     }
+    if handed_over {
+        context::note("gateway: another process goes on; counts go with it");
+        return Ok(failure::DONE);
+    }
     match args.json {
         true => {
-            let text = serde_json::to_string_pretty(&Status::of(counts)).map_err(Failure::here)?;
+            let text = serde_json::to_string_pretty(&Status::of(counts, Vec::new()))
+                .map_err(Failure::here)?;
             context::print(&format!("{text}\n"))?;
         }
         false => context::print(&words(&counts))?,
@@ -384,78 +456,6 @@ impl From<GatewayError> for Failure {
             GatewayError::Config(_) => Self::usage(error),
             _ => Self::here(error),
         }
-    }
-}
-
-/// What `status` and the end say, for machines.
-#[derive(Debug, Serialize)]
-struct Status {
-    /// Of this layout.
-    schema: u32,
-    #[serde(flatten)]
-    counts: Counts,
-}
-
-impl Status {
-    const fn of(counts: Counts) -> Self {
-        Self { schema: 1, counts }
-    }
-}
-
-fn words(c: &Counts) -> String {
-    let mean = c.held_ns.checked_div(c.split).unwrap_or(0);
-    let mut text = format!(
-        "split {}, live {}, ended {}, reset {}\n\
-         outward {}, inward {}, urgent bytes {}\n\
-         servers refused {}, cannot be reached {}, silent {}; clients gone {}\n\
-         unsplit by rule {}, at a limit {}, for lack of means {}; refused by rule {}\n\
-         SYNs waiting {}, held for {} on average\n",
-        c.split,
-        c.live,
-        c.ended,
-        c.reset,
-        Bytes::new(c.bytes_outward),
-        Bytes::new(c.bytes_inward),
-        c.urgent,
-        c.refused,
-        c.unreachable,
-        c.silent,
-        c.abandoned,
-        c.bypassed,
-        c.over_limit,
-        c.failed,
-        c.forbidden,
-        c.waiting,
-        Duration::from_ns(mean),
-    );
-    for (count, what) in [
-        (c.other_port, "connections went on from another port"),
-        (
-            c.options_refused,
-            "socket options were refused (-vv says which)",
-        ),
-    ] {
-        if count > 0 {
-            text += &format!("{count} {what}\n");
-        }
-    }
-    text
-}
-
-/// Tells systemd, where it waits for it (sd_notify(3)).
-fn notify(state: &str) {
-    use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::net::{SocketAddr, UnixDatagram};
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
-    };
-    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(name.as_os_str());
-    let addr = match bytes.strip_prefix(b"@") {
-        Some(rest) => SocketAddr::from_abstract_name(rest),
-        None => SocketAddr::from_pathname(&name),
-    };
-    if let (Ok(addr), Ok(socket)) = (addr, UnixDatagram::unbound()) {
-        let _ = socket.send_to_addr(state.as_bytes(), &addr);
     }
 }
 

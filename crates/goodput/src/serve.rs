@@ -137,7 +137,7 @@ pub(crate) fn address_at(typed: &str, port: u16) -> Result<SocketAddr, Failure> 
     })
 }
 
-fn metrics_address(typed: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn metrics_address(typed: &str) -> Result<SocketAddr, Failure> {
     let port = |text: &str| text.parse().ok().filter(|&port: &u16| port > 0);
     if let Some(port) = port(typed) {
         return Ok(SocketAddr::from(([127, 0, 0, 1], port)));

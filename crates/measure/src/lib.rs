@@ -67,7 +67,7 @@ pub mod iperf3;
 mod lobby;
 pub mod message;
 mod messages;
-mod metrics;
+pub mod metrics;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod outcome;

@@ -13,7 +13,6 @@ use units::{Duration, Instant};
 
 use crate::Stop;
 use crate::control::{TICK, farewell, timespec};
-use crate::tally::Tally;
 
 /// One that asks.
 #[derive(Debug)]
@@ -37,8 +36,8 @@ enum Asked {
     Nonsense,
 }
 
-/// Answers until `stop`.
-pub(crate) fn serve(listener: &TcpListener, tally: &Tally, stop: &Stop) {
+/// Answers with what `text` says by then, until `stop`. The listener does not block.
+pub fn serve(listener: &TcpListener, text: &dyn Fn() -> String, stop: &Stop) {
     let mut visitors: Vec<Visitor> = Vec::new();
     while !stop.is_stopped() {
         if let Err(error) = wait(listener, &visitors) {
@@ -46,7 +45,7 @@ pub(crate) fn serve(listener: &TcpListener, tally: &Tally, stop: &Stop) {
         }
         accept(listener, &mut visitors);
         let now = clock::monotonic();
-        visitors.retain_mut(|visitor| now < visitor.deadline && visitor.is_to_stay(tally));
+        visitors.retain_mut(|visitor| now < visitor.deadline && visitor.is_to_stay(text));
     }
 }
 
@@ -87,7 +86,7 @@ fn accept(listener: &TcpListener, visitors: &mut Vec<Visitor>) {
 
 impl Visitor {
     /// Reads what has come and answers a whole request; false when the visit is over.
-    fn is_to_stay(&mut self, tally: &Tally) -> bool {
+    fn is_to_stay(&mut self, text: &dyn Fn() -> String) -> bool {
         let mut chunk = [0; 1024];
         loop {
             match self.stream.read(&mut chunk) {
@@ -99,7 +98,7 @@ impl Visitor {
             }
             let asked = asked(&self.request);
             if asked != Asked::More {
-                farewell(&self.stream, &answer(asked, tally));
+                farewell(&self.stream, &answer(asked, text));
                 return false;
             }
         }
@@ -133,9 +132,9 @@ fn asked(request: &[u8]) -> Asked {
     }
 }
 
-fn answer(asked: Asked, tally: &Tally) -> Vec<u8> {
+fn answer(asked: Asked, text: &dyn Fn() -> String) -> Vec<u8> {
     let (status, kind, body) = match asked {
-        Asked::Metrics | Asked::Head => ("200 OK", OPENMETRICS, tally.openmetrics()),
+        Asked::Metrics | Asked::Head => ("200 OK", OPENMETRICS, text()),
         Asked::OtherPath => (
             "404 Not Found",
             PLAIN,
@@ -207,8 +206,8 @@ mod tests {
 
     #[test]
     fn only_a_get_has_a_body() {
-        let tally = Tally::default();
-        let text = |asked| String::from_utf8(answer(asked, &tally)).unwrap();
+        let tally = crate::tally::Tally::default();
+        let text = |asked| String::from_utf8(answer(asked, &|| tally.openmetrics())).unwrap();
         assert!(text(Asked::Metrics).ends_with("# EOF\n"));
         assert!(text(Asked::Head).ends_with("\r\n\r\n"));
         assert!(text(Asked::OtherMethod).contains("Allow: GET"));

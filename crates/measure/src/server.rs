@@ -226,7 +226,8 @@ impl Server {
         let listener = listener.map_err(local("set up the metrics"))?;
         let (tally, stop) = (Arc::clone(&house.tally), house.stop.clone());
         let thread = Builder::new().name("gp-metrics".to_owned());
-        let spawned = thread.spawn(move || metrics::serve(&listener, &tally, &stop));
+        let spawned =
+            thread.spawn(move || metrics::serve(&listener, &|| tally.openmetrics(), &stop));
         spawned
             .map(Some)
             .map_err(local("start a thread for the metrics"))

@@ -78,6 +78,16 @@ impl Listener {
         }
     }
 
+    /// A listener that another process made and sent here.
+    ///
+    /// # Errors
+    /// As fcntl(2).
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        let inner = UnixListener::from(fd);
+        inner.set_nonblocking(true)?;
+        Ok(Self { inner })
+    }
+
     /// Somebody who wants to connect, if anybody does.
     ///
     /// # Errors
@@ -88,6 +98,12 @@ impl Listener {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(e) => Err(e),
         }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
     }
 }
 
@@ -315,8 +331,8 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Descriptors in one message; more are closed on arrival.
-const FDS_MAX: usize = 4;
+/// Descriptors in one message; more are closed on arrival. Linux takes 253 (SCM_MAX_FD).
+pub const FDS_MAX: usize = 240;
 const CHUNK_BYTES: usize = 4_096;
 
 #[cfg(test)]

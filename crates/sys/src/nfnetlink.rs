@@ -138,6 +138,11 @@ impl Socket {
         Ok(Self { fd, sequence: 0 })
     }
 
+    /// One that another process opened and sent here: what the kernel ties to its number stays.
+    pub(crate) const fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd, sequence: 0 }
+    }
+
     /// Sends one request and waits for its acknowledgement.
     ///
     /// # Errors

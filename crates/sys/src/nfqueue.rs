@@ -6,7 +6,7 @@
 //! Sources: Linux include/uapi/linux/netfilter/nfnetlink_queue.h, net/netfilter/nfnetlink_queue.c.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::nfnetlink::{Attributes, FAMILY_BYTES, Request, Socket, attributes, messages};
 
@@ -72,6 +72,15 @@ impl Queue {
             number,
             buffer: vec![0; BUFFER_BYTES],
         })
+    }
+
+    /// Queue `number` as another process bound it and sent it here, with all that waits in it.
+    pub fn from_fd(fd: OwnedFd, number: u16) -> Self {
+        Self {
+            socket: Socket::from_fd(fd),
+            number,
+            buffer: vec![0; BUFFER_BYTES],
+        }
     }
 
     /// Hands every packet that has come to `each`, without waiting; returns how many there were.

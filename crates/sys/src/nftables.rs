@@ -9,6 +9,7 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::nfnetlink::{Attributes, Request, Socket};
 
@@ -125,6 +126,15 @@ impl Owned {
         })
     }
 
+    /// A table that another process installed, by the socket that owns it, which that one sent here. It
+    /// stays until the last copy of the socket is closed.
+    pub fn from_fd(fd: OwnedFd, name: &str) -> Self {
+        Self {
+            socket: Socket::from_fd(fd),
+            name: name.to_owned(),
+        }
+    }
+
     /// Takes the table away and says whether that worked; dropping does as much and says nothing.
     ///
     /// # Errors
@@ -132,6 +142,13 @@ impl Owned {
     pub fn remove(mut self) -> io::Result<()> {
         let name = Attributes::new().text(TABLE_NAME, &self.name);
         self.socket.batch(SUBSYSTEM, &[request(DEL_TABLE, 0, name)])
+    }
+}
+
+/// The socket that owns it.
+impl AsFd for Owned {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -117,14 +117,18 @@ pub fn listen(
     Ok(TcpListener::from(fd))
 }
 
-/// Somebody who has connected, as a socket that does not block; `None` when nobody has.
+/// Somebody who has connected, as a socket that does not block, and their address; `None` when nobody has.
 ///
 /// # Errors
 /// As accept(2).
-pub fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
+pub fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    match rustix::net::accept_with(listener, flags) {
-        Ok(fd) => Ok(Some(TcpStream::from(fd))),
+    match rustix::net::acceptfrom_with(listener, flags) {
+        Ok((fd, from)) => {
+            let from = from.and_then(|any| SocketAddr::try_from(any).ok());
+            let from = from.ok_or(io::ErrorKind::InvalidData)?;
+            Ok(Some((TcpStream::from(fd), from)))
+        }
         Err(rustix::io::Errno::AGAIN) => Ok(None),
         Err(e) => Err(e.into()),
     }

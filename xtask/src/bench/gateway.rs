@@ -36,15 +36,18 @@ enum Cell {
     Latency,
     /// Connections on which nothing happens.
     Idle(usize),
+    /// So many of those, and so many that send all the time.
+    Scale(usize, usize),
 }
 
-const CELLS: [Cell; 6] = [
+const CELLS: [Cell; 7] = [
     Cell::Bulk(1),
     Cell::Bulk(8),
     Cell::Bulk(64),
     Cell::Churn,
     Cell::Latency,
     Cell::Idle(5_000),
+    Cell::Scale(4_000, 400),
 ];
 
 /// Who is in the middle.
@@ -70,6 +73,7 @@ impl Cell {
             Self::Churn => "gateway/churn".into(),
             Self::Latency => "gateway/latency".into(),
             Self::Idle(n) => format!("gateway/idle/{n}"),
+            Self::Scale(idle, busy) => format!("gateway/scale/{idle}/{busy}"),
         }
     }
 
@@ -86,8 +90,7 @@ impl Cell {
             match self {
                 Self::Bulk(count) => {
                     let before = middle.cpu_s();
-                    let bytes = bulk(&site, target, *count, time)?;
-                    let seconds = time.as_secs_f64();
+                    let (bytes, seconds) = bulk(&site, target, *count, time)?;
                     to.put(format!("{name}.rate"), bytes * 8.0 / seconds, "bit/s");
                     if let (Some(before), Some(after)) = (before, middle.cpu_s()) {
                         let per_gb = (after - before) / (bytes / 1e9);
@@ -115,6 +118,19 @@ impl Cell {
                     }
                     drop(held);
                 }
+                Self::Scale(still, busy) => {
+                    let part = if quick { 10 } else { 1 };
+                    let held = idle(&site, target, still / part)?;
+                    let others = slab_bytes()?;
+                    let most = Peak::of(&middle);
+                    let (bytes, seconds) = bulk(&site, target, busy / part, time)?;
+                    to.put(format!("{name}.rate"), bytes * 8.0 / seconds, "bit/s");
+                    if let Some(peak) = most.end() {
+                        to.put(format!("{name}.resident"), peak, "B");
+                    }
+                    to.put(format!("{name}.kernel"), others, "B");
+                    drop(held);
+                }
             }
         }
         Ok(())
@@ -139,6 +155,11 @@ impl Site {
             middle: NetNs::create()?,
             server: NetNs::create()?,
         };
+        // Whatever this machine's own choice is: a paced one measures timers here.
+        for host in [&site.client, &site.middle, &site.server] {
+            let file = "/proc/sys/net/ipv4/tcp_congestion_control";
+            host.run(|| fs::write(file, "cubic"))??;
+        }
         site.join(&site.client, 1, "in0")?;
         site.join(&site.server, 2, "out0")?;
         site.middle.run(|| -> io::Result<()> {
@@ -330,12 +351,54 @@ impl Middle {
     }
 
     fn resident_bytes(&self) -> Option<f64> {
-        let (_, id) = self.child.as_ref()?;
-        let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
-        let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-        Some(kib * 1024.0)
+        resident(self.child.as_ref()?.1)
     }
+}
+
+/// The most memory that a process has while something goes on.
+struct Peak {
+    done: std::sync::Arc<AtomicBool>,
+    thread: thread::JoinHandle<Option<f64>>,
+}
+
+impl Peak {
+    fn of(middle: &Middle) -> Self {
+        let done = std::sync::Arc::new(AtomicBool::new(false));
+        let (seen, id) = (
+            std::sync::Arc::clone(&done),
+            middle.child.as_ref().map(|(_, id)| *id),
+        );
+        let thread = thread::spawn(move || {
+            let mut most = None;
+            while !seen.load(Ordering::Relaxed) {
+                let now = resident(id?);
+                most = if now > most { now } else { most };
+                thread::sleep(Duration::from_millis(50));
+            }
+            most
+        });
+        Self { done, thread }
+    }
+
+    fn end(self) -> Option<f64> {
+        self.done.store(true, Ordering::Relaxed);
+        self.thread.join().ok().flatten()
+    }
+}
+
+fn resident(id: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024.0)
+}
+
+/// What the kernel's own objects take, of everybody: sockets of all three and their ends included.
+fn slab_bytes() -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|l| l.strip_prefix("Slab:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix(" kB"));
+    Ok(kib.context("no Slab in /proc/meminfo")?.parse::<f64>()? * 1024.0)
 }
 
 fn haproxy() -> Option<PathBuf> {
@@ -358,15 +421,17 @@ fn haproxy_config(listen: &str, to: &str) -> String {
     )
 }
 
-/// Bytes that arrived of so many connections that send for `time`.
-fn bulk(site: &Site, to: SocketAddr, count: usize, time: Duration) -> anyhow::Result<f64> {
+/// Bytes that arrived of so many connections that send for `time`, and how long it took until the last had:
+/// what waits in buffers at the end takes its time, too.
+fn bulk(site: &Site, to: SocketAddr, count: usize, time: Duration) -> anyhow::Result<(f64, f64)> {
     let mut streams = Vec::new();
     for _ in 0..count {
         let mut stream = site.connect(to)?;
         stream.write_all(b"b")?;
         streams.push(stream);
     }
-    let end = Instant::now() + time;
+    let begin = Instant::now();
+    let end = begin + time;
     let total = AtomicU64::new(0);
     thread::scope(|scope| {
         for stream in &mut streams {
@@ -386,8 +451,9 @@ fn bulk(site: &Site, to: SocketAddr, count: usize, time: Duration) -> anyhow::Re
             });
         }
     });
+    let seconds = begin.elapsed().as_secs_f64();
     #[allow(clippy::cast_precision_loss, reason = "bytes of some seconds")]
-    Ok(total.into_inner() as f64)
+    Ok((total.into_inner() as f64, seconds))
 }
 
 /// Connections that were made, answered and ended in `time`, two at a time.
@@ -520,6 +586,10 @@ fn tables(record: &Record) -> String {
         1e6,
         1,
     );
+    let scale = Cell::Scale(4_000, 400);
+    let title = "4,000 idle and 400 busy";
+    row(scale, &format!("{title}, Gb/s"), "rate", 1e9, 2);
+    row(scale, &format!("{title}, MB"), "resident", 1e6, 1);
     format!("{}\n{}", table::head(record), table.finish())
 }
 

@@ -257,7 +257,7 @@ pub(super) fn listen_at(
                 }
             }
         }
-        if !listeners.is_empty() && !(is_port_taken && tries > 1) {
+        if !(listeners.is_empty() || is_port_taken && tries > 1) {
             missing.into_iter().for_each(note);
             return Ok(listeners);
         }

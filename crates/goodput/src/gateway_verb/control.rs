@@ -3,17 +3,18 @@
 //! Only its own user and root reach it: by the file's mode, and by who the kernel says is there.
 
 use std::fs;
+use std::io::{IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gateway::Gateway;
 use gateway::config::Config;
-use gateway::counters::Counts;
-use serde::Deserialize;
 use sys::control::{Connection, Listener};
 
-use super::{Status, TellArgs, words};
+use super::status::{self, Status, words};
+use super::{StatusArgs, TellArgs};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 
@@ -32,6 +33,10 @@ pub(super) enum Asked {
     /// Become this; who asked waits.
     Reload(Box<Config>, Asker),
     Drain,
+    /// Start the program's file again, to go on for this one; who asked waits.
+    Upgrade(Asker),
+    /// Give everything to who is at the other end.
+    HandOver(Connection),
 }
 
 /// Who waits for an answer.
@@ -77,6 +82,42 @@ impl Control {
         }
     }
 
+    /// Goes on for the gateway that listens there, which gives its socket with the rest.
+    pub(super) fn take_over(
+        file: Option<&Path>,
+        config: Config,
+    ) -> Result<(Gateway, Option<Self>), Failure> {
+        let Some(file) = file.map(Path::to_owned).or_else(default_file) else {
+            return Err(nobody("there is no directory for its control socket"));
+        };
+        let name = file.display();
+        let mut connection =
+            Connection::open(&file).map_err(|e| nobody(&format!("{name}: {e}")))?;
+        let peer = connection.peer().map_err(Failure::here)?;
+        if peer.uid != sys::control::effective_user() && peer.uid != 0 {
+            return Err(nobody(&format!("{name} is another user's")));
+        }
+        let (gateway, socket) = Gateway::take_over(config, &mut connection)?;
+        let listener = socket.map(Listener::from_fd);
+        let listener = listener.transpose().map_err(Failure::here)?;
+        let control = listener.map(|listener| Self {
+            listener,
+            made: identity(&file),
+            file,
+        });
+        Ok((gateway, control))
+    }
+
+    /// The socket, to be given away.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Another process has the socket from now on: its file stays.
+    pub(super) fn leave(&mut self) {
+        self.made = None;
+    }
+
     /// Waits a moment for somebody and answers; what is left to do comes back.
     pub(super) fn serve(
         &self,
@@ -89,23 +130,34 @@ impl Control {
         let ours = sys::control::effective_user();
         let peer = connection.peer().ok()?;
         if peer.uid != ours && peer.uid != 0 {
+            tracing::warn!("user {} is turned away from the control socket", peer.uid);
             return None;
         }
         // Nobody can hold it up for longer.
         let deadline = Instant::now() + PATIENCE;
         let (line, _) = connection.receive(LINE_BYTES, deadline).ok()?;
         let asker = Asker(connection);
+        if let Some(most) = most_of(&line) {
+            let seen = match most {
+                0 => Vec::new(),
+                most => gateway.look(most),
+            };
+            let mut line = serde_json::to_vec(&Status::of(gateway.counts(), seen)).ok()?;
+            line.push(b'\n');
+            let _ = asker.0.send(&line, &[], deadline);
+            return None;
+        }
         match line.as_slice() {
-            b"status" => {
-                let mut line = serde_json::to_vec(&Status::of(gateway.counts())).ok()?;
-                line.push(b'\n');
-                let _ = asker.0.send(&line, &[], deadline);
-                None
-            }
             b"drain" => {
                 asker.answer(Ok(()));
                 Some(Asked::Drain)
             }
+            b"upgrade" | b"renew" if context.stop.is_stopped() => {
+                asker.answer(Err("it is ending".to_owned()));
+                None
+            }
+            b"upgrade" => Some(Asked::HandOver(asker.0)),
+            b"renew" => Some(Asked::Upgrade(asker)),
             b"reload" if context.stop.is_stopped() => {
                 asker.answer(Err("it is ending".to_owned()));
                 None
@@ -118,7 +170,7 @@ impl Control {
                 }
             },
             _ => {
-                asker.answer(Err("expected status, reload or drain".to_owned()));
+                asker.answer(Err("expected status, reload, drain or upgrade".to_owned()));
                 None
             }
         }
@@ -143,16 +195,55 @@ fn identity(file: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
-/// Asks for counts and prints them.
-pub(super) fn status(which: &TellArgs, json: bool) -> Verdict {
-    let line = ask(which, "status")?;
-    if json {
-        context::print(&format!("{line}\n"))?;
-    } else {
-        let counts: Counted = serde_json::from_str(&line).map_err(Failure::far)?;
-        context::print(&words(&counts.0))?;
+/// Asks what there is to see and prints it.
+pub(super) fn status(args: &StatusArgs) -> Verdict {
+    if args.watch {
+        return watch(args);
     }
+    let most = if args.json { args.top } else { 0 };
+    let line = ask(&args.which, &format!("status {most}"))?;
+    if args.json {
+        context::print(&format!("{line}\n"))?;
+        return Ok(failure::DONE);
+    }
+    let status: Status = serde_json::from_str(&line).map_err(Failure::far)?;
+    context::print(&match args.openmetrics {
+        true => status::openmetrics(&status),
+        false => words(&status.counts),
+    })?;
     Ok(failure::DONE)
+}
+
+/// Again each second; ends with Ctrl-C or with the gateway.
+fn watch(args: &StatusArgs) -> Verdict {
+    let screen = std::io::stdout().is_terminal();
+    loop {
+        let line = ask(&args.which, &format!("status {}", args.top))?;
+        let status: Status = serde_json::from_str(&line).map_err(Failure::far)?;
+        // Home and clear to the end (ECMA-48: CUP, ED).
+        let begin = if screen { "\x1b[H\x1b[J" } else { "" };
+        let (counts, table) = (words(&status.counts), status::table(&status));
+        let text = format!("{begin}{counts}\n{table}\n");
+        let mut out = std::io::stdout().lock();
+        // Who reads no more has seen enough.
+        if out
+            .write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .is_err()
+        {
+            return Ok(failure::DONE);
+        }
+        std::thread::sleep(WATCH);
+    }
+}
+
+/// How many connections "status N" asks for.
+fn most_of(line: &[u8]) -> Option<usize> {
+    let rest = line.strip_prefix(b"status")?;
+    match rest.strip_prefix(b" ") {
+        Some(number) => str::from_utf8(number).ok()?.parse().ok(),
+        None => rest.is_empty().then_some(0),
+    }
 }
 
 /// Tells it something that it says yes or no to.
@@ -164,30 +255,29 @@ pub(super) fn tell(which: &TellArgs, what: &str) -> Verdict {
     }
 }
 
-/// Counts without the version of the layout beside them.
-#[derive(Debug, Deserialize)]
-struct Counted(Counts);
+fn nobody(why: &str) -> Failure {
+    Failure::far(anyhow::anyhow!(
+        "no gateway answers here: {why}; is one running in this network namespace, as this user?"
+    ))
+}
 
 fn ask(which: &TellArgs, what: &str) -> Result<String, Failure> {
     let file = which.control.clone().or_else(default_file);
-    let nobody = |why: String| {
-        Failure::far(anyhow::anyhow!(
-            "no gateway answers here: {why}; is one running in this network namespace, as this user?"
-        ))
-    };
     let Some(file) = file else {
-        return Err(nobody(
-            "there is no directory for its control socket".into(),
-        ));
+        return Err(nobody("there is no directory for its control socket"));
     };
     let name = file.display();
-    let deadline = Instant::now() + PATIENCE;
-    let mut connection = Connection::open(&file).map_err(|e| nobody(format!("{name}: {e}")))?;
+    let patience = match what {
+        "renew" => START_PATIENCE,
+        _ => PATIENCE,
+    };
+    let deadline = Instant::now() + patience;
+    let mut connection = Connection::open(&file).map_err(|e| nobody(&format!("{name}: {e}")))?;
     connection
         .send(format!("{what}\n").as_bytes(), &[], deadline)
         .and_then(|()| connection.receive(ANSWER_BYTES, deadline))
         .map(|(line, _)| String::from_utf8_lossy(&line).into_owned())
-        .map_err(|e| nobody(format!("{name}: {e}")))
+        .map_err(|e| nobody(&format!("{name}: {e}")))
 }
 
 /// In /run for root, else in the user's own directory; by network namespace, since each may have one.
@@ -206,12 +296,29 @@ fn default_file() -> Option<PathBuf> {
 const LOOK: Duration = Duration::from_millis(50);
 /// For a line each way.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// For another one to start and to go on.
+pub(super) const START_PATIENCE: Duration = Duration::from_secs(30);
 const LINE_BYTES: usize = 64;
-const ANSWER_BYTES: usize = 64 << 10;
+/// A thousand connections are some 1.5 MB.
+const ANSWER_BYTES: usize = 4 << 20;
+const WATCH: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_may_name_how_many_connections() {
+        for (line, most) in [
+            ("status", Some(0)),
+            ("status 20", Some(20)),
+            ("status x", None),
+            ("status20", None),
+            ("statu", None),
+        ] {
+            assert_eq!(most_of(line.as_bytes()), most, "{line}");
+        }
+    }
 
     #[test]
     fn only_a_dead_socket_gives_way_and_only_our_own_is_taken_away() {

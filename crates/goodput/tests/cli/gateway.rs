@@ -244,6 +244,122 @@ fn a_file_is_read_again_and_one_that_cannot_be_meant_changes_nothing() {
 }
 
 #[test]
+fn another_process_goes_on_and_nobody_notices() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let first = start(&scratch, &net, &[]);
+    let (mut near, mut far) = speak(&net);
+    let mut speak_on = || {
+        near.write_all(b"still").unwrap();
+        far.read_exact(&mut [0; 5]).unwrap();
+    };
+    // Started by hand.
+    let second = start(&scratch, &net, &["--take-over"]);
+    let ended = first.end();
+    assert!(ended.succeeds().stderr.contains("another process goes on"));
+    let said = second.stderr_when("goes on for the one that ran, with 1 connections");
+    assert!(!said.contains("on this machine, until it ends"), "{said}");
+    speak_on();
+    // By the one that runs.
+    let pid = status(&scratch, &net)["pid"].clone();
+    ask(&scratch, &net, &["upgrade"]).succeeds();
+    second.end().succeeds();
+    speak_on();
+    drop(speak(&net));
+    let now = status(&scratch, &net);
+    assert_ne!(now["pid"], pid);
+    assert_eq!((&now["split"], &now["reset"]), (&2.into(), &0.into()));
+    drop((near, far));
+    ask(&scratch, &net, &["drain"]).succeeds();
+    wait_until("it to end and tidy up", || routes_left(&net) == 0);
+    wait_until("its socket to be gone", || {
+        !scratch.path("control").exists()
+    });
+    // Nobody to go on for.
+    let (third, _) = gateway(&scratch, &[&SIDES[..], &["--take-over"]].concat());
+    let ended = scratch.run(inside(&net, third));
+    ended.fails_with(4, &["no gateway answers here"]);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_connection_is_shown_with_both_halves_and_to_collectors() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let running = start(&scratch, &net, &["--metrics", "9105"]);
+    let (mut near, far) = speak(&net);
+    near.write_all(&[1; 40_000]).unwrap();
+    let shown = status(&scratch, &net);
+    let seen = &shown["connections"][0];
+    assert_eq!(seen["client"], near.local_addr().unwrap().to_string());
+    assert_eq!(seen["server"], far.local_addr().unwrap().to_string());
+    for half in 0..2 {
+        assert!(seen["halves"][half]["rtt_us"].as_u64() > Some(0), "{seen}");
+        assert_eq!(seen["halves"][half]["mss_bytes"], 1448);
+    }
+    assert!(seen["unsplit_bps"][0].as_u64() > Some(0), "{seen}");
+    let text = ask(&scratch, &net, &["status", "--openmetrics"]);
+    let line = "goodput_gateway_connections_open 1";
+    assert!(text.succeeds().stdout.contains(line));
+    let there = || std::net::TcpStream::connect("127.0.0.1:9105");
+    let mut collector = net.middle.run(there).unwrap().unwrap();
+    collector
+        .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    collector.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200 OK"), "{answer}");
+    assert!(
+        answer.contains("goodput_gateway_connections_open"),
+        "{answer}"
+    );
+    // The live view ends with its gateway.
+    let control = scratch.path("control");
+    let control = control.to_str().unwrap();
+    let watch = scratch.goodput(&["gateway", "status", "--watch", "--control", control]);
+    let watch = scratch.start(inside(&net, watch));
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    drop((near, far));
+    running.signal("INT");
+    running.end().succeeds();
+    let ended = watch.end();
+    ended.fails_with(4, &["no gateway answers here"]);
+    assert!(
+        ended.stdout.matches("split 1, live 1").count() > 0,
+        "{ended:#?}"
+    );
+    assert!(ended.stdout.contains("UNSPLIT <="), "{ended:#?}");
+}
+
+#[test]
+fn systemd_hears_that_it_is_ready_and_well() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let file = scratch.path("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&file).unwrap();
+    let patience = std::time::Duration::from_secs(30);
+    socket.set_read_timeout(Some(patience)).unwrap();
+    let heard = || {
+        let mut bytes = [0; 256];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let (mut command, _) = gateway(&scratch, &SIDES);
+    command.env("NOTIFY_SOCKET", &file);
+    command.env("WATCHDOG_USEC", "600000");
+    let running = scratch.start(inside(&net, command));
+    let ready = heard();
+    assert!(ready.ends_with("\nREADY=1"), "{ready}");
+    assert!(ready.starts_with("MAINPID="), "{ready}");
+    for _ in 0..3 {
+        assert_eq!(heard(), "WATCHDOG=1");
+    }
+    running.signal("INT");
+    running.end().succeeds();
+    while heard() != "STOPPING=1" {}
+}
+
+#[test]
 fn nobody_else_reaches_the_control_socket() {
     let scratch = Scratch::new();
     let Some(net) = Net::new() else { return };
@@ -254,6 +370,20 @@ fn nobody_else_reaches_the_control_socket() {
     let refused = scratch.run(inside(&net, scratch.within(nobody, &args)));
     refused.fails_with(4, &["no gateway answers here", "Permission denied"]);
     status(&scratch, &net);
+    // Even where the file lets everybody in.
+    let all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(&control, all).unwrap();
+    for _ in 0..20 {
+        let refused = scratch.run(inside(&net, scratch.within(nobody, &args)));
+        refused.fails_with(4, &["no gateway answers here"]);
+    }
+    assert!(
+        running
+            .stderr()
+            .contains("is turned away from the control socket")
+    );
+    status(&scratch, &net);
+    drop(speak(&net));
     running.signal("INT");
     running.end().succeeds();
 }

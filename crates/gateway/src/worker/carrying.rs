@@ -1,0 +1,303 @@
+//! One connection that stands: what its relay says, done with sockets and pipes.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+
+use rustix::event::epoll::EventFlags;
+use rustix::net::{RecvFlags, Shutdown};
+use rustix::pipe::SpliceFlags;
+use sys::transparent;
+
+use super::look::Pace;
+use crate::config::Zone;
+use crate::counters::Counters;
+use crate::links::Links;
+use crate::relay::{HELD_BYTES, Moved, Relay, Side, Step};
+use crate::sockets::{self, Pipe};
+use crate::syn::Ends;
+
+#[derive(Debug)]
+pub(super) struct Carrying {
+    pub(super) relay: Relay,
+    pub(super) sockets: [TcpStream; 2],
+    pub(super) pipes: [Option<Pipe>; 2],
+    /// Something may wait in this socket's buffer for more.
+    pub(super) corked: [bool; 2],
+    /// Urgent data has been announced by this socket, or may have been.
+    pub(super) marked: [bool; 2],
+    pub(super) ends: Ends,
+    pub(super) zone: Zone,
+    /// Where its server's side has several.
+    pub(super) link: Option<usize>,
+    pub(super) queued: bool,
+    pub(super) pace: Pace,
+}
+
+/// What a connection needs of its worker.
+pub(super) struct Turn<'a> {
+    pub(super) pipes: &'a mut Vec<Pipe>,
+    pub(super) buffer: &'a mut [u8],
+    pub(super) counters: &'a Counters,
+    pub(super) links: &'a Links,
+}
+
+/// How a turn ended.
+pub(super) enum Outcome {
+    Waits,
+    HasMore,
+    Closed,
+    Reset,
+}
+
+impl Carrying {
+    pub(super) fn on_event(&mut self, side: Side, flags: EventFlags) {
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::RDHUP) {
+            self.relay.on_readable(side);
+        }
+        if flags.contains(EventFlags::OUT) {
+            self.relay.on_writable(side);
+        }
+        if flags.contains(EventFlags::PRI) {
+            self.marked[side.index()] = true;
+            self.relay.on_urgent(side);
+        }
+        if flags.contains(EventFlags::ERR)
+            && let Ok(Some(e)) | Err(e) =
+                transparent::pending_error(self.sockets[side.index()].as_fd())
+        {
+            tracing::debug!(
+                "{} to {}: {side:?}: {e}",
+                self.ends.client,
+                self.ends.server
+            );
+            self.relay.on_failed();
+        }
+    }
+
+    pub(super) fn carry(&mut self, turn: &mut Turn<'_>) -> Outcome {
+        for _ in 0..STEPS_A_TURN {
+            let mut idle = true;
+            for side in Side::BOTH {
+                match self.relay.poll_direction(side) {
+                    Step::Wait => self.rest(side, turn),
+                    step => {
+                        idle = false;
+                        self.take(step, turn);
+                    }
+                }
+            }
+            match self.relay.poll_step() {
+                Step::Close => return Outcome::Closed,
+                Step::Reset => return Outcome::Reset,
+                _ if idle => return Outcome::Waits,
+                _ => {}
+            }
+        }
+        Outcome::HasMore
+    }
+
+    /// Nothing to do from `side` for now: its pipe goes back, and what waits for more goes out.
+    fn rest(&mut self, side: Side, turn: &mut Turn<'_>) {
+        let index = side.index();
+        if self.relay.in_pipe(side) == 0
+            && let Some(pipe) = self.pipes[index].take()
+        {
+            give_back(turn.pipes, pipe, turn.counters);
+        }
+        if std::mem::take(&mut self.corked[index]) {
+            sockets::push(self.sockets[side.other().index()].as_fd());
+        }
+    }
+
+    fn take(&mut self, step: Step, turn: &mut Turn<'_>) {
+        match step {
+            Step::Fill(from) => {
+                let moved = self.fill(from, turn);
+                note_filled(&moved, turn.counters);
+                self.answer(moved, |relay, moved| relay.on_filled(from, moved));
+            }
+            Step::FillByCopy(from) => {
+                let moved = self.copy(from, turn);
+                note_filled(&moved, turn.counters);
+                self.answer(moved, |relay, moved| relay.on_filled(from, moved));
+            }
+            Step::Drain { to, bytes, more } => {
+                let moved = self.drain(to, bytes, more);
+                if let Ok(Moved::Bytes(bytes)) = moved {
+                    turn.counters.in_pipes.take(bytes);
+                    self.count(to, bytes, turn);
+                }
+                self.answer(moved, |relay, moved| relay.on_drained(to, moved));
+            }
+            Step::TakeUrgent(from) => {
+                let fd = self.sockets[from.index()].as_fd();
+                let byte = transparent::take_urgent(fd);
+                self.relay.on_urgent_taken(from, byte);
+            }
+            Step::SendUrgent { to, byte } => {
+                match transparent::send_urgent(self.sockets[to.index()].as_fd(), byte) {
+                    Ok(sent) => {
+                        if sent {
+                            turn.counters.urgent.more();
+                            self.count(to, 1, turn);
+                        }
+                        self.relay.on_urgent_sent(to, sent);
+                    }
+                    Err(_) => self.relay.on_failed(),
+                }
+            }
+            Step::Shut(to) => {
+                match rustix::net::shutdown(&self.sockets[to.index()], Shutdown::Write) {
+                    Ok(()) => self.relay.on_shut(to),
+                    Err(_) => self.relay.on_failed(),
+                }
+            }
+            Step::Wait | Step::Close | Step::Reset => {}
+        }
+    }
+
+    fn answer(&mut self, moved: io::Result<Moved>, tell: impl FnOnce(&mut Relay, Moved)) {
+        match moved {
+            Ok(moved) => tell(&mut self.relay, moved),
+            Err(e) => {
+                tracing::debug!("{} to {}: {e}", self.ends.client, self.ends.server);
+                self.relay.on_failed();
+            }
+        }
+    }
+
+    fn fill(&mut self, from: Side, turn: &mut Turn<'_>) -> io::Result<Moved> {
+        let pipe = pipe_of(&mut self.pipes[from.index()], turn.pipes, turn.counters)?;
+        let socket = &self.sockets[from.index()];
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let most = match turn.counters.in_pipes.get() < PIPES_BYTES {
+            true => self.relay.may_fill(from),
+            false => self.relay.may_fill(from).min(HELD_BYTES),
+        };
+        let most = usize::try_from(most).unwrap_or(usize::MAX).min(FILL_BYTES);
+        let spliced = rustix::pipe::splice(socket, None, &pipe.into, None, most, flags);
+        let moved = moved(spliced)?;
+        // Before an urgent byte splice(2) says that this is the end, if a FIN has come, else that there is
+        // nothing; and a second one may have come while the first was on its way, when nobody listened.
+        let fd = socket.as_fd();
+        // The first one is announced even where nothing was read, so only an end makes it doubtful.
+        let doubtful = match moved {
+            Moved::Bytes(_) => false,
+            Moved::NotNow => self.marked[from.index()],
+            Moved::End => true,
+        };
+        if doubtful && transparent::at_mark(fd)? && transparent::has_urgent(fd) {
+            self.relay.on_urgent(from);
+        }
+        Ok(moved)
+    }
+
+    fn copy(&mut self, from: Side, turn: &mut Turn<'_>) -> io::Result<Moved> {
+        let pipe = pipe_of(&mut self.pipes[from.index()], turn.pipes, turn.counters)?;
+        let socket = &self.sockets[from.index()];
+        let got = rustix::net::recv(socket, &mut *turn.buffer, RecvFlags::DONTWAIT);
+        let moved = moved(got.map(|(read, _)| read))?;
+        if let Moved::Bytes(bytes) = moved {
+            // The pipe is empty, and even the smallest holds this.
+            let whole = &turn.buffer[..usize::try_from(bytes).unwrap_or(0)];
+            let written = rustix::io::write(&pipe.into, whole);
+            if written != Ok(whole.len()) {
+                // What is in it nobody has counted: it is no pipe for another connection.
+                self.pipes[from.index()] = None;
+                turn.counters.pipes.less();
+                return Err(io::Error::other("a pipe took less than its size"));
+            }
+        }
+        Ok(moved)
+    }
+
+    fn drain(&mut self, to: Side, bytes: u64, more: bool) -> io::Result<Moved> {
+        let from = to.other();
+        let Some(pipe) = &self.pipes[from.index()] else {
+            return Err(io::Error::other("bytes in a pipe that is not there"));
+        };
+        let mut flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        // In a bulk transfer the last part of a segment waits for the rest; the end of the rush pushes it.
+        if more && bytes >= BULK_BYTES {
+            flags |= SpliceFlags::MORE;
+            self.corked[from.index()] = true;
+        }
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let socket = &self.sockets[to.index()];
+        moved(rustix::pipe::splice(
+            &pipe.out, None, socket, None, length, flags,
+        ))
+    }
+
+    fn count(&self, to: Side, bytes: u64, turn: &Turn<'_>) {
+        if let Some(link) = self.link {
+            turn.links.on_carried(link, bytes);
+        }
+        let counters = turn.counters;
+        let outward = (to == Side::Server) == (self.zone == Zone::Inside);
+        let count = if outward {
+            &counters.bytes_outward
+        } else {
+            &counters.bytes_inward
+        };
+        count.add(bytes);
+    }
+}
+
+fn note_filled(moved: &io::Result<Moved>, counters: &Counters) {
+    if let Ok(Moved::Bytes(bytes)) = moved {
+        counters.in_pipes.add(*bytes);
+    }
+}
+
+fn moved(result: rustix::io::Result<usize>) -> io::Result<Moved> {
+    match result {
+        Ok(0) => Ok(Moved::End),
+        Ok(bytes) => Ok(Moved::Bytes(bytes as u64)),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Moved::NotNow),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn pipe_of<'p>(
+    place: &'p mut Option<Pipe>,
+    pool: &mut Vec<Pipe>,
+    counters: &Counters,
+) -> io::Result<&'p Pipe> {
+    if place.is_none() {
+        *place = Some(match pool.pop() {
+            Some(pipe) => pipe,
+            None => {
+                let pipe = Pipe::new()?;
+                counters.pipes.more();
+                pipe
+            }
+        });
+    }
+    place
+        .as_ref()
+        .ok_or_else(|| io::Error::other("no pipe was made"))
+}
+
+pub(super) fn give_back(pool: &mut Vec<Pipe>, pipe: Pipe, counters: &Counters) {
+    if pool.len() < POOLED_PIPES {
+        pool.push(pipe);
+    } else {
+        counters.pipes.less();
+    }
+}
+
+/// Of each direction: with a pipe of 1 MiB some 8 MiB, so that others wait a few milliseconds at most.
+const STEPS_A_TURN: usize = 16;
+/// What a pipe takes at most. With less the CPU time a byte grows: by half at 256 KiB, to twice at 64 KiB.
+const FILL_BYTES: usize = 1 << 20;
+/// What the pipes of a worker hold from which on each takes only as much as it may hold while its output is blocked:
+/// what is in a pipe nobody else counts.
+const PIPES_BYTES: u64 = 64 << 20;
+/// From here on a transfer counts as bulk: more than what a program writes as a message.
+const BULK_BYTES: u64 = 32 << 10;
+/// For the bytes around urgent data: a page, which is what a pipe has at least (pipe(7)).
+pub(super) const COPY_BYTES: usize = 4 << 10;
+/// Pipes kept for the next connection: an empty one costs some 10 KiB.
+const POOLED_PIPES: usize = 256;

@@ -1,0 +1,253 @@
+//! A worker on its way from one process to another.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, EventData};
+use sys::control::Connection;
+use sys::nfqueue::Queue;
+use units::Instant;
+
+use super::look::Pace;
+use super::{Carrying, Connecting, Orders, Slot, State, Worker, interest, token};
+use crate::config::{Config, Zone};
+use crate::links::Links;
+use crate::relay::Side;
+use crate::sockets::Pipe;
+use crate::upgrade::{self, FDS_MAX, Head, Record, Stage};
+
+impl Worker {
+    /// Sends everything that it has. It keeps its own descriptors, and can go on if this fails.
+    ///
+    /// # Errors
+    /// What the connection says, or the one who is to take it.
+    pub(crate) fn give(&self, to: &mut Connection) -> io::Result<()> {
+        let busy = |slot: &&Slot| !matches!(slot.state, State::Free);
+        let zones = self.listeners.iter().map(|(_, zone)| *zone);
+        let head = Head {
+            counts: self.counters.read(),
+            listeners: zones.map(|zone| zone == Zone::Outside).collect(),
+            queue: self.queue.is_some(),
+            connections: self.slots.iter().filter(busy).count(),
+        };
+        let listeners = self.listeners.iter().map(|(l, _)| l.as_fd());
+        let queue = self.queue.as_ref().map(AsFd::as_fd);
+        upgrade::give(to, &head, &listeners.chain(queue).collect::<Vec<_>>())?;
+        let (mut records, mut fds) = (Vec::new(), Vec::new());
+        for slot in &self.slots {
+            let Some((record, its)) = self.record(slot) else {
+                continue;
+            };
+            if fds.len() + its.len() > FDS_MAX {
+                upgrade::give(to, &records, &fds)?;
+                (records, fds) = (Vec::new(), Vec::new());
+            }
+            records.push(record);
+            fds.extend(its);
+        }
+        match records.is_empty() {
+            true => Ok(()),
+            false => upgrade::give(to, &records, &fds),
+        }
+    }
+
+    fn record<'s>(&self, slot: &'s Slot) -> Option<(Record, Vec<BorrowedFd<'s>>)> {
+        let (ends, zone, link, stage, fds) = match &slot.state {
+            State::Free => return None,
+            State::Connecting(connecting) => {
+                let Connecting {
+                    server,
+                    ends,
+                    zone,
+                    dscp,
+                    client,
+                    answered,
+                    link,
+                    ..
+                } = &**connecting;
+                let stage = Stage::Connecting {
+                    dscp: *dscp,
+                    answered: *answered,
+                    progress: self.deferral.progress(*ends)?,
+                    client: client.is_some(),
+                };
+                let client = client.as_ref().map(AsFd::as_fd);
+                let fds: Vec<_> = client.into_iter().chain([server.as_fd()]).collect();
+                (*ends, *zone, *link, stage, fds)
+            }
+            State::Carrying(carrying) => {
+                let Carrying {
+                    relay,
+                    sockets,
+                    pipes,
+                    corked,
+                    ends,
+                    zone,
+                    link,
+                    pace,
+                    ..
+                } = &**carrying;
+                let stage = Stage::Carrying {
+                    since_ns: pace.since.as_ns(),
+                    relay: Box::new(relay.clone()),
+                    corked: *corked,
+                    pipes: pipes.each_ref().map(Option::is_some),
+                };
+                let mut fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+                for pipe in pipes.iter().flatten() {
+                    fds.extend([pipe.out.as_fd(), pipe.into.as_fd()]);
+                }
+                (*ends, *zone, *link, stage, fds)
+            }
+        };
+        let record = Record {
+            ends,
+            outside: zone == Zone::Outside,
+            link,
+            stage,
+        };
+        Some((record, fds))
+    }
+
+    /// Makes a worker of what another one gave. Nothing is read or written until it runs.
+    ///
+    /// # Errors
+    /// What the connection says, what is missing, what the kernel refuses.
+    pub(crate) fn take(
+        number: u8,
+        config: Arc<Config>,
+        zones: Vec<(u32, Zone)>,
+        links: Arc<Links>,
+        orders: Arc<Orders>,
+        from: &mut Connection,
+    ) -> io::Result<Self> {
+        let queue = config.queue + u16::from(number);
+        let mut worker = Self::bare(number, config, zones, links, orders)
+            .map_err(|(what, e)| io::Error::new(e.kind(), format!("{what}: {e}")))?;
+        let (head, mut fds): (Head, _) = upgrade::hear(from)?;
+        for outside in head.listeners {
+            let listener = TcpListener::from(upgrade::next(&mut fds)?);
+            worker.listeners.push((listener, zone_of(outside)));
+        }
+        if head.queue {
+            worker.queue = Some(Queue::from_fd(upgrade::next(&mut fds)?, queue));
+        }
+        worker.counters.go_on_from(&head.counts);
+        // Those that were kept for later are not among what comes.
+        worker.counters.pipes.set(0);
+        worker.register()?;
+        upgrade::accept(from)?;
+        let mut left = head.connections;
+        while left > 0 {
+            let (records, mut fds): (Vec<Record>, _) = upgrade::hear(from)?;
+            if records.is_empty() {
+                return Err(io::Error::other("fewer connections than promised"));
+            }
+            left = left.saturating_sub(records.len());
+            for record in records {
+                worker.take_up(record, &mut fds)?;
+            }
+            upgrade::accept(from)?;
+        }
+        Ok(worker)
+    }
+
+    fn take_up(
+        &mut self,
+        record: Record,
+        fds: &mut impl Iterator<Item = OwnedFd>,
+    ) -> io::Result<()> {
+        let Record {
+            ends,
+            outside,
+            link,
+            stage,
+        } = record;
+        // Both have the same links, in the same order.
+        let link = link.filter(|at| *at < self.links.all().len());
+        if let Some(link) = link {
+            self.links.on_placed(link);
+        }
+        let slot = self.slots.len();
+        let zone = zone_of(outside);
+        let listen = |socket: &TcpStream, side: Side| {
+            let data = EventData::new_u64(token(slot, 0, side));
+            epoll::add(&self.epoll, socket, data, interest())
+        };
+        let state = match stage {
+            Stage::Connecting {
+                dscp,
+                answered,
+                progress,
+                client,
+            } => {
+                let client = client.then(|| upgrade::next(fds)).transpose()?;
+                let server = TcpStream::from(upgrade::next(fds)?);
+                listen(&server, Side::Server)?;
+                self.deferral.go_on(ends, progress, slot);
+                State::Connecting(Box::new(Connecting {
+                    server,
+                    ends,
+                    zone,
+                    dscp,
+                    client: client.map(TcpStream::from),
+                    answered,
+                    link,
+                    begun: sys::clock::monotonic(),
+                }))
+            }
+            Stage::Carrying {
+                since_ns,
+                relay,
+                corked,
+                pipes,
+            } => {
+                let client = TcpStream::from(upgrade::next(fds)?);
+                let server = TcpStream::from(upgrade::next(fds)?);
+                listen(&client, Side::Client)?;
+                listen(&server, Side::Server)?;
+                let mut pipe = |there: bool| -> io::Result<Option<Pipe>> {
+                    if !there {
+                        return Ok(None);
+                    }
+                    let out = upgrade::next(fds)?;
+                    let into = upgrade::next(fds)?;
+                    Ok(Some(Pipe { out, into }))
+                };
+                let pipes = [pipe(pipes[0])?, pipe(pipes[1])?];
+                self.counters
+                    .pipes
+                    .add(pipes.iter().flatten().count() as u64);
+                self.deferral.go_on_connected(ends);
+                // What the old one knew to be ready nobody announces again.
+                self.busy.push_back(slot);
+                State::Carrying(Box::new(Carrying {
+                    relay: *relay,
+                    sockets: [client, server],
+                    pipes,
+                    corked,
+                    marked: [true; 2],
+                    ends,
+                    zone,
+                    link,
+                    queued: true,
+                    pace: Pace::new(Instant::from_ns(since_ns), sys::clock::monotonic()),
+                }))
+            }
+        };
+        self.slots.push(Slot {
+            generation: 0,
+            state,
+        });
+        Ok(())
+    }
+}
+
+const fn zone_of(outside: bool) -> Zone {
+    match outside {
+        true => Zone::Outside,
+        false => Zone::Inside,
+    }
+}

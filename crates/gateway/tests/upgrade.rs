@@ -1,0 +1,283 @@
+//! A gateway that goes on for another one: nobody who is connected or waits may notice.
+
+mod net;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gateway::config::Config;
+use gateway::{Gateway, GatewayError};
+use net::*;
+use sys::control::{Connection, Listener};
+use units::Rng;
+
+/// A control socket; its file goes with it.
+struct Door {
+    listener: Listener,
+    file: PathBuf,
+}
+
+impl Door {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("goodput-upgrade-{}-{number}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let listener = Listener::bind(&file).unwrap();
+        Self { listener, file }
+    }
+
+    /// The next one who asks to take everything over.
+    fn asked(&self) -> Connection {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let _ = self.listener.wait(true, &[], Duration::from_millis(50));
+            if let Some(mut connection) = self.listener.accept().unwrap() {
+                assert_eq!(connection.receive(64, end).unwrap().0, b"upgrade");
+                return connection;
+            }
+            assert!(Instant::now() < end, "nobody asked");
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+/// What both say when the second asks the first for everything.
+fn renew(
+    net: &Net,
+    old: &mut Gateway,
+    config: Config,
+) -> (std::io::Result<()>, Result<Gateway, GatewayError>) {
+    let door = Door::new();
+    thread::scope(|scope| {
+        let new = scope.spawn(|| {
+            let take = || {
+                let mut connection = Connection::open(&door.file).unwrap();
+                Gateway::take_over(config, &mut connection)
+            };
+            net.middle.run(take).unwrap().map(|(gateway, _)| gateway)
+        });
+        let give = || old.hand_over(&mut door.asked(), None);
+        let given = net.middle.run(give).unwrap();
+        (given, new.join().unwrap())
+    })
+}
+
+/// Writes rounds of blocks on each until told to end; returns how many.
+fn send(sockets: &mut [(usize, TcpStream)], block: &[u8], done: &AtomicBool) -> usize {
+    let mut rounds = 0;
+    while !done.load(Ordering::Relaxed) || rounds < ROUNDS_MIN {
+        for (_, socket) in &mut *sockets {
+            socket.write_all(block).unwrap();
+        }
+        rounds += 1;
+    }
+    for (_, socket) in sockets {
+        socket.shutdown(Shutdown::Write).unwrap();
+    }
+    rounds
+}
+
+/// Reads to the end of each, round by round as they were written; returns how many.
+fn receive(sockets: &mut [(usize, TcpStream)], block: &[u8], moved: &AtomicUsize) -> usize {
+    let mut got = vec![0; block.len()];
+    let mut rounds = 0;
+    loop {
+        let mut ended = 0;
+        for (number, socket) in &mut *sockets {
+            match socket.read_exact(&mut got) {
+                Ok(()) => assert!(got == block, "connection {number}, round {rounds}"),
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => ended += 1,
+                Err(e) => panic!("connection {number}: {e}"),
+            }
+            moved.fetch_add(1, Ordering::Relaxed);
+        }
+        if ended > 0 {
+            assert_eq!(ended, sockets.len(), "all end after the same round");
+            return rounds;
+        }
+        rounds += 1;
+    }
+}
+
+const CONNECTIONS: usize = 500;
+const THREADS: usize = 4;
+const ROUNDS_MIN: usize = 3;
+
+#[test]
+fn five_hundred_transfers_go_on_under_another_gateway_and_yet_another() {
+    let Some(net) = Net::new() else { return };
+    gateway::make_room_for(4 * CONNECTIONS);
+    let config = Config {
+        workers: 2,
+        ..Net::config()
+    };
+    let mut gateway = net.gateway(config.clone());
+    let (listener, addr) = net.listen(SERVER);
+    let mut rng = Rng::new(7);
+    let block: Vec<u8> = (0..4096)
+        .flat_map(|_| rng.next_u64().to_be_bytes())
+        .collect();
+    let done = AtomicBool::new(false);
+    let moved = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+        for part in 0..THREADS {
+            let (mut from, mut to) = (Vec::new(), Vec::new());
+            for number in 0..CONNECTIONS / THREADS {
+                let near = net.connect(addr).unwrap();
+                let far = listener.accept().unwrap().0;
+                far.set_read_timeout(Some(PATIENCE)).unwrap();
+                far.set_write_timeout(Some(PATIENCE)).unwrap();
+                // Half of them upwards, half of them downwards.
+                let (sender, receiver) = if part % 2 == 0 {
+                    (near, far)
+                } else {
+                    (far, near)
+                };
+                from.push((number, sender));
+                to.push((number, receiver));
+            }
+            let (block, done, moved) = (&block, &done, &moved);
+            senders.push(scope.spawn(move || send(&mut from, block, done)));
+            receivers.push(scope.spawn(move || receive(&mut to, block, moved)));
+        }
+        for _ in 0..2 {
+            // In the midst of it.
+            let before = moved.load(Ordering::Relaxed);
+            let end = Instant::now() + PATIENCE;
+            while moved.load(Ordering::Relaxed) < before + CONNECTIONS {
+                assert!(Instant::now() < end, "nothing moves");
+                thread::sleep(Duration::from_millis(1));
+            }
+            let (given, new) = renew(&net, &mut gateway, config.clone());
+            given.unwrap();
+            assert!(gateway.is_over());
+            gateway = new.unwrap();
+            assert_eq!(gateway.counts().live, CONNECTIONS as u64);
+            // New ones are taken up by the new one.
+            drop(net.pair());
+        }
+        done.store(true, Ordering::Relaxed);
+        for (sender, receiver) in senders.into_iter().zip(receivers) {
+            assert_eq!(sender.join().unwrap(), receiver.join().unwrap());
+        }
+    });
+    let counts = until(&gateway, "all end", |c| c.live == 0);
+    assert_eq!(counts.split, CONNECTIONS as u64 + 2);
+    assert_eq!((counts.reset, counts.over_limit), (0, 0));
+    gateway.stop().unwrap();
+    let left = net.middle.run(|| {
+        let mut netlink = sys::netlink::Netlink::open().unwrap();
+        netlink.routes_in(config.table).unwrap()
+    });
+    assert_eq!(left.unwrap(), 0);
+}
+
+#[test]
+fn who_waits_who_is_blocked_and_who_has_half_ended_goes_on() {
+    let Some(net) = Net::new() else { return };
+    let mut old = net.gateway(Net::config());
+    // A SYN whose server is silent.
+    let addr: SocketAddr = (SILENT, 9).into();
+    let patience = Duration::from_millis(300);
+    let connect = || TcpStream::connect_timeout(&addr, patience);
+    net.client.run(connect).unwrap().unwrap_err();
+    // Bytes in sockets and pipe, nobody reads, and then the end.
+    let (mut near, mut far) = net.pair();
+    near.set_nonblocking(true).unwrap();
+    let (mut sent, mut idle) = (0_usize, 0);
+    while idle < 20 {
+        let at = sent;
+        let block: Vec<u8> = (at..at + 4096).map(|i| i.to_be_bytes()[6]).collect();
+        match near.write(&block) {
+            Ok(n) => (sent, idle) = (sent + n, 0),
+            Err(_) => {
+                idle += 1;
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+    near.set_nonblocking(false).unwrap();
+    near.shutdown(Shutdown::Write).unwrap();
+    // One that has ended in one direction.
+    let (mut a, mut b) = net.pair();
+    a.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(b.read(&mut [0]).unwrap(), 0);
+
+    let (given, new) = renew(&net, &mut old, Net::config());
+    given.unwrap();
+    drop(old);
+    let new = new.unwrap();
+    let counts = until(&new, "one waits", |c| c.waiting == 1);
+    assert_eq!((counts.split, counts.live), (2, 2));
+    let mut got = Vec::new();
+    far.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), sent);
+    assert!(
+        got.iter()
+            .enumerate()
+            .all(|(i, b)| *b == i.to_be_bytes()[6])
+    );
+    far.write_all(b"thanks").unwrap();
+    drop(far);
+    let mut got = Vec::new();
+    near.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"thanks");
+    b.write_all(b"late").unwrap();
+    drop(b);
+    let mut got = Vec::new();
+    a.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"late");
+    let counts = until(&new, "both end", |c| c.live == 0);
+    assert_eq!((counts.ended, counts.reset), (2, 0));
+    // It refuses and releases as the old one did.
+    let error = net.connect((SERVER, 9).into()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn who_cannot_take_it_takes_nothing() {
+    let Some(net) = Net::new() else { return };
+    let mut old = net.gateway(Net::config());
+    let (mut near, mut far) = net.pair();
+    let other = Config {
+        workers: 2,
+        ..Net::config()
+    };
+    let (given, new) = renew(&net, &mut old, other);
+    let error = new.unwrap_err().to_string();
+    assert!(
+        error.contains("must be those of the one that runs"),
+        "{error}"
+    );
+    given.unwrap_err();
+    // One that goes away in the midst of it.
+    let door = Door::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut connection = Connection::open(&door.file).unwrap();
+            let end = Instant::now() + PATIENCE;
+            connection.send(b"upgrade\n", &[], end).unwrap();
+            let (line, fds) = connection.receive(1 << 20, end).unwrap();
+            assert!(line.starts_with(b"{\"schema\":"));
+            assert_eq!(fds.len(), 2);
+        });
+        let give = || old.hand_over(&mut door.asked(), None);
+        net.middle.run(give).unwrap().unwrap_err();
+    });
+    assert!(!old.is_over());
+    near.write_all(b"still").unwrap();
+    far.read_exact(&mut [0; 5]).unwrap();
+    drop(net.pair());
+    until(&old, "the rest is there", |c| c.split == 2 && c.live == 1);
+}

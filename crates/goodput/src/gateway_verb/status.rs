@@ -1,0 +1,353 @@
+//! What a gateway shows of itself: as text, as JSON, as OpenMetrics, live.
+//!
+//! What the path would reach without it is a model and an upper bound: the receiver's window over both round
+//! trips, or Reno's rate at the losses that the sending half sees over both (Mathis et al. 1997), whichever is
+//! less. It knows neither the sender's buffer nor losses on the sender's side, so what it says is the least
+//! that the gateway can be thanked for.
+
+use std::fmt::Write as _;
+
+use explain::models::{self, AckPolicy};
+use gateway::counters::Counts;
+use gateway::view::{HalfSeen, Seen};
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Duration, Rate};
+
+/// What `status` and the end say, for machines.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Status {
+    /// Of this layout.
+    schema: u32,
+    /// Who answers.
+    pid: u32,
+    #[serde(flatten)]
+    pub(super) counts: Counts,
+    /// The busiest of the last second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) connections: Vec<Shown>,
+}
+
+/// A connection, and what it would reach without the gateway.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Shown {
+    #[serde(flatten)]
+    seen: Seen,
+    /// At most, each way, bits per second; none where nothing has been learnt.
+    unsplit_bps: [Option<u64>; 2],
+}
+
+impl Status {
+    pub(super) fn of(counts: Counts, seen: Vec<Seen>) -> Self {
+        let shown = |seen: Seen| Shown {
+            unsplit_bps: [1, 0].map(|to| unsplit(&seen, to).map(Rate::as_bits_per_second)),
+            seen,
+        };
+        Self {
+            schema: 1,
+            pid: std::process::id(),
+            counts,
+            connections: seen.into_iter().map(shown).collect(),
+        }
+    }
+}
+
+/// What one connection end to end would carry at most towards this half's end.
+fn unsplit(seen: &Seen, to: usize) -> Option<Rate> {
+    let receiver = &seen.halves[to];
+    let rtt = |half: &HalfSeen| Duration::from_us(half.min_rtt_us);
+    let whole = rtt(&seen.halves[0]) + rtt(&seen.halves[1]);
+    // Without data the kernel has no better round trip than the handshake's, which is one.
+    let window = (receiver.acknowledged > 0 && receiver.window_bytes > 0)
+        .then(|| models::window_limit(Bytes::new(receiver.window_bytes), whole))
+        .flatten();
+    let mss = seen.halves.iter().map(|h| h.mss_bytes).min()?;
+    #[allow(clippy::cast_precision_loss, reason = "a share of packets")]
+    let lost = receiver.retransmissions as f64 / receiver.segments.max(1) as f64;
+    let loss = models::mathis(mss, whole, lost, AckPolicy::EveryPacket);
+    match (window, loss) {
+        (Some(window), Some(loss)) => Some(window.min(loss)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Counts as text.
+pub(super) fn words(c: &Counts) -> String {
+    let mean = c.held_ns.checked_div(c.split).unwrap_or(0);
+    let mut text = format!(
+        "split {}, live {}, ended {}, reset {}\n\
+         outward {}, inward {}, urgent bytes {}\n\
+         servers refused {}, cannot be reached {}, silent {}; clients gone {}\n\
+         unsplit by rule {}, at a limit {}, for lack of means {}; refused by rule {}\n\
+         SYNs waiting {}, held for {} on average; {} pipes with {}\n",
+        c.split,
+        c.live,
+        c.ended,
+        c.reset,
+        Bytes::new(c.bytes_outward),
+        Bytes::new(c.bytes_inward),
+        c.urgent,
+        c.refused,
+        c.unreachable,
+        c.silent,
+        c.abandoned,
+        c.bypassed,
+        c.over_limit,
+        c.failed,
+        c.forbidden,
+        c.waiting,
+        Duration::from_ns(mean),
+        c.pipes,
+        Bytes::new(c.in_pipes),
+    );
+    for (count, what) in [
+        (c.other_port, "connections went on from another port"),
+        (c.looped, "connections came from the gateway itself"),
+        (
+            c.options_refused,
+            "socket options were refused (-vv says which)",
+        ),
+    ] {
+        if count > 0 {
+            let _ = writeln!(text, "{count} {what}");
+        }
+    }
+    text
+}
+
+/// The busiest connections, a line each.
+pub(super) fn table(status: &Status) -> String {
+    let mut text = format!(
+        "{:<24} {:<24} {:>11} {:>11} {:>10} {:>10}  {:<18} {:>11}\n",
+        "CLIENT", "SERVER", "THERE", "BACK", "RTT THERE", "RTT BACK", "HELD BY", "UNSPLIT <="
+    );
+    for Shown { seen, unsplit_bps } in &status.connections {
+        let [there, back] = seen.rate_bps.map(Rate::from_bits_per_second);
+        // The half that sends what there is most of.
+        let to = usize::from(there >= back);
+        let rtt = |half: &HalfSeen| Duration::from_us(half.rtt_us).to_string();
+        let unsplit = unsplit_bps[1 - to].map_or_else(
+            || "-".to_owned(),
+            |bps| Rate::from_bits_per_second(bps).to_string(),
+        );
+        let _ = writeln!(
+            text,
+            "{:<24} {:<24} {:>11} {:>11} {:>10} {:>10}  {:<18} {unsplit:>11}",
+            seen.client.to_string(),
+            seen.server.to_string(),
+            there.to_string(),
+            back.to_string(),
+            rtt(&seen.halves[1]),
+            rtt(&seen.halves[0]),
+            held_by(&seen.halves[to]),
+        );
+    }
+    text
+}
+
+/// What held a sending half back for most of its time.
+fn held_by(half: &HalfSeen) -> String {
+    let share = |part: u64| (part * 100).checked_div(half.busy_us).unwrap_or(0);
+    let window = share(half.window_limited_us);
+    let buffer = share(half.buffer_limited_us);
+    match (window, buffer) {
+        _ if half.busy_us == 0 => "no data".to_owned(),
+        (w, b) if w >= b && w >= 10 => format!("receiver {w} %"),
+        (_, b) if b >= 10 => format!("our buffer {b} %"),
+        _ => "network or source".to_owned(),
+    }
+}
+
+/// For collectors that read OpenMetrics 1.0.
+pub(super) fn openmetrics(status: &Status) -> String {
+    let c = &status.counts;
+    let mut text = String::new();
+    let version = env!("CARGO_PKG_VERSION");
+    let mut family = |name: &str, kind: &str, help: &str, rows: &[(&str, u64)]| {
+        let _ = writeln!(text, "# TYPE goodput_gateway_{name} {kind}");
+        if name.ends_with("_bytes") || name.ends_with("_seconds") {
+            let unit = name.rsplit('_').next().unwrap_or_default();
+            let _ = writeln!(text, "# UNIT goodput_gateway_{name} {unit}");
+        }
+        let _ = writeln!(text, "# HELP goodput_gateway_{name} {help}");
+        let suffix = match kind {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
+        for (labels, value) in rows {
+            let _ = writeln!(text, "goodput_gateway_{name}{suffix}{labels} {value}");
+        }
+    };
+    let build = format!("{{version=\"{version}\"}}");
+    family("build", "info", "The program.", &[(&build, 1)]);
+    family(
+        "connections_open",
+        "gauge",
+        "Split connections now.",
+        &[("", c.live)],
+    );
+    family(
+        "connections",
+        "counter",
+        "Connections that were split.",
+        &[("", c.split)],
+    );
+    family(
+        "ends",
+        "counter",
+        "Split connections that ended.",
+        &[("{how=\"orderly\"}", c.ended), ("{how=\"reset\"}", c.reset)],
+    );
+    family(
+        "unsplit",
+        "counter",
+        "SYNs that passed unsplit.",
+        &[
+            ("{why=\"rule\"}", c.bypassed),
+            ("{why=\"limit\"}", c.over_limit),
+            ("{why=\"failure\"}", c.failed),
+        ],
+    );
+    family(
+        "refusals",
+        "counter",
+        "SYNs that were answered as the server or the network answered.",
+        &[
+            ("{why=\"rule\"}", c.forbidden),
+            ("{why=\"refused\"}", c.refused),
+            ("{why=\"unreachable\"}", c.unreachable),
+            ("{why=\"silent\"}", c.silent),
+            ("{why=\"loop\"}", c.looped),
+        ],
+    );
+    family(
+        "abandoned",
+        "counter",
+        "Servers that had accepted when the client was gone.",
+        &[("", c.abandoned)],
+    );
+    family(
+        "syns_waiting",
+        "gauge",
+        "SYNs that wait for their server.",
+        &[("", c.waiting)],
+    );
+    family(
+        "carried_bytes",
+        "counter",
+        "Bytes carried.",
+        &[
+            ("{direction=\"outward\"}", c.bytes_outward),
+            ("{direction=\"inward\"}", c.bytes_inward),
+        ],
+    );
+    family("pipes", "gauge", "Pipes that exist.", &[("", c.pipes)]);
+    family(
+        "pipes_filled_bytes",
+        "gauge",
+        "Bytes in pipes.",
+        &[("", c.in_pipes)],
+    );
+    family(
+        "options_refused",
+        "counter",
+        "Socket options that the kernel refused.",
+        &[("", c.options_refused)],
+    );
+    // Each held SYN became a connection.
+    let _ = writeln!(
+        text,
+        "# TYPE goodput_gateway_held_seconds summary\n\
+         # UNIT goodput_gateway_held_seconds seconds\n\
+         # HELP goodput_gateway_held_seconds Times that SYNs were held until their server had answered.\n\
+         goodput_gateway_held_seconds_count {}\n\
+         goodput_gateway_held_seconds_sum {}.{:09}\n# EOF",
+        c.split,
+        c.held_ns / 1_000_000_000,
+        c.held_ns % 1_000_000_000,
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen() -> Seen {
+        let half = HalfSeen {
+            rtt_us: 1_000,
+            min_rtt_us: 1_000,
+            mss_bytes: 1_448,
+            window_bytes: 458_752,
+            segments: 10_000,
+            acknowledged: 1,
+            busy_us: 1_000_000,
+            ..HalfSeen::default()
+        };
+        Seen {
+            client: "10.9.1.2:40000".parse().unwrap(),
+            server: "10.9.2.2:5001".parse().unwrap(),
+            outside: false,
+            age_ms: 1_000,
+            carried: [1, 0],
+            rate_bps: [900_000_000, 0],
+            in_pipe: [0, 0],
+            halves: [
+                half.clone(),
+                HalfSeen {
+                    min_rtt_us: 49_000,
+                    window_limited_us: 400_000,
+                    ..half
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn unsplit_is_the_window_over_both_round_trips_or_reno_at_the_losses() {
+        let mut seen = seen();
+        // 458,752 bytes in 50 ms.
+        let rate = unsplit(&seen, 1).unwrap();
+        assert_eq!(rate.as_bits_per_second(), 73_400_320);
+        // 1448 bytes * sqrt(1.5 / 0.0001) / 50 ms.
+        seen.halves[1].retransmissions = 1;
+        let rate = unsplit(&seen, 1).unwrap();
+        assert_eq!(rate.to_string(), "28.37 Mb/s");
+        seen.halves[0].acknowledged = 0;
+        assert_eq!(unsplit(&seen, 0), None);
+    }
+
+    #[test]
+    fn a_connection_is_a_line_with_what_holds_it() {
+        let status = Status::of(Counts::default(), vec![seen()]);
+        let text = table(&status);
+        let line = text.lines().nth(1).unwrap();
+        for part in ["10.9.1.2:40000", "900 Mb/s", "receiver 40 %", "73.4 Mb/s"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        let json = serde_json::to_string(&status).unwrap();
+        let again: Status = serde_json::from_str(&json).unwrap();
+        assert_eq!(table(&again), text);
+    }
+
+    #[test]
+    fn metrics_are_in_families_with_their_units() {
+        let counts = Counts {
+            split: 3,
+            held_ns: 1_500_000_000,
+            bytes_inward: 9,
+            ..Counts::default()
+        };
+        let text = openmetrics(&Status::of(counts, Vec::new()));
+        for line in [
+            "goodput_gateway_connections_total 3",
+            "goodput_gateway_carried_bytes_total{direction=\"inward\"} 9",
+            "# UNIT goodput_gateway_carried_bytes bytes",
+            "goodput_gateway_held_seconds_sum 1.500000000",
+            "goodput_gateway_unsplit_total{why=\"limit\"} 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}
