@@ -142,6 +142,11 @@ impl Ways {
                 (way.failures, way.held) = (0, None);
                 is_back.then(|| format!("{name} answers again"))
             }
+            // Others that were on their way when it was found out say nothing new.
+            Some(_) if way.held.is_some_and(|until| until > now) => {
+                way.all_failures += 1;
+                None
+            }
             Some(error) => {
                 let hold = HOLD_LEAST.saturating_mul(1 << way.failures.min(8));
                 way.held = Some(now + hold.min(HOLD_MOST));
@@ -294,6 +299,25 @@ mod tests {
         assert_eq!(news.len(), 2, "{news:?}");
         assert!(news[0].starts_with("a: ") && news[1] == "a answers again");
         assert!(ways.news().is_empty());
+    }
+
+    #[test]
+    fn links_that_fail_together_are_one_failure() {
+        let ways = ways(&["a", "b"]);
+        let now = Instant::now();
+        for n in 0..16 {
+            ways.take(Which::Blocks(n), now);
+        }
+        for n in 0..16 {
+            if n % 2 == 0 {
+                ways.came_at(Which::Blocks(n), Some(&refused()), now);
+                assert_eq!(ways.take(Which::Blocks(n), now), Some(1));
+            }
+        }
+        assert_eq!(ways.all_carried()[0].failures, 8);
+        let later = now + HOLD_LEAST;
+        assert!(ways.to_move_at(later).is_some());
+        assert_eq!(ways.take(Which::Blocks(0), later), Some(0));
     }
 
     #[test]

@@ -901,3 +901,55 @@ fn more_folders_than_are_kept_open_are_written() {
     staging.discard().unwrap();
     assert_eq!(tree(scratch.path()).len(), 1200);
 }
+
+#[test]
+fn a_growing_file_is_opened_where_it_grows_and_nowhere_else() {
+    let scratch = Scratch::new();
+    let top = open(&scratch.folder("to"));
+    let staging = top.staging(&[7; 16]).unwrap();
+    let partial = staging.partial(3, 5_000, 5_000).unwrap();
+    // Another host sees the same folder, and makes nothing there.
+    let (other, _) = Destination::resolve(&scratch.at("to"), false, true).unwrap();
+    let grows = other.growing(staging.name(), 3, 5_000).unwrap();
+    grows.write_all_at(b"x", 4_999).unwrap();
+    let mut byte = [0];
+    partial.file().read_exact_at(&mut byte, 4_999).unwrap();
+    assert_eq!(byte, *b"x");
+    // Of another number or length, and no folder for unfinished files, whatever is in it.
+    let of = |name: &[u8], number| other.growing(name, number, 5_000).map(drop);
+    assert_eq!(
+        of(staging.name(), 4).unwrap_err().kind(),
+        io::ErrorKind::NotFound
+    );
+    assert!(other.growing(staging.name(), 3, 4_999).is_err());
+    scratch.file("victim/p3", [0; 5_000]);
+    scratch.file("to/mine/p3", [0; 5_000]);
+    let beyond = [staging.name(), b"/../../victim"].concat();
+    let above = scratch.at("victim");
+    for name in [
+        &b""[..],
+        b".",
+        b"..",
+        b"mine",
+        b"../victim",
+        &beyond,
+        above.as_os_str().as_bytes(),
+    ] {
+        let error = of(name, 3).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{name:?}");
+    }
+    // Links of the right names.
+    let link = b".goodput-part-0123456789abcdef";
+    symlink(
+        scratch.at("victim"),
+        scratch.at("to").join(OsStr::from_bytes(link)),
+    )
+    .unwrap();
+    assert!(of(link, 3).is_err());
+    let inside = scratch.at("to").join(OsStr::from_bytes(staging.name()));
+    symlink(scratch.at("victim/p3"), inside.join("p5")).unwrap();
+    assert!(of(staging.name(), 5).is_err());
+    // One that others may enter.
+    fs::set_permissions(&inside, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(of(staging.name(), 3).is_err());
+}

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::digest::Cut;
 use crate::entry::{RelPath, Stamp};
@@ -24,6 +24,59 @@ use super::{CopyError, Note, Watch};
 
 /// A frame that says which block of which file is to be sent.
 pub(crate) const FETCH: u8 = 8;
+
+/// Bytes that a stream's blocks may have that were named and not confirmed, before it is known what it carries.
+const AHEAD_LEAST: u64 = 8 << 20;
+/// So long is looked at what a stream carries.
+const AHEAD: Duration = Duration::from_secs(1);
+
+/// How much one stream is told to send before the destination has what it was told before: word of a block is short, and a
+/// connection that takes all of it at once would have all of a file's blocks, however slow whoever reads them.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    under_way: u64,
+    most: u64,
+    /// Since when, and how much was confirmed meanwhile.
+    since: Instant,
+    confirmed: u64,
+}
+
+impl Ahead {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            under_way: 0,
+            most: AHEAD_LEAST,
+            since: now,
+            confirmed: 0,
+        }
+    }
+
+    pub(super) const fn has_room(&self) -> bool {
+        self.under_way < self.most
+    }
+
+    pub(super) const fn sent(&mut self, bytes: u64) {
+        self.under_way += bytes;
+    }
+
+    /// What the stream carries in a second is enough, where word of it takes less.
+    pub(super) fn confirmed(&mut self, bytes: u64, now: Instant) {
+        self.under_way = self.under_way.saturating_sub(bytes);
+        self.confirmed += bytes;
+        self.most = self.most.max(self.confirmed);
+        let took = now.saturating_duration_since(self.since);
+        if took >= AHEAD {
+            let a_second = u128::from(self.confirmed) * AHEAD.as_nanos() / took.as_nanos();
+            self.most = u64::try_from(a_second).unwrap_or(u64::MAX).max(AHEAD_LEAST);
+            (self.since, self.confirmed) = (now, 0);
+        }
+    }
+
+    /// What was under way is sent by others.
+    pub(super) const fn lost(&mut self) {
+        self.under_way = 0;
+    }
+}
 
 /// Files held open, at most; then all are opened again.
 const OPEN_MOST: usize = 256;
@@ -266,6 +319,37 @@ impl Helper<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_is_told_no_more_than_it_carries_in_a_second() {
+        let begun = Instant::now();
+        let mut ahead = Ahead::new(begun);
+        let block = 1 << 20;
+        let fill = |ahead: &mut Ahead| {
+            let mut blocks = 0;
+            while ahead.has_room() {
+                ahead.sent(block);
+                blocks += 1;
+            }
+            blocks
+        };
+        assert_eq!(fill(&mut ahead), 8);
+        // 100 blocks in a second, each noticed after 50 ms.
+        for n in 0..100 {
+            let now = begun + Duration::from_millis(10 * n + 50);
+            ahead.confirmed(block, now);
+            fill(&mut ahead);
+        }
+        assert_eq!(ahead.under_way, 96 * block);
+        // It became slow: a block in a second.
+        for n in 0..100 {
+            ahead.confirmed(block, begun + Duration::from_secs(2 + n));
+            fill(&mut ahead);
+        }
+        assert_eq!(ahead.under_way, 8 * block);
+        ahead.lost();
+        assert_eq!(fill(&mut ahead), 8);
+    }
 
     #[test]
     fn what_is_to_be_sent_is_read_as_it_was_written_and_nothing_else_is() {

@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use crate::destination::Destination;
 use crate::digest::Cut;
 use crate::link::{Link, Which};
@@ -115,6 +117,7 @@ pub fn help(
         watch,
         known: Mutex::default(),
         is_blind: AtomicBool::new(false),
+        is_told: AtomicBool::new(false),
     };
     run(meeting, leader, watch, &|n| helper.stream(n))
 }
@@ -155,8 +158,10 @@ struct Helper<'a> {
     destination: &'a Destination,
     watch: &'a Watch,
     known: Mutex<HashMap<NameId, Arc<Known>>>,
-    /// Files that the leader makes are not seen from here.
+    /// Files that the leader makes are not seen from here, or cannot be brought to the disk: the leader writes all.
     is_blind: AtomicBool,
+    /// The user knows that a file could not be opened.
+    is_told: AtomicBool,
 }
 
 /// A file whose place is known.
@@ -165,6 +170,25 @@ struct Known {
     cut: Cut,
     /// None where blocks are only checked.
     file: Option<File>,
+    /// What was written could not be brought to the disk once; held while it is tried.
+    is_lost: Mutex<bool>,
+}
+
+impl Known {
+    /// Brings what was written to the disk. The kernel tells once of each open file what it could not write (fsync(2)), and
+    /// several streams write by the same: after that, nobody is told that it worked.
+    fn sync(&self) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let mut is_lost = self.is_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_lost {
+            return Err(io::Error::other("what was written before was lost"));
+        }
+        let synced = file.sync_data();
+        *is_lost = synced.is_err();
+        synced
+    }
 }
 
 /// What is to be told to the leader, in order.
@@ -252,11 +276,10 @@ impl Helper<'_> {
                     && data.len() == known.cut.len(head.index) as usize
                     && known.cut.sum(head.index, data) == head.sum;
                 Watch::add(&self.watch.sum_ns, nanoseconds(since));
-                if !is_right {
-                    return false;
-                }
                 let since = Instant::now();
                 let wrote = match &known.file {
+                    // The leader says so, and counts how often.
+                    _ if !is_right => Err(ErrorKind::InvalidData.into()),
                     Some(file) => file.write_all_at(data, known.cut.start(head.index)),
                     None => Ok(()),
                 };
@@ -273,7 +296,6 @@ impl Helper<'_> {
 
     /// The file that a block goes to; `None` where the leader takes it.
     fn known(&self, id: NameId, tell: &SyncSender<Tell>) -> io::Result<Option<Arc<Known>>> {
-        let gone = || io::Error::from(ErrorKind::ConnectionAborted);
         if self.is_blind.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -281,36 +303,38 @@ impl Helper<'_> {
         if let Some(known) = all().get(&id) {
             return Ok(Some(Arc::clone(known)));
         }
-        let (answer, place) = mpsc::sync_channel(1);
-        tell.send(Tell::Ask(id, answer)).map_err(|_| gone())?;
-        let Place::There {
-            is_checked_only,
-            number,
-            cut,
-            staging,
-        } = place.recv().map_err(|_| gone())?
-        else {
-            return Ok(None);
-        };
-        let file = match is_checked_only {
-            true => None,
-            false => match self.open(&staging, number, cut.size()) {
-                Ok(file) => Some(file),
-                Err(error) => {
+        let since = Instant::now();
+        let (cut, file) = loop {
+            let Place::There {
+                is_checked_only,
+                number,
+                cut,
+                staging,
+            } = ask(id, tell)?
+            else {
+                return Ok(None);
+            };
+            if is_checked_only {
+                break (cut, None);
+            }
+            match self.destination.growing(&staging, number, cut.size()) {
+                Ok(file) => break (cut, Some(file)),
+                // Or it has its name by now, or is not wanted any more: the leader says so.
+                Err(error)
                     if error.kind() == ErrorKind::NotFound
-                        && !self.is_blind.swap(true, Ordering::Relaxed)
-                    {
-                        self.watch.note(Note::Skipped(
-                            "files of the host that leads are not seen here, or not below the same path: \
-                             what comes here goes on to it"
-                                .to_owned(),
-                        ));
-                    }
+                        && since.elapsed() < SEEN
+                        && !self.meeting.is_over() =>
+                {
+                    thread::sleep(Duration::from_millis(100));
+                }
+                Err(error) => {
+                    self.is_not_opened(&error);
                     return Ok(None);
                 }
-            },
+            }
         };
-        let known = Arc::new(Known { cut, file });
+        let is_lost = Mutex::new(false);
+        let known = Arc::new(Known { cut, file, is_lost });
         let mut all = all();
         if all.len() >= KNOWN_MOST {
             all.clear();
@@ -319,19 +343,31 @@ impl Helper<'_> {
         Ok(Some(known))
     }
 
-    fn open(&self, staging: &[u8], number: u64, size: u64) -> io::Result<File> {
-        let since = Instant::now();
-        loop {
-            match self.destination.growing(staging, number, size) {
-                Err(error)
-                    if error.kind() == ErrorKind::NotFound
-                        && since.elapsed() < SEEN
-                        && !self.meeting.is_over() =>
-                {
-                    thread::sleep(Duration::from_millis(100));
-                }
-                opened => return opened,
+    /// A file that grows was not opened.
+    fn is_not_opened(&self, error: &io::Error) {
+        // Of others that fail, the next may be opened: they are too many at once, or seen late.
+        let (flag, what) = match error.kind() {
+            ErrorKind::NotFound => (
+                &self.is_blind,
+                "are not seen here, or not below the same path".to_owned(),
+            ),
+            ErrorKind::PermissionDenied => {
+                (&self.is_blind, format!("are not this user's ({error})"))
             }
+            _ => (
+                &self.is_told,
+                format!("cannot all be opened here ({error})"),
+            ),
+        };
+        let too_many = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+        if too_many.contains(&error.raw_os_error()) {
+            let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            all.clear();
+        }
+        if !flag.swap(true, Ordering::Relaxed) {
+            self.watch.note(Note::Skipped(format!(
+                "files of the host that leads {what}: what comes here goes on to it"
+            )));
         }
     }
 
@@ -375,12 +411,19 @@ impl Helper<'_> {
     fn tell_written(&self, to: &mut Link, written: &[(BlockHead, Arc<Known>)]) -> io::Result<()> {
         let mut on_disk: Vec<*const Known> = Vec::new();
         for (head, known) in written {
-            if let Some(file) = &known.file
-                && !on_disk.contains(&Arc::as_ptr(known))
-            {
+            if !on_disk.contains(&Arc::as_ptr(known)) {
                 let since = Instant::now();
-                // The kernel tells once: what it could not write is not told, and the connection ends.
-                file.sync_data()?;
+                if let Err(error) = known.sync() {
+                    // What came is not here any more. It comes again, and then the leader writes it, and waits where a
+                    // disk is full: servers of files may say so only now.
+                    if !self.is_blind.swap(true, Ordering::Relaxed) {
+                        self.watch.note(Note::Skipped(format!(
+                            "what was written here cannot be brought to the disk ({error}): what comes here goes \
+                             on to the host that leads"
+                        )));
+                    }
+                    return Err(error);
+                }
                 Watch::add(&self.watch.disk_ns, nanoseconds(since));
                 on_disk.push(Arc::as_ptr(known));
             }
@@ -390,6 +433,14 @@ impl Helper<'_> {
         }
         Ok(())
     }
+}
+
+/// Asks the leader where blocks of a file go.
+fn ask(id: NameId, tell: &SyncSender<Tell>) -> io::Result<Place> {
+    let gone = || io::Error::from(ErrorKind::ConnectionAborted);
+    let (answer, place) = mpsc::sync_channel(1);
+    tell.send(Tell::Ask(id, answer)).map_err(|_| gone())?;
+    place.recv().map_err(|_| gone())
 }
 
 /// What is to be told next; `None` when there will be nothing more.
@@ -409,7 +460,68 @@ fn next_to_tell(told: &Receiver<Tell>, to: &Link) -> io::Result<Option<Tell>> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::key::{Key, SessionId};
+    use crate::link::Cipher;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn what_was_lost_once_is_never_told() {
+        let scratch = Scratch::new();
+        let open = |path: &Path| File::options().write(true).open(path).unwrap();
+        let mut known = Known {
+            cut: Cut::new(1 << 20, 1 << 20).unwrap(),
+            // Nothing that is brought to a disk (fsync(2), `EINVAL`).
+            file: Some(open(Path::new("/dev/null"))),
+            is_lost: Mutex::new(false),
+        };
+        assert!(known.sync().is_err());
+        // The kernel's second answer, which knows of nothing.
+        known.file = Some(open(&scratch.file("f", b"")));
+        known.file.as_ref().unwrap().sync_data().unwrap();
+        assert!(known.sync().is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_gone_again_does_not_make_blind() {
+        let top = Scratch::new();
+        let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+        let meeting = || Meeting::listening(session, key.clone(), vec![Cipher::None]);
+        let (meeting, leader) = (meeting(), meeting());
+        let (destination, _) = Destination::resolve(top.path(), false, true).unwrap();
+        let watch = Watch::default();
+        let helper = Helper {
+            meeting: &meeting,
+            leader: &leader,
+            destination: &destination,
+            watch: &watch,
+            known: Mutex::default(),
+            is_blind: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
+        };
+        let there = Place::There {
+            is_checked_only: false,
+            number: 7,
+            cut: Cut::new(5 << 20, 1 << 20).unwrap(),
+            staging: b".goodput-part-0123456789abcdef".to_vec(),
+        };
+        let (tell, told) = mpsc::sync_channel(1);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for place in [there, Place::Here] {
+                    let Ok(Tell::Ask(3, answer)) = told.recv() else {
+                        panic!("no question");
+                    };
+                    answer.send(place).unwrap();
+                }
+            });
+            assert!(helper.known(3, &tell).unwrap().is_none());
+        });
+        assert!(!helper.is_blind.load(Ordering::Relaxed));
+        assert!(watch.notes(0).0.is_empty());
+    }
 
     #[test]
     fn a_place_is_read_as_it_was_written_and_nothing_else_is() {

@@ -20,7 +20,7 @@ use crate::message::{
 };
 use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
 
-use super::fetch::{FETCH, Fetch};
+use super::fetch::{Ahead, FETCH, Fetch};
 use super::{CopyError, Note, Watch};
 
 /// What the user may set of a source.
@@ -191,11 +191,22 @@ enum Task {
     Pack(Vec<(NameId, Arc<Known>)>),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Sent {
     /// Frames confirmed.
     base: u64,
     frames: VecDeque<(Task, u64)>,
+    ahead: Ahead,
+}
+
+impl Default for Sent {
+    fn default() -> Self {
+        Self {
+            base: 0,
+            frames: VecDeque::new(),
+            ahead: Ahead::new(Instant::now()),
+        }
+    }
 }
 
 impl Sender<'_> {
@@ -497,6 +508,7 @@ impl Sender<'_> {
                 break;
             };
             sent.base += 1;
+            sent.ahead.confirmed(bytes, Instant::now());
             Watch::add(&self.watch.confirmed_bytes, bytes);
             if let Task::Pack(files) = task {
                 closed += files.len();
@@ -556,6 +568,7 @@ impl Sender<'_> {
         if sent.frames.is_empty() {
             return;
         }
+        sent.ahead.lost();
         let mut work = self.lock();
         for (task, _) in sent.frames.drain(..) {
             work.redo.push_back(match task {
@@ -627,6 +640,9 @@ impl Sender<'_> {
                 let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
                 !sent.frames.is_empty() && crate::meeting::is_gone(link.socket())
             };
+            if fetches {
+                self.wait_for_room(sent, &is_gone)?;
+            }
             let Some(task) = self.next_task(&is_gone)? else {
                 return Ok(());
             };
@@ -686,6 +702,7 @@ impl Sender<'_> {
             {
                 let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
                 sent.frames.push_back((task, bytes as u64));
+                sent.ahead.sent(bytes as u64);
             }
             let since = Instant::now();
             let data = if kind == FETCH { 0 } else { bytes };
@@ -699,6 +716,24 @@ impl Sender<'_> {
             }
             wrote?;
         }
+    }
+
+    /// Waits until a stream may be told of more ([`Ahead`]), unless `is_gone`.
+    fn wait_for_room(&self, sent: &Mutex<Sent>, is_gone: &dyn Fn() -> bool) -> io::Result<()> {
+        let has_room = || {
+            let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+            sent.ahead.has_room()
+        };
+        while !has_room() && !self.is_over() {
+            if is_gone() {
+                return Err(ErrorKind::ConnectionReset.into());
+            }
+            // Confirmations wake whoever waits; one that came just now is noticed soon.
+            let _ = self
+                .changed
+                .wait_timeout(self.lock(), Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// What to send next; waits for it, unless `is_gone`. `None` once this is over.

@@ -32,6 +32,9 @@ use crate::failure::Failure;
 
 /// How long a shell may take to start the far side: somebody may have to type a password.
 const START: Duration = Duration::from_secs(180);
+/// How long a host may take to start that helps another: the one that leads waits meanwhile for its first connection, and
+/// gives up after 60 s.
+const START_BESIDE: Duration = Duration::from_secs(30);
 /// How long a shell may take to end when its input has.
 const END: Duration = Duration::from_secs(2);
 /// How long connections are tried for again when the far side has ended.
@@ -144,17 +147,25 @@ impl Far {
             Operand::Served { host, port, .. } => {
                 let (line, at) = served::enter(plan.args, host, *port, job)?;
                 let socket = line.socket().again().map_err(Failure::here)?;
-                let mut far = Self::of(plan.args, host, Held::Line(socket), line, context)?;
+                let mut far = Self::of(plan.args, host, Held::Line(socket), line, START, context)?;
                 far.ready.at = Some(at);
                 Ok(far)
             }
-            other => Self::start(plan.args, host_of(other), job, context),
+            other => Self::start(plan.args, host_of(other), job, None, context),
         }
     }
 
-    fn start(args: &CopyArgs, host: &str, job: &Job, context: &Context) -> Result<Self, Failure> {
+    /// Starts it by a shell, within `patience`, or as long as is usual.
+    fn start(
+        args: &CopyArgs,
+        host: &str,
+        job: &Job,
+        patience: Option<Duration>,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        let since = Instant::now();
         let program = match args.push {
-            true => pushed(args, host)?,
+            true => pushed(args, host, patience)?,
             false => args.far_goodput.clone(),
         };
         let mut child = shell(args, host, &format!("{program} agent"))
@@ -173,7 +184,8 @@ impl Far {
         let held = Held::Shell(child, input, END);
         let output =
             output.ok_or_else(|| Failure::here(anyhow::anyhow!("a shell without output")))?;
-        let mut far = Self::of(args, host, held, output, context)?;
+        let left = patience.map_or(START, |patience| patience.saturating_sub(since.elapsed()));
+        let mut far = Self::of(args, host, held, output, left, context)?;
         far.program = program;
         Ok(far)
     }
@@ -184,6 +196,7 @@ impl Far {
         host: &str,
         held: Held,
         output: impl io::Read + Send + 'static,
+        patience: Duration,
         context: &Context,
     ) -> Result<Self, Failure> {
         // What nobody reads in time is of no use later, but for how it ended.
@@ -209,12 +222,17 @@ impl Far {
             spent,
             helpers: Vec::new(),
         };
-        far.ready = far.wait_ready(args, context)?;
+        far.ready = far.wait_ready(args, patience, context)?;
         Ok(far)
     }
 
-    fn wait_ready(&mut self, args: &CopyArgs, context: &Context) -> Result<Ready, Failure> {
-        let until = Instant::now() + START;
+    fn wait_ready(
+        &mut self,
+        args: &CopyArgs,
+        patience: Duration,
+        context: &Context,
+    ) -> Result<Ready, Failure> {
+        let until = Instant::now() + patience;
         loop {
             if let Some(code) = context.interrupted() {
                 return Err(Failure::interrupted(code));
@@ -235,9 +253,10 @@ impl Far {
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Failure::far(anyhow::anyhow!(
-                        "{} did not start goodput on {} in {START:?}",
+                        "{} did not start goodput on {} in {:.0} s",
                         args.rsh,
-                        self.host
+                        self.host,
+                        patience.as_secs_f64()
                     )));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
@@ -432,8 +451,8 @@ fn shell(args: &CopyArgs, host: &str, what: &str) -> Command {
     command
 }
 
-/// Brings this program to the far host, under a name of its own; where it is there.
-fn pushed(args: &CopyArgs, host: &str) -> Result<String, Failure> {
+/// Brings this program to the far host, under a name of its own, within `patience` where it has an end; where it is there.
+fn pushed(args: &CopyArgs, host: &str, patience: Option<Duration>) -> Result<String, Failure> {
     let me = std::fs::File::open("/proc/self/exe").map_err(Failure::here)?;
     context::note(format_args!("bringing goodput to {host}"));
     // Named by its contents: the next time it is there.
@@ -453,7 +472,15 @@ fn pushed(args: &CopyArgs, host: &str) -> Result<String, Failure> {
         .stdin(me)
         .stdout(Stdio::piped())
         .spawn()
-        .and_then(Child::wait_with_output)
+        .and_then(|mut child| {
+            // What it prints is one line.
+            if let Some(patience) = patience
+                && !ChildHandle::of(&child)?.wait(patience)?
+            {
+                child.kill()?;
+            }
+            child.wait_with_output()
+        })
         .map_err(|error| Failure::here(anyhow::anyhow!("{}: {error}", args.rsh)))?;
     let told = String::from_utf8_lossy(&output.stdout);
     match (output.status.success(), told.lines().last()) {
@@ -531,7 +558,7 @@ fn start_helpers(
         for host in operand.beside() {
             started.push((
                 host,
-                scope.spawn(move || Far::start(args, host, job, context)),
+                scope.spawn(move || Far::start(args, host, job, Some(START_BESIDE), context)),
             ));
         }
         let panicked = |_| Err(Failure::here(anyhow::anyhow!("a thread panicked")));
@@ -596,12 +623,14 @@ fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayT
         }
         // Nowhere else than was typed, whatever the far side says.
         _ => {
-            let all = ready.all.iter().map(|(at, _)| *at);
-            let typed = all.filter(|at| typed.far.contains(&at.ip()));
-            typed.map(|at| vec![at]).collect()
+            let at = |address: &IpAddr| {
+                let mut all = ready.all.iter().map(|(at, _)| *at).chain(ready.at);
+                all.find(|at| at.ip() == *address)
+            };
+            typed.far.iter().filter_map(at).map(|at| vec![at]).collect()
         }
     };
-    // One address, or none that answers: what reached it before.
+    // None was typed, or none answers: what reached it before.
     let to = match to.len() {
         0 => vec![usual],
         _ => to,
@@ -869,14 +898,16 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let begun = Instant::now();
     // Whether the source is one file decides what the destination's name means; so it is asked first.
     let probe = Job::of(plan, true, Meets::ListensInside)?;
-    let is_one_file = Far::start(args, from, &probe, context)?.ready.is_one_file;
+    let is_one_file = Far::start(args, from, &probe, None, context)?
+        .ready
+        .is_one_file;
     let mut job = Job::of(plan, false, listens(args)?)?;
     job.is_one_file = is_one_file;
     job.only = plan
         .only()
         .map(|names| names.into_iter().map(Vec::from).collect());
     let job = led(&plan.to, job);
-    let mut destination = Far::start(args, to, &job, context)?;
+    let mut destination = Far::start(args, to, &job, None, context)?;
     let meets = match (job.has_helpers, Typed::of(args)?.is_any()) {
         (true, _) => Meets::ConnectsOver {
             ways: start_helpers(plan, &plan.to, &mut destination, &job, context)?,
@@ -889,7 +920,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
         },
     };
     let job = Job::of(plan, true, meets)?;
-    let source = Far::start(args, from, &job, context)?;
+    let source = Far::start(args, from, &job, None, context)?;
     let watch = Watch::default();
     let (ended, progress) = thread::scope(|scope| {
         let ended = scope.spawn(|| follow(source, from, &watch));

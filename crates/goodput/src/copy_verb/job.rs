@@ -324,6 +324,8 @@ impl Job {
             version: JOB_VERSION,
             has_helpers: false,
             helps: Some(leader),
+            // It takes connections only, and has no port for datagrams.
+            transport: Transport::Tcp,
             ..self
         }
     }
