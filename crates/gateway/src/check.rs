@@ -10,7 +10,7 @@ use sys::nftables::{Expression, probe};
 use sys::transparent::ANY;
 
 use crate::config::{Config, Mode, PORTS_PER_WORKER, Zone};
-use crate::install::{QueueBy, accepting, diversion};
+use crate::install::{self, QueueBy, accepting, diversion};
 use crate::service::{DESCRIPTORS_EACH, SPARE_DESCRIPTORS, make_room_for};
 
 /// How much a finding matters.
@@ -223,14 +223,15 @@ fn routing(list: &mut List, config: &Config) {
         }
     }
     // The kernel refuses a route in a table that others use only if it is the same.
-    let table = config.table;
-    match Netlink::open().and_then(|mut n| n.routes_in(table)) {
-        Ok(0) => list.fine(&format!("routing table {table} is free")),
-        Ok(count) => list.poor(
-            &format!("routing table {table} has {count} routes"),
-            "another gateway may be running; choose another by `table`",
-        ),
-        Err(e) => list.poor(&format!("routing table {table}: {e}"), ""),
+    for table in install::tables(config) {
+        match Netlink::open().and_then(|mut n| n.routes_in(table)) {
+            Ok(0) => list.fine(&format!("routing table {table} is free")),
+            Ok(count) => list.poor(
+                &format!("routing table {table} has {count} routes"),
+                "another gateway may be running; choose another by `table`",
+            ),
+            Err(e) => list.poor(&format!("routing table {table}: {e}"), ""),
+        }
     }
     let d = diversion(config);
     list.fine(&format!("what is taken up has mark {:#x}", d.mark));
@@ -284,11 +285,12 @@ fn several_links(list: &mut List, config: &Config) {
             continue;
         }
         for name in names {
-            let strict = |scope: &str| {
-                host::read_sysctl(&format!("net.ipv4.conf.{scope}.rp_filter"))
-                    .is_ok_and(|text| text.trim() == "1")
+            // The kernel goes by the larger of the two (ip-sysctl.rst).
+            let filter = |scope: &str| -> u8 {
+                let text = host::read_sysctl(&format!("net.ipv4.conf.{scope}.rp_filter"));
+                text.ok().and_then(|t| t.parse().ok()).unwrap_or(0)
             };
-            if strict("all") || strict(name) {
+            if filter("all").max(filter(name)) == 1 {
                 list.poor(
                     &format!(
                         "{}: {name} drops what comes by it and would leave by another (rp_filter)",

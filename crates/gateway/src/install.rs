@@ -9,6 +9,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -210,6 +211,12 @@ pub fn link_tables(config: &Config) -> Vec<(Zone, usize, String, LinkTable)> {
     tables
 }
 
+/// All routing tables that are used.
+pub fn tables(config: &Config) -> RangeInclusive<u32> {
+    let links = u32::try_from(link_tables(config).len()).unwrap_or(u32::MAX);
+    config.table..=config.table.saturating_add(links)
+}
+
 /// The n-th of them.
 pub fn link_table(diversion: Diversion, number: usize) -> LinkTable {
     let number = u32::try_from(number).unwrap_or(0);
@@ -333,6 +340,12 @@ pub enum InstallError {
         "routing table {1} is another gateway's: {0}; end that one, or choose another by `table`"
     )]
     Claimed(io::Error, u32),
+    /// A rule that is not ours leads to it.
+    #[error(
+        "routing table {0} is led to by another one's rule; choose another by `table`, whose next {1} are \
+         free too"
+    )]
+    Used(u32, usize),
     /// Policy routing.
     #[error(
         "cannot add the routing rule for what is taken up: {0}; table {1} and rules of its mark must \
@@ -366,6 +379,14 @@ impl Installed {
             links: Vec::new(),
             claim: Some(claim),
         };
+        // Another gateway's own table may be one of those of our links, and the other way round.
+        let tables = tables(config);
+        let others = installed.netlink.rules_to(tables.clone());
+        let ours = |mark: Option<u32>| mark.is_some_and(|m| m >> 16 == u32::from(config.mark));
+        let other = others.unwrap_or_default();
+        if let Some((table, _)) = other.into_iter().find(|(_, mark)| !ours(*mark)) {
+            return Err(InstallError::Used(table, tables.count() - 1));
+        }
         for (.., link) in link_tables(config) {
             link.remove_all(&mut installed.netlink);
             installed.links.push(link);

@@ -28,6 +28,8 @@ pub struct Link {
     /// Its routing table, and the mark that leads there.
     pub table: LinkTable,
     alive: AtomicBool,
+    /// Its next hop has answered pings, so that its silence says something.
+    answers: AtomicBool,
     connections: AtomicU64,
     placed: AtomicU64,
     /// Carried of late: what was carried longer ago counts less.
@@ -62,6 +64,9 @@ pub struct LinkStatus {
     pub interface: String,
     /// It has a carrier, and its next hop answers if it ever did.
     pub alive: bool,
+    /// Its next hop has answered pings, so that its silence would say something.
+    #[serde(default)]
+    pub answers: bool,
     /// That were placed on it and have not ended.
     pub connections: u64,
     /// That were ever placed on it.
@@ -118,6 +123,7 @@ impl Links {
             name,
             table,
             alive: AtomicBool::new(true),
+            answers: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             placed: AtomicU64::new(0),
             recent: AtomicU64::new(0),
@@ -127,6 +133,20 @@ impl Links {
         Self {
             links: link_tables(config).into_iter().map(link).collect(),
             turns: AtomicU64::new(0),
+        }
+    }
+
+    /// What is known of each: that it lives, and that its next hop answers pings.
+    pub(crate) fn health(&self) -> Vec<[bool; 2]> {
+        let known = |link: &Link| [link.is_alive(), link.answers()];
+        self.links.iter().map(known).collect()
+    }
+
+    /// What another gateway knew of the same links.
+    pub(crate) fn go_on_from(&self, health: &[[bool; 2]]) {
+        for (link, [alive, answers]) in self.links.iter().zip(health) {
+            link.set_alive(*alive);
+            link.set_answers(*answers);
         }
     }
 
@@ -205,12 +225,18 @@ impl Links {
         known.store(new.max(1), Ordering::Relaxed);
     }
 
+    /// No server answered by it: as if one had, late. What leads nowhere would else be the soonest.
+    pub fn on_silence(&self, place: usize) {
+        self.on_answer(place, NO_ANSWER);
+    }
+
     /// As they stand.
     pub fn status(&self) -> Vec<LinkStatus> {
         let status = self.links.iter().map(|link| LinkStatus {
             side: link.zone.name().to_owned(),
             interface: link.name.clone(),
             alive: link.is_alive(),
+            answers: link.answers(),
             connections: link.connections.load(Ordering::Relaxed),
             placed: link.placed.load(Ordering::Relaxed),
             answer_ns: link.answer_ns.load(Ordering::Relaxed),
@@ -229,11 +255,22 @@ impl Link {
     pub fn set_alive(&self, alive: bool) -> bool {
         self.alive.swap(alive, Ordering::Relaxed) != alive
     }
+
+    /// Its next hop has answered pings.
+    pub(crate) fn answers(&self) -> bool {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_answers(&self, answers: bool) {
+        self.answers.store(answers, Ordering::Relaxed);
+    }
 }
 
 /// Less than 64 KiB of late is a link at rest.
 const IDLE_BITS: u32 = 16;
 const TRY_OTHERS_EVERY: u64 = 16;
+/// A SYN that was lost twice is answered so late.
+const NO_ANSWER: Duration = Duration::from_s(3);
 
 #[cfg(test)]
 mod tests {
@@ -317,5 +354,25 @@ mod tests {
             links[1].connections >= 145 && links[0].connections >= 5,
             "{links:?}"
         );
+    }
+    #[test]
+    fn a_link_that_leads_nowhere_is_not_the_soonest() {
+        let text =
+            "[inside]\ninterfaces = ['a']\n[outside]\ninterfaces = ['b', 'c']\nspread = 'measured'";
+        let links = Links::new(&Config::parse(text).unwrap());
+        let ends = Ends {
+            client: ([198, 18, 1, 2], 5000).into(),
+            server: ([198, 18, 2, 2], 80).into(),
+        };
+        let mut placed = [0; 2];
+        for _ in 0..160 {
+            let at = links.choose(Zone::Outside, Spread::Measured, ends).unwrap();
+            placed[at] += 1;
+            match at {
+                0 => links.on_silence(0),
+                _ => links.on_answer(1, Duration::from_ms(50)),
+            }
+        }
+        assert!(placed[0] <= 12, "{placed:?}");
     }
 }

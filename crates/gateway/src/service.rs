@@ -174,6 +174,7 @@ impl Gateway {
             asks: Vec::new(),
             installed: None,
         };
+        gateway.links.go_on_from(&hello.links);
         let keepers = match hello.installed {
             Some(versions) => {
                 let keepers = [upgrade::next(&mut fds)?, upgrade::next(&mut fds)?];
@@ -255,6 +256,7 @@ impl Gateway {
             identity: Identity::of(&self.config),
             installed: self.installed.as_ref().map(|i| i.versions().to_vec()),
             workers: u8::try_from(workers.len()).unwrap_or(u8::MAX),
+            links: self.links.health(),
         };
         let keepers = self.installed.as_ref().map(Installed::keepers);
         let mut fds = keepers.unwrap_or_default();

@@ -63,6 +63,9 @@ pub(crate) struct Hello {
     /// Versions of IP that have a routing rule, by their address of all zeros; none in explicit mode.
     pub(crate) installed: Option<Vec<IpAddr>>,
     pub(crate) workers: u8,
+    /// Of each link: it lives, its next hop has answered pings.
+    #[serde(default)]
+    pub(crate) links: Vec<[bool; 2]>,
 }
 
 /// The first line of each worker. With it come its listeners, and its queue.

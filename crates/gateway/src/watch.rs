@@ -1,7 +1,8 @@
 //! Watches the links of sides that have several: carrier, and whether the next hop answers.
 //!
-//! A link counts as dead without a carrier, and when a next hop that has answered answers no more for
-//! [`SILENCE`]. Then new connections avoid it, and its routing table gets the ways of a link that lives: what
+//! A link counts as dead without a carrier, and when a next hop that has answered leaves [`UNANSWERED`] questions
+//! in a row without an answer. It is questions that count and not time: a machine that was paused has asked
+//! nothing meanwhile. Then new connections avoid it, and its routing table gets the ways of a link that lives: what
 //! is under way on it goes on there with the next retransmission.
 
 use std::io;
@@ -11,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use sys::clock;
 use sys::netlink::Netlink;
-use sys::uplink::Pinger;
+use sys::uplink::{Pinger, Tables};
 use units::{Duration, Instant};
 
 use crate::links::Links;
@@ -69,14 +70,23 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct Seen {
     pinger: Option<Pinger>,
-    /// `None`: it has never answered, and its silence says nothing.
-    answered: Option<Instant>,
+    /// The interface's index when the pinger was made.
+    index: u32,
+    /// A question could not be sent, by an address that is gone or an interface that was made anew.
+    failed: bool,
+    /// Questions since the last answer.
+    unanswered: u32,
 }
 
 impl Watcher {
     fn new(links: Arc<Links>) -> io::Result<Self> {
+        let seen = links.all().iter().map(|link| Seen {
+            // Who takes over from another gateway knows what that one knew.
+            unanswered: if link.is_alive() { 0 } else { UNANSWERED },
+            ..Seen::default()
+        });
         let mut watcher = Self {
-            seen: links.all().iter().map(|_| Seen::default()).collect(),
+            seen: seen.collect(),
             links,
             netlink: Netlink::open()?,
             filled_at: clock::monotonic(),
@@ -90,16 +100,15 @@ impl Watcher {
         let mut news = false;
         for (link, seen) in self.links.all().iter().zip(&mut self.seen) {
             let carrier = self.netlink.has_carrier(&link.name).unwrap_or(false);
-            if let Some(pinger) = &mut seen.pinger {
-                if pinger.answered() {
-                    seen.answered = Some(now);
-                }
-                // A link that is down says so; its answers fail to come.
-                let _ = pinger.ask();
+            if seen.pinger.as_mut().is_some_and(Pinger::answered) {
+                link.set_answers(true);
+                seen.unanswered = 0;
             }
-            let silent = seen
-                .answered
-                .is_some_and(|at| now.saturating_since(at) > SILENCE);
+            let silent = link.answers() && seen.unanswered >= UNANSWERED;
+            if let Some(pinger) = &mut seen.pinger {
+                seen.failed |= pinger.ask().is_err();
+                seen.unanswered = seen.unanswered.saturating_add(1);
+            }
             let alive = carrier && !silent;
             if link.set_alive(alive) {
                 news = true;
@@ -121,10 +130,13 @@ impl Watcher {
         }
     }
 
-    /// Each table gets its link's ways, or where that is dead those of the next that lives.
+    /// Each table gets its link's ways, or where that is dead those of the next that lives. One that cannot be
+    /// filled keeps no other from being filled.
     fn fill(&mut self) -> io::Result<()> {
         let links = Arc::clone(&self.links);
         let all = links.all();
+        let tables = Tables::read(&mut self.netlink)?;
+        let mut result = Ok(());
         for (place, link) in all.iter().enumerate() {
             let after = (1..=all.len()).map(|n| &all[(place + n) % all.len()]);
             let mut living = after.filter(|l| l.zone == link.zone && l.is_alive());
@@ -132,29 +144,50 @@ impl Watcher {
                 true => Some(link),
                 false => living.next(),
             };
+            self.ask_whom(place, &tables);
             // Where none lives, nothing is better than what was.
             let Some(by) = by else { continue };
-            let index = self.netlink.index_of(&by.name)?;
-            let hops = link.table.fill(&mut self.netlink, index)?;
-            let seen = &mut self.seen[place];
-            if std::ptr::eq(by, link)
-                && seen.pinger.is_none()
-                && let Some(hop) = hops.into_iter().next()
-            {
-                let id = u16::try_from(place).unwrap_or(0);
-                match Pinger::new(hop, &link.name, id) {
-                    Ok(pinger) => seen.pinger = Some(pinger),
-                    Err(e) => tracing::debug!("{}: cannot ask {hop}: {e}", link.name),
-                }
-            }
+            let index = self.netlink.index_of(&by.name);
+            let filled = index.and_then(|at| link.table.fill(&mut self.netlink, &tables, at));
+            result = result.and(filled);
         }
-        Ok(())
+        result
+    }
+
+    /// Has the next hop asked that the link has by now: another one need not answer.
+    fn ask_whom(&mut self, place: usize, tables: &Tables) {
+        let link = &self.links.all()[place];
+        let seen = &mut self.seen[place];
+        let Ok(index) = self.netlink.index_of(&link.name) else {
+            return;
+        };
+        // Routes go with a link that is down, and come back with it.
+        let Some(hop) = tables.next_hop(index) else {
+            return;
+        };
+        let before = seen.pinger.as_ref().map(Pinger::to);
+        if before == Some(hop) && seen.index == index && !seen.failed {
+            return;
+        }
+        if before.is_some_and(|asked| asked != hop) {
+            link.set_answers(false);
+            seen.unanswered = 0;
+        }
+        seen.failed = false;
+        seen.index = index;
+        seen.pinger = Pinger::new(hop, &link.name, u16::try_from(place).unwrap_or(0))
+            .inspect_err(|e| {
+                // Who cannot be asked is not silent.
+                link.set_answers(false);
+                tracing::debug!("{}: cannot ask {hop}: {e}", link.name);
+            })
+            .ok();
     }
 }
 
 /// How often carriers are looked at and neighbours asked.
 const LOOK: Duration = Duration::from_ms(100);
-/// Six questions without an answer; with a look and what it takes to tell, well within a second.
-const SILENCE: Duration = Duration::from_ms(600);
+/// In a row without an answer: 0.6 s; with a look and what it takes to tell, well within a second.
+const UNANSWERED: u32 = 6;
 /// Routes change: how often the tables follow.
 const REFILL: Duration = Duration::from_s(5);

@@ -636,6 +636,15 @@ impl Worker {
             && let Ok(Some(e)) | Err(e) = transparent::pending_error(connecting.server.as_fd())
         {
             let answered = connecting.answered;
+            if let Some(link) = connecting.link.filter(|_| !answered) {
+                match e.kind() {
+                    io::ErrorKind::ConnectionRefused => {
+                        let after = clock::monotonic().saturating_since(connecting.begun);
+                        self.links.on_answer(link, after);
+                    }
+                    _ => self.links.on_silence(link),
+                }
+            }
             self.release(slot);
             if let Some((_, id)) = self.deferral.on_refused(ends) {
                 if answered {
@@ -821,6 +830,11 @@ impl Worker {
             match expired.packet {
                 Some(id) => {
                     self.counters.silent.more();
+                    if let State::Connecting(connecting) = &self.slots[expired.socket].state
+                        && let Some(link) = connecting.link
+                    {
+                        self.links.on_silence(link);
+                    }
                     if self.queue.is_some() {
                         self.decide(id, Fate::Drop);
                     }

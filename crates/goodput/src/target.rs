@@ -132,6 +132,7 @@ built_in!(
     "dtn-100ms",
     "dtn-100ms-loss",
     "dtn-300ms",
+    "lossy-100ms",
     "master-1-five-ports",
     "master-1-10g",
     "master-1-port-memory",

@@ -271,6 +271,37 @@ impl Netlink {
             .map(drop)
     }
 
+    /// The rules that lead to one of these tables, both versions of IP together: the table, and the mark that is
+    /// looked for.
+    ///
+    /// # Errors
+    /// As rtnetlink(7).
+    pub fn rules_to(&mut self, tables: RangeInclusive<u32>) -> io::Result<Vec<(u32, Option<u32>)>> {
+        let mut found = Vec::new();
+        for version in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut ask = RuleMessage::default();
+            ask.header.family = version;
+            let answers = self.request(RouteNetlinkMessage::GetRule(ask), NLM_F_DUMP)?;
+            for answer in answers {
+                let RouteNetlinkMessage::NewRule(rule) = answer else {
+                    continue;
+                };
+                let (mut table, mut mark) = (u32::from(rule.header.table), None);
+                for attribute in &rule.attributes {
+                    match attribute {
+                        RuleAttribute::Table(t) => table = *t,
+                        RuleAttribute::FwMark(m) => mark = Some(*m),
+                        _ => {}
+                    }
+                }
+                if tables.contains(&table) {
+                    found.push((table, mark));
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Number of rules with one of these priorities, both versions of IP together.
     ///
     /// # Errors

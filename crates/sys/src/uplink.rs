@@ -6,7 +6,8 @@
 //!
 //! Sources: ip-rule(8), rtnetlink(7), icmp(7), RFC 792, RFC 4443.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -57,45 +58,38 @@ impl LinkTable {
         for any in ANY {
             let rule = || RouteNetlinkMessage::DelRule(self.rule(any));
             while netlink.request(rule(), 0).is_ok() {}
-            for route in routes(netlink, any, self.table).unwrap_or_default() {
-                let _ = netlink.request(RouteNetlinkMessage::DelRoute(route), 0);
-            }
+        }
+        let Ok(tables) = Tables::read(netlink) else {
+            return;
+        };
+        for route in tables.of(self.table) {
+            let _ = netlink.request(RouteNetlinkMessage::DelRoute(route.clone()), 0);
         }
     }
 
-    /// Makes the table hold what the main one has for the interface of that index, and nothing else.
-    /// Returns the next hops, those of default routes first.
+    /// Makes the table hold what the main one had for the interface of that index when `tables` was read, and
+    /// nothing else.
     ///
     /// # Errors
-    /// As rtnetlink(7).
-    pub fn fill(self, netlink: &mut Netlink, interface: u32) -> io::Result<Vec<IpAddr>> {
-        let mut hops = Vec::new();
-        for any in ANY {
-            let main = u32::from(RouteHeader::RT_TABLE_MAIN);
-            let all = routes(netlink, any, main)?;
-            let mut wanted: Vec<RouteMessage> = Vec::new();
-            for route in &all {
-                wanted.extend(self.by(route, interface));
-            }
-            wanted.sort_by_key(|r| r.header.destination_prefix_length);
-            hops.extend(wanted.iter().filter_map(next_hop));
-            let present = routes(netlink, any, self.table)?;
-            // First what is new, so that there is no moment without a way.
-            for route in &wanted {
-                if !present.iter().any(|p| same(p, route)) {
-                    let new = RouteNetlinkMessage::NewRoute(route.clone());
-                    netlink.request(new, NLM_F_CREATE | NLM_F_REPLACE)?;
-                }
-            }
-            for route in present {
-                if !wanted.iter().any(|w| same(w, &route)) {
-                    // Replaced meanwhile, or gone with its interface.
-                    let _ = netlink.request(RouteNetlinkMessage::DelRoute(route), 0);
-                }
+    /// As rtnetlink(7); then what the kernel refused is missing, and nothing was taken away.
+    pub fn fill(self, netlink: &mut Netlink, tables: &Tables, interface: u32) -> io::Result<()> {
+        let main = tables.of(u32::from(RouteHeader::RT_TABLE_MAIN));
+        let mut wanted: Vec<RouteMessage> = main.filter_map(|r| self.by(r, interface)).collect();
+        wanted.sort_by_key(|r| r.header.destination_prefix_length);
+        // First what is new, so that there is no moment without a way.
+        for route in &wanted {
+            if !tables.of(self.table).any(|p| same(p, route)) {
+                let new = RouteNetlinkMessage::NewRoute(route.clone());
+                netlink.request(new, NLM_F_CREATE | NLM_F_REPLACE)?;
             }
         }
-        hops.dedup();
-        Ok(hops)
+        for route in tables.of(self.table) {
+            if !wanted.iter().any(|w| same(w, route)) {
+                // Replaced meanwhile, or gone with its interface.
+                let _ = netlink.request(RouteNetlinkMessage::DelRoute(route.clone()), 0);
+            }
+        }
+        Ok(())
     }
 
     /// A route of the main table as ours, if it leads by the interface.
@@ -158,20 +152,58 @@ impl LinkTable {
     }
 }
 
-/// What a routing table has of one version of IP.
-fn routes(netlink: &mut Netlink, any: IpAddr, table: u32) -> io::Result<Vec<RouteMessage>> {
-    let mut ask = RouteMessage::default();
-    ask.header.address_family = family(any);
-    let answers = netlink.request(RouteNetlinkMessage::GetRoute(ask), NLM_F_DUMP)?;
-    let inside = |route: &RouteMessage| {
-        let own = |a: &RouteAttribute| matches!(a, RouteAttribute::Table(t) if *t == table);
-        route.attributes.iter().any(own)
-    };
-    let routes = answers.into_iter().filter_map(|answer| match answer {
-        RouteNetlinkMessage::NewRoute(route) if inside(&route) => Some(route),
-        _ => None,
-    });
-    Ok(routes.collect())
+/// What all routing tables held at one moment. The kernel lists them all whatever is asked for, so they are
+/// asked for once.
+#[derive(Debug)]
+pub struct Tables(Vec<RouteMessage>);
+
+impl Tables {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// As rtnetlink(7).
+    pub fn read(netlink: &mut Netlink) -> io::Result<Self> {
+        let mut all = Vec::new();
+        for any in ANY {
+            let mut ask = RouteMessage::default();
+            ask.header.address_family = family(any);
+            let answers = netlink.request(RouteNetlinkMessage::GetRoute(ask), NLM_F_DUMP)?;
+            all.extend(answers.into_iter().filter_map(|answer| match answer {
+                RouteNetlinkMessage::NewRoute(route)
+                    if route.header.address_family == family(any) =>
+                {
+                    Some(route)
+                }
+                _ => None,
+            }));
+        }
+        Ok(Self(all))
+    }
+
+    fn of(&self, table: u32) -> impl Iterator<Item = &RouteMessage> {
+        self.0.iter().filter(move |route| {
+            let own = |a: &RouteAttribute| matches!(a, RouteAttribute::Table(t) if *t == table);
+            route.attributes.iter().any(own)
+        })
+    }
+
+    /// The next hop by which the main table leads most by the interface of that index: the default route's, IPv4
+    /// before IPv6. `None` where all is on the link itself.
+    pub fn next_hop(&self, interface: u32) -> Option<IpAddr> {
+        let any = LinkTable {
+            mark: 0,
+            table: 0,
+            priority: 0,
+        };
+        let main = self.of(u32::from(RouteHeader::RT_TABLE_MAIN));
+        let ways = main.filter_map(|route| any.by(route, interface));
+        let hops = ways.filter_map(|route| {
+            let hop = next_hop(&route)?;
+            Some((hop.is_ipv6(), route.header.destination_prefix_length, hop))
+        });
+        hops.min_by_key(|(six, prefix, _)| (*six, *prefix))
+            .map(|(.., hop)| hop)
+    }
 }
 
 fn next_hop(route: &RouteMessage) -> Option<IpAddr> {
@@ -215,10 +247,12 @@ pub struct Pinger {
     to: SocketAddr,
     id: u16,
     sequence: u16,
+    /// What only who was asked can know: anybody can send an answer that nobody asked for.
+    word: [u8; WORD_BYTES],
 }
 
 impl Pinger {
-    /// A socket by which only this interface is asked and heard.
+    /// A socket by which only this neighbour on this interface is asked and heard.
     ///
     /// # Errors
     /// `EACCES` or `EPERM` where neither `net.ipv4.ping_group_range` nor CAP_NET_RAW allows it.
@@ -236,12 +270,23 @@ impl Pinger {
             libc::SO_BINDTODEVICE,
             interface.as_bytes(),
         )?;
+        let to = SocketAddr::new(to, 0);
+        // A raw socket hears everything else that comes by the interface, and is soon full of it.
+        rustix::net::connect(&fd, &to)?;
+        let mut word = [0; WORD_BYTES];
+        File::open("/dev/urandom")?.read_exact(&mut word)?;
         Ok(Self {
             fd,
-            to: SocketAddr::new(to, 0),
+            to,
             id,
             sequence: 0,
+            word,
         })
+    }
+
+    /// Who is asked.
+    pub const fn to(&self) -> IpAddr {
+        self.to.ip()
     }
 
     /// Asks once more.
@@ -250,16 +295,16 @@ impl Pinger {
     /// As sendto(2); a link that is down says so.
     pub fn ask(&mut self) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut packet = [0_u8; 8 + WORD.len()];
+        let mut packet = [0_u8; 8 + WORD_BYTES];
         packet[0] = if self.to.is_ipv4() { 8 } else { 128 };
         packet[4..6].copy_from_slice(&self.id.to_be_bytes());
         packet[6..8].copy_from_slice(&self.sequence.to_be_bytes());
-        packet[8..].copy_from_slice(WORD);
+        packet[8..].copy_from_slice(&self.word);
         if self.to.is_ipv4() {
             let sum = checksum(&packet);
             packet[2..4].copy_from_slice(&sum.to_be_bytes());
         }
-        rustix::net::sendto(&self.fd, &packet, SendFlags::empty(), &self.to)?;
+        rustix::net::send(&self.fd, &packet, SendFlags::empty())?;
         Ok(())
     }
 
@@ -267,12 +312,13 @@ impl Pinger {
     pub fn answered(&mut self) -> bool {
         let mut answered = false;
         let mut buffer = [0_u8; 256];
-        // Others' answers come as well where the socket is a raw one.
         for _ in 0..ANSWERS {
-            let Ok((read, _)) = rustix::net::recv(&self.fd, &mut buffer, RecvFlags::empty()) else {
-                break;
-            };
-            answered |= self.is_ours(&buffer[..read]);
+            match rustix::net::recv(&self.fd, &mut buffer, RecvFlags::empty()) {
+                Ok((read, _)) => answered |= self.is_ours(&buffer[..read]),
+                Err(rustix::io::Errno::AGAIN) => break,
+                // What the network said of an earlier question, told once.
+                Err(_) => {}
+            }
         }
         answered
     }
@@ -288,7 +334,7 @@ impl Pinger {
             return false;
         };
         // Datagram sockets have an identifier of the kernel's, and hear of that one alone.
-        icmp.first() == Some(&wanted) && icmp.get(8..) == Some(WORD)
+        icmp.first() == Some(&wanted) && icmp.get(8..) == Some(&self.word)
     }
 }
 
@@ -303,12 +349,16 @@ fn checksum(bytes: &[u8]) -> u16 {
     !u16::try_from(folded).unwrap_or(u16::MAX)
 }
 
-const WORD: &[u8; 16] = b"goodput-link-v1.";
+const WORD_BYTES: usize = 16;
 const ANSWERS: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::netns::NetNs;
 
     #[test]
     fn a_packet_with_its_checksum_sums_to_nothing() {
@@ -316,5 +366,36 @@ mod tests {
         let sum = checksum(&packet);
         packet[2..4].copy_from_slice(&sum.to_be_bytes());
         assert_eq!(checksum(&packet), 0);
+    }
+
+    #[test]
+    fn a_neighbour_answers_and_nobody_can_answer_for_it() {
+        let Ok(ns) = NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        let heard = ns.run(|| -> io::Result<[bool; 2]> {
+            Netlink::open()?.set_up("lo", None)?;
+            let mut pinger = Pinger::new(Ipv4Addr::LOCALHOST.into(), "lo", 1)?;
+            // An answer that nobody asked for, from the right address, with the right number.
+            let mut forged = [0_u8; 8 + WORD_BYTES];
+            forged[4..6].copy_from_slice(&1_u16.to_be_bytes());
+            forged[8..].copy_from_slice(b"goodput-link-v1.");
+            let sum = checksum(&forged);
+            forged[2..4].copy_from_slice(&sum.to_be_bytes());
+            let other = Pinger::new(Ipv4Addr::LOCALHOST.into(), "lo", 2)?;
+            rustix::net::send(&other.fd, &forged, SendFlags::empty())?;
+            let before = pinger.answered();
+            pinger.ask()?;
+            let end = Instant::now() + Duration::from_secs(10);
+            while !pinger.answered() {
+                if Instant::now() > end {
+                    return Ok([before, false]);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok([before, true])
+        });
+        assert_eq!(heard.unwrap().unwrap(), [false, true]);
     }
 }
