@@ -22,9 +22,8 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use quinn_proto::ConnectionId;
 use serde::{Deserialize, Serialize};
@@ -85,7 +84,6 @@ pub struct Pipe {
 }
 
 /// What a link's threads and the one that moves its packets share.
-#[derive(Debug)]
 struct Ties {
     /// What only the two ends of this connection know (RFC 8446, section 7.5).
     secret: [u8; 32],
@@ -93,21 +91,7 @@ struct Ties {
     is_proven: AtomicBool,
     /// Bytes a second that it may send; the greatest for no limit.
     limit: AtomicU64,
-    info: Mutex<Info>,
     waker: Arc<Waker>,
-}
-
-/// What a connection knows of its path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Info {
-    /// Smoothed round trip, and the least.
-    pub rtt: Duration,
-    /// The least round trip.
-    pub rtt_min: Duration,
-    /// Packets sent, acknowledgments included.
-    pub sent_packets: u64,
-    /// Packets found lost.
-    pub lost_packets: u64,
 }
 
 /// Ends the sleep of a thread that waits in poll(2).
@@ -155,17 +139,6 @@ impl Pipe {
     pub(crate) fn set_limit(&self, rate: Rate) {
         let bytes = (rate.as_bits_per_second() / 8).max(1);
         self.ties.limit.store(bytes, Ordering::Relaxed);
-    }
-
-    /// What the connection knows of its path, at most some milliseconds ago.
-    pub fn info(&self) -> Info {
-        *self.ties.info()
-    }
-}
-
-impl Ties {
-    fn info(&self) -> MutexGuard<'_, Info> {
-        self.info.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -62,11 +62,44 @@ struct Look {
     held: Option<&'static str>,
 }
 
-/// Watches TCP, and tries QUIC once it has shown that it cannot, where that was left open.
+/// Tries QUIC once TCP has shown that it cannot, where that was left open, and tells when QUIC that carries is given up.
 pub(super) fn watch(meeting: &Meeting, watch: &Watch, load: &dyn Loaded) {
-    if meeting.wish() != Transport::Auto || !meeting.may_carry() {
+    if !meeting.may_carry() {
         return;
     }
+    let is_over_quic = match meeting.wish() {
+        Transport::Tcp => false,
+        Transport::Quic => {
+            let begun = || (meeting.over_quic().0 > 0).then_some(());
+            tune::wait(meeting, BEGIN, begun).is_some()
+        }
+        Transport::Auto => watch_tcp(meeting, watch, load),
+    };
+    if is_over_quic {
+        tell_end(meeting, watch);
+    }
+}
+
+/// Waits until TCP carries what QUIC did, which failed again and again, and says so.
+fn tell_end(meeting: &Meeting, watch: &Watch) {
+    // Links that come again are none meanwhile; so one look does not tell.
+    let is_gone = || matches!(meeting.over_quic(), (0, 1..));
+    while !meeting.is_over() {
+        let was_gone = is_gone();
+        tune::wait(meeting, LOOK, || None::<()>);
+        if was_gone && is_gone() {
+            let why = meeting.carry_failure();
+            let why = why.unwrap_or_else(|| "the side that connects gets no answer".to_owned());
+            watch.note(Note::Chosen(format!(
+                "TCP again: QUIC fails where it worked: {why}"
+            )));
+            return;
+        }
+    }
+}
+
+/// Watches TCP, and tries QUIC once; whether QUIC was kept.
+fn watch_tcp(meeting: &Meeting, watch: &Watch, load: &dyn Loaded) -> bool {
     let mut same: Vec<Look> = Vec::new();
     while !meeting.is_over() {
         let Some(look) = look(meeting, watch, load) else {
@@ -88,11 +121,13 @@ pub(super) fn watch(meeting: &Meeting, watch: &Watch, load: &dyn Loaded) {
             .saturating_sub(watch.confirmed_bytes.load(Ordering::Relaxed));
         let trial = span(meeting) * LOOKS * WORTH;
         if (left as f64) * 8.0 < rate * trial.as_secs_f64() {
-            return;
+            // More may be wanted while the source is walked.
+            same.clear();
+            continue;
         }
-        attempt(meeting, watch, load, rate, why);
-        return;
+        return attempt(meeting, watch, load, rate, why);
     }
+    false
 }
 
 /// One look at TCP; `None` where streams had nothing to do, or came and went.
@@ -130,15 +165,15 @@ fn holds(losses: f64, is_by_losses: bool, before: Windows, after: Windows) -> Op
     }
 }
 
-/// Measures QUIC beside TCP's `rate`, and keeps the better.
-fn attempt(meeting: &Meeting, watch: &Watch, load: &dyn Loaded, rate: f64, why: &str) {
+/// Measures QUIC beside TCP's `rate`, and keeps the better; whether that is QUIC.
+fn attempt(meeting: &Meeting, watch: &Watch, load: &dyn Loaded, rate: f64, why: &str) -> bool {
     load.carry(true);
     let switched = tune::wait(meeting, SWITCH, || match meeting.over_quic() {
         (over_quic, all) if over_quic * 2 > all => Some(()),
         _ => None,
     });
     if meeting.is_over() {
-        return;
+        return false;
     }
     if switched.is_none() {
         load.carry(false);
@@ -146,14 +181,14 @@ fn attempt(meeting: &Meeting, watch: &Watch, load: &dyn Loaded, rate: f64, why: 
             "TCP: {why}, but QUIC was not to be had: {}",
             reason(meeting)
         )));
-        return;
+        return false;
     }
     // As long again to find its rate.
     let span = span(meeting);
     self::rate(meeting, watch, span);
     let quic = self::rate(meeting, watch, span * LOOKS);
     if meeting.is_over() {
-        return;
+        return false;
     }
     let is_better = quic > rate * GAIN;
     if !is_better {
@@ -170,6 +205,7 @@ fn attempt(meeting: &Meeting, watch: &Watch, load: &dyn Loaded, rate: f64, why: 
         other.0,
         other.1 / 1e6
     )));
+    is_better
 }
 
 fn span(meeting: &Meeting) -> Duration {
@@ -182,7 +218,7 @@ fn rate(meeting: &Meeting, watch: &Watch, span: Duration) -> f64 {
     let confirmed = || watch.confirmed_bytes.load(Ordering::Relaxed);
     let (before, since) = (confirmed(), Instant::now());
     tune::wait(meeting, span, || None::<()>);
-    (confirmed() - before) as f64 * 8.0 / since.elapsed().as_secs_f64()
+    confirmed().saturating_sub(before) as f64 * 8.0 / since.elapsed().as_secs_f64()
 }
 
 /// Segments with data that were sent on all streams of blocks now open.

@@ -1,7 +1,7 @@
 //! What carries a meeting's links of blocks: TCP or QUIC, now and after a change of mind.
 
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,7 +33,8 @@ struct State {
     /// The other side's source asks for it, or for the opposite; not done yet.
     asked: Option<bool>,
     quic: Option<Arc<Quic>>,
-    /// Somebody answered once; failures in a row since.
+    is_closed: bool,
+    /// Somebody answered once; failures in a row since, of which those that were under way at once are one.
     has_worked: bool,
     failures: u32,
     failure: Option<String>,
@@ -41,6 +42,19 @@ struct State {
 
 /// Failures in a row of what had worked, before TCP is taken for good.
 const FAILURES_MOST: u32 = 3;
+
+impl State {
+    /// A dial failed that began after so many failures.
+    fn failed(&mut self, began: u32, error: &io::Error) {
+        self.failure = Some(error.to_string());
+        if self.failures == began {
+            self.failures += 1;
+        }
+        if !self.has_worked || self.failures >= FAILURES_MOST {
+            self.is_quic = false;
+        }
+    }
+}
 
 impl fmt::Debug for Carriage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,19 +167,14 @@ impl Carriage {
         key: &Key,
         cipher: Cipher,
     ) -> io::Result<Pipe> {
+        let began = self.lock().failures;
         let dialled = self
             .begun(to, session, key, cipher)
             .and_then(|quic| quic.dial(to));
         let mut state = self.lock();
         match &dialled {
             Ok(_) => (state.has_worked, state.failures) = (true, 0),
-            Err(error) => {
-                state.failure = Some(error.to_string());
-                state.failures += 1;
-                if !state.has_worked || state.failures >= FAILURES_MOST {
-                    state.is_quic = false;
-                }
-            }
+            Err(error) => state.failed(began, error),
         }
         dialled
     }
@@ -181,6 +190,9 @@ impl Carriage {
             return Err(super::no_quic("no datagrams go this way"));
         };
         let mut state = self.lock();
+        if state.is_closed {
+            return Err(ErrorKind::NotConnected.into());
+        }
         if let Some(quic) = state.quic.as_ref().filter(|quic| !quic.is_over()) {
             return Ok(Arc::clone(quic));
         }
@@ -189,12 +201,46 @@ impl Carriage {
         Ok(quic)
     }
 
-    /// Ends all connections.
+    /// Ends all connections, also those that are under way, for good.
     pub(crate) fn close(&self) {
-        self.lock().quic = None;
+        let mut state = self.lock();
+        state.is_closed = true;
+        if let Some(quic) = state.quic.take() {
+            quic.close();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_of_all_links_at_once_is_one_failure() {
+        let error = io::Error::from(ErrorKind::TimedOut);
+        let worked = || State {
+            is_quic: true,
+            has_worked: true,
+            ..State::default()
+        };
+        let mut state = worked();
+        for round in 0..FAILURES_MOST {
+            assert!(state.is_quic, "{round}");
+            for _link in 0..4 {
+                state.failed(round, &error);
+            }
+        }
+        assert!(!state.is_quic);
+        // What never worked is not tried again.
+        let mut never = State {
+            has_worked: false,
+            ..worked()
+        };
+        never.failed(0, &error);
+        assert!(!never.is_quic);
     }
 }

@@ -10,7 +10,7 @@ use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,12 +23,13 @@ use quinn_proto::{
     StreamEvent, StreamId, TransportConfig, VarInt, WriteError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustls::SupportedCipherSuite;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use sys::udp;
 
 use super::control::Factory;
-use super::{Info, Names, Pipe, Ties, Waker, no_quic};
+use super::{Names, Pipe, Ties, Waker, no_quic};
 use crate::key::{Key, SessionId};
 use crate::link::{Cipher, HANDSHAKE_PATIENCE};
 
@@ -45,6 +46,8 @@ const ASK_EVERY: Duration = Duration::from_secs(4);
 /// them, and 1.3 Gb/s over a round trip of 200 ms.
 const WINDOW_STRANGER: u32 = 64 << 10;
 const WINDOW: u32 = 32 << 20;
+/// What all of them together may have unread, where whoever writes files is slower than the path.
+const WINDOWS: u32 = 128 << 20;
 /// What waits to be acknowledged, at least and at most.
 const SEND_WINDOW_MIN: u64 = 512 << 10;
 const SEND_WINDOW_MAX: u64 = 32 << 20;
@@ -71,8 +74,6 @@ const ROOM_JOINED: usize = 65_536;
 const SOCKET_BUFFER: u64 = 4 << 20;
 /// One acknowledgment for so many packets (draft-ietf-quic-ack-frequency).
 const PACKETS_PER_ACK: u32 = 8;
-/// Others see what a connection knows of its path at most so late.
-const SHOW_EVERY: Duration = Duration::from_millis(5);
 
 /// One socket and its connections. Dropping it ends them.
 #[derive(Debug)]
@@ -105,13 +106,19 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Nobody is let in any more, nor dialled.
+    fn end(&self) {
+        let mut state = self.lock();
+        state.is_over = true;
+        state.dials.clear();
+        self.come.notify_all();
+    }
 }
 
 impl Drop for Quic {
     fn drop(&mut self) {
-        self.shared.lock().is_over = true;
-        self.shared.come.notify_all();
-        self.shared.waker.wake();
+        self.close();
     }
 }
 
@@ -206,21 +213,35 @@ impl Quic {
         Ok(Self { shared })
     }
 
+    /// Ends all connections; whoever waits for one is told.
+    pub(crate) fn close(&self) {
+        self.shared.end();
+        self.shared.waker.wake();
+    }
+
     /// A new connection to somebody.
     ///
     /// # Errors
-    /// `TimedOut` where no answer comes in time; why QUIC gave up otherwise.
+    /// `TimedOut` where no answer comes in time; `NotConnected` once this is closed; why QUIC gave up otherwise.
     pub(crate) fn dial(&self, to: SocketAddr) -> io::Result<Pipe> {
         let (answer, answered) = mpsc::channel();
-        self.shared.lock().dials.push(Dial { to, answer });
-        self.shared.waker.wake();
-        match answered.recv_timeout(DIAL) {
-            Ok(answer) => answer,
-            Err(_) => Err(io::Error::new(
-                ErrorKind::TimedOut,
-                format!("no answer over UDP in {} s", DIAL.as_secs()),
-            )),
+        {
+            let mut state = self.shared.lock();
+            if state.is_over {
+                return Err(ErrorKind::NotConnected.into());
+            }
+            state.dials.push(Dial { to, answer });
         }
+        self.shared.waker.wake();
+        answered.recv_timeout(DIAL).unwrap_or_else(|why| {
+            Err(match why {
+                RecvTimeoutError::Timeout => io::Error::new(
+                    ErrorKind::TimedOut,
+                    format!("no answer over UDP in {} s", DIAL.as_secs()),
+                ),
+                RecvTimeoutError::Disconnected => ErrorKind::NotConnected.into(),
+            })
+        })
     }
 
     /// Whether its thread has ended.
@@ -322,7 +343,6 @@ struct Line {
     born: Instant,
     /// When the machine is to be looked at again.
     due: Option<Instant>,
-    shown: Option<Instant>,
     is_closed: bool,
 }
 
@@ -388,8 +408,10 @@ impl Driver {
             let more = self.receive(now);
             let keys: Vec<usize> = self.lines.keys().copied().collect();
             let mut is_busy = more;
+            let proven = self.lines.values().filter(|line| line.is_proven());
+            let window = window_of(proven.count());
             for key in keys {
-                is_busy |= self.serve(now, key);
+                is_busy |= self.serve(now, key, window);
             }
             if !is_busy && self.sleep().is_err() {
                 break;
@@ -410,8 +432,7 @@ impl Driver {
         for key in keys {
             self.transmit(now, key);
         }
-        self.shared.lock().is_over = true;
-        self.shared.come.notify_all();
+        self.shared.end();
     }
 
     fn dial(&mut self, now: Instant, dial: Dial) {
@@ -489,7 +510,7 @@ impl Driver {
     }
 
     /// All that is to be done for one connection; whether there is more at once.
-    fn serve(&mut self, now: Instant, key: usize) -> bool {
+    fn serve(&mut self, now: Instant, key: usize, window: u32) -> bool {
         let Some(line) = self.lines.get_mut(&key) else {
             return false;
         };
@@ -503,7 +524,7 @@ impl Driver {
             line.take_in();
             is_busy = line.give_out(now, &mut self.piece);
         }
-        line.tend(now);
+        line.tend(now, window);
         while let Some(event) = line.connection.poll_endpoint_events() {
             if let Some(event) = self.endpoint.handle_event(line.handle, event) {
                 line.connection.handle_event(event);
@@ -561,8 +582,11 @@ impl Driver {
         let bytes = &self.out[..len];
         match udp::send_to(self.socket.as_fd(), to, bytes, segment) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
-            Err(_) if bytes.len() > usize::from(segment) => {
-                // This device or path cannot: one by one does as well.
+            // This kernel or device cannot (udp(7)): one by one does as well. What else there is passes.
+            Err(error)
+                if bytes.len() > usize::from(segment)
+                    && matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::IO)) =>
+            {
                 self.cuts = false;
                 for datagram in bytes.chunks(usize::from(segment).max(1)) {
                     let _ = udp::send_to(self.socket.as_fd(), to, datagram, segment);
@@ -586,12 +610,12 @@ impl Driver {
         let mut whose = Vec::new();
         let mut due: Option<Instant> = None;
         for (key, line) in &self.lines {
-            let ends = line.said_all.map(|at| at + LINGER);
+            let ends = line.said_all.filter(|_| !line.is_closed);
+            let ends = ends.map(|at| at + LINGER);
             let strays = line.is_stranger().then(|| line.born + HANDSHAKE_PATIENCE);
-            for at in [line.due, line.pace.next, ends, strays]
-                .into_iter()
-                .flatten()
-            {
+            // While the kernel has no room, whose turn it is does not matter.
+            let paced = line.pace.next.filter(|_| self.waiting.is_none());
+            for at in [line.due, paced, ends, strays].into_iter().flatten() {
                 due = Some(due.map_or(at, |due| due.min(at)));
             }
             let mut flags = PollFlags::empty();
@@ -612,7 +636,7 @@ impl Driver {
             tv_nsec: left.subsec_nanos().into(),
         });
         match poll(&mut fds, left.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let ready: Vec<bool> = fds[2..]
@@ -657,14 +681,17 @@ impl Line {
             },
             born: now,
             due: None,
-            shown: None,
             is_closed: false,
         }
     }
 
-    fn is_stranger(&self) -> bool {
+    fn is_proven(&self) -> bool {
         let is_proven = |ties: &Arc<Ties>| ties.is_proven.load(Ordering::Acquire);
-        !self.is_closed && !self.ties.as_ref().is_some_and(is_proven)
+        !self.is_closed && self.ties.as_ref().is_some_and(is_proven)
+    }
+
+    fn is_stranger(&self) -> bool {
+        !self.is_closed && !self.is_proven()
     }
 
     /// What has happened to the connection.
@@ -717,13 +744,11 @@ impl Line {
             secret,
             is_proven: AtomicBool::new(false),
             limit: AtomicU64::new(u64::MAX),
-            info: Mutex::default(),
             waker: Arc::clone(&shared.waker),
         });
         self.stream = Some(stream);
         self.pipe = Some(mine);
         self.ties = Some(Arc::clone(&ties));
-        self.show();
         Ok(Pipe { socket: link, ties })
     }
 
@@ -811,7 +836,7 @@ impl Line {
     }
 
     /// What time asks for, and what others want to know and have it do.
-    fn tend(&mut self, now: Instant) {
+    fn tend(&mut self, now: Instant, window: u32) {
         let is_late = self.is_stranger() && now >= self.born + HANDSHAKE_PATIENCE;
         let is_left = self
             .said_all
@@ -821,26 +846,10 @@ impl Line {
                 .close(now, VarInt::from_u32(0), Bytes::new());
             (self.pipe, self.is_closed) = (None, true);
         }
-        if self.window < WINDOW && self.ties.is_some() && !self.is_stranger() {
-            self.window = WINDOW;
-            self.connection.set_receive_window(WINDOW.into());
+        if self.window != window && self.is_proven() {
+            self.window = window;
+            self.connection.set_receive_window(window.into());
         }
-        let is_fresh = |at: Instant| now.saturating_duration_since(at) < SHOW_EVERY;
-        if self.ties.is_some() && !self.shown.is_some_and(is_fresh) {
-            self.shown = Some(now);
-            self.show();
-        }
-    }
-
-    fn show(&self) {
-        let Some(ties) = &self.ties else { return };
-        let path = self.connection.stats().path;
-        *ties.info() = Info {
-            rtt: path.rtt,
-            rtt_min: path.min_rtt,
-            sent_packets: path.sent_packets,
-            lost_packets: path.lost_packets,
-        };
     }
 
     /// Twice the congestion window, as Linux does it for TCP: more would only stand in the queue at the end.
@@ -868,6 +877,12 @@ impl Line {
         let packet = self.connection.current_mtu().into();
         self.pace.room(now, rate, packet)
     }
+}
+
+/// What each of so many connections may have unread: all have as much together as four.
+pub(super) fn window_of(proven: usize) -> u32 {
+    let proven = u32::try_from(proven).unwrap_or(u32::MAX).max(1);
+    (WINDOWS / proven).clamp(WINDOW_STRANGER, WINDOW)
 }
 
 /// Writes as much as the pipe takes; true when that was all. What nobody will read is forgotten.

@@ -1,6 +1,6 @@
 use std::io::{Read as _, Write as _};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use units::Rng;
 
@@ -107,6 +107,31 @@ fn who_has_not_proved_the_key_fills_no_memory() {
         socket.set_write_timeout(Some(SOON)).unwrap();
         (&*socket).write_all(&vec![0; 4 << 20]).unwrap();
     });
+}
+
+#[test]
+fn many_connections_may_have_no_more_unread_than_a_few() {
+    let all = |connections: usize| connections as u64 * u64::from(engine::window_of(connections));
+    assert_eq!(all(1), 32 << 20);
+    for connections in 4..=usize::from(crate::link::STREAMS_MOST) {
+        assert!((100 << 20..=128 << 20).contains(&all(connections)));
+    }
+    assert!(engine::window_of(usize::MAX) > 0);
+}
+
+#[test]
+fn who_waits_for_an_answer_hears_that_it_is_closed() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap();
+    let near = connecting(1, Cipher::Aes128Gcm);
+    thread::scope(|scope| {
+        let dialled = scope.spawn(|| near.dial(at).unwrap_err().kind());
+        // Its first packet: now it waits.
+        silent.recv(&mut [0; 2_000]).unwrap();
+        near.close();
+        assert_eq!(dialled.join().unwrap(), ErrorKind::NotConnected);
+    });
+    assert_eq!(near.dial(at).unwrap_err().kind(), ErrorKind::NotConnected);
 }
 
 #[test]

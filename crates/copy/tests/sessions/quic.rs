@@ -8,6 +8,7 @@ use std::time::Duration;
 use copy::Cipher;
 use copy::engine::CopyError;
 use copy::engine::tune::Streams;
+use copy::link::{Socket, Which};
 use copy::quic::Transport;
 
 use crate::common::{Chance, Place, Session, bytes, left_over, plant, tree};
@@ -60,19 +61,24 @@ fn a_random_connection_is_cut_every_quarter_of_a_second() {
             is_reverse,
             ..session()
         };
-        let mut cuts = 0;
+        let (mut cuts, mut over_quic) = (0, 0);
         let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, _| {
             let mut chance = Chance(7);
             while !meeting.is_over() {
                 thread::sleep(Duration::from_millis(250));
                 let open = meeting.open_links();
                 if let Some(which) = open.get(chance.below(open.len().max(1) as u64) as usize) {
+                    let is_quic = meeting.of_socket(*which, Socket::is_quic);
+                    over_quic += u32::from(is_quic == Some(true));
                     meeting.cut(*which);
                     cuts += 1;
                 }
             }
         });
-        assert!(cuts > 3, "{cuts} cuts");
+        assert!(
+            cuts > 3 && over_quic > 0,
+            "{cuts} cuts, {over_quic} of QUIC"
+        );
         assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
         assert_eq!(tree(&place.from()), tree(&place.to()));
     }
@@ -99,6 +105,13 @@ fn what_was_stopped_goes_on_whatever_carried_it() {
                 thread::sleep(Duration::from_millis(1));
             }
             if stops < 3 {
+                let open = meeting.open_links().into_iter();
+                let blocks = open.filter(|link| matches!(link, Which::Blocks(_)));
+                for link in blocks {
+                    if let Some(is_quic) = meeting.of_socket(link, Socket::is_quic) {
+                        assert_eq!(is_quic, stops % 2 == 0);
+                    }
+                }
                 watch.stop();
             }
         });

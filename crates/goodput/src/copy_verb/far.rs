@@ -993,8 +993,10 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 sent_bytes,
                 unread,
                 spent_ns,
+                over_quic,
                 ..
             }) => {
+                watch.is_quic.store(over_quic, Ordering::Relaxed);
                 watch.unread.store(unread, Ordering::Relaxed);
                 watch.sent_bytes.store(sent_bytes, Ordering::Relaxed);
                 let counters = [

@@ -170,6 +170,9 @@ pub(super) enum Reply {
         spent_ns: [u64; 4],
         #[serde(default)]
         cpu_ns: u64,
+        /// QUIC carried blocks at the end.
+        #[serde(default)]
+        over_quic: bool,
     },
     /// It gave up; whether its own host is at fault.
     Failed { why: String, is_here: bool },
@@ -515,6 +518,7 @@ pub(super) fn last_word(result: Result<Account, Failed>, watch: &Watch) -> Reply
             unread: watch.unread.load(Ordering::Relaxed),
             spent_ns: told::spent(watch),
             cpu_ns: sys::clock::process_cpu().as_ns(),
+            over_quic: watch.is_quic.load(Ordering::Relaxed),
         },
         Err((why, is_here)) => Reply::Failed { why, is_here },
     }

@@ -167,7 +167,17 @@ impl Hurt {
                 }
             }
         }
+        let left = repair.left;
         copy.repair = Some(repair);
+        if left > 0
+            && let Some(verdict) = &mut run.verdict
+        {
+            verdict.sentence = format!(
+                "Not as the manifest says: {left} of {} files. {}",
+                self.files, verdict.sentence
+            );
+            verdict.conclusive = false;
+        }
         Ok(())
     }
 }

@@ -90,7 +90,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         steady_bits_per_second: done.watch.steady(),
         achievable_bits_per_second: done.achievable.map(Rate::as_bits_per_second),
         ends: ends(done),
-        kernel: kernel(done),
+        kernel: kernel(&connections(done)),
         connections: done.progress.connections(),
         ciphers: Vec::new(),
         ranking_agrees: None,
@@ -164,16 +164,19 @@ fn connections(done: &Done) -> Vec<TcpInfo> {
 }
 
 /// What the sending side's kernel has of the connections.
-fn kernel(done: &Done) -> Option<CopyKernel> {
-    let ends = connections(done);
-    let sum = |of: fn(&TcpInfo) -> u64| ends.iter().map(of).sum();
+fn kernel(ends: &[TcpInfo]) -> Option<CopyKernel> {
     let closest = ends.iter().map(|info| info.min_rtt_us).min()?;
     Some(CopyKernel {
         connections: ends.len() as u64,
-        acked_bytes: sum(|info| info.bytes_acked),
-        retransmitted_segments: sum(|info| info.total_retrans_segments),
-        rtt_min_ns: closest * 1_000,
+        acked_bytes: sum(ends, |info| info.bytes_acked),
+        retransmitted_segments: sum(ends, |info| info.total_retrans_segments),
+        rtt_min_ns: closest.saturating_mul(1_000),
     })
+}
+
+/// A counter of all connections. A far side's numbers may be any.
+fn sum(ends: &[TcpInfo], of: fn(&TcpInfo) -> u64) -> u64 {
+    ends.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// What held it, out of where the threads that carry blocks spent their time and what the kernel says of their windows.
@@ -214,7 +217,7 @@ fn why(copy: &Copy, plan: &Plan<'_>, done: &Done) -> String {
             return format!("the {}'s CPU, with sums of blocks", end.end);
         }
     }
-    if done.is_source && copy.transport == "quic" {
+    if copy.transport == "quic" {
         return "the path, as QUIC's congestion control found it, or the thread that moves its \
                 packets"
             .to_owned();
@@ -224,7 +227,7 @@ fn why(copy: &Copy, plan: &Plan<'_>, done: &Done) -> String {
         // An older far side does not tell.
         return String::new();
     }
-    let sum = |of: fn(&TcpInfo) -> u64| ends.iter().map(of).sum::<u64>() as f64;
+    let sum = |of: fn(&TcpInfo) -> u64| sum(&ends, of) as f64;
     let busy = sum(|info| info.busy_time_us).max(1.0);
     let short = ends.iter().all(|info| info.rtt_us < 1_000);
     if sum(|info| info.rwnd_limited_us) > 0.4 * busy {
@@ -290,5 +293,23 @@ fn verdict(copy: &Copy) -> Verdict {
         sentence: format!("{what}{speed}{why}"),
         conclusive: copy.failed == 0,
         ..Verdict::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_far_sides_numbers_may_be_any() {
+        let wild = TcpInfo {
+            bytes_acked: u64::MAX,
+            total_retrans_segments: u64::MAX,
+            min_rtt_us: u64::MAX,
+            ..TcpInfo::default()
+        };
+        let found = kernel(&[wild, wild]).unwrap();
+        assert_eq!((found.acked_bytes, found.rtt_min_ns), (u64::MAX, u64::MAX));
+        assert!(kernel(&[]).is_none());
     }
 }

@@ -290,7 +290,9 @@ fn a_manifest_repairs_a_destination_and_reads_only_what_is_hurt_of_the_source() 
     hurt("a/xy", 0);
     let ended = scratch.run(scratch.goodput(&repair));
     ended.fails_with(1, &[]);
-    assert_eq!(ended.json()["copy"]["repair"]["left"], 1);
+    let run = ended.json();
+    assert_eq!(run["copy"]["repair"]["left"], 1);
+    assert_eq!(run["verdict"]["conclusive"], false, "{run}");
     scratch.write("sums", "no such line\n");
     scratch
         .run(scratch.goodput(&repair))
