@@ -68,6 +68,10 @@ impl Receiver<'_> {
         let Body::Open(growing) = &*body else {
             return Ok(());
         };
+        // Another connection brought it: its sum is the one that was noted.
+        if growing.sums.contains_key(&head.index) {
+            return Ok(());
+        }
         growing.may_have(head.index)?;
         let bytes = u64::from(growing.cut.len(head.index));
         Watch::add(&self.watch.confirmed_bytes, bytes);
