@@ -142,7 +142,8 @@ impl Control {
                 0 => Vec::new(),
                 most => gateway.look(most),
             };
-            let mut line = serde_json::to_vec(&Status::of(gateway.counts(), seen)).ok()?;
+            let status = Status::of(gateway.counts(), seen).with_links(gateway.links());
+            let mut line = serde_json::to_vec(&status).ok()?;
             line.push(b'\n');
             let _ = asker.0.send(&line, &[], deadline);
             return None;
@@ -209,7 +210,7 @@ pub(super) fn status(args: &StatusArgs) -> Verdict {
     let status: Status = serde_json::from_str(&line).map_err(Failure::far)?;
     context::print(&match args.openmetrics {
         true => status::openmetrics(&status),
-        false => words(&status.counts),
+        false => words(&status.counts) + &status::links(&status.links),
     })?;
     Ok(failure::DONE)
 }
@@ -222,7 +223,10 @@ fn watch(args: &StatusArgs) -> Verdict {
         let status: Status = serde_json::from_str(&line).map_err(Failure::far)?;
         // Home and clear to the end (ECMA-48: CUP, ED).
         let begin = if screen { "\x1b[H\x1b[J" } else { "" };
-        let (counts, table) = (words(&status.counts), status::table(&status));
+        let (counts, table) = (
+            words(&status.counts) + &status::links(&status.links),
+            status::table(&status),
+        );
         let text = format!("{begin}{counts}\n{table}\n");
         let mut out = std::io::stdout().lock();
         // Who reads no more has seen enough.

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use explain::models::{self, AckPolicy};
 use gateway::counters::Counts;
+use gateway::links::LinkStatus;
 use gateway::view::{HalfSeen, Seen};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Duration, Rate};
@@ -25,6 +26,9 @@ pub(super) struct Status {
     /// The busiest of the last second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) connections: Vec<Shown>,
+    /// Of sides that have several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) links: Vec<LinkStatus>,
 }
 
 /// A connection, and what it would reach without the gateway.
@@ -47,7 +51,12 @@ impl Status {
             pid: std::process::id(),
             counts,
             connections: seen.into_iter().map(shown).collect(),
+            links: Vec::new(),
         }
+    }
+
+    pub(super) fn with_links(self, links: Vec<LinkStatus>) -> Self {
+        Self { links, ..self }
     }
 }
 
@@ -112,6 +121,27 @@ pub(super) fn words(c: &Counts) -> String {
         }
     }
     text
+}
+
+/// Links of sides that have several, a line each.
+pub(super) fn links(links: &[LinkStatus]) -> String {
+    let line = |l: &LinkStatus| {
+        let state = match (l.alive, l.answers) {
+            (false, _) => "dead",
+            (true, true) => "alive",
+            // Its carrier says so, and nobody else.
+            (true, false) => "alive by its carrier alone",
+        };
+        let LinkStatus {
+            side,
+            interface,
+            connections,
+            placed,
+            ..
+        } = l;
+        format!("{side} {interface}: {state}, {connections} connections, {placed} ever placed\n")
+    };
+    links.iter().map(line).collect()
 }
 
 /// The busiest connections, a line each.
