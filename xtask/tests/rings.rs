@@ -120,11 +120,16 @@ fn no_arrow_points_outwards() {
     }
 }
 
+/// What pure crates have from outside: a hint to the processor's caches, which no result hangs on and which has no safe form in
+/// the standard library.
+const HINTS: [(&str, &str); 1] = [("goodput-fabric", "prefetch-index")];
+
 #[test]
-fn ring_0_needs_nothing_from_outside() {
+fn ring_0_needs_nothing_from_outside_but_hints() {
     for arrow in arrows() {
+        let is_hint = HINTS.contains(&(arrow.from.as_str(), arrow.to.as_str()));
         assert!(
-            arrow.inside || arrow.dev || ring(&arrow.from) > 0,
+            arrow.inside || arrow.dev || is_hint || ring(&arrow.from) > 0,
             "{} is pure and must not depend on {}",
             arrow.from,
             arrow.to
