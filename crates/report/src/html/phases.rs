@@ -189,17 +189,10 @@ pub(super) fn round_trip(out: &mut String, series: &PhaseSeries) {
     let title = "round-trip time of each stream over time";
     let mut chart = Chart::new(title, 110, Axis::time(series.end_ns as f64 / 1e9), axis);
     for stream in &shown {
-        chart = chart
-            .line(
-                "rtt-min",
-                &named("smallest round trip", stream, series),
-                &stream.min_rtt_ns,
-            )
-            .line(
-                "rtt",
-                &named("smoothed round trip", stream, series),
-                &stream.srtt_ns,
-            );
+        let smallest = named("smallest round trip", stream, series);
+        chart = line(chart, "rtt-min", &smallest, stream, &stream.min_rtt_ns);
+        let smoothed = named("smoothed round trip", stream, series);
+        chart = line(chart, "rtt", &smoothed, stream, &stream.srtt_ns);
     }
     figures(out, &chart, shown.len() > 1);
     streams_left_out(out, series);
@@ -262,27 +255,27 @@ pub(super) fn windows(out: &mut String, series: &PhaseSeries) {
     let mut chart = Chart::new(title, 130, Axis::time(series.end_ns as f64 / 1e9), axis);
     for stream in &shown {
         if shown.len() == 1 {
-            chart = chart.area("flight", &stream.flight_bytes);
+            for part in stream.parts(&stream.flight_bytes) {
+                chart = chart.area("flight", part);
+            }
         }
-        chart = chart
-            .line(
-                "flight",
-                &named("bytes in flight", stream, series),
-                &stream.flight_bytes,
-            )
-            .line(
-                "peer-window",
-                &named("peer's window", stream, series),
-                &stream.peer_window_bytes,
-            )
-            .line(
-                "cwnd",
-                &named("congestion window", stream, series),
-                &stream.cwnd_bytes,
-            );
+        for (class, what, gauge) in [
+            ("flight", "bytes in flight", &stream.flight_bytes),
+            ("peer-window", "peer's window", &stream.peer_window_bytes),
+            ("cwnd", "congestion window", &stream.cwnd_bytes),
+        ] {
+            chart = line(chart, class, &named(what, stream, series), stream, gauge);
+        }
     }
     figures(out, &chart, shown.len() > 1);
     streams_left_out(out, series);
+}
+
+/// A stream's gauge, with gaps where nothing is known of it.
+fn line(chart: Chart, class: &str, title: &str, stream: &Stream, gauge: &[(f64, f64)]) -> Chart {
+    stream
+        .parts(gauge)
+        .fold(chart, |chart, part| chart.line(class, title, part))
 }
 
 fn named(what: &str, stream: &Stream, series: &PhaseSeries) -> String {
@@ -328,9 +321,11 @@ fn max_of<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     points.map(|p| p.1).fold(0.0, f64::max)
 }
 
+/// Of those that say anything.
 fn mean(shares: &[[f64; 4]]) -> [f64; 4] {
-    let n = shares.len().max(1) as f64;
-    std::array::from_fn(|k| shares.iter().map(|s| s[k]).sum::<f64>() / n)
+    let told = || shares.iter().filter(|s| s.iter().sum::<f64>() > 0.0);
+    let n = told().count().max(1) as f64;
+    std::array::from_fn(|k| told().map(|s| s[k]).sum::<f64>() / n)
 }
 
 /// Streams whose gauges are drawn one by one; more lines than this are a blur.
