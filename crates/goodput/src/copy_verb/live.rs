@@ -335,8 +335,7 @@ pub(super) struct Progress {
     each: u64,
     looks: u64,
     connections: Connections,
-    readings: Vec<(u64, u16, TcpInfo)>,
-    readings_each: u64,
+    readings: Readings,
 }
 
 impl Progress {
@@ -347,8 +346,7 @@ impl Progress {
             each: 1,
             looks: 0,
             connections: Connections::default(),
-            readings: Vec::new(),
-            readings_each: 2,
+            readings: Readings::default(),
         }
     }
 
@@ -374,22 +372,14 @@ impl Progress {
 
     /// Takes what kernels say now.
     fn look(&mut self, all: &BTreeMap<u16, Connection>) {
-        let now = self.now_ns();
-        let is_kept = self.looks.is_multiple_of(self.readings_each);
+        self.look_at(self.now_ns(), all);
+    }
+
+    fn look_at(&mut self, now: u64, all: &BTreeMap<u16, Connection>) {
         for (&stream, connection) in all {
-            let total = self.connections.take(stream, connection);
-            if is_kept && let Some(total) = total {
-                self.readings.push((now, stream, total));
+            if let Some(total) = self.connections.take(stream, connection) {
+                self.readings.take(stream, (now, connection.at_ns), total);
             }
-        }
-        if self.readings.len() > READINGS_MOST {
-            // Every other time, whoever was there.
-            let mut times: Vec<u64> = self.readings.iter().map(|reading| reading.0).collect();
-            times.dedup();
-            let kept: Vec<u64> = times.into_iter().step_by(2).collect();
-            self.readings
-                .retain(|reading| kept.binary_search(&reading.0).is_ok());
-            self.readings_each = self.readings_each.saturating_mul(2);
         }
     }
 
@@ -412,19 +402,89 @@ impl Progress {
             app_bytes,
             ..SampleRecord::default()
         });
-        let sent = self.readings.iter().map(|(t_ns, stream, info)| {
-            let fields = info.fields().filter(|(name, _)| FIELDS.contains(name));
-            SampleRecord {
-                phase: report::html::COPIED.to_owned(),
-                end: "sender".to_owned(),
-                stream: u32::from(*stream),
-                t_ns: *t_ns,
-                tcp_info: fields.map(|(name, n)| (name.to_owned(), n)).collect(),
-                ..SampleRecord::default()
-            }
-        });
+        let seen = self.connections.0.iter();
+        let mut sent: Vec<_> = seen
+            .flat_map(|(&stream, seen)| self.readings.samples(stream, seen))
+            .collect();
+        sent.sort_by_key(|sample| (sample.t_ns, sample.stream));
         arrived.chain(sent)
     }
+}
+
+/// What kernels said of connections over time. Of many readings some are kept, of each stream by its own count: when
+/// they are picked up says nothing of which are new.
+#[derive(Debug, Default)]
+struct Readings {
+    /// How many there were of a stream, and those kept: their numbers, times by the sending side's clock, totals.
+    of: BTreeMap<u16, (u64, Vec<(u64, u64, TcpInfo)>)>,
+    /// Kept of all streams together.
+    kept: usize,
+    /// One of two to the power of this is kept.
+    halvings: u32,
+    /// How far the sending side's clock is ahead of ours, by the reading that took least to get here.
+    ahead_ns: Option<i128>,
+}
+
+impl Readings {
+    /// Takes what is new of a stream, when it got here and when it was so.
+    fn take(&mut self, stream: u16, (now_ns, at_ns): (u64, u64), total: TcpInfo) {
+        let ahead = i128::from(at_ns) - i128::from(now_ns);
+        self.ahead_ns = Some(self.ahead_ns.map_or(ahead, |known| known.max(ahead)));
+        let (heard, kept) = self.of.entry(stream).or_default();
+        let number = *heard;
+        *heard += 1;
+        if number.trailing_zeros() < self.halvings {
+            return;
+        }
+        kept.push((number, at_ns, total));
+        self.kept += 1;
+        if self.kept > READINGS_MOST {
+            self.halvings += 1;
+            let halvings = self.halvings;
+            self.kept = 0;
+            for (_, kept) in self.of.values_mut() {
+                kept.retain(|(number, ..)| number.trailing_zeros() >= halvings);
+                self.kept += kept.len();
+            }
+        }
+    }
+
+    /// One of a stream as samples: it was made with its counters at zero, and the last reading is always there.
+    fn samples(&self, stream: u16, seen: &Seen) -> Vec<SampleRecord> {
+        let counters = seen.now.info.fields().filter(|(name, _)| is_counter(name));
+        let made = counters.map(|(name, _)| (name.to_owned(), 0)).collect();
+        let told = |info: &TcpInfo| {
+            let fields = info.fields().filter(|(name, _)| FIELDS.contains(name));
+            fields.map(|(name, n)| (name.to_owned(), n)).collect()
+        };
+        let kept = self.of.get(&stream).map_or(&[][..], |(_, kept)| kept);
+        let last = (seen.now.at_ns, &seen.now.info);
+        let is_kept = kept.last().is_some_and(|(_, at_ns, _)| *at_ns == last.0);
+        let readings = kept.iter().map(|(_, at_ns, info)| (*at_ns, info));
+        let readings = readings.chain((!is_kept).then_some(last));
+        let readings = readings.map(|(at_ns, info)| (at_ns, told(info)));
+        std::iter::once((seen.first_ns, made))
+            .chain(readings)
+            .map(|(at_ns, tcp_info)| SampleRecord {
+                phase: report::html::COPIED.to_owned(),
+                end: "sender".to_owned(),
+                stream: u32::from(stream),
+                t_ns: self.ours(at_ns),
+                tcp_info,
+                ..SampleRecord::default()
+            })
+            .collect()
+    }
+
+    /// A time of the sending side's clock by ours.
+    fn ours(&self, at_ns: u64) -> u64 {
+        let since = i128::from(at_ns) - self.ahead_ns.unwrap_or(0);
+        u64::try_from(since.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+fn is_counter(name: &str) -> bool {
+    COUNTERS.contains(&name)
 }
 
 /// Connections, each as if it had never been made again.
@@ -456,7 +516,7 @@ const COUNTERS: [&str; 5] = [
 /// `one`, with the other's counters added.
 fn plus(one: &TcpInfo, other: &TcpInfo) -> TcpInfo {
     let mut sum = *one;
-    for (name, value) in one.fields().filter(|(name, _)| COUNTERS.contains(name)) {
+    for (name, value) in one.fields().filter(|(name, _)| is_counter(name)) {
         let added = other.fields().find(|(found, _)| *found == name);
         sum.set(name, value.saturating_add(added.map_or(0, |(_, n)| n)));
     }
@@ -626,17 +686,99 @@ mod tests {
             let all = (0..64).map(|stream| (stream, reading(n, n, n, 0)));
             progress.look(&all.collect());
         }
-        assert!(progress.readings.len() <= READINGS_MOST);
-        let of = |stream| {
-            progress
-                .readings
-                .iter()
-                .filter(move |r| r.1 == stream)
-                .count()
-        };
+        assert!(progress.readings.kept <= READINGS_MOST);
+        let of = |stream| progress.readings.of[&stream].1.len();
         assert!(of(0) > 100 && of(0) == of(63), "{} {}", of(0), of(63));
-        let senders = progress.samples().filter(|sample| sample.end == "sender");
-        assert_eq!(senders.count(), progress.readings.len());
+        let last: Vec<_> = progress
+            .samples()
+            .filter(|sample| sample.end == "sender")
+            .filter(|sample| sample.tcp_info["bytes_acked"] == 2_000)
+            .collect();
+        assert_eq!(last.len(), 64);
+    }
+
+    /// Samples of a sender's connections.
+    fn sent(progress: &Progress, stream: u32) -> Vec<SampleRecord> {
+        let all = progress.samples();
+        let of = |sample: &SampleRecord| sample.end == "sender" && sample.stream == stream;
+        all.filter(of).collect()
+    }
+
+    #[test]
+    fn no_reading_is_missed_however_it_falls_between_looks() {
+        // The sender looks each 205 ms, and we each 101.
+        let mut progress = Progress::begin();
+        for tick in 12..400 {
+            let ms = tick * 101 / 205 * 205;
+            let all = [(0, reading(ms, ms, ms, 0))].into();
+            progress.look_at(tick * 101_000_000, &all);
+        }
+        let samples = sent(&progress, 0);
+        let apart: Vec<u64> = samples[1..]
+            .windows(2)
+            .map(|two| two[1].t_ns - two[0].t_ns)
+            .collect();
+        assert_eq!(apart.len() as u64, 399 * 101 / 205 - 12 * 101 / 205);
+        assert!(apart.iter().all(|ns| *ns == 205_000_000), "{apart:?}");
+    }
+
+    #[test]
+    fn samples_come_to_what_the_table_says() {
+        let mut progress = Progress::begin();
+        // Made again at 4 s.
+        for (ms, busy, rwnd) in [
+            (1_200, 150, 0),
+            (2_000, 900, 300),
+            (3_000, 1_700, 300),
+            (4_000, 0, 0),
+            (5_000, 800, 500),
+            (6_000, 1_500, 700),
+        ] {
+            let all = [(9, reading(ms, busy, busy, rwnd))].into();
+            progress.look_at(ms * 1_000_000, &all);
+        }
+        let samples = sent(&progress, 9);
+        let ends = [&samples[0], &samples[samples.len() - 1]].map(|sample| {
+            let mut info = TcpInfo::default();
+            for (name, value) in &sample.tcp_info {
+                info.set(name, *value);
+            }
+            explain::Sample {
+                t: units::Duration::from_ns(sample.t_ns),
+                info,
+                ..explain::Sample::default()
+            }
+        });
+        let told = explain::shares(&ends).unwrap();
+        let [whole] = &progress.connections()[..] else {
+            panic!("one connection");
+        };
+        let shares = whole.shares.unwrap();
+        // Five seconds; 1,700 and 1,500 ms busy.
+        assert_eq!(shares.receive_window, 1.0 / 5.0);
+        assert_eq!(told.receive_window, shares.receive_window);
+        assert_eq!((told.network, shares.network), (0.44, 0.44));
+        assert_eq!(told.application, shares.application);
+        assert_eq!(ends[1].info.bytes_acked, whole.acked_bytes);
+        // What is not known of a connection when it is made is not said.
+        assert!(!samples[0].tcp_info.contains_key("rtt_us"));
+    }
+
+    #[test]
+    fn a_far_clock_is_told_by_what_came_soonest() {
+        let mut readings = Readings::default();
+        // 100 s ahead; on the way for 40, 3 and 25 ms.
+        for (now_ms, at_ms) in [(1_000, 100_960), (2_003, 102_000), (3_025, 103_000)] {
+            let times = (now_ms * 1_000_000, at_ms * 1_000_000);
+            readings.take(0, times, TcpInfo::default());
+        }
+        // By the second.
+        assert_eq!(readings.ours(103_000_000_000), 3_003_000_000);
+        assert_eq!((readings.ours(0), readings.ours(99_000_000_000)), (0, 0));
+        let mut wild = Readings::default();
+        wild.take(0, (5, u64::MAX), TcpInfo::default());
+        wild.take(0, (6, 0), TcpInfo::default());
+        assert_eq!((wild.ours(u64::MAX), wild.ours(7)), (5, 0));
     }
 
     #[test]
