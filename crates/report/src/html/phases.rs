@@ -156,7 +156,7 @@ pub(super) fn shares(out: &mut String, totals: &Shares, series: &PhaseSeries) {
     let says = |k: usize| format!("{} {}", PARTS[k].name, text::percent(totals[k]));
     let layers = std::array::from_fn::<_, 4, _>(|k| (PARTS[k].class, says(k)));
     let legend: Vec<(&str, String)> = (0..4)
-        .filter(|&k| series.shares.iter().any(|s| s[k] > 0.0))
+        .filter(|&k| totals[k] > 0.0 || series.shares.iter().any(|s| s[k] >= SEEN))
         .map(|k| (PARTS[k].class, says(k)))
         .collect();
     heading(out, "What held the sender back", "% of its time", &legend);
@@ -334,5 +334,7 @@ const STREAMS_MAX: usize = 16;
 const IN_VIEW: f64 = 3.0;
 /// Requests drawn beside a transfer; as many as a run keeps.
 const ROUND_TRIPS_MAX: usize = 2_000;
+/// A smaller share of a bin cannot be seen.
+const SEEN: f64 = 0.01;
 /// Settings shown above a phase.
 const SETTINGS_MAX: usize = 12;
