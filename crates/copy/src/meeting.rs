@@ -459,6 +459,11 @@ impl Meeting {
         self.carriage.failure()
     }
 
+    /// CPU time of the threads that moved QUIC's packets on this side.
+    pub(crate) fn quic_cpu_ns(&self) -> u64 {
+        self.carriage.cpu_ns()
+    }
+
     /// Streams of blocks that are open over QUIC, and all that are open.
     pub(crate) fn over_quic(&self) -> (usize, usize) {
         let state = self.lock();

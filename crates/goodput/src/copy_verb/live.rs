@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ::copy::engine::{Connection, Note, Watch};
+use ::copy::quic::Counts;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::model::{self, CopyConnection, CopyInterval, CopyNote, SampleRecord};
 use serde::Serialize;
@@ -174,7 +175,7 @@ impl View {
         let now = Instant::now();
         let confirmed = watch.confirmed_bytes.load(Ordering::Relaxed);
         self.progress.push(confirmed);
-        self.progress.look(&watch.connections());
+        self.progress.know(watch);
         self.seen.push_back((now, confirmed));
         if self.seen.len() > 11 {
             self.seen.pop_front();
@@ -235,7 +236,7 @@ impl View {
         let confirmed = watch.confirmed_bytes.load(Ordering::Relaxed);
         self.bar.finish_and_clear();
         self.progress.push(confirmed);
-        self.progress.look(&watch.connections());
+        self.progress.know(watch);
         let now = Instant::now();
         let is_new = confirmed > self.said.1 || now - self.said.0 >= SHORTEST;
         if is_new && self.manner != Manner::Screen {
@@ -335,7 +336,8 @@ pub(super) struct Progress {
     each: u64,
     looks: u64,
     connections: Connections,
-    readings: Readings,
+    readings: Readings<TcpInfo>,
+    over_quic: Readings<Counts>,
 }
 
 impl Progress {
@@ -347,6 +349,7 @@ impl Progress {
             looks: 0,
             connections: Connections::default(),
             readings: Readings::default(),
+            over_quic: Readings::default(),
         }
     }
 
@@ -375,6 +378,14 @@ impl Progress {
         self.look_at(self.now_ns(), all);
     }
 
+    /// Takes what QUIC counts now.
+    fn look_over_quic(&mut self, all: &BTreeMap<u16, Counts>) {
+        let now = self.now_ns();
+        for (&stream, counts) in all {
+            self.over_quic.take(stream, (now, counts.at_ns), *counts);
+        }
+    }
+
     fn look_at(&mut self, now: u64, all: &BTreeMap<u16, Connection>) {
         for (&stream, connection) in all {
             if let Some(total) = self.connections.take(stream, connection) {
@@ -386,6 +397,7 @@ impl Progress {
     /// Takes what is known of connections after the last look.
     pub(super) fn know(&mut self, watch: &Watch) {
         self.look(&watch.connections());
+        self.look_over_quic(&watch.over_quic());
     }
 
     /// Each connection over all the time.
@@ -402,21 +414,59 @@ impl Progress {
             app_bytes,
             ..SampleRecord::default()
         });
-        let seen = self.connections.0.iter();
-        let mut sent: Vec<_> = seen
-            .flat_map(|(&stream, seen)| self.readings.samples(stream, seen))
-            .collect();
+        // A connection was made with its counters at zero.
+        let made = self.connections.0.iter().map(|(&stream, seen)| {
+            let counters = seen.now.info.fields().filter(|(name, _)| is_counter(name));
+            let counters = counters.map(|(name, _)| (name.to_owned(), 0)).collect();
+            sender(stream, self.readings.ours(seen.first_ns), counters)
+        });
+        let told = self.readings.samples(|info| {
+            let fields = info.fields().filter(|(name, _)| FIELDS.contains(name));
+            fields.map(|(name, n)| (name.to_owned(), n)).collect()
+        });
+        let over_quic = self.over_quic.samples(quic_fields);
+        let mut sent: Vec<_> = made.chain(told).chain(over_quic).collect();
         sent.sort_by_key(|sample| (sample.t_ns, sample.stream));
         arrived.chain(sent)
     }
 }
 
-/// What kernels said of connections over time. Of many readings some are kept, of each stream by its own count: when
+/// A reading of a stream's sender.
+fn sender(stream: u16, t_ns: u64, tcp_info: BTreeMap<String, u64>) -> SampleRecord {
+    SampleRecord {
+        phase: report::html::COPIED.to_owned(),
+        end: "sender".to_owned(),
+        stream: stream.into(),
+        t_ns,
+        tcp_info,
+        ..SampleRecord::default()
+    }
+}
+
+/// What a sample has of QUIC's counts, as `measure` names it.
+fn quic_fields(counts: &Counts) -> BTreeMap<String, u64> {
+    [
+        ("quic_rtt_us", counts.rtt_us),
+        ("quic_min_rtt_us", counts.min_rtt_us),
+        (
+            "quic_congestion_window_bytes",
+            counts.congestion_window_bytes,
+        ),
+        ("quic_packet_bytes", counts.packet_bytes),
+        ("quic_packets_sent", counts.packets_sent),
+        ("quic_packets_lost", counts.packets_lost),
+        ("quic_bytes_lost", counts.bytes_lost),
+        ("quic_congestion_events", counts.congestion_events),
+    ]
+    .map(|(name, n)| (name.to_owned(), n))
+    .into()
+}
+
+/// What was told of connections over time. Of many readings some are kept, of each stream by its own count: when
 /// they are picked up says nothing of which are new.
 #[derive(Debug, Default)]
-struct Readings {
-    /// How many there were of a stream, and those kept: their numbers, times by the sending side's clock, totals.
-    of: BTreeMap<u16, (u64, Vec<(u64, u64, TcpInfo)>)>,
+struct Readings<T> {
+    of: BTreeMap<u16, Told<T>>,
     /// Kept of all streams together.
     kept: usize,
     /// One of two to the power of this is kept.
@@ -425,55 +475,63 @@ struct Readings {
     ahead_ns: Option<i128>,
 }
 
-impl Readings {
-    /// Takes what is new of a stream, when it got here and when it was so.
-    fn take(&mut self, stream: u16, (now_ns, at_ns): (u64, u64), total: TcpInfo) {
+/// Readings of a stream.
+#[derive(Debug)]
+struct Told<T> {
+    /// How many there were.
+    count: u64,
+    /// Numbers, times by the sending side's clock, and what was told.
+    kept: Vec<(u64, u64, T)>,
+    last: (u64, T),
+}
+
+impl<T: Copy> Readings<T> {
+    /// Takes what is told of a stream, when it got here and when it was so; passed over if it is not new.
+    fn take(&mut self, stream: u16, (now_ns, at_ns): (u64, u64), told: T) {
+        let known = self.of.get(&stream);
+        if known.is_some_and(|known| at_ns <= known.last.0) {
+            return;
+        }
         let ahead = i128::from(at_ns) - i128::from(now_ns);
         self.ahead_ns = Some(self.ahead_ns.map_or(ahead, |known| known.max(ahead)));
-        let (heard, kept) = self.of.entry(stream).or_default();
-        let number = *heard;
-        *heard += 1;
+        let all = self.of.entry(stream).or_insert_with(|| Told {
+            count: 0,
+            kept: Vec::new(),
+            last: (at_ns, told),
+        });
+        let number = all.count;
+        all.count += 1;
+        all.last = (at_ns, told);
         if number.trailing_zeros() < self.halvings {
             return;
         }
-        kept.push((number, at_ns, total));
+        all.kept.push((number, at_ns, told));
         self.kept += 1;
         if self.kept > READINGS_MOST {
             self.halvings += 1;
             let halvings = self.halvings;
             self.kept = 0;
-            for (_, kept) in self.of.values_mut() {
-                kept.retain(|(number, ..)| number.trailing_zeros() >= halvings);
-                self.kept += kept.len();
+            for all in self.of.values_mut() {
+                all.kept
+                    .retain(|(number, ..)| number.trailing_zeros() >= halvings);
+                self.kept += all.kept.len();
             }
         }
     }
 
-    /// One of a stream as samples: it was made with its counters at zero, and the last reading is always there.
-    fn samples(&self, stream: u16, seen: &Seen) -> Vec<SampleRecord> {
-        let counters = seen.now.info.fields().filter(|(name, _)| is_counter(name));
-        let made = counters.map(|(name, _)| (name.to_owned(), 0)).collect();
-        let told = |info: &TcpInfo| {
-            let fields = info.fields().filter(|(name, _)| FIELDS.contains(name));
-            fields.map(|(name, n)| (name.to_owned(), n)).collect()
-        };
-        let kept = self.of.get(&stream).map_or(&[][..], |(_, kept)| kept);
-        let last = (seen.now.at_ns, &seen.now.info);
-        let is_kept = kept.last().is_some_and(|(_, at_ns, _)| *at_ns == last.0);
-        let readings = kept.iter().map(|(_, at_ns, info)| (*at_ns, info));
-        let readings = readings.chain((!is_kept).then_some(last));
-        let readings = readings.map(|(at_ns, info)| (at_ns, told(info)));
-        std::iter::once((seen.first_ns, made))
-            .chain(readings)
-            .map(|(at_ns, tcp_info)| SampleRecord {
-                phase: report::html::COPIED.to_owned(),
-                end: "sender".to_owned(),
-                stream: u32::from(stream),
-                t_ns: self.ours(at_ns),
-                tcp_info,
-                ..SampleRecord::default()
-            })
-            .collect()
+    /// Those kept, and the last of each stream.
+    fn samples(
+        &self,
+        fields: impl Fn(&T) -> BTreeMap<String, u64>,
+    ) -> impl Iterator<Item = SampleRecord> {
+        self.of.iter().flat_map(move |(&stream, all)| {
+            let is_kept = all.kept.last().is_some_and(|kept| kept.1 == all.last.0);
+            let kept = all.kept.iter().map(|(_, at_ns, told)| (*at_ns, *told));
+            let readings = kept.chain((!is_kept).then_some(all.last));
+            let readings =
+                readings.map(|(at_ns, told)| sender(stream, self.ours(at_ns), fields(&told)));
+            readings.collect::<Vec<_>>()
+        })
     }
 
     /// A time of the sending side's clock by ours.
@@ -687,7 +745,7 @@ mod tests {
             progress.look(&all.collect());
         }
         assert!(progress.readings.kept <= READINGS_MOST);
-        let of = |stream| progress.readings.of[&stream].1.len();
+        let of = |stream| progress.readings.of[&stream].kept.len();
         assert!(of(0) > 100 && of(0) == of(63), "{} {}", of(0), of(63));
         let last: Vec<_> = progress
             .samples()
@@ -765,19 +823,42 @@ mod tests {
     }
 
     #[test]
+    fn what_quic_counts_is_in_the_samples() {
+        let mut progress = Progress::begin();
+        for at_ns in [5_000, 5_000, 6_000] {
+            let words = [
+                4_000, at_ns, 101_000, 100_000, 64_000, 1_400, at_ns, 3, 9, 8, 2,
+            ];
+            let all = [(1, Counts::of_words(&words))].into();
+            progress.look_over_quic(&all);
+        }
+        let samples = sent(&progress, 1);
+        assert_eq!(samples.len(), 2);
+        let last = &samples[1].tcp_info;
+        assert!(
+            last.keys()
+                .all(|name| model::QUIC_FIELDS.contains(&name.as_str()))
+        );
+        assert_eq!(
+            (last["quic_packets_sent"], last["quic_rtt_us"]),
+            (6_000, 101_000)
+        );
+    }
+
+    #[test]
     fn a_far_clock_is_told_by_what_came_soonest() {
-        let mut readings = Readings::default();
+        let mut readings = Readings::<()>::default();
         // 100 s ahead; on the way for 40, 3 and 25 ms.
         for (now_ms, at_ms) in [(1_000, 100_960), (2_003, 102_000), (3_025, 103_000)] {
             let times = (now_ms * 1_000_000, at_ms * 1_000_000);
-            readings.take(0, times, TcpInfo::default());
+            readings.take(0, times, ());
         }
         // By the second.
         assert_eq!(readings.ours(103_000_000_000), 3_003_000_000);
         assert_eq!((readings.ours(0), readings.ours(99_000_000_000)), (0, 0));
-        let mut wild = Readings::default();
-        wild.take(0, (5, u64::MAX), TcpInfo::default());
-        wild.take(0, (6, 0), TcpInfo::default());
+        let mut wild = Readings::<()>::default();
+        wild.take(0, (5, u64::MAX), ());
+        wild.take(0, (6, 0), ());
         assert_eq!((wild.ours(u64::MAX), wild.ours(7)), (5, 0));
     }
 

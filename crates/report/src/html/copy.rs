@@ -1,7 +1,7 @@
 //! A copy on the page: how fast it was, over time, and where each side's time went.
 
 use super::{left_out, phases, shown, shown_sentence, with_small_unit};
-use crate::model::{Copy, CopyConnection, CopyEnd, Run, SampleRecord, Shares};
+use crate::model::{Copy, CopyConnection, CopyEnd, CopyQuic, Run, SampleRecord, Shares};
 use crate::series::PhaseSeries;
 use crate::svg::share_bar;
 use crate::terminal::copy::{lines as copy_lines, parts};
@@ -43,6 +43,7 @@ pub(super) fn section(out: &mut String, run: &Run, samples: &[SampleRecord]) {
         out.push_str("</div>\n</div>\n");
     }
     connections(out, copy);
+    over_quic(out, copy);
     for end in &copy.ends {
         time(out, end);
     }
@@ -136,6 +137,77 @@ fn connections(out: &mut String, copy: &Copy) {
     }
 }
 
+/// The same of connections over QUIC.
+fn over_quic(out: &mut String, copy: &Copy) {
+    if copy.quic.is_empty() {
+        return;
+    }
+    out.push_str("<h4>Connections over QUIC, as the sending side counts them</h4>\n");
+    let all = || copy.quic.iter();
+    let count = copy.quic.len();
+    if count > 1 {
+        let sum = |of: fn(&CopyQuic) -> u64| all().map(of).fold(0, u64::saturating_add);
+        let together = CopyQuic {
+            sent_bits_per_second: sum(|one| one.sent_bits_per_second),
+            packets_sent: sum(|one| one.packets_sent),
+            packets_lost: sum(|one| one.packets_lost),
+            congestion_window_bytes: sum(|one| one.congestion_window_bytes),
+            rtt_ns: sum(|one| one.rtt_ns) / count as u64,
+            rtt_min_ns: all().map(|one| one.rtt_min_ns).min().unwrap_or(0),
+            ..CopyQuic::default()
+        };
+        quic_table(out, &[("all".to_owned(), &together)]);
+        let open = if count <= OPEN_MAX { " open" } else { "" };
+        put!(
+            out,
+            "<details{open}><summary>each of the {count}</summary>\n"
+        );
+    }
+    let each = all().take(CONNECTIONS_MAX);
+    let each: Vec<_> = each.map(|one| (one.stream.to_string(), one)).collect();
+    quic_table(out, &each);
+    left_out(out, count, CONNECTIONS_MAX, "connections");
+    if count > 1 {
+        out.push_str("</details>\n");
+    }
+    let cpu = copy.ends.iter().filter_map(|end| {
+        let used = text::duration(end.quic_cpu_ns?);
+        Some(format!("{used} at the {}", shown(&end.end)))
+    });
+    let cpu: Vec<_> = cpu.collect();
+    if !cpu.is_empty() {
+        put!(
+            out,
+            "<p class=\"note\">CPU time of the thread that moves packets: {}.</p>\n",
+            cpu.join(", ")
+        );
+    }
+}
+
+fn quic_table(out: &mut String, rows: &[(String, &CopyQuic)]) {
+    out.push_str(
+        "<div class=\"scroll\"><table class=\"list tight\">\n<thead><tr><th class=\"n\">stream</th>\
+         <th class=\"n\">sent</th><th class=\"n\">round trip</th><th class=\"n\">shortest</th>\
+         <th class=\"n\">window</th><th>packets lost</th></tr></thead>\n<tbody>\n",
+    );
+    for (name, one) in rows {
+        let share = one.packets_lost as f64 / one.packets_sent.max(1) as f64;
+        put!(
+            out,
+            "<tr><td class=\"n\">{name}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{} of {}, {}</td></tr>\n",
+            text::rate(one.sent_bits_per_second),
+            text::duration(one.rtt_ns),
+            text::duration(one.rtt_min_ns),
+            text::bytes(one.congestion_window_bytes),
+            text::count(one.packets_lost),
+            text::count(one.packets_sent),
+            text::percent(share)
+        );
+    }
+    out.push_str("</tbody>\n</table></div>\n");
+}
+
 fn table(out: &mut String, rows: &[(&str, &CopyConnection)]) {
     out.push_str(
         "<div class=\"scroll\"><table class=\"list tight\">\n<thead><tr><th class=\"n\">stream</th>\
@@ -207,6 +279,7 @@ mod tests {
                         ..CopyTime::default()
                     },
                     cpu_ns: None,
+                    quic_cpu_ns: None,
                 }],
                 ..Copy::default()
             }),
@@ -238,6 +311,35 @@ mod tests {
         assert!(page.contains("round-trip time of each stream"), "{page}");
         assert!(page.contains("<td class=\"n\">7 Mb/s</td>"), "{page}");
         assert!(page.contains("&lt;b&gt;network"), "{page}");
+    }
+
+    #[test]
+    fn connections_over_quic_have_a_table_and_their_thread_its_cpu_time() {
+        let mut run = run(1_000_000);
+        let copy = run.copy.as_mut().unwrap();
+        copy.quic = [(0, 10), (1, 15)]
+            .map(|(stream, packets_lost)| CopyQuic {
+                stream,
+                sent_bits_per_second: 40_000_000,
+                packets_sent: 1_250,
+                packets_lost,
+                rtt_ns: 101_000_000,
+                rtt_min_ns: 100_000_000,
+                ..CopyQuic::default()
+            })
+            .into();
+        copy.ends[0].quic_cpu_ns = Some(1_500_000_000);
+        let page = crate::html::render(&run, &[], &[]);
+        for cell in [
+            "<td class=\"n\">all</td><td class=\"n\">80 Mb/s</td>",
+            "<td>25 of 2,500, 1 %</td>",
+            "<td>10 of 1,250, 0.8 %</td>",
+            "1.5 s at the destination.",
+        ] {
+            assert!(page.contains(cell), "{cell} {page}");
+        }
+        let without = crate::html::render(&self::run(1), &[], &[]);
+        assert!(!without.contains("over QUIC, as"), "{without}");
     }
 
     #[test]
