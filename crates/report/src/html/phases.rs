@@ -243,13 +243,17 @@ pub(super) fn windows(out: &mut String, series: &PhaseSeries) {
         (
             "line cwnd",
             format!("congestion window{}", out_of_view(cwnd)),
+            cwnd,
         ),
         (
             "line peer-window",
             format!("peer's receive window{}", out_of_view(peer)),
+            peer,
         ),
-        ("area flight", "in flight".to_owned()),
+        ("area flight", "in flight".to_owned(), flight),
     ];
+    let legend = legend.into_iter().filter(|(.., most)| *most > 0.0);
+    let legend: Vec<(&str, String)> = legend.map(|(class, text, _)| (class, text)).collect();
     heading(out, "Windows", axis.unit, &legend);
     let title = "congestion window, peer's receive window and bytes in flight over time";
     let mut chart = Chart::new(title, 130, Axis::time(series.end_ns as f64 / 1e9), axis);
