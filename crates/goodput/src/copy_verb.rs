@@ -835,7 +835,7 @@ impl Plan<'_> {
         Ok(Done {
             account,
             watch,
-            far: Some((told::spent(&far_watch), None)),
+            far: Some(told::Spent::here(&far_watch)),
             progress,
             took: begun.elapsed(),
             is_source: true,

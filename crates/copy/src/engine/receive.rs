@@ -289,6 +289,8 @@ impl Receiver<'_> {
             let result = self.wait();
             let (over_quic, _) = self.meeting.over_quic();
             self.watch.is_quic.store(over_quic > 0, Ordering::Relaxed);
+            let spent = self.meeting.quic_cpu_ns();
+            self.watch.quic_cpu_ns.store(spent, Ordering::Relaxed);
             let result = match result {
                 Ok(()) => self.finish(),
                 Err(error) => {

@@ -6,6 +6,7 @@
 
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -244,12 +245,20 @@ pub(super) fn look(meeting: &Meeting, watch: &Watch) {
 /// As it is now.
 pub(super) fn look_once(meeting: &Meeting, watch: &Watch) {
     for which in meeting.open_links() {
-        if let Which::Blocks(n) = which
-            && let Some(Some(info)) = meeting.of_socket(which, tcp_info)
-        {
+        let Which::Blocks(n) = which else { continue };
+        if let Some(Some(info)) = meeting.of_socket(which, tcp_info) {
             know(n, info, watch);
         }
+        let counts = meeting.of_socket(which, |socket| match socket {
+            Socket::Quic(pipe) => Some(pipe.counts()),
+            _ => None,
+        });
+        if let Some(counts) = counts.flatten() {
+            watch.know_over_quic(n, counts);
+        }
     }
+    let spent = meeting.quic_cpu_ns();
+    watch.quic_cpu_ns.store(spent, Ordering::Relaxed);
 }
 
 /// Keeps what the kernel says of a stream's connection now.

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use copy::filter::Filter;
 use copy::link::Socket;
 use copy::meeting::{self, Meeting};
 use copy::message::Account;
-use copy::quic::{Carriage, Transport, beside};
+use copy::quic::{Carriage, Counts, Transport, beside};
 use copy::source::{Keep, Source};
 use copy::{Cipher, Key, SessionId};
 
@@ -67,6 +68,10 @@ pub(crate) struct Session {
     pub(crate) is_udp_closed: bool,
     /// QUIC carried blocks when it ended.
     pub(crate) over_quic: AtomicBool,
+    /// What the source counted of each stream over QUIC.
+    pub(crate) counts: Mutex<Vec<Counts>>,
+    /// CPU time that QUIC took at the source, and at the destination.
+    pub(crate) quic_cpu_ns: [AtomicU64; 2],
 }
 
 impl Default for Session {
@@ -83,6 +88,8 @@ impl Default for Session {
             transport: Transport::Tcp,
             is_udp_closed: false,
             over_quic: AtomicBool::new(false),
+            counts: Mutex::default(),
+            quic_cpu_ns: Default::default(),
         }
     }
 }
@@ -152,10 +159,31 @@ impl Session {
         });
         let over_quic = sends.is_quic.load(Ordering::Relaxed);
         self.over_quic.store(over_quic, Ordering::Relaxed);
+        *self.counts.lock().unwrap() = sends.over_quic().into_values().collect();
+        for (kept, watch) in self.quic_cpu_ns.iter().zip([&sends, &receives]) {
+            kept.store(watch.quic_cpu_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         println!("source: {:?}", sends.notes(0));
         println!("destination: {:?}", receives.notes(0));
         result
     }
+}
+
+/// Cuts a random connection every quarter of a second; how many, and how many of them QUIC carried.
+pub(crate) fn cut_again_and_again(meeting: &Meeting) -> (u32, u32) {
+    let mut chance = Chance(7);
+    let (mut cuts, mut over_quic) = (0, 0);
+    while !meeting.is_over() {
+        thread::sleep(Duration::from_millis(250));
+        let open = meeting.open_links();
+        if let Some(which) = open.get(chance.below(open.len().max(1) as u64) as usize) {
+            let is_quic = meeting.of_socket(*which, Socket::is_quic);
+            over_quic += u32::from(is_quic == Some(true));
+            meeting.cut(*which);
+            cuts += 1;
+        }
+    }
+    (cuts, over_quic)
 }
 
 /// Everything about a tree that a copy keeps: by path, kind, bytes, mode, time and link count.

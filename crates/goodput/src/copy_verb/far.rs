@@ -18,7 +18,7 @@ use ::copy::engine::{Connection, CopyError, Note, Watch};
 use ::copy::link::Socket;
 use ::copy::meeting::{self, Dial, Meeting};
 use ::copy::message::Account;
-use ::copy::quic::Carriage;
+use ::copy::quic::{Carriage, Counts};
 use ::copy::{Cipher, Way};
 use sys::child::ChildHandle;
 
@@ -76,6 +76,17 @@ struct Heard {
     is_last: Condvar,
     /// What its kernel says of the connections on which it sends.
     connections: Mutex<Told>,
+    /// What it counts of those over QUIC.
+    over_quic: Mutex<Vec<(u16, Counts)>>,
+}
+
+/// What another process told.
+fn told_of(ns: [u64; 4], cpu_ns: u64, quic_cpu_ns: u64) -> told::Spent {
+    told::Spent {
+        ns,
+        cpu_ns: Some(cpu_ns),
+        quic_cpu_ns,
+    }
 }
 
 impl Heard {
@@ -86,7 +97,15 @@ impl Heard {
         self.is_last.notify_all();
     }
 
-    fn know(&self, told: &[job::ConnectionNow]) {
+    fn know(&self, told: &[job::ConnectionNow], over_quic: &[(u16, Vec<u64>)]) {
+        if !over_quic.is_empty() {
+            let all = over_quic.iter();
+            let all = all.map(|(stream, words)| (*stream, Counts::of_words(words)));
+            *self
+                .over_quic
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = all.collect();
+        }
         if !told.is_empty() {
             let all = told.iter().filter_map(job::connection_of).collect();
             *self
@@ -104,6 +123,13 @@ impl Heard {
             .unwrap_or_else(PoisonError::into_inner);
         for (stream, connection) in told.drain(..) {
             watch.know_connection(stream, connection);
+        }
+        let mut told = self
+            .over_quic
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (stream, counts) in told.drain(..) {
+            watch.know_over_quic(stream, counts);
         }
     }
 
@@ -337,12 +363,13 @@ impl Far {
                     unread,
                     spent_ns,
                     cpu_ns,
+                    quic_cpu_ns,
                     ..
                 }) => {
                     break Ok(Ended {
                         sent_bytes,
                         unread,
-                        spent: (spent_ns, Some(cpu_ns)),
+                        spent: told_of(spent_ns, cpu_ns, quic_cpu_ns),
                     });
                 }
                 Ok(Reply::Failed { why, is_here: true }) => {
@@ -392,14 +419,23 @@ fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) 
                 spent_ns,
                 cpu_ns,
                 connections,
+                over_quic,
+                quic_cpu_ns,
                 ..
             } => {
-                spent.note(Some((*spent_ns, Some(*cpu_ns))), false);
-                spent.know(connections);
+                let told = told_of(*spent_ns, *cpu_ns, *quic_cpu_ns);
+                spent.note(Some(told), false);
+                spent.know(connections, over_quic);
             }
             Reply::Done {
-                spent_ns, cpu_ns, ..
-            } => spent.note(Some((*spent_ns, Some(*cpu_ns))), true),
+                spent_ns,
+                cpu_ns,
+                quic_cpu_ns,
+                ..
+            } => {
+                let told = told_of(*spent_ns, *cpu_ns, *quic_cpu_ns);
+                spent.note(Some(told), true);
+            }
             Reply::Failed { .. } => spent.note(None, true),
             Reply::Ready(_) | Reply::Note(_) => {}
         }
@@ -972,8 +1008,12 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 placed,
                 streams,
                 connections,
+                over_quic,
                 ..
             }) => {
+                for (stream, words) in &over_quic {
+                    watch.know_over_quic(*stream, Counts::of_words(words));
+                }
                 for (stream, connection) in connections.iter().filter_map(job::connection_of) {
                     watch.know_connection(stream, connection);
                 }
@@ -994,9 +1034,11 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 unread,
                 spent_ns,
                 over_quic,
+                quic_cpu_ns,
                 ..
             }) => {
                 watch.is_quic.store(over_quic, Ordering::Relaxed);
+                watch.quic_cpu_ns.store(quic_cpu_ns, Ordering::Relaxed);
                 watch.unread.store(unread, Ordering::Relaxed);
                 watch.sent_bytes.store(sent_bytes, Ordering::Relaxed);
                 let counters = [

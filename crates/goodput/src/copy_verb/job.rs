@@ -157,6 +157,12 @@ pub(super) enum Reply {
         /// Of a source, some times a second.
         #[serde(default)]
         connections: Vec<ConnectionNow>,
+        /// The same of streams over QUIC: their numbers, and [`::copy::quic::Counts::to_words`].
+        #[serde(default)]
+        over_quic: Vec<(u16, Vec<u64>)>,
+        /// Of the thread that moves QUIC's packets.
+        #[serde(default)]
+        quic_cpu_ns: u64,
     },
     /// Something the user is to know.
     Note(String),
@@ -173,6 +179,9 @@ pub(super) enum Reply {
         /// QUIC carried blocks at the end.
         #[serde(default)]
         over_quic: bool,
+        /// Of the thread that moves its packets.
+        #[serde(default)]
+        quic_cpu_ns: u64,
     },
     /// It gave up; whether its own host is at fault.
     Failed { why: String, is_here: bool },
@@ -519,6 +528,7 @@ pub(super) fn last_word(result: Result<Account, Failed>, watch: &Watch) -> Reply
             spent_ns: told::spent(watch),
             cpu_ns: sys::clock::process_cpu().as_ns(),
             over_quic: watch.is_quic.load(Ordering::Relaxed),
+            quic_cpu_ns: watch.quic_cpu_ns.load(Ordering::Relaxed),
         },
         Err((why, is_here)) => Reply::Failed { why, is_here },
     }
@@ -802,6 +812,15 @@ fn tell_progress(watch: &Watch, connections: bool, say: &mut dyn FnMut(&Reply)) 
             }
             false => Vec::new(),
         },
+        over_quic: match connections {
+            true => {
+                let all = watch.over_quic().into_iter();
+                all.map(|(n, counts)| (n, counts.to_words().to_vec()))
+                    .collect()
+            }
+            false => Vec::new(),
+        },
+        quic_cpu_ns: now(&watch.quic_cpu_ns),
     });
 }
 
