@@ -68,4 +68,4 @@ pub use entry::{Entry, Kind, Meta, PathError, RelPath, Stamp};
 pub use key::{Key, SessionId};
 pub use link::Cipher;
 pub use session::{Progress, Session, receive_tree, send_tree};
-pub use ways::{Carried, Way};
+pub use ways::{Carried, Near, Way};

@@ -14,11 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use wire::tcp_info::TcpInfo;
 
 use crate::key::{Key, SessionId};
 use crate::link::{self, Cipher, Link, STREAMS_MOST, Sessions, Socket, Which};
 use crate::quic::{Carriage, Transport};
-use crate::ways::{Carried, Way, Ways};
+use crate::ways::{Carried, Near, Way, Ways};
 
 /// Makes a new connection to the far side.
 pub type Dial = Box<dyn Fn() -> io::Result<Socket> + Send + Sync>;
@@ -70,6 +71,8 @@ struct State {
     reconnects: u64,
     /// Of the first connection, before its handshake.
     round_trip: Option<Duration>,
+    /// All that the kernel knew of it then.
+    first: Option<TcpInfo>,
     /// There is much to send from here.
     is_full: bool,
     /// Where TCP's connections led last.
@@ -79,8 +82,10 @@ struct State {
 impl State {
     /// A connection was made.
     fn found(&mut self, socket: &Socket) {
-        let took = || tcp_info(socket).map(|info| Duration::from_micros(info.rtt_us));
-        self.round_trip = self.round_trip.or_else(took);
+        if self.round_trip.is_none() {
+            self.first = tcp_info(socket);
+            self.round_trip = self.first.map(|info| Duration::from_micros(info.rtt_us));
+        }
         if let Socket::Tcp(socket) = socket {
             self.peer = socket.peer_addr().ok().or(self.peer);
         }
@@ -203,6 +208,14 @@ impl Meeting {
             How::Listens(_) => self.far_ways,
         }
         .max(1)
+    }
+
+    /// What this host knows of the path before anybody answers; of a side that connects.
+    pub(crate) fn near(&self) -> Near {
+        match &self.how {
+            How::Connects(ways) => ways.near(),
+            How::Listens(_) => Near::default(),
+        }
     }
 
     /// What each way carried, where this side connects by several.
@@ -656,6 +669,11 @@ impl Meeting {
         self.lock().round_trip
     }
 
+    /// What the kernel knew of the first connection when it was made.
+    pub(crate) fn first(&self) -> Option<TcpInfo> {
+        self.lock().first
+    }
+
     /// Links in use.
     pub fn open_links(&self) -> Vec<Which> {
         self.lock().open.keys().copied().collect()
@@ -829,7 +847,7 @@ pub(crate) fn is_gone(socket: &Socket) -> bool {
 }
 
 /// What the kernel knows of a link's connection; `None` where it is none of TCP.
-pub fn tcp_info(socket: &Socket) -> Option<wire::tcp_info::TcpInfo> {
+pub fn tcp_info(socket: &Socket) -> Option<TcpInfo> {
     match socket {
         Socket::Tcp(socket) => sys::tcp::tcp_info(socket.as_fd()).ok(),
         Socket::Unix(_) | Socket::Quic(_) => None,

@@ -332,13 +332,15 @@ impl CopyArgs {
         Ok(filter)
     }
 
-    /// What may carry blocks: QUIC always encrypts, and not inside ssh.
+    /// What may carry blocks: QUIC always encrypts, not inside ssh, and by a congestion control of its own.
     fn transport(&self) -> Transport {
         let is_open = self.cipher.is_some_and(|cipher| cipher.cipher().is_open());
         match self.transport {
             TransportArg::Tcp => Transport::Tcp,
             TransportArg::Quic => Transport::Quic,
             TransportArg::Auto if is_open || self.through_ssh => Transport::Tcp,
+            // QUIC has one of its own, and would put what was asked for aside.
+            TransportArg::Auto if self.congestion.is_some() => Transport::Tcp,
             TransportArg::Auto => Transport::Auto,
         }
     }

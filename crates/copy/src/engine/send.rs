@@ -93,6 +93,9 @@ pub fn send(
         held: Arc::default(),
         is_over: AtomicBool::new(false),
         is_congestion_told: AtomicBool::new(false),
+        is_free: AtomicBool::new(
+            !super::gaps::is_first(options, meeting.ways()) || watch.limit().is_some(),
+        ),
     };
     sender.run(filter)
 }
@@ -115,6 +118,8 @@ struct Sender<'a> {
     held: Arc<()>,
     is_over: AtomicBool,
     is_congestion_told: AtomicBool,
+    /// Streams of a long path have BBR, and are not held below what they find together.
+    is_free: AtomicBool,
 }
 
 #[derive(Default)]
@@ -233,9 +238,9 @@ impl Sender<'_> {
             if self.limit().is_some() {
                 scope.spawn(|| super::tune::limit(self.meeting, &|| self.limit()));
             } else {
-                let (pacing, streams) = (self.options.pacing, self.options.streams);
-                scope.spawn(move || {
-                    super::gaps::control(self.meeting, self.watch, self, pacing, streams);
+                scope.spawn(|| {
+                    let (meeting, watch) = (self.meeting, self.watch);
+                    super::gaps::control(meeting, watch, self, self.options, &self.is_free);
                 });
             }
             scope.spawn(|| {
@@ -591,7 +596,8 @@ impl Sender<'_> {
             pipe.set_limit(units::Rate::from_bits_per_second(share));
         }
         if let crate::link::Socket::Tcp(socket) = link.socket() {
-            super::tune::prepare(socket, self.options, self.meeting.ways());
+            let is_free = self.is_free.load(Ordering::Relaxed);
+            super::tune::prepare(socket, self.options, self.meeting.ways(), is_free);
             self.tell_congestion(socket);
             if let Some(rate) = self.limit() {
                 use std::os::fd::AsFd as _;
