@@ -326,7 +326,8 @@ impl Half {
             Urgent::AtMark if !self.ended => Some(Step::FillByCopy(from)),
             Urgent::Due => Some(Step::TakeUrgent(from)),
             _ if self.ended => (!self.shut).then_some(Step::Shut(to)),
-            _ => may_fill.then_some(Step::Fill(from)),
+            // Where there is neither room nor a pipe that holds anything, none was to be had.
+            _ => (may_fill && self.writable).then_some(Step::Fill(from)),
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::relay::{Relay, Side};
 use crate::rules::Action;
 use crate::sockets::{self, Pipe};
 use crate::syn::{Ends, Syn};
-use carrying::{COPY_BYTES, Carrying, Delay, Outcome, Turn, give_back};
+use carrying::{BUFFER_BYTES, Carrying, Delay, Outcome, Turn, give_back};
 use look::Pace;
 pub(crate) use look::Question;
 
@@ -218,7 +218,7 @@ impl Worker {
             free: Vec::new(),
             busy: VecDeque::new(),
             pipes: Vec::new(),
-            buffer: vec![0; COPY_BYTES],
+            buffer: vec![0; BUFFER_BYTES],
             own: HashSet::new(),
             questions,
             asks,
@@ -770,6 +770,7 @@ impl Worker {
         };
         let mut turn = Turn {
             pipes: &mut self.pipes,
+            most_pipes: self.config.pipes / u64::from(self.config.workers),
             buffer: &mut self.buffer,
             counters: &self.counters,
             links: &self.links,

@@ -61,6 +61,8 @@ pub(super) enum Delay {
 /// What a connection needs of its worker.
 pub(super) struct Turn<'a> {
     pub(super) pipes: &'a mut Vec<Pipe>,
+    /// How many there may be, those in use included.
+    pub(super) most_pipes: u64,
     pub(super) buffer: &'a mut [u8],
     pub(super) counters: &'a Counters,
     pub(super) links: &'a Links,
@@ -158,6 +160,11 @@ impl Carrying {
     fn take(&mut self, step: Step, turn: &mut Turn<'_>) {
         match step {
             Step::Fill(from) if self.is_message(from) => self.pass_message(from, turn),
+            Step::Fill(from) if self.lacks_pipe(from, turn) => {
+                if let Err(e) = self.pass_by_copy(from, turn) {
+                    self.answer(Err(e), |_, _| ());
+                }
+            }
             Step::Fill(from) => {
                 let moved = self.fill(from, turn);
                 note_filled(&moved, turn.counters);
@@ -231,7 +238,7 @@ impl Carrying {
         self.fresh[from.index()] = false;
         let got = rustix::net::recv(
             &self.sockets[from.index()],
-            &mut *turn.buffer,
+            &mut turn.buffer[..COPY_BYTES],
             RecvFlags::DONTWAIT,
         );
         let bytes = match moved(got.map(|(read, _)| read)) {
@@ -241,7 +248,7 @@ impl Carrying {
         let length = usize::try_from(bytes).unwrap_or(0);
         // Less than was asked for is all that there was (epoll(7)), or all before an urgent byte, which is
         // announced by itself.
-        let whole = length < turn.buffer.len();
+        let whole = length < COPY_BYTES;
         let last = whole && self.hung_up[from.index()];
         self.large[from.index()] = !whole;
         let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -274,6 +281,49 @@ impl Carrying {
         } else {
             self.corked[from.index()] = true;
         }
+    }
+
+    fn lacks_pipe(&self, from: Side, turn: &Turn<'_>) -> bool {
+        let none = self.pipes[from.index()].is_none() && turn.pipes.is_empty();
+        none && turn.counters.pipes.get() >= turn.most_pipes
+    }
+
+    /// As much as there is room for, and nothing is held on the way: what is not sent stays where it is.
+    fn pass_by_copy(&mut self, from: Side, turn: &mut Turn<'_>) -> io::Result<()> {
+        let to = from.other();
+        self.fresh[from.index()] = false;
+        let (socket, flags) = (&self.sockets[from.index()], RecvFlags::DONTWAIT);
+        let seen = rustix::net::recv(socket, &mut *turn.buffer, flags | RecvFlags::PEEK);
+        let seen = moved(seen.map(|(read, _)| read))?;
+        // As splice(2), recv(2) may have jumped over an urgent byte here; it has not been taken yet.
+        let fd = socket.as_fd();
+        if seen != Moved::NotNow && transparent::at_mark(fd)? && transparent::has_urgent(fd) {
+            self.relay.on_urgent(from);
+            self.relay.on_filled(from, Moved::NotNow);
+            return Ok(());
+        }
+        let Moved::Bytes(bytes) = seen else {
+            self.relay.on_filled(from, seen);
+            return Ok(());
+        };
+        let length = usize::try_from(bytes).unwrap_or(0);
+        self.write_promptly(to, bytes);
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = rustix::net::send(&self.sockets[to.index()], &turn.buffer[..length], flags);
+        let Moved::Bytes(sent) = moved(sent)? else {
+            self.relay.on_drained(to, Moved::NotNow);
+            return Ok(());
+        };
+        let gone = &mut turn.buffer[..usize::try_from(sent).unwrap_or(0)];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        let taken = rustix::net::recv(&self.sockets[from.index()], &mut *gone, flags);
+        if taken.map(|(_, bytes)| bytes) != Ok(gone.len()) {
+            return Err(io::Error::other("what was there is gone"));
+        }
+        self.count(to, sent, turn);
+        self.relay.on_filled(from, Moved::Bytes(sent));
+        self.relay.on_drained(to, Moved::Bytes(sent));
+        Ok(())
     }
 
     /// Puts a part of the buffer into the pipe, which is empty: even the smallest holds it.
@@ -327,7 +377,8 @@ impl Carrying {
     fn copy(&mut self, from: Side, turn: &mut Turn<'_>) -> io::Result<Moved> {
         self.fresh[from.index()] = false;
         let socket = &self.sockets[from.index()];
-        let got = rustix::net::recv(socket, &mut *turn.buffer, RecvFlags::DONTWAIT);
+        let buffer = &mut turn.buffer[..COPY_BYTES];
+        let got = rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT);
         let moved = moved(got.map(|(read, _)| read))?;
         if let Moved::Bytes(bytes) = moved {
             self.put_by(from, 0..usize::try_from(bytes).unwrap_or(0), turn)?;
@@ -423,6 +474,8 @@ const BULK_BYTES: u64 = 32 << 10;
 /// Less than the segments of all but the strangest paths.
 const LITTLE_BYTES: u64 = 512;
 /// For messages and the bytes around urgent data: a page, which is what a pipe has at least (pipe(7)).
-pub(super) const COPY_BYTES: usize = 4 << 10;
+const COPY_BYTES: usize = 4 << 10;
+/// A worker's, for what it copies.
+pub(super) const BUFFER_BYTES: usize = 64 << 10;
 /// Pipes kept for the next connection: an empty one costs some 10 KiB.
 const POOLED_PIPES: usize = 256;
