@@ -11,7 +11,7 @@ use sys::transparent::ANY;
 
 use crate::config::{Config, Mode, PORTS_PER_WORKER, Zone};
 use crate::install::{self, QueueBy, accepting, diversion};
-use crate::service::{DESCRIPTORS_EACH, SPARE_DESCRIPTORS, make_room_for};
+use crate::service::{descriptors_for, make_room_for, room_in};
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -313,16 +313,21 @@ fn several_links(list: &mut List, config: &Config) {
 
 fn descriptors(list: &mut List, config: &Config) {
     let have = make_room_for(config.limits.connections);
-    let need = config.limits.connections as u64 * DESCRIPTORS_EACH + SPARE_DESCRIPTORS;
+    let need = descriptors_for(config.limits.connections);
     if have >= need {
         list.fine(&format!("{have} descriptors"));
     } else {
-        let room = have.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
+        let wanted = config.limits.connections;
+        let room = room_in(have);
         list.poor(
-            &format!(
-                "{have} descriptors are enough for {room} of {} connections; more pass unsplit",
-                config.limits.connections
-            ),
+            &match room < wanted {
+                true => format!(
+                    "{have} descriptors are enough for {room} of {wanted} connections; more pass unsplit"
+                ),
+                false => format!(
+                    "{have} descriptors: when many of {wanted} connections are busy, some go by copying"
+                ),
+            },
             &format!("LimitNOFILE={need}, or a lower limit of connections"),
         );
     }

@@ -130,6 +130,9 @@ pub struct Config {
     pub table: u32,
     /// How long connections may go on when the gateway is to end.
     pub drain: Duration,
+    /// Pipes at a time, all workers together; who gets none carries by copying. Never more than
+    /// there are descriptors for.
+    pub pipes: u64,
 }
 
 /// What cannot be meant.
@@ -162,6 +165,7 @@ impl Default for Config {
             mark: 0x4750,
             table: 4710,
             drain: Duration::from_s(30),
+            pipes: u64::MAX,
         }
     }
 }

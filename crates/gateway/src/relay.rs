@@ -272,6 +272,28 @@ impl Relay {
         }
     }
 
+    /// True when bytes from `side` need not wait in the pipe: it is empty, the other socket is not known to
+    /// be blocked, and no urgent byte is on its way.
+    pub fn may_pass_by(&self, from: Side) -> bool {
+        let half = &self.halves[from.index()];
+        half.writable && half.in_pipe == 0 && half.urgent == Urgent::None
+    }
+
+    /// True while there may be something to read from `side`.
+    pub fn is_readable(&self, side: Side) -> bool {
+        self.halves[side.index()].readable
+    }
+
+    /// True when the socket of `side` took less than there was.
+    pub fn is_blocked(&self, side: Side) -> bool {
+        !self.halves[side.other().index()].writable
+    }
+
+    /// True when only [`Step::Shut`] of `side` is left: closing it says as much.
+    pub fn is_last(&self, side: Side) -> bool {
+        self.halves[side.index()].shut
+    }
+
     /// True when `side` has said that it sends no more.
     pub fn has_ended(&self, side: Side) -> bool {
         self.halves[side.index()].ended
@@ -304,7 +326,8 @@ impl Half {
             Urgent::AtMark if !self.ended => Some(Step::FillByCopy(from)),
             Urgent::Due => Some(Step::TakeUrgent(from)),
             _ if self.ended => (!self.shut).then_some(Step::Shut(to)),
-            _ => may_fill.then_some(Step::Fill(from)),
+            // Where there is neither room nor a pipe that holds anything, none was to be had.
+            _ => (may_fill && self.writable).then_some(Step::Fill(from)),
         }
     }
 }

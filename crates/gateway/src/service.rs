@@ -401,7 +401,7 @@ impl Drop for Gateway {
 /// was started with. Returns what it is then.
 pub fn make_room_for(connections: usize) -> u64 {
     use rustix::process::{Resource, Rlimit, setrlimit};
-    let need = connections as u64 * DESCRIPTORS_EACH + SPARE_DESCRIPTORS;
+    let need = descriptors_for(connections);
     if sys::host::raise_descriptor_limit() < need {
         let wanted = Rlimit {
             current: Some(need),
@@ -412,12 +412,26 @@ pub fn make_room_for(connections: usize) -> u64 {
     sys::host::descriptor_limit()
 }
 
-/// No more connections than there are descriptors for: two sockets and, while both ways are busy, two
-/// pipes each; of what is beyond, none is lost, it passes unsplit.
+/// What so many connections take at their busiest: two sockets and two pipes each.
+pub(crate) const fn descriptors_for(connections: usize) -> u64 {
+    connections as u64 * (SOCKETS_EACH + PIPES_EACH * PIPE) + SPARE_DESCRIPTORS
+}
+
+/// How many connections so many descriptors are for: each has two sockets, and pipes are for those that
+/// are busy, while there are any.
+pub(crate) fn room_in(descriptors: u64) -> usize {
+    let room = descriptors.saturating_sub(SPARE_DESCRIPTORS);
+    let room = (room - room / PIPES_PART) / SOCKETS_EACH;
+    usize::try_from(room).unwrap_or(usize::MAX).max(1)
+}
+
+/// No more connections than there are descriptors for: of what is beyond, none is lost, it passes unsplit.
+/// Pipes have what is left.
 fn bounded(mut config: Config, descriptors: u64) -> Config {
-    let room = descriptors.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
-    let room = usize::try_from(room).unwrap_or(usize::MAX).max(1);
-    config.limits.connections = config.limits.connections.min(room);
+    config.limits.connections = config.limits.connections.min(room_in(descriptors));
+    let sockets = config.limits.connections as u64 * SOCKETS_EACH;
+    let left = descriptors.saturating_sub(SPARE_DESCRIPTORS + sockets);
+    config.pipes = config.pipes.min(left / PIPE);
     config
 }
 
@@ -436,7 +450,30 @@ fn zones(config: &Config) -> Result<Vec<(u32, Zone)>, GatewayError> {
 }
 
 const LOOK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
-/// Of a connection at its busiest.
-pub(crate) const DESCRIPTORS_EACH: u64 = 6;
+const SOCKETS_EACH: u64 = 2;
+/// Of a connection whose both ways are busy.
+const PIPES_EACH: u64 = 2;
+/// Its two ends.
+const PIPE: u64 = 2;
+/// Of the descriptors, one of so many is for pipes where not all connections can have them.
+const PIPES_PART: u64 = 16;
 /// Listeners, queues, logs, the control socket.
 pub(crate) const SPARE_DESCRIPTORS: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_go_to_sockets_first_and_pipes_have_the_rest() {
+        let of = |descriptors| {
+            let config = bounded(Config::default(), descriptors);
+            (config.limits.connections, config.pipes)
+        };
+        assert_eq!(of(20_000), (9_135, 609));
+        // Enough for all: two pipes each.
+        let whole = Config::default().limits.connections;
+        assert_eq!(of(descriptors_for(whole)), (whole, 2 * whole as u64));
+        assert_eq!(of(0), (1, 0));
+    }
+}

@@ -27,14 +27,21 @@ impl Pipe {
     }
 }
 
-/// Sets what must be set before the handshake; returns how much of it the kernel refused.
+/// Sets all that a listening socket hands down to those that are accepted; returns how much of it the kernel
+/// refused.
 pub(crate) fn prepare(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64 {
+    let refused = prepare_to_connect(fd, config);
+    be_prompt(fd);
+    refused + keep_alive(fd, config)
+}
+
+/// Sets what must be set before a connection's first packet; returns how much of it the kernel refused. The
+/// rest is set when a connection needs it, so that a short one does not pay for it: [`be_prompt`],
+/// [`keep_alive`].
+pub(crate) fn prepare_to_connect(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64 {
     let mut refused = 0;
     let mut attempt = |what: &str, result: io::Result<()>| {
-        if let Err(e) = result {
-            refused += 1;
-            tracing::debug!("{what}: {e}");
-        }
+        refused += u64::from(refuses(what, result));
     };
     if let Some(name) = &config.congestion {
         attempt("congestion", tcp::set_congestion(fd, name));
@@ -60,23 +67,29 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64 {
     if let Some(limit) = config.user_timeout {
         attempt("user-timeout", tcp::set_user_timeout(fd, limit));
     }
-    // What is written goes out; accepted sockets have it from their listener.
-    attempt(
-        "nodelay",
-        sockopt::set_tcp_nodelay(fd, true).map_err(Into::into),
-    );
-    // Always: a peer that vanished would keep its connection and six descriptors for ever.
+    // Whoever ends without saying so, as by being killed, ends with a reset: an end of stream would tell
+    // the other side that it has everything. Taken back when all is said.
+    attempt("linger", tcp::set_reset_on_close(fd));
+    refused
+}
+
+/// A peer that says nothing for long is asked whether it lives: one that vanished would keep its connection
+/// and its descriptors for ever. Returns how much of it the kernel refused.
+pub(crate) fn keep_alive(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64 {
     let silence = config.keepalive.unwrap_or(KEEPALIVE);
     let seconds = std::time::Duration::from_nanos(silence.as_ns());
     let on = sockopt::set_socket_keepalive(fd, true)
         .and_then(|()| sockopt::set_tcp_keepidle(fd, seconds))
         .and_then(|()| sockopt::set_tcp_keepintvl(fd, KEEPALIVE_EVERY))
         .and_then(|()| sockopt::set_tcp_keepcnt(fd, KEEPALIVE_COUNT));
-    attempt("keepalive", on.map_err(Into::into));
-    // Whoever ends without saying so, as by being killed, ends with a reset: an end of stream would tell
-    // the other side that it has everything. Taken back when all is said.
-    attempt("linger", tcp::set_reset_on_close(fd));
-    refused
+    u64::from(refuses("keepalive", on.map_err(Into::into)))
+}
+
+fn refuses(what: &str, result: io::Result<()>) -> bool {
+    if let Err(e) = &result {
+        tracing::debug!("{what}: {e}");
+    }
+    result.is_err()
 }
 
 /// Sets the class of service that the connection's first packet had.
@@ -86,10 +99,18 @@ pub(crate) fn set_dscp(fd: BorrowedFd<'_>, dscp: u8) {
     }
 }
 
-/// What was written goes out now, however little it is.
-pub(crate) fn push(fd: BorrowedFd<'_>) {
+/// What is written goes out now, however little it is; so does what was written.
+pub(crate) fn be_prompt(fd: BorrowedFd<'_>) {
     // Setting it again sends what waits (tcp_sock_set_nodelay, net/ipv4/tcp.c).
     let _ = sockopt::set_tcp_nodelay(fd, true);
+}
+
+/// True when a socket resets as it is closed.
+pub(crate) fn resets_on_close(fd: BorrowedFd<'_>) -> bool {
+    matches!(
+        sockopt::socket_linger(fd),
+        Ok(Some(std::time::Duration::ZERO))
+    )
 }
 
 /// From now on closing is an end like any other: what is queued is still delivered.
@@ -108,7 +129,7 @@ pub(crate) fn listen_openly(addr: SocketAddr, config: &ZoneConfig) -> io::Result
 /// Begins to connect from an address of ours.
 pub(crate) fn connect_openly(to: SocketAddr, config: &ZoneConfig) -> io::Result<TcpStream> {
     let socket = tcp::unconnected(to)?;
-    prepare(socket.as_fd(), config);
+    prepare_to_connect(socket.as_fd(), config);
     match rustix::net::connect(&socket, &to) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
         Err(e) => Err(e.into()),
@@ -127,6 +148,34 @@ const PIPE_BYTES: usize = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a connection would pay for if it were set on each.
+    #[test]
+    fn who_is_accepted_is_like_its_listener() {
+        let config = ZoneConfig {
+            congestion: Some("reno".into()),
+            user_timeout: Some(Duration::from_s(7)),
+            notsent_lowat: Some(units::Bytes::new(12_345)),
+            buffer: Some(units::Bytes::new(100_000)),
+            pacing: Some(units::Rate::from_bits_per_second(80_000_000)),
+            ..ZoneConfig::default()
+        };
+        let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config).unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert!(sockopt::tcp_nodelay(&accepted).unwrap());
+        assert_eq!(sockopt::tcp_congestion(&accepted).unwrap(), "reno");
+        assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), 7_000);
+        let [ours, its] = [listener.as_fd(), accepted.as_fd()];
+        assert_eq!(
+            sockopt::socket_linger(its).unwrap(),
+            Some(std::time::Duration::ZERO)
+        );
+        for of in [tcp::send_buffer, tcp::receive_buffer] {
+            assert_eq!(of(its).unwrap(), of(ours).unwrap());
+        }
+    }
 
     #[test]
     fn a_peer_that_vanished_is_asked_for_whatever_is_configured() {

@@ -32,7 +32,7 @@ use crate::relay::{Relay, Side};
 use crate::rules::Action;
 use crate::sockets::{self, Pipe};
 use crate::syn::{Ends, Syn};
-use carrying::{COPY_BYTES, Carrying, Outcome, Turn, give_back};
+use carrying::{BUFFER_BYTES, Carrying, Delay, Outcome, Turn, give_back};
 use look::Pace;
 pub(crate) use look::Question;
 
@@ -122,6 +122,8 @@ pub(crate) struct Worker {
     /// For who has questions.
     asks: Sender<Question>,
     next_paces: Instant,
+    /// Accepted sockets have SO_LINGER from their listener; not known before the first.
+    accepted_reset: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -138,16 +140,6 @@ enum State {
     Carrying(Box<Carrying>),
 }
 
-impl State {
-    const fn server(&self) -> Option<&TcpStream> {
-        match self {
-            Self::Free => None,
-            Self::Connecting(connecting) => Some(&connecting.server),
-            Self::Carrying(carrying) => Some(&carrying.sockets[Side::Server.index()]),
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Connecting {
     server: TcpStream,
@@ -161,6 +153,10 @@ struct Connecting {
     /// The client's socket, where it was accepted first (explicit mode).
     client: Option<TcpStream>,
     answered: bool,
+    /// What the kernel has said of the server's socket.
+    seen: EventFlags,
+    /// Where it connects from on the gateway's own account (explicit mode).
+    own: Option<SocketAddr>,
 }
 
 impl Worker {
@@ -222,11 +218,12 @@ impl Worker {
             free: Vec::new(),
             busy: VecDeque::new(),
             pipes: Vec::new(),
-            buffer: vec![0; COPY_BYTES],
+            buffer: vec![0; BUFFER_BYTES],
             own: HashSet::new(),
             questions,
             asks,
             next_paces: clock::monotonic(),
+            accepted_reset: None,
             config,
         })
     }
@@ -440,7 +437,7 @@ impl Worker {
                 }
                 counters
                     .options_refused
-                    .add(sockets::prepare(fd, config.zone(zone.other())));
+                    .add(sockets::prepare_to_connect(fd, config.zone(zone.other())));
                 sockets::set_dscp(fd, syn.dscp);
                 Ok(())
             })
@@ -467,6 +464,8 @@ impl Worker {
             dscp: syn.dscp,
             client: None,
             answered: false,
+            seen: EventFlags::empty(),
+            own: None,
         };
         match self.place(connecting) {
             Ok(slot) => self.deferral.begin(clock::monotonic(), syn.ends, id, slot),
@@ -604,7 +603,8 @@ impl Worker {
         }
         let connected = sockets::connect_openly(target, self.config.zone(zone.other()));
         let placed = connected.and_then(|server| {
-            self.own.insert(server.local_addr()?);
+            let own = server.local_addr()?;
+            self.own.insert(own);
             self.place(Connecting {
                 server,
                 ends,
@@ -614,6 +614,8 @@ impl Worker {
                 dscp: 0,
                 client: Some(client),
                 answered: false,
+                seen: EventFlags::empty(),
+                own: Some(own),
             })
         });
         match placed {
@@ -631,6 +633,7 @@ impl Worker {
             return;
         };
         let ends = connecting.ends;
+        connecting.seen |= flags;
         // The kernel says so with the event; asking costs each handshake a system call.
         if flags.intersects(EventFlags::ERR | EventFlags::HUP)
             && let Ok(Some(e)) | Err(e) = transparent::pending_error(connecting.server.as_fd())
@@ -692,18 +695,22 @@ impl Worker {
             zone,
             link,
             dscp,
+            seen,
+            own,
             ..
         } = *connecting;
         let now = clock::monotonic();
         sockets::set_dscp(client.as_fd(), dscp);
-        // Accepted sockets inherit from their listener, but for this (inet_csk_accept).
-        let _ = sys::tcp::set_reset_on_close(client.as_fd());
-        let token = token(slot, generation, Side::Client);
-        let added = epoll::add(&self.epoll, &client, EventData::new_u64(token), interest());
-        let mut relay = Relay::new();
-        for side in Side::BOTH {
-            relay.on_readable(side);
+        // No page says so of SO_LINGER, so one is asked.
+        let asked = || sockets::resets_on_close(client.as_fd());
+        if !*self.accepted_reset.get_or_insert_with(asked) {
+            let _ = sys::tcp::set_reset_on_close(client.as_fd());
         }
+        let token = token(slot, generation, Side::Client);
+        // Almost always there is room: who listens for it is told so at once, and woken in vain.
+        let interest = interest() - EventFlags::OUT;
+        let added = epoll::add(&self.epoll, &client, EventData::new_u64(token), interest);
+        let mut relay = Relay::new();
         if let Err(e) = added {
             tracing::warn!("{} to {}: {e}", ends.client, ends.server);
             relay.on_failed();
@@ -711,18 +718,29 @@ impl Worker {
         tracing::debug!("{} to {}: split", ends.client, ends.server);
         self.counters.split.more();
         self.counters.live.more();
-        self.slots[slot].state = State::Carrying(Box::new(Carrying {
+        let mut carrying = Box::new(Carrying {
             relay,
             sockets: [client, server],
             pipes: [None, None],
             corked: [false; 2],
             marked: [false; 2],
+            fresh: [false; 2],
+            hung_up: [false; 2],
+            large: [false; 2],
+            // Accepted sockets are like their listener.
+            delay: [Delay::Never, Delay::Unwritten],
+            room_told: false,
+            kept_alive: false,
+            own,
             ends,
             zone,
             link,
             queued: false,
             pace: Pace::new(now, now),
-        }));
+        });
+        // A server may speak first. Of the client the kernel tells what there is.
+        carrying.on_event(Side::Server, seen);
+        self.slots[slot].state = State::Carrying(carrying);
         self.carry(slot);
     }
 
@@ -746,16 +764,27 @@ impl Worker {
 
     /// Carries what can be carried, but no more than a turn's worth.
     fn carry(&mut self, slot: usize) {
-        let State::Carrying(carrying) = &mut self.slots[slot].state else {
+        let Slot { generation, state } = &mut self.slots[slot];
+        let State::Carrying(carrying) = state else {
             return;
         };
         let mut turn = Turn {
             pipes: &mut self.pipes,
+            most_pipes: self.config.pipes / u64::from(self.config.workers),
             buffer: &mut self.buffer,
             counters: &self.counters,
             links: &self.links,
         };
-        match carrying.carry(&mut turn) {
+        let outcome = carrying.carry(&mut turn);
+        if !carrying.room_told && carrying.relay.is_blocked(Side::Client) {
+            let data = EventData::new_u64(token(slot, *generation, Side::Client));
+            let client = &carrying.sockets[Side::Client.index()];
+            match epoll::modify(&self.epoll, client, data, interest()) {
+                Ok(()) => carrying.room_told = true,
+                Err(e) => tracing::warn!("waiting for room: {e}"),
+            }
+        }
+        match outcome {
             Outcome::Waits => {}
             Outcome::HasMore if carrying.queued => {}
             Outcome::HasMore => {
@@ -797,18 +826,16 @@ impl Worker {
         let place = &mut self.slots[slot];
         place.generation = place.generation.wrapping_add(1) & GENERATIONS;
         let state = std::mem::replace(&mut place.state, State::Free);
-        let link = match &state {
-            State::Connecting(connecting) => connecting.link,
-            State::Carrying(carrying) => carrying.link,
-            State::Free => None,
+        let (link, own) = match &state {
+            State::Connecting(connecting) => (connecting.link, connecting.own),
+            State::Carrying(carrying) => (carrying.link, carrying.own),
+            State::Free => (None, None),
         };
         if let Some(link) = link {
             self.links.on_gone(link);
         }
-        if !self.own.is_empty()
-            && let Some(from) = state.server().and_then(|s| s.local_addr().ok())
-        {
-            self.own.remove(&from);
+        if let Some(own) = own {
+            self.own.remove(&own);
         }
         if let State::Carrying(mut carrying) = state {
             for (side, pipe) in Side::BOTH.into_iter().zip(&mut carrying.pipes) {

@@ -20,6 +20,9 @@ fn below(rng: &mut Rng, bound: u64) -> usize {
     usize::try_from(rng.next_u64() % bound).unwrap()
 }
 
+/// As many as are wanted, and none, as where descriptors are few.
+const PIPES: [u64; 2] = [u64::MAX, 0];
+
 #[test]
 fn both_ends_see_each_others_address_and_every_byte() {
     let Some(net) = Net::new() else { return };
@@ -133,46 +136,51 @@ fn each_end_may_end_first_and_the_other_still_speaks() {
 
 #[test]
 fn an_end_behind_a_blocked_peer_truncates_nothing() {
-    let Some(net) = Net::new() else { return };
-    let gateway = net.gateway(Net::config());
-    let (mut near, mut far) = net.pair();
-    // As much as two sockets and a pipe hold while nobody reads.
-    near.set_nonblocking(true).unwrap();
-    let mut sent = 0_usize;
-    let mut rng = Rng::new(1);
-    let mut expected: Vec<u8> = Vec::new();
-    let mut idle = 0;
-    while idle < 20 {
-        let block: Vec<u8> = (0..4096).map(|_| byte(&mut rng)).collect();
-        match near.write(&block) {
-            Ok(n) => {
-                expected.extend(&block[..n]);
-                sent += n;
-                idle = 0;
+    for pipes in PIPES {
+        let Some(net) = Net::new() else { return };
+        let gateway = net.gateway(Config {
+            pipes,
+            ..Net::config()
+        });
+        let (mut near, mut far) = net.pair();
+        // As much as two sockets and a pipe hold while nobody reads.
+        near.set_nonblocking(true).unwrap();
+        let mut sent = 0_usize;
+        let mut rng = Rng::new(1);
+        let mut expected: Vec<u8> = Vec::new();
+        let mut idle = 0;
+        while idle < 20 {
+            let block: Vec<u8> = (0..4096).map(|_| byte(&mut rng)).collect();
+            match near.write(&block) {
+                Ok(n) => {
+                    expected.extend(&block[..n]);
+                    sent += n;
+                    idle = 0;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    idle += 1;
+                    thread::sleep(Duration::from_millis(10));
+                }
+                Err(e) => panic!("{e}"),
             }
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                idle += 1;
-                thread::sleep(Duration::from_millis(10));
-            }
-            Err(e) => panic!("{e}"),
         }
+        assert!(sent > 1 << 20, "{sent}");
+        near.set_nonblocking(false).unwrap();
+        near.shutdown(Shutdown::Write).unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let mut got = Vec::new();
+        far.read_to_end(&mut got).unwrap();
+        assert_eq!(got.len(), sent);
+        assert!(got == expected);
+        // The whole other direction is still there.
+        far.write_all(b"thanks").unwrap();
+        drop(far);
+        let mut got = Vec::new();
+        near.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"thanks");
+        let counts = until(&gateway, "it ends", |c| c.live == 0);
+        assert_eq!((counts.ended, counts.reset), (1, 0));
     }
-    assert!(sent > 1 << 20, "{sent}");
-    near.set_nonblocking(false).unwrap();
-    near.shutdown(Shutdown::Write).unwrap();
-    thread::sleep(Duration::from_millis(300));
-    let mut got = Vec::new();
-    far.read_to_end(&mut got).unwrap();
-    assert_eq!(got.len(), sent);
-    assert!(got == expected);
-    // The whole other direction is still there.
-    far.write_all(b"thanks").unwrap();
-    drop(far);
-    let mut got = Vec::new();
-    near.read_to_end(&mut got).unwrap();
-    assert_eq!(got, b"thanks");
-    let counts = until(&gateway, "it ends", |c| c.live == 0);
-    assert_eq!((counts.ended, counts.reset), (1, 0));
 }
 
 #[test]
@@ -224,80 +232,92 @@ fn a_reset_reaches_a_peer_that_reads_nothing() {
 
 #[test]
 fn random_sizes_and_pauses_both_ways_arrive_as_they_were_sent() {
-    let Some(net) = Net::new() else { return };
-    let gateway = net.gateway(Net::config());
-    let (near, far) = net.pair();
-    let send = |mut socket: std::net::TcpStream, seed: u64| {
-        let mut rng = Rng::new(seed);
-        let mut sent = Vec::new();
-        while sent.len() < 6_000_000 {
-            let length = 1 + below(&mut rng, 100_000);
-            let block: Vec<u8> = (0..length).map(|_| byte(&mut rng)).collect();
-            socket.write_all(&block).unwrap();
-            sent.extend(block);
-            if below(&mut rng, 8) == 0 {
-                thread::sleep(Duration::from_millis(rng.next_u64() % 5));
+    for pipes in PIPES {
+        let Some(net) = Net::new() else { return };
+        let gateway = net.gateway(Config {
+            pipes,
+            ..Net::config()
+        });
+        let (near, far) = net.pair();
+        let send = |mut socket: std::net::TcpStream, seed: u64| {
+            let mut rng = Rng::new(seed);
+            let mut sent = Vec::new();
+            while sent.len() < 6_000_000 {
+                // Messages, some that are a little more, and bulk.
+                let most = [100, 9_000, 100_000][below(&mut rng, 3)];
+                let length = 1 + below(&mut rng, most);
+                let block: Vec<u8> = (0..length).map(|_| byte(&mut rng)).collect();
+                socket.write_all(&block).unwrap();
+                sent.extend(block);
+                if below(&mut rng, 8) == 0 {
+                    thread::sleep(Duration::from_millis(rng.next_u64() % 5));
+                }
             }
-        }
-        socket.shutdown(Shutdown::Write).unwrap();
-        sent
-    };
-    let receive = |mut socket: std::net::TcpStream, seed: u64| {
-        let mut rng = Rng::new(seed);
-        let mut got: Vec<u8> = Vec::new();
-        loop {
-            let mut block = vec![0; 1 + below(&mut rng, 200_000)];
-            match socket.read(&mut block).unwrap() {
-                0 => return got,
-                read => got.extend(&block[..read]),
+            socket.shutdown(Shutdown::Write).unwrap();
+            sent
+        };
+        let receive = |mut socket: std::net::TcpStream, seed: u64| {
+            let mut rng = Rng::new(seed);
+            let mut got: Vec<u8> = Vec::new();
+            loop {
+                let mut block = vec![0; 1 + below(&mut rng, 200_000)];
+                match socket.read(&mut block).unwrap() {
+                    0 => return got,
+                    read => got.extend(&block[..read]),
+                }
+                if below(&mut rng, 16) == 0 {
+                    thread::sleep(Duration::from_millis(rng.next_u64() % 9));
+                }
             }
-            if below(&mut rng, 16) == 0 {
-                thread::sleep(Duration::from_millis(rng.next_u64() % 9));
-            }
-        }
-    };
-    thread::scope(|s| {
-        let (near2, far2) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-        let there = s.spawn(|| send(near, 1));
-        let back = s.spawn(|| send(far, 2));
-        let at_far = s.spawn(|| receive(far2, 3));
-        let at_near = s.spawn(|| receive(near2, 4));
-        assert!(there.join().unwrap() == at_far.join().unwrap());
-        assert!(back.join().unwrap() == at_near.join().unwrap());
-    });
-    let counts = until(&gateway, "it ends", |c| c.live == 0);
-    assert_eq!((counts.ended, counts.reset), (1, 0));
+        };
+        thread::scope(|s| {
+            let (near2, far2) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            let there = s.spawn(|| send(near, 1));
+            let back = s.spawn(|| send(far, 2));
+            let at_far = s.spawn(|| receive(far2, 3));
+            let at_near = s.spawn(|| receive(near2, 4));
+            assert!(there.join().unwrap() == at_far.join().unwrap());
+            assert!(back.join().unwrap() == at_near.join().unwrap());
+        });
+        let counts = until(&gateway, "it ends", |c| c.live == 0);
+        assert_eq!((counts.ended, counts.reset), (1, 0));
+    }
 }
 
 #[test]
 fn an_urgent_byte_arrives_as_one_at_its_place() {
-    let Some(net) = Net::new() else { return };
-    let gateway = net.gateway(Net::config());
-    for ended in [false, true] {
-        let (mut near, mut far) = net.pair();
-        near.write_all(b"before").unwrap();
-        assert!(sys::transparent::send_urgent(near.as_fd(), b'!').unwrap());
-        near.write_all(b"after").unwrap();
-        if ended {
-            near.shutdown(Shutdown::Write).unwrap();
-        }
-        let mut got = [0; 6];
-        far.read_exact(&mut got).unwrap();
-        assert_eq!(&got, b"before");
-        // The byte may still be on its way when what stands before it is not.
-        let urgent = (0..500).find_map(|_| {
-            thread::sleep(Duration::from_millis(5));
-            sys::transparent::take_urgent(far.as_fd())
+    for pipes in PIPES {
+        let Some(net) = Net::new() else { return };
+        let gateway = net.gateway(Config {
+            pipes,
+            ..Net::config()
         });
-        assert_eq!(urgent, Some(b'!'));
-        assert!(sys::transparent::at_mark(far.as_fd()).unwrap());
-        far.read_exact(&mut got[..5]).unwrap();
-        assert_eq!(&got[..5], b"after");
-        if ended {
-            assert_eq!(far.read(&mut got).unwrap(), 0);
+        for ended in [false, true] {
+            let (mut near, mut far) = net.pair();
+            near.write_all(b"before").unwrap();
+            assert!(sys::transparent::send_urgent(near.as_fd(), b'!').unwrap());
+            near.write_all(b"after").unwrap();
+            if ended {
+                near.shutdown(Shutdown::Write).unwrap();
+            }
+            let mut got = [0; 6];
+            far.read_exact(&mut got).unwrap();
+            assert_eq!(&got, b"before");
+            // The byte may still be on its way when what stands before it is not.
+            let urgent = (0..500).find_map(|_| {
+                thread::sleep(Duration::from_millis(5));
+                sys::transparent::take_urgent(far.as_fd())
+            });
+            assert_eq!(urgent, Some(b'!'));
+            assert!(sys::transparent::at_mark(far.as_fd()).unwrap());
+            far.read_exact(&mut got[..5]).unwrap();
+            assert_eq!(&got[..5], b"after");
+            if ended {
+                assert_eq!(far.read(&mut got).unwrap(), 0);
+            }
         }
+        assert_eq!(until(&gateway, "both", |c| c.urgent == 2).urgent, 2);
     }
-    assert_eq!(until(&gateway, "both", |c| c.urgent == 2).urgent, 2);
 }
 
 #[test]

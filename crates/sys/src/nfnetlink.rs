@@ -6,7 +6,7 @@
 //! Sources: netlink(7), Linux include/uapi/linux/netfilter/nfnetlink.h, net/netfilter/nfnetlink.c.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt,
@@ -225,12 +225,44 @@ impl Socket {
         }
     }
 
-    /// Reads what the kernel sent, without waiting.
+    /// Reads up to `N` datagrams that the kernel sent, without waiting, each into its part of `buffer`, which
+    /// has `N` equal ones; how long each is.
     ///
     /// # Errors
     /// `WouldBlock` when there is nothing, `ENOBUFS` when something was lost.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(&self.fd, buffer, RecvFlags::DONTWAIT)?.0)
+    pub(crate) fn receive_some<const N: usize>(
+        &self,
+        buffer: &mut [u8],
+    ) -> io::Result<[Option<usize>; N]> {
+        let each = buffer.len() / N;
+        let base = buffer.as_mut_ptr();
+        let mut parts: [libc::iovec; N] = std::array::from_fn(|at| libc::iovec {
+            // Inside of the buffer: `at` is less than N.
+            iov_base: base.wrapping_add(at * each).cast(),
+            iov_len: each,
+        });
+        let mut heads: [libc::mmsghdr; N] = std::array::from_fn(|at| {
+            // SAFETY: a mmsghdr of zeros is one without address, data or control part.
+            let mut head: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            head.msg_hdr.msg_iov = &raw mut parts[at];
+            head.msg_hdr.msg_iovlen = 1;
+            head
+        });
+        // SAFETY: N heads, each with one part of `buffer`; the parts do not overlap, and buffer, parts and
+        // heads outlive the call.
+        let count = unsafe {
+            libc::recvmmsg(
+                self.fd.as_raw_fd(),
+                heads.as_mut_ptr(),
+                u32::try_from(N).unwrap_or(0),
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        Ok(std::array::from_fn(|at| {
+            (at < count).then_some(heads[at].msg_len as usize)
+        }))
     }
 
     fn put(&mut self, bytes: &mut Vec<u8>, request: &Request, flags: u16) -> u32 {

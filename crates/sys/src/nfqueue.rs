@@ -70,7 +70,7 @@ impl Queue {
         Ok(Self {
             socket,
             number,
-            buffer: vec![0; BUFFER_BYTES],
+            buffer: vec![0; AT_ONCE * BUFFER_BYTES],
         })
     }
 
@@ -79,7 +79,7 @@ impl Queue {
         Self {
             socket: Socket::from_fd(fd),
             number,
-            buffer: vec![0; BUFFER_BYTES],
+            buffer: vec![0; AT_ONCE * BUFFER_BYTES],
         }
     }
 
@@ -91,19 +91,26 @@ impl Queue {
     pub fn receive(&mut self, mut each: impl FnMut(Held<'_>)) -> io::Result<usize> {
         let mut count = 0;
         while count < BURST {
-            let read = match self.socket.receive(&mut self.buffer) {
-                Ok(read) => read,
+            let lengths = match self.socket.receive_some::<AT_ONCE>(&mut self.buffer) {
+                Ok(lengths) => lengths,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => return Err(e),
             };
-            for message in messages(&self.buffer[..read]) {
-                let body = message.body.get(FAMILY_BYTES..).unwrap_or_default();
-                if message.kind == u16::from(SUBSYSTEM) << 8 | MSG_PACKET
-                    && let Some(held) = held(body)
-                {
-                    count += 1;
-                    each(held);
+            let buffers = self.buffer.chunks_exact(BUFFER_BYTES);
+            for (buffer, read) in buffers.zip(lengths.into_iter().flatten()) {
+                for message in messages(&buffer[..read]) {
+                    let body = message.body.get(FAMILY_BYTES..).unwrap_or_default();
+                    if message.kind == u16::from(SUBSYSTEM) << 8 | MSG_PACKET
+                        && let Some(held) = held(body)
+                    {
+                        count += 1;
+                        each(held);
+                    }
                 }
+            }
+            // There were no more.
+            if lengths[AT_ONCE - 1].is_none() {
+                break;
             }
         }
         Ok(count)
@@ -179,6 +186,8 @@ const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
 /// One packet's message is some 300 bytes here; the kernel sends one a datagram.
 const BUFFER_BYTES: usize = 8 * 1024;
+/// Messages that one system call fetches.
+const AT_ONCE: usize = 16;
 /// A message takes up to 1 KiB of it (skb->truesize): 4096 SYNs at once.
 const SOCKET_BYTES: usize = 4 << 20;
 /// Packets in a row, so that a flood does not starve the rest.

@@ -5,11 +5,12 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::event::epoll::{self, EventData};
+use rustix::event::epoll::{self, EventData, EventFlags};
 use sys::control::Connection;
 use sys::nfqueue::Queue;
 use units::Instant;
 
+use super::carrying::Delay;
 use super::look::Pace;
 use super::{Carrying, Connecting, Orders, Slot, State, Worker, interest, token};
 use crate::config::{Config, Zone};
@@ -196,6 +197,9 @@ impl Worker {
                     answered,
                     link,
                     begun: sys::clock::monotonic(),
+                    // This epoll tells it anew.
+                    seen: EventFlags::empty(),
+                    own: None,
                 }))
             }
             Stage::Carrying {
@@ -229,6 +233,13 @@ impl Worker {
                     pipes,
                     corked,
                     marked: [true; 2],
+                    fresh: [false; 2],
+                    hung_up: [false; 2],
+                    large: [false; 2],
+                    delay: [Delay::Written; 2],
+                    room_told: true,
+                    kept_alive: false,
+                    own: None,
                     ends,
                     zone,
                     link,

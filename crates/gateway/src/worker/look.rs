@@ -8,6 +8,7 @@ use units::{Duration, Instant};
 use super::{Carrying, State, Worker};
 use crate::config::Zone;
 use crate::relay::Side;
+use crate::sockets;
 use crate::view::{HalfSeen, Seen};
 
 /// Asks for the busiest connections.
@@ -70,6 +71,14 @@ impl Worker {
             if let State::Carrying(carrying) = &mut slot.state {
                 let carried = Side::BOTH.map(|s| carrying.relay.carried(s));
                 carrying.pace.look(now, carried);
+                // Of the client's half its listener has seen to that. A connection that ends before this
+                // pays nothing for it.
+                if !std::mem::replace(&mut carrying.kept_alive, true) {
+                    let server = carrying.sockets[Side::Server.index()].as_fd();
+                    let refused =
+                        sockets::keep_alive(server, self.config.zone(carrying.zone.other()));
+                    self.counters.options_refused.add(refused);
+                }
             }
         }
     }
