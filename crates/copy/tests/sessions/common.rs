@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use copy::destination::Destination;
+use copy::engine::disk::Io;
 use copy::engine::gaps::Pacing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
@@ -35,6 +36,15 @@ impl Place {
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(path.join("from")).unwrap();
         Self(path)
+    }
+
+    /// In memory, where there is such a place.
+    pub(crate) fn in_memory() -> Option<Self> {
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("goodput-copy-session-{}-{number}", std::process::id());
+        let path = Path::new("/dev/shm").join(name);
+        fs::create_dir_all(path.join("from")).ok()?;
+        Some(Self(path))
     }
 
     pub(crate) fn from(&self) -> PathBuf {
@@ -67,6 +77,10 @@ pub(crate) struct Session {
     pub(crate) is_udp_closed: bool,
     /// QUIC carried blocks when it ended.
     pub(crate) over_quic: AtomicBool,
+    /// How both sides read and write; the destination's is in `receive` too.
+    pub(crate) io: Io,
+    /// Bytes that went past the cache at the source and at the destination.
+    pub(crate) past_cache: [AtomicU64; 2],
 }
 
 impl Default for Session {
@@ -83,6 +97,8 @@ impl Default for Session {
             transport: Transport::Tcp,
             is_udp_closed: false,
             over_quic: AtomicBool::new(false),
+            io: Io::Auto,
+            past_cache: Default::default(),
         }
     }
 }
@@ -137,6 +153,7 @@ impl Session {
             congestion: None,
             pacing: Pacing::default(),
             has_helpers: false,
+            io: self.io,
         };
         let (sends, receives) = (Watch::default(), Watch::default());
         let result = thread::scope(|scope| {
@@ -152,6 +169,10 @@ impl Session {
         });
         let over_quic = sends.is_quic.load(Ordering::Relaxed);
         self.over_quic.store(over_quic, Ordering::Relaxed);
+        for (kept, watch) in self.past_cache.iter().zip([&sends, &receives]) {
+            let bytes = watch.direct_bytes.load(Ordering::Relaxed);
+            kept.store(bytes, Ordering::Relaxed);
+        }
         println!("source: {:?}", sends.notes(0));
         println!("destination: {:?}", receives.notes(0));
         result

@@ -337,12 +337,13 @@ impl Far {
                     unread,
                     spent_ns,
                     cpu_ns,
+                    direct_bytes,
                     ..
                 }) => {
                     break Ok(Ended {
                         sent_bytes,
                         unread,
-                        spent: (spent_ns, Some(cpu_ns)),
+                        spent: spent_of(spent_ns, cpu_ns, direct_bytes),
                     });
                 }
                 Ok(Reply::Failed { why, is_here: true }) => {
@@ -370,6 +371,14 @@ impl Far {
     }
 }
 
+const fn spent_of(times_ns: [u64; 4], cpu_ns: u64, direct_bytes: u64) -> told::Spent {
+    told::Spent {
+        times_ns,
+        cpu_ns: Some(cpu_ns),
+        direct_bytes,
+    }
+}
+
 /// Connections as a far side tells of them.
 type Told = Vec<(u16, Connection)>;
 
@@ -394,12 +403,15 @@ fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) 
                 connections,
                 ..
             } => {
-                spent.note(Some((*spent_ns, Some(*cpu_ns))), false);
+                spent.note(Some(spent_of(*spent_ns, *cpu_ns, 0)), false);
                 spent.know(connections);
             }
             Reply::Done {
-                spent_ns, cpu_ns, ..
-            } => spent.note(Some((*spent_ns, Some(*cpu_ns))), true),
+                spent_ns,
+                cpu_ns,
+                direct_bytes,
+                ..
+            } => spent.note(Some(spent_of(*spent_ns, *cpu_ns, *direct_bytes)), true),
             Reply::Failed { .. } => spent.note(None, true),
             Reply::Ready(_) | Reply::Note(_) => {}
         }
@@ -994,8 +1006,10 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 unread,
                 spent_ns,
                 over_quic,
+                direct_bytes,
                 ..
             }) => {
+                watch.direct_bytes.store(direct_bytes, Ordering::Relaxed);
                 watch.is_quic.store(over_quic, Ordering::Relaxed);
                 watch.unread.store(unread, Ordering::Relaxed);
                 watch.sent_bytes.store(sent_bytes, Ordering::Relaxed);

@@ -100,6 +100,8 @@ pub struct CopyEnd {
     pub time: CopyTime,
     /// CPU time of its process, where that is another than the one which wrote this.
     pub cpu_ns: Option<u64>,
+    /// Bytes of blocks that it read or wrote past the kernel's page cache.
+    pub direct_bytes: u64,
 }
 
 /// The connections that carried blocks, as the kernel has them at the end (`tcp_info`).
