@@ -1,6 +1,7 @@
 //! What runs a session on either side: threads, what they share, and what the user is told meanwhile.
 
 mod carry;
+pub mod disk;
 pub mod fetch;
 pub mod gaps;
 pub mod help;
@@ -49,6 +50,8 @@ pub struct Watch {
     pub streams: AtomicU64,
     /// Nanoseconds that threads spent reading, and writing, files.
     pub disk_ns: AtomicU64,
+    /// Bytes of blocks that were read, or written, past the kernel's page cache.
+    pub direct_bytes: AtomicU64,
     /// Nanoseconds that threads spent on sums.
     pub sum_ns: AtomicU64,
     /// Nanoseconds that threads spent in links: encryption and waiting for the other side.
@@ -137,6 +140,14 @@ impl Watch {
             true => notes.all.push(note),
             false => notes.more += 1,
         }
+    }
+
+    /// Bytes of blocks that are still to come, as far as known.
+    pub(crate) fn to_come(&self) -> u64 {
+        let confirmed = self.confirmed_bytes.load(Ordering::Relaxed);
+        self.wanted_bytes
+            .load(Ordering::Relaxed)
+            .saturating_sub(confirmed)
     }
 
     /// Notes what happened to the ways between the two sides.

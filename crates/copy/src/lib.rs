@@ -43,6 +43,7 @@ mod channel;
 mod confined;
 pub mod destination;
 pub mod digest;
+mod direct;
 pub mod engine;
 pub mod entry;
 pub mod filter;

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use copy::destination::Destination;
+use copy::engine::disk::Io;
 use copy::engine::gaps::Pacing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
@@ -36,6 +37,15 @@ impl Place {
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(path.join("from")).unwrap();
         Self(path)
+    }
+
+    /// In memory, where there is such a place.
+    pub(crate) fn in_memory() -> Option<Self> {
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("goodput-copy-session-{}-{number}", std::process::id());
+        let path = Path::new("/dev/shm").join(name);
+        fs::create_dir_all(path.join("from")).ok()?;
+        Some(Self(path))
     }
 
     pub(crate) fn from(&self) -> PathBuf {
@@ -72,6 +82,10 @@ pub(crate) struct Session {
     pub(crate) counts: Mutex<Vec<Counts>>,
     /// CPU time that QUIC took at the source, and at the destination.
     pub(crate) quic_cpu_ns: [AtomicU64; 2],
+    /// How both sides read and write; the destination's is in `receive` too.
+    pub(crate) io: Io,
+    /// Bytes that went past the cache at the source and at the destination.
+    pub(crate) past_cache: [AtomicU64; 2],
 }
 
 impl Default for Session {
@@ -90,6 +104,8 @@ impl Default for Session {
             over_quic: AtomicBool::new(false),
             counts: Mutex::default(),
             quic_cpu_ns: Default::default(),
+            io: Io::Auto,
+            past_cache: Default::default(),
         }
     }
 }
@@ -144,6 +160,7 @@ impl Session {
             congestion: None,
             pacing: Pacing::default(),
             has_helpers: false,
+            io: self.io,
         };
         let (sends, receives) = (Watch::default(), Watch::default());
         let result = thread::scope(|scope| {
@@ -162,6 +179,10 @@ impl Session {
         *self.counts.lock().unwrap() = sends.over_quic().into_values().collect();
         for (kept, watch) in self.quic_cpu_ns.iter().zip([&sends, &receives]) {
             kept.store(watch.quic_cpu_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        for (kept, watch) in self.past_cache.iter().zip([&sends, &receives]) {
+            let bytes = watch.direct_bytes.load(Ordering::Relaxed);
+            kept.store(bytes, Ordering::Relaxed);
         }
         println!("source: {:?}", sends.notes(0));
         println!("destination: {:?}", receives.notes(0));

@@ -394,6 +394,7 @@ fn who_was_let_in_once_does_not_believe_a_refusal_said_in_clear() {
         congestion: None,
         pacing: Pacing::default(),
         has_helpers: false,
+        io: copy::engine::disk::Io::Auto,
     };
     let (watch, far_watch) = (Watch::default(), Watch::default());
     thread::scope(|scope| {

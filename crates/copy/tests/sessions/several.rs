@@ -116,6 +116,7 @@ impl Session<'_> {
             congestion: None,
             pacing: copy::engine::gaps::Pacing::default(),
             has_helpers: false,
+            io: copy::engine::disk::Io::Auto,
         };
         let receive_options = ReceiveOptions {
             has_helpers: !self.beside.is_empty(),

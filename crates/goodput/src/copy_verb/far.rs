@@ -80,15 +80,6 @@ struct Heard {
     over_quic: Mutex<Vec<(u16, Counts)>>,
 }
 
-/// What another process told.
-fn told_of(ns: [u64; 4], cpu_ns: u64, quic_cpu_ns: u64) -> told::Spent {
-    told::Spent {
-        ns,
-        cpu_ns: Some(cpu_ns),
-        quic_cpu_ns,
-    }
-}
-
 impl Heard {
     fn note(&self, told: Option<told::Spent>, is_last: bool) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -364,12 +355,13 @@ impl Far {
                     spent_ns,
                     cpu_ns,
                     quic_cpu_ns,
+                    direct_bytes,
                     ..
                 }) => {
                     break Ok(Ended {
                         sent_bytes,
                         unread,
-                        spent: told_of(spent_ns, cpu_ns, quic_cpu_ns),
+                        spent: spent_of(spent_ns, cpu_ns, quic_cpu_ns, direct_bytes),
                     });
                 }
                 Ok(Reply::Failed { why, is_here: true }) => {
@@ -394,6 +386,20 @@ impl Far {
             self.leave();
         }
         ended
+    }
+}
+
+const fn spent_of(
+    times_ns: [u64; 4],
+    cpu_ns: u64,
+    quic_cpu_ns: u64,
+    direct_bytes: u64,
+) -> told::Spent {
+    told::Spent {
+        times_ns,
+        cpu_ns: Some(cpu_ns),
+        quic_cpu_ns,
+        direct_bytes,
     }
 }
 
@@ -423,7 +429,7 @@ fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) 
                 quic_cpu_ns,
                 ..
             } => {
-                let told = told_of(*spent_ns, *cpu_ns, *quic_cpu_ns);
+                let told = spent_of(*spent_ns, *cpu_ns, *quic_cpu_ns, 0);
                 spent.note(Some(told), false);
                 spent.know(connections, over_quic);
             }
@@ -431,9 +437,10 @@ fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) 
                 spent_ns,
                 cpu_ns,
                 quic_cpu_ns,
+                direct_bytes,
                 ..
             } => {
-                let told = told_of(*spent_ns, *cpu_ns, *quic_cpu_ns);
+                let told = spent_of(*spent_ns, *cpu_ns, *quic_cpu_ns, *direct_bytes);
                 spent.note(Some(told), true);
             }
             Reply::Failed { .. } => spent.note(None, true),
@@ -1035,8 +1042,10 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 spent_ns,
                 over_quic,
                 quic_cpu_ns,
+                direct_bytes,
                 ..
             }) => {
+                watch.direct_bytes.store(direct_bytes, Ordering::Relaxed);
                 watch.is_quic.store(over_quic, Ordering::Relaxed);
                 watch.quic_cpu_ns.store(quic_cpu_ns, Ordering::Relaxed);
                 watch.unread.store(unread, Ordering::Relaxed);

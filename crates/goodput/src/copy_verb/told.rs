@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use ::copy::engine::disk::Io;
 use ::copy::engine::{Note, Watch};
 use report::model::{Copy, CopyEnd, CopyKernel, CopyQuic, CopyTime, Run, Verdict};
 use units::Rate;
@@ -106,48 +107,52 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         notes_more,
         certificate: done.certificate.clone(),
     };
+    for end in &copy.ends {
+        let is_asked = plan.args.io(end.end == "source") == Io::Direct;
+        // An older far side, and one that only small files or other hosts' blocks came to, say nothing themselves.
+        if is_asked && end.direct_bytes == 0 && copy.received_bytes > 0 {
+            let text = format!("nothing went past the page cache at the {}", end.end);
+            copy.chosen.push(text);
+        }
+    }
     copy.why = why(&copy, plan, done);
     observed::put(plan, &mut copy);
     run.verdict = Some(verdict(&copy));
     run.copy = Some(copy);
 }
 
-/// What a side told of its threads.
-#[derive(Clone, Copy, Debug, Default)]
+/// What a side told of itself.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
-    /// Nanoseconds of those that carry blocks: files, sums, connections, waiting.
-    pub(super) ns: [u64; 4],
+    /// Nanoseconds of the threads that carry blocks: files, sums, connections, waiting.
+    pub(super) times_ns: [u64; 4],
     /// CPU time of its process, where that is another.
     pub(super) cpu_ns: Option<u64>,
-    /// CPU time of the one that moves QUIC's packets.
+    /// Bytes of blocks that were read or written past its page cache.
+    pub(super) direct_bytes: u64,
+    /// CPU time of the thread that moves QUIC's packets.
     pub(super) quic_cpu_ns: u64,
 }
 
-impl Spent {
-    /// Of a side in this process.
-    pub(super) fn here(watch: &Watch) -> Self {
-        Self {
-            ns: spent(watch),
-            cpu_ns: None,
-            quic_cpu_ns: watch.quic_cpu_ns.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// Nanoseconds of the threads that carry blocks: files, sums, connections, waiting.
-pub(super) fn spent(watch: &Watch) -> [u64; 4] {
-    [
+/// What is known of a side by its watch.
+pub(super) fn spent(watch: &Watch, cpu_ns: Option<u64>) -> Spent {
+    let times = [
         &watch.disk_ns,
         &watch.sum_ns,
         &watch.link_ns,
         &watch.idle_ns,
-    ]
-    .map(|counter| counter.load(Ordering::Relaxed))
+    ];
+    Spent {
+        times_ns: times.map(|counter| counter.load(Ordering::Relaxed)),
+        cpu_ns,
+        direct_bytes: watch.direct_bytes.load(Ordering::Relaxed),
+        quic_cpu_ns: watch.quic_cpu_ns.load(Ordering::Relaxed),
+    }
 }
 
 /// The source, then the destination, where they told.
 fn ends(done: &Done) -> Vec<CopyEnd> {
-    let near = Spent::here(&done.watch);
+    let near = spent(&done.watch, None);
     let (source, destination) = match done.is_source {
         true => (Some(near), done.far),
         false => (done.far, Some(near)),
@@ -160,11 +165,11 @@ fn ends(done: &Done) -> Vec<CopyEnd> {
 
 fn end_of(name: &str, spent: Spent) -> Option<CopyEnd> {
     // A far side's numbers may be any.
-    let all = spent.ns.iter().map(|part| *part as f64).sum::<f64>();
+    let all = spent.times_ns.iter().map(|part| *part as f64).sum::<f64>();
     if all <= 0.0 {
         return None;
     }
-    let [disk, sums, link, idle] = spent.ns.map(|part| part as f64 / all);
+    let [disk, sums, link, idle] = spent.times_ns.map(|part| part as f64 / all);
     Some(CopyEnd {
         end: name.to_owned(),
         time: CopyTime {
@@ -175,6 +180,7 @@ fn end_of(name: &str, spent: Spent) -> Option<CopyEnd> {
         },
         cpu_ns: spent.cpu_ns,
         quic_cpu_ns: Some(spent.quic_cpu_ns).filter(|ns| *ns > 0),
+        direct_bytes: spent.direct_bytes,
     })
 }
 

@@ -278,8 +278,7 @@ mod tests {
                         link: 0.25,
                         ..CopyTime::default()
                     },
-                    cpu_ns: None,
-                    quic_cpu_ns: None,
+                    ..CopyEnd::default()
                 }],
                 ..Copy::default()
             }),

@@ -103,6 +103,8 @@ pub struct CopyEnd {
     pub time: CopyTime,
     /// CPU time of its process, where that is another than the one which wrote this.
     pub cpu_ns: Option<u64>,
+    /// Bytes of blocks that it read or wrote past the kernel's page cache.
+    pub direct_bytes: u64,
     /// CPU time of its thread that moves QUIC's packets, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quic_cpu_ns: Option<u64>,
