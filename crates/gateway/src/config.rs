@@ -81,7 +81,7 @@ pub struct ZoneConfig {
     pub congestion: Option<String>,
     /// Largest segment, 88 to 32767 bytes.
     pub max_segment: Option<u16>,
-    /// Send buffer and receive buffer each.
+    /// Send buffer and receive buffer each; without it by what earlier connections measured.
     pub buffer: Option<Bytes>,
     /// Each connection is paced at this rate at most.
     pub pacing: Option<Rate>,
@@ -130,6 +130,9 @@ pub struct Config {
     pub table: u32,
     /// How long connections may go on when the gateway is to end.
     pub drain: Duration,
+    /// Memory that buffers may take which are set by measurement: 0 for none, an eighth of what is free at the
+    /// start where nothing is said.
+    pub buffer_memory: Option<Bytes>,
 }
 
 /// What cannot be meant.
@@ -162,6 +165,7 @@ impl Default for Config {
             mark: 0x4750,
             table: 4710,
             drain: Duration::from_s(30),
+            buffer_memory: None,
         }
     }
 }
@@ -198,6 +202,7 @@ impl Config {
         set(&mut config.mark, raw.mark);
         set(&mut config.table, raw.table);
         set(&mut config.drain, read("drain", raw.drain.as_deref())?);
+        config.buffer_memory = read("buffer-memory", raw.buffer_memory.as_deref())?;
         if let Some(explicit) = raw.explicit {
             config.mode = Mode::Explicit {
                 listen: value("explicit.listen", &explicit.listen)?,
@@ -225,6 +230,7 @@ impl Config {
         same("queue", self.queue == other.queue)?;
         same("mark", self.mark == other.mark)?;
         same("table", self.table == other.table)?;
+        same("buffer-memory", self.buffer_memory == other.buffer_memory)?;
         for zone in Zone::BOTH {
             let interfaces = &self.zone(zone).interfaces;
             same(
@@ -433,6 +439,7 @@ struct Raw {
     mark: Option<u16>,
     table: Option<u32>,
     drain: Option<String>,
+    buffer_memory: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -535,6 +542,7 @@ mod tests {
     const WHOLE: &str = r#"
         workers = 2
         drain = "5s"
+        buffer-memory = "256MiB"
         [inside]
         interfaces = ["eth1"]
         congestion = "reno"
@@ -563,6 +571,7 @@ mod tests {
             Some(Bytes::new(16 << 20))
         );
         assert_eq!(config.limits.connections, 100);
+        assert_eq!(config.buffer_memory, Some(Bytes::new(256 << 20)));
         assert_eq!(config.drain, Duration::from_s(5));
         let of = |server: &str| {
             let client = "192.0.2.1:9".parse().unwrap();
