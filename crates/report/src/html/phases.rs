@@ -295,7 +295,7 @@ fn streams_left_out(out: &mut String, series: &PhaseSeries) {
 }
 
 /// A chart's name, its unit, and the legend.
-fn heading(out: &mut String, name: &str, unit: &str, legend: &[(&str, String)]) {
+pub(super) fn heading(out: &mut String, name: &str, unit: &str, legend: &[(&str, String)]) {
     put!(
         out,
         "<h4>{name}, <span>{}</span></h4>\n<p class=\"keys\">",
@@ -311,7 +311,7 @@ fn heading(out: &mut String, name: &str, unit: &str, legend: &[(&str, String)]) 
     out.push_str("</p>\n");
 }
 
-fn figure(out: &mut String, chart: &Chart) {
+pub(super) fn figure(out: &mut String, chart: &Chart) {
     figures(out, chart, false);
 }
 
