@@ -1,5 +1,7 @@
 //! What a gateway would find here, without a change of anything that lasts.
 
+mod ways;
+
 use std::fs;
 use std::io;
 
@@ -12,6 +14,7 @@ use sys::transparent::ANY;
 use crate::config::{Config, Mode, PORTS_PER_WORKER, Zone};
 use crate::install::{self, QueueBy, accepting, diversion};
 use crate::service::{DESCRIPTORS_EACH, SPARE_DESCRIPTORS, make_room_for};
+pub use ways::ways;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

@@ -4,8 +4,8 @@
 //! gateway's word, which is a mark. The next chain does as the mark says: gives it to an accepting socket,
 //! lets it pass, or answers it. Packets of connections that stand find their socket without any list.
 //!
-//! So nothing but SYNs ever waits for the gateway, and where it is gone everything passes: the queue's
-//! rule lets packets by when nobody listens, and the table goes with the process.
+//! So nothing but SYNs, and resets of connections that are not split, ever waits for the gateway, and where it is
+//! gone everything passes: the queue's rule lets packets by when nobody listens, and the table goes with the process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -64,6 +64,13 @@ pub enum QueueBy {
 }
 
 impl QueueBy {
+    const fn to(self, number: u16) -> Expression {
+        match self {
+            Self::Nftables => Expression::Queue(number),
+            Self::Extension => Expression::QueueByExtension(number),
+        }
+    }
+
     /// What this kernel has; `None` when neither.
     pub fn find() -> Option<Self> {
         let own = || probe(vec![Expression::Tcp, Expression::Queue(0)]);
@@ -100,7 +107,7 @@ pub fn table(config: &Config, queue: QueueBy) -> Table {
             Chain {
                 name: "divert".into(),
                 priority: -151,
-                rules: divert(config),
+                rules: divert(config, queue),
             },
         ],
     }
@@ -122,17 +129,14 @@ fn hold(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
                 E::TcpFlags(FIN_SYN_RST_ACK, SYN),
                 E::DestinationElsewhere,
                 E::SourcePortBits(u16::from(config.workers) - 1, u16::from(worker)),
-                match queue {
-                    QueueBy::Nftables => E::Queue(number),
-                    QueueBy::Extension => E::QueueByExtension(number),
-                },
+                queue.to(number),
             ]);
         }
     }
     rules
 }
 
-fn divert(config: &Config) -> Vec<Vec<Expression>> {
+fn divert(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
     use Expression as E;
     let taken_up = E::SetMark(diversion(config).mark);
     // First what there is most of: packets of connections that stand.
@@ -143,6 +147,19 @@ fn divert(config: &Config) -> Vec<Vec<Expression>> {
         taken_up.clone(),
         E::Accept,
     ]];
+    // Of others, those that answer a SYN-ACK which nobody waits for: our own SYN may have caused it.
+    for name in config.zones.iter().flat_map(|z| &z.interfaces) {
+        for worker in 0..config.workers {
+            rules.push(vec![
+                E::FromInterface(name.clone()),
+                E::Tcp,
+                E::TcpFlags(FIN_SYN_RST_ACK, RST),
+                E::DestinationElsewhere,
+                E::SourcePortBits(u16::from(config.workers) - 1, u16::from(worker)),
+                queue.to(config.queue + u16::from(worker)),
+            ]);
+        }
+    }
     for worker in 0..config.workers {
         for zone in Zone::BOTH {
             for version in [IpVersion::V4, IpVersion::V6] {
@@ -475,6 +492,7 @@ impl Drop for Installed {
 const PRIORITY: u32 = 4710;
 const FIN_SYN_RST_ACK: u8 = 0x17;
 const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
 /// How long somebody who is ending may take to give up a claim.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);

@@ -1,8 +1,8 @@
 //! A transparent split-TCP gateway: it ends a connection on one side and goes on with another one on
 //! the other side, so that each half has the segments, windows and congestion control that suit it.
 //!
-//! [`relay`], [`deferral`], [`rules`] and [`syn`] are machines without sockets or clock; a worker does what they
-//! say. [`install`] is what the kernel needs to know, [`check`] whether it can.
+//! [`relay`], [`deferral`], [`rules`], [`one_way`] and [`syn`] are machines without sockets or clock; a worker does what
+//! they say. [`install`] is what the kernel needs to know, [`check`] whether it can.
 
 pub mod check;
 pub mod config;
@@ -10,6 +10,7 @@ pub mod counters;
 pub mod deferral;
 pub mod install;
 pub mod links;
+pub mod one_way;
 pub mod relay;
 pub mod rules;
 mod service;

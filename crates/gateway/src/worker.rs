@@ -6,6 +6,7 @@
 mod carrying;
 mod hand_over;
 mod look;
+mod one_way;
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -28,10 +29,11 @@ use crate::counters::Counters;
 use crate::deferral::{Deferral, Limits, OnSyn};
 use crate::install::{Word, accepting};
 use crate::links::Links;
+use crate::one_way::OneWay;
 use crate::relay::{Relay, Side};
 use crate::rules::Action;
 use crate::sockets::{self, Pipe};
-use crate::syn::{Ends, Syn};
+use crate::syn::{Ends, Reset, Syn};
 use carrying::{COPY_BYTES, Carrying, Outcome, Turn, give_back};
 use look::Pace;
 pub(crate) use look::Question;
@@ -109,6 +111,7 @@ pub(crate) struct Worker {
     /// Which side an interface is on, by its index.
     zones: Vec<(u32, Zone)>,
     deferral: Deferral<usize>,
+    one_way: OneWay,
     slots: Vec<Slot>,
     free: Vec<usize>,
     /// Connections that had more to do when their turn was over.
@@ -218,6 +221,7 @@ impl Worker {
             next_question: clock::monotonic(),
             zones,
             deferral: Deferral::new(limits),
+            one_way: OneWay::default(),
             slots: Vec::new(),
             free: Vec::new(),
             busy: VecDeque::new(),
@@ -374,15 +378,16 @@ impl Worker {
             return;
         };
         let mut held = Vec::new();
-        if let Err(e) = queue.receive(|h| held.push((h.id, h.interface, Syn::parse(h.bytes)))) {
+        if let Err(e) = queue.receive(|h| held.push((h.id, h.interface, first(h.bytes)))) {
             tracing::warn!("the queue of SYNs overflowed: {e}; they will come again");
         }
         self.queue = Some(queue);
         for (id, interface, syn) in held {
             match syn {
                 Ok(syn) => self.handle_syn(id, interface, syn),
+                Err(Some(reset)) => self.handle_reset(id, reset),
                 // Not ours to judge.
-                Err(_) => self.say(id, Word::Pass),
+                Err(None) => self.say(id, Word::Pass),
             }
         }
     }
@@ -412,6 +417,9 @@ impl Worker {
                 tracing::info!("{client} to {server}: refused by rule {rule:?}");
                 return self.say(id, Word::Reset);
             }
+        }
+        if !known && self.passes_one_way(id, syn.ends) {
+            return;
         }
         match self.deferral.handle_syn(syn.ends) {
             OnSyn::Connect => self.connect(id, zone, syn),
@@ -659,6 +667,7 @@ impl Worker {
             return;
         }
         connecting.answered = true;
+        self.one_way.on_answered(ends);
         if let Some(link) = connecting.link {
             let after = clock::monotonic().saturating_since(connecting.begun);
             self.links.on_answer(link, after);
@@ -839,7 +848,13 @@ impl Worker {
                         self.decide(id, Fate::Drop);
                     }
                 }
-                None => self.counters.abandoned.more(),
+                None => {
+                    self.counters.abandoned.more();
+                    if let State::Connecting(connecting) = &self.slots[expired.socket].state {
+                        let zone = connecting.zone;
+                        self.look_for_another_way(expired.ends, zone);
+                    }
+                }
             }
             // Dropping resets what the server holds.
             self.release(expired.socket);
@@ -858,6 +873,7 @@ impl Worker {
         if now >= self.next_question {
             self.next_question = now + QUESTIONS;
             self.look_for_the_absent(now);
+            self.look_for_the_silent(now);
         }
         self.counters.waiting.set(self.deferral.waiting() as u64);
     }
@@ -892,6 +908,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// What a queued packet is: the first of a connection, or a reset.
+fn first(bytes: &[u8]) -> Result<Syn, Option<Reset>> {
+    Syn::parse(bytes).map_err(|_| Reset::parse(bytes).ok())
 }
 
 /// What of all bounds is one worker's.

@@ -109,6 +109,15 @@ pub(super) fn words(c: &Counts) -> String {
         Bytes::new(c.in_pipes),
     );
     for (count, what) in [
+        (
+            c.one_way,
+            "pairs of hosts found whose answers take another way",
+        ),
+        (c.passed_one_way, "SYNs passed unsplit for that"),
+        (
+            c.passed_silent,
+            "SYNs passed unsplit while another waited in vain",
+        ),
         (c.other_port, "connections went on from another port"),
         (c.looped, "connections came from the gateway itself"),
         (
@@ -236,6 +245,8 @@ pub(super) fn openmetrics(status: &Status) -> String {
             ("{why=\"rule\"}", c.bypassed),
             ("{why=\"limit\"}", c.over_limit),
             ("{why=\"failure\"}", c.failed),
+            ("{why=\"one-way\"}", c.passed_one_way),
+            ("{why=\"silence\"}", c.passed_silent),
         ],
     );
     family(
@@ -249,6 +260,12 @@ pub(super) fn openmetrics(status: &Status) -> String {
             ("{why=\"silent\"}", c.silent),
             ("{why=\"loop\"}", c.looped),
         ],
+    );
+    family(
+        "one_way",
+        "counter",
+        "Pairs of hosts found whose answers take another way.",
+        &[("", c.one_way)],
     );
     family(
         "abandoned",
