@@ -167,8 +167,9 @@ fn transparent(list: &mut List, config: &Config) {
         Ok(chains) => filters(list, config, &chains),
         Err(e) => list.poor(&format!("the machine's packet filter: {e}"), ""),
     }
-    for worker in 0..config.workers {
-        let number = config.queue + u16::from(worker);
+    let syns = (0..config.workers).map(|worker| config.queue + u16::from(worker));
+    let acks = (0..config.workers).filter_map(|worker| install::hold_queue(config, worker));
+    for number in syns.chain(acks) {
         match sys::nfqueue::Queue::bind(number, 1, 64) {
             Ok(_) => {}
             Err(e) => list.missing(

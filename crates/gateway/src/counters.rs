@@ -73,6 +73,8 @@ counters! {
     abandoned,
     /// SYNs that wait.
     waiting,
+    /// Connections whose last ACK waits for the other side's.
+    acks_held,
     /// Times that SYNs were held, in all, in nanoseconds.
     held_ns,
     /// Connections whose source port could not be kept.

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use sys::netlink::Netlink;
-use sys::nftables::{Chain, Expression, IpVersion, Owned, Table, Unreachable, probe};
+use sys::nftables::{At, Chain, Expression, IpVersion, Owned, Table, Unreachable, probe};
 use sys::transparent::{ANY, Diversion};
 use sys::uplink::LinkTable;
 
@@ -97,20 +97,57 @@ pub fn accepting(config: &Config, worker: u8, zone: Zone, version: IpVersion) ->
 pub fn table(config: &Config, queue: QueueBy) -> Table {
     Table {
         name: table_name(config),
-        chains: vec![
-            Chain {
-                name: "hold".into(),
-                // Before mangle (-150), after conntrack (-200): what belongs to nobody is sorted out.
-                priority: -152,
-                rules: hold(config, queue),
-            },
-            Chain {
-                name: "divert".into(),
-                priority: -151,
-                rules: divert(config, queue),
-            },
-        ],
+        chains: last_acks(config, queue)
+            .into_iter()
+            .chain([
+                Chain {
+                    name: "hold".into(),
+                    at: At::Prerouting,
+                    // Before mangle (-150), after conntrack (-200): what belongs to nobody is sorted out.
+                    priority: -152,
+                    rules: hold(config, queue),
+                },
+                Chain {
+                    name: "divert".into(),
+                    at: At::Prerouting,
+                    priority: -151,
+                    rules: divert(config, queue),
+                },
+            ])
+            .collect(),
     }
+}
+
+/// What halves send whose last ACK is held back; none where nobody wants that.
+fn last_acks(config: &Config, queue: QueueBy) -> Option<Chain> {
+    use Expression as E;
+    let rule = |worker| {
+        Some(vec![
+            E::Mark(hold_mark(config, worker)),
+            E::Tcp,
+            // Neither handshakes nor resets.
+            E::TcpFlags(SYN | RST, 0),
+            queue.to(hold_queue(config, worker)?),
+        ])
+    };
+    let rules: Vec<_> = (0..config.workers).filter_map(rule).collect();
+    (!rules.is_empty()).then_some(Chain {
+        name: "acks".into(),
+        at: At::Output,
+        priority: 0,
+        rules,
+    })
+}
+
+/// The mark of what a worker's halves send whose last ACK is held back.
+pub fn hold_mark(config: &Config, worker: u8) -> u32 {
+    mark(config, 0x6000 + u16::from(worker))
+}
+
+/// The queue that it passes; `None` where no side wants that.
+pub fn hold_queue(config: &Config, worker: u8) -> Option<u16> {
+    let any = config.zones.iter().any(|z| z.hold_last_ack);
+    any.then(|| config.queue + u16::from(config.workers) + u16::from(worker))
 }
 
 fn table_name(config: &Config) -> String {

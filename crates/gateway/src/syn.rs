@@ -32,6 +32,56 @@ pub struct Reset {
     pub sequence: u32,
 }
 
+/// Any packet of TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Whom it is for.
+    pub to: SocketAddr,
+}
+
+impl Packet {
+    /// Reads its headers; what comes behind them need not be there.
+    ///
+    /// # Errors
+    /// For what is not TCP.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let octets = |at: usize, length: usize| bytes.get(at..at + length).ok_or(Error::Truncated);
+        let port = |at: usize| -> Result<u16, Error> {
+            let two = octets(at, 2)?;
+            Ok(u16::from_be_bytes([two[0], two[1]]))
+        };
+        let v6 = |at: usize| -> Result<IpAddr, Error> {
+            let octets: [u8; 16] = octets(at, 16)?.try_into().map_err(|_| Error::Truncated)?;
+            Ok(octets.into())
+        };
+        let v4 = |at: usize| -> Result<IpAddr, Error> {
+            let octets: [u8; 4] = octets(at, 4)?.try_into().map_err(|_| Error::Truncated)?;
+            Ok(octets.into())
+        };
+        let first = *bytes.first().ok_or(Error::Truncated)?;
+        let (from, to, protocol, at) = match first >> 4 {
+            4 => (
+                v4(12)?,
+                v4(16)?,
+                octets(9, 1)?[0],
+                usize::from(first & 15) * 4,
+            ),
+            // The kernel puts no extension headers before its own segments.
+            6 => (v6(8)?, v6(24)?, octets(6, 1)?[0], 40),
+            _ => return Err(Error::Malformed),
+        };
+        if protocol != TCP {
+            return Err(Error::Malformed);
+        }
+        Ok(Self {
+            from: (from, port(at)?).into(),
+            to: (to, port(at + 2)?).into(),
+        })
+    }
+}
+
 impl Syn {
     /// Reads a packet from its IP header on.
     ///
@@ -135,6 +185,16 @@ mod tests {
         bytes.extend(&v4(2)[20..]);
         let syn = Syn::parse(&bytes).unwrap();
         assert_eq!(syn.ends.server, "[fd00::2]:80".parse().unwrap());
+    }
+
+    #[test]
+    fn a_packet_tells_its_ends_from_its_headers_alone() {
+        let packet = Packet::parse(&v4(0x10)[..24]).unwrap();
+        assert_eq!(packet.from, "10.0.0.1:12345".parse().unwrap());
+        assert_eq!(packet.to, "10.0.0.2:80".parse().unwrap());
+        for cut in 0..24 {
+            assert!(Packet::parse(&v4(0x10)[..cut]).is_err(), "{cut}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod carrying;
 mod hand_over;
+mod last_ack;
 mod look;
 mod one_way;
 
@@ -35,6 +36,7 @@ use crate::rules::Action;
 use crate::sockets::{self, Pipe};
 use crate::syn::{Ends, Reset, Syn};
 use carrying::{COPY_BYTES, Carrying, Outcome, Turn, give_back};
+use last_ack::LastAcks;
 use look::Pace;
 pub(crate) use look::Question;
 
@@ -104,6 +106,8 @@ pub(crate) struct Worker {
     wake: OwnedFd,
     /// `None` in explicit mode.
     queue: Option<Queue>,
+    /// Where a side wants its last ACK held back.
+    last_acks: Option<LastAcks>,
     listeners: Vec<(TcpListener, Zone)>,
     /// Asked whether anybody is there at all.
     netlink: Netlink,
@@ -216,6 +220,7 @@ impl Worker {
             epoll,
             wake,
             queue: None,
+            last_acks: None,
             listeners: Vec::new(),
             netlink: Netlink::open().map_err(|e| made("netlink", e))?,
             next_question: clock::monotonic(),
@@ -237,12 +242,14 @@ impl Worker {
 
     fn listen_for_the_diverted(&mut self) -> Result<(), (String, io::Error)> {
         for zone in Zone::BOTH {
+            let mark = self.hold_mark(zone);
             for version in [IpVersion::V4, IpVersion::V6] {
                 let addr = accepting(&self.config, self.number, zone, version);
                 let made = transparent::listen(addr, |fd| {
                     let refused = sockets::prepare(fd, self.config.zone(zone));
                     self.counters.options_refused.add(refused);
-                    Ok(())
+                    // Accepted sockets inherit it before their first packet.
+                    mark.map_or(Ok(()), |mark| transparent::set_mark(fd, mark))
                 });
                 match made {
                     Ok(listener) => self.listeners.push((listener, zone)),
@@ -256,7 +263,8 @@ impl Worker {
         let queue = Queue::bind(number, QUEUED_SYNS, SYN_BYTES)
             .map_err(|e| (format!("queue {number} of netfilter"), e))?;
         self.queue = Some(queue);
-        Ok(())
+        self.bind_last_acks()
+            .map_err(|e| ("the queue of last ACKs".to_owned(), e))
     }
 
     fn register(&self) -> io::Result<()> {
@@ -267,6 +275,10 @@ impl Worker {
         }
         if let Some(queue) = &self.queue {
             epoll::add(&self.epoll, queue.as_fd(), EventData::new_u64(QUEUE), level)?;
+        }
+        if let Some(acks) = &self.last_acks {
+            let queue = acks.queue().as_fd();
+            epoll::add(&self.epoll, queue, EventData::new_u64(LAST_ACKS), level)?;
         }
         epoll::add(&self.epoll, &self.wake, EventData::new_u64(WAKE), level)?;
         Ok(())
@@ -337,6 +349,7 @@ impl Worker {
                 }
             }
             if self.orders.paused.load(Ordering::Relaxed) {
+                self.drop_last_acks();
                 return Ok(Some(self));
             }
             let now = clock::monotonic();
@@ -364,6 +377,7 @@ impl Worker {
                 self.answer_questions(clock::monotonic());
             }
             QUEUE => self.take_syns(),
+            LAST_ACKS => self.take_acks(),
             token if token > LISTENERS - MOST_LISTENERS => {
                 self.accept(usize::try_from(LISTENERS - token).unwrap_or(0));
             }
@@ -441,6 +455,7 @@ impl Worker {
         let spread = config.zone(zone.other()).spread;
         let link = self.links.choose(zone.other(), spread, syn.ends);
         let mark = link.map(|at| self.links.all()[at].table.mark);
+        let mark = mark.or_else(|| self.hold_mark(zone.other()));
         let attempt = |from: SocketAddr| {
             transparent::connect_from(from, server, |fd| {
                 if let Some(mark) = mark {
@@ -732,6 +747,7 @@ impl Worker {
             queued: false,
             pace: Pace::new(now, now),
         }));
+        self.watch_last_acks(slot);
         self.carry(slot);
     }
 
@@ -749,6 +765,7 @@ impl Worker {
             State::Carrying(carrying) => {
                 carrying.on_event(side, flags);
                 self.carry(slot);
+                self.look_at_last_acks(slot);
             }
         }
     }
@@ -771,6 +788,7 @@ impl Worker {
                 carrying.queued = true;
                 self.busy.push_back(slot);
             }
+            Outcome::Closed if self.keeps_for_last_ack(slot) => {}
             Outcome::Closed => self.end(slot, true),
             Outcome::Reset => self.end(slot, false),
         }
@@ -788,6 +806,13 @@ impl Worker {
             ends.server,
             if orderly { "ended" } else { "reset" }
         );
+        if orderly {
+            self.look_at_last_acks(slot);
+        }
+        self.forget_last_acks(slot);
+        let State::Carrying(carrying) = &self.slots[slot].state else {
+            return;
+        };
         if orderly {
             for socket in &carrying.sockets {
                 sockets::close_gently(socket.as_fd());
@@ -875,6 +900,7 @@ impl Worker {
             self.look_for_the_absent(now);
             self.look_for_the_silent(now);
         }
+        self.look_at_all_last_acks();
         self.counters.waiting.set(self.deferral.waiting() as u64);
     }
 }
@@ -944,8 +970,9 @@ fn interest() -> EventFlags {
 
 const WAKE: u64 = u64::MAX;
 const QUEUE: u64 = u64::MAX - 1;
+const LAST_ACKS: u64 = u64::MAX - 2;
 /// Listeners count down from here.
-const LISTENERS: u64 = u64::MAX - 2;
+const LISTENERS: u64 = u64::MAX - 3;
 const MOST_LISTENERS: u64 = 16;
 /// Generations stay clear of the tokens above.
 const GENERATIONS: u32 = 0x7fff_ffff;

@@ -118,6 +118,10 @@ pub(super) fn words(c: &Counts) -> String {
             c.passed_silent,
             "SYNs passed unsplit while another waited in vain",
         ),
+        (
+            c.acks_held,
+            "connections whose last ACK waits for the other side's",
+        ),
         (c.other_port, "connections went on from another port"),
         (c.looped, "connections came from the gateway itself"),
         (
@@ -278,6 +282,12 @@ pub(super) fn openmetrics(status: &Status) -> String {
         "gauge",
         "SYNs that wait for their server.",
         &[("", c.waiting)],
+    );
+    family(
+        "last_acks_held",
+        "gauge",
+        "Connections whose last ACK waits for the other side's.",
+        &[("", c.acks_held)],
     );
     family(
         "carried_bytes",
