@@ -73,6 +73,10 @@ counters! {
     abandoned,
     /// SYNs that wait.
     waiting,
+    /// Connections that were reset with bytes acknowledged to one peer and not by the other.
+    undelivered,
+    /// Those bytes.
+    bytes_undelivered,
     /// Connections whose last ACK waits for the other side's.
     acks_held,
     /// Times that SYNs were held, in all, in nanoseconds.

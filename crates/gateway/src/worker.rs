@@ -8,6 +8,7 @@ mod hand_over;
 mod last_ack;
 mod look;
 mod one_way;
+mod undelivered;
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -39,6 +40,7 @@ use carrying::{COPY_BYTES, Carrying, Outcome, Turn, give_back};
 use last_ack::LastAcks;
 use look::Pace;
 pub(crate) use look::Question;
+use undelivered::Said;
 
 /// What all workers are told.
 #[derive(Debug, Default)]
@@ -129,6 +131,7 @@ pub(crate) struct Worker {
     /// For who has questions.
     asks: Sender<Question>,
     next_paces: Instant,
+    said: Said,
 }
 
 #[derive(Debug)]
@@ -236,6 +239,7 @@ impl Worker {
             questions,
             asks,
             next_paces: clock::monotonic(),
+            said: Said::new(clock::monotonic()),
             config,
         })
     }
@@ -357,7 +361,10 @@ impl Worker {
                 next_look = now + TICK;
                 self.look_at_the_clock(now);
                 match self.orders.current() {
-                    Order::Stop => return Ok(None),
+                    Order::Stop => {
+                        self.note_all_undelivered(now);
+                        return Ok(None);
+                    }
                     // Whose SYN is held has been promised a word.
                     Order::Drain
                         if self.counters.live.get() == 0 && self.deferral.waiting() == 0 =>
@@ -806,8 +813,9 @@ impl Worker {
             ends.server,
             if orderly { "ended" } else { "reset" }
         );
-        if orderly {
-            self.look_at_last_acks(slot);
+        match orderly {
+            true => self.look_at_last_acks(slot),
+            false => self.note_undelivered(slot, clock::monotonic()),
         }
         self.forget_last_acks(slot);
         let State::Carrying(carrying) = &self.slots[slot].state else {

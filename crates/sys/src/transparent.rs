@@ -281,6 +281,19 @@ pub fn next_to_send(fd: BorrowedFd<'_>) -> io::Result<u32> {
     read.map(|_| u32::from_ne_bytes(buffer))
 }
 
+/// Bytes that a socket has received and nobody has read (SIOCINQ).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn unread(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCINQ, which is FIONREAD, writes one int to `bytes`, which outlives the call.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut bytes) } {
+        0 => Ok(u64::try_from(bytes).unwrap_or(0)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Why a connection failed, and clears it (SO_ERROR).
 ///
 /// # Errors

@@ -119,6 +119,11 @@ pub(super) fn words(c: &Counts) -> String {
             "SYNs passed unsplit while another waited in vain",
         ),
         (
+            c.undelivered,
+            "connections were reset with bytes that one end was told have arrived",
+        ),
+        (c.bytes_undelivered, "such bytes"),
+        (
             c.acks_held,
             "connections whose last ACK waits for the other side's",
         ),
@@ -282,6 +287,18 @@ pub(super) fn openmetrics(status: &Status) -> String {
         "gauge",
         "SYNs that wait for their server.",
         &[("", c.waiting)],
+    );
+    family(
+        "undelivered_bytes",
+        "counter",
+        "Bytes acknowledged to one end of connections that were reset, and not by the other end.",
+        &[("", c.bytes_undelivered)],
+    );
+    family(
+        "undelivered_connections",
+        "counter",
+        "Connections that were reset with such bytes.",
+        &[("", c.undelivered)],
     );
     family(
         "last_acks_held",
