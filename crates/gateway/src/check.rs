@@ -1,5 +1,7 @@
 //! What a gateway would find here, without a change of anything that lasts.
 
+mod ways;
+
 use std::fs;
 use std::io;
 
@@ -12,6 +14,7 @@ use sys::transparent::ANY;
 use crate::config::{Config, Mode, PORTS_PER_WORKER, Zone};
 use crate::install::{self, QueueBy, accepting, diversion};
 use crate::service::{descriptors_for, make_room_for, room_in};
+pub use ways::ways;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -164,8 +167,9 @@ fn transparent(list: &mut List, config: &Config) {
         Ok(chains) => filters(list, config, &chains),
         Err(e) => list.poor(&format!("the machine's packet filter: {e}"), ""),
     }
-    for worker in 0..config.workers {
-        let number = config.queue + u16::from(worker);
+    let syns = (0..config.workers).map(|worker| config.queue + u16::from(worker));
+    let acks = (0..config.workers).filter_map(|worker| install::hold_queue(config, worker));
+    for number in syns.chain(acks) {
         match sys::nfqueue::Queue::bind(number, 1, 64) {
             Ok(_) => {}
             Err(e) => list.missing(

@@ -91,6 +91,8 @@ pub struct ZoneConfig {
     pub user_timeout: Option<Duration>,
     /// Silence after which the peer is asked whether it lives; 600 s where nothing is said.
     pub keepalive: Option<Duration>,
+    /// A peer's FIN is acknowledged only when the other side has acknowledged all that this peer sent.
+    pub hold_last_ack: bool,
 }
 
 /// How connections come to the gateway.
@@ -241,6 +243,10 @@ impl Config {
                 &format!("{}.interfaces", zone.name()),
                 *interfaces == other.zone(zone).interfaces,
             )?;
+            same(
+                &format!("{}.hold-last-ack", zone.name()),
+                self.zone(zone).hold_last_ack == other.zone(zone).hold_last_ack,
+            )?;
             self.zone(zone).can_become(zone, other.zone(zone))?;
         }
         Ok(())
@@ -280,7 +286,9 @@ impl Config {
                 format!("expected room for {ports} ports from it on"),
             );
         }
-        let queues = u16::from(self.workers);
+        // Behind those of SYNs, those of last ACKs.
+        let each = 1 + u16::from(self.zones.iter().any(|z| z.hold_last_ack));
+        let queues = each * u16::from(self.workers);
         if self.queue.checked_add(queues - 1).is_none() {
             return wrong(
                 "queue",
@@ -367,6 +375,19 @@ impl ZoneConfig {
         }
         if self.interfaces.len() > MOST_LINKS as usize {
             return wrong(&key("interfaces"), format!("expected at most {MOST_LINKS}"));
+        }
+        if self.hold_last_ack && *mode != Mode::Transparent {
+            return wrong(
+                &key("hold-last-ack"),
+                "only where connections are intercepted".into(),
+            );
+        }
+        // A socket has one mark, and with several links it names the link.
+        if self.hold_last_ack && self.interfaces.len() > 1 {
+            return wrong(
+                &key("hold-last-ack"),
+                "only on a side with one interface".into(),
+            );
         }
         for name in &self.interfaces {
             let ok = !name.is_empty()
@@ -460,6 +481,8 @@ struct RawZone {
     notsent_lowat: Option<String>,
     user_timeout: Option<String>,
     keepalive: Option<String>,
+    #[serde(default)]
+    hold_last_ack: bool,
 }
 
 impl RawZone {
@@ -475,6 +498,7 @@ impl RawZone {
             notsent_lowat: read(&key("notsent-lowat"), self.notsent_lowat.as_deref())?,
             user_timeout: read(&key("user-timeout"), self.user_timeout.as_deref())?,
             keepalive: read(&key("keepalive"), self.keepalive.as_deref())?,
+            hold_last_ack: self.hold_last_ack,
         })
     }
 }

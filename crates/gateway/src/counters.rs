@@ -55,6 +55,12 @@ counters! {
     forbidden,
     /// SYNs that were passed on unsplit since a bound was reached.
     over_limit,
+    /// Pairs of hosts that were found whose answers take another way.
+    one_way,
+    /// SYNs that were passed on unsplit since answers take another way.
+    passed_one_way,
+    /// SYNs that were passed on unsplit since another one to the same server waits in vain.
+    passed_silent,
     /// SYNs that were passed on unsplit since the gateway itself failed: no socket, no memory.
     failed,
     /// SYNs whose server refused.
@@ -67,6 +73,12 @@ counters! {
     abandoned,
     /// SYNs that wait.
     waiting,
+    /// Connections that were reset with bytes acknowledged to one peer and not by the other.
+    undelivered,
+    /// Those bytes.
+    bytes_undelivered,
+    /// Connections whose last ACK waits for the other side's.
+    acks_held,
     /// Times that SYNs were held, in all, in nanoseconds.
     held_ns,
     /// Connections whose source port could not be kept.

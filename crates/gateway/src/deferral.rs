@@ -250,6 +250,15 @@ impl<S> Deferral<S> {
         all.filter(move |(_, w)| late(w)).map(|(ends, _)| *ends)
     }
 
+    /// What connects for a SYN whose server has not answered.
+    pub fn unanswered_socket(&self, ends: Ends) -> Option<S>
+    where
+        S: Copy,
+    {
+        let waiting = self.waiting.get(&ends)?;
+        waiting.answered.is_none().then_some(waiting.socket)
+    }
+
     /// How far a SYN that waits has come.
     pub fn progress(&self, ends: Ends) -> Option<Progress> {
         let waiting = self.waiting.get(&ends)?;

@@ -4,8 +4,8 @@
 //! gateway's word, which is a mark. The next chain does as the mark says: gives it to an accepting socket,
 //! lets it pass, or answers it. Packets of connections that stand find their socket without any list.
 //!
-//! So nothing but SYNs ever waits for the gateway, and where it is gone everything passes: the queue's
-//! rule lets packets by when nobody listens, and the table goes with the process.
+//! So nothing but SYNs, and resets of connections that are not split, ever waits for the gateway, and where it is
+//! gone everything passes: the queue's rule lets packets by when nobody listens, and the table goes with the process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use sys::netlink::Netlink;
-use sys::nftables::{Chain, Expression, IpVersion, Owned, Table, Unreachable, probe};
+use sys::nftables::{At, Chain, Expression, IpVersion, Owned, Table, Unreachable, probe};
 use sys::transparent::{ANY, Diversion};
 use sys::uplink::LinkTable;
 
@@ -64,6 +64,13 @@ pub enum QueueBy {
 }
 
 impl QueueBy {
+    const fn to(self, number: u16) -> Expression {
+        match self {
+            Self::Nftables => Expression::Queue(number),
+            Self::Extension => Expression::QueueByExtension(number),
+        }
+    }
+
     /// What this kernel has; `None` when neither.
     pub fn find() -> Option<Self> {
         let own = || probe(vec![Expression::Tcp, Expression::Queue(0)]);
@@ -90,20 +97,57 @@ pub fn accepting(config: &Config, worker: u8, zone: Zone, version: IpVersion) ->
 pub fn table(config: &Config, queue: QueueBy) -> Table {
     Table {
         name: table_name(config),
-        chains: vec![
-            Chain {
-                name: "hold".into(),
-                // Before mangle (-150), after conntrack (-200): what belongs to nobody is sorted out.
-                priority: -152,
-                rules: hold(config, queue),
-            },
-            Chain {
-                name: "divert".into(),
-                priority: -151,
-                rules: divert(config),
-            },
-        ],
+        chains: last_acks(config, queue)
+            .into_iter()
+            .chain([
+                Chain {
+                    name: "hold".into(),
+                    at: At::Prerouting,
+                    // Before mangle (-150), after conntrack (-200): what belongs to nobody is sorted out.
+                    priority: -152,
+                    rules: hold(config, queue),
+                },
+                Chain {
+                    name: "divert".into(),
+                    at: At::Prerouting,
+                    priority: -151,
+                    rules: divert(config, queue),
+                },
+            ])
+            .collect(),
     }
+}
+
+/// What halves send whose last ACK is held back; none where nobody wants that.
+fn last_acks(config: &Config, queue: QueueBy) -> Option<Chain> {
+    use Expression as E;
+    let rule = |worker| {
+        Some(vec![
+            E::Mark(hold_mark(config, worker)),
+            E::Tcp,
+            // Neither handshakes nor resets.
+            E::TcpFlags(SYN | RST, 0),
+            queue.to(hold_queue(config, worker)?),
+        ])
+    };
+    let rules: Vec<_> = (0..config.workers).filter_map(rule).collect();
+    (!rules.is_empty()).then_some(Chain {
+        name: "acks".into(),
+        at: At::Output,
+        priority: 0,
+        rules,
+    })
+}
+
+/// The mark of what a worker's halves send whose last ACK is held back.
+pub fn hold_mark(config: &Config, worker: u8) -> u32 {
+    mark(config, 0x6000 + u16::from(worker))
+}
+
+/// The queue that it passes; `None` where no side wants that.
+pub fn hold_queue(config: &Config, worker: u8) -> Option<u16> {
+    let any = config.zones.iter().any(|z| z.hold_last_ack);
+    any.then(|| config.queue + u16::from(config.workers) + u16::from(worker))
 }
 
 fn table_name(config: &Config) -> String {
@@ -122,17 +166,14 @@ fn hold(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
                 E::TcpFlags(FIN_SYN_RST_ACK, SYN),
                 E::DestinationElsewhere,
                 E::SourcePortBits(u16::from(config.workers) - 1, u16::from(worker)),
-                match queue {
-                    QueueBy::Nftables => E::Queue(number),
-                    QueueBy::Extension => E::QueueByExtension(number),
-                },
+                queue.to(number),
             ]);
         }
     }
     rules
 }
 
-fn divert(config: &Config) -> Vec<Vec<Expression>> {
+fn divert(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
     use Expression as E;
     let taken_up = E::SetMark(diversion(config).mark);
     // First what there is most of: packets of connections that stand.
@@ -143,6 +184,19 @@ fn divert(config: &Config) -> Vec<Vec<Expression>> {
         taken_up.clone(),
         E::Accept,
     ]];
+    // Of others, those that answer a SYN-ACK which nobody waits for: our own SYN may have caused it.
+    for name in config.zones.iter().flat_map(|z| &z.interfaces) {
+        for worker in 0..config.workers {
+            rules.push(vec![
+                E::FromInterface(name.clone()),
+                E::Tcp,
+                E::TcpFlags(FIN_SYN_RST_ACK, RST),
+                E::DestinationElsewhere,
+                E::SourcePortBits(u16::from(config.workers) - 1, u16::from(worker)),
+                queue.to(config.queue + u16::from(worker)),
+            ]);
+        }
+    }
     for worker in 0..config.workers {
         for zone in Zone::BOTH {
             for version in [IpVersion::V4, IpVersion::V6] {
@@ -475,6 +529,7 @@ impl Drop for Installed {
 const PRIORITY: u32 = 4710;
 const FIN_SYN_RST_ACK: u8 = 0x17;
 const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
 /// How long somebody who is ending may take to give up a claim.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);

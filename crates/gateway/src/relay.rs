@@ -294,6 +294,11 @@ impl Relay {
         self.halves[side.index()].shut
     }
 
+    /// True when `side` has been told that no more comes.
+    pub fn has_shut(&self, side: Side) -> bool {
+        self.halves[side.other().index()].shut
+    }
+
     /// True when `side` has said that it sends no more.
     pub fn has_ended(&self, side: Side) -> bool {
         self.halves[side.index()].ended

@@ -23,58 +23,139 @@ pub struct Syn {
     pub dscp: u8,
 }
 
+/// A reset without ACK, which says that the packet that it answers was expected by nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// Who sent it is the client.
+    pub ends: Ends,
+    /// What that packet acknowledged.
+    pub sequence: u32,
+}
+
+/// Any packet of TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Whom it is for.
+    pub to: SocketAddr,
+}
+
+impl Packet {
+    /// Reads its headers; what comes behind them need not be there.
+    ///
+    /// # Errors
+    /// For what is not TCP.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let octets = |at: usize, length: usize| bytes.get(at..at + length).ok_or(Error::Truncated);
+        let port = |at: usize| -> Result<u16, Error> {
+            let two = octets(at, 2)?;
+            Ok(u16::from_be_bytes([two[0], two[1]]))
+        };
+        let v6 = |at: usize| -> Result<IpAddr, Error> {
+            let octets: [u8; 16] = octets(at, 16)?.try_into().map_err(|_| Error::Truncated)?;
+            Ok(octets.into())
+        };
+        let v4 = |at: usize| -> Result<IpAddr, Error> {
+            let octets: [u8; 4] = octets(at, 4)?.try_into().map_err(|_| Error::Truncated)?;
+            Ok(octets.into())
+        };
+        let first = *bytes.first().ok_or(Error::Truncated)?;
+        let (from, to, protocol, at) = match first >> 4 {
+            4 => (
+                v4(12)?,
+                v4(16)?,
+                octets(9, 1)?[0],
+                usize::from(first & 15) * 4,
+            ),
+            // The kernel puts no extension headers before its own segments.
+            6 => (v6(8)?, v6(24)?, octets(6, 1)?[0], 40),
+            _ => return Err(Error::Malformed),
+        };
+        if protocol != TCP {
+            return Err(Error::Malformed);
+        }
+        Ok(Self {
+            from: (from, port(at)?).into(),
+            to: (to, port(at + 2)?).into(),
+        })
+    }
+}
+
 impl Syn {
     /// Reads a packet from its IP header on.
     ///
     /// # Errors
     /// For what is no whole SYN of TCP.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let (source, destination, dscp, segment): (IpAddr, IpAddr, u8, &[u8]) =
-            match bytes.first().map(|b| b >> 4) {
-                Some(4) => {
-                    let packet = ipv4::Packet::new_checked(bytes)?;
-                    if packet.protocol() != TCP || packet.fragment_offset() != 0 {
-                        return Err(Error::Malformed);
-                    }
-                    let at = packet.header_len()..usize::from(packet.total_len());
-                    (
-                        packet.source().into(),
-                        packet.destination().into(),
-                        packet.dscp(),
-                        &bytes[at],
-                    )
-                }
-                Some(6) => {
-                    let packet = ipv6::Packet::new_checked(bytes)?;
-                    let upper = packet.upper_layer().ok_or(Error::Truncated)?;
-                    if upper.protocol != TCP {
-                        return Err(Error::Malformed);
-                    }
-                    let segment = bytes
-                        .get(upper.offset..packet.total_len())
-                        .ok_or(Error::Truncated)?;
-                    (
-                        packet.source().into(),
-                        packet.destination().into(),
-                        packet.dscp(),
-                        segment,
-                    )
-                }
-                _ => return Err(Error::Malformed),
-            };
-        let segment = tcp::Packet::new_checked(segment)?;
+        let (ends, dscp, segment) = segment(bytes)?;
         let flags = segment.flags();
         if !flags.contains(tcp::Flags::SYN) || flags.contains(tcp::Flags::ACK) {
             return Err(Error::Malformed);
         }
+        Ok(Self { ends, dscp })
+    }
+}
+
+impl Reset {
+    /// Reads a packet from its IP header on.
+    ///
+    /// # Errors
+    /// For what is no whole reset of TCP, and for one with ACK.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (ends, _, segment) = segment(bytes)?;
+        let flags = segment.flags();
+        if !flags.contains(tcp::Flags::RST) || flags.contains(tcp::Flags::ACK) {
+            return Err(Error::Malformed);
+        }
         Ok(Self {
-            ends: Ends {
-                client: (source, segment.source_port()).into(),
-                server: (destination, segment.destination_port()).into(),
-            },
-            dscp,
+            ends,
+            sequence: segment.sequence(),
         })
     }
+}
+
+/// A segment of TCP with its ends and its class of service.
+fn segment(bytes: &[u8]) -> Result<(Ends, u8, tcp::Packet<&[u8]>), Error> {
+    let (source, destination, dscp, segment): (IpAddr, IpAddr, u8, &[u8]) =
+        match bytes.first().map(|b| b >> 4) {
+            Some(4) => {
+                let packet = ipv4::Packet::new_checked(bytes)?;
+                if packet.protocol() != TCP || packet.fragment_offset() != 0 {
+                    return Err(Error::Malformed);
+                }
+                let at = packet.header_len()..usize::from(packet.total_len());
+                (
+                    packet.source().into(),
+                    packet.destination().into(),
+                    packet.dscp(),
+                    &bytes[at],
+                )
+            }
+            Some(6) => {
+                let packet = ipv6::Packet::new_checked(bytes)?;
+                let upper = packet.upper_layer().ok_or(Error::Truncated)?;
+                if upper.protocol != TCP {
+                    return Err(Error::Malformed);
+                }
+                let segment = bytes
+                    .get(upper.offset..packet.total_len())
+                    .ok_or(Error::Truncated)?;
+                (
+                    packet.source().into(),
+                    packet.destination().into(),
+                    packet.dscp(),
+                    segment,
+                )
+            }
+            _ => return Err(Error::Malformed),
+        };
+    let segment = tcp::Packet::new_checked(segment)?;
+    let ends = Ends {
+        client: (source, segment.source_port()).into(),
+        server: (destination, segment.destination_port()).into(),
+    };
+    Ok((ends, dscp, segment))
 }
 
 /// IP protocol number of TCP.
@@ -104,6 +185,26 @@ mod tests {
         bytes.extend(&v4(2)[20..]);
         let syn = Syn::parse(&bytes).unwrap();
         assert_eq!(syn.ends.server, "[fd00::2]:80".parse().unwrap());
+    }
+
+    #[test]
+    fn a_packet_tells_its_ends_from_its_headers_alone() {
+        let packet = Packet::parse(&v4(0x10)[..24]).unwrap();
+        assert_eq!(packet.from, "10.0.0.1:12345".parse().unwrap());
+        assert_eq!(packet.to, "10.0.0.2:80".parse().unwrap());
+        for cut in 0..24 {
+            assert!(Packet::parse(&v4(0x10)[..cut]).is_err(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_reset_tells_what_it_answers() {
+        let reset = Reset::parse(&v4(4)).unwrap();
+        assert_eq!(reset.sequence, 1);
+        assert_eq!(reset.ends, Syn::parse(&v4(2)).unwrap().ends);
+        for other in [0x14, 2, 0x10] {
+            assert!(Reset::parse(&v4(other)).is_err(), "{other:#x}");
+        }
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(crate) struct Identity {
     queue: u16,
     mark: u16,
     table: u32,
+    #[serde(default)]
+    hold_last_ack: [bool; 2],
 }
 
 impl Identity {
@@ -49,6 +51,7 @@ impl Identity {
             queue: config.queue,
             mark: config.mark,
             table: config.table,
+            hold_last_ack: Zone::BOTH.map(|z| config.zone(z).hold_last_ack),
         }
     }
 }
@@ -75,6 +78,9 @@ pub(crate) struct Head {
     /// Of each listener, whether it is for clients outside.
     pub(crate) listeners: Vec<bool>,
     pub(crate) queue: bool,
+    /// And the queue of ACKs.
+    #[serde(default)]
+    pub(crate) last_acks: bool,
     /// Connections that follow, some on each line.
     pub(crate) connections: usize,
 }

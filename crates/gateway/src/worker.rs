@@ -5,7 +5,10 @@
 
 mod carrying;
 mod hand_over;
+mod last_ack;
 mod look;
+mod one_way;
+mod undelivered;
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
@@ -29,13 +32,16 @@ use crate::counters::Counters;
 use crate::deferral::{Deferral, Limits, OnSyn};
 use crate::install::{Word, accepting};
 use crate::links::Links;
+use crate::one_way::OneWay;
 use crate::relay::{Relay, Side};
 use crate::rules::Action;
 use crate::sockets::{self, Pipe};
-use crate::syn::{Ends, Syn};
+use crate::syn::{Ends, Reset, Syn};
 use carrying::{BUFFER_BYTES, Carrying, Delay, Outcome, Turn, give_back};
+use last_ack::LastAcks;
 use look::Pace;
 pub(crate) use look::Question;
+use undelivered::Said;
 
 /// What all workers are told.
 #[derive(Debug, Default)]
@@ -119,6 +125,8 @@ pub(crate) struct Worker {
     wake: OwnedFd,
     /// `None` in explicit mode.
     queue: Option<Queue>,
+    /// Where a side wants its last ACK held back.
+    last_acks: Option<LastAcks>,
     listeners: Vec<(TcpListener, Zone)>,
     /// Asked whether anybody is there at all.
     netlink: Netlink,
@@ -126,6 +134,7 @@ pub(crate) struct Worker {
     /// Which side an interface is on, by its index.
     zones: Vec<(u32, Zone)>,
     deferral: Deferral<usize>,
+    one_way: OneWay,
     slots: Vec<Slot>,
     free: Vec<usize>,
     /// Connections that had more to do when their turn was over.
@@ -143,6 +152,7 @@ pub(crate) struct Worker {
     accepted_reset: Option<bool>,
     /// What the listeners of each side have been given.
     listening: [Sizes; 2],
+    said: Said,
 }
 
 #[derive(Debug)]
@@ -228,11 +238,13 @@ impl Worker {
             epoll,
             wake,
             queue: None,
+            last_acks: None,
             listeners: Vec::new(),
             netlink: Netlink::open().map_err(|e| made("netlink", e))?,
             next_question: clock::monotonic(),
             zones,
             deferral: Deferral::new(limits),
+            one_way: OneWay::default(),
             slots: Vec::new(),
             free: Vec::new(),
             busy: VecDeque::new(),
@@ -244,18 +256,21 @@ impl Worker {
             next_paces: clock::monotonic(),
             accepted_reset: None,
             listening: [Sizes::default(); 2],
+            said: Said::new(clock::monotonic()),
             config,
         })
     }
 
     fn listen_for_the_diverted(&mut self) -> Result<(), (String, io::Error)> {
         for zone in Zone::BOTH {
+            let mark = self.hold_mark(zone);
             for version in [IpVersion::V4, IpVersion::V6] {
                 let addr = accepting(&self.config, self.number, zone, version);
                 let made = transparent::listen(addr, |fd| {
                     let refused = sockets::prepare(fd, self.config.zone(zone));
                     self.counters.options_refused.add(refused);
-                    Ok(())
+                    // Accepted sockets inherit it before their first packet.
+                    mark.map_or(Ok(()), |mark| transparent::set_mark(fd, mark))
                 });
                 match made {
                     Ok(listener) => self.listeners.push((listener, zone)),
@@ -269,7 +284,8 @@ impl Worker {
         let queue = Queue::bind(number, QUEUED_SYNS, SYN_BYTES)
             .map_err(|e| (format!("queue {number} of netfilter"), e))?;
         self.queue = Some(queue);
-        Ok(())
+        self.bind_last_acks()
+            .map_err(|e| ("the queue of last ACKs".to_owned(), e))
     }
 
     fn register(&self) -> io::Result<()> {
@@ -280,6 +296,10 @@ impl Worker {
         }
         if let Some(queue) = &self.queue {
             epoll::add(&self.epoll, queue.as_fd(), EventData::new_u64(QUEUE), level)?;
+        }
+        if let Some(acks) = &self.last_acks {
+            let queue = acks.queue().as_fd();
+            epoll::add(&self.epoll, queue, EventData::new_u64(LAST_ACKS), level)?;
         }
         epoll::add(&self.epoll, &self.wake, EventData::new_u64(WAKE), level)?;
         Ok(())
@@ -350,6 +370,7 @@ impl Worker {
                 }
             }
             if self.orders.paused.load(Ordering::Relaxed) {
+                self.drop_last_acks();
                 return Ok(Some(self));
             }
             let now = clock::monotonic();
@@ -357,7 +378,10 @@ impl Worker {
                 next_look = now + TICK;
                 self.look_at_the_clock(now);
                 match self.orders.current() {
-                    Order::Stop => return Ok(None),
+                    Order::Stop => {
+                        self.note_all_undelivered(now);
+                        return Ok(None);
+                    }
                     // Whose SYN is held has been promised a word.
                     Order::Drain
                         if self.counters.live.get() == 0 && self.deferral.waiting() == 0 =>
@@ -377,6 +401,7 @@ impl Worker {
                 self.answer_questions(clock::monotonic());
             }
             QUEUE => self.take_syns(),
+            LAST_ACKS => self.take_acks(),
             token if token > LISTENERS - MOST_LISTENERS => {
                 self.accept(usize::try_from(LISTENERS - token).unwrap_or(0));
             }
@@ -391,15 +416,16 @@ impl Worker {
             return;
         };
         let mut held = Vec::new();
-        if let Err(e) = queue.receive(|h| held.push((h.id, h.interface, Syn::parse(h.bytes)))) {
+        if let Err(e) = queue.receive(|h| held.push((h.id, h.interface, first(h.bytes)))) {
             tracing::warn!("the queue of SYNs overflowed: {e}; they will come again");
         }
         self.queue = Some(queue);
         for (id, interface, syn) in held {
             match syn {
                 Ok(syn) => self.handle_syn(id, interface, syn),
+                Err(Some(reset)) => self.handle_reset(id, reset),
                 // Not ours to judge.
-                Err(_) => self.say(id, Word::Pass),
+                Err(None) => self.say(id, Word::Pass),
             }
         }
     }
@@ -430,6 +456,9 @@ impl Worker {
                 return self.say(id, Word::Reset);
             }
         }
+        if !known && self.passes_one_way(id, syn.ends) {
+            return;
+        }
         match self.deferral.handle_syn(syn.ends) {
             OnSyn::Connect => self.connect(id, zone, syn),
             OnSyn::Drop => self.decide(id, Fate::Drop),
@@ -451,6 +480,7 @@ impl Worker {
         let link = self.links.choose(zone.other(), spread, syn.ends);
         let mark = link.map(|at| self.links.all()[at].table.mark);
         let sizes = self.learnt(zone.other(), server.ip());
+        let mark = mark.or_else(|| self.hold_mark(zone.other()));
         let attempt = |from: SocketAddr| {
             transparent::connect_from(from, server, |fd| {
                 if let Some(mark) = mark {
@@ -684,6 +714,7 @@ impl Worker {
             return;
         }
         connecting.answered = true;
+        self.one_way.on_answered(ends);
         if let Some(link) = connecting.link {
             let after = clock::monotonic().saturating_since(connecting.begun);
             self.links.on_answer(link, after);
@@ -758,11 +789,13 @@ impl Worker {
             zone,
             link,
             queued: false,
+            stays: false,
             pace: Pace::new(now, now),
         });
         // A server may speak first. Of the client the kernel tells what there is.
         carrying.on_event(Side::Server, seen);
         self.slots[slot].state = State::Carrying(carrying);
+        self.watch_last_acks(slot);
         self.carry(slot);
     }
 
@@ -780,6 +813,7 @@ impl Worker {
             State::Carrying(carrying) => {
                 carrying.on_event(side, flags);
                 self.carry(slot);
+                self.look_at_last_acks(slot);
             }
         }
     }
@@ -813,6 +847,7 @@ impl Worker {
                 carrying.queued = true;
                 self.busy.push_back(slot);
             }
+            Outcome::Closed if self.keeps_for_last_ack(slot) => {}
             Outcome::Closed => self.end(slot, true),
             Outcome::Reset => self.end(slot, false),
         }
@@ -830,6 +865,14 @@ impl Worker {
             ends.server,
             if orderly { "ended" } else { "reset" }
         );
+        match orderly {
+            true => self.look_at_last_acks(slot),
+            false => self.note_undelivered(slot, clock::monotonic()),
+        }
+        self.forget_last_acks(slot);
+        let State::Carrying(carrying) = &self.slots[slot].state else {
+            return;
+        };
         if orderly {
             for socket in &carrying.sockets {
                 sockets::close_gently(socket.as_fd());
@@ -888,7 +931,13 @@ impl Worker {
                         self.decide(id, Fate::Drop);
                     }
                 }
-                None => self.counters.abandoned.more(),
+                None => {
+                    self.counters.abandoned.more();
+                    if let State::Connecting(connecting) = &self.slots[expired.socket].state {
+                        let zone = connecting.zone;
+                        self.look_for_another_way(expired.ends, zone);
+                    }
+                }
             }
             // Dropping resets what the server holds.
             self.release(expired.socket);
@@ -908,7 +957,9 @@ impl Worker {
         if now >= self.next_question {
             self.next_question = now + QUESTIONS;
             self.look_for_the_absent(now);
+            self.look_for_the_silent(now);
         }
+        self.look_at_all_last_acks();
         self.counters.waiting.set(self.deferral.waiting() as u64);
     }
 }
@@ -944,6 +995,11 @@ impl Worker {
     }
 }
 
+/// What a queued packet is: the first of a connection, or a reset.
+fn first(bytes: &[u8]) -> Result<Syn, Option<Reset>> {
+    Syn::parse(bytes).map_err(|_| Reset::parse(bytes).ok())
+}
+
 /// What of all bounds is one worker's.
 fn share(limits: Limits, workers: u8) -> Limits {
     let part = |all: usize| all.div_ceil(usize::from(workers));
@@ -973,8 +1029,9 @@ fn interest() -> EventFlags {
 
 const WAKE: u64 = u64::MAX;
 const QUEUE: u64 = u64::MAX - 1;
+const LAST_ACKS: u64 = u64::MAX - 2;
 /// Listeners count down from here.
-const LISTENERS: u64 = u64::MAX - 2;
+const LISTENERS: u64 = u64::MAX - 3;
 const MOST_LISTENERS: u64 = 16;
 /// Generations stay clear of the tokens above.
 const GENERATIONS: u32 = 0x7fff_ffff;

@@ -281,3 +281,41 @@ fn who_cannot_take_it_takes_nothing() {
     drop(net.pair());
     until(&old, "the rest is there", |c| c.split == 2 && c.live == 1);
 }
+
+#[test]
+fn a_last_ack_that_waits_waits_under_the_next_gateway() {
+    let Some(net) = Net::new() else { return };
+    let config = Config::parse(
+        "[inside]\ninterfaces = ['in0']\nhold-last-ack = true\n[outside]\ninterfaces = ['out0']",
+    )
+    .unwrap();
+    let mut gateway = net.gateway(config.clone());
+    let (mut near, mut far) = net.pair();
+    let link = |up: bool| {
+        let done = net.middle.run(|| {
+            let mut netlink = sys::netlink::Netlink::open()?;
+            match up {
+                true => netlink.set_up("out0", None),
+                false => netlink.set_down("out0"),
+            }
+        });
+        done.unwrap().unwrap();
+    };
+    link(false);
+    near.write_all(b"last words").unwrap();
+    near.shutdown(Shutdown::Write).unwrap();
+    until(&gateway, "the ACK waits", |c| c.acks_held == 1);
+    let (given, new) = renew(&net, &mut gateway, config);
+    given.unwrap();
+    let new = new.unwrap();
+    // The client asks again.
+    until(&new, "the ACK waits again", |c| c.acks_held == 1);
+    link(true);
+    let mut heard = Vec::new();
+    far.read_to_end(&mut heard).unwrap();
+    assert_eq!(heard, b"last words");
+    drop(far);
+    assert_eq!(near.read(&mut [0]).unwrap(), 0);
+    let counts = until(&new, "it ends", |c| c.live == 0);
+    assert_eq!((counts.ended, counts.reset, counts.acks_held), (1, 0, 0));
+}

@@ -81,6 +81,12 @@ enum GatewayVerb {
 struct CheckArgs {
     #[command(flatten)]
     flags: Flags,
+    /// Look by which side packets to this host inside leave
+    #[arg(long, value_name = "ADDRESS")]
+    inside_host: Option<std::net::IpAddr>,
+    /// The same of a host outside
+    #[arg(long, value_name = "ADDRESS")]
+    outside_host: Option<std::net::IpAddr>,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -297,7 +303,12 @@ fn dry_run(flags: &Flags) -> Verdict {
 
 fn look(args: &CheckArgs) -> Verdict {
     let config = args.flags.read()?;
-    let list = gateway::check::check(&config);
+    let mut list = gateway::check::check(&config);
+    list.extend(gateway::check::ways(
+        &config,
+        args.inside_host,
+        args.outside_host,
+    ));
     if args.json {
         let text = serde_json::to_string_pretty(&list).map_err(Failure::here)?;
         context::print(&format!("{text}\n"))?;

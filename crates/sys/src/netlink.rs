@@ -341,6 +341,31 @@ impl Netlink {
     /// # Errors
     /// `ENETUNREACH` when there is no way there, `ENOENT` when nobody was asked yet.
     pub fn next_hop_has_failed(&mut self, to: IpAddr) -> io::Result<bool> {
+        let (index, hop) = self.next_hop_towards(to)?;
+        let mut ask = NeighbourMessage::default();
+        ask.header.family = family(hop);
+        ask.header.ifindex = index;
+        ask.attributes = vec![NeighbourAttribute::Destination(match hop {
+            IpAddr::V4(address) => NeighbourAddress::Inet(address),
+            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+        })];
+        let answers = self.request(RouteNetlinkMessage::GetNeighbour(ask), 0)?;
+        Ok(answers.iter().any(|answer| match answer {
+            RouteNetlinkMessage::NewNeighbour(n) => n.header.state == NeighbourState::Failed,
+            _ => false,
+        }))
+    }
+
+    /// Index of the interface by which packets to `to` leave.
+    ///
+    /// # Errors
+    /// As the kernel says: `ENETUNREACH` where there is no way.
+    pub fn interface_towards(&mut self, to: IpAddr) -> io::Result<u32> {
+        self.next_hop_towards(to).map(|(index, _)| index)
+    }
+
+    /// By which interface packets to `to` leave, and to whom first.
+    fn next_hop_towards(&mut self, to: IpAddr) -> io::Result<(u32, IpAddr)> {
         let mut ask = RouteMessage::default();
         ask.header.address_family = family(to);
         ask.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
@@ -359,18 +384,7 @@ impl Netlink {
                 }
             }
         }
-        let mut ask = NeighbourMessage::default();
-        ask.header.family = family(hop);
-        ask.header.ifindex = index;
-        ask.attributes = vec![NeighbourAttribute::Destination(match hop {
-            IpAddr::V4(address) => NeighbourAddress::Inet(address),
-            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
-        })];
-        let answers = self.request(RouteNetlinkMessage::GetNeighbour(ask), 0)?;
-        Ok(answers.iter().any(|answer| match answer {
-            RouteNetlinkMessage::NewNeighbour(n) => n.header.state == NeighbourState::Failed,
-            _ => false,
-        }))
+        Ok((index, hop))
     }
 
     /// How many routes a table has, of both versions of IP.

@@ -46,6 +46,18 @@ impl Queue {
     /// `EPERM` without CAP_NET_ADMIN, `EBUSY` when somebody has the queue, `EPROTONOSUPPORT` or `EINVAL`
     /// in a kernel without NFQUEUE.
     pub fn bind(number: u16, packets: u32, copy_bytes: u16) -> io::Result<Self> {
+        Self::bind_with(number, packets, copy_bytes, CFG_F_FAIL_OPEN)
+    }
+
+    /// As [`Self::bind`]; segments that are still to be cut wait as one packet.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn bind_whole(number: u16, packets: u32, copy_bytes: u16) -> io::Result<Self> {
+        Self::bind_with(number, packets, copy_bytes, CFG_F_FAIL_OPEN | CFG_F_GSO)
+    }
+
+    fn bind_with(number: u16, packets: u32, copy_bytes: u16, flags: u32) -> io::Result<Self> {
         let mut socket = Socket::open()?;
         socket.set_receive_buffer(SOCKET_BYTES);
         let configure = |attributes| Request {
@@ -64,8 +76,8 @@ impl Queue {
         let how = Attributes::new()
             .bytes(CFG_PARAMS, &params)
             .be32(CFG_QUEUE_MAXLEN, packets)
-            .be32(CFG_MASK, CFG_F_FAIL_OPEN)
-            .be32(CFG_FLAGS, CFG_F_FAIL_OPEN);
+            .be32(CFG_MASK, flags)
+            .be32(CFG_FLAGS, flags);
         socket.request(&configure(how))?;
         Ok(Self {
             socket,
@@ -175,6 +187,7 @@ const CFG_QUEUE_MAXLEN: u16 = 3;
 const CFG_MASK: u16 = 4;
 const CFG_FLAGS: u16 = 5;
 const CFG_F_FAIL_OPEN: u32 = 1;
+const CFG_F_GSO: u32 = 4;
 const CMD_BIND: u8 = 1;
 const COPY_PACKET: u8 = 2;
 const A_PACKET_HDR: u16 = 1;

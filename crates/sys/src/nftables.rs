@@ -22,15 +22,26 @@ pub struct Table {
     pub chains: Vec<Chain>,
 }
 
-/// A chain at the hook for what comes in (prerouting).
+/// A chain at a hook.
 #[derive(Clone, Debug)]
 pub struct Chain {
     /// Name, unique in the table.
     pub name: String,
+    /// Where packets come by.
+    pub at: At,
     /// Chains of a hook run from low to high.
     pub priority: i32,
     /// Rules in their order.
     pub rules: Vec<Vec<Expression>>,
+}
+
+/// A hook of netfilter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// What comes in.
+    Prerouting,
+    /// What this machine sends itself.
+    Output,
 }
 
 /// One step of a rule. A comparison that fails ends its rule.
@@ -161,6 +172,7 @@ pub fn probe(rule: Vec<Expression>) -> io::Result<()> {
         name: format!("goodput-probe-{}", std::process::id()),
         chains: vec![Chain {
             name: "probe".into(),
+            at: At::Prerouting,
             priority: 0,
             rules: vec![rule],
         }],
@@ -176,9 +188,13 @@ impl fmt::Display for Table {
         for chain in &self.chains {
             writeln!(f, "\tchain {} {{", chain.name)?;
             let priority = chain.priority;
+            let hook = match chain.at {
+                At::Prerouting => "prerouting",
+                At::Output => "output",
+            };
             writeln!(
                 f,
-                "\t\ttype filter hook prerouting priority {priority}; policy accept;"
+                "\t\ttype filter hook {hook} priority {priority}; policy accept;"
             )?;
             for rule in &chain.rules {
                 let words: Vec<String> = rule.iter().map(ToString::to_string).collect();
@@ -229,7 +245,13 @@ impl fmt::Display for Expression {
 impl Chain {
     fn attributes(&self, table: &str) -> Attributes {
         let hook = Attributes::new()
-            .be32(HOOK_NUMBER, HOOK_PREROUTING)
+            .be32(
+                HOOK_NUMBER,
+                match self.at {
+                    At::Prerouting => HOOK_PREROUTING,
+                    At::Output => HOOK_OUTPUT,
+                },
+            )
             .be32(HOOK_PRIORITY, self.priority.cast_unsigned());
         Attributes::new()
             .text(CHAIN_TABLE, table)
@@ -442,6 +464,7 @@ const CHAIN_TYPE: u16 = 7;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
 const HOOK_PREROUTING: u32 = 0;
+const HOOK_OUTPUT: u32 = 3;
 const NF_ACCEPT: u32 = 1;
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
@@ -559,6 +582,7 @@ mod tests {
                 name: "goodput".into(),
                 chains: vec![Chain {
                     name: "a".into(),
+                    at: At::Prerouting,
                     priority: -150,
                     rules,
                 }],

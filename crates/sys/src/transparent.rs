@@ -266,6 +266,34 @@ pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
     }
 }
 
+/// Number of the next byte that a connection will send (TCP_QUEUE_SEQ of tcp(7)'s repair mode, which is left again
+/// without a packet).
+///
+/// # Errors
+/// `EPERM` without CAP_NET_ADMIN or on a listening socket.
+pub fn next_to_send(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let set = |name, value: i32| setsockopt(fd, libc::IPPROTO_TCP, name, &value.to_ne_bytes());
+    set(libc::TCP_REPAIR, REPAIR_ON)?;
+    let mut buffer = [0; 4];
+    let read = set(libc::TCP_REPAIR_QUEUE, REPAIR_SEND_QUEUE)
+        .and_then(|()| getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &mut buffer));
+    set(libc::TCP_REPAIR, REPAIR_OFF_SILENTLY)?;
+    read.map(|_| u32::from_ne_bytes(buffer))
+}
+
+/// Bytes that a socket has received and nobody has read (SIOCINQ).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn unread(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCINQ, which is FIONREAD, writes one int to `bytes`, which outlives the call.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut bytes) } {
+        0 => Ok(u64::try_from(bytes).unwrap_or(0)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Why a connection failed, and clears it (SO_ERROR).
 ///
 /// # Errors
@@ -279,6 +307,10 @@ pub fn pending_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
     })
 }
 
+/// include/uapi/linux/tcp.h: TCP_REPAIR_ON, TCP_SEND_QUEUE, TCP_REPAIR_OFF_NO_WP.
+const REPAIR_ON: i32 = 1;
+const REPAIR_SEND_QUEUE: i32 = 2;
+const REPAIR_OFF_SILENTLY: i32 = -1;
 /// include/uapi/asm-generic/sockios.h.
 const SIOCATMARK: libc::Ioctl = 0x8905;
 

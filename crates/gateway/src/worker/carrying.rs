@@ -44,6 +44,8 @@ pub(super) struct Carrying {
     /// Where its server's side has several.
     pub(super) link: Option<usize>,
     pub(super) queued: bool,
+    /// Not to be closed before its last ACK is acknowledged: each end is told by itself.
+    pub(super) stays: bool,
     pub(super) pace: Pace,
 }
 
@@ -203,7 +205,7 @@ impl Carrying {
                 }
             }
             // Who closes it says that there is no more.
-            Step::Shut(to) if self.relay.is_last(to) => self.relay.on_shut(to),
+            Step::Shut(to) if self.relay.is_last(to) && !self.stays => self.relay.on_shut(to),
             Step::Shut(to) => {
                 match rustix::net::shutdown(&self.sockets[to.index()], Shutdown::Write) {
                     Ok(()) => self.relay.on_shut(to),

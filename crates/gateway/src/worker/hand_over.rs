@@ -11,6 +11,7 @@ use sys::nfqueue::Queue;
 use units::Instant;
 
 use super::carrying::Delay;
+use super::last_ack::LastAcks;
 use super::look::Pace;
 use super::{Carrying, Connecting, Orders, Slot, State, Worker, interest, token};
 use crate::config::{Config, Zone};
@@ -31,11 +32,14 @@ impl Worker {
             counts: self.counters.read(),
             listeners: zones.map(|zone| zone == Zone::Outside).collect(),
             queue: self.queue.is_some(),
+            last_acks: self.last_acks.is_some(),
             connections: self.slots.iter().filter(busy).count(),
         };
         let listeners = self.listeners.iter().map(|(l, _)| l.as_fd());
         let queue = self.queue.as_ref().map(AsFd::as_fd);
-        upgrade::give(to, &head, &listeners.chain(queue).collect::<Vec<_>>())?;
+        let acks = self.last_acks.as_ref().map(|a| a.queue().as_fd());
+        let fds: Vec<_> = listeners.chain(queue).chain(acks).collect();
+        upgrade::give(to, &head, &fds)?;
         let (mut records, mut fds) = (Vec::new(), Vec::new());
         for slot in &self.slots {
             let Some((record, its)) = self.record(slot) else {
@@ -135,7 +139,14 @@ impl Worker {
         if head.queue {
             worker.queue = Some(Queue::from_fd(upgrade::next(&mut fds)?, queue));
         }
+        if head.last_acks {
+            let number = crate::install::hold_queue(&worker.config, worker.number).unwrap_or(0);
+            let queue = Queue::from_fd(upgrade::next(&mut fds)?, number);
+            let mark = crate::install::hold_mark(&worker.config, worker.number);
+            worker.last_acks = Some(LastAcks::new(queue, mark));
+        }
         worker.counters.go_on_from(&head.counts);
+        worker.counters.acks_held.set(0);
         // Those that were kept for later are not among what comes.
         worker.counters.pipes.set(0);
         worker.register()?;
@@ -238,6 +249,7 @@ impl Worker {
                     large: [false; 2],
                     delay: [Delay::Written; 2],
                     room_told: true,
+                    stays: false,
                     kept_alive: false,
                     own: None,
                     ends,
@@ -252,6 +264,7 @@ impl Worker {
             generation: 0,
             state,
         });
+        self.watch_last_acks(slot);
         Ok(())
     }
 }

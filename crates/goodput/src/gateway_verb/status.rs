@@ -118,6 +118,24 @@ pub(super) fn words(c: &Counts) -> String {
         Bytes::new(c.in_pipes),
     );
     for (count, what) in [
+        (
+            c.one_way,
+            "pairs of hosts found whose answers take another way",
+        ),
+        (c.passed_one_way, "SYNs passed unsplit for that"),
+        (
+            c.passed_silent,
+            "SYNs passed unsplit while another waited in vain",
+        ),
+        (
+            c.undelivered,
+            "connections were reset with bytes that one end was told have arrived",
+        ),
+        (c.bytes_undelivered, "such bytes"),
+        (
+            c.acks_held,
+            "connections whose last ACK waits for the other side's",
+        ),
         (c.other_port, "connections went on from another port"),
         (c.looped, "connections came from the gateway itself"),
         (
@@ -266,6 +284,8 @@ pub(super) fn openmetrics(status: &Status) -> String {
             ("{why=\"rule\"}", c.bypassed),
             ("{why=\"limit\"}", c.over_limit),
             ("{why=\"failure\"}", c.failed),
+            ("{why=\"one-way\"}", c.passed_one_way),
+            ("{why=\"silence\"}", c.passed_silent),
         ],
     );
     family(
@@ -281,6 +301,12 @@ pub(super) fn openmetrics(status: &Status) -> String {
         ],
     );
     family(
+        "one_way",
+        "counter",
+        "Pairs of hosts found whose answers take another way.",
+        &[("", c.one_way)],
+    );
+    family(
         "abandoned",
         "counter",
         "Servers that had accepted when the client was gone.",
@@ -291,6 +317,24 @@ pub(super) fn openmetrics(status: &Status) -> String {
         "gauge",
         "SYNs that wait for their server.",
         &[("", c.waiting)],
+    );
+    family(
+        "undelivered_bytes",
+        "counter",
+        "Bytes acknowledged to one end of connections that were reset, and not by the other end.",
+        &[("", c.bytes_undelivered)],
+    );
+    family(
+        "undelivered_connections",
+        "counter",
+        "Connections that were reset with such bytes.",
+        &[("", c.undelivered)],
+    );
+    family(
+        "last_acks_held",
+        "gauge",
+        "Connections whose last ACK waits for the other side's.",
+        &[("", c.acks_held)],
     );
     family(
         "carried_bytes",
