@@ -23,7 +23,7 @@ use netlink_packet_route::neighbour::{
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::net::{AddressFamily as SocketFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -496,6 +496,32 @@ impl Heard {
 /// A list that could not be had whole.
 pub(crate) fn changed() -> io::Error {
     io::Error::other("the kernel's list changed each time that it was asked for")
+}
+
+/// Has packets with a mark looked up in a table of their own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByMark {
+    /// Mark of the packets, all 32 bits.
+    pub(crate) mark: u32,
+    pub(crate) table: u32,
+    /// Place of the rule among others: lower ones are asked first.
+    pub(crate) priority: u32,
+}
+
+impl ByMark {
+    /// The rule for the version of IP that `any` is of (ip-rule(8)).
+    pub(crate) fn rule(self, any: IpAddr) -> RuleMessage {
+        let mut message = RuleMessage::default();
+        message.header.family = family(any);
+        message.header.action = RuleAction::ToTable;
+        message.attributes = vec![
+            RuleAttribute::Priority(self.priority),
+            RuleAttribute::FwMark(self.mark),
+            RuleAttribute::FwMask(u32::MAX),
+            RuleAttribute::Table(self.table),
+        ];
+        message
+    }
 }
 
 pub(crate) fn family(address: IpAddr) -> AddressFamily {

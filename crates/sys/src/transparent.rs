@@ -17,11 +17,11 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
     RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::rule::RuleMessage;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use units::Bytes;
 
-use crate::netlink::{Netlink, family as netlink_family};
+use crate::netlink::{ByMark, Netlink, family as netlink_family};
 use crate::tcp::{family, getsockopt, setsockopt};
 
 /// How marked packets become local: a rule and a table with one route, for each version of IP.
@@ -67,16 +67,12 @@ impl Diversion {
     }
 
     fn rule(self, any: IpAddr) -> RuleMessage {
-        let mut message = RuleMessage::default();
-        message.header.family = netlink_family(any);
-        message.header.action = RuleAction::ToTable;
-        message.attributes = vec![
-            RuleAttribute::Priority(self.priority),
-            RuleAttribute::FwMark(self.mark),
-            RuleAttribute::FwMask(u32::MAX),
-            RuleAttribute::Table(self.table),
-        ];
-        message
+        let by_mark = ByMark {
+            mark: self.mark,
+            table: self.table,
+            priority: self.priority,
+        };
+        by_mark.rule(any)
     }
 
     fn route(self, any: IpAddr, lo: u32) -> RouteMessage {

@@ -17,10 +17,10 @@ use netlink_packet_route::link::LinkFlags;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
 };
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::rule::RuleMessage;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
-use crate::netlink::{Netlink, family};
+use crate::netlink::{ByMark, Netlink, family};
 use crate::tcp::setsockopt;
 use crate::transparent::ANY;
 
@@ -139,16 +139,12 @@ impl LinkTable {
     }
 
     fn rule(self, any: IpAddr) -> RuleMessage {
-        let mut message = RuleMessage::default();
-        message.header.family = family(any);
-        message.header.action = RuleAction::ToTable;
-        message.attributes = vec![
-            RuleAttribute::Priority(self.priority),
-            RuleAttribute::FwMark(self.mark),
-            RuleAttribute::FwMask(u32::MAX),
-            RuleAttribute::Table(self.table),
-        ];
-        message
+        let by_mark = ByMark {
+            mark: self.mark,
+            table: self.table,
+            priority: self.priority,
+        };
+        by_mark.rule(any)
     }
 }
 

@@ -191,6 +191,23 @@ fn quic_carries_blocks_where_it_is_asked_for_and_can() {
         assert_eq!(tree(&from), tree(&scratch.path(name)), "{name}");
         assert_eq!(run["copy"]["transport"], "quic", "{name}");
         assert_eq!(run["copy"]["failed"], 0, "{name}");
+        // What was sent in the last turn of who moves packets may not be counted.
+        let counted = run["copy"]["quic"].as_array().unwrap();
+        let sum = |key: &str| {
+            counted
+                .iter()
+                .map(|one| one[key].as_u64().unwrap())
+                .sum::<u64>()
+        };
+        assert!(sum("sent_bytes") > 1 << 20, "{name}: {counted:?}");
+        assert!(
+            sum("packets_lost") < sum("packets_sent"),
+            "{name}: {counted:?}"
+        );
+        assert!(sum("rtt_ns") > 0 && sum("congestion_window_bytes") > 0);
+        for end in run["copy"]["ends"].as_array().unwrap() {
+            assert!(end["quic_cpu_ns"].as_u64() > Some(0), "{name}: {end}");
+        }
     }
     for (more, says) in [
         (&["--through-ssh"][..], "ssh carries no datagrams"),

@@ -169,7 +169,20 @@ fn hosts_that_see_the_same_files_take_a_copy_together() {
     let ended = scratch.run(copy(&scratch, &args));
     let said = carried(ended.succeeds());
     assert_same(&from, &to);
-    assert!(said.contains("h3 "), "{said}");
+    // Who carried how much is theirs to settle; together it is all of it.
+    let each: Vec<(&str, f64)> = said
+        .split(", ")
+        .map(|each| {
+            let (host, megabytes) = each.split_once(' ').unwrap();
+            let megabytes = megabytes.strip_suffix(" MB").unwrap();
+            (host, megabytes.parse().unwrap())
+        })
+        .collect();
+    let hosts: Vec<&str> = each.iter().map(|(host, _)| *host).collect();
+    assert_eq!(hosts, ["h1", "h2", "h3"], "{said}");
+    let all = (12 << 20) as f64 / 1e6 + (0..50).map(|n| n as f64 * 300e-6).sum::<f64>();
+    let carried: f64 = each.iter().map(|(_, megabytes)| megabytes).sum();
+    assert!(carried > all - 0.2, "{said}, of {all} MB");
     // A new name for one file, and a host that is not there.
     let to = scratch.path("renamed");
     let file = from.join("large");
@@ -214,32 +227,45 @@ fn journalled(to: &Path) -> u64 {
     journals.map(|journal| journal.len()).max().unwrap_or(0)
 }
 
+/// Kills the far side of a host while it copies to a folder, once its journal has blocks; `None` where it was done before.
+fn killed(scratch: &Scratch, victim: &str, to: &Path, args: &[&str]) -> Option<Ended> {
+    let mut running = scratch.start(copy(scratch, args));
+    let mut found = None;
+    while found.is_none() && !running.has_ended() {
+        found = agent(scratch, victim);
+        thread::sleep(Duration::from_millis(5));
+    }
+    // From when the journal has blocks.
+    while journalled(to) < 4000 && !running.has_ended() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let was_there = found.is_some_and(|id| {
+        let killed = Command::new("kill").args(["-9", &id]).status();
+        killed.unwrap().success()
+    });
+    let ended = running.end();
+    assert!(!ended.stderr.contains("panicked"), "{ended:#?}");
+    // Without its leader no copy succeeds: it had said its last word.
+    let was_done = victim == "h1" && ended.code() == 0;
+    (was_there && !was_done).then_some(ended)
+}
+
 #[test]
 fn hosts_are_killed_and_the_copy_goes_on_or_is_resumed() {
     let scratch = Scratch::new();
     let from = plant(&scratch, 24 << 20);
     let source = format!("{}/", from.display());
     for victim in ["h2", "h1"] {
-        let to = scratch.path(&format!("to-{victim}"));
-        let far = format!("h1,h2,h3:{}", to.display());
-        let args = [
-            "-s6", "--block", "64KiB", "--limit", "60Mb/s", &source, &far,
-        ];
-        let mut running = scratch.start(copy(&scratch, &args));
-        let mut found = None;
-        while found.is_none() && !running.has_ended() {
-            found = agent(&scratch, victim);
-            thread::sleep(Duration::from_millis(5));
-        }
-        // From when the journal has blocks.
-        while journalled(&to) < 4000 && !running.has_ended() {
-            thread::sleep(Duration::from_millis(5));
-        }
-        let id = found.expect("the far side was not seen");
-        let killed = Command::new("kill").args(["-9", &id]).status().unwrap();
-        assert!(killed.success(), "it had ended already");
-        let ended = running.end();
-        assert!(!ended.stderr.contains("panicked"), "{ended:#?}");
+        // Half as fast each time that it was done before it was seen: where others have the CPUs, looks are rare.
+        let mut tries = (0..6).map(|n| 60 >> n).filter_map(|megabits| {
+            let to = scratch.path(&format!("to-{victim}-{megabits}"));
+            let far = format!("h1,h2,h3:{}", to.display());
+            let limit = format!("{megabits}Mb/s");
+            let args = ["-s6", "--block", "64KiB", "--limit", &limit, &source, &far];
+            let ended = killed(&scratch, victim, &to, &args)?;
+            Some((ended, to, far))
+        });
+        let (ended, to, far) = tries.next().expect("it was always done before");
         if victim == "h1" {
             // Whoever leads has the journal: the same command goes on.
             assert_ne!(ended.code(), 0);
