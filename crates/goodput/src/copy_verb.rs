@@ -116,7 +116,8 @@ pub(crate) struct CopyArgs {
     /// says: of the source only these files are read, and of these the blocks that differ travel
     #[arg(long, value_name = "FILE", conflicts_with_all = ["include", "exclude", "files_from", "delete", "null_source", "null_sink"])]
     repair: Option<PathBuf>,
-    /// Congestion control of the connections [default: bbr on long paths where the host allows it]
+    /// Congestion control of the connections, which are then TCP's [default: on long paths cubic, paced, and bbr where losses
+    /// or others speak against that]
     #[arg(long, value_name = "NAME", visible_alias = "cc")]
     congestion: Option<String>,
     /// What carries bytes: quic forgives losses, costs several times the CPU, and needs the port open for UDP too; auto
@@ -134,8 +135,8 @@ pub(crate) struct CopyArgs {
         default_value = "auto"
     )]
     io: Vec<IoArg>,
-    /// Hold streams just under what the path takes: even, or none [default: even on long paths where --streams says fewer
-    /// than 16 and their congestion control knows no rate]
+    /// Hold streams just under what the path takes: even, or none [default: even on long paths where neither streams nor
+    /// congestion control are asked for, or fewer than 16 that know no rate]
     #[arg(long, value_enum, value_name = "NAME")]
     pacing: Option<PacingArg>,
     /// Keep set-user-ID and set-group-ID bits, and capabilities, of files that come from another host

@@ -195,9 +195,7 @@ impl Left {
     ) -> Option<&'static str> {
         let is_lossy = control.ride() == Ride::LossTolerant;
         match (control.phase(), control.found()) {
-            (Phase::Startup, _) if is_lossy => {
-                return Some("something was lost before there was a queue");
-            }
+            (Phase::Startup, _) if is_lossy => Some("something was lost before there was a queue"),
             (Phase::Hold, Some(found)) => {
                 if sums.rounds != self.rounds {
                     self.rounds = sums.rounds;
