@@ -334,7 +334,7 @@ impl<'a> Disk<'a> {
             if is_over() {
                 return None;
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(10));
         }
         let (later_ns, later_bytes) = now();
         let seconds = later_ns.saturating_sub(ns) as f64 / 1e9;
