@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
+use rustix::fs::{AtFlags, StatFs, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 
 use crate::digest::BLOCK_LEAST;
@@ -19,7 +19,14 @@ use crate::digest::BLOCK_LEAST;
 /// A page, in bytes; what is asked for where the file system says nothing.
 const PAGE: u32 = 4 << 10;
 /// `TMPFS_MAGIC`, `RAMFS_MAGIC` in include/uapi/linux/magic.h: what is there is nowhere but in memory.
-const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Whether a file system has no disk.
+fn is_memory(of: &StatFs) -> bool {
+    // Its type differs between architectures; magic numbers have 32 bits.
+    let magic = i128::from(of.f_type);
+    IN_MEMORY.iter().any(|known| i128::from(*known) == magic)
+}
 
 /// A file that is open past the cache.
 #[derive(Debug)]
@@ -41,13 +48,7 @@ impl Direct {
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return refused("the file system refuses it"),
             Err(error) => return Err(error.into()),
         };
-        #[allow(
-            clippy::cast_sign_loss,
-            clippy::useless_conversion,
-            reason = "its type differs between architectures"
-        )]
-        let is_in_memory =
-            fstatfs(&open).is_ok_and(|stat| IN_MEMORY.contains(&(stat.f_type as u64)));
+        let is_in_memory = fstatfs(&open).is_ok_and(|stat| is_memory(&stat));
         if is_in_memory {
             return refused("the file system is in memory");
         }
@@ -222,8 +223,7 @@ mod tests {
         if fs::write(&path, b"x").is_err() {
             return;
         }
-        let is_tmpfs =
-            rustix::fs::statfs(&path).is_ok_and(|stat| stat.f_type as u64 == IN_MEMORY[0]);
+        let is_tmpfs = rustix::fs::statfs(&path).is_ok_and(|stat| is_memory(&stat));
         let refused = open(&path);
         fs::remove_file(&path).unwrap();
         if is_tmpfs {

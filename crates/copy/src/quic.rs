@@ -16,6 +16,7 @@
 mod carriage;
 mod control;
 pub(crate) mod counts;
+mod door;
 mod engine;
 
 use std::fmt;
@@ -24,7 +25,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quinn_proto::ConnectionId;
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,7 @@ use crate::key::{Key, SessionId, nonce};
 
 pub use carriage::{Carriage, Open};
 pub use counts::Counts;
+pub use door::{Door, Expected};
 pub(crate) use engine::Quic;
 
 /// What carries blocks.
@@ -201,6 +203,35 @@ impl Names {
             Some(chance) => self.of(*chance) == name,
             None => false,
         }
+    }
+}
+
+/// The sessions of which first packets are known at a socket.
+#[derive(Clone, Debug, Default)]
+struct Roll(Arc<Mutex<Vec<Names>>>);
+
+impl Roll {
+    fn of(names: Names) -> Self {
+        let roll = Self::default();
+        roll.lock().push(names);
+        roll
+    }
+
+    fn new_one(&self) -> io::Result<ConnectionId> {
+        let names = self.lock().first().cloned();
+        names.ok_or_else(|| no_quic("no session"))?.new_one()
+    }
+
+    fn knows(&self, name: &[u8]) -> bool {
+        self.lock().iter().any(|names| names.knows(name))
+    }
+
+    fn forget(&self, session: SessionId) {
+        self.lock().retain(|names| names.session != session);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Names>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

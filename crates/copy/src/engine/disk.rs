@@ -258,8 +258,8 @@ impl<'a> Disk<'a> {
                 true => (
                     format!(
                         "{} come and {} of memory are free",
-                        amount(much),
-                        amount(free)
+                        amount(much as f64),
+                        amount(free as f64)
                     ),
                     true,
                 ),
@@ -274,8 +274,8 @@ impl<'a> Disk<'a> {
                     if by_cache.speed > 0.0 && !self.is_told.swap(true, Ordering::Relaxed) {
                         self.chosen(&format!(
                             "through the page cache: {} are still to come and {} of memory are free",
-                            amount(much),
-                            amount(free)
+                            amount(much as f64),
+                            amount(free as f64)
                         ));
                     }
                     continue;
@@ -300,8 +300,8 @@ impl<'a> Disk<'a> {
         let is_used = self.watch.direct_bytes.load(Ordering::Relaxed) > before;
         let speeds = format!(
             "{} a second and stream past it, {} by it",
-            amount(past.speed as u64),
-            amount(by_cache.speed as u64)
+            amount(past.speed),
+            amount(by_cache.speed)
         );
         let is_kept = is_used && is_better(by_cache, past, is_much);
         if is_kept {
@@ -334,7 +334,7 @@ impl<'a> Disk<'a> {
             if is_over() {
                 return None;
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(10));
         }
         let (later_ns, later_bytes) = now();
         let seconds = later_ns.saturating_sub(ns) as f64 / 1e9;
@@ -377,10 +377,10 @@ fn is_better(by_cache: Seen, past: Seen, is_much: bool) -> bool {
 }
 
 /// In powers of ten.
-fn amount(bytes: u64) -> String {
-    match bytes {
-        0..10_000_000_000 => format!("{:.0} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+fn amount(bytes: f64) -> String {
+    match bytes < 1e10 {
+        true => format!("{:.0} MB", bytes / 1e6),
+        false => format!("{:.1} GB", bytes / 1e9),
     }
 }
 

@@ -23,6 +23,8 @@ enum End {
     /// Here the other side's datagrams arrive.
     Listens(Mutex<Option<UdpSocket>>),
     Connects(Open),
+    /// They arrive at a [`super::Door`], for all sessions.
+    AtDoor,
     /// No datagrams go to and fro.
     Nowhere,
 }
@@ -77,6 +79,11 @@ impl Carriage {
     /// Of a side that listens: `socket` is where datagrams are to come, of which the other side knows that they may.
     pub fn listening(wish: Transport, socket: UdpSocket) -> Self {
         Self::of(wish, End::Listens(Mutex::new(Some(socket))))
+    }
+
+    /// Of a side that listens: datagrams come to a [`super::Door`], which hands on what they carry.
+    pub fn at_door(wish: Transport) -> Self {
+        Self::of(wish, End::AtDoor)
     }
 
     /// Of a side that connects: over UDP to the address and port that answered over TCP.

@@ -30,7 +30,7 @@ use sys::udp;
 
 use super::control::Factory;
 use super::counts::Counts;
-use super::{Names, Pipe, Ties, Waker, no_quic};
+use super::{Names, Pipe, Roll, Ties, Waker, no_quic};
 use crate::key::{Key, SessionId};
 use crate::link::{Cipher, HANDSHAKE_PATIENCE};
 
@@ -136,6 +136,18 @@ impl Quic {
         key: Key,
         allowed: &[Cipher],
     ) -> io::Result<Self> {
+        Self::listening_for(socket, Roll::of(Names { session, key }), allowed)
+    }
+
+    /// The same, of all sessions of a roll.
+    ///
+    /// # Errors
+    /// As [`Quic::listening`].
+    pub(super) fn listening_for(
+        socket: UdpSocket,
+        roll: Roll,
+        allowed: &[Cipher],
+    ) -> io::Result<Self> {
         let suites: Vec<_> = allowed.iter().filter_map(|cipher| cipher.suite()).collect();
         if suites.is_empty() {
             return Err(no_quic("QUIC always encrypts"));
@@ -149,7 +161,7 @@ impl Quic {
         // Each is looked at when it comes, so none waits.
         server.incoming_buffer_size(WINDOW_STRANGER.into());
         server.incoming_buffer_size_total(WINDOW_STRANGER.into());
-        Self::start(socket, Names { session, key }, None, Some(server))
+        Self::start(socket, roll, None, Some(server))
     }
 
     /// Opens connections of a session from this socket, by this cipher.
@@ -167,12 +179,12 @@ impl Quic {
         let crypto = client_crypto(suite)?;
         let mut client = ClientConfig::new(Arc::new(crypto));
         client.transport_config(Arc::new(transport()?));
-        Self::start(socket, Names { session, key }, Some(client), None)
+        Self::start(socket, Roll::of(Names { session, key }), Some(client), None)
     }
 
     fn start(
         socket: UdpSocket,
-        names: Names,
+        names: Roll,
         client: Option<ClientConfig>,
         server: Option<ServerConfig>,
     ) -> io::Result<Self> {
@@ -314,7 +326,7 @@ struct Driver {
     socket: UdpSocket,
     endpoint: Endpoint,
     client: Option<ClientConfig>,
-    names: Names,
+    names: Roll,
     lines: BTreeMap<usize, Line>,
     inbox: udp::Inbox,
     out: Vec<u8>,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use units::Rng;
 
 use super::*;
-use crate::link::Cipher;
+use crate::link::{Cipher, Socket};
 
 fn key(byte: u8) -> Key {
     Key::from_hex(&format!("{byte:02x}").repeat(32)).unwrap()
@@ -210,4 +210,42 @@ fn a_limit_is_kept() {
         "{:?}",
         since.elapsed()
     );
+}
+
+#[test]
+fn a_door_takes_those_who_are_expected_and_only_while_they_are() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = socket.local_addr().unwrap();
+    let door = Door::open(socket).unwrap();
+    let near = |session: u8, byte| {
+        let socket = towards(at).unwrap();
+        let session = SessionId([session; 16]);
+        Quic::connecting(socket, session, key(byte), Cipher::Aes128Gcm).unwrap()
+    };
+    let (one, other) = (near(1, 1), near(2, 2));
+    let of = |session: u8, byte| door.expect(SessionId([session; 16]), &key(byte));
+    let first = of(1, 1);
+    let _second = of(2, 2);
+    for (near, word) in [(&one, b"one"), (&other, b"two")] {
+        let mine = near.dial(at).unwrap();
+        mine.socket().write_all(word).unwrap();
+        let Some(Socket::Quic(theirs)) = door.next(SOON) else {
+            panic!("nobody came");
+        };
+        assert_eq!(mine.secret(), theirs.secret());
+        let mut heard = [0; 3];
+        theirs.socket().read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, word);
+    }
+    // Neither one whose session is over, nor one with another session's key.
+    drop(first);
+    let (late, thief) = (near(1, 1), near(2, 1));
+    thread::scope(|scope| {
+        for near in [&late, &thief] {
+            scope.spawn(|| assert_eq!(near.dial(at).unwrap_err().kind(), ErrorKind::TimedOut));
+        }
+        assert!(other.dial(at).is_ok());
+    });
+    door.close();
+    assert!(door.is_over());
 }

@@ -19,6 +19,7 @@ use ::copy::engine::Watch;
 use ::copy::gate::{self, Gate, Line};
 use ::copy::link::{self, Sessions, Socket};
 use ::copy::meeting::{self, Meeting};
+use ::copy::quic::{self, Carriage, Door, Transport};
 use ::copy::source::Source;
 use ::copy::{Cipher, Confined, Key, SessionId};
 use measure::Secret;
@@ -56,6 +57,8 @@ struct Daemon<'a> {
     /// Threads of connections of which it is not known yet who they are.
     threads: AtomicUsize,
     meetings: Mutex<HashMap<[u8; 16], Arc<Meeting>>>,
+    /// Where blocks over QUIC arrive, on the port of TCP.
+    door: Option<Door>,
     unknown: Mutex<Unknown>,
     speeds: Vec<(Cipher, f64)>,
     context: &'a Context,
@@ -134,6 +137,12 @@ pub(crate) fn serve(args: &ServeArgs, folder: &Path, context: &Context) -> Verdi
     let listener = TcpListener::bind(at)
         .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen at {at}: {error}")))?;
     let local = listener.local_addr().map_err(Failure::here)?;
+    let door = quic::beside(&listener).and_then(Door::open);
+    let door = door.inspect_err(|error| {
+        context::note(format_args!(
+            "no QUIC: the port is not to be had for UDP ({error}); TCP carries all"
+        ));
+    });
     let daemon = Daemon {
         gate: Gate::new(config, token),
         served,
@@ -145,6 +154,7 @@ pub(crate) fn serve(args: &ServeArgs, folder: &Path, context: &Context) -> Verdi
         running: Mutex::default(),
         threads: AtomicUsize::new(0),
         meetings: Mutex::default(),
+        door: door.ok(),
         unknown: Mutex::default(),
         speeds: job::speeds(),
         context,
@@ -178,6 +188,9 @@ impl Daemon<'_> {
     fn run(&self, listener: &TcpListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         thread::scope(|scope| {
+            if let Some(door) = &self.door {
+                scope.spawn(move || self.links_over_quic(scope, door));
+            }
             while self.context.interrupted().is_none() {
                 if self.threads.load(Ordering::Acquire) >= UNKNOWN_THREADS_MOST {
                     // Who comes now waits in the kernel.
@@ -218,6 +231,33 @@ impl Daemon<'_> {
             unknown.values().for_each(Stranger::cut);
             Ok(())
         })
+    }
+
+    /// Takes links that QUIC carries until asked to stop. There are no more of them than sessions have, and some that have
+    /// not proved themselves.
+    fn links_over_quic<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        door: &'scope Door,
+    ) {
+        while self.context.interrupted().is_none() && !door.is_over() {
+            let Some(socket) = door.next(Duration::from_millis(100)) else {
+                continue;
+            };
+            let meets =
+                move || match link::accept_quietly(socket, self, Instant::now() + gate::PATIENCE) {
+                    Ok((session, which, link)) => {
+                        if let Some(meeting) = self.meetings().get(&session.0).cloned() {
+                            meeting.offer(which, link);
+                        }
+                    }
+                    Err(error) => tracing::info!("over QUIC: {error}"),
+                };
+            if let Err(error) = thread::Builder::new().spawn_scoped(scope, meets) {
+                tracing::info!("over QUIC: no thread for it: {error}");
+            }
+        }
+        door.close();
     }
 
     /// Remembers a connection until it is known who it is.
@@ -341,15 +381,23 @@ impl Daemon<'_> {
                 .collect::<Vec<_>>()
                 .join(" ")
         );
-        let meeting = Arc::new(Meeting::listening(session, key, job.allowed.clone()));
+        let door = self.door.as_ref();
+        let door = door.filter(|_| job.transport != Transport::Tcp);
+        let carriage = match door {
+            Some(_) => Carriage::at_door(job.transport),
+            None => Carriage::nowhere(job.transport),
+        };
+        let meeting = Meeting::listening(session, key.clone(), job.allowed.clone());
+        let meeting = Arc::new(meeting.with_carriage(carriage));
         let Some(_registered) = Registered::new(self, session, &meeting) else {
             return refused("a session of this number runs already");
         };
+        let _expected = door.map(|door| door.expect(session, &key));
         let ready = Ready {
             at: None,
             is_one_file: ends.is_one_file(),
             speeds: self.speeds.clone(),
-            quic: false,
+            quic: door.is_some(),
             all: Vec::new(),
         };
         line.set_deadline(None)

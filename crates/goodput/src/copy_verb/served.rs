@@ -19,9 +19,6 @@ pub(super) fn check(args: &CopyArgs) -> Result<(), Failure> {
              has one port, goodput://HOST:PORT/PATH",
         );
     }
-    if args.transport == super::TransportArg::Quic {
-        return usage("a daemon takes connections of TCP only");
-    }
     if args.token_file.is_none() && args.ca.is_none() {
         return usage(
             "a daemon has to be told from another: say --token-file with its token, or --ca with \

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -500,5 +500,92 @@ fn a_daemon_lets_nobody_in_without_proof() {
     serve(&["--ranks"]).fails_with(2, &["--dir"]);
     let token = scratch.write("token", TOKEN).display().to_string();
     serve(&["--token-file", &token]).fails_with(2, &["chmod 600"]);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn quic_carries_blocks_to_a_daemon_and_from_it() {
+    let scratch = Scratch::new();
+    let token = private(&scratch, "token", TOKEN);
+    let from = scratch.path("from");
+    plant(&from);
+    let daemon = Daemon::start(&scratch, &["--token-file", &token, "--writable"]);
+    let source = format!("{}/", from.display());
+    // A stranger hears nothing: no version of QUIC, no Retry, no reset.
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    let knock = || {
+        for first in [0xc0, 0xd0, 0x40] {
+            let mut packet = vec![first; 1_200];
+            packet[1..6].copy_from_slice(&[0, 0, 0, 1, 20]);
+            stranger.send_to(&packet, &daemon.at).unwrap();
+        }
+    };
+    knock();
+    // Two sessions at one port, one to the daemon and one from it.
+    let quic = ["copy", "--json", "--transport", "quic", "-s2"];
+    let copy =
+        |args: &[&str]| scratch.goodput(&[&quic[..], &["--token-file", &token], args].concat());
+    fs::create_dir(scratch.path("served/there")).unwrap();
+    plant(&scratch.path("served/there"));
+    let (to, back) = (daemon.url("to"), daemon.url("there/"));
+    let here = scratch.path("back").display().to_string();
+    let ran = thread::scope(|scope| {
+        let there = scope.spawn(|| scratch.run(copy(&[&source, &to])).succeeds().json());
+        let back = scratch.run(copy(&[&back, &here])).succeeds().json();
+        [there.join().unwrap(), back]
+    });
+    for run in &ran {
+        assert_eq!(
+            run["copy"]["transport"], "quic",
+            "{}",
+            run["copy"]["chosen"]
+        );
+        assert_eq!(run["copy"]["failed"], 0);
+    }
+    assert_eq!(tree(&from), tree(&scratch.path("served/to")));
+    assert_eq!(tree(&from), tree(&scratch.path("back")));
+    knock();
+    assert!(stranger.recv(&mut [0; 2_000]).is_err());
+    daemon.end();
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_daemon_whose_port_somebody_has_for_udp_says_so_and_takes_tcp() {
+    let scratch = Scratch::new();
+    let token = private(&scratch, "token", TOKEN);
+    let from = scratch.path("from");
+    plant(&from);
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let args = ["--listen", &at, "--token-file", &token, "--writable"];
+    let dir = scratch.path("served");
+    fs::create_dir_all(&dir).unwrap();
+    let args = [&["serve", "--dir", dir.to_str().unwrap()], &args[..]].concat();
+    let running = scratch.start(scratch.goodput(&args));
+    running.stderr_when("serving ");
+    let source = format!("{}/", from.display());
+    let there = format!("goodput://{at}/to");
+    let args = [
+        "copy",
+        "--json",
+        "--transport",
+        "quic",
+        "--token-file",
+        &token,
+    ];
+    let run = scratch.run(scratch.goodput(&[&args[..], &[&source, &there]].concat()));
+    let run = run.succeeds().json();
+    assert_eq!(run["copy"]["transport"], "tcp");
+    let chosen = run["copy"]["chosen"].to_string();
+    assert!(chosen.contains("TCP in place of QUIC"), "{chosen}");
+    assert_eq!(tree(&from), tree(&scratch.path("served/to")));
+    running.signal("TERM");
+    let ended = running.end();
+    ended.succeeds();
+    assert!(ended.stderr.contains("no QUIC"), "{}", ended.stderr);
     scratch.assert_nothing_left();
 }
