@@ -1,6 +1,7 @@
 //! What runs a session on either side: threads, what they share, and what the user is told meanwhile.
 
 mod carry;
+pub mod disk;
 pub mod fetch;
 pub mod gaps;
 pub mod help;
@@ -16,6 +17,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::meeting::Meeting;
+use crate::quic::Counts;
+use crate::quic::counts::Series;
 use thiserror::Error;
 use units::Rate;
 use wire::tcp_info::TcpInfo;
@@ -47,6 +50,8 @@ pub struct Watch {
     pub streams: AtomicU64,
     /// Nanoseconds that threads spent reading, and writing, files.
     pub disk_ns: AtomicU64,
+    /// Bytes of blocks that were read, or written, past the kernel's page cache.
+    pub direct_bytes: AtomicU64,
     /// Nanoseconds that threads spent on sums.
     pub sum_ns: AtomicU64,
     /// Nanoseconds that threads spent in links: encryption and waiting for the other side.
@@ -55,11 +60,14 @@ pub struct Watch {
     pub idle_ns: AtomicU64,
     /// QUIC carried blocks when the session ended.
     pub is_quic: AtomicBool,
+    /// CPU time, in nanoseconds, of the thread that moves QUIC's packets on this side.
+    pub quic_cpu_ns: AtomicU64,
     stop: AtomicBool,
     /// Bits a second; 0 where none was set, the greatest for no limit.
     limit: AtomicU64,
     notes: Mutex<Notes>,
     connections: Mutex<BTreeMap<u16, Connection>>,
+    over_quic: Mutex<BTreeMap<u16, Series>>,
     pace: pace::Pace,
 }
 
@@ -134,6 +142,14 @@ impl Watch {
         }
     }
 
+    /// Bytes of blocks that are still to come, as far as known.
+    pub(crate) fn to_come(&self) -> u64 {
+        let confirmed = self.confirmed_bytes.load(Ordering::Relaxed);
+        self.wanted_bytes
+            .load(Ordering::Relaxed)
+            .saturating_sub(confirmed)
+    }
+
     /// Notes what happened to the ways between the two sides.
     pub(crate) fn note_ways(&self, meeting: &Meeting) {
         for text in meeting.look_after_ways() {
@@ -186,6 +202,28 @@ impl Watch {
             let known = all.entry(stream).or_insert(now);
             let since_ns = known.since_ns.min(now.since_ns);
             *known = Connection { since_ns, ..now };
+        }
+    }
+
+    /// What the sending side counts of each stream's connections over QUIC, by the stream's number; as old as
+    /// [`Watch::connections`].
+    pub fn over_quic(&self) -> BTreeMap<u16, Counts> {
+        let all = self
+            .over_quic
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(n, series)| (*n, series.total())).collect()
+    }
+
+    /// Keeps what a side counts of a stream's connection over QUIC, as [`Watch::know_connection`] does of the kernel's.
+    pub fn know_over_quic(&self, stream: u16, counts: Counts) {
+        // Nothing was counted before its thread's first turn.
+        if stream < crate::link::STREAMS_MOST && counts.at_ns > 0 {
+            let mut all = self
+                .over_quic
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            all.entry(stream).or_default().take(counts);
         }
     }
 

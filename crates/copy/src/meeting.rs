@@ -14,11 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use wire::tcp_info::TcpInfo;
 
 use crate::key::{Key, SessionId};
 use crate::link::{self, Cipher, Link, STREAMS_MOST, Sessions, Socket, Which};
 use crate::quic::{Carriage, Transport};
-use crate::ways::{Carried, Way, Ways};
+use crate::ways::{Carried, Near, Way, Ways};
 
 /// Makes a new connection to the far side.
 pub type Dial = Box<dyn Fn() -> io::Result<Socket> + Send + Sync>;
@@ -60,6 +61,8 @@ struct State {
     hurried: Option<Duration>,
     /// Met once at least.
     met: BTreeSet<Which>,
+    /// How long connections lived that were made from here.
+    lived: BTreeMap<Which, Lived>,
     /// Streams of blocks that there should be.
     streams: u16,
     over: bool,
@@ -68,6 +71,8 @@ struct State {
     reconnects: u64,
     /// Of the first connection, before its handshake.
     round_trip: Option<Duration>,
+    /// All that the kernel knew of it then.
+    first: Option<TcpInfo>,
     /// There is much to send from here.
     is_full: bool,
     /// Where TCP's connections led last.
@@ -77,11 +82,42 @@ struct State {
 impl State {
     /// A connection was made.
     fn found(&mut self, socket: &Socket) {
-        let took = || tcp_info(socket).map(|info| Duration::from_micros(info.rtt_us));
-        self.round_trip = self.round_trip.or_else(took);
+        if self.round_trip.is_none() {
+            self.first = tcp_info(socket);
+            self.round_trip = self.first.map(|info| Duration::from_micros(info.rtt_us));
+        }
         if let Socket::Tcp(socket) = socket {
             self.peer = socket.peer_addr().ok().or(self.peer);
         }
+    }
+}
+
+/// How a link's connections fare, one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lived {
+    made: Option<Instant>,
+    /// How many in a row died at once.
+    brief: u32,
+}
+
+impl Lived {
+    fn made(&mut self, now: Instant) {
+        self.made = Some(now);
+    }
+
+    /// The last one is gone: how long to wait before the next is made. Not at all, unless it died at once; whoever takes
+    /// connections and ends them would be asked as fast as both sides can otherwise.
+    fn ended(&mut self, now: Instant) -> Duration {
+        let Some(made) = self.made.take() else {
+            return Duration::ZERO;
+        };
+        if now.saturating_duration_since(made) >= AT_ONCE {
+            self.brief = 0;
+            return Duration::ZERO;
+        }
+        let pause = PAUSE_LEAST.saturating_mul(1 << self.brief.min(16));
+        self.brief = self.brief.saturating_add(1);
+        pause.min(PAUSE_MOST)
     }
 }
 
@@ -101,6 +137,8 @@ const START: u8 = 1;
 /// Between two attempts to connect.
 const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(2);
+/// A connection that lived no longer died at once.
+const AT_ONCE: Duration = Duration::from_millis(100);
 /// A connection on which nothing is heard of the other side's kernel for so long is given up.
 const DEAD: Duration = Duration::from_secs(15);
 const DEAD_BESIDE_OTHERS: Duration = Duration::from_secs(6);
@@ -170,6 +208,14 @@ impl Meeting {
             How::Listens(_) => self.far_ways,
         }
         .max(1)
+    }
+
+    /// What this host knows of the path before anybody answers; of a side that connects.
+    pub(crate) fn near(&self) -> Near {
+        match &self.how {
+            How::Connects(ways) => ways.near(),
+            How::Listens(_) => Near::default(),
+        }
     }
 
     /// What each way carried, where this side connects by several.
@@ -302,6 +348,12 @@ impl Meeting {
         which: Which,
         mut begin: impl FnMut(&mut Link) -> io::Result<T>,
     ) -> io::Result<(Link, T)> {
+        if matches!(self.how, How::Connects(_)) {
+            let mut state = self.lock();
+            let pause = state.lived.entry(which).or_default().ended(Instant::now());
+            drop(state);
+            self.sleep(pause);
+        }
         let since = Instant::now();
         let mut pause = PAUSE_LEAST;
         loop {
@@ -328,6 +380,7 @@ impl Meeting {
                     if !state.met.insert(which) {
                         state.reconnects += 1;
                     }
+                    state.lived.entry(which).or_default().made(Instant::now());
                     state.open.insert(which, link.socket().again()?);
                     return Ok((link, begun));
                 }
@@ -457,6 +510,11 @@ impl Meeting {
     /// Why QUIC failed last on this side.
     pub(crate) fn carry_failure(&self) -> Option<String> {
         self.carriage.failure()
+    }
+
+    /// CPU time of the threads that moved QUIC's packets on this side.
+    pub(crate) fn quic_cpu_ns(&self) -> u64 {
+        self.carriage.cpu_ns()
     }
 
     /// Streams of blocks that are open over QUIC, and all that are open.
@@ -609,6 +667,11 @@ impl Meeting {
     /// How far the other side is, as the first connection told; `None` before, and where none is of TCP.
     pub fn round_trip(&self) -> Option<Duration> {
         self.lock().round_trip
+    }
+
+    /// What the kernel knew of the first connection when it was made.
+    pub(crate) fn first(&self) -> Option<TcpInfo> {
+        self.lock().first
     }
 
     /// Links in use.
@@ -784,9 +847,51 @@ pub(crate) fn is_gone(socket: &Socket) -> bool {
 }
 
 /// What the kernel knows of a link's connection; `None` where it is none of TCP.
-pub fn tcp_info(socket: &Socket) -> Option<wire::tcp_info::TcpInfo> {
+pub fn tcp_info(socket: &Socket) -> Option<TcpInfo> {
     match socket {
         Socket::Tcp(socket) => sys::tcp::tcp_info(socket.as_fd()).ok(),
         Socket::Unix(_) | Socket::Quic(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections made in a minute of virtual time, each of which lives so long, and the longest pause.
+    fn made_in_a_minute(lives: Duration) -> (u32, Duration) {
+        let begun = Instant::now();
+        let (mut now, mut lived) = (begun, Lived::default());
+        let (mut made, mut longest) = (0, Duration::ZERO);
+        while now < begun + Duration::from_secs(60) {
+            let pause = lived.ended(now);
+            longest = longest.max(pause);
+            now += pause;
+            lived.made(now);
+            made += 1;
+            now += lives;
+        }
+        (made, longest)
+    }
+
+    #[test]
+    fn a_connection_that_dies_at_once_is_made_again_ever_more_slowly() {
+        // 20 ms and twice as much each time up to 2 s: 2.54 s for seven, and then one each 2 s.
+        let (made, longest) = made_in_a_minute(Duration::ZERO);
+        assert_eq!((made, longest), (37, PAUSE_MOST));
+        // One that lived has no pause after it.
+        let (made, longest) = made_in_a_minute(AT_ONCE);
+        assert_eq!((made, longest), (600, Duration::ZERO));
+        let mut lived = Lived::default();
+        let begun = Instant::now();
+        assert_eq!(lived.ended(begun), Duration::ZERO);
+        for pause in [PAUSE_LEAST, PAUSE_LEAST * 2] {
+            lived.made(begun);
+            assert_eq!(lived.ended(begun), pause);
+        }
+        lived.made(begun);
+        assert_eq!(lived.ended(begun + AT_ONCE), Duration::ZERO);
+        lived.made(begun);
+        assert_eq!(lived.ended(begun), PAUSE_LEAST, "it begins anew");
     }
 }

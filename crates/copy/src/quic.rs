@@ -15,6 +15,7 @@
 
 mod carriage;
 mod control;
+pub(crate) mod counts;
 mod engine;
 
 use std::fmt;
@@ -22,8 +23,8 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use quinn_proto::ConnectionId;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ use units::Rate;
 use crate::key::{Key, SessionId, nonce};
 
 pub use carriage::{Carriage, Open};
+pub use counts::Counts;
 pub(crate) use engine::Quic;
 
 /// What carries blocks.
@@ -91,7 +93,15 @@ struct Ties {
     is_proven: AtomicBool,
     /// Bytes a second that it may send; the greatest for no limit.
     limit: AtomicU64,
+    /// What the connection counted after the thread's last turn.
+    counts: Mutex<Counts>,
     waker: Arc<Waker>,
+}
+
+impl Ties {
+    fn count(&self, counts: Counts) {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
 }
 
 /// Ends the sleep of a thread that waits in poll(2).
@@ -133,6 +143,15 @@ impl Pipe {
     pub(crate) fn prove(&self) {
         self.ties.is_proven.store(true, Ordering::Release);
         self.ties.waker.wake();
+    }
+
+    /// What its connection counts.
+    pub(crate) fn counts(&self) -> Counts {
+        *self
+            .ties
+            .counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends at most so fast from now on.

@@ -172,6 +172,7 @@ impl Default for SendOptions {
             congestion: None,
             pacing: crate::engine::gaps::Pacing::default(),
             has_helpers: false,
+            io: crate::engine::disk::Io::default(),
         }
     }
 }

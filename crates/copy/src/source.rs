@@ -16,7 +16,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
 use crate::accounts::Accounts;
@@ -325,6 +325,23 @@ impl Source {
     /// [`io::ErrorKind::InvalidInput`] when it is no file any more; `ELOOP` when a link stands on the way; as open(2).
     pub fn open_file(&self, path: &RelPath) -> io::Result<SourceFile> {
         SourceFile::new(self.part_of(path)?.top.open(path.as_bytes(), READ_FILE)?)
+    }
+
+    /// Opens it past the kernel's page cache, if it is still what `fingerprint` says: blocks of another file would be taken
+    /// for this one's.
+    pub(crate) fn past_cache(
+        &self,
+        path: &RelPath,
+        fingerprint: &Fingerprint,
+    ) -> rustix::io::Result<OwnedFd> {
+        let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let flags = READ_FILE | OFlags::DIRECT;
+        let part = self.part_of(path).map_err(errno)?;
+        let open = part.top.open(path.as_bytes(), flags).map_err(errno)?;
+        match Fingerprint::of(&fstat(&open)?) == *fingerprint {
+            true => Ok(open),
+            false => Err(Errno::STALE),
+        }
     }
 
     fn part_of(&self, path: &RelPath) -> io::Result<&Part> {

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,49 @@ pub struct Way {
     name: String,
     dial: Dial,
     is_for_blocks_only: bool,
+    near: Near,
+}
+
+/// What this host knows of a way before anybody answers there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Near {
+    /// Bytes of payload in a full segment with time stamps, by the MTU of the route out; `None` where nobody looked, and to
+    /// this host itself.
+    pub segment: Option<u64>,
+    /// Bytes that a send buffer grows to at most (net.ipv4.tcp_wmem); `None` where nobody looked.
+    pub send_buffer: Option<u64>,
+}
+
+/// What IP, TCP and its time stamps take of a packet.
+const HEADERS_V4: u32 = 52;
+const HEADERS_V6: u32 = 72;
+
+impl Near {
+    /// As the namespace of the calling thread has it. Nothing is sent.
+    pub fn towards(to: SocketAddr) -> Self {
+        let (any, headers): (SocketAddr, _) = match to {
+            SocketAddr::V4(_) => ((Ipv4Addr::UNSPECIFIED, 0).into(), HEADERS_V4),
+            SocketAddr::V6(_) => ((Ipv6Addr::UNSPECIFIED, 0).into(), HEADERS_V6),
+        };
+        let mtu = || {
+            let socket = UdpSocket::bind(any)?;
+            socket.connect(to)?;
+            sys::tcp::path_mtu(socket.as_fd())
+        };
+        let mtu = match to.ip().is_loopback() {
+            true => None,
+            false => mtu().ok(),
+        };
+        Self {
+            segment: mtu.map(|mtu| mtu.saturating_sub(headers).into()),
+            send_buffer: send_buffer(),
+        }
+    }
+}
+
+/// What a send buffer of the calling thread's namespace grows to at most, in bytes.
+pub(crate) fn send_buffer() -> Option<u64> {
+    sys::host::tcp_mem_triplet("tcp_wmem").map(|[_, _, most]| most)
 }
 
 impl Way {
@@ -26,7 +71,15 @@ impl Way {
             name: name.into(),
             dial,
             is_for_blocks_only: false,
+            near: Near::default(),
         }
+    }
+
+    /// With what is known of it beforehand.
+    #[must_use]
+    pub fn with_near(mut self, near: Near) -> Self {
+        self.near = near;
+        self
     }
 
     /// Messages do not go this way: who is there takes blocks only.
@@ -101,6 +154,11 @@ impl Ways {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.all.len()
+    }
+
+    /// What is known beforehand of the way that is taken first.
+    pub(crate) fn near(&self) -> Near {
+        self.all.first().map(|way| way.near).unwrap_or_default()
     }
 
     /// Connects by the way that is best now.
@@ -332,6 +390,16 @@ mod tests {
         ways.came_at(Which::FromSource, Some(&refused()), now);
         assert_eq!(ways.take(Which::FromSource, now), Some(1));
         assert_eq!(ways.take(Which::Blocks(0), now), Some(0));
+    }
+
+    #[test]
+    fn of_oneself_no_segment_is_known_and_a_send_buffer_is() {
+        let near = Near::towards((Ipv4Addr::LOCALHOST, 9).into());
+        assert_eq!(near.segment, None);
+        assert!(near.send_buffer.is_some_and(|bytes| bytes >= 4_096));
+        let way = Way::new("a", Box::new(|| Err(refused()))).with_near(near);
+        assert_eq!(Ways::of(vec![way]).near(), near);
+        assert_eq!(Ways::of(Vec::new()).near(), Near::default());
     }
 
     #[test]

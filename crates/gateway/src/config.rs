@@ -81,7 +81,7 @@ pub struct ZoneConfig {
     pub congestion: Option<String>,
     /// Largest segment, 88 to 32767 bytes.
     pub max_segment: Option<u16>,
-    /// Send buffer and receive buffer each.
+    /// Send buffer and receive buffer each; without it by what earlier connections measured.
     pub buffer: Option<Bytes>,
     /// Each connection is paced at this rate at most.
     pub pacing: Option<Rate>,
@@ -133,6 +133,9 @@ pub struct Config {
     /// Pipes at a time, all workers together; who gets none carries by copying. Never more than
     /// there are descriptors for.
     pub pipes: u64,
+    /// Memory that buffers may take which are set by measurement: 0 for none, an eighth of what is free at the
+    /// start where nothing is said.
+    pub buffer_memory: Option<Bytes>,
 }
 
 /// What cannot be meant.
@@ -166,6 +169,7 @@ impl Default for Config {
             table: 4710,
             drain: Duration::from_s(30),
             pipes: u64::MAX,
+            buffer_memory: None,
         }
     }
 }
@@ -202,6 +206,7 @@ impl Config {
         set(&mut config.mark, raw.mark);
         set(&mut config.table, raw.table);
         set(&mut config.drain, read("drain", raw.drain.as_deref())?);
+        config.buffer_memory = read("buffer-memory", raw.buffer_memory.as_deref())?;
         if let Some(explicit) = raw.explicit {
             config.mode = Mode::Explicit {
                 listen: value("explicit.listen", &explicit.listen)?,
@@ -229,6 +234,7 @@ impl Config {
         same("queue", self.queue == other.queue)?;
         same("mark", self.mark == other.mark)?;
         same("table", self.table == other.table)?;
+        same("buffer-memory", self.buffer_memory == other.buffer_memory)?;
         for zone in Zone::BOTH {
             let interfaces = &self.zone(zone).interfaces;
             same(
@@ -437,6 +443,7 @@ struct Raw {
     mark: Option<u16>,
     table: Option<u32>,
     drain: Option<String>,
+    buffer_memory: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -539,6 +546,7 @@ mod tests {
     const WHOLE: &str = r#"
         workers = 2
         drain = "5s"
+        buffer-memory = "256MiB"
         [inside]
         interfaces = ["eth1"]
         congestion = "reno"
@@ -567,6 +575,7 @@ mod tests {
             Some(Bytes::new(16 << 20))
         );
         assert_eq!(config.limits.connections, 100);
+        assert_eq!(config.buffer_memory, Some(Bytes::new(256 << 20)));
         assert_eq!(config.drain, Duration::from_s(5));
         let of = |server: &str| {
             let client = "192.0.2.1:9".parse().unwrap();

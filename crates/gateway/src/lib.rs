@@ -1,9 +1,10 @@
 //! A transparent split-TCP gateway: it ends a connection on one side and goes on with another one on
 //! the other side, so that each half has the segments, windows and congestion control that suit it.
 //!
-//! [`relay`], [`deferral`], [`rules`] and [`syn`] are machines without sockets or clock; a worker does what they
+//! [`relay`], [`deferral`], [`rules`], [`buffers`] and [`syn`] are machines without sockets or clock; a worker does what they
 //! say. [`install`] is what the kernel needs to know, [`check`] whether it can.
 
+pub mod buffers;
 pub mod check;
 pub mod config;
 pub mod counters;

@@ -10,10 +10,12 @@ use std::thread::{self, JoinHandle};
 use sys::control::Connection;
 use sys::netlink::Netlink;
 
+use crate::buffers::Decision;
 use crate::config::{Config, ConfigError, Mode, Zone};
 use crate::counters::{Counters, Counts};
 use crate::install::{InstallError, Installed, QueueBy};
 use crate::links::{LinkStatus, Links};
+use crate::sockets;
 use crate::upgrade::{self, Hello, Identity};
 use crate::view::Seen;
 use crate::watch::Watch;
@@ -84,6 +86,7 @@ impl Gateway {
             false => None,
         };
         let orders: Arc<Orders> = Arc::default();
+        orders.learn(sockets::bounds(&config));
         let mut gateway = Self {
             config: Arc::clone(&config),
             orders: Arc::clone(&orders),
@@ -125,6 +128,13 @@ impl Gateway {
         self.links.status()
     }
 
+    /// Buffers that new connections get by what earlier ones have measured, those of the largest need first.
+    pub fn buffers(&self) -> Vec<Decision> {
+        let live = self.counts().live;
+        let decisions = self.orders.with_buffers(|b| b.decisions(live));
+        decisions.unwrap_or_default()
+    }
+
     /// Goes on for a gateway that runs on this machine: its connections, what waits and what it put into the
     /// kernel come over `from`, which is connected to its control socket. Also returns that socket, which
     /// came with the rest.
@@ -162,6 +172,7 @@ impl Gateway {
             ));
         }
         let orders: Arc<Orders> = Arc::default();
+        orders.learn(sockets::bounds(config));
         let mut gateway = Self {
             config: Arc::clone(config),
             orders: Arc::clone(&orders),

@@ -4,12 +4,13 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::pipe::PipeFlags;
-use sys::{tcp, transparent};
-use units::Duration;
+use sys::{host, tcp, transparent};
+use units::{Bytes, Duration};
 
-use crate::config::ZoneConfig;
+use crate::buffers::{Bounds, MOST, Sizes};
+use crate::config::{Config, ZoneConfig};
 
 /// A pipe for splice(2).
 #[derive(Debug)]
@@ -92,6 +93,44 @@ fn refuses(what: &str, result: io::Result<()>) -> bool {
     result.is_err()
 }
 
+/// Sets the buffers that earlier connections of the way asked for; where the kernel refuses, its tuning goes on.
+pub(crate) fn enlarge(fd: BorrowedFd<'_>, sizes: Sizes) {
+    if let Some(size) = sizes.send {
+        let forced = transparent::force_send_buffer(fd, size);
+        let _ = forced.or_else(|_| tcp::set_send_buffer(fd, size));
+    }
+    if let Some(size) = sizes.receive {
+        let forced = tcp::force_receive_buffer(fd, size);
+        let _ = forced.or_else(|_| tcp::set_receive_buffer(fd, size));
+    }
+}
+
+/// What this machine and this network namespace allow.
+pub(crate) fn bounds(config: &Config) -> Bounds {
+    let memory = config.buffer_memory.unwrap_or_else(|| {
+        let free = host::memory_available().map_or(0, Bytes::as_u64);
+        Bytes::new(free / 8)
+    });
+    let tuned = ["net.ipv4.tcp_wmem", "net.ipv4.tcp_rmem"].map(|name| {
+        // Unknown: nothing is set.
+        let all = host::tcp_mem_triplet(name);
+        all.map_or(MOST, |[_, _, most]| Bytes::new(most))
+    });
+    let may = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
+        .map_err(io::Error::from)
+        .and_then(|s| transparent::force_send_buffer(s.as_fd(), Bytes::new(64 << 10)));
+    let most = ["net.core.wmem_max", "net.core.rmem_max"].map(|name| {
+        let text = host::read_sysctl(name).ok();
+        let bytes = text.and_then(|t| t.trim().parse().ok()).unwrap_or(0);
+        if may.is_ok() { MOST } else { Bytes::new(bytes) }
+    });
+    Bounds {
+        tuned,
+        most,
+        memory,
+    }
+}
+
 /// Sets the class of service that the connection's first packet had.
 pub(crate) fn set_dscp(fd: BorrowedFd<'_>, dscp: u8) {
     if dscp != 0 {
@@ -155,8 +194,8 @@ mod tests {
         let config = ZoneConfig {
             congestion: Some("reno".into()),
             user_timeout: Some(Duration::from_s(7)),
-            notsent_lowat: Some(units::Bytes::new(12_345)),
-            buffer: Some(units::Bytes::new(100_000)),
+            notsent_lowat: Some(Bytes::new(12_345)),
+            buffer: Some(Bytes::new(100_000)),
             pacing: Some(units::Rate::from_bits_per_second(80_000_000)),
             ..ZoneConfig::default()
         };

@@ -21,8 +21,9 @@ use sys::netlink::Netlink;
 use sys::nfqueue::{Fate, Queue};
 use sys::nftables::{IpVersion, Unreachable};
 use sys::{clock, transparent};
-use units::{Duration, Instant};
+use units::{Bytes, Duration, Instant};
 
+use crate::buffers::{Bounds, Buffers, Sizes};
 use crate::config::{Config, Mode, Zone};
 use crate::counters::Counters;
 use crate::deferral::{Deferral, Limits, OnSyn};
@@ -45,6 +46,10 @@ pub(crate) struct Orders {
     /// What to be from now on, and how often that was said.
     config: Mutex<Option<Arc<Config>>>,
     changes: AtomicU32,
+    /// What has been learnt of ways, where buffers are set by it.
+    buffers: Mutex<Option<Buffers>>,
+    /// Some way needs more than the kernel's tuning gives: else nobody need ask.
+    enlarged: AtomicBool,
 }
 
 /// How a worker is to go on.
@@ -70,6 +75,18 @@ impl Orders {
         let mut place = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Some(config);
         self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// From now on buffers are set by what is measured.
+    pub(crate) fn learn(&self, bounds: Bounds) {
+        let mut place = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = (bounds.memory > Bytes::new(0)).then(|| Buffers::new(bounds));
+    }
+
+    /// Does something with what has been learnt, where anything is.
+    pub(crate) fn with_buffers<T>(&self, work: impl FnOnce(&mut Buffers) -> T) -> Option<T> {
+        let mut place = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        place.as_mut().map(work)
     }
 
     fn changed(&self) -> Option<Arc<Config>> {
@@ -124,6 +141,8 @@ pub(crate) struct Worker {
     next_paces: Instant,
     /// Accepted sockets have SO_LINGER from their listener; not known before the first.
     accepted_reset: Option<bool>,
+    /// What the listeners of each side have been given.
+    listening: [Sizes; 2],
 }
 
 #[derive(Debug)]
@@ -224,6 +243,7 @@ impl Worker {
             asks,
             next_paces: clock::monotonic(),
             accepted_reset: None,
+            listening: [Sizes::default(); 2],
             config,
         })
     }
@@ -430,6 +450,7 @@ impl Worker {
         let spread = config.zone(zone.other()).spread;
         let link = self.links.choose(zone.other(), spread, syn.ends);
         let mark = link.map(|at| self.links.all()[at].table.mark);
+        let sizes = self.learnt(zone.other(), server.ip());
         let attempt = |from: SocketAddr| {
             transparent::connect_from(from, server, |fd| {
                 if let Some(mark) = mark {
@@ -438,6 +459,7 @@ impl Worker {
                 counters
                     .options_refused
                     .add(sockets::prepare_to_connect(fd, config.zone(zone.other())));
+                sockets::enlarge(fd, sizes);
                 sockets::set_dscp(fd, syn.dscp);
                 Ok(())
             })
@@ -881,6 +903,7 @@ impl Worker {
         if now >= self.next_paces {
             self.next_paces = now + SECOND;
             self.look_at_paces(now);
+            self.learn();
         }
         if now >= self.next_question {
             self.next_question = now + QUESTIONS;

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::copy::engine::disk::Io;
 use ::copy::engine::gaps::Pacing;
 use ::copy::engine::receive::ReceiveOptions;
 use ::copy::engine::send::SendOptions;
@@ -122,6 +123,17 @@ pub(crate) struct CopyArgs {
     /// is TCP until losses or buffers hold it and QUIC was measured to be faster
     #[arg(long, value_enum, value_name = "NAME", default_value = "auto")]
     transport: TransportArg,
+    /// How files are read and written: direct goes past the kernel's page cache (O_DIRECT) where the file system has that;
+    /// auto does so where more comes than memory holds, or the disk holds streams, and it is as good. One for both ends,
+    /// or the source's and the destination's
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAME[,NAME]",
+        value_delimiter = ',',
+        default_value = "auto"
+    )]
+    io: Vec<IoArg>,
     /// Hold streams just under what the path takes: even, or none [default: even on long paths where --streams says fewer
     /// than 16 and their congestion control knows no rate]
     #[arg(long, value_enum, value_name = "NAME")]
@@ -262,6 +274,18 @@ pub(crate) enum TransportArg {
     Quic,
 }
 
+/// Ways to the disk as they are typed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum IoArg {
+    /// Through the page cache, until much is to come or the disk holds streams
+    #[default]
+    Auto,
+    /// Through the page cache
+    Buffered,
+    /// Past it
+    Direct,
+}
+
 pub(crate) const COPY_EXAMPLES: &str = "\
 Examples:
   goodput copy big.dat node7:/scratch/             over ssh's word, beside ssh's connection
@@ -332,14 +356,29 @@ impl CopyArgs {
         Ok(filter)
     }
 
-    /// What may carry blocks: QUIC always encrypts, and not inside ssh.
+    /// What may carry blocks: QUIC always encrypts, not inside ssh, and by a congestion control of its own.
     fn transport(&self) -> Transport {
         let is_open = self.cipher.is_some_and(|cipher| cipher.cipher().is_open());
         match self.transport {
             TransportArg::Tcp => Transport::Tcp,
             TransportArg::Quic => Transport::Quic,
             TransportArg::Auto if is_open || self.through_ssh => Transport::Tcp,
+            // QUIC has one of its own, and would put what was asked for aside.
+            TransportArg::Auto if self.congestion.is_some() => Transport::Tcp,
             TransportArg::Auto => Transport::Auto,
+        }
+    }
+
+    /// How an end reads or writes its files.
+    fn io(&self, is_source: bool) -> Io {
+        let typed = match is_source {
+            true => self.io.first(),
+            false => self.io.last(),
+        };
+        match typed.copied().unwrap_or_default() {
+            IoArg::Auto => Io::Auto,
+            IoArg::Buffered => Io::Buffered,
+            IoArg::Direct => Io::Direct,
         }
     }
 
@@ -384,6 +423,7 @@ impl CopyArgs {
             congestion: self.congestion.clone(),
             pacing: self.pacing(),
             has_helpers: false,
+            io: self.io(true),
         })
     }
 
@@ -399,6 +439,7 @@ impl CopyArgs {
             has_helpers: false,
             filter: self.filter()?,
             identity,
+            io: self.io(false),
         })
     }
 }
@@ -617,6 +658,11 @@ fn plan_of(
         )));
     }
     args.check_transport()?;
+    if args.io.len() > 2 {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--io takes one word for both ends, or the source's and the destination's"
+        )));
+    }
     observed::check(&args.observer, &from, &to)?;
     ways::check(args, &from, &to)?;
     let is_served = |operand: &Operand| matches!(operand, Operand::Served { .. });
@@ -822,9 +868,9 @@ impl Plan<'_> {
             (sent, progress)
         });
         let account = sent.map_err(|error| failure(error, context))?;
-        if self.args.dry_run {
-            // What would be done is the destination's to say.
-            for note in far_watch.notes(0).0 {
+        // What the destination chose, and would do, is its own to say.
+        for note in far_watch.notes(0).0 {
+            if self.args.dry_run || matches!(note, Note::Chosen(_)) {
                 let (Note::Skipped(text) | Note::Chosen(text)) = &note;
                 if !self.args.is_for_programs() {
                     context::note(text);
@@ -835,7 +881,7 @@ impl Plan<'_> {
         Ok(Done {
             account,
             watch,
-            far: Some((told::spent(&far_watch), None)),
+            far: Some(told::spent(&far_watch, None)),
             progress,
             took: begun.elapsed(),
             is_source: true,

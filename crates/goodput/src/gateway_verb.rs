@@ -8,7 +8,9 @@ mod control;
 mod exact;
 mod guard;
 mod published;
+mod recorded;
 mod status;
+mod steady;
 mod successor;
 mod trial;
 mod watchdog;
@@ -26,6 +28,7 @@ use units::{Bytes, Duration, Rate};
 
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
+use recorded::Recorder;
 use status::{Status, words};
 
 /// What `goodput gateway` takes.
@@ -42,6 +45,9 @@ pub(crate) struct GatewayArgs {
     /// Print the counts at the end as JSON instead of text
     #[arg(long)]
     json: bool,
+    /// Where run folders are kept
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    runs: PathBuf,
     /// Answer http://127.0.0.1:PORT/metrics in OpenMetrics, or at an address with a port
     #[arg(long, value_name = "PORT")]
     metrics: Option<String>,
@@ -90,6 +96,9 @@ struct StatusArgs {
     /// The same for collectors of OpenMetrics
     #[arg(long, conflicts_with = "json")]
     openmetrics: bool,
+    /// Have it draw its report as it stands, and say where
+    #[arg(long, conflicts_with_all = ["json", "openmetrics", "watch"])]
+    report: bool,
     /// Show it anew each second, with the busiest connections, until Ctrl-C
     #[arg(long, conflicts_with_all = ["json", "openmetrics"])]
     watch: bool,
@@ -340,6 +349,7 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     let drain = config.drain;
     let [inside, outside] = Zone::BOTH.map(|z| config.zone(z).interfaces.join(","));
     let file = args.flags.control.as_deref();
+    let recorded = config.clone();
     let started = match args.take_over {
         true => control::Control::take_over(file, config),
         false => {
@@ -373,6 +383,7 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     }
     // Who was started by another gateway is another process than the one that systemd knows.
     watchdog::notify(&format!("MAINPID={}\nREADY=1", std::process::id()));
+    let mut recorder = Recorder::begin(&args.runs, &gateway, &recorded, context);
     let mut watchdog = watchdog::Watchdog::new();
     let mut successor: Option<successor::Successor> = None;
     let mut draining_until = None;
@@ -387,6 +398,9 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
                 asker.answer(result.map_err(|e| e.to_string()));
             }
             Some(Some(control::Asked::Drain)) => context.stop.stop(),
+            Some(Some(control::Asked::Report(asker))) => {
+                asker.answer_with(draw(&mut recorder, &gateway))
+            }
             Some(Some(control::Asked::Upgrade(asker))) => match successor {
                 Some(_) => asker.answer(Err("that is under way".to_owned())),
                 None => successor = successor::Successor::start(asker),
@@ -411,6 +425,7 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             break;
         }
         watchdog.look(&mut gateway);
+        recorder = recorder.and_then(|r| r.look(&gateway));
         if let Some(published) = &mut published {
             published.look(&gateway);
         }
@@ -435,9 +450,10 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     if let Some(guard) = guard {
         guard.dismiss();
     }
+    let kept = recorder.map(|r| r.end(counts)).transpose();
     if handed_over {
         context::note("gateway: another process goes on; counts go with it");
-        return Ok(failure::DONE);
+        return kept.map(|_| failure::DONE);
     }
     match args.json {
         true => {
@@ -447,7 +463,17 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
         }
         false => context::print(&words(&counts))?,
     }
+    if let Some(folder) = kept? {
+        context::note(format_args!("kept in {}", folder.display()));
+    }
     Ok(failure::DONE)
+}
+
+/// Has the report drawn; where it is, or why it is not.
+fn draw(recorder: &mut Option<Recorder>, gateway: &Gateway) -> Result<String, String> {
+    let recorder = recorder.as_mut().ok_or("it has no run folder")?;
+    let file = recorder.draw(gateway).map_err(|e| e.to_string())?;
+    Ok(file.display().to_string())
 }
 
 impl From<GatewayError> for Failure {

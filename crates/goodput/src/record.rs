@@ -125,6 +125,11 @@ pub(crate) fn hosts(site: &Site, measured: &Measured) -> Vec<model::HostFacts> {
     ]
 }
 
+/// This machine, of which no far end is told.
+pub(crate) fn this_host() -> model::HostFacts {
+    host("near", None, &HostFacts::of_this_host(None), None)
+}
+
 fn host(
     role: &str,
     name: Option<String>,

@@ -4,9 +4,11 @@
 use std::net::IpAddr;
 
 use gateway::Gateway;
-use gateway::config::Zone;
+use gateway::buffers::Decision;
+use gateway::config::{Config, Zone};
 use gateway::counters::Counts;
 use gateway::links::LinkStatus;
+use gateway::view::Seen;
 use sys::netlink::{LinkCounters, Netlink};
 use sys::netns::NetNs;
 
@@ -19,6 +21,7 @@ use crate::wiring;
 pub struct LabGateway {
     /// First of the fields: it ends before its namespace goes.
     gateway: Gateway,
+    config: Config,
     host: Host,
     /// Each with its link, in the order of its links.
     interfaces: Vec<(String, String, Zone)>,
@@ -81,13 +84,15 @@ impl LabGateway {
             config.zones[zone.index()].interfaces = places.map(interface_name).collect();
         }
         config.limits.connections = CONNECTIONS;
-        let started = host.run(|| Gateway::start(config))?;
+        let told = config.clone();
+        let started = host.run(|| Gateway::start(told))?;
         let gateway = started.map_err(|source| LabError::Gateway {
             name: spec.name.clone(),
             source: Box::new(source),
         })?;
         Ok(Self {
             gateway,
+            config,
             host,
             interfaces,
         })
@@ -101,6 +106,21 @@ impl LabGateway {
     /// What it has done since the lab came up.
     pub fn counts(&self) -> Counts {
         self.gateway.counts()
+    }
+
+    /// Its busiest connections, at most so many.
+    pub fn look(&self, most: usize) -> Vec<Seen> {
+        self.gateway.look(most)
+    }
+
+    /// Buffers that new connections get by what earlier ones have measured.
+    pub fn buffers(&self) -> Vec<Decision> {
+        self.gateway.buffers()
+    }
+
+    /// As it was told by the path file, with its interfaces.
+    pub const fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Where connections were placed, by interface; nothing where no side has several links.
@@ -125,6 +145,12 @@ impl LabGateway {
             });
             links.collect()
         })
+    }
+
+    /// The interface that is on a link.
+    pub fn interface(&self, link: &str) -> Option<&str> {
+        let found = self.interfaces.iter().find(|(_, name, _)| name == link);
+        found.map(|(interface, ..)| interface.as_str())
     }
 
     /// Names of its interfaces.

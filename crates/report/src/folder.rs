@@ -16,7 +16,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::html;
-use crate::model::{FindingRecord, QUIC_FIELDS, Run, RunState, SCHEMA_VERSION, SampleRecord};
+use crate::model::{
+    FindingRecord, GATEWAY_FIELDS, QUIC_FIELDS, Run, RunState, SCHEMA_VERSION, SampleRecord,
+};
 
 /// A run's folder, open for writing.
 ///
@@ -208,6 +210,16 @@ impl RunFolder {
         self.run = run;
         self.finished = true;
         Ok(())
+    }
+
+    /// Writes everything while the run goes on, `report.html` included, and returns the page's file.
+    pub fn draw(&mut self, run: &Run, findings: &[FindingRecord]) -> Result<PathBuf, FolderError> {
+        self.write(run, findings)?;
+        let (samples, _, _) = load_samples(&self.path)?;
+        let page = html::render(&self.run, &samples, findings);
+        let file = self.path.join(REPORT_FILE);
+        write_atomically(&file, page.as_bytes())?;
+        Ok(file)
     }
 
     /// Takes back what [`create`](Self::create) made, for a run that never began. The folder stays if
@@ -420,7 +432,8 @@ fn load_samples(folder: &Path) -> Result<(Vec<SampleRecord>, u64, bool), FolderE
 
 fn read_samples(mut input: impl BufRead) -> io::Result<(Vec<SampleRecord>, u64, bool)> {
     let known = wire::tcp_info::TcpInfo::default();
-    let is_known = |name: &String| { known }.set(name, 0) || QUIC_FIELDS.contains(&name.as_str());
+    let others = || QUIC_FIELDS.iter().chain(&GATEWAY_FIELDS);
+    let is_known = |name: &String| { known }.set(name, 0) || others().any(|other| other == name);
     let (mut samples, mut skipped, mut read_bytes) = (Vec::new(), 0, 0);
     let mut line = Vec::new();
     loop {

@@ -12,6 +12,7 @@ mod fabric;
 mod fabric_study;
 mod facts;
 mod findings;
+pub(crate) mod gateway;
 mod hero;
 mod messages;
 mod overlay;
@@ -29,6 +30,7 @@ pub(crate) use fabric::cells as fabric_cells;
 pub(crate) use fabric_study::{
     failures, heads as study_heads, in_short, replayed, rows as study_rows,
 };
+pub use gateway::GAINED;
 pub use sweep::setting as sweep_setting;
 pub(crate) use sweep::{said_of as sweep_said, spoken as sweep_way};
 
@@ -53,6 +55,7 @@ pub fn render(run: &Run, samples: &[SampleRecord], findings: &[FindingRecord]) -
     fabric::section(&mut out, run);
     rotate::section(&mut out, run);
     copy::section(&mut out, run, samples);
+    gateway::section(&mut out, run, samples);
     trace::section(&mut out, run, findings);
     path::section(&mut out, run);
     if run.trace.is_none() {

@@ -7,6 +7,7 @@
 mod balance;
 mod copy;
 mod fabric;
+mod gateway;
 mod pair;
 mod rotate;
 mod sim;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use balance::*;
 pub use copy::*;
 pub use fabric::*;
+pub use gateway::*;
 pub use pair::*;
 pub use rotate::*;
 pub use sim::*;
@@ -86,6 +88,9 @@ pub struct Run {
     pub rotate: Option<Rotate>,
     /// Of `copy` only: what was copied.
     pub copy: Option<Copy>,
+    /// Of `gateway` only: what it did; of a trial each gateway of the lab.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<GatewayRun>,
     /// What all of it means.
     pub verdict: Option<Verdict>,
     /// Why a run failed.
@@ -99,10 +104,12 @@ impl Run {
         let of_messages = || self.messages.as_ref()?.certificate.as_ref();
         let of_rotate = || self.rotate.as_ref()?.certificate.as_ref();
         let of_copy = || self.copy.as_ref()?.certificate.as_ref();
+        let of_gateway = || self.gateways.first()?.certificate.as_ref();
         of_sweep
             .or_else(of_messages)
             .or_else(of_rotate)
             .or_else(of_copy)
+            .or_else(of_gateway)
     }
 }
 

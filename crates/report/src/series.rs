@@ -29,10 +29,21 @@ pub(crate) struct PhaseSeries {
     pub(crate) streams: Vec<Stream>,
 }
 
+/// What is known of the program that fills the send buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    Always,
+    Pauses,
+    /// Nothing, nor what waits to be sent.
+    Untold,
+}
+
 /// Gauges of one sender over time: seconds and value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stream {
     pub(crate) number: u32,
+    /// Readings that are farther apart have nothing known between them.
+    gap_s: f64,
     pub(crate) srtt_ns: Vec<(f64, f64)>,
     pub(crate) min_rtt_ns: Vec<(f64, f64)>,
     pub(crate) cwnd_bytes: Vec<(f64, f64)>,
@@ -43,16 +54,25 @@ pub(crate) struct Stream {
 impl PhaseSeries {
     /// The series of a phase's samples.
     pub(crate) fn of(phase: &Phase, samples: &[SampleRecord]) -> Self {
-        let writes_always = phase.application_bits_per_second == 0;
-        Self::gathered(&phase.name, writes_always, samples)
+        let writer = match phase.application_bits_per_second {
+            0 => Writer::Always,
+            _ => Writer::Pauses,
+        };
+        Self::gathered(&phase.name, writer, samples)
     }
 
     /// The series of the samples whose phase is `phase`, of an application that always writes.
     pub(crate) fn new(phase: &str, samples: &[SampleRecord]) -> Self {
-        Self::gathered(phase, true, samples)
+        Self::gathered(phase, Writer::Always, samples)
     }
 
-    fn gathered(phase: &str, writes_always: bool, samples: &[SampleRecord]) -> Self {
+    /// The same with the senders' time by the kernel's clocks and nothing else: of samples that do not tell what waits
+    /// to be sent, as a copy's.
+    pub(crate) fn counted(phase: &str, samples: &[SampleRecord]) -> Self {
+        Self::gathered(phase, Writer::Untold, samples)
+    }
+
+    fn gathered(phase: &str, writer: Writer, samples: &[SampleRecord]) -> Self {
         let mut senders: BTreeMap<u32, Vec<&SampleRecord>> = BTreeMap::new();
         let mut receivers: BTreeMap<u32, Vec<&SampleRecord>> = BTreeMap::new();
         for sample in samples.iter().filter(|s| s.phase == phase) {
@@ -83,7 +103,7 @@ impl PhaseSeries {
             bin_ns: grid.bin_ns,
             goodput,
             goodput_source,
-            shares: shares(&grid, &senders, writes_always),
+            shares: shares(&grid, &senders, writer),
             streams: senders
                 .iter()
                 .map(|(&number, s)| Stream::new(number, s))
@@ -109,6 +129,7 @@ impl Stream {
         let above_zero = |v: f64| (v > 0.0).then_some(v);
         Self {
             number,
+            gap_s: gap_ns(samples) as f64 / 1e9,
             srtt_ns: gauge(&|s| Some(above_zero(either(s, "rtt_us", "quic_rtt_us")?)? * 1e3)),
             // All ones: no round trip measured yet.
             min_rtt_ns: gauge(&|s| {
@@ -125,6 +146,29 @@ impl Stream {
             flight_bytes: gauge(&|s| Some(field(s, "unacked_segments")? * mss(s)?)),
         }
     }
+}
+
+impl Stream {
+    /// The parts of a gauge between which nothing is known.
+    pub(crate) fn parts<'a>(
+        &self,
+        gauge: &'a [(f64, f64)],
+    ) -> impl Iterator<Item = &'a [(f64, f64)]> + use<'a> {
+        let most = self.gap_s;
+        gauge.chunk_by(move |a, b| b.0 - a.0 <= most)
+    }
+}
+
+/// How far apart a stream's readings are at most, if nothing is missing between them.
+fn gap_ns(samples: &[&SampleRecord]) -> u64 {
+    let apart = samples.windows(2).map(|p| p[1].t_ns - p[0].t_ns);
+    let mut apart: Vec<u64> = apart.filter(|&ns| ns > 0).take(GAPS_MAX).collect();
+    if apart.is_empty() {
+        return GAP_NS_MIN;
+    }
+    let middle = apart.len() / 2;
+    let median = *apart.select_nth_unstable(middle).1;
+    median.saturating_mul(GAP_TIMES).max(GAP_NS_MIN)
 }
 
 /// The common time axis: `bins` of equal width from zero.
@@ -208,33 +252,52 @@ fn tcp_info(sample: &SampleRecord) -> TcpInfo {
 }
 
 /// Shares of the senders' time in each bin. `busy_time` includes the two limited times (Linux
-/// net/ipv4/tcp.c, tcp_get_info_chrono_stats), so the network's part is what they leave of it.
-fn shares(grid: &Grid, senders: &Streams<'_>, writes_always: bool) -> Vec<[f64; 4]> {
+/// net/ipv4/tcp.c, tcp_get_info_chrono_stats), so the network's part is what they leave of it. Where readings are missing,
+/// there are none.
+fn shares(grid: &Grid, senders: &Streams<'_>, writer: Writer) -> Vec<[f64; 4]> {
     let mut sums = [const { Vec::new() }; 4];
     sums.iter_mut()
         .for_each(|s: &mut Vec<f64>| s.resize(grid.bins, 0.0));
     let mut any = false;
-    for pair in senders.values().flat_map(|s| s.windows(2)) {
+    let pairs = senders.values().flat_map(|s| {
+        let most = gap_ns(s);
+        s.windows(2).filter(move |p| p[1].t_ns - p[0].t_ns <= most)
+    });
+    for pair in pairs {
         let (a, b) = (pair[0], pair[1]);
         let grown = |name: &str| Some((field(b, name)? - field(a, name)?).max(0.0) * 1e3);
         let Some(busy) = grown("busy_time_us") else {
             continue;
         };
         let elapsed = (b.t_ns - a.t_ns) as f64;
-        let receive_window = grown("rwnd_limited_us").unwrap_or(0.0).min(elapsed);
-        let send_buffer = grown("sndbuf_limited_us")
-            .unwrap_or(0.0)
-            .min(elapsed - receive_window);
-        let rest = (busy.min(elapsed) - receive_window - send_buffer).max(0.0);
-        // A starved reading is the send buffer's of who always has data to write, else the application's
-        // (see there).
-        let starved = explain::is_starved(&tcp_info(b), writes_always);
-        let (send_buffer, network) = match (starved, writes_always) {
-            (true, true) => (send_buffer + rest, 0.0),
-            (true, false) => (send_buffer, 0.0),
-            (false, _) => (send_buffer, rest),
+        let (receive_window, send_buffer, network) = match writer {
+            Writer::Untold => {
+                let receive_window = grown("rwnd_limited_us").unwrap_or(0.0);
+                let send_buffer = grown("sndbuf_limited_us").unwrap_or(0.0);
+                let network = (busy - receive_window - send_buffer).max(0.0);
+                (receive_window, send_buffer, network)
+            }
+            Writer::Always | Writer::Pauses => {
+                let receive_window = grown("rwnd_limited_us").unwrap_or(0.0).min(elapsed);
+                let send_buffer = grown("sndbuf_limited_us")
+                    .unwrap_or(0.0)
+                    .min(elapsed - receive_window);
+                let rest = (busy.min(elapsed) - receive_window - send_buffer).max(0.0);
+                // A starved reading is the send buffer's of who always has data to write, else the application's
+                // (see there).
+                let writes_always = writer == Writer::Always;
+                match (
+                    explain::is_starved(&tcp_info(b), writes_always),
+                    writes_always,
+                ) {
+                    (true, true) => (receive_window, send_buffer + rest, 0.0),
+                    (true, false) => (receive_window, send_buffer, 0.0),
+                    (false, _) => (receive_window, send_buffer, rest),
+                }
+            }
         };
-        let application = (elapsed - receive_window - send_buffer - network).max(0.0);
+        // Less than nothing where a clock's step ran ahead, which its next one lacks.
+        let application = elapsed - receive_window - send_buffer - network;
         any = true;
         let parts = [application, receive_window, send_buffer, network];
         for (sums, part) in sums.iter_mut().zip(parts) {
@@ -248,6 +311,7 @@ fn shares(grid: &Grid, senders: &Streams<'_>, writes_always: bool) -> Vec<[f64; 
     // time before a stream's first sample and after its last.
     let parts = |i: usize| [sums[0][i], sums[1][i], sums[2][i], sums[3][i]];
     let normalised = |p: [f64; 4]| {
+        let p = p.map(|part| part.max(0.0));
         let whole: f64 = p.iter().sum();
         if whole > 0.0 {
             p.map(|v| v / whole)
@@ -297,6 +361,9 @@ fn index(v: f64) -> usize {
 const BINS_MAX: usize = 240;
 /// Narrowest bin: ten jiffies at 250 Hz.
 const BIN_NS_MIN: u64 = 40_000_000;
+/// Readings so many times as far apart as usual, and so far at least, have others missing between them.
+const GAP_TIMES: u64 = 4;
+const GAP_NS_MIN: u64 = 1_000_000_000;
 /// Sample distances that the median is taken of.
 const GAPS_MAX: usize = 10_000;
 
@@ -397,6 +464,66 @@ mod tests {
         assert!(close(shares(0), [0.4, 0.0, 0.6, 0.0]), "{:?}", shares(0));
         let paced = shares(50_000_000);
         assert!(close(paced, [1.0, 0.0, 0.0, 0.0]), "{paced:?}");
+    }
+
+    /// Cumulative clocks in ms: time, busy, receive window, send buffer.
+    fn clocks(stream: u32, [t, busy, rwnd, sndbuf]: [u64; 4]) -> SampleRecord {
+        let us = |name, ms| (name, ms * 1_000);
+        let fields = [
+            us("busy_time_us", busy),
+            us("rwnd_limited_us", rwnd),
+            us("sndbuf_limited_us", sndbuf),
+            // As a starved connection: nothing is said of what waits to be sent.
+            ("snd_mss_bytes", 1_448),
+            ("unacked_segments", 5),
+            ("snd_cwnd_segments", 10),
+            ("rtt_us", 300_000),
+        ];
+        with(sample("sender", stream, t, 0), &fields)
+    }
+
+    #[test]
+    fn what_is_counted_is_the_growth_of_the_kernels_clocks_and_nothing_else() {
+        // A step of 4 ms too many, and one too few.
+        let samples = [
+            clocks(0, [0, 0, 0, 0]),
+            clocks(0, [200, 204, 0, 10]),
+            clocks(0, [400, 400, 100, 10]),
+            clocks(0, [600, 500, 100, 110]),
+        ];
+        let shares = PhaseSeries::counted("before", &samples).shares;
+        assert_eq!(shares.len(), 3);
+        let mean: Vec<f64> = (0..4)
+            .map(|k| shares.iter().map(|s| s[k]).sum::<f64>() / 3.0)
+            .collect();
+        // 600 ms: 500 busy, of which 100 by the receive window, 110 by the send buffer.
+        for (found, told) in mean.iter().zip([100.0, 100.0, 110.0, 290.0]) {
+            assert!((found - told / 600.0).abs() < 0.01, "{mean:?}");
+        }
+        // The same readings of a program that always writes: the buffer is to blame.
+        let blamed = PhaseSeries::new("before", &samples).shares;
+        assert!(blamed[0][2] > 0.99 && shares[0][2] < 0.06, "{blamed:?}");
+    }
+
+    #[test]
+    fn where_readings_are_missing_there_is_a_gap() {
+        let at = |n: u64| clocks(3, [n * 200, n * 200, 0, 0]);
+        let samples: Vec<_> = (0..=10).chain(60..=70).map(at).collect();
+        let series = PhaseSeries::counted("before", &samples);
+        let is_blank = |t_s: f64| {
+            let i = index(t_s / (series.bin_ns / 1e9));
+            series.shares[i].iter().sum::<f64>() <= 0.0
+        };
+        assert!(!is_blank(1.0) && is_blank(7.0) && !is_blank(13.0));
+        let stream = &series.streams[0];
+        let parts: Vec<_> = stream.parts(&stream.srtt_ns).map(<[_]>::len).collect();
+        assert_eq!(parts, [11, 11]);
+        // Readings that are all as far apart are none that miss some.
+        let thinned: Vec<_> = (0..10).map(|n| at(n * 50)).collect();
+        let series = PhaseSeries::counted("before", &thinned);
+        let stream = &series.streams[0];
+        assert_eq!(stream.parts(&stream.srtt_ns).count(), 1);
+        assert!(series.shares.iter().all(|s| s.iter().sum::<f64>() > 0.99));
     }
 
     #[test]

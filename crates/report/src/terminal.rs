@@ -5,6 +5,7 @@
 
 pub(crate) mod copy;
 mod fabric;
+mod gateway;
 mod messages;
 mod rotate;
 mod trace;
@@ -30,6 +31,7 @@ pub fn summary(run: &Run, findings: &[FindingRecord], color: bool, width: usize)
     page.fabric(run);
     page.rotate(run);
     page.copy(run);
+    page.gateway(run);
     page.trace(run);
     page.legs(run);
     page.table(run);

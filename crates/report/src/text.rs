@@ -79,6 +79,8 @@ pub(crate) fn status(run: &Run) -> Status {
     };
     match run.state {
         RunState::Failed => return of("failed", Tone::Bad),
+        // Its page was asked for meanwhile.
+        RunState::Running if !run.gateways.is_empty() => return of("running", Tone::Good),
         RunState::Interrupted | RunState::Running => return of("interrupted", Tone::Unsure),
         RunState::Done => {}
     }
@@ -102,6 +104,9 @@ pub(crate) fn status(run: &Run) -> Status {
             "copied"
         };
         return of(label, Tone::Good);
+    }
+    if !run.gateways.is_empty() {
+        return of("split", Tone::Good);
     }
     if run.sweep.is_some() {
         return of("swept", Tone::Good);

@@ -41,19 +41,14 @@ pub struct BaseChain {
 /// # Errors
 /// `EPERM` without CAP_NET_ADMIN, `EPROTONOSUPPORT` and others in a kernel without nftables.
 pub fn base_chains() -> io::Result<Vec<BaseChain>> {
-    let mut socket = Socket::open()?;
-    let mut chains = Vec::new();
-    socket.dump(
-        &Request {
-            kind: u16::from(SUBSYSTEM) << 8 | GET_CHAIN,
-            flags: 0,
-            family: 0,
-            resource: 0,
-            attributes: Attributes::new(),
-        },
-        |body| chains.extend(base_chain(body)),
-    )?;
-    Ok(chains)
+    let ask = Request {
+        kind: u16::from(SUBSYSTEM) << 8 | GET_CHAIN,
+        flags: 0,
+        family: 0,
+        resource: 0,
+        attributes: Attributes::new(),
+    };
+    Socket::open()?.dump(&ask, base_chain)
 }
 
 fn base_chain(body: &[u8]) -> Option<BaseChain> {

@@ -10,8 +10,8 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
@@ -410,12 +410,23 @@ impl Netlink {
     }
 
     /// Sends one request and reads until it is acknowledged or, with `NLM_F_DUMP`, the list is
-    /// complete; returns the answers before that.
+    /// complete; returns the answers before that. A list that changed while it was sent may lack what
+    /// was there all the time: it is asked for again.
     pub(crate) fn request(
         &mut self,
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> io::Result<Vec<RouteNetlinkMessage>> {
+        for _ in 0..DUMPS {
+            let heard = self.ask(message.clone(), flags)?;
+            if !heard.changed {
+                return Ok(heard.answers);
+            }
+        }
+        Err(changed())
+    }
+
+    fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Heard> {
         self.sequence += 1;
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
@@ -426,27 +437,51 @@ impl Netlink {
         packet.serialize(&mut bytes);
         rustix::net::send(&self.fd, &bytes, SendFlags::empty())?;
         let mut buffer = vec![0; RECEIVE_BYTES];
-        let mut answers = Vec::new();
-        loop {
+        let mut heard = Heard::default();
+        while !heard.whole {
             let (read, _) = rustix::net::recv(&self.fd, &mut buffer, RecvFlags::empty())?;
-            let mut rest = &buffer[..read];
-            while rest.len() >= HEADER_BYTES {
-                let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                    .map_err(|e| io::Error::other(format!("unreadable netlink answer: {e}")))?;
-                let length = usize::try_from(reply.header.length).unwrap_or(usize::MAX);
-                if reply.header.sequence_number == self.sequence {
-                    match reply.payload {
-                        NetlinkPayload::Error(e) if e.code.is_some() => return Err(e.to_io()),
-                        NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(answers),
-                        NetlinkPayload::InnerMessage(inner) => answers.push(inner),
-                        _ => {}
-                    }
-                }
-                let step = length.next_multiple_of(4).clamp(HEADER_BYTES, rest.len());
-                rest = &rest[step..];
-            }
+            heard.take(&buffer[..read], self.sequence)?;
         }
+        Ok(heard)
     }
+}
+
+/// What the kernel answered to one request.
+#[derive(Debug, Default)]
+struct Heard {
+    answers: Vec<RouteNetlinkMessage>,
+    /// The end was among it.
+    whole: bool,
+    /// The list changed while it was sent (netlink(7), NLM_F_DUMP_INTR).
+    changed: bool,
+}
+
+impl Heard {
+    /// Reads what one call returned.
+    fn take(&mut self, mut rest: &[u8], sequence: u32) -> io::Result<()> {
+        while rest.len() >= HEADER_BYTES && !self.whole {
+            let reply = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                .map_err(|e| io::Error::other(format!("unreadable netlink answer: {e}")))?;
+            let length = usize::try_from(reply.header.length).unwrap_or(usize::MAX);
+            if reply.header.sequence_number == sequence {
+                self.changed |= reply.header.flags & NLM_F_DUMP_INTR != 0;
+                match reply.payload {
+                    NetlinkPayload::Error(e) if e.code.is_some() => return Err(e.to_io()),
+                    NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => self.whole = true,
+                    NetlinkPayload::InnerMessage(inner) => self.answers.push(inner),
+                    _ => {}
+                }
+            }
+            let step = length.next_multiple_of(4).clamp(HEADER_BYTES, rest.len());
+            rest = &rest[step..];
+        }
+        Ok(())
+    }
+}
+
+/// A list that could not be had whole.
+pub(crate) fn changed() -> io::Error {
+    io::Error::other("the kernel's list changed each time that it was asked for")
 }
 
 pub(crate) fn family(address: IpAddr) -> AddressFamily {
@@ -461,12 +496,45 @@ pub(crate) fn family(address: IpAddr) -> AddressFamily {
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// struct nlmsghdr.
 const HEADER_BYTES: usize = 16;
+/// How often a list is asked for that changes meanwhile: each time takes some milliseconds at most.
+pub(crate) const DUMPS: u32 = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::netns::NetNs;
     use std::net::Ipv4Addr;
+
+    #[test]
+    fn a_list_that_changed_while_it_was_sent_is_known_as_such() {
+        let message = |flags: u16, sequence: u32, payload| {
+            let mut header = NetlinkHeader::default();
+            header.flags = flags;
+            header.sequence_number = sequence;
+            let mut packet = NetlinkMessage::<RouteNetlinkMessage>::new(header, payload);
+            packet.finalize();
+            let mut bytes = vec![0; packet.buffer_len()];
+            packet.serialize(&mut bytes);
+            bytes
+        };
+        let route = || {
+            let route = RouteNetlinkMessage::NewRoute(RouteMessage::default());
+            NetlinkPayload::InnerMessage(route)
+        };
+        let done = || NetlinkPayload::Done(netlink_packet_core::DoneMessage::default());
+        for (flags, changed) in [(0, false), (NLM_F_DUMP_INTR, true)] {
+            let mut heard = Heard::default();
+            // What belongs to an earlier request says nothing of this one.
+            let stale = message(NLM_F_DUMP_INTR, 6, route());
+            heard.take(&stale, 7).unwrap();
+            let first = [message(0, 7, route()), message(flags, 7, route())].concat();
+            heard.take(&first, 7).unwrap();
+            assert!(!heard.whole);
+            heard.take(&message(0, 7, done()), 7).unwrap();
+            assert!(heard.whole);
+            assert_eq!((heard.answers.len(), heard.changed), (2, changed));
+        }
+    }
 
     #[test]
     fn a_veth_pair_spans_two_namespaces_and_vanishes_with_them() {

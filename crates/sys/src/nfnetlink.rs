@@ -12,6 +12,8 @@ use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt,
 };
 
+use crate::netlink::{DUMPS, changed};
+
 /// Attributes under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
@@ -95,6 +97,7 @@ pub(crate) struct Request {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
+    pub(crate) flags: u16,
     pub(crate) sequence: u32,
     pub(crate) body: &'a [u8],
 }
@@ -108,6 +111,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
         let length = usize::try_from(word(0)).unwrap_or(usize::MAX);
         let message = Message {
             kind: u16::from_ne_bytes([head[4], head[5]]),
+            flags: u16::from_ne_bytes([head[6], head[7]]),
             sequence: word(8),
             body: bytes.get(MESSAGE_BYTES..length)?,
         };
@@ -154,29 +158,46 @@ impl Socket {
         self.acknowledged(number, number)
     }
 
-    /// Asks for a list, and shows the body of each of its messages.
+    /// Asks for a list, and returns what `each` makes of the bodies of its messages. A list that changed while
+    /// it was sent is asked for again.
     ///
     /// # Errors
     /// What the kernel answers.
-    pub(crate) fn dump(
+    pub(crate) fn dump<T>(
         &mut self,
         request: &Request,
-        mut each: impl FnMut(&[u8]),
-    ) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        self.put(&mut bytes, request, NLM_F_DUMP);
-        rustix::net::send(&self.fd, &bytes, SendFlags::empty())?;
+        each: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
+        for _ in 0..DUMPS {
+            let mut bytes = Vec::new();
+            let number = self.put(&mut bytes, request, NLM_F_DUMP);
+            rustix::net::send(&self.fd, &bytes, SendFlags::empty())?;
+            if let Some(list) = self.listed(number, &each)? {
+                return Ok(list);
+            }
+        }
+        Err(changed())
+    }
+
+    /// The list that answers a request; `None` where it changed meanwhile.
+    fn listed<T>(
+        &self,
+        number: u32,
+        each: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Option<Vec<T>>> {
         let mut buffer = vec![0; RECEIVE_BYTES];
+        let (mut list, mut whole) = (Vec::new(), true);
         loop {
             let (read, _) = rustix::net::recv(&self.fd, &mut buffer, RecvFlags::empty())?;
-            for message in messages(&buffer[..read]) {
+            for message in messages(&buffer[..read]).filter(|m| m.sequence == number) {
+                whole &= message.flags & NLM_F_DUMP_INTR == 0;
                 match (message.kind, message.body) {
-                    (NLMSG_DONE, _) => return Ok(()),
+                    (NLMSG_DONE, _) => return Ok(whole.then_some(list)),
                     (NLMSG_ERROR, [a, b, c, d, ..]) => {
                         let code = i32::from_ne_bytes([*a, *b, *c, *d]);
                         return Err(io::Error::from_raw_os_error(-code));
                     }
-                    (_, body) => each(body),
+                    (_, body) => list.extend(each(body)),
                 }
             }
         }
@@ -331,6 +352,8 @@ const BATCH_END: u16 = 0x11;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
+/// The list changed while it was sent.
+const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLA_F_NESTED: u16 = 1 << 15;

@@ -302,6 +302,12 @@ impl Partial {
         &self.file
     }
 
+    /// The same file open once more, past the kernel's page cache.
+    pub(crate) fn past_cache(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = OWN_FILE.difference(OFlags::CREATE) | OFlags::DIRECT;
+        openat(&*self.folder, &self.name, flags, Mode::empty())
+    }
+
     /// Whether an earlier try left it.
     pub fn resumed(&self) -> bool {
         self.resumed

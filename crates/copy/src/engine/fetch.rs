@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -161,8 +161,7 @@ pub fn fetch(
         source,
         watch,
         open: Mutex::default(),
-        strange: AtomicU64::new(0),
-        is_blind: AtomicBool::new(false),
+        sight: Mutex::default(),
     };
     super::help::run(meeting, leader, watch, &|n| helper.stream(n))
 }
@@ -173,10 +172,36 @@ struct Helper<'a> {
     source: &'a Source,
     watch: &'a Watch,
     open: Mutex<HashMap<NameId, Arc<SourceFile>>>,
-    /// Files that were not as the leader says, one after the other.
-    strange: AtomicU64,
-    /// Files of the leader are not seen from here.
-    is_blind: AtomicBool,
+    sight: Mutex<Sight>,
+}
+
+/// Whether the leader's files are seen from here, as far as they show it.
+#[derive(Debug, Default)]
+struct Sight {
+    /// One was as the leader says.
+    has_seen: bool,
+    /// How often in a row one was not, and the first of those.
+    strange: u64,
+    first: Option<NameId>,
+    /// They are another host's.
+    is_blind: bool,
+}
+
+impl Sight {
+    fn seen(&mut self) {
+        (self.has_seen, self.strange, self.first) = (true, 0, None);
+    }
+
+    /// A file is not here, or not as the leader says; whether that shows only now that none is. One may have been removed or
+    /// changed meanwhile; two that are not here, and none that is, are another host's, and so are many in a row.
+    fn strange(&mut self, id: NameId, is_missing: bool) -> bool {
+        self.strange += 1;
+        let first = *self.first.get_or_insert(id);
+        let is_none_here = is_missing && !self.has_seen && first != id;
+        let was_blind = self.is_blind;
+        self.is_blind |= is_none_here || self.strange >= STRANGE_MOST;
+        self.is_blind && !was_blind
+    }
 }
 
 impl Helper<'_> {
@@ -189,7 +214,7 @@ impl Helper<'_> {
             let Ok((to, start)) = self.meeting.to_write(which) else {
                 continue;
             };
-            let is_blind = self.is_blind.load(Ordering::Relaxed);
+            let is_blind = self.sight().is_blind;
             if let Ok(from) = self.leader.to_read_for(which, start, !is_blind) {
                 // Either end goes with the other, whoever waits.
                 let ends = (from.socket().again(), to.socket().again());
@@ -279,6 +304,10 @@ impl Helper<'_> {
         Ok(len)
     }
 
+    fn sight(&self) -> MutexGuard<'_, Sight> {
+        self.sight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The file that is meant, open.
     fn file(&self, fetch: &Fetch) -> io::Result<Arc<SourceFile>> {
         let all = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -289,11 +318,7 @@ impl Helper<'_> {
         let file = match opened {
             Ok(file) if fetch.is(file.fingerprint()) => file,
             opened => {
-                // A file that changed is told anew; one that is not here at all, or many, are another host's.
-                let strange = self.strange.fetch_add(1, Ordering::Relaxed) + 1;
-                if (opened.is_err() || strange >= STRANGE_MOST)
-                    && !self.is_blind.swap(true, Ordering::Relaxed)
-                {
+                if self.sight().strange(fetch.id, opened.is_err()) {
                     self.watch.note(Note::Skipped(
                         "files of the host that leads are not seen here: it reads them itself, and they go \
                          through here"
@@ -305,7 +330,7 @@ impl Helper<'_> {
                     .unwrap_or_else(|| io::Error::other("another file")));
             }
         };
-        self.strange.store(0, Ordering::Relaxed);
+        self.sight().seen();
         let file = Arc::new(file);
         let mut all = all();
         if all.len() >= OPEN_MOST {
@@ -349,6 +374,36 @@ mod tests {
         assert_eq!(ahead.under_way, 8 * block);
         ahead.lost();
         assert_eq!(fill(&mut ahead), 8);
+    }
+
+    #[test]
+    fn one_missing_file_blinds_nobody_and_many_do() {
+        // Removed before the first was read, and asked for by several streams.
+        let mut sight = Sight::default();
+        assert!(!sight.strange(1, true) && !sight.strange(1, true));
+        sight.seen();
+        for id in 2..9 {
+            assert!(!sight.strange(id, true), "{id}");
+        }
+        sight.seen();
+        for id in 2..9 {
+            assert!(!sight.strange(id, id % 2 == 0), "{id}");
+        }
+        // The eighth in a row; it is told once.
+        assert!(sight.strange(9, true) && sight.is_blind);
+        assert!(!sight.strange(10, true));
+        // Where nothing was ever seen, two are enough; of one file alone, many times.
+        let mut elsewhere = Sight::default();
+        assert!(!elsewhere.strange(1, true) && elsewhere.strange(2, true));
+        let mut alone = Sight::default();
+        let found: Vec<bool> = (0..8).map(|_| alone.strange(1, true)).collect();
+        assert_eq!(
+            found,
+            [false, false, false, false, false, false, false, true]
+        );
+        // Files that are here and otherwise may have changed.
+        let mut changed = Sight::default();
+        assert!((1..8).all(|id| !changed.strange(id, false)));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::channel::{self, Outbox};
 use crate::destination::{Destination, NOT_AS_WRITTEN, Partial, Staging, data_in, out_of_memory};
 use crate::digest::{Cut, Sum};
+use crate::direct::Direct;
 use crate::entry::{Meta, RelPath, Stamp};
 use crate::filter::Filter;
 use crate::journal::{Journal, Unfinished};
@@ -23,6 +24,7 @@ use crate::link::Which;
 use crate::meeting::Meeting;
 use crate::message::{Account, BlockHead, FromDestination, FromSource, NameId};
 
+use super::disk::{Disk, Handle, Io};
 use super::help::{ASK, WRITTEN};
 use super::send::{BLOCKS, nanoseconds, without};
 use super::{CopyError, Note, Watch};
@@ -50,6 +52,8 @@ pub struct ReceiveOptions {
     pub filter: Filter,
     /// By what an interrupted attempt is found again: the same for the same sources and destination.
     pub identity: [u8; 16],
+    /// How files are written, and read back.
+    pub io: Io,
 }
 
 /// What one name takes beside its path and attributes, in bytes, about.
@@ -114,6 +118,7 @@ pub fn receive(
         journalling: Mutex::default(),
         unfinished: Mutex::new(unfinished),
         next_number: AtomicU64::new(next),
+        disk: Disk::new(options.io, "destination", watch),
         files: Mutex::default(),
         changed: Condvar::new(),
         counts: Mutex::default(),
@@ -147,6 +152,7 @@ struct Receiver<'a> {
     /// Left by an earlier attempt.
     unfinished: Mutex<HashMap<RelPath, Unfinished>>,
     next_number: AtomicU64,
+    disk: Disk<'a>,
     files: Mutex<Files>,
     changed: Condvar,
     /// Frames handled on each stream.
@@ -221,6 +227,7 @@ struct Growing {
     cut: Cut,
     number: u64,
     partial: Partial,
+    direct: Arc<Handle>,
     sums: BTreeMap<u64, Sum>,
     /// Blocks that will not come: holes.
     holes: Vec<(u64, u64)>,
@@ -285,10 +292,16 @@ impl Receiver<'_> {
                 scope.spawn(|| self.place());
             }
             scope.spawn(|| self.tell());
+            scope.spawn(|| {
+                self.disk
+                    .choose(&|| self.is_over(), &|| self.watch.to_come())
+            });
             scope.spawn(|| self.keep_journal());
             let result = self.wait();
             let (over_quic, _) = self.meeting.over_quic();
             self.watch.is_quic.store(over_quic > 0, Ordering::Relaxed);
+            let spent = self.meeting.quic_cpu_ns();
+            self.watch.quic_cpu_ns.store(spent, Ordering::Relaxed);
             let result = match result {
                 Ok(()) => self.finish(),
                 Err(error) => {
@@ -591,6 +604,7 @@ impl Receiver<'_> {
             cut,
             number,
             partial,
+            direct: Arc::default(),
             sums,
             holes,
             hole_blocks,
@@ -617,7 +631,7 @@ impl Receiver<'_> {
     }
 
     /// Writes, and again while a full disk may have room soon.
-    fn patiently<T>(&self, write: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    fn patiently<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let since = Instant::now();
         loop {
             match write() {
@@ -645,7 +659,7 @@ impl Receiver<'_> {
 
     /// One stream, connection after connection.
     fn stream(&self, n: u16) {
-        let mut buffer = Vec::new();
+        let (mut buffer, mut room) = (Vec::new(), Vec::new());
         let mut handled = 0_u64;
         let mut bad = 0;
         loop {
@@ -680,7 +694,7 @@ impl Receiver<'_> {
                 };
                 let is_taken = match is_written {
                     true => self.written(&heads),
-                    false => self.blocks(&heads, &data[..head.data]),
+                    false => self.blocks(&heads, &data[..head.data], &mut room),
                 };
                 if !is_taken {
                     bad += 1;
@@ -705,7 +719,7 @@ impl Receiver<'_> {
     }
 
     /// Writes the blocks of a frame; `false` where it has to come again.
-    fn blocks(&self, heads: &[BlockHead], mut data: &[u8]) -> bool {
+    fn blocks(&self, heads: &[BlockHead], mut data: &[u8], room: &mut Vec<u8>) -> bool {
         for head in heads {
             let (bytes, rest) = data.split_at(head.len as usize);
             data = rest;
@@ -715,7 +729,7 @@ impl Receiver<'_> {
             let Some(file) = file else { continue };
             let taken = match file.is_small {
                 true => self.small(&file, head, bytes),
-                false => self.block(&file, head, bytes),
+                false => self.block(&file, head, bytes, room),
             };
             match taken {
                 Ok(()) => {}
@@ -786,7 +800,13 @@ impl Receiver<'_> {
         Ok(body)
     }
 
-    fn block(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<()> {
+    fn block(
+        &self,
+        file: &Incoming,
+        head: &BlockHead,
+        bytes: &[u8],
+        room: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let mut body = self.laid_out(file)?;
         let Body::Open(growing) = &mut *body else {
             return Ok(());
@@ -797,9 +817,12 @@ impl Receiver<'_> {
         }
         growing.may_have(index)?;
         let handle = growing.partial.file().try_clone()?;
+        let direct = Arc::clone(&growing.direct);
+        let open = || growing.partial.past_cache();
+        let direct = self.disk.past(&direct, cut.size(), open);
         growing.writing += 1;
         drop(body);
-        let wrote = self.write_block(file, &handle, cut, head, bytes);
+        let wrote = self.write_block(file, (&handle, direct), cut, (head, bytes), room);
         let mut body = file.lock();
         if let Body::Open(growing) = &mut *body {
             growing.writing -= 1;
@@ -813,10 +836,10 @@ impl Receiver<'_> {
     fn write_block(
         &self,
         file: &Incoming,
-        handle: &std::fs::File,
+        ways: (&std::fs::File, Option<&Direct>),
         cut: Cut,
-        head: &BlockHead,
-        bytes: &[u8],
+        (head, bytes): (&BlockHead, &[u8]),
+        room: &mut Vec<u8>,
     ) -> io::Result<u64> {
         let index = head.index;
         let mut there = Vec::new();
@@ -839,11 +862,9 @@ impl Receiver<'_> {
             let text = "a block that is not as it was";
             return Err(io::Error::new(ErrorKind::InvalidData, text));
         }
-        let since = Instant::now();
         if !self.options.null {
-            self.patiently(|| handle.write_all_at(bytes, cut.start(index)))?;
+            self.patiently(|| self.disk.write(ways, bytes, cut.start(index), room))?;
         }
-        Watch::add(&self.watch.disk_ns, nanoseconds(since));
         Ok(bytes.len() as u64)
     }
 
@@ -895,6 +916,7 @@ impl Receiver<'_> {
             }),
         };
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
+        self.disk.let_go(growing.partial.file());
         let is_placing = {
             let mut body = file.lock();
             let is_placing = matches!(&*body, Body::Placing(_));
@@ -946,11 +968,13 @@ impl Receiver<'_> {
         }
         let file = growing.partial.file();
         out_of_memory(file)?;
-        let mut bytes = vec![0; growing.cut.block() as usize];
+        let open = || growing.partial.past_cache();
+        let ways = (file, self.disk.to_prove(&growing.direct, open));
+        let mut room = Vec::new();
         for (index, sum) in &growing.sums {
-            let block = &mut bytes[..growing.cut.len(*index) as usize];
-            file.read_exact_at(block, growing.cut.start(*index))?;
-            if growing.cut.sum(*index, block) != *sum {
+            let len = growing.cut.len(*index) as usize;
+            let place = Disk::prove(ways, &mut room, len, growing.cut.start(*index))?;
+            if growing.cut.sum(*index, &room[place]) != *sum {
                 let text = format!("{NOT_AS_WRITTEN}, in block {index}");
                 return Err(io::Error::other(text));
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,6 +20,7 @@ use crate::message::{
 };
 use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
 
+use super::disk::{Disk, Handle, Io};
 use super::fetch::{Ahead, FETCH, Fetch};
 use super::{CopyError, Note, Watch};
 
@@ -42,6 +43,8 @@ pub struct SendOptions {
     pub pacing: super::gaps::Pacing,
     /// Other hosts see the same files, and may be told what to send ([`super::fetch`]).
     pub has_helpers: bool,
+    /// How files are read.
+    pub io: Io,
 }
 
 /// A frame of blocks.
@@ -90,9 +93,13 @@ pub fn send(
         ended: Mutex::default(),
         next_id: Mutex::default(),
         again: Mutex::default(),
+        disk: Disk::new(options.io, "source", watch),
         held: Arc::default(),
         is_over: AtomicBool::new(false),
         is_congestion_told: AtomicBool::new(false),
+        is_free: AtomicBool::new(
+            !super::gaps::is_first(options, meeting.ways()) || watch.limit().is_some(),
+        ),
     };
     sender.run(filter)
 }
@@ -111,10 +118,13 @@ struct Sender<'a> {
     next_id: Mutex<NameId>,
     /// Changed files, to be told anew, and how often they were.
     again: Mutex<HashMap<RelPath, u8>>,
+    disk: Disk<'a>,
     /// Each file that is held open has one more of it.
     held: Arc<()>,
     is_over: AtomicBool,
     is_congestion_told: AtomicBool,
+    /// Streams of a long path have BBR, and are not held below what they find together.
+    is_free: AtomicBool,
 }
 
 #[derive(Default)]
@@ -145,6 +155,7 @@ struct Active {
     id: NameId,
     entry: Entry,
     file: SourceFile,
+    direct: Handle,
     cut: Cut,
     fingerprint: Fingerprint,
     /// Blocks to send, from..to, and how far they are given out.
@@ -230,12 +241,16 @@ impl Sender<'_> {
                 .spawn(|| super::tune::tune(self.meeting, &self.options.streams, self.watch, self));
             scope.spawn(|| super::carry::watch(self.meeting, self.watch, self));
             scope.spawn(|| super::tune::look(self.meeting, self.watch));
+            scope.spawn(|| {
+                self.disk
+                    .choose(&|| self.is_over(), &|| self.watch.to_come())
+            });
             if self.limit().is_some() {
                 scope.spawn(|| super::tune::limit(self.meeting, &|| self.limit()));
             } else {
-                let (pacing, streams) = (self.options.pacing, self.options.streams);
-                scope.spawn(move || {
-                    super::gaps::control(self.meeting, self.watch, self, pacing, streams);
+                scope.spawn(|| {
+                    let (meeting, watch) = (self.meeting, self.watch);
+                    super::gaps::control(meeting, watch, self, self.options, &self.is_free);
                 });
             }
             scope.spawn(|| {
@@ -591,7 +606,8 @@ impl Sender<'_> {
             pipe.set_limit(units::Rate::from_bits_per_second(share));
         }
         if let crate::link::Socket::Tcp(socket) = link.socket() {
-            super::tune::prepare(socket, self.options, self.meeting.ways());
+            let is_free = self.is_free.load(Ordering::Relaxed);
+            super::tune::prepare(socket, self.options, self.meeting.ways(), is_free);
             self.tell_congestion(socket);
             if let Some(rate) = self.limit() {
                 use std::os::fd::AsFd as _;
@@ -649,6 +665,7 @@ impl Sender<'_> {
             Watch::add(&self.watch.idle_ns, nanoseconds(waited));
             about.clear();
             let mut kind = BLOCKS;
+            let mut from = 0;
             let (task, bytes, end) = match task {
                 // What was lost once is sent from here: whoever was to read it may not see it.
                 Task::Block {
@@ -676,9 +693,11 @@ impl Sender<'_> {
                     index,
                     is_again,
                 } => {
-                    let Some(bytes) = self.block(&file, index, is_again, &mut about, buffer) else {
+                    let Some(place) = self.block(&file, index, is_again, &mut about, buffer) else {
                         continue;
                     };
+                    from = place.start;
+                    let bytes = place.len();
                     let end = (!is_again).then(|| Arc::clone(&file));
                     (
                         Task::Block {
@@ -706,7 +725,7 @@ impl Sender<'_> {
             }
             let since = Instant::now();
             let data = if kind == FETCH { 0 } else { bytes };
-            let wrote = link.send(kind, &about, &buffer[..data]);
+            let wrote = link.send(kind, &about, &buffer[from..from + data]);
             Watch::add(&self.watch.link_ns, nanoseconds(since));
             Watch::add(&self.watch.sent_bytes, data as u64);
             Watch::add(&self.watch.helped_bytes, (bytes - data) as u64);
@@ -860,6 +879,7 @@ impl Sender<'_> {
             id,
             entry,
             file,
+            direct: Handle::new(),
             cut,
             fingerprint,
             todo: Mutex::new(Todo { ranges }),
@@ -876,7 +896,7 @@ impl Sender<'_> {
         self.changed.notify_all();
     }
 
-    /// Reads one block into `buffer`; its head into `about`. `None` where its file is lost.
+    /// Reads one block into `buffer`, and its head into `about`; where it lies there. `None` where its file is lost.
     fn block(
         &self,
         file: &Arc<Active>,
@@ -884,41 +904,44 @@ impl Sender<'_> {
         is_again: bool,
         about: &mut Vec<u8>,
         buffer: &mut Vec<u8>,
-    ) -> Option<usize> {
+    ) -> Option<Range<usize>> {
         if file.is_lost.load(Ordering::Relaxed) {
             return None;
         }
         let len = file.cut.len(index) as usize;
-        if buffer.len() < len {
-            buffer.resize(len, 0);
-        }
-        let since = Instant::now();
         let read = match self.options.null {
-            true => Ok(()),
-            false => file
-                .file
-                .file()
-                .read_exact_at(&mut buffer[..len], file.cut.start(index)),
+            true => {
+                buffer.resize(len.max(buffer.len()), 0);
+                Ok(0..len)
+            }
+            false => {
+                let open = || self.source.past_cache(&file.entry.path, &file.fingerprint);
+                let direct = self.disk.past(&file.direct, file.cut.size(), open);
+                let ways = (file.file.file(), direct);
+                self.disk.read(ways, buffer, len, file.cut.start(index))
+            }
         };
-        Watch::add(&self.watch.disk_ns, nanoseconds(since));
         let is_changed = match &read {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => true,
             Err(error) => {
                 self.lose(file, Some(error));
                 return None;
             }
-            Ok(()) => is_again && file.file.changed_since(&file.fingerprint).unwrap_or(true),
+            Ok(_) => is_again && file.file.changed_since(&file.fingerprint).unwrap_or(true),
         };
-        if is_changed {
-            self.lose(file, None);
-            return None;
-        }
+        let place = match read {
+            Ok(place) if !is_changed => place,
+            _ => {
+                self.lose(file, None);
+                return None;
+            }
+        };
         let since = Instant::now();
-        let sum = file.cut.sum(index, &buffer[..len]);
+        let sum = file.cut.sum(index, &buffer[place.clone()]);
         Watch::add(&self.watch.sum_ns, nanoseconds(since));
         let same = file.compare.get(&index) == Some(&sum);
-        let len = if same { 0 } else { len };
-        let length = u32::try_from(len).unwrap_or(u32::MAX);
+        let place = place.start..place.start + if same { 0 } else { len };
+        let length = u32::try_from(place.len()).unwrap_or(u32::MAX);
         BlockHead {
             id: file.id,
             index,
@@ -927,7 +950,7 @@ impl Sender<'_> {
             same,
         }
         .put(about);
-        Some(len)
+        Some(place)
     }
 
     /// Reads small files one after the other into `buffer`; returns those that are there as they were told.

@@ -6,6 +6,7 @@
 
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,16 @@ pub(super) const LONG_STREAMS: u16 = 16;
 /// The same where segments are larger: at the same losses a stream's rate goes with its segments' length (Mathis et al. 1997),
 /// and so does what it begins with. Fewer would wait for buffers as distributions ship them.
 const LONG_STREAMS_LEAST: u16 = 4;
+/// Streams at most to begin with.
+const BEGIN_MOST: u16 = 2 * LONG_STREAMS;
+/// The shorter maximum of the buffers as distributions ship them, in bytes: what the number above is for.
+const USUAL_BUFFER: u64 = 4 << 20;
+/// Up to so long a round trip that number does. Over a longer one a stream's buffers carry less, and its first packets too.
+const USUAL_ROUND_TRIP: Duration = Duration::from_millis(100);
+/// A first connection that has no answer for so long goes over a long path: the others need not wait for it.
+const SILENCE: Duration = Duration::from_millis(50);
+/// How often in a row threads may fall behind before there are more.
+const BEHIND: u32 = 2;
 /// Bytes of a segment at an MTU of 1500, with time stamps.
 const USUAL_SEGMENT: u64 = 1_448;
 /// What waits in the kernel of a long path's stream and is not on its way yet, at most: so that at the end no stream has
@@ -63,8 +74,11 @@ const SPAN_ROUND_TRIPS: u32 = 4;
 /// The congestion control for long paths, where the host allows it (draft-ietf-ccwg-bbr; Linux has its version 1).
 pub(super) const FILLS: &str = "bbr";
 
-/// Sets what a stream's socket is to have.
-pub(super) fn prepare(socket: &TcpStream, options: &SendOptions, ways: usize) {
+/// What is best held below ceilings: it does not look for more by itself, as BBR does (RFC 9438).
+pub(super) const PACED: &str = "cubic";
+
+/// Sets what a stream's socket is to have; BBR where the path is long and streams are `is_free` of ceilings ([`super::gaps`]).
+pub(super) fn prepare(socket: &TcpStream, options: &SendOptions, ways: usize, is_free: bool) {
     let round_trip = round_trip(socket);
     // Of several ways one may be slow: little waits for it when the others have nothing left.
     if round_trip >= LONG || ways > 1 {
@@ -72,7 +86,7 @@ pub(super) fn prepare(socket: &TcpStream, options: &SendOptions, ways: usize) {
     }
     let wanted = match &options.congestion {
         Some(name) => Some(name.as_str()),
-        None => (round_trip >= LONG).then_some(FILLS),
+        None => (round_trip >= LONG).then_some(if is_free { FILLS } else { PACED }),
     };
     if let Some(name) = wanted {
         let _ = sys::tcp::set_congestion(socket.as_fd(), name);
@@ -133,6 +147,7 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         load.open_streams(super::carry::STREAMS.min(most));
         return;
     }
+    open_early(meeting, load, |streams| even(streams).min(most));
     // The first connection says how far it is, before its handshake; what ssh carries says nothing.
     let first = wait(meeting, Duration::from_secs(120), || {
         let is_inside = |socket: &Socket| matches!(socket, Socket::Unix(_));
@@ -159,18 +174,28 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         )));
         return;
     }
-    let segment = meeting
-        .of_socket(Which::Blocks(0), tcp_info)
-        .flatten()
-        .map_or(USUAL_SEGMENT, |info| info.snd_mss_bytes);
-    let mut wanted = even(begin_with(segment)).min(most);
+    let info = meeting.first();
+    let segment = info.map_or(USUAL_SEGMENT, |info| info.snd_mss_bytes);
+    let buffer = info.and_then(|info| buffers(meeting, &info));
+    let usual = even(begin_with(segment, round_trip, USUAL_BUFFER)).min(most);
+    let begin = begin_with(segment, round_trip, buffer.unwrap_or(USUAL_BUFFER));
+    let mut wanted = even(begin).min(most);
+    let holds = match buffer {
+        Some(bytes) if wanted < usual => format!(
+            "; buffers of {} MiB and more let each have under way what several have elsewhere",
+            bytes >> 20
+        ),
+        _ => String::new(),
+    };
+    let s = if wanted == 1 { "" } else { "s" };
     watch.note(Note::Chosen(format!(
-        "{wanted} streams to begin with: the far side is {milliseconds:.0} ms away, and a segment has {segment} bytes"
+        "{wanted} stream{s} to begin with: the far side is {milliseconds:.0} ms away, and a segment has {segment} bytes{holds}"
     )));
     load.open_streams(wanted);
     let span = SPAN_LEAST.max(round_trip * SPAN_ROUND_TRIPS);
     let mut before = 0.0;
     let mut in_vain = 0;
+    let mut behind = 0;
     let mut is_new = false;
     while wanted < most && !meeting.is_over() {
         // New connections need as long again to find their rate.
@@ -197,6 +222,10 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
             (false, false) => in_vain,
         };
         is_new = false;
+        behind = match wanted < cores.min(usual) && falls_behind(meeting) {
+            true => behind + 1,
+            false => 0,
+        };
         // Where a queue has grown, more under way is no more at the other end.
         if in_vain >= VAIN_MOST || has_queue(meeting) {
             continue;
@@ -206,13 +235,18 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
             resent(meeting) > again,
         ) {
             // While it grows by itself, more connections would only be in each other's way.
-            (true, _) if !is_faster => "buffers hold each at what the round trip lets them carry",
-            (false, true) if !is_faster && held_by_losses(meeting) => {
-                "losses hold each, and not a queue"
-            }
+            _ if is_faster => continue,
+            (true, _) => "buffers hold each at what the round trip lets them carry",
+            (false, true) if held_by_losses(meeting) => "losses hold each, and not a queue",
+            _ if behind >= BEHIND => "one thread each does not keep them busy",
             _ => continue,
         };
-        let more = even((wanted + wanted / 2).max(wanted + 2)).min(most);
+        let more = even((wanted + wanted / 2).max(wanted + 2)).max(usual);
+        let more = match why.starts_with("one thread") {
+            true => even(cores),
+            false => more,
+        };
+        let more = more.min(most);
         watch.note(Note::Chosen(format!(
             "{more} streams in place of {wanted}, together {:.0} Mb/s over {milliseconds:.0} ms: {why}",
             rate / 1e6
@@ -223,11 +257,54 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
     }
 }
 
-/// How many streams a long path has at first, by its segments' bytes.
-fn begin_with(segment: u64) -> u16 {
-    let even = u64::from(LONG_STREAMS) * USUAL_SEGMENT / segment.max(1);
-    let even = u16::try_from(even).unwrap_or(LONG_STREAMS);
-    even.clamp(LONG_STREAMS_LEAST, LONG_STREAMS)
+/// Has a long path's streams connect while the first one waits for its answer, where what this host knows of the way says how
+/// many there will be at least.
+fn open_early(meeting: &Meeting, load: &dyn Loaded, even: impl Fn(u16) -> u16) {
+    let near = meeting.near();
+    let Some(segment) = near.segment else {
+        return;
+    };
+    // The far side's buffers are not known: where this side's are usual, they do not matter.
+    let buffer = near.send_buffer.unwrap_or(USUAL_BUFFER);
+    let early = even(begin_with(segment, SILENCE, buffer));
+    let answers = || meeting.round_trip();
+    if early > 1 && wait(meeting, SILENCE, answers).is_none() && !meeting.is_over() {
+        load.open_streams(early);
+    }
+}
+
+/// How many streams a long path has at first, by its segments' bytes, its round trip and what each stream's buffers grow to.
+fn begin_with(segment: u64, round_trip: Duration, buffer: u64) -> u16 {
+    let far = round_trip.as_secs_f64() / USUAL_ROUND_TRIP.as_secs_f64();
+    let far = far.clamp(1.0, (BEGIN_MOST / LONG_STREAMS).into());
+    let by_segment = u64::from(LONG_STREAMS) * USUAL_SEGMENT / segment.max(1);
+    let by_segment = by_segment.clamp(LONG_STREAMS_LEAST.into(), LONG_STREAMS.into());
+    let by_buffer = (u64::from(LONG_STREAMS) * USUAL_BUFFER) as f64 / buffer.max(1) as f64;
+    // A round trip is never quite what it is idle.
+    let streams = ((by_segment as f64).min(by_buffer) * far - 0.5).max(1.0);
+    (1..BEGIN_MOST)
+        .find(|n| f64::from(*n) >= streams)
+        .unwrap_or(BEGIN_MOST)
+}
+
+/// What a stream's buffers grow to, in bytes: this side's by its limit, the other's by the scale of its windows, which is
+/// for its limit (`tcp_select_initial_window`, net/ipv4/tcp_output.c), and twice that at most. `None` where this side's is unknown.
+fn buffers(meeting: &Meeting, info: &TcpInfo) -> Option<u64> {
+    let here = meeting
+        .near()
+        .send_buffer
+        .or_else(crate::ways::send_buffer)?;
+    Some(here.min(1 << (15 + (info.wscales & 0xf))))
+}
+
+/// Whether half of the streams, whose threads have enough to send, have nothing in the kernel that could leave.
+fn falls_behind(meeting: &Meeting) -> bool {
+    const APPLICATION_LIMITED: u64 = 1;
+    let all = of_streams(meeting);
+    let idle = all
+        .iter()
+        .filter(|info| info.delivery_flags & APPLICATION_LIMITED != 0);
+    !all.is_empty() && idle.count() * 2 >= all.len()
 }
 
 /// How often connections are looked at.
@@ -244,12 +321,20 @@ pub(super) fn look(meeting: &Meeting, watch: &Watch) {
 /// As it is now.
 pub(super) fn look_once(meeting: &Meeting, watch: &Watch) {
     for which in meeting.open_links() {
-        if let Which::Blocks(n) = which
-            && let Some(Some(info)) = meeting.of_socket(which, tcp_info)
-        {
+        let Which::Blocks(n) = which else { continue };
+        if let Some(Some(info)) = meeting.of_socket(which, tcp_info) {
             know(n, info, watch);
         }
+        let counts = meeting.of_socket(which, |socket| match socket {
+            Socket::Quic(pipe) => Some(pipe.counts()),
+            _ => None,
+        });
+        if let Some(counts) = counts.flatten() {
+            watch.know_over_quic(n, counts);
+        }
     }
+    let spent = meeting.quic_cpu_ns();
+    watch.quic_cpu_ns.store(spent, Ordering::Relaxed);
 }
 
 /// Keeps what the kernel says of a stream's connection now.
@@ -297,7 +382,7 @@ pub(super) fn resent(meeting: &Meeting) -> u64 {
         .sum()
 }
 
-/// Whether half of the streams had to slow down for losses. BBR does not, and writes into its threshold what it found under
+/// Whether half of the streams had to slow down for losses, and a ceiling does not hold them lower. BBR does not, and writes into its threshold what it found under
 /// way when it left its start (net/ipv4/tcp_bbr.c, `bbr_check_drain`).
 pub(super) fn held_by_losses(meeting: &Meeting) -> bool {
     let (mut streams, mut held) = (0, 0);
@@ -307,7 +392,11 @@ pub(super) fn held_by_losses(meeting: &Meeting) -> bool {
         }
         let is_held = meeting.of_socket(which, |socket| {
             let is_bbr = sys::tcp::congestion(socket.as_fd()).is_ok_and(|name| name == FILLS);
-            !is_bbr && tcp_info(socket).is_some_and(|info| info.snd_ssthresh_segments < INFINITE)
+            let is_slow = |info: TcpInfo| {
+                info.snd_ssthresh_segments < INFINITE
+                    && info.pacing_rate_bytes_per_second < info.max_pacing_rate_bytes_per_second
+            };
+            !is_bbr && tcp_info(socket).is_some_and(is_slow)
         });
         streams += 1;
         held += usize::from(is_held == Some(true));
@@ -400,8 +489,33 @@ mod tests {
             (8_948, 4),
             (65_483, 4),
         ] {
-            assert_eq!(begin_with(segment), streams, "{segment}");
+            let found = begin_with(segment, LONG, USUAL_BUFFER);
+            assert_eq!(found, streams, "{segment}");
         }
+    }
+
+    #[test]
+    fn longer_paths_need_more_streams_and_larger_buffers_fewer() {
+        let ms = Duration::from_millis;
+        for (round_trip, mebibytes, streams) in [
+            (100, 4, 16),
+            (150, 4, 24),
+            (300, 4, 32),
+            (600, 4, 32),
+            (85, 8, 8),
+            (85, 12, 6),
+            (85, 64, 1),
+            (300, 64, 2),
+            (300, 128, 1),
+            (5, 1 << 20, 1),
+            (300, 1, 32),
+        ] {
+            let found = begin_with(USUAL_SEGMENT, ms(round_trip), mebibytes << 20);
+            assert_eq!(found, streams, "{round_trip} ms, {mebibytes} MiB");
+        }
+        assert_eq!(begin_with(8_948, ms(300), USUAL_BUFFER), 8);
+        assert_eq!(begin_with(8_948, ms(300), 64 << 20), 2);
+        assert_eq!(begin_with(USUAL_SEGMENT, LONG, 0), 16);
     }
 
     #[test]

@@ -33,6 +33,8 @@ struct State {
     /// The other side's source asks for it, or for the opposite; not done yet.
     asked: Option<bool>,
     quic: Option<Arc<Quic>>,
+    /// CPU time of threads before the one that there is.
+    spent_ns: u64,
     is_closed: bool,
     /// Somebody answered once; failures in a row since, of which those that were under way at once are one.
     has_worked: bool,
@@ -197,6 +199,7 @@ impl Carriage {
             return Ok(Arc::clone(quic));
         }
         let quic = Arc::new(Quic::connecting(open(to)?, session, key.clone(), cipher)?);
+        state.spent_ns += state.quic.as_ref().map_or(0, |before| before.cpu_ns());
         state.quic = Some(Arc::clone(&quic));
         Ok(quic)
     }
@@ -206,8 +209,15 @@ impl Carriage {
         let mut state = self.lock();
         state.is_closed = true;
         if let Some(quic) = state.quic.take() {
+            state.spent_ns += quic.cpu_ns();
             quic.close();
         }
+    }
+
+    /// CPU time of the threads that moved packets.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        let state = self.lock();
+        state.spent_ns + state.quic.as_ref().map_or(0, |quic| quic.cpu_ns())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

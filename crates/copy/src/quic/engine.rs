@@ -29,6 +29,7 @@ use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use sys::udp;
 
 use super::control::Factory;
+use super::counts::Counts;
 use super::{Names, Pipe, Ties, Waker, no_quic};
 use crate::key::{Key, SessionId};
 use crate::link::{Cipher, HANDSHAKE_PATIENCE};
@@ -86,6 +87,8 @@ struct Shared {
     state: Mutex<State>,
     come: Condvar,
     waker: Arc<Waker>,
+    /// CPU time of the thread.
+    cpu_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -189,6 +192,7 @@ impl Quic {
             state: Mutex::default(),
             come: Condvar::new(),
             waker: Arc::new(Waker(wakes)),
+            cpu_ns: AtomicU64::new(0),
         });
         let mut hosting = EndpointConfig::default();
         hosting.supported_versions(vec![VERSION]);
@@ -242,6 +246,11 @@ impl Quic {
                 RecvTimeoutError::Disconnected => ErrorKind::NotConnected.into(),
             })
         })
+    }
+
+    /// CPU time that its thread has used.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.shared.cpu_ns.load(Ordering::Relaxed)
     }
 
     /// Whether its thread has ended.
@@ -341,6 +350,8 @@ struct Line {
     send_window: u64,
     pace: Pace,
     born: Instant,
+    /// The same by the clock that counts go by.
+    made_ns: u64,
     /// When the machine is to be looked at again.
     due: Option<Instant>,
     is_closed: bool,
@@ -413,11 +424,24 @@ impl Driver {
             for key in keys {
                 is_busy |= self.serve(now, key, window);
             }
+            self.count();
             if !is_busy && self.sleep().is_err() {
                 break;
             }
         }
         self.end();
+    }
+
+    /// Has all who ask know what connections count now.
+    fn count(&self) {
+        let at_ns = sys::clock::monotonic().as_ns();
+        for line in self.lines.values() {
+            if let Some(ties) = &line.ties {
+                ties.count(Counts::of(&line.connection.stats(), line.made_ns, at_ns));
+            }
+        }
+        let spent = sys::clock::thread_cpu().as_ns();
+        self.shared.cpu_ns.store(spent, Ordering::Relaxed);
     }
 
     /// Says good-bye on each connection, once.
@@ -680,6 +704,7 @@ impl Line {
                 next: None,
             },
             born: now,
+            made_ns: sys::clock::monotonic().as_ns(),
             due: None,
             is_closed: false,
         }
@@ -744,6 +769,7 @@ impl Line {
             secret,
             is_proven: AtomicBool::new(false),
             limit: AtomicU64::new(u64::MAX),
+            counts: Mutex::default(),
             waker: Arc::clone(&shared.waker),
         });
         self.stream = Some(stream);

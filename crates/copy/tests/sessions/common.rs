@@ -5,11 +5,13 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use copy::destination::Destination;
+use copy::engine::disk::Io;
 use copy::engine::gaps::Pacing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
@@ -19,7 +21,7 @@ use copy::filter::Filter;
 use copy::link::Socket;
 use copy::meeting::{self, Meeting};
 use copy::message::Account;
-use copy::quic::{Carriage, Transport, beside};
+use copy::quic::{Carriage, Counts, Transport, beside};
 use copy::source::{Keep, Source};
 use copy::{Cipher, Key, SessionId};
 
@@ -35,6 +37,15 @@ impl Place {
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(path.join("from")).unwrap();
         Self(path)
+    }
+
+    /// In memory, where there is such a place.
+    pub(crate) fn in_memory() -> Option<Self> {
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("goodput-copy-session-{}-{number}", std::process::id());
+        let path = Path::new("/dev/shm").join(name);
+        fs::create_dir_all(path.join("from")).ok()?;
+        Some(Self(path))
     }
 
     pub(crate) fn from(&self) -> PathBuf {
@@ -67,6 +78,14 @@ pub(crate) struct Session {
     pub(crate) is_udp_closed: bool,
     /// QUIC carried blocks when it ended.
     pub(crate) over_quic: AtomicBool,
+    /// What the source counted of each stream over QUIC.
+    pub(crate) counts: Mutex<Vec<Counts>>,
+    /// CPU time that QUIC took at the source, and at the destination.
+    pub(crate) quic_cpu_ns: [AtomicU64; 2],
+    /// How both sides read and write; the destination's is in `receive` too.
+    pub(crate) io: Io,
+    /// Bytes that went past the cache at the source and at the destination.
+    pub(crate) past_cache: [AtomicU64; 2],
 }
 
 impl Default for Session {
@@ -83,6 +102,10 @@ impl Default for Session {
             transport: Transport::Tcp,
             is_udp_closed: false,
             over_quic: AtomicBool::new(false),
+            counts: Mutex::default(),
+            quic_cpu_ns: Default::default(),
+            io: Io::Auto,
+            past_cache: Default::default(),
         }
     }
 }
@@ -137,6 +160,7 @@ impl Session {
             congestion: None,
             pacing: Pacing::default(),
             has_helpers: false,
+            io: self.io,
         };
         let (sends, receives) = (Watch::default(), Watch::default());
         let result = thread::scope(|scope| {
@@ -152,10 +176,35 @@ impl Session {
         });
         let over_quic = sends.is_quic.load(Ordering::Relaxed);
         self.over_quic.store(over_quic, Ordering::Relaxed);
+        *self.counts.lock().unwrap() = sends.over_quic().into_values().collect();
+        for (kept, watch) in self.quic_cpu_ns.iter().zip([&sends, &receives]) {
+            kept.store(watch.quic_cpu_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        for (kept, watch) in self.past_cache.iter().zip([&sends, &receives]) {
+            let bytes = watch.direct_bytes.load(Ordering::Relaxed);
+            kept.store(bytes, Ordering::Relaxed);
+        }
         println!("source: {:?}", sends.notes(0));
         println!("destination: {:?}", receives.notes(0));
         result
     }
+}
+
+/// Cuts a random connection every quarter of a second; how many, and how many of them QUIC carried.
+pub(crate) fn cut_again_and_again(meeting: &Meeting) -> (u32, u32) {
+    let mut chance = Chance(7);
+    let (mut cuts, mut over_quic) = (0, 0);
+    while !meeting.is_over() {
+        thread::sleep(Duration::from_millis(250));
+        let open = meeting.open_links();
+        if let Some(which) = open.get(chance.below(open.len().max(1) as u64) as usize) {
+            let is_quic = meeting.of_socket(*which, Socket::is_quic);
+            over_quic += u32::from(is_quic == Some(true));
+            meeting.cut(*which);
+            cuts += 1;
+        }
+    }
+    (cuts, over_quic)
 }
 
 /// Everything about a tree that a copy keeps: by path, kind, bytes, mode, time and link count.

@@ -21,7 +21,7 @@ use copy::meeting::{self, Meeting};
 use copy::source::{Keep, Source};
 use copy::{Cipher, Key, SessionId};
 
-use crate::common::{Chance, Place, Session, bytes, left_over, plant, tree};
+use crate::common::{Chance, Place, Session, bytes, cut_again_and_again, left_over, plant, tree};
 
 #[test]
 fn a_random_connection_is_cut_every_quarter_of_a_second() {
@@ -38,15 +38,7 @@ fn a_random_connection_is_cut_every_quarter_of_a_second() {
         };
         let mut cuts = 0;
         let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, _| {
-            let mut chance = Chance(7);
-            while !meeting.is_over() {
-                thread::sleep(Duration::from_millis(250));
-                let open = meeting.open_links();
-                if let Some(which) = open.get(chance.below(open.len().max(1) as u64) as usize) {
-                    meeting.cut(*which);
-                    cuts += 1;
-                }
-            }
+            (cuts, _) = cut_again_and_again(meeting);
         });
         assert!(cuts > 3, "{cuts} cuts");
         assert_eq!(sent.unwrap().failed, 0);
@@ -402,6 +394,7 @@ fn who_was_let_in_once_does_not_believe_a_refusal_said_in_clear() {
         congestion: None,
         pacing: Pacing::default(),
         has_helpers: false,
+        io: copy::engine::disk::Io::Auto,
     };
     let (watch, far_watch) = (Watch::default(), Watch::default());
     thread::scope(|scope| {

@@ -682,6 +682,7 @@ fn options() -> SendOptions {
         congestion: None,
         pacing: Pacing::default(),
         has_helpers: false,
+        io: copy::engine::disk::Io::Auto,
     }
 }
 

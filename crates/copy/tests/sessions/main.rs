@@ -6,6 +6,7 @@
 )]
 
 mod common;
+mod disk;
 #[path = "../../examples/two_ends.rs"]
 mod example;
 mod faults;

@@ -11,7 +11,7 @@ use copy::engine::tune::Streams;
 use copy::link::{Socket, Which};
 use copy::quic::Transport;
 
-use crate::common::{Chance, Place, Session, bytes, left_over, plant, tree};
+use crate::common::{Place, Session, bytes, cut_again_and_again, left_over, plant, tree};
 
 fn session() -> Session {
     Session {
@@ -43,6 +43,20 @@ fn a_tree_arrives_whole_whoever_connects_and_by_every_cipher() {
         let (sent, received) = session.run(&place.from(), &place.to());
         assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
         assert!(is_over_quic(&session), "{cipher:?} {is_reverse}");
+        let counts = session.counts.into_inner().unwrap();
+        assert_eq!(counts.len(), 2, "{counts:?}");
+        // What was sent in the thread's last turn may not be counted yet.
+        let all: u64 = counts.iter().map(|one| one.bytes_sent).sum();
+        assert!(all > 10 << 20, "{counts:?}");
+        for one in counts {
+            let of = (one.packets_sent > 0, one.rtt_us > 0, one.packet_bytes);
+            assert!(matches!(of, (true, true, 1_200..=1_472)), "{one:?}");
+            assert!(one.packets_lost < one.packets_sent && one.made_ns < one.at_ns);
+            assert!(one.congestion_window_bytes > 0);
+        }
+        for cpu_ns in session.quic_cpu_ns {
+            assert!(cpu_ns.into_inner() > 0);
+        }
         assert_eq!(tree(&place.from()), tree(&place.to()));
         assert!(left_over(&place.to()).is_empty());
     }
@@ -63,17 +77,7 @@ fn a_random_connection_is_cut_every_quarter_of_a_second() {
         };
         let (mut cuts, mut over_quic) = (0, 0);
         let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, _| {
-            let mut chance = Chance(7);
-            while !meeting.is_over() {
-                thread::sleep(Duration::from_millis(250));
-                let open = meeting.open_links();
-                if let Some(which) = open.get(chance.below(open.len().max(1) as u64) as usize) {
-                    let is_quic = meeting.of_socket(*which, Socket::is_quic);
-                    over_quic += u32::from(is_quic == Some(true));
-                    meeting.cut(*which);
-                    cuts += 1;
-                }
-            }
+            (cuts, over_quic) = cut_again_and_again(meeting);
         });
         assert!(
             cuts > 3 && over_quic > 0,
@@ -141,6 +145,7 @@ fn where_no_datagram_gets_through_it_is_tcp() {
         let (sent, received) = session.run(&place.from(), &place.to());
         assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
         assert!(!is_over_quic(&session));
+        assert!(session.counts.into_inner().unwrap().is_empty());
         assert_eq!(tree(&place.from()), tree(&place.to()));
     }
 }

@@ -211,6 +211,7 @@ fn a_source_without_the_key_is_told_so() {
             congestion: None,
             pacing: Pacing::default(),
             has_helpers: false,
+            io: copy::engine::disk::Io::Auto,
         };
         let sent = send(
             &connects,

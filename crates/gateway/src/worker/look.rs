@@ -1,11 +1,15 @@
 //! What a worker says of its connections, when somebody asks and once a second.
 
+use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 
 use units::{Duration, Instant};
 
 use super::{Carrying, State, Worker};
+use crate::buffers::{self, Sizes};
 use crate::config::Zone;
 use crate::relay::Side;
 use crate::sockets;
@@ -55,7 +59,8 @@ impl Worker {
         while let Ok(question) = self.questions.try_recv() {
             let mut busiest: Vec<&Carrying> = self.carrying().collect();
             if busiest.len() > question.most {
-                busiest.sort_unstable_by_key(|c| {
+                // Who asks puts them in order.
+                busiest.select_nth_unstable_by_key(question.most, |c| {
                     std::cmp::Reverse(c.pace.rate_bps.iter().max().copied())
                 });
                 busiest.truncate(question.most);
@@ -81,6 +86,73 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Takes in what the fast ones have measured, and gives listeners what their side has come to need.
+    pub(super) fn learn(&mut self) {
+        let config = Arc::clone(&self.config);
+        let free = |zone: Zone| config.zone(zone).buffer.is_none();
+        let fast = |c: &&Carrying| c.pace.rate_bps.iter().any(|bps| *bps >= WORTH);
+        let mut learnt = Vec::new();
+        for carrying in self.carrying().filter(fast).take(LOOKED_AT) {
+            for side in Side::BOTH {
+                let (zone, peer) = match side {
+                    Side::Client => (carrying.zone, carrying.ends.client),
+                    Side::Server => (carrying.zone.other(), carrying.ends.server),
+                };
+                let info = sys::tcp::tcp_info(carrying.sockets[side.index()].as_fd());
+                if let Ok(info) = info
+                    && free(zone)
+                {
+                    let rtt = Duration::from_us(info.min_rtt_us.min(info.rtt_us));
+                    // Sent to this end is what came from the other.
+                    let rates = [side.other(), side].map(|s| carrying.pace.rate_bps[s.index()]);
+                    let rates = rates.map(units::Rate::from_bits_per_second);
+                    learnt.push((zone, peer.ip(), rates, rtt));
+                }
+            }
+        }
+        if learnt.is_empty() && !self.orders.enlarged.load(Ordering::Relaxed) {
+            return;
+        }
+        let live = self.live();
+        let sides = self.orders.with_buffers(|buffers| {
+            for (zone, peer, rates, rtt) in learnt {
+                buffers.observe(zone, peer, rates, rtt);
+            }
+            Zone::BOTH.map(|zone| buffers.sizes_of_side(zone, live))
+        });
+        let Some(sides) = sides else { return };
+        if sides.iter().any(|s| *s != Sizes::default()) {
+            self.orders.enlarged.store(true, Ordering::Relaxed);
+        }
+        for (listener, zone) in &self.listeners {
+            let (own, had) = (sides[zone.index()], self.listening[zone.index()]);
+            // A buffer that was set does not go back to the kernel's tuning: it stays.
+            if free(*zone) && (own.send > had.send || own.receive > had.receive) {
+                sockets::enlarge(listener.as_fd(), own);
+            }
+        }
+        for (had, own) in self.listening.iter_mut().zip(sides) {
+            had.send = had.send.max(own.send);
+            had.receive = had.receive.max(own.receive);
+        }
+    }
+
+    /// The buffers that a new connection with a host gets.
+    pub(super) fn learnt(&self, zone: Zone, peer: IpAddr) -> Sizes {
+        let asked = self.orders.enlarged.load(Ordering::Relaxed);
+        if !asked || self.config.zone(zone).buffer.is_some() {
+            return Sizes::default();
+        }
+        let live = self.live();
+        let sizes = self.orders.with_buffers(|b| b.sizes(zone, peer, live));
+        sizes.unwrap_or_default()
+    }
+
+    /// Connections of all workers, as far as one knows: they are spread evenly.
+    fn live(&self) -> u64 {
+        self.counters.live.get() * u64::from(self.config.workers)
     }
 
     fn carrying(&self) -> impl Iterator<Item = &Carrying> {
@@ -110,3 +182,7 @@ impl Carrying {
         }
     }
 }
+
+/// Of a second, of each worker: two questions to the kernel for each.
+const LOOKED_AT: usize = 64;
+const WORTH: u64 = buffers::WORTH.as_bits_per_second();

@@ -18,7 +18,7 @@ use ::copy::engine::{Connection, CopyError, Note, Watch};
 use ::copy::link::Socket;
 use ::copy::meeting::{self, Dial, Meeting};
 use ::copy::message::Account;
-use ::copy::quic::Carriage;
+use ::copy::quic::{Carriage, Counts};
 use ::copy::{Cipher, Way};
 use sys::child::ChildHandle;
 
@@ -76,6 +76,8 @@ struct Heard {
     is_last: Condvar,
     /// What its kernel says of the connections on which it sends.
     connections: Mutex<Told>,
+    /// What it counts of those over QUIC.
+    over_quic: Mutex<Vec<(u16, Counts)>>,
 }
 
 impl Heard {
@@ -86,7 +88,15 @@ impl Heard {
         self.is_last.notify_all();
     }
 
-    fn know(&self, told: &[job::ConnectionNow]) {
+    fn know(&self, told: &[job::ConnectionNow], over_quic: &[(u16, Vec<u64>)]) {
+        if !over_quic.is_empty() {
+            let all = over_quic.iter();
+            let all = all.map(|(stream, words)| (*stream, Counts::of_words(words)));
+            *self
+                .over_quic
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = all.collect();
+        }
         if !told.is_empty() {
             let all = told.iter().filter_map(job::connection_of).collect();
             *self
@@ -104,6 +114,13 @@ impl Heard {
             .unwrap_or_else(PoisonError::into_inner);
         for (stream, connection) in told.drain(..) {
             watch.know_connection(stream, connection);
+        }
+        let mut told = self
+            .over_quic
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (stream, counts) in told.drain(..) {
+            watch.know_over_quic(stream, counts);
         }
     }
 
@@ -337,12 +354,14 @@ impl Far {
                     unread,
                     spent_ns,
                     cpu_ns,
+                    quic_cpu_ns,
+                    direct_bytes,
                     ..
                 }) => {
                     break Ok(Ended {
                         sent_bytes,
                         unread,
-                        spent: (spent_ns, Some(cpu_ns)),
+                        spent: spent_of(spent_ns, cpu_ns, quic_cpu_ns, direct_bytes),
                     });
                 }
                 Ok(Reply::Failed { why, is_here: true }) => {
@@ -370,6 +389,20 @@ impl Far {
     }
 }
 
+const fn spent_of(
+    times_ns: [u64; 4],
+    cpu_ns: u64,
+    quic_cpu_ns: u64,
+    direct_bytes: u64,
+) -> told::Spent {
+    told::Spent {
+        times_ns,
+        cpu_ns: Some(cpu_ns),
+        quic_cpu_ns,
+        direct_bytes,
+    }
+}
+
 /// Connections as a far side tells of them.
 type Told = Vec<(u16, Connection)>;
 
@@ -392,14 +425,24 @@ fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) 
                 spent_ns,
                 cpu_ns,
                 connections,
+                over_quic,
+                quic_cpu_ns,
                 ..
             } => {
-                spent.note(Some((*spent_ns, Some(*cpu_ns))), false);
-                spent.know(connections);
+                let told = spent_of(*spent_ns, *cpu_ns, *quic_cpu_ns, 0);
+                spent.note(Some(told), false);
+                spent.know(connections, over_quic);
             }
             Reply::Done {
-                spent_ns, cpu_ns, ..
-            } => spent.note(Some((*spent_ns, Some(*cpu_ns))), true),
+                spent_ns,
+                cpu_ns,
+                quic_cpu_ns,
+                direct_bytes,
+                ..
+            } => {
+                let told = spent_of(*spent_ns, *cpu_ns, *quic_cpu_ns, *direct_bytes);
+                spent.note(Some(told), true);
+            }
             Reply::Failed { .. } => spent.note(None, true),
             Reply::Ready(_) | Reply::Note(_) => {}
         }
@@ -972,8 +1015,12 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 placed,
                 streams,
                 connections,
+                over_quic,
                 ..
             }) => {
+                for (stream, words) in &over_quic {
+                    watch.know_over_quic(*stream, Counts::of_words(words));
+                }
                 for (stream, connection) in connections.iter().filter_map(job::connection_of) {
                     watch.know_connection(stream, connection);
                 }
@@ -994,9 +1041,13 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 unread,
                 spent_ns,
                 over_quic,
+                quic_cpu_ns,
+                direct_bytes,
                 ..
             }) => {
+                watch.direct_bytes.store(direct_bytes, Ordering::Relaxed);
                 watch.is_quic.store(over_quic, Ordering::Relaxed);
+                watch.quic_cpu_ns.store(quic_cpu_ns, Ordering::Relaxed);
                 watch.unread.store(unread, Ordering::Relaxed);
                 watch.sent_bytes.store(sent_bytes, Ordering::Relaxed);
                 let counters = [

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use ::copy::link::Socket;
 use ::copy::meeting::Meeting;
 use ::copy::quic::Carriage;
+use ::copy::{Near, Way};
 use lab::{Lab, PathFile};
 use report::model::{PathFacts, Run};
 use units::Rate;
@@ -72,7 +73,9 @@ pub(super) fn run(
     let open = move |peer| datagrams.run(|| ::copy::quic::towards(peer))?;
     let listens = to.run(|| super::job::carriage(wish, &listener))?;
     let dial = Box::new(move || space.run(|| TcpStream::connect(at))?.map(Socket::Tcp));
-    let near = Meeting::connecting(dial, plan.session, plan.key.clone(), plan.cipher)
+    let known = from.run(|| Near::towards(at))?;
+    let way = Way::new("the far side", dial).with_near(known);
+    let near = Meeting::connecting_over(vec![way], plan.session, plan.key.clone(), plan.cipher)
         .with_carriage(Carriage::connecting_by(wish, Box::new(open)));
     let far =
         Meeting::listening(plan.session, plan.key.clone(), plan.allowed()).with_carriage(listens);

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ::copy::destination::{Destination, Trust};
+use ::copy::engine::disk::Io;
 use ::copy::engine::fetch::fetch;
 use ::copy::engine::gaps::Pacing;
 use ::copy::engine::help::help;
@@ -81,6 +82,9 @@ pub(super) struct Job {
     /// Whether streams are paced; chosen where nothing is said.
     #[serde(default)]
     paced: Option<bool>,
+    /// How its files are read or written; who does not know of it goes through the cache.
+    #[serde(default)]
+    io: Io,
     delete: bool,
     pub(super) dry: bool,
     fsync: bool,
@@ -157,6 +161,12 @@ pub(super) enum Reply {
         /// Of a source, some times a second.
         #[serde(default)]
         connections: Vec<ConnectionNow>,
+        /// The same of streams over QUIC: their numbers, and [`::copy::quic::Counts::to_words`].
+        #[serde(default)]
+        over_quic: Vec<(u16, Vec<u64>)>,
+        /// Of the thread that moves QUIC's packets.
+        #[serde(default)]
+        quic_cpu_ns: u64,
     },
     /// Something the user is to know.
     Note(String),
@@ -173,6 +183,12 @@ pub(super) enum Reply {
         /// QUIC carried blocks at the end.
         #[serde(default)]
         over_quic: bool,
+        /// Of the thread that moves its packets.
+        #[serde(default)]
+        quic_cpu_ns: u64,
+        /// Bytes of blocks that went past its page cache.
+        #[serde(default)]
+        direct_bytes: u64,
     },
     /// It gave up; whether its own host is at fault.
     Failed { why: String, is_here: bool },
@@ -296,6 +312,7 @@ impl Job {
                 Pacing::Chosen => None,
                 pacing => Some(pacing == Pacing::Even),
             },
+            io: args.io(is_source),
             delete: args.delete,
             dry: args.dry_run,
             fsync: !args.no_fsync,
@@ -384,6 +401,7 @@ impl Job {
                 Some(false) => Pacing::Off,
             },
             has_helpers: self.has_helpers,
+            io: self.io,
         }
     }
 }
@@ -516,9 +534,11 @@ pub(super) fn last_word(result: Result<Account, Failed>, watch: &Watch) -> Reply
             numbers: account.numbers(),
             sent_bytes: watch.sent_bytes.load(Ordering::Relaxed),
             unread: watch.unread.load(Ordering::Relaxed),
-            spent_ns: told::spent(watch),
+            spent_ns: told::spent(watch, None).times_ns,
             cpu_ns: sys::clock::process_cpu().as_ns(),
             over_quic: watch.is_quic.load(Ordering::Relaxed),
+            quic_cpu_ns: watch.quic_cpu_ns.load(Ordering::Relaxed),
+            direct_bytes: watch.direct_bytes.load(Ordering::Relaxed),
         },
         Err((why, is_here)) => Reply::Failed { why, is_here },
     }
@@ -705,6 +725,7 @@ impl Job {
             has_helpers: self.has_helpers,
             filter: filter.clone(),
             identity: self.identity,
+            io: self.io,
         }
     }
 }
@@ -792,7 +813,7 @@ fn tell_progress(watch: &Watch, connections: bool, say: &mut dyn FnMut(&Reply)) 
         names: now(&watch.names),
         placed: now(&watch.placed),
         streams: now(&watch.streams),
-        spent_ns: told::spent(watch),
+        spent_ns: told::spent(watch, None).times_ns,
         cpu_ns: sys::clock::process_cpu().as_ns(),
         connections: match connections {
             true => {
@@ -802,6 +823,15 @@ fn tell_progress(watch: &Watch, connections: bool, say: &mut dyn FnMut(&Reply)) 
             }
             false => Vec::new(),
         },
+        over_quic: match connections {
+            true => {
+                let all = watch.over_quic().into_iter();
+                all.map(|(n, counts)| (n, counts.to_words().to_vec()))
+                    .collect()
+            }
+            false => Vec::new(),
+        },
+        quic_cpu_ns: now(&watch.quic_cpu_ns),
     });
 }
 

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ::copy::engine::{Connection, Note, Watch};
+use ::copy::quic::Counts;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::model::{self, CopyConnection, CopyInterval, CopyNote, SampleRecord};
 use serde::Serialize;
@@ -174,7 +175,7 @@ impl View {
         let now = Instant::now();
         let confirmed = watch.confirmed_bytes.load(Ordering::Relaxed);
         self.progress.push(confirmed);
-        self.progress.look(&watch.connections());
+        self.progress.know(watch);
         self.seen.push_back((now, confirmed));
         if self.seen.len() > 11 {
             self.seen.pop_front();
@@ -235,7 +236,7 @@ impl View {
         let confirmed = watch.confirmed_bytes.load(Ordering::Relaxed);
         self.bar.finish_and_clear();
         self.progress.push(confirmed);
-        self.progress.look(&watch.connections());
+        self.progress.know(watch);
         let now = Instant::now();
         let is_new = confirmed > self.said.1 || now - self.said.0 >= SHORTEST;
         if is_new && self.manner != Manner::Screen {
@@ -335,8 +336,8 @@ pub(super) struct Progress {
     each: u64,
     looks: u64,
     connections: Connections,
-    readings: Vec<(u64, u16, TcpInfo)>,
-    readings_each: u64,
+    readings: Readings<TcpInfo>,
+    over_quic: Readings<Counts>,
 }
 
 impl Progress {
@@ -347,8 +348,8 @@ impl Progress {
             each: 1,
             looks: 0,
             connections: Connections::default(),
-            readings: Vec::new(),
-            readings_each: 2,
+            readings: Readings::default(),
+            over_quic: Readings::default(),
         }
     }
 
@@ -374,28 +375,29 @@ impl Progress {
 
     /// Takes what kernels say now.
     fn look(&mut self, all: &BTreeMap<u16, Connection>) {
+        self.look_at(self.now_ns(), all);
+    }
+
+    /// Takes what QUIC counts now.
+    fn look_over_quic(&mut self, all: &BTreeMap<u16, Counts>) {
         let now = self.now_ns();
-        let is_kept = self.looks.is_multiple_of(self.readings_each);
-        for (&stream, connection) in all {
-            let total = self.connections.take(stream, connection);
-            if is_kept && let Some(total) = total {
-                self.readings.push((now, stream, total));
-            }
+        for (&stream, counts) in all {
+            self.over_quic.take(stream, (now, counts.at_ns), *counts);
         }
-        if self.readings.len() > READINGS_MOST {
-            // Every other time, whoever was there.
-            let mut times: Vec<u64> = self.readings.iter().map(|reading| reading.0).collect();
-            times.dedup();
-            let kept: Vec<u64> = times.into_iter().step_by(2).collect();
-            self.readings
-                .retain(|reading| kept.binary_search(&reading.0).is_ok());
-            self.readings_each = self.readings_each.saturating_mul(2);
+    }
+
+    fn look_at(&mut self, now: u64, all: &BTreeMap<u16, Connection>) {
+        for (&stream, connection) in all {
+            if let Some(total) = self.connections.take(stream, connection) {
+                self.readings.take(stream, (now, connection.at_ns), total);
+            }
         }
     }
 
     /// Takes what is known of connections after the last look.
     pub(super) fn know(&mut self, watch: &Watch) {
         self.look(&watch.connections());
+        self.look_over_quic(&watch.over_quic());
     }
 
     /// Each connection over all the time.
@@ -412,19 +414,135 @@ impl Progress {
             app_bytes,
             ..SampleRecord::default()
         });
-        let sent = self.readings.iter().map(|(t_ns, stream, info)| {
-            let fields = info.fields().filter(|(name, _)| FIELDS.contains(name));
-            SampleRecord {
-                phase: report::html::COPIED.to_owned(),
-                end: "sender".to_owned(),
-                stream: u32::from(*stream),
-                t_ns: *t_ns,
-                tcp_info: fields.map(|(name, n)| (name.to_owned(), n)).collect(),
-                ..SampleRecord::default()
-            }
+        // A connection was made with its counters at zero.
+        let made = self.connections.0.iter().map(|(&stream, seen)| {
+            let counters = seen.now.info.fields().filter(|(name, _)| is_counter(name));
+            let counters = counters.map(|(name, _)| (name.to_owned(), 0)).collect();
+            sender(stream, self.readings.ours(seen.first_ns), counters)
         });
+        let told = self.readings.samples(|info| {
+            let fields = info.fields().filter(|(name, _)| FIELDS.contains(name));
+            fields.map(|(name, n)| (name.to_owned(), n)).collect()
+        });
+        let over_quic = self.over_quic.samples(quic_fields);
+        let mut sent: Vec<_> = made.chain(told).chain(over_quic).collect();
+        sent.sort_by_key(|sample| (sample.t_ns, sample.stream));
         arrived.chain(sent)
     }
+}
+
+/// A reading of a stream's sender.
+fn sender(stream: u16, t_ns: u64, tcp_info: BTreeMap<String, u64>) -> SampleRecord {
+    SampleRecord {
+        phase: report::html::COPIED.to_owned(),
+        end: "sender".to_owned(),
+        stream: stream.into(),
+        t_ns,
+        tcp_info,
+        ..SampleRecord::default()
+    }
+}
+
+/// What a sample has of QUIC's counts, as `measure` names it.
+fn quic_fields(counts: &Counts) -> BTreeMap<String, u64> {
+    [
+        ("quic_rtt_us", counts.rtt_us),
+        ("quic_min_rtt_us", counts.min_rtt_us),
+        (
+            "quic_congestion_window_bytes",
+            counts.congestion_window_bytes,
+        ),
+        ("quic_packet_bytes", counts.packet_bytes),
+        ("quic_packets_sent", counts.packets_sent),
+        ("quic_packets_lost", counts.packets_lost),
+        ("quic_bytes_lost", counts.bytes_lost),
+        ("quic_congestion_events", counts.congestion_events),
+    ]
+    .map(|(name, n)| (name.to_owned(), n))
+    .into()
+}
+
+/// What was told of connections over time. Of many readings some are kept, of each stream by its own count: when
+/// they are picked up says nothing of which are new.
+#[derive(Debug, Default)]
+struct Readings<T> {
+    of: BTreeMap<u16, Told<T>>,
+    /// Kept of all streams together.
+    kept: usize,
+    /// One of two to the power of this is kept.
+    halvings: u32,
+    /// How far the sending side's clock is ahead of ours, by the reading that took least to get here.
+    ahead_ns: Option<i128>,
+}
+
+/// Readings of a stream.
+#[derive(Debug)]
+struct Told<T> {
+    /// How many there were.
+    count: u64,
+    /// Numbers, times by the sending side's clock, and what was told.
+    kept: Vec<(u64, u64, T)>,
+    last: (u64, T),
+}
+
+impl<T: Copy> Readings<T> {
+    /// Takes what is told of a stream, when it got here and when it was so; passed over if it is not new.
+    fn take(&mut self, stream: u16, (now_ns, at_ns): (u64, u64), told: T) {
+        let known = self.of.get(&stream);
+        if known.is_some_and(|known| at_ns <= known.last.0) {
+            return;
+        }
+        let ahead = i128::from(at_ns) - i128::from(now_ns);
+        self.ahead_ns = Some(self.ahead_ns.map_or(ahead, |known| known.max(ahead)));
+        let all = self.of.entry(stream).or_insert_with(|| Told {
+            count: 0,
+            kept: Vec::new(),
+            last: (at_ns, told),
+        });
+        let number = all.count;
+        all.count += 1;
+        all.last = (at_ns, told);
+        if number.trailing_zeros() < self.halvings {
+            return;
+        }
+        all.kept.push((number, at_ns, told));
+        self.kept += 1;
+        if self.kept > READINGS_MOST {
+            self.halvings += 1;
+            let halvings = self.halvings;
+            self.kept = 0;
+            for all in self.of.values_mut() {
+                all.kept
+                    .retain(|(number, ..)| number.trailing_zeros() >= halvings);
+                self.kept += all.kept.len();
+            }
+        }
+    }
+
+    /// Those kept, and the last of each stream.
+    fn samples(
+        &self,
+        fields: impl Fn(&T) -> BTreeMap<String, u64>,
+    ) -> impl Iterator<Item = SampleRecord> {
+        self.of.iter().flat_map(move |(&stream, all)| {
+            let is_kept = all.kept.last().is_some_and(|kept| kept.1 == all.last.0);
+            let kept = all.kept.iter().map(|(_, at_ns, told)| (*at_ns, *told));
+            let readings = kept.chain((!is_kept).then_some(all.last));
+            let readings =
+                readings.map(|(at_ns, told)| sender(stream, self.ours(at_ns), fields(&told)));
+            readings.collect::<Vec<_>>()
+        })
+    }
+
+    /// A time of the sending side's clock by ours.
+    fn ours(&self, at_ns: u64) -> u64 {
+        let since = i128::from(at_ns) - self.ahead_ns.unwrap_or(0);
+        u64::try_from(since.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+fn is_counter(name: &str) -> bool {
+    COUNTERS.contains(&name)
 }
 
 /// Connections, each as if it had never been made again.
@@ -456,7 +574,7 @@ const COUNTERS: [&str; 5] = [
 /// `one`, with the other's counters added.
 fn plus(one: &TcpInfo, other: &TcpInfo) -> TcpInfo {
     let mut sum = *one;
-    for (name, value) in one.fields().filter(|(name, _)| COUNTERS.contains(name)) {
+    for (name, value) in one.fields().filter(|(name, _)| is_counter(name)) {
         let added = other.fields().find(|(found, _)| *found == name);
         sum.set(name, value.saturating_add(added.map_or(0, |(_, n)| n)));
     }
@@ -626,17 +744,122 @@ mod tests {
             let all = (0..64).map(|stream| (stream, reading(n, n, n, 0)));
             progress.look(&all.collect());
         }
-        assert!(progress.readings.len() <= READINGS_MOST);
-        let of = |stream| {
-            progress
-                .readings
-                .iter()
-                .filter(move |r| r.1 == stream)
-                .count()
-        };
+        assert!(progress.readings.kept <= READINGS_MOST);
+        let of = |stream| progress.readings.of[&stream].kept.len();
         assert!(of(0) > 100 && of(0) == of(63), "{} {}", of(0), of(63));
-        let senders = progress.samples().filter(|sample| sample.end == "sender");
-        assert_eq!(senders.count(), progress.readings.len());
+        let last: Vec<_> = progress
+            .samples()
+            .filter(|sample| sample.end == "sender")
+            .filter(|sample| sample.tcp_info["bytes_acked"] == 2_000)
+            .collect();
+        assert_eq!(last.len(), 64);
+    }
+
+    /// Samples of a sender's connections.
+    fn sent(progress: &Progress, stream: u32) -> Vec<SampleRecord> {
+        let all = progress.samples();
+        let of = |sample: &SampleRecord| sample.end == "sender" && sample.stream == stream;
+        all.filter(of).collect()
+    }
+
+    #[test]
+    fn no_reading_is_missed_however_it_falls_between_looks() {
+        // The sender looks each 205 ms, and we each 101.
+        let mut progress = Progress::begin();
+        for tick in 12..400 {
+            let ms = tick * 101 / 205 * 205;
+            let all = [(0, reading(ms, ms, ms, 0))].into();
+            progress.look_at(tick * 101_000_000, &all);
+        }
+        let samples = sent(&progress, 0);
+        let apart: Vec<u64> = samples[1..]
+            .windows(2)
+            .map(|two| two[1].t_ns - two[0].t_ns)
+            .collect();
+        assert_eq!(apart.len() as u64, 399 * 101 / 205 - 12 * 101 / 205);
+        assert!(apart.iter().all(|ns| *ns == 205_000_000), "{apart:?}");
+    }
+
+    #[test]
+    fn samples_come_to_what_the_table_says() {
+        let mut progress = Progress::begin();
+        // Made again at 4 s.
+        for (ms, busy, rwnd) in [
+            (1_200, 150, 0),
+            (2_000, 900, 300),
+            (3_000, 1_700, 300),
+            (4_000, 0, 0),
+            (5_000, 800, 500),
+            (6_000, 1_500, 700),
+        ] {
+            let all = [(9, reading(ms, busy, busy, rwnd))].into();
+            progress.look_at(ms * 1_000_000, &all);
+        }
+        let samples = sent(&progress, 9);
+        let ends = [&samples[0], &samples[samples.len() - 1]].map(|sample| {
+            let mut info = TcpInfo::default();
+            for (name, value) in &sample.tcp_info {
+                info.set(name, *value);
+            }
+            explain::Sample {
+                t: units::Duration::from_ns(sample.t_ns),
+                info,
+                ..explain::Sample::default()
+            }
+        });
+        let told = explain::shares(&ends).unwrap();
+        let [whole] = &progress.connections()[..] else {
+            panic!("one connection");
+        };
+        let shares = whole.shares.unwrap();
+        // Five seconds; 1,700 and 1,500 ms busy.
+        assert_eq!(shares.receive_window, 1.0 / 5.0);
+        assert_eq!(told.receive_window, shares.receive_window);
+        assert_eq!((told.network, shares.network), (0.44, 0.44));
+        assert_eq!(told.application, shares.application);
+        assert_eq!(ends[1].info.bytes_acked, whole.acked_bytes);
+        // What is not known of a connection when it is made is not said.
+        assert!(!samples[0].tcp_info.contains_key("rtt_us"));
+    }
+
+    #[test]
+    fn what_quic_counts_is_in_the_samples() {
+        let mut progress = Progress::begin();
+        for at_ns in [5_000, 5_000, 6_000] {
+            let words = [
+                4_000, at_ns, 101_000, 100_000, 64_000, 1_400, at_ns, 3, 9, 8, 2,
+            ];
+            let all = [(1, Counts::of_words(&words))].into();
+            progress.look_over_quic(&all);
+        }
+        let samples = sent(&progress, 1);
+        assert_eq!(samples.len(), 2);
+        let last = &samples[1].tcp_info;
+        assert!(
+            last.keys()
+                .all(|name| model::QUIC_FIELDS.contains(&name.as_str()))
+        );
+        assert_eq!(
+            (last["quic_packets_sent"], last["quic_rtt_us"]),
+            (6_000, 101_000)
+        );
+    }
+
+    #[test]
+    fn a_far_clock_is_told_by_what_came_soonest() {
+        let mut readings = Readings::<()>::default();
+        // 100 s ahead; on the way for 40, 3 and 25 ms.
+        for (now_ms, at_ms) in [(1_000, 100_960), (2_003, 102_000), (3_025, 103_000)] {
+            let times = (now_ms * 1_000_000, at_ms * 1_000_000);
+            readings.take(0, times, ());
+        }
+        // By the second.
+        assert_eq!(readings.ours(103_000_000_000), 3_003_000_000);
+        assert_eq!((readings.ours(0), readings.ours(99_000_000_000)), (0, 0));
+        let mut wild = Readings::<()>::default();
+        wild.take(0, (5, u64::MAX), ());
+        wild.take(0, (6, 0), ());
+        assert_eq!((wild.ours(u64::MAX), wild.ours(7)), (5, 0));
     }
 
     #[test]

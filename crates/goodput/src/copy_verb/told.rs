@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use ::copy::engine::disk::Io;
 use ::copy::engine::{Note, Watch};
-use report::model::{Copy, CopyEnd, CopyKernel, CopyTime, Run, Verdict};
+use report::model::{Copy, CopyEnd, CopyKernel, CopyQuic, CopyTime, Run, Verdict};
 use units::Rate;
 use wire::tcp_info::TcpInfo;
 
@@ -92,6 +93,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         ends: ends(done),
         kernel: kernel(&connections(done)),
         connections: done.progress.connections(),
+        quic: over_quic(&done.watch),
         ciphers: Vec::new(),
         ranking_agrees: None,
         choice_agrees: None,
@@ -105,29 +107,52 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         notes_more,
         certificate: done.certificate.clone(),
     };
+    for end in &copy.ends {
+        let is_asked = plan.args.io(end.end == "source") == Io::Direct;
+        // An older far side, and one that only small files or other hosts' blocks came to, say nothing themselves.
+        if is_asked && end.direct_bytes == 0 && copy.received_bytes > 0 {
+            let text = format!("nothing went past the page cache at the {}", end.end);
+            copy.chosen.push(text);
+        }
+    }
     copy.why = why(&copy, plan, done);
     observed::put(plan, &mut copy);
     run.verdict = Some(verdict(&copy));
     run.copy = Some(copy);
 }
 
-/// What a side told of its threads, and the CPU time of its process where that is another.
-pub(super) type Spent = ([u64; 4], Option<u64>);
+/// What a side told of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spent {
+    /// Nanoseconds of the threads that carry blocks: files, sums, connections, waiting.
+    pub(super) times_ns: [u64; 4],
+    /// CPU time of its process, where that is another.
+    pub(super) cpu_ns: Option<u64>,
+    /// Bytes of blocks that were read or written past its page cache.
+    pub(super) direct_bytes: u64,
+    /// CPU time of the thread that moves QUIC's packets.
+    pub(super) quic_cpu_ns: u64,
+}
 
-/// Nanoseconds of the threads that carry blocks: files, sums, connections, waiting.
-pub(super) fn spent(watch: &Watch) -> [u64; 4] {
-    [
+/// What is known of a side by its watch.
+pub(super) fn spent(watch: &Watch, cpu_ns: Option<u64>) -> Spent {
+    let times = [
         &watch.disk_ns,
         &watch.sum_ns,
         &watch.link_ns,
         &watch.idle_ns,
-    ]
-    .map(|counter| counter.load(Ordering::Relaxed))
+    ];
+    Spent {
+        times_ns: times.map(|counter| counter.load(Ordering::Relaxed)),
+        cpu_ns,
+        direct_bytes: watch.direct_bytes.load(Ordering::Relaxed),
+        quic_cpu_ns: watch.quic_cpu_ns.load(Ordering::Relaxed),
+    }
 }
 
 /// The source, then the destination, where they told.
 fn ends(done: &Done) -> Vec<CopyEnd> {
-    let near = (spent(&done.watch), None);
+    let near = spent(&done.watch, None);
     let (source, destination) = match done.is_source {
         true => (Some(near), done.far),
         false => (done.far, Some(near)),
@@ -138,13 +163,13 @@ fn ends(done: &Done) -> Vec<CopyEnd> {
         .collect()
 }
 
-fn end_of(name: &str, (spent, cpu_ns): Spent) -> Option<CopyEnd> {
+fn end_of(name: &str, spent: Spent) -> Option<CopyEnd> {
     // A far side's numbers may be any.
-    let all = spent.iter().map(|part| *part as f64).sum::<f64>();
+    let all = spent.times_ns.iter().map(|part| *part as f64).sum::<f64>();
     if all <= 0.0 {
         return None;
     }
-    let [disk, sums, link, idle] = spent.map(|part| part as f64 / all);
+    let [disk, sums, link, idle] = spent.times_ns.map(|part| part as f64 / all);
     Some(CopyEnd {
         end: name.to_owned(),
         time: CopyTime {
@@ -153,8 +178,35 @@ fn end_of(name: &str, (spent, cpu_ns): Spent) -> Option<CopyEnd> {
             link,
             idle,
         },
-        cpu_ns,
+        cpu_ns: spent.cpu_ns,
+        quic_cpu_ns: Some(spent.quic_cpu_ns).filter(|ns| *ns > 0),
+        direct_bytes: spent.direct_bytes,
     })
+}
+
+/// What the sending side counts of each connection over QUIC.
+fn over_quic(watch: &Watch) -> Vec<CopyQuic> {
+    let all = watch.over_quic().into_iter();
+    all.map(|(stream, counts)| {
+        let took = Duration::from_nanos(counts.at_ns.saturating_sub(counts.made_ns));
+        CopyQuic {
+            stream: stream.into(),
+            sent_bytes: counts.bytes_sent,
+            sent_bits_per_second: match took.is_zero() {
+                true => 0,
+                false => average(counts.bytes_sent, took).as_bits_per_second(),
+            },
+            packets_sent: counts.packets_sent,
+            packets_lost: counts.packets_lost,
+            lost_bytes: counts.bytes_lost,
+            congestion_events: counts.congestion_events,
+            rtt_ns: counts.rtt_us.saturating_mul(1_000),
+            rtt_min_ns: counts.min_rtt_us.saturating_mul(1_000),
+            congestion_window_bytes: counts.congestion_window_bytes,
+            packet_bytes: counts.packet_bytes,
+        }
+    })
+    .collect()
 }
 
 /// What the sending side's kernel knew of each connection last.
@@ -298,7 +350,31 @@ fn verdict(copy: &Copy) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use ::copy::quic::Counts;
+
     use super::*;
+
+    #[test]
+    fn connections_over_quic_have_their_rate_and_their_counts() {
+        let watch = Watch::default();
+        let words =
+            |at_ms: u64, sent| [0, at_ms, 101, 100, 9, 1_400, sent, 7, 1_000 * sent, 700, 2];
+        for (at_ms, sent) in [(1_500, 10), (3_000, 500)] {
+            let mut words = words(at_ms * 1_000_000, sent);
+            words[0] = 1_000_000_000;
+            watch.know_over_quic(6, Counts::of_words(&words));
+        }
+        // A far side's numbers may be any.
+        watch.know_over_quic(7, Counts::of_words(&[u64::MAX; 11]));
+        watch.know_over_quic(u16::MAX, Counts::of_words(&words(9, 9)));
+        let found = over_quic(&watch);
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].stream, found[0].packets_sent), (6, 500));
+        assert_eq!(found[0].sent_bits_per_second, 2_000_000);
+        assert_eq!((found[0].packets_lost, found[0].congestion_events), (7, 2));
+        assert_eq!((found[0].rtt_ns, found[0].rtt_min_ns), (101_000, 100_000));
+        assert_eq!(found[1].sent_bits_per_second, 0);
+    }
 
     #[test]
     fn a_far_sides_numbers_may_be_any() {

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ::copy::Way;
 use ::copy::link::Socket;
 use ::copy::meeting::Dial;
+use ::copy::{Near, Way};
 use serde::{Deserialize, Serialize};
 
 use super::CopyArgs;
@@ -62,7 +62,9 @@ pub(super) fn ways(all: Vec<WayTo>) -> Vec<Way> {
         _ => CONNECT_BESIDE_OTHERS,
     };
     let way = |way: WayTo| {
-        let made = Way::new(way.name, dialing(way.from, way.to, patience));
+        let near = way.to.first().copied().map(Near::towards);
+        let made = Way::new(way.name, dialing(way.from, way.to, patience))
+            .with_near(near.unwrap_or_default());
         match way.is_for_blocks_only {
             true => made.for_blocks_only(),
             false => made,

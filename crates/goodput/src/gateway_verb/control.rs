@@ -33,6 +33,8 @@ pub(super) enum Asked {
     /// Become this; who asked waits.
     Reload(Box<Config>, Asker),
     Drain,
+    /// Draw the report; who asked waits for where it is.
+    Report(Asker),
     /// Start the program's file again, to go on for this one; who asked waits.
     Upgrade(Asker),
     /// Give everything to who is at the other end.
@@ -45,8 +47,13 @@ pub(super) struct Asker(Connection);
 
 impl Asker {
     pub(super) fn answer(&self, result: Result<(), String>) {
+        self.answer_with(result.map(|()| String::new()));
+    }
+
+    /// With a word behind the `ok`.
+    pub(super) fn answer_with(&self, result: Result<String, String>) {
         let line = match result {
-            Ok(()) => "ok\n".to_owned(),
+            Ok(word) => format!("{}\n", format!("ok {word}").trim_end()),
             Err(e) => format!("error {}\n", e.replace('\n', " ")),
         };
         let _ = self.0.send(line.as_bytes(), &[], Instant::now() + PATIENCE);
@@ -143,6 +150,7 @@ impl Control {
                 most => gateway.look(most),
             };
             let status = Status::of(gateway.counts(), seen).with_links(gateway.links());
+            let status = status.with_buffers(gateway.buffers());
             let mut line = serde_json::to_vec(&status).ok()?;
             line.push(b'\n');
             let _ = asker.0.send(&line, &[], deadline);
@@ -153,6 +161,7 @@ impl Control {
                 asker.answer(Ok(()));
                 Some(Asked::Drain)
             }
+            b"report" => Some(Asked::Report(asker)),
             b"upgrade" | b"renew" if context.stop.is_stopped() => {
                 asker.answer(Err("it is ending".to_owned()));
                 None
@@ -171,7 +180,9 @@ impl Control {
                 }
             },
             _ => {
-                asker.answer(Err("expected status, reload, drain or upgrade".to_owned()));
+                asker.answer(Err(
+                    "expected status, report, reload, drain or upgrade".to_owned()
+                ));
                 None
             }
         }
@@ -201,6 +212,15 @@ pub(super) fn status(args: &StatusArgs) -> Verdict {
     if args.watch {
         return watch(args);
     }
+    if args.report {
+        let line = ask(&args.which, "report")?;
+        let file = line.strip_prefix("ok ").ok_or_else(|| {
+            let why = line.strip_prefix("error ").unwrap_or(&line);
+            Failure::far(anyhow::anyhow!("the gateway: {why}"))
+        })?;
+        context::print(&format!("Report: {file}\n"))?;
+        return Ok(failure::DONE);
+    }
     let most = if args.json { args.top } else { 0 };
     let line = ask(&args.which, &format!("status {most}"))?;
     if args.json {
@@ -210,7 +230,10 @@ pub(super) fn status(args: &StatusArgs) -> Verdict {
     let status: Status = serde_json::from_str(&line).map_err(Failure::far)?;
     context::print(&match args.openmetrics {
         true => status::openmetrics(&status),
-        false => words(&status.counts) + &status::links(&status.links),
+        false => {
+            let links = status::links(&status.links);
+            words(&status.counts) + &links + &status::buffers(&status.buffers)
+        }
     })?;
     Ok(failure::DONE)
 }

@@ -63,7 +63,7 @@ pub(super) fn greet(near: &Host, far: &Host, port: usize) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn pair(near: &Host, far: &Host, port: u16) -> anyhow::Result<(TcpStream, TcpStream)> {
+pub(super) fn pair(near: &Host, far: &Host, port: u16) -> anyhow::Result<(TcpStream, TcpStream)> {
     let address = SocketAddr::from((far.address(), port));
     let listener = far
         .run(|| TcpListener::bind(address))?
@@ -131,16 +131,16 @@ fn listen(mut socket: TcpStream, pattern: Pattern) -> anyhow::Result<Option<u64>
 
 /// Bytes that are known by their place.
 #[derive(Clone, Copy, Debug)]
-struct Pattern {
+pub(super) struct Pattern {
     seed: u64,
 }
 
 impl Pattern {
-    const fn new(seed: u64) -> Self {
+    pub(super) const fn new(seed: u64) -> Self {
         Self { seed }
     }
 
-    fn fill(self, from: u64, into: &mut [u8]) {
+    pub(super) fn fill(self, from: u64, into: &mut [u8]) {
         for (place, byte) in (from..).zip(into) {
             // The upper byte of a product with an odd number (Knuth's multiplicative hash).
             let mixed = (place ^ self.seed << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 
 use explain::models::{self, AckPolicy};
+use gateway::buffers::Decision;
 use gateway::counters::Counts;
 use gateway::links::LinkStatus;
 use gateway::view::{HalfSeen, Seen};
@@ -29,6 +30,9 @@ pub(super) struct Status {
     /// Of sides that have several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) links: Vec<LinkStatus>,
+    /// Of ways that were measured, where the buffers of new connections hang on that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) buffers: Vec<Decision>,
 }
 
 /// A connection, and what it would reach without the gateway.
@@ -52,16 +56,21 @@ impl Status {
             counts,
             connections: seen.into_iter().map(shown).collect(),
             links: Vec::new(),
+            buffers: Vec::new(),
         }
     }
 
     pub(super) fn with_links(self, links: Vec<LinkStatus>) -> Self {
         Self { links, ..self }
     }
+
+    pub(super) fn with_buffers(self, buffers: Vec<Decision>) -> Self {
+        Self { buffers, ..self }
+    }
 }
 
 /// What one connection end to end would carry at most towards this half's end.
-fn unsplit(seen: &Seen, to: usize) -> Option<Rate> {
+pub(super) fn unsplit(seen: &Seen, to: usize) -> Option<Rate> {
     let receiver = &seen.halves[to];
     let rtt = |half: &HalfSeen| Duration::from_us(half.min_rtt_us);
     let whole = rtt(&seen.halves[0]) + rtt(&seen.halves[1]);
@@ -144,6 +153,27 @@ pub(super) fn links(links: &[LinkStatus]) -> String {
     links.iter().map(line).collect()
 }
 
+/// What buffers new connections get and why, a line for each way that was measured.
+pub(super) fn buffers(decisions: &[Decision]) -> String {
+    let size =
+        |bytes: Option<u64>| bytes.map_or("the kernel's".to_owned(), |b| Bytes::new(b).to_string());
+    let line = |d: &Decision| {
+        let (sent, received) = (d.sent_bps, d.received_bps);
+        format!(
+            "{} {}: buffers {} to send, {} to receive ({}; round trip {}, {} there, {} back)\n",
+            d.side,
+            d.hosts,
+            size(d.send_bytes),
+            size(d.receive_bytes),
+            d.why,
+            Duration::from_us(d.rtt_us),
+            Rate::from_bits_per_second(sent),
+            Rate::from_bits_per_second(received),
+        )
+    };
+    decisions.iter().map(line).collect()
+}
+
 /// The busiest connections, a line each.
 pub(super) fn table(status: &Status) -> String {
     let mut text = format!(
@@ -175,7 +205,7 @@ pub(super) fn table(status: &Status) -> String {
 }
 
 /// What held a sending half back for most of its time.
-fn held_by(half: &HalfSeen) -> String {
+pub(super) fn held_by(half: &HalfSeen) -> String {
     let share = |part: u64| (part * 100).checked_div(half.busy_us).unwrap_or(0);
     let window = share(half.window_limited_us);
     let buffer = share(half.buffer_limited_us);
@@ -358,6 +388,27 @@ mod tests {
         let json = serde_json::to_string(&status).unwrap();
         let again: Status = serde_json::from_str(&json).unwrap();
         assert_eq!(table(&again), text);
+    }
+
+    #[test]
+    fn each_way_has_a_line_with_its_buffers_and_why() {
+        let text = buffers(&[Decision {
+            side: "outside".to_owned(),
+            hosts: "10.9.2.0/24".to_owned(),
+            rtt_us: 50_000,
+            sent_bps: 937_000_000,
+            received_bps: 0,
+            send_bytes: Some(12 << 20),
+            receive_bytes: None,
+            why: "needs 12 MiB".to_owned(),
+        }]);
+        for part in [
+            "10.9.2.0/24: buffers 12 MiB",
+            "the kernel's to receive",
+            "needs 12 MiB; round trip 50 ms",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]

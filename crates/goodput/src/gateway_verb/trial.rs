@@ -7,18 +7,24 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration as StdDuration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use lab::{Host, Lab, PathFile};
+use lab::{Certificate, Host, Lab, PathFile};
 use measure::Stop;
+use report::RunFolder;
+use report::model::{GatewayRun, Run, SampleRecord};
 use serde_json::{Value, json};
+use sys::netlink::Netlink;
 use units::Duration;
 
 use super::exact;
+use super::recorded::{self, BUSIEST, Record};
+use super::steady::Steady;
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::lab_verb::{Capture, certificate_json};
@@ -52,7 +58,8 @@ pub(crate) struct TrialArgs {
     /// Send with one connection alone first, to hold the others against
     #[arg(long)]
     alone: bool,
-    /// Cut this link after a third of the time; as many connections more begin one second later
+    /// Cut this link after a third of the time; as many connections more begin one second later, and as many stand
+    /// from before until after
     #[arg(long, value_name = "LINK")]
     cut: Option<String>,
     /// Where run folders are kept
@@ -67,7 +74,7 @@ pub(crate) struct TrialArgs {
 pub(super) fn command(args: &TrialArgs) -> Verdict {
     crate::become_able_to_run_labs()?;
     let context = Context::start().map_err(Failure::here)?;
-    let (found, folder) = run(args, &context.stop)?;
+    let (found, folder) = run(args, &context)?;
     if let Some(code) = context.interrupted() {
         return Err(Failure::interrupted(code));
     }
@@ -94,10 +101,10 @@ pub(crate) fn step(
         runs: runs.to_owned(),
         ..args.clone()
     };
-    run(&args, &context.stop)
+    run(&args, context)
 }
 
-fn run(args: &TrialArgs, stop: &Stop) -> Result<(Value, PathBuf), Failure> {
+fn run(args: &TrialArgs, context: &Context) -> Result<(Value, PathBuf), Failure> {
     let Target::Lab(mut path) = Target::parse(Some(&args.path))? else {
         return Err(Failure::usage(anyhow::anyhow!(
             "'{}' is not a lab's path; say lab:{0}",
@@ -112,26 +119,112 @@ fn run(args: &TrialArgs, stop: &Stop) -> Result<(Value, PathBuf), Failure> {
     if args.capture {
         without_offloads(&mut path);
     }
-    let folder = folder(&args.runs, &path).map_err(Failure::here)?;
+    let title = path.file.file_stem().unwrap_or_default().to_string_lossy();
+    let name = format!("trial-{title}");
+    let mut run = recorded::run(&name, context);
+    run.path = Some(record::of_file(&path));
+    let mut folder = RunFolder::create(&args.runs, "gateway", &name, run.clone())?;
+    let result = attempts(args, &path, &mut folder, &mut run, &context.stop);
+    record::end_as(&mut run, &result, context);
+    let kept = folder.finish(&run, &[]);
+    let found = result?;
+    kept?;
+    Ok((found, folder.path().to_owned()))
+}
+
+/// Until the lab is trusted, twice at most.
+fn attempts(
+    args: &TrialArgs,
+    path: &PathFile,
+    folder: &mut RunFolder,
+    run: &mut Run,
+    stop: &Stop,
+) -> Result<Value, Failure> {
     let mut attempts = 0;
-    let found = loop {
+    let (found, watched) = loop {
         attempts += 1;
-        let lab = Lab::up(&path)?;
-        let mut found = observed(args, &path, &lab, &folder, stop)?;
+        let lab = Lab::up(path)?;
+        let watching = Watching::start(&lab);
+        let (mut found, certificate) = observed(args, path, &lab, folder.path(), &watching, stop)?;
         found["attempts"] = attempts.into();
-        let trusted = found["certificate"]["trusted"].as_bool() == Some(true);
+        let trusted = certificate.trusted();
         if trusted || attempts == ATTEMPTS || stop.is_stopped() {
-            break found;
+            let mut watched = watching.end(&lab);
+            for gateway in &mut watched.0 {
+                gateway.certificate = Some(record::certificate(&certificate));
+            }
+            break (found, watched);
         }
         let problems = &found["certificate"]["problems"];
         context::note(format_args!("the lab fell behind ({problems}); once more"));
     };
+    let (gateways, readings) = watched;
+    for reading in &readings {
+        folder.append_sample(reading)?;
+    }
+    run.verdict = Some(recorded::verdict(&gateways));
+    run.gateways = gateways;
     let text = serde_json::to_string_pretty(&found).map_err(Failure::here)? + "\n";
-    let file = folder.join("trial.json");
+    let file = folder.path().join("trial.json");
     std::fs::write(&file, text)
         .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::here)?;
-    Ok((found, folder))
+    Ok(found)
+}
+
+/// What the lab's gateways are seen to do during a trial.
+struct Watching(Mutex<Watched>);
+
+struct Watched {
+    records: Vec<Record>,
+    readings: Vec<SampleRecord>,
+}
+
+impl Watching {
+    fn start(lab: &Lab) -> Self {
+        let now = sys::clock::monotonic();
+        let gateways = lab.gateways().iter().enumerate();
+        let records = gateways.map(|(number, gateway)| {
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            Record::new(number, now, gateway.counts())
+        });
+        Self(Mutex::new(Watched {
+            records: records.collect(),
+            readings: Vec::new(),
+        }))
+    }
+
+    /// Looks once.
+    fn look(&self, lab: &Lab) {
+        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Watched { records, readings } = &mut *watched;
+        for (gateway, record) in lab.gateways().iter().zip(records) {
+            let (counts, seen) = (gateway.counts(), gateway.look(BUSIEST));
+            record.look(sys::clock::monotonic(), counts, &seen, gateway.placed());
+            record.set_buffers(gateway.buffers());
+            readings.extend(record.readings());
+        }
+    }
+
+    /// Looks each second while `going` holds.
+    fn look_on(&self, lab: &Lab, going: &AtomicBool) {
+        let mut next = Instant::now();
+        while going.load(Ordering::Relaxed) {
+            if Instant::now() >= next {
+                next += StdDuration::from_secs(1);
+                self.look(lab);
+            }
+            thread::sleep(StdDuration::from_millis(50));
+        }
+    }
+
+    fn end(self, lab: &Lab) -> (Vec<GatewayRun>, Vec<SampleRecord>) {
+        self.look(lab);
+        let watched = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let gateways = lab.gateways().iter().zip(&watched.records);
+        let runs = gateways.map(|(g, record)| record.result(g.host().name(), g.config()));
+        (runs.collect(), watched.readings)
+    }
 }
 
 fn without_offloads(path: &mut PathFile) {
@@ -145,23 +238,15 @@ fn without_offloads(path: &mut PathFile) {
     }
 }
 
-fn folder(runs: &Path, path: &PathFile) -> anyhow::Result<PathBuf> {
-    let name = path.file.file_stem().unwrap_or_default().to_string_lossy();
-    let time = record::now_utc().replace([':', '-'], "");
-    let folder = runs.join(format!("{time}-gateway-trial-{name}"));
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make {}", folder.display()))?;
-    Ok(folder)
-}
-
 /// Everything that one lab shows.
 fn observed(
     args: &TrialArgs,
     path: &PathFile,
     lab: &Lab,
     folder: &Path,
+    watching: &Watching,
     stop: &Stop,
-) -> Result<Value, Failure> {
+) -> Result<(Value, Certificate), Failure> {
     let mut to = Vec::new();
     for name in &args.to {
         to.push(lab.host(name)?);
@@ -182,10 +267,14 @@ fn observed(
         false => None,
     };
     let before = counters(lab)?;
+    let going = AtomicBool::new(true);
     let (flows, cut) = thread::scope(|scope| {
+        scope.spawn(|| watching.look_on(lab, &going));
         let sending = scope.spawn(|| flows(args, args.connections, lab, &to, stop));
         let cut = args.cut.as_deref().map(|link| cut(args, lab, &to, link));
-        (sending.join(), cut.transpose())
+        let sent = sending.join();
+        going.store(false, Ordering::Relaxed);
+        (sent, cut.transpose())
     });
     let certificate = phase.finish()?;
     let flows = flows.map_err(|_| Failure::here(anyhow::anyhow!("a thread panicked")))??;
@@ -207,7 +296,7 @@ fn observed(
         })
     });
     let sum = total(&flows);
-    Ok(json!({
+    let found = json!({
         "format": 1,
         "path": { "title": path.title, "file": path.file.display().to_string(), "text": path.text },
         "goodput_bits_per_second": sum,
@@ -222,7 +311,8 @@ fn observed(
         "segments": segments,
         "exact": exact,
         "certificate": certificate_json(&certificate),
-    }))
+    });
+    Ok((found, certificate))
 }
 
 /// What iperf3's connections received together, bits a second.
@@ -341,17 +431,21 @@ fn share(links: &[Value], which: fn(f64, f64) -> f64) -> Option<f64> {
 }
 
 /// Cuts a link in the middle of it all, begins others a second later, and says what the links carried before
-/// and from then on.
+/// and from then on, what each host got, and how those fared that stood before.
 fn cut(args: &TrialArgs, lab: &Lab, to: &[&Host], link: &str) -> Result<Value, Failure> {
     let third = args.time.to_std() / 3;
     thread::sleep(third.saturating_sub(BEFORE));
+    let steady = Steady::start(lab.near(), to, args.connections).map_err(Failure::here)?;
     let (then, begun) = (counters(lab)?, Instant::now());
     thread::sleep(BEFORE);
     let first = counters(lab)?;
-    let before = rate(&passed(&then, &first), begun.elapsed());
+    let side = first.get(link).map_or("outside", |(side, ..)| *side);
+    let before = rate(&passed(&then, &first), side, begun.elapsed());
+    let on_it = connections_on(lab, link)?;
     lab.set(link, true, true, link::Change::Up(false))?;
     thread::sleep(StdDuration::from_secs(1));
     let (second, begun) = (counters(lab)?, Instant::now());
+    let hosts_before = received(to)?;
     let connected = AtomicU64::new(0);
     let ended = thread::scope(|scope| {
         let all = (0..args.connections).map(|n| {
@@ -371,10 +465,19 @@ fn cut(args: &TrialArgs, lab: &Lab, to: &[&Host], link: &str) -> Result<Value, F
     thread::sleep(third.saturating_sub(StdDuration::from_secs(1)));
     let third = counters(lab)?;
     let after = passed(&second, &third);
-    let rate_after = rate(&after, begun.elapsed());
+    let rate_after = rate(&after, side, begun.elapsed());
+    let hosts = received(to)?;
+    let hosts: Vec<u64> = hosts.iter().zip(hosts_before).map(|(b, a)| b - a).collect();
     lab.set(link, true, true, link::Change::Up(true))?;
+    // Mended, it is used again: they go back to it.
+    thread::sleep(BEFORE);
+    let steady = steady.end();
     Ok(json!({
         "link": link,
+        "connections_on_it": on_it,
+        "hosts_received_bytes": hosts,
+        "host_share_least": hosts_share(&hosts),
+        "steady": steady,
         "new_connections": connected.into_inner(),
         "new_connections_failed": ended,
         "in_the_first_second": passed(&first, &second),
@@ -390,9 +493,42 @@ fn cut(args: &TrialArgs, lab: &Lab, to: &[&Host], link: &str) -> Result<Value, F
     }))
 }
 
-/// What all links outside sent together, bits a second by the kernel's count.
-fn rate(links: &[Value], time: StdDuration) -> f64 {
-    let outside = links.iter().filter(|l| l["side"] == "outside");
+/// Connections that the gateway has on a link, where its side has several.
+fn connections_on(lab: &Lab, link: &str) -> Result<u64, Failure> {
+    for gateway in lab.gateways() {
+        let interface = gateway.interface(link);
+        let placed = gateway.placed();
+        let found = placed
+            .iter()
+            .find(|l| Some(l.interface.as_str()) == interface);
+        if let Some(found) = found {
+            return Ok(found.connections);
+        }
+    }
+    Ok(0)
+}
+
+/// Bytes that each host's kernel has received.
+fn received(hosts: &[&Host]) -> Result<Vec<u64>, Failure> {
+    let each = hosts.iter().map(|host| -> anyhow::Result<u64> {
+        let counters = host.run(|| Netlink::open()?.counters("eth0"))??;
+        Ok(counters.rx_bytes)
+    });
+    let all: anyhow::Result<Vec<u64>> = each.collect();
+    all.map_err(Failure::here)
+}
+
+/// The part of all that the host got which got least.
+#[allow(clippy::cast_precision_loss, reason = "a share of bytes")]
+fn hosts_share(bytes: &[u64]) -> Option<f64> {
+    let least = *bytes.iter().min()?;
+    let sum: u64 = bytes.iter().sum();
+    (sum > 0).then(|| least as f64 / sum as f64)
+}
+
+/// What all links of a side sent together, bits a second by the kernel's count.
+fn rate(links: &[Value], side: &str, time: StdDuration) -> f64 {
+    let outside = links.iter().filter(|l| l["side"] == *side);
     let bytes: f64 = outside.filter_map(|l| l["sent_bytes"].as_f64()).sum();
     8.0 * bytes / time.as_secs_f64().max(1e-9)
 }

@@ -302,3 +302,46 @@ fn a_manifest_repairs_a_destination_and_reads_only_what_is_hurt_of_the_source() 
         .fails_with(2, &["on this host"]);
     scratch.assert_nothing_left();
 }
+
+#[test]
+fn each_end_goes_past_the_cache_or_through_it_as_asked_for_and_says_so() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    let to = |name: &str| scratch.path(name).display().to_string();
+    let long = 3 << 20;
+    for (io, past) in [
+        ("direct", [long, long]),
+        ("direct,buffered", [long, 0]),
+        ("buffered,direct", [0, long]),
+        ("buffered", [0, 0]),
+        ("auto", [0, 0]),
+    ] {
+        let args = ["copy", "--json", "--io", io, &source, &to(io)];
+        let run = scratch.run(scratch.goodput(&args)).succeeds().json();
+        assert_eq!(
+            fs::read(scratch.path(io).join("a/large")).unwrap(),
+            vec![5; 3 << 20]
+        );
+        let copy = &run["copy"];
+        let chosen = copy["chosen"].to_string();
+        for (end, past) in ["source", "destination"].into_iter().zip(past) {
+            let ends = copy["ends"].as_array().unwrap();
+            let told = ends.iter().find(|told| told["end"] == end).unwrap();
+            if past == 0 {
+                assert_eq!(told["direct_bytes"], 0, "{io}: {end}");
+                continue;
+            }
+            // Where tests have their files need not have it; then this is said.
+            let is_past = told["direct_bytes"] == past;
+            let says = match is_past {
+                true => format!("blocks of the {end}'s files go past the page cache"),
+                false => format!("blocks of the {end}'s files go through the page cache, not past"),
+            };
+            assert!(chosen.contains(&says), "{io}: {end}: {chosen}");
+        }
+    }
+    let args = ["copy", "--io", "direct,direct,auto", &source, &to("three")];
+    scratch
+        .run(scratch.goodput(&args))
+        .fails_with(2, &["--io takes one word"]);
+}

@@ -37,7 +37,7 @@ pub(super) fn verdict(out: &mut String, run: &Run) {
 /// Large numbers, their place under the achievable rate, then the table of details.
 pub(super) fn numbers(out: &mut String, run: &Run) {
     let curves = run.sweep.is_some() || run.messages.is_some() || run.fabric.is_some();
-    let curves = curves || run.rotate.is_some() || run.copy.is_some();
+    let curves = curves || run.rotate.is_some() || run.copy.is_some() || !run.gateways.is_empty();
     if curves || run.trace.is_some() {
         return;
     }

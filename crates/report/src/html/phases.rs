@@ -156,7 +156,7 @@ pub(super) fn shares(out: &mut String, totals: &Shares, series: &PhaseSeries) {
     let says = |k: usize| format!("{} {}", PARTS[k].name, text::percent(totals[k]));
     let layers = std::array::from_fn::<_, 4, _>(|k| (PARTS[k].class, says(k)));
     let legend: Vec<(&str, String)> = (0..4)
-        .filter(|&k| series.shares.iter().any(|s| s[k] > 0.0))
+        .filter(|&k| totals[k] > 0.0 || series.shares.iter().any(|s| s[k] >= SEEN))
         .map(|k| (PARTS[k].class, says(k)))
         .collect();
     heading(out, "What held the sender back", "% of its time", &legend);
@@ -189,17 +189,10 @@ pub(super) fn round_trip(out: &mut String, series: &PhaseSeries) {
     let title = "round-trip time of each stream over time";
     let mut chart = Chart::new(title, 110, Axis::time(series.end_ns as f64 / 1e9), axis);
     for stream in &shown {
-        chart = chart
-            .line(
-                "rtt-min",
-                &named("smallest round trip", stream, series),
-                &stream.min_rtt_ns,
-            )
-            .line(
-                "rtt",
-                &named("smoothed round trip", stream, series),
-                &stream.srtt_ns,
-            );
+        let smallest = named("smallest round trip", stream, series);
+        chart = line(chart, "rtt-min", &smallest, stream, &stream.min_rtt_ns);
+        let smoothed = named("smoothed round trip", stream, series);
+        chart = line(chart, "rtt", &smoothed, stream, &stream.srtt_ns);
     }
     figures(out, &chart, shown.len() > 1);
     streams_left_out(out, series);
@@ -250,39 +243,43 @@ pub(super) fn windows(out: &mut String, series: &PhaseSeries) {
         (
             "line cwnd",
             format!("congestion window{}", out_of_view(cwnd)),
+            cwnd,
         ),
         (
             "line peer-window",
             format!("peer's receive window{}", out_of_view(peer)),
+            peer,
         ),
-        ("area flight", "in flight".to_owned()),
+        ("area flight", "in flight".to_owned(), flight),
     ];
+    let legend = legend.into_iter().filter(|(.., most)| *most > 0.0);
+    let legend: Vec<(&str, String)> = legend.map(|(class, text, _)| (class, text)).collect();
     heading(out, "Windows", axis.unit, &legend);
     let title = "congestion window, peer's receive window and bytes in flight over time";
     let mut chart = Chart::new(title, 130, Axis::time(series.end_ns as f64 / 1e9), axis);
     for stream in &shown {
         if shown.len() == 1 {
-            chart = chart.area("flight", &stream.flight_bytes);
+            for part in stream.parts(&stream.flight_bytes) {
+                chart = chart.area("flight", part);
+            }
         }
-        chart = chart
-            .line(
-                "flight",
-                &named("bytes in flight", stream, series),
-                &stream.flight_bytes,
-            )
-            .line(
-                "peer-window",
-                &named("peer's window", stream, series),
-                &stream.peer_window_bytes,
-            )
-            .line(
-                "cwnd",
-                &named("congestion window", stream, series),
-                &stream.cwnd_bytes,
-            );
+        for (class, what, gauge) in [
+            ("flight", "bytes in flight", &stream.flight_bytes),
+            ("peer-window", "peer's window", &stream.peer_window_bytes),
+            ("cwnd", "congestion window", &stream.cwnd_bytes),
+        ] {
+            chart = line(chart, class, &named(what, stream, series), stream, gauge);
+        }
     }
     figures(out, &chart, shown.len() > 1);
     streams_left_out(out, series);
+}
+
+/// A stream's gauge, with gaps where nothing is known of it.
+fn line(chart: Chart, class: &str, title: &str, stream: &Stream, gauge: &[(f64, f64)]) -> Chart {
+    stream
+        .parts(gauge)
+        .fold(chart, |chart, part| chart.line(class, title, part))
 }
 
 fn named(what: &str, stream: &Stream, series: &PhaseSeries) -> String {
@@ -298,7 +295,7 @@ fn streams_left_out(out: &mut String, series: &PhaseSeries) {
 }
 
 /// A chart's name, its unit, and the legend.
-fn heading(out: &mut String, name: &str, unit: &str, legend: &[(&str, String)]) {
+pub(super) fn heading(out: &mut String, name: &str, unit: &str, legend: &[(&str, String)]) {
     put!(
         out,
         "<h4>{name}, <span>{}</span></h4>\n<p class=\"keys\">",
@@ -314,7 +311,7 @@ fn heading(out: &mut String, name: &str, unit: &str, legend: &[(&str, String)]) 
     out.push_str("</p>\n");
 }
 
-fn figure(out: &mut String, chart: &Chart) {
+pub(super) fn figure(out: &mut String, chart: &Chart) {
     figures(out, chart, false);
 }
 
@@ -328,9 +325,11 @@ fn max_of<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     points.map(|p| p.1).fold(0.0, f64::max)
 }
 
+/// Of those that say anything.
 fn mean(shares: &[[f64; 4]]) -> [f64; 4] {
-    let n = shares.len().max(1) as f64;
-    std::array::from_fn(|k| shares.iter().map(|s| s[k]).sum::<f64>() / n)
+    let told = || shares.iter().filter(|s| s.iter().sum::<f64>() > 0.0);
+    let n = told().count().max(1) as f64;
+    std::array::from_fn(|k| told().map(|s| s[k]).sum::<f64>() / n)
 }
 
 /// Streams whose gauges are drawn one by one; more lines than this are a blur.
@@ -339,5 +338,7 @@ const STREAMS_MAX: usize = 16;
 const IN_VIEW: f64 = 3.0;
 /// Requests drawn beside a transfer; as many as a run keeps.
 const ROUND_TRIPS_MAX: usize = 2_000;
+/// A smaller share of a bin cannot be seen.
+const SEEN: f64 = 0.01;
 /// Settings shown above a phase.
 const SETTINGS_MAX: usize = 12;

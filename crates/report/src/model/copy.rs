@@ -57,6 +57,9 @@ pub struct Copy {
     /// The same one by one, over the time of the copy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<CopyConnection>,
+    /// The connections that carried blocks over QUIC one by one, as the sending side counts them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quic: Vec<CopyQuic>,
     /// How fast ciphers are here, where `--observer openssl` asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ciphers: Vec<CopyCipher>,
@@ -100,6 +103,39 @@ pub struct CopyEnd {
     pub time: CopyTime,
     /// CPU time of its process, where that is another than the one which wrote this.
     pub cpu_ns: Option<u64>,
+    /// Bytes of blocks that it read or wrote past the kernel's page cache.
+    pub direct_bytes: u64,
+    /// CPU time of its thread that moves QUIC's packets, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quic_cpu_ns: Option<u64>,
+}
+
+/// A stream's connection over QUIC, as the sending side counts; of connections that took each other's place together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyQuic {
+    /// Its number, from 0.
+    pub stream: u64,
+    /// UDP payload sent.
+    pub sent_bytes: u64,
+    /// The same a second, since it was made.
+    pub sent_bits_per_second: u64,
+    /// Packets sent, acknowledgments and probes of the path's MTU included.
+    pub packets_sent: u64,
+    /// Of these, thought lost.
+    pub packets_lost: u64,
+    /// Their payload.
+    pub lost_bytes: u64,
+    /// Times that losses or marks (ECN) were taken for congestion.
+    pub congestion_events: u64,
+    /// Smoothed round trip at its end.
+    pub rtt_ns: u64,
+    /// The shortest.
+    pub rtt_min_ns: u64,
+    /// Congestion window at its end.
+    pub congestion_window_bytes: u64,
+    /// Largest packet at its end, as UDP's payload.
+    pub packet_bytes: u64,
 }
 
 /// The connections that carried blocks, as the kernel has them at the end (`tcp_info`).

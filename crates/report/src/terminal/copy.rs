@@ -1,7 +1,7 @@
 //! A copy as text.
 
 use super::{Ink, Page};
-use crate::model::{Copy, CopyEnd, CopyTime, Run};
+use crate::model::{Copy, CopyEnd, CopyQuic, CopyTime, Run};
 use crate::text;
 
 /// Notes that are shown; all are in run.json.
@@ -80,6 +80,16 @@ pub(crate) fn lines(copy: &Copy) -> Vec<String> {
             );
         }
         lines.push(line);
+    }
+    let sum = |of: fn(&CopyQuic) -> u64| copy.quic.iter().map(of).fold(0, u64::saturating_add);
+    let (sent, lost) = (sum(|one| one.packets_sent), sum(|one| one.packets_lost));
+    if sent > 0 {
+        lines.push(format!(
+            "over QUIC {} of {} packets lost, {}",
+            text::count(lost),
+            text::count(sent),
+            text::percent(lost as f64 / sent as f64)
+        ));
     }
     if let Some(repair) = &copy.repair {
         let mut line = format!(

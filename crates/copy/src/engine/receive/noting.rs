@@ -126,6 +126,7 @@ impl Receiver<'_> {
             self.end(CopyError::Here(format!("{}: {error}", file.path)));
             return false;
         }
+        self.disk.let_go(&handle);
         if let Some(journal) = &mut *self.journal() {
             // What is not noted is sent again by the next attempt: no harm.
             let _ = journal.blocks(number, &fresh);
