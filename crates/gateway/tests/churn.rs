@@ -34,6 +34,16 @@ fn sockets(net: &Net) -> u64 {
     of("inuse") + of("tw")
 }
 
+/// What leads to the gateway's routing table, and what is in it.
+fn routes(net: &Net) -> usize {
+    let count = || {
+        let mut netlink = sys::netlink::Netlink::open().unwrap();
+        let table = Net::config().table;
+        netlink.routes_in(table).unwrap() + netlink.rules_to(table..=table).unwrap().len()
+    };
+    net.middle.run(count).unwrap()
+}
+
 #[test]
 fn many_connections_leave_nothing_behind() {
     let Some(net) = Net::new() else { return };
@@ -74,14 +84,27 @@ fn many_connections_leave_nothing_behind() {
     };
     // The first of them make what is kept: pipes, tables that have grown.
     run(500);
-    let (fds, kib) = (descriptors(), resident_kib());
-    let counts = run(count);
-    let more = resident_kib().saturating_sub(kib);
+    let look = |after: u64| {
+        let (fds, kib) = (descriptors(), resident_kib());
+        let (sockets, routes) = (sockets(&net), routes(&net));
+        eprintln!(
+            "after {after}: {fds} descriptors, {kib} KiB, {sockets} sockets of TCP, {routes} routes and rules"
+        );
+        (fds, kib, routes)
+    };
+    let (fds, kib, rules) = look(500);
+    let tenth = count / 10;
+    run(tenth);
+    let early = look(500 + tenth);
+    let counts = run(count - tenth);
+    let late = look(500 + count);
+    assert_eq!((early.0, early.2), (fds, rules));
+    assert_eq!((late.0, late.2), (fds, rules));
+    let more = late.1.saturating_sub(kib);
     eprintln!("{count} connections: {more} KiB more, {counts:?}");
     assert_eq!(counts.split, count + 500);
     assert_eq!(counts.split, counts.ended + counts.reset);
     assert_eq!((counts.reset, counts.failed), (0, 0));
-    assert_eq!(descriptors(), fds);
     // Not in proportion to what there were: 16 bytes for each would be 16 MB of a million.
     assert!(more < 8 << 10, "{more} KiB");
     // The kernel lets go of them: what is left rests in TIME-WAIT, of which there is a port's worth at most.
@@ -90,9 +113,5 @@ fn many_connections_leave_nothing_behind() {
     last.write_all(b"q").unwrap();
     serve.join().unwrap();
     gateway.stop().unwrap();
-    let rules = net.middle.run(|| {
-        let mut netlink = sys::netlink::Netlink::open().unwrap();
-        netlink.routes_in(Net::config().table).unwrap()
-    });
-    assert_eq!(rules.unwrap(), 0);
+    assert_eq!(routes(&net), 0);
 }

@@ -166,9 +166,7 @@ fn five_hundred_transfers_go_on_under_another_gateway_and_yet_another() {
             assert_eq!(gateway.counts().live, CONNECTIONS as u64);
             // New ones are taken up by the new one.
             drop(net.pair());
-            until(&gateway, "the new one ends", |c| {
-                c.live == CONNECTIONS as u64
-            });
+            until(&gateway, "it ends", |c| c.live == CONNECTIONS as u64);
         }
         done.store(true, Ordering::Relaxed);
         for (sender, receiver) in senders.into_iter().zip(receivers) {
