@@ -13,6 +13,7 @@ pub mod install;
 pub mod links;
 pub mod relay;
 pub mod rules;
+pub mod sampled;
 mod service;
 mod sockets;
 pub mod syn;
