@@ -19,7 +19,8 @@ use crate::config::Zone;
 /// What the kernel and the machine allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// What its own tuning grows a send buffer and a receive buffer to (`tcp_wmem`, `tcp_rmem`).
+    /// What its own tuning grows a send buffer and a receive buffer to, as if it were set: half of `tcp_wmem` and
+    /// `tcp_rmem`.
     pub tuned: [Bytes; 2],
     /// What they may be set to: `net.core.wmem_max` and `rmem_max` without CAP_NET_ADMIN over the machine.
     pub most: [Bytes; 2],
@@ -174,7 +175,7 @@ impl Buffers {
         match (sizes.send, sizes.receive) {
             (None, None) if there <= send && back <= receive => {
                 format!(
-                    "needs {wanted}; the kernel's tuning reaches {send} sending, {receive} receiving"
+                    "needs {wanted}; the kernel's tuning gives {send} to send, {receive} to receive"
                 )
             }
             _ if wanted > each => format!("needs {wanted}; memory for all allows {each} each"),
@@ -182,7 +183,7 @@ impl Buffers {
                 "needs {wanted}, which takes CAP_NET_ADMIN over the machine, or larger net.core.wmem_max and rmem_max"
             ),
             _ => format!(
-                "needs {wanted}; the kernel's tuning ends at {send} sending, {receive} receiving"
+                "needs {wanted}; the kernel's tuning ends at {send} to send, {receive} to receive"
             ),
         }
     }
@@ -206,8 +207,8 @@ const WAYS: usize = 1024;
 const SHOWN: usize = 20;
 /// As large as a window can be (RFC 7323 section 2.3).
 pub const MOST: Bytes = Bytes::new(1 << 30);
-/// Half of it is what a connection needs whose rate is worth a look: below this no way needs more than the
-/// kernel's 4 MiB, up to round trips of a second.
+/// A rate that is worth a look: below it no way of up to half a second needs more than the 2 MiB that the kernel's
+/// tuning amounts to as it comes.
 pub const WORTH: Rate = Rate::from_bits_per_second(16_000_000);
 
 #[cfg(test)]
@@ -262,7 +263,7 @@ mod tests {
             "{decisions:?}"
         );
         assert!(
-            decisions[1].why.contains("tuning reaches 4 MiB"),
+            decisions[1].why.contains("tuning gives 4 MiB"),
             "{decisions:?}"
         );
     }

@@ -138,6 +138,8 @@ pub struct Config {
     /// Memory that buffers may take which are set by measurement: 0 for none, an eighth of what is free at the
     /// start where nothing is said.
     pub buffer_memory: Option<Bytes>,
+    /// About every so many-th connection passes unsplit and is counted, to hold the model against it.
+    pub unsplit_every: Option<u32>,
 }
 
 /// What cannot be meant.
@@ -172,6 +174,7 @@ impl Default for Config {
             drain: Duration::from_s(30),
             pipes: u64::MAX,
             buffer_memory: None,
+            unsplit_every: None,
         }
     }
 }
@@ -208,6 +211,7 @@ impl Config {
         set(&mut config.mark, raw.mark);
         set(&mut config.table, raw.table);
         set(&mut config.drain, read("drain", raw.drain.as_deref())?);
+        config.unsplit_every = raw.unsplit_every;
         config.buffer_memory = read("buffer-memory", raw.buffer_memory.as_deref())?;
         if let Some(explicit) = raw.explicit {
             config.mode = Mode::Explicit {
@@ -236,6 +240,7 @@ impl Config {
         same("queue", self.queue == other.queue)?;
         same("mark", self.mark == other.mark)?;
         same("table", self.table == other.table)?;
+        same("unsplit-every", self.unsplit_every == other.unsplit_every)?;
         same("buffer-memory", self.buffer_memory == other.buffer_memory)?;
         for zone in Zone::BOTH {
             let interfaces = &self.zone(zone).interfaces;
@@ -262,6 +267,9 @@ impl Config {
                 "workers",
                 format!("expected a power of two up to {MOST_WORKERS}"),
             );
+        }
+        if self.unsplit_every == Some(0) {
+            return wrong("unsplit-every", "expected 1 or more: 1 is every one".into());
         }
         if self.mark == 0 {
             return wrong("mark", "expected 1 to 65535, since 0 is no mark".into());
@@ -465,6 +473,7 @@ struct Raw {
     table: Option<u32>,
     drain: Option<String>,
     buffer_memory: Option<String>,
+    unsplit_every: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -649,6 +658,7 @@ mod tests {
                 "[inside]\ninterfaces = ['a']\n[outside]\ninterfaces = ['a']",
                 "inside: a is outside as well",
             ),
+            ("unsplit-every = 0", "unsplit-every: expected 1 or more"),
             ("workers = 3", "workers: expected a power of two up to 16"),
             ("workers = 32", "workers: expected a power of two up to 16"),
             (

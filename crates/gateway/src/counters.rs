@@ -51,6 +51,8 @@ counters! {
     reset,
     /// SYNs that were passed on unsplit, by a rule.
     bypassed,
+    /// SYNs that were passed on unsplit as samples.
+    sampled,
     /// SYNs that were answered with a reset, by a rule.
     forbidden,
     /// SYNs that were passed on unsplit since a bound was reached.

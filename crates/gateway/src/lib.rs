@@ -14,6 +14,7 @@ pub mod links;
 pub mod one_way;
 pub mod relay;
 pub mod rules;
+pub mod sampled;
 mod service;
 mod sockets;
 pub mod syn;

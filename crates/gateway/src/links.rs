@@ -101,7 +101,8 @@ const fn mix(mut x: u64) -> u64 {
     x ^ x >> 33
 }
 
-fn hash(ends: Ends) -> u64 {
+/// Of a connection's ends, each bit by all of theirs.
+pub(crate) fn hash(ends: Ends) -> u64 {
     let of = |addr: std::net::SocketAddr| {
         let bits = match addr.ip() {
             std::net::IpAddr::V4(a) => u64::from(u32::from(a)),

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use sys::control::Connection;
@@ -15,6 +15,7 @@ use crate::config::{Config, ConfigError, Mode, Zone};
 use crate::counters::{Counters, Counts};
 use crate::install::{InstallError, Installed, QueueBy};
 use crate::links::{LinkStatus, Links};
+use crate::sampled::{Sampled, Sampler};
 use crate::sockets;
 use crate::upgrade::{self, Hello, Identity};
 use crate::view::Seen;
@@ -64,6 +65,7 @@ pub struct Gateway {
     beats: Vec<(Arc<AtomicU64>, u64)>,
     asks: Vec<Sender<Question>>,
     installed: Option<Installed>,
+    sampler: Option<Sampler>,
 }
 
 impl Gateway {
@@ -98,6 +100,7 @@ impl Gateway {
             beats: Vec::new(),
             asks: Vec::new(),
             installed: None,
+            sampler: None,
         };
         // Open listeners cannot share an address between workers as they are made.
         let count = if transparent { config.workers } else { 1 };
@@ -119,8 +122,26 @@ impl Gateway {
                 let watch = Watch::start(Arc::clone(&gateway.links));
                 gateway.watch = Some(watch.map_err(kernel("the routing tables of links"))?);
             }
+            let sampler = gateway.start_sampling();
+            sampler.map_err(kernel("counting what passes unsplit"))?;
         }
         Ok(gateway)
+    }
+
+    fn start_sampling(&mut self) -> io::Result<()> {
+        if self.config.unsplit_every.is_some() {
+            // By process: the one that another goes on for may not have ended.
+            let name = format!("goodput-{}-{}", self.config.queue, std::process::id());
+            self.sampler = Some(Sampler::start(name, self.orders.samples())?);
+        }
+        Ok(())
+    }
+
+    /// Connections that passed unsplit and were counted, the newest first.
+    pub fn sampled(&self) -> Vec<Sampled> {
+        let samples = self.orders.samples();
+        let samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.all()
     }
 
     /// Links of sides that have several, as they stand.
@@ -184,6 +205,7 @@ impl Gateway {
             beats: Vec::new(),
             asks: Vec::new(),
             installed: None,
+            sampler: None,
         };
         gateway.links.go_on_from(&hello.links);
         let keepers = match hello.installed {
@@ -212,6 +234,7 @@ impl Gateway {
             if !gateway.links.all().is_empty() {
                 gateway.watch = Some(Watch::start(Arc::clone(&gateway.links))?);
             }
+            gateway.start_sampling()?;
         }
         for worker in workers {
             gateway.run(worker)?;
@@ -250,6 +273,7 @@ impl Gateway {
             return Err(e);
         }
         self.watch = None;
+        self.sampler = None;
         if let Some(installed) = self.installed.take() {
             installed.leave();
         }
@@ -396,6 +420,7 @@ impl Gateway {
             result = result.and(ended);
         }
         self.watch = None;
+        self.sampler = None;
         // After the workers: until then packets of connections that stand have to find them.
         self.installed = None;
         result

@@ -112,9 +112,10 @@ pub(crate) fn bounds(config: &Config) -> Bounds {
         Bytes::new(free / 8)
     });
     let tuned = ["net.ipv4.tcp_wmem", "net.ipv4.tcp_rmem"].map(|name| {
-        // Unknown: nothing is set.
+        // The kernel accounts for what packets take, and for twice what is set (socket(7)): half of its limit is
+        // what setting as much would give. Unknown: nothing is set.
         let all = host::tcp_mem_triplet(name);
-        all.map_or(MOST, |[_, _, most]| Bytes::new(most))
+        all.map_or(MOST, |[_, _, most]| Bytes::new(most / 2))
     });
     let may = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
         .map_err(io::Error::from)

@@ -62,12 +62,18 @@ pub struct HalfSeen {
     pub buffer_limited_us: u64,
     /// ECN was negotiated.
     pub ecn: bool,
+    /// Send buffer in the kernel's bookkeeping: twice what was set, or what its tuning has come to.
+    pub send_buffer_bytes: u64,
+    /// The same of the receive buffer.
+    pub receive_buffer_bytes: u64,
 }
 
 impl HalfSeen {
-    pub(crate) fn of(info: &TcpInfo, congestion: String) -> Self {
+    pub(crate) fn of(info: &TcpInfo, congestion: String, buffers: [u64; 2]) -> Self {
         Self {
             congestion,
+            send_buffer_bytes: buffers[0],
+            receive_buffer_bytes: buffers[1],
             rtt_us: info.rtt_us,
             // All ones before the first sample.
             min_rtt_us: info.min_rtt_us.min(info.rtt_us),

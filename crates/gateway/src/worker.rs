@@ -31,10 +31,11 @@ use crate::config::{Config, Mode, Zone};
 use crate::counters::Counters;
 use crate::deferral::{Deferral, Limits, OnSyn};
 use crate::install::{Word, accepting};
-use crate::links::Links;
+use crate::links::{self, Links};
 use crate::one_way::OneWay;
 use crate::relay::{Relay, Side};
 use crate::rules::Action;
+use crate::sampled::{self, Shared};
 use crate::sockets::{self, Pipe};
 use crate::syn::{Ends, Reset, Syn};
 use carrying::{BUFFER_BYTES, Carrying, Delay, Outcome, Turn, give_back};
@@ -56,6 +57,8 @@ pub(crate) struct Orders {
     buffers: Mutex<Option<Buffers>>,
     /// Some way needs more than the kernel's tuning gives: else nobody need ask.
     enlarged: AtomicBool,
+    /// Connections that pass unsplit to be counted.
+    samples: Shared,
 }
 
 /// How a worker is to go on.
@@ -81,6 +84,11 @@ impl Orders {
         let mut place = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Some(config);
         self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// What passed unsplit to be counted.
+    pub(crate) fn samples(&self) -> Shared {
+        Arc::clone(&self.samples)
     }
 
     /// From now on buffers are set by what is measured.
@@ -444,6 +452,14 @@ impl Worker {
         }
         match self.config.rules.decide(client, server) {
             _ if known => {}
+            (Action::Split, _) if self.passes_as_sample(syn.ends) => {
+                self.counters.sampled.more();
+                let samples = self.orders.samples();
+                let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
+                samples.choose(syn.ends);
+                drop(samples);
+                return self.say(id, Word::Pass);
+            }
             (Action::Split, _) => {}
             (Action::Bypass, rule) => {
                 self.counters.bypassed.more();
@@ -469,6 +485,11 @@ impl Worker {
                 self.say(id, Word::Pass);
             }
         }
+    }
+
+    fn passes_as_sample(&self, ends: Ends) -> bool {
+        let every = self.config.unsplit_every;
+        every.is_some_and(|every| sampled::is_one(links::hash(ends), every))
     }
 
     /// Begins to connect to the server in the client's name.

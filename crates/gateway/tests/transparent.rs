@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gateway::config::Config;
 use net::*;
@@ -395,9 +395,9 @@ fn a_gateway_that_drains_takes_nobody_up_and_lets_nobody_down() {
     assert!(!gateway.is_over());
     assert_eq!(gateway.counts().split, 1);
     drop((near, far));
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = Instant::now() + PATIENCE;
     while !gateway.is_over() {
-        assert!(std::time::Instant::now() < end);
+        assert!(Instant::now() < end);
         thread::sleep(Duration::from_millis(10));
     }
     drop(gateway);
@@ -451,4 +451,46 @@ fn a_gateway_is_no_target_of_its_own() {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     let counts = gateway.counts();
     assert_eq!((counts.split, counts.refused), (0, 0));
+}
+
+#[test]
+fn a_sample_passes_unsplit_and_the_kernel_counts_what_it_carries() {
+    let Some(net) = Net::new() else { return };
+    let config = Config {
+        unsplit_every: Some(1),
+        ..Net::config()
+    };
+    let gateway = net.gateway(config);
+    let (mut near, mut far) = net.pair();
+    // The other end sees its client, and the gateway has no part in it.
+    assert_eq!(far.peer_addr().unwrap().ip(), CLIENT);
+    let end = Instant::now() + PATIENCE;
+    let (block, mut got) = (vec![7; 64 << 10], vec![0; 64 << 10]);
+    let mut sent = 0;
+    let sampled = loop {
+        near.write_all(&block).unwrap();
+        far.read_exact(&mut got).unwrap();
+        sent += block.len() as u64;
+        if let Some(sampled) = gateway.sampled().first() {
+            break sampled.clone();
+        }
+        assert!(Instant::now() < end, "nothing was counted");
+    };
+    assert_eq!(sampled.client, near.local_addr().unwrap());
+    assert_eq!(sampled.server, near.peer_addr().unwrap());
+    // Counted from a moment after it began to the last second's end.
+    assert!(
+        sampled.carried[0] > 0 && sampled.carried[0] <= sent,
+        "{sampled:?} of {sent}"
+    );
+    assert_eq!(sampled.carried[1], 0);
+    let counts = gateway.counts();
+    assert_eq!((counts.split, counts.sampled), (0, 1));
+    // With it goes what it put into the kernel.
+    drop(gateway);
+    let left = net
+        .middle
+        .run(|| sys::nftables::counted("goodput-4710-0"))
+        .unwrap();
+    assert!(left.is_err() || left.unwrap().is_empty());
 }

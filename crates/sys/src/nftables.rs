@@ -8,10 +8,10 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::nfnetlink::{Attributes, Request, Socket};
+use crate::nfnetlink::{Attributes, FAMILY_BYTES, Request, Socket, attributes};
 
 /// A table with its chains: family inet, so that each rule sees IPv4 and IPv6.
 #[derive(Clone, Debug)]
@@ -60,6 +60,8 @@ pub enum Expression {
     TcpFlags(u8, u8),
     /// Of the client's port, the bits in the first are those in the second.
     SourcePortBits(u16, u16),
+    /// The packet is TCP from the first address and port to the second.
+    Flow(SocketAddr, SocketAddr),
     /// The destination is another machine's, not ours, and no group.
     DestinationElsewhere,
     /// The packet's mark is this.
@@ -163,6 +165,54 @@ impl AsFd for Owned {
     }
 }
 
+/// What a rule has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Packets; several that were merged as they came in are one.
+    pub packets: u64,
+    /// Bytes from the IP header on.
+    pub bytes: u64,
+}
+
+/// What the counters in a table's rules have come to, in the rules' order.
+///
+/// # Errors
+/// `ENOENT` without such a table, `EPERM` without CAP_NET_ADMIN.
+pub fn counted(table: &str) -> io::Result<Vec<Counted>> {
+    let named = Attributes::new().text(RULE_TABLE, table);
+    let ask = request(GET_RULE, 0, named);
+    let lists = Socket::open()?.dump(&ask, |body| counters_of(body, table))?;
+    Ok(lists.into_iter().flatten().collect())
+}
+
+/// The counters in one rule, if it is of that table.
+fn counters_of(body: &[u8], table: &str) -> Option<Vec<Counted>> {
+    let find = |bytes: &'_ [u8], wanted: u16| -> Option<Vec<u8>> {
+        let mut all = attributes(bytes);
+        all.find(|(kind, _)| *kind == wanted)
+            .map(|(_, value)| value.to_vec())
+    };
+    let text = |bytes: Vec<u8>| {
+        let end = bytes.iter().position(|b| *b == 0);
+        String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+    };
+    let body = body.get(FAMILY_BYTES..)?;
+    if text(find(body, RULE_TABLE)?) != table {
+        return None;
+    }
+    let list = find(body, RULE_EXPRESSIONS)?;
+    let counters = attributes(&list).filter_map(|(_, element)| {
+        let name = text(find(element, EXPR_NAME)?);
+        let data = (name == "counter").then(|| find(element, EXPR_DATA))??;
+        let number = |kind| Some(u64::from_be_bytes(find(&data, kind)?.try_into().ok()?));
+        Some(Counted {
+            packets: number(COUNTER_PACKETS)?,
+            bytes: number(COUNTER_BYTES)?,
+        })
+    });
+    Some(counters.collect())
+}
+
 /// True when this kernel makes a table with rules of this kind; nothing of it stays.
 ///
 /// # Errors
@@ -218,6 +268,16 @@ impl fmt::Display for Expression {
             Self::Icmp(IpVersion::V6) => f.write_str("meta l4proto ipv6-icmp"),
             Self::TcpFlags(mask, value) => write!(f, "tcp flags & {mask:#x} == {value:#x}"),
             Self::SourcePortBits(mask, value) => write!(f, "tcp sport & {mask:#x} == {value:#x}"),
+            Self::Flow(from, to) => {
+                let ip = if from.is_ipv4() { "ip" } else { "ip6" };
+                let (a, b) = (from.ip(), to.ip());
+                write!(
+                    f,
+                    "{ip} saddr {a} {ip} daddr {b} tcp sport {} tcp dport {}",
+                    from.port(),
+                    to.port()
+                )
+            }
             Self::DestinationElsewhere => f.write_str("fib daddr type unicast"),
             Self::Mark(mark) => write!(f, "meta mark {mark:#x}"),
             Self::TransparentSocket => f.write_str("socket transparent 1"),
@@ -314,6 +374,32 @@ impl Expression {
                 masked(&mask.to_be_bytes()),
                 equals(&value.to_be_bytes()),
             ],
+            Self::Flow(from, to) => {
+                // RFC 791 3.1, RFC 8200 3: both addresses stand in a row; RFC 9293 3.1: both ports.
+                let (family, at) = match from {
+                    SocketAddr::V4(_) => (FAMILY_IPV4, 12),
+                    SocketAddr::V6(_) => (FAMILY_IPV6, 8),
+                };
+                let octets = |ip: IpAddr| match ip {
+                    IpAddr::V4(a) => a.octets().to_vec(),
+                    IpAddr::V6(a) => a.octets().to_vec(),
+                };
+                let (source, target) = (octets(from.ip()), octets(to.ip()));
+                let length = u32::try_from(source.len()).unwrap_or(0);
+                let ports = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+                vec![
+                    meta(META_NFPROTO),
+                    equals(&[family]),
+                    payload(PAYLOAD_NETWORK, at, length),
+                    equals(&source),
+                    payload(PAYLOAD_NETWORK, at + length, length),
+                    equals(&target),
+                    meta(META_L4PROTO),
+                    equals(&[IPPROTO_TCP]),
+                    transport(0, 4),
+                    equals(&ports),
+                ]
+            }
             Self::DestinationElsewhere => {
                 let what = Attributes::new()
                     .be32(FIB_DREG, REG_1)
@@ -401,9 +487,13 @@ fn meta(key: u32) -> Primitive {
 }
 
 fn transport(offset: u32, length: u32) -> Primitive {
+    payload(PAYLOAD_TRANSPORT, offset, length)
+}
+
+fn payload(base: u32, offset: u32, length: u32) -> Primitive {
     let what = Attributes::new()
         .be32(PAYLOAD_DREG, REG_1)
-        .be32(PAYLOAD_BASE, PAYLOAD_TRANSPORT)
+        .be32(PAYLOAD_BASE, base)
         .be32(PAYLOAD_OFFSET, offset)
         .be32(PAYLOAD_LEN, length);
     ("payload", Some(what))
@@ -449,6 +539,7 @@ const NEW_TABLE: u16 = 0;
 const DEL_TABLE: u16 = 2;
 const NEW_CHAIN: u16 = 3;
 const NEW_RULE: u16 = 6;
+const GET_RULE: u16 = 7;
 const FAMILY_INET: u8 = 1;
 const FAMILY_IPV4: u8 = 2;
 const FAMILY_IPV6: u8 = 10;
@@ -472,6 +563,8 @@ const RULE_EXPRESSIONS: u16 = 4;
 const LIST_ELEMENT: u16 = 1;
 const EXPR_NAME: u16 = 1;
 const EXPR_DATA: u16 = 2;
+const COUNTER_BYTES: u16 = 1;
+const COUNTER_PACKETS: u16 = 2;
 const REG_VERDICT: u32 = 0;
 const REG_1: u32 = 1;
 const REG_2: u32 = 2;
@@ -486,6 +579,7 @@ const PAYLOAD_DREG: u16 = 1;
 const PAYLOAD_BASE: u16 = 2;
 const PAYLOAD_OFFSET: u16 = 3;
 const PAYLOAD_LEN: u16 = 4;
+const PAYLOAD_NETWORK: u32 = 1;
 const PAYLOAD_TRANSPORT: u32 = 2;
 /// RFC 9293 3.1: the byte after the data offset.
 const TCP_FLAGS_AT: u32 = 13;
@@ -537,6 +631,50 @@ mod tests {
     use super::*;
     use crate::netns::NetNs;
     use std::net::{Ipv4Addr, Ipv6Addr};
+
+    #[test]
+    fn packets_of_a_flow_are_counted_each_way_and_no_others() {
+        let Ok(ns) = NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        let counts = ns.run(|| -> io::Result<Vec<Counted>> {
+            crate::netlink::Netlink::open()?.set_up("lo", None)?;
+            let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            let to = listener.local_addr()?;
+            let other = std::net::TcpStream::connect(to)?;
+            let socket = std::net::TcpStream::connect(to)?;
+            let from = socket.local_addr()?;
+            let rule = |a, b| vec![Expression::Flow(a, b), Expression::Count];
+            let v6 = |port| SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+            let table = |name: &str, rules| Table {
+                name: name.into(),
+                chains: vec![Chain {
+                    name: "count".into(),
+                    priority: -149,
+                    rules,
+                }],
+            };
+            let _own = Owned::install(&table("own", vec![rule(from, to), rule(to, from)]))?;
+            let _six = Owned::install(&table("six", vec![rule(v6(1), v6(2))]))?;
+            io::Write::write_all(&mut &other, &[0; 5_000])?;
+            io::Write::write_all(&mut &socket, &[0; 1_000])?;
+            let (_first, _) = listener.accept()?;
+            let (mut far, _) = listener.accept()?;
+            io::Read::read_exact(&mut far, &mut [0; 1_000])?;
+            assert_eq!(counted("six")?, [Counted::default()]);
+            counted("own")
+        });
+        let counts = counts.unwrap().unwrap();
+        // 20 bytes of IP and 32 of TCP with timestamps.
+        let of_data = Counted {
+            packets: 1,
+            bytes: 1_052,
+        };
+        assert_eq!(counts.len(), 2, "{counts:?}");
+        assert_eq!(counts[0], of_data);
+        assert!(counts[1].bytes <= 52, "{counts:?}");
+    }
 
     #[test]
     fn the_kernel_takes_every_expression_and_a_table_goes_with_its_socket() {

@@ -168,7 +168,10 @@ impl Carrying {
         let half = |side: Side| {
             let fd = self.sockets[side.index()].as_fd();
             let info = sys::tcp::tcp_info(fd).unwrap_or_default();
-            HalfSeen::of(&info, sys::tcp::congestion(fd).unwrap_or_default())
+            let buffers = [sys::tcp::send_buffer(fd), sys::tcp::receive_buffer(fd)];
+            let buffers = buffers.map(|b| b.map_or(0, units::Bytes::as_u64));
+            let congestion = sys::tcp::congestion(fd).unwrap_or_default();
+            HalfSeen::of(&info, congestion, buffers)
         };
         Seen {
             client: self.ends.client,
