@@ -286,7 +286,7 @@ pub(crate) fn percent(ppm: u64) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-/// Long enough that a burst of 1 ms is a hundredth of it.
+/// Long enough that a burst of 5 ms is a twentieth of it.
 const WINDOW: Duration = Duration::from_ms(100);
 /// A sample that took longer says nothing of a window.
 const BLUR: Duration = Duration::from_ms(2);

@@ -293,11 +293,11 @@ impl KernelLinks {
     }
 }
 
-/// What may pass at once: what the rate carries in a millisecond, and at least one packet.
+/// What may pass at once: what the rate carries in [`spec::LATE`], and at least one packet.
 fn burst(rate: Rate, medium: Medium, mtu_bytes: u32, packet_bytes: u32) -> Bytes {
     let one = spec::counted(medium, mtu_bytes, packet_bytes);
     // The table rounds counts up to a few bytes.
-    rate.bytes_in(spec::AHEAD)
+    rate.bytes_in(spec::LATE)
         .max(Bytes::new(u64::from(one) + 64))
 }
 
