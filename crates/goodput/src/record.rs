@@ -517,6 +517,37 @@ pub(crate) fn certificate(c: &Certificate) -> model::Certificate {
             .max(c.backward.link.queue_bytes_max),
         cpu_forwarder_ns: c.cpu.as_ns(),
         memory_bytes: c.memory_bytes,
+        kernel: c.kernel.as_ref().map(kernel_run),
+    }
+}
+
+/// What the kernel did, as run.json has it.
+pub(crate) fn kernel_run(run: &lab::KernelRun) -> model::KernelRun {
+    let links = run.paces.iter().map(|p| model::KernelPace {
+        link: p.link.clone(),
+        from: p.from.clone(),
+        to: p.to.clone(),
+        rate_bits_per_second: p.rate.map(Rate::as_bits_per_second),
+        wire_bytes: p.wire_bytes,
+        counted_bytes: p.counted_bytes,
+        frames: p.frames,
+        packets: p.packets,
+        drops: p.drops,
+        lost: p.lost,
+        overlimits: p.overlimits,
+        share_ppm: p.share_ppm,
+        windows: p.windows,
+        windows_over: p.windows_over,
+        windows_busy: p.windows_busy,
+        busy_ppm: p.busy_ppm,
+        error_p99_ppm: p.error.p99_ppm,
+        error_max_ppm: p.error.max_ppm,
+    });
+    model::KernelRun {
+        packet_max_bytes: run.packet_max.as_u64(),
+        cpu_idle_ppm: run.idle_ppm,
+        cpu_steal_ppm: run.steal_ppm,
+        links: links.collect(),
     }
 }
 

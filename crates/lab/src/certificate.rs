@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use units::Duration;
 
 use crate::forward::{DirectionCounts, PhaseCounts, ProbeSeen};
+use crate::pace::KernelRun;
 use crate::probe::HostStamps;
 use crate::rate::RateError;
 
@@ -36,9 +37,29 @@ pub struct Certificate {
     pub cpu: Duration,
     /// Memory set aside for frames in flight.
     pub memory_bytes: u64,
+    /// `Some`: the kernel ran the links. Then there are no probes, and nothing is known of delays.
+    pub kernel: Option<KernelRun>,
 }
 
 impl Certificate {
+    /// Judges a phase of a lab whose links the kernel ran.
+    pub(crate) fn of_kernel(run: KernelRun) -> Self {
+        let sum = |first: usize| {
+            let ways = run.paces.iter().skip(first).step_by(2);
+            ways.fold(DirectionCounts::default(), |sum, pace| {
+                sum.plus(&pace.counts())
+            })
+        };
+        Self {
+            problems: run.problems(),
+            rate_errors: run.error().into_iter().collect(),
+            forward: sum(0),
+            backward: sum(1),
+            kernel: Some(run),
+            ..Self::default()
+        }
+    }
+
     /// True when a verdict on the path may rest on this phase.
     pub fn trusted(&self) -> bool {
         self.problems.is_empty()
@@ -105,6 +126,7 @@ impl Certificate {
             backward: sum(&counts.directions, 1),
             cpu: counts.cpu,
             memory_bytes: counts.memory_bytes,
+            kernel: None,
         };
         certificate.find_lost(device_drops, counts.receive_buffer_bytes);
         let (late, frames) = (certificate.frames_late(), certificate.frames());

@@ -160,7 +160,7 @@ impl LabGateway {
 }
 
 /// Addresses, neighbours, routes and settings of a kernel that forwards.
-fn settle(network: &Network, spec: &RouterSpec, host: &Host) -> Result<(), LabError> {
+pub(crate) fn settle(network: &Network, spec: &RouterSpec, host: &Host) -> Result<(), LabError> {
     for (name, value) in QUIET_IPV6 {
         let _ = host.set(&format!("net.ipv6.conf.default.{name}"), value);
         for at in 0..spec.interfaces.len() {

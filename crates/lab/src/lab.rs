@@ -30,6 +30,8 @@ use crate::path::{Hop, HostSpec, Network, Node, PathFile, RouterSpec, RuleSpec};
 use crate::probe::{self, ProbeSocket, Prober};
 use crate::wiring;
 
+mod kernel;
+
 /// A running lab. Dropping it takes everything down.
 #[derive(Debug)]
 pub struct Lab {
@@ -38,7 +40,8 @@ pub struct Lab {
     near: usize,
     far: usize,
     network: Network,
-    fabric: NetNs,
+    /// `None`: the kernel runs the links.
+    fabric: Option<NetNs>,
     ports: Vec<String>,
     /// What has probes of its own, from near to far.
     legs: Vec<LegPlan>,
@@ -49,6 +52,7 @@ pub struct Lab {
     stop: Arc<AtomicBool>,
     forwarder: Option<JoinHandle<()>>,
     log: Mutex<Option<LogWriter>>,
+    kernel: Option<kernel::KernelLinks>,
 }
 
 /// A host of the lab.
@@ -99,6 +103,8 @@ pub struct Phase<'lab> {
     lab: &'lab Lab,
     probers: Vec<LegProbers>,
     device_drops: u64,
+    /// Where the kernel runs the links.
+    watch: Option<kernel::Watch>,
 }
 
 #[derive(Debug)]
@@ -187,6 +193,9 @@ pub enum LabError {
         /// Why not.
         problem: String,
     },
+    /// What a lab whose links the kernel runs does not have.
+    #[error("the kernel runs the links of this lab (run = \"kernel\"): it has {0}")]
+    ByKernel(&'static str),
     /// The forwarding thread is gone.
     #[error("the lab's forwarding thread ended early; this is a defect of goodput")]
     ForwarderGone,
@@ -224,6 +233,9 @@ impl Lab {
     /// # Errors
     /// As [`Self::up`], and when the log cannot be made.
     pub fn up_with(path: &PathFile, options: Options) -> Result<Self, LabError> {
+        if path.network.by_kernel {
+            return kernel::up(path, &options);
+        }
         let network = path.network.clone();
         let rings = wiring::ring_bytes(&network, memory_budget());
         check_memory(Bytes::new(rings.iter().sum()))?;
@@ -328,7 +340,7 @@ impl Lab {
             near,
             far,
             network,
-            fabric,
+            fabric: Some(fabric),
             ports,
             legs,
             rtt: path.rtt_configured(),
@@ -338,6 +350,7 @@ impl Lab {
             stop,
             forwarder: Some(forwarder),
             log: Mutex::new(log),
+            kernel: None,
         };
         for place in places {
             let gateway = LabGateway::start(&lab.network, place)?;
@@ -444,6 +457,9 @@ impl Lab {
     /// # Errors
     /// When the forwarder is gone.
     pub fn link_counts(&self) -> Result<Vec<(String, DirectionCounts, DirectionCounts)>, LabError> {
+        if let Some(kernel) = &self.kernel {
+            return kernel.link_counts(&self.network);
+        }
         let (reply, answer) = mpsc::channel();
         self.tell(Command::Counts(reply))?;
         let counts = answer
@@ -470,6 +486,11 @@ impl Lab {
     }
 
     fn tell(&self, command: Command) -> Result<(), LabError> {
+        if self.kernel.is_some() {
+            return Err(LabError::ByKernel(
+                "nothing that can be changed or has rules",
+            ));
+        }
         self.commands
             .send(command)
             .map_err(|_| LabError::ForwarderGone)
@@ -507,6 +528,14 @@ impl Lab {
     /// # Errors
     /// When the probes cannot start.
     pub fn begin_phase(&self) -> Result<Phase<'_>, LabError> {
+        if let Some(kernel) = &self.kernel {
+            return Ok(Phase {
+                lab: self,
+                probers: Vec::new(),
+                device_drops: 0,
+                watch: Some(kernel.watch(&self.network)?),
+            });
+        }
         self.drain()?;
         let device_drops = self.device_drops()?;
         let (reply, done) = mpsc::channel();
@@ -543,6 +572,7 @@ impl Lab {
             lab: self,
             probers,
             device_drops,
+            watch: None,
         })
     }
 
@@ -596,7 +626,10 @@ impl Lab {
             })
         };
         let ports: Vec<&str> = self.ports.iter().map(String::as_str).collect();
-        let mut sum = drops(&self.fabric, &ports)?;
+        let mut sum = match &self.fabric {
+            Some(fabric) => drops(fabric, &ports)?,
+            None => 0,
+        };
         for ns in self.hosts.iter().filter_map(|h| h.ns.as_ref()) {
             sum += drops(ns, &[INTERFACE])?;
         }
@@ -620,6 +653,9 @@ impl Phase<'_> {
     /// # Errors
     /// When the forwarder or the probes failed.
     pub fn finish(self) -> Result<Certificate, LabError> {
+        if let (Some(watch), Some(kernel)) = (self.watch, &self.lab.kernel) {
+            return watch.finish(&self.lab.network, kernel);
+        }
         let drain = (self.lab.rtt + DRAIN_EXTRA).to_std();
         let failed = |source| LabError::Kernel {
             step: "probing the path".into(),

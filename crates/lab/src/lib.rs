@@ -3,7 +3,8 @@
 //! A [`PathFile`] names hosts, switches, routers and the links between them. [`Lab::up`] makes the
 //! hosts (namespaces with a veth each), starts the forwarding thread that carries real frames of real
 //! kernels through the pure machines of the `link` crate, and [`Lab::begin_phase`] opens a phase at
-//! whose end the lab certifies its own accuracy by the hosts' kernel stamps.
+//! whose end the lab certifies its own accuracy by the hosts' kernel stamps. With `run = "kernel"` the kernel carries
+//! the frames, and its counters are what the certificate rests on.
 
 mod certificate;
 mod engine;
@@ -15,6 +16,7 @@ mod lab;
 pub mod log;
 mod middlebox;
 mod node;
+mod pace;
 pub mod path;
 mod probe;
 mod rate;
@@ -30,5 +32,6 @@ pub use forward::{DirectionCounts, LATE};
 pub use gateways::{GatewayLink, LabGateway};
 pub use groups::{GroupRule, Grouping};
 pub use lab::{Host, Lab, LabError, Options, Phase};
+pub use pace::{KernelRun, Pace};
 pub use path::{PathError, PathFile};
 pub use rate::RateError;

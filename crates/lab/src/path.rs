@@ -11,6 +11,7 @@ mod buffers;
 mod check;
 mod gateways;
 pub mod hint;
+pub(crate) mod kernel;
 mod links;
 mod network;
 mod raw;

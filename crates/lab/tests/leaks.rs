@@ -2,7 +2,9 @@
 
 mod support;
 
-use lab::Lab;
+use std::path::Path;
+
+use lab::{Lab, PathFile};
 
 use crate::support::{may_run, path, wait_until};
 
@@ -12,10 +14,20 @@ fn labs_that_come_and_go_leave_no_descriptors_threads_or_memory() {
         return;
     }
     let path = path(1500, "delay = \"1ms\"");
+    let by_kernel = PathFile::parse(
+        Path::new("kernel.toml"),
+        "title = \"a test\"\nrun = \"kernel\"\n[hosts.near]\n[hosts.far]\n[routers.r]\n[links.a]\n\
+         between = [\"near\", \"r\"]\nrate = \"50Mb/s\"\n[links.b]\nbetween = [\"r\", \"far\"]\n",
+    );
+    let by_kernel = by_kernel.unwrap();
     let cycle = |with_phase: bool| {
-        let lab = Lab::up(&path).unwrap();
-        if with_phase {
-            lab.begin_phase().unwrap().finish().unwrap();
+        for path in [&path, &by_kernel] {
+            let lab = Lab::up(path).unwrap();
+            if with_phase {
+                lab.begin_phase().unwrap().finish().unwrap();
+                // One that is given up on its way.
+                drop(lab.begin_phase().unwrap());
+            }
         }
     };
     // What is set up once and for all is set up now.

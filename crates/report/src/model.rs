@@ -918,6 +918,66 @@ pub struct Certificate {
     pub cpu_forwarder_ns: u64,
     /// Memory set aside for frames in flight.
     pub memory_bytes: u64,
+    /// Present where the kernel ran the lab's links: there are no probes then, and nothing is known of delays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelRun>,
+}
+
+/// What the kernel did in a phase of a lab whose links it ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KernelRun {
+    /// The largest packet that passed as one; super-packets are not cut into frames.
+    pub packet_max_bytes: u64,
+    /// Part of the CPUs' time without work, in millionths.
+    pub cpu_idle_ppm: u64,
+    /// Part that the hypervisor took.
+    pub cpu_steal_ppm: u64,
+    /// Each direction of each link, forward at even places, backward behind it.
+    pub links: Vec<KernelPace>,
+}
+
+/// A direction of a link that the kernel ran, by the kernel's counters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KernelPace {
+    /// The link.
+    pub link: String,
+    /// The node that sends.
+    pub from: String,
+    /// The node that receives.
+    pub to: String,
+    /// Its rate in the path file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_bits_per_second: Option<u64>,
+    /// Bytes on the wire by the counters of the interface that sends.
+    pub wire_bytes: u64,
+    /// The same as the token bucket counted them.
+    pub counted_bytes: u64,
+    /// Frames; without a rate a super-packet is one.
+    pub frames: u64,
+    /// Packets, a super-packet as one.
+    pub packets: u64,
+    /// Packets that found its queue full.
+    pub drops: u64,
+    /// Packets that the interfaces themselves dropped; must be 0.
+    pub lost: u64,
+    /// How often a packet had to wait for the rate.
+    pub overlimits: u64,
+    /// What passed over what the rate carries in the phase, in millionths.
+    pub share_ppm: u64,
+    /// Windows of 100 ms looked at.
+    pub windows: u64,
+    /// In how many more passed than the rate and a burst; must be 0.
+    pub windows_over: u64,
+    /// In how many something waited all the while.
+    pub windows_busy: u64,
+    /// What passed in these over what the rate carries, in millionths.
+    pub busy_ppm: u64,
+    /// In these, the 99th percentile of |passed - due| over what was due, in millionths.
+    pub error_p99_ppm: u64,
+    /// Largest.
+    pub error_max_ppm: u64,
 }
 
 /// What left in windows of one length beside what was due in them.

@@ -13,7 +13,8 @@ mod trace;
 pub(crate) use messages::notes as message_notes;
 
 use crate::model::{
-    Certificate, FindingRecord, HostCost, LoadLatency, Phase, RemedyRecord, Run, Sweep, SweepPoint,
+    Certificate, FindingRecord, HostCost, KernelPace, LoadLatency, Phase, RemedyRecord, Run, Sweep,
+    SweepPoint,
 };
 use crate::table::{Column, Table};
 use crate::text::{self, PARTS, Tone};
@@ -593,18 +594,32 @@ impl Page {
     }
 
     fn certificate(&mut self, c: &Certificate) {
-        let line = format!(
-            "lab {}: delay error p50 {}, p99 {}, max {}; {} frames late; {} lost by the lab",
-            if c.trusted { "trusted" } else { "NOT TRUSTED" },
-            text::signed_duration(c.delay_error_p50_ns),
-            text::signed_duration(c.delay_error_p99_ns),
-            text::signed_duration(c.delay_error_max_ns),
-            text::part_of(c.frames_late, c.frames),
-            text::count(c.frames_lost_by_lab),
-        );
+        let trusted = if c.trusted { "trusted" } else { "NOT TRUSTED" };
+        let by_kernel = c.kernel.as_ref().map(|run| {
+            let sum = |of: fn(&KernelPace) -> u64| text::count(run.links.iter().map(of).sum());
+            format!(
+                "lab {trusted}: the kernel ran the links, no delay was measured; {} busy windows of 100 ms, {} beyond \
+                 the rate; {} packets met a full queue; {} lost by the lab",
+                sum(|p| p.windows_busy),
+                sum(|p| p.windows_over),
+                sum(|p| p.drops),
+                sum(|p| p.lost),
+            )
+        });
+        let by_engine = || {
+            format!(
+                "lab {}: delay error p50 {}, p99 {}, max {}; {} frames late; {} lost by the lab",
+                trusted,
+                text::signed_duration(c.delay_error_p50_ns),
+                text::signed_duration(c.delay_error_p99_ns),
+                text::signed_duration(c.delay_error_max_ns),
+                text::part_of(c.frames_late, c.frames),
+                text::count(c.frames_lost_by_lab),
+            )
+        };
         self.wrapped(
             "",
-            &line,
+            &by_kernel.unwrap_or_else(by_engine),
             if c.trusted {
                 Ink::Dim
             } else {

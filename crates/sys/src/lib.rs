@@ -29,6 +29,7 @@ pub mod nfqueue;
 pub mod nftables;
 pub mod packet;
 pub mod pci;
+pub mod qdisc;
 pub mod ring;
 pub mod sched;
 pub mod signal;

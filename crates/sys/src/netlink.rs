@@ -58,6 +58,23 @@ pub struct LinkCounters {
     pub tx_dropped: u64,
 }
 
+impl LinkCounters {
+    fn of(link: &LinkMessage) -> Option<Self> {
+        let stats = link.attributes.iter().find_map(|a| match a {
+            LinkAttribute::Stats64(s) => Some(s),
+            _ => None,
+        })?;
+        Some(Self {
+            rx_packets: stats.rx_packets,
+            tx_packets: stats.tx_packets,
+            rx_bytes: stats.rx_bytes,
+            tx_bytes: stats.tx_bytes,
+            rx_dropped: stats.rx_dropped,
+            tx_dropped: stats.tx_dropped,
+        })
+    }
+}
+
 /// A route netlink socket in the namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Netlink {
@@ -118,20 +135,24 @@ impl Netlink {
     /// # Errors
     /// `ENODEV` when there is none.
     pub fn counters(&mut self, name: &str) -> io::Result<LinkCounters> {
-        let link = self.link(name)?;
-        let stats = link.attributes.iter().find_map(|a| match a {
-            LinkAttribute::Stats64(s) => Some(s),
+        let counters = LinkCounters::of(&self.link(name)?);
+        counters.ok_or_else(|| io::Error::other("the kernel sent no link counters"))
+    }
+
+    /// Counters of all interfaces of the namespace, each with its index.
+    ///
+    /// # Errors
+    /// As rtnetlink(7).
+    pub fn all_counters(&mut self) -> io::Result<Vec<(u32, LinkCounters)>> {
+        let ask = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.request(ask, NLM_F_DUMP)?;
+        let links = answers.iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => {
+                Some((link.header.index, LinkCounters::of(link)?))
+            }
             _ => None,
         });
-        let stats = stats.ok_or_else(|| io::Error::other("the kernel sent no link counters"))?;
-        Ok(LinkCounters {
-            rx_packets: stats.rx_packets,
-            tx_packets: stats.tx_packets,
-            rx_bytes: stats.rx_bytes,
-            tx_bytes: stats.tx_bytes,
-            rx_dropped: stats.rx_dropped,
-            tx_dropped: stats.tx_dropped,
-        })
+        Ok(links.collect())
     }
 
     /// Sets an interface's MTU and brings it up.

@@ -603,7 +603,9 @@ fn words(found: &Value) -> String {
         }
     }
     let trusted = found["certificate"]["trusted"].as_bool() == Some(true);
+    let by_kernel = !found["certificate"]["kernel"].is_null();
     text += match trusted {
+        true if by_kernel => "the kernel ran the links and kept their rates\n",
         true => "the lab kept up\n",
         false => "the lab did not keep up: these figures are the machine's\n",
     };

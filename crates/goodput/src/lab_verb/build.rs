@@ -80,7 +80,9 @@ fn describe(flags: &PathFlags) -> String {
 
 /// What to expect of a path that asks for more frames a second than this machine carries.
 pub(super) fn overload(path: &PathFile) -> Option<String> {
-    let rate = path.forward.rate.max(path.backward.rate)?;
+    // The kernel passes super-packets whole.
+    let by_engine = Some(path).filter(|path| !path.network.by_kernel)?;
+    let rate = by_engine.forward.rate.max(by_engine.backward.rate)?;
     // Preamble, header, check sequence and gap: 1538 bytes at MTU 1500.
     let frame_bits = 8 * (u64::from(path.mtu_bytes()) + 38);
     let frames = rate.as_bits_per_second() / frame_bits;
@@ -102,6 +104,17 @@ pub(super) fn verdict(certificate: &Certificate) -> String {
     } else {
         format!("NOT trusted: {}", c.problems.join("; "))
     };
+    if let Some(run) = &c.kernel {
+        let said = |of: fn(&lab::Pace) -> u64| grouped(run.paces.iter().map(of).sum());
+        return format!(
+            "lab: the kernel ran the links, and no delay was measured; {} windows of 100 ms in which something \
+             waited, {} beyond the rate; {} packets met a full queue, {} were lost by the lab; {trust}",
+            said(|p| p.windows_busy),
+            said(|p| p.windows_over),
+            said(|p| p.drops),
+            said(|p| p.lost),
+        );
+    }
     let [p50, p99, p999] = [
         c.delay_error_p50_ns,
         c.delay_error_p99_ns,

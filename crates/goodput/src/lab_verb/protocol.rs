@@ -225,6 +225,7 @@ pub(crate) fn certificate_json(c: &Certificate) -> Value {
         "backward": counts(&c.backward),
         "cpu_forwarder_ns": c.cpu.as_ns(),
         "memory_bytes": c.memory_bytes,
+        "kernel": c.kernel.as_ref().map(crate::record::kernel_run),
     })
 }
 

@@ -194,8 +194,12 @@ fn introduce(args: &ShellArgs, lab: &Lab, path: &PathFile) -> String {
             far.address()
         ),
     };
+    let by = match path.network.by_kernel {
+        true => "; the kernel runs its links",
+        false => "",
+    };
     format!(
-        "lab: {} ({}) -> {behind}: {}",
+        "lab: {} ({}) -> {behind}: {}{by}",
         near.name(),
         near.address(),
         path.title

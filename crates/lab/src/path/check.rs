@@ -19,7 +19,7 @@ use super::raw::{
 use super::topology::{Flaw, Plan, Routes, Stated, Topology};
 use super::{
     HostBus, HostCosts, HostSpec, MEMORY_MAX, PathFile, Refusal, TransferSpec, Way, buffers,
-    gateways, hint, refuse, rules,
+    gateways, hint, kernel, refuse, rules,
 };
 
 /// Checks all of a file.
@@ -33,6 +33,7 @@ pub(super) fn check(
         return whole("title: expected one line of 1 to 200 bytes");
     }
     check_counts(raw)?;
+    let by_kernel = kernel::check(raw)?;
     let names = Names::new(raw)?;
     let (from, to) = names.ends;
     let transfer = check_transfer(&raw.transfer, from, to)?;
@@ -40,6 +41,10 @@ pub(super) fn check(
     let mut network = names.network(&topology, file, files)?;
     network.schedule = names.schedule(&raw.schedule, &mut network)?;
     names.memory(&mut network)?;
+    network.by_kernel = by_kernel;
+    if by_kernel {
+        kernel::check_sizes(names.links.iter().map(|(_, link)| *link), &network)?;
+    }
     let way = match Way::between(&network, from, to) {
         Ok(way) => way,
         Err(problem) => return whole(problem),
@@ -383,6 +388,7 @@ impl<'a> Names<'a> {
             routers,
             links,
             schedule: Vec::new(),
+            by_kernel: false,
         })
     }
 

@@ -24,6 +24,8 @@ pub struct Network {
     pub links: Vec<LinkSpec>,
     /// What changes on the way, in the order of time.
     pub schedule: Vec<ScheduleEntry>,
+    /// `run = "kernel"`: pairs of interfaces with token buckets are the links, and kernels the routers.
+    pub by_kernel: bool,
 }
 
 /// A node by its number.

@@ -20,6 +20,7 @@ pub(super) type Of<T> = Spanned<Quantity<T>>;
 #[serde(deny_unknown_fields)]
 pub(super) struct RawFile {
     pub(super) title: String,
+    pub(super) run: Option<Spanned<RawRun>>,
     pub(super) hosts: Named<RawHost>,
     #[serde(default)]
     pub(super) switches: Named<RawSwitch>,
@@ -30,6 +31,14 @@ pub(super) struct RawFile {
     pub(super) transfer: RawTransfer,
     #[serde(default)]
     pub(super) schedule: Vec<Spanned<RawSchedule>>,
+}
+
+/// What carries the frames of all links.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawRun {
+    Engine,
+    Kernel,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,7 +1,9 @@
 //! What the numbers rest on: the lab's certificate, other tools' numbers, machines, command line.
 
 use super::{ENTRIES_MAX, PHASES_MAX, left_out, shown, shown_block, table_row};
-use crate::model::{Certificate, CpuShares, HostCost, HostFacts, NicFacts, PciFacts, Phase, Run};
+use crate::model::{
+    Certificate, CpuShares, HostCost, HostFacts, KernelPace, NicFacts, PciFacts, Phase, Run,
+};
 use crate::text;
 
 /// Was the path what the path file says?
@@ -43,7 +45,23 @@ pub(super) fn certificate(out: &mut String, run: &Run) {
             problems.collect::<String>()
         )
     });
+    if certified.iter().any(|(_, c)| c.kernel.is_some()) {
+        row("Links run by", &|c| match &c.kernel {
+            Some(run) => {
+                let sum = |of: fn(&KernelPace) -> u64| run.links.iter().map(of).sum::<u64>();
+                format!(
+                    "the kernel <i>no delay measured; {} busy, {} beyond the rate</i>",
+                    text::plural(sum(|p| p.windows_busy), "window"),
+                    text::count(sum(|p| p.windows_over))
+                )
+            }
+            None => "goodput".to_owned(),
+        });
+    }
     row("One-way delay error", &|c| {
+        if c.kernel.is_some() {
+            return "not measured".to_owned();
+        }
         let [p50, p99, p999, max] = [
             c.delay_error_p50_ns,
             c.delay_error_p99_ns,
