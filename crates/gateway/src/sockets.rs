@@ -9,7 +9,7 @@ use rustix::pipe::PipeFlags;
 use sys::{tcp, transparent};
 use units::Duration;
 
-use crate::config::ZoneConfig;
+use crate::config::{Pacing, ZoneConfig};
 
 /// A pipe for splice(2).
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(crate) fn prepare(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64 {
             receive.or_else(|_| tcp::set_receive_buffer(fd, size)),
         );
     }
-    if let Some(rate) = config.pacing {
+    if let Some(Pacing::Rate(rate)) = config.pacing {
         attempt("pacing", tcp::set_max_pacing(fd, rate));
     }
     if let Some(size) = config.notsent_lowat {

@@ -4,6 +4,7 @@
 //! mark leads the handshake back to the worker that held it.
 
 mod carrying;
+mod gaps;
 mod hand_over;
 mod last_ack;
 mod look;
@@ -37,6 +38,7 @@ use crate::rules::Action;
 use crate::sockets::{self, Pipe};
 use crate::syn::{Ends, Reset, Syn};
 use carrying::{COPY_BYTES, Carrying, Outcome, Turn, give_back};
+use gaps::Gaps;
 use last_ack::LastAcks;
 use look::Pace;
 pub(crate) use look::Question;
@@ -118,6 +120,7 @@ pub(crate) struct Worker {
     zones: Vec<(u32, Zone)>,
     deferral: Deferral<usize>,
     one_way: OneWay,
+    gaps: Gaps,
     slots: Vec<Slot>,
     free: Vec<usize>,
     /// Connections that had more to do when their turn was over.
@@ -230,6 +233,7 @@ impl Worker {
             zones,
             deferral: Deferral::new(limits),
             one_way: OneWay::default(),
+            gaps: Gaps::default(),
             slots: Vec::new(),
             free: Vec::new(),
             busy: VecDeque::new(),
@@ -324,7 +328,7 @@ impl Worker {
         let mut next_look = clock::monotonic();
         loop {
             let timeout = if self.busy.is_empty() {
-                TICK
+                self.gaps.patience(TICK)
             } else {
                 Duration::from_ns(0)
             };
@@ -352,6 +356,7 @@ impl Worker {
                     self.carry(slot);
                 }
             }
+            self.look_at_gaps();
             if self.orders.paused.load(Ordering::Relaxed) {
                 self.drop_last_acks();
                 return Ok(Some(self));
@@ -755,6 +760,7 @@ impl Worker {
             pace: Pace::new(now, now),
         }));
         self.watch_last_acks(slot);
+        self.join_gaps(slot, now);
         self.carry(slot);
     }
 
@@ -818,6 +824,7 @@ impl Worker {
             false => self.note_undelivered(slot, clock::monotonic()),
         }
         self.forget_last_acks(slot);
+        self.leave_gaps(slot, clock::monotonic());
         let State::Carrying(carrying) = &self.slots[slot].state else {
             return;
         };

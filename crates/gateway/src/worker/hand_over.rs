@@ -253,6 +253,7 @@ impl Worker {
             state,
         });
         self.watch_last_acks(slot);
+        self.join_gaps(slot, sys::clock::monotonic());
         Ok(())
     }
 }
