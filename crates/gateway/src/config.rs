@@ -70,6 +70,29 @@ impl FromStr for Spread {
     }
 }
 
+/// How fast a side's connections may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacing {
+    /// At this rate at most.
+    Rate(Rate),
+    /// Just under what their path is found to take while they send.
+    Even,
+}
+
+impl FromStr for Pacing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "even" => Ok(Self::Even),
+            _ => text
+                .parse()
+                .map(Self::Rate)
+                .map_err(|e| format!("{e}; or write even")),
+        }
+    }
+}
+
 /// What all sockets of one side are made like. What is not named is the kernel's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneConfig {
@@ -83,8 +106,10 @@ pub struct ZoneConfig {
     pub max_segment: Option<u16>,
     /// Send buffer and receive buffer each; without it by what earlier connections measured.
     pub buffer: Option<Bytes>,
-    /// Each connection is paced at this rate at most.
-    pub pacing: Option<Rate>,
+    /// Each connection is paced; with `harmonize` all of one pair of hosts together.
+    pub pacing: Option<Pacing>,
+    /// Connections from one host to another are paced alike, with one sum.
+    pub harmonize: bool,
     /// Unsent bytes beyond which no more are put into the send buffer.
     pub notsent_lowat: Option<Bytes>,
     /// How long sent data may stay unacknowledged.
@@ -252,6 +277,19 @@ impl Config {
                 &format!("{}.hold-last-ack", zone.name()),
                 self.zone(zone).hold_last_ack == other.zone(zone).hold_last_ack,
             )?;
+            // Groups stand as they were made.
+            let paced = |c: &Self| {
+                let zone = c.zone(zone);
+                (
+                    zone.harmonize,
+                    zone.pacing.filter(|_| zone.harmonize),
+                    zone.pacing == Some(Pacing::Even),
+                )
+            };
+            same(
+                &format!("{}.harmonize and pacing = even", zone.name()),
+                paced(self) == paced(other),
+            )?;
             self.zone(zone).can_become(zone, other.zone(zone))?;
         }
         Ok(())
@@ -305,6 +343,12 @@ impl Config {
         }
         for (zone, config) in Zone::BOTH.into_iter().zip(&self.zones) {
             config.check(zone, &self.mode)?;
+            if config.harmonize && self.workers > 1 {
+                return wrong(
+                    &format!("{}.harmonize", zone.name()),
+                    "one client's connections are on several workers; set workers = 1".into(),
+                );
+            }
         }
         let [inside, outside] = &self.zones;
         if let Some(both) = inside
@@ -487,6 +531,8 @@ struct RawZone {
     max_segment: Option<u16>,
     buffer: Option<String>,
     pacing: Option<String>,
+    #[serde(default)]
+    harmonize: bool,
     notsent_lowat: Option<String>,
     user_timeout: Option<String>,
     keepalive: Option<String>,
@@ -504,6 +550,7 @@ impl RawZone {
             max_segment: self.max_segment,
             buffer: read(&key("buffer"), self.buffer.as_deref())?,
             pacing: read(&key("pacing"), self.pacing.as_deref())?,
+            harmonize: self.harmonize,
             notsent_lowat: read(&key("notsent-lowat"), self.notsent_lowat.as_deref())?,
             user_timeout: read(&key("user-timeout"), self.user_timeout.as_deref())?,
             keepalive: read(&key("keepalive"), self.keepalive.as_deref())?,

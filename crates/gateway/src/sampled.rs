@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use serde::{Deserialize, Serialize};
 use sys::clock;
-use sys::nftables::{Chain, Counted, Expression, Owned, Table, counted};
+use sys::nftables::{At, Chain, Counted, Expression, Owned, Table, counted};
 use units::{Bytes, Duration, Instant, Rate};
 
 use crate::syn::Ends;
@@ -168,6 +168,7 @@ impl Counting {
             name: name.clone(),
             chains: vec![Chain {
                 name: "count".into(),
+                at: At::Prerouting,
                 // Behind all that may drop or divert.
                 priority: -149,
                 rules: vec![

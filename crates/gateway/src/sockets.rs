@@ -10,7 +10,7 @@ use sys::{host, tcp, transparent};
 use units::{Bytes, Duration};
 
 use crate::buffers::{Bounds, MOST, Sizes};
-use crate::config::{Config, ZoneConfig};
+use crate::config::{Config, Pacing, ZoneConfig};
 
 /// A pipe for splice(2).
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub(crate) fn prepare_to_connect(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64
             receive.or_else(|_| tcp::set_receive_buffer(fd, size)),
         );
     }
-    if let Some(rate) = config.pacing {
+    if let Some(Pacing::Rate(rate)) = config.pacing {
         attempt("pacing", tcp::set_max_pacing(fd, rate));
     }
     if let Some(size) = config.notsent_lowat {
@@ -197,7 +197,7 @@ mod tests {
             user_timeout: Some(Duration::from_s(7)),
             notsent_lowat: Some(Bytes::new(12_345)),
             buffer: Some(Bytes::new(100_000)),
-            pacing: Some(units::Rate::from_bits_per_second(80_000_000)),
+            pacing: Some(Pacing::Rate(units::Rate::from_bits_per_second(80_000_000))),
             ..ZoneConfig::default()
         };
         let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config).unwrap();

@@ -60,6 +60,8 @@ pub struct HalfSeen {
     pub window_limited_us: u64,
     /// Part of it held back by our send buffer.
     pub buffer_limited_us: u64,
+    /// Ceiling of its pace, bits per second; none where all ones.
+    pub pace_most_bps: u64,
     /// ECN was negotiated.
     pub ecn: bool,
     /// Send buffer in the kernel's bookkeeping: twice what was set, or what its tuning has come to.
@@ -89,6 +91,7 @@ impl HalfSeen {
             busy_us: info.busy_time_us,
             window_limited_us: info.rwnd_limited_us,
             buffer_limited_us: info.sndbuf_limited_us,
+            pace_most_bps: info.max_pacing_rate_bytes_per_second.saturating_mul(8),
             ecn: info.options & TCPI_OPT_ECN != 0,
         }
     }

@@ -4,6 +4,7 @@
 //! mark leads the handshake back to the worker that held it.
 
 mod carrying;
+mod gaps;
 mod hand_over;
 mod last_ack;
 mod look;
@@ -39,6 +40,7 @@ use crate::sampled::{self, Shared};
 use crate::sockets::{self, Pipe};
 use crate::syn::{Ends, Reset, Syn};
 use carrying::{BUFFER_BYTES, Carrying, Delay, Outcome, Turn, give_back};
+use gaps::Gaps;
 use last_ack::LastAcks;
 use look::Pace;
 pub(crate) use look::Question;
@@ -143,6 +145,7 @@ pub(crate) struct Worker {
     zones: Vec<(u32, Zone)>,
     deferral: Deferral<usize>,
     one_way: OneWay,
+    gaps: Gaps,
     slots: Vec<Slot>,
     free: Vec<usize>,
     /// Connections that had more to do when their turn was over.
@@ -253,6 +256,7 @@ impl Worker {
             zones,
             deferral: Deferral::new(limits),
             one_way: OneWay::default(),
+            gaps: Gaps::default(),
             slots: Vec::new(),
             free: Vec::new(),
             busy: VecDeque::new(),
@@ -349,7 +353,7 @@ impl Worker {
         let mut next_look = clock::monotonic();
         loop {
             let timeout = if self.busy.is_empty() {
-                TICK
+                self.gaps.patience(TICK)
             } else {
                 Duration::from_ns(0)
             };
@@ -377,6 +381,7 @@ impl Worker {
                     self.carry(slot);
                 }
             }
+            self.look_at_gaps();
             if self.orders.paused.load(Ordering::Relaxed) {
                 self.drop_last_acks();
                 return Ok(Some(self));
@@ -817,6 +822,7 @@ impl Worker {
         carrying.on_event(Side::Server, seen);
         self.slots[slot].state = State::Carrying(carrying);
         self.watch_last_acks(slot);
+        self.join_gaps(slot, now);
         self.carry(slot);
     }
 
@@ -891,6 +897,7 @@ impl Worker {
             false => self.note_undelivered(slot, clock::monotonic()),
         }
         self.forget_last_acks(slot);
+        self.leave_gaps(slot, clock::monotonic());
         let State::Carrying(carrying) = &self.slots[slot].state else {
             return;
         };

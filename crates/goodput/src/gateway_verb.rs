@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use gateway::check::{Checked, Level};
-use gateway::config::{Config, Mode, Spread, Zone, ZoneConfig};
+use gateway::config::{Config, Mode, Pacing, Spread, Zone, ZoneConfig};
 use gateway::install::{self, QueueBy};
 use gateway::rules::{Action, Block, Ports, Rule};
 use gateway::{Gateway, GatewayError};
 use sys::clock;
-use units::{Bytes, Duration, Rate};
+use units::{Bytes, Duration};
 
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
@@ -157,9 +157,9 @@ struct Flags {
     /// The same outside
     #[arg(long, value_name = "NAME")]
     outside_congestion: Option<String>,
-    /// Pace each connection at this rate at most, outside
+    /// Pace each connection at this rate at most, outside; or even: just under what its path is found to take
     #[arg(long, value_name = "RATE")]
-    outside_pacing: Option<Rate>,
+    outside_pacing: Option<Pacing>,
     /// How connections are spread over several interfaces of a side: least-load, hash or measured
     #[arg(long, value_name = "HOW")]
     spread: Option<Spread>,

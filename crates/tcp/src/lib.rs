@@ -3,7 +3,7 @@
 //! Pure machines: time comes in as `now`, nothing is allocated for a packet, no bytes are carried.
 //! A [`Sender`] takes acknowledgments and timeouts and gives bursts of segments; a [`Receiver`] takes
 //! segments and gives acknowledgments. The `sim` crate drives both over the paths of `link`. [`gap_control`]
-//! finds a pacing rate for real sockets as well, [`model`] lends BBR's model of a path to other transports.
+//! finds a pacing rate for real sockets as well, [`gap_sums`] for several as one; [`model`] lends BBR's model of a path to other transports.
 //!
 //! Modelled after Linux 6.18, as that is what the lab's hosts run; each module says where RFCs and Linux
 //! differ, and what is left out. Left out everywhere: the end of a connection, Nagle's algorithm (segments are full
@@ -15,6 +15,7 @@ mod board;
 mod cc;
 mod config;
 pub mod gap_control;
+pub mod gap_sums;
 mod hystart;
 pub mod model;
 mod packet;

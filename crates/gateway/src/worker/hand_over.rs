@@ -265,6 +265,7 @@ impl Worker {
             state,
         });
         self.watch_last_acks(slot);
+        self.join_gaps(slot, sys::clock::monotonic());
         Ok(())
     }
 }

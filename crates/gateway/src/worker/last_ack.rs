@@ -212,7 +212,7 @@ impl Worker {
 
 impl Carrying {
     /// The side of the gateway that this half is on.
-    fn zone_of(&self, side: Side) -> crate::config::Zone {
+    pub(super) fn zone_of(&self, side: Side) -> crate::config::Zone {
         match side {
             Side::Client => self.zone,
             Side::Server => self.zone.other(),

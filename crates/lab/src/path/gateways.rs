@@ -1,6 +1,6 @@
 //! Routers that are gateways.
 
-use gateway::config::{Config, Spread, Zone, ZoneConfig};
+use gateway::config::{Config, Pacing, Spread, Zone, ZoneConfig};
 
 use super::network::GatewaySpec;
 use super::raw::{RawGateway, RawRouter, RawSide};
@@ -97,7 +97,10 @@ fn check_side(raw: &RawSide) -> Result<ZoneConfig, Refusal> {
         congestion: raw.congestion.as_ref().map(|n| n.get_ref().clone()),
         max_segment: raw.max_segment.as_ref().map(|m| *m.get_ref()),
         buffer: raw.buffer.as_ref().map(|b| b.get_ref().0),
-        pacing: pacing.map(|r| links::check_rate("pacing", r)).transpose()?,
+        pacing: pacing
+            .map(|r| links::check_rate("pacing", r))
+            .transpose()?
+            .map(Pacing::Rate),
         notsent_lowat: raw.notsent_lowat.as_ref().map(|b| b.get_ref().0),
         ..ZoneConfig::default()
     })
