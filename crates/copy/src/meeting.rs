@@ -137,6 +137,8 @@ const START: u8 = 1;
 /// Between two attempts to connect.
 const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(2);
+/// Of the patience, the most that is waited before a connection is made again.
+const PATIENCE_PARTS: u32 = 16;
 /// A connection that lived no longer died at once.
 const AT_ONCE: Duration = Duration::from_millis(100);
 /// A connection on which nothing is heard of the other side's kernel for so long is given up.
@@ -352,7 +354,8 @@ impl Meeting {
             let mut state = self.lock();
             let pause = state.lived.entry(which).or_default().ended(Instant::now());
             drop(state);
-            self.sleep(pause);
+            // Whoever waits for it has as much patience, and is not to lose it.
+            self.sleep(pause.min(self.patience() / PATIENCE_PARTS));
         }
         let since = Instant::now();
         let mut pause = PAUSE_LEAST;
