@@ -9,6 +9,7 @@ mod exact;
 mod guard;
 mod published;
 mod recorded;
+mod renew;
 mod status;
 mod steady;
 mod successor;
@@ -163,6 +164,9 @@ struct Flags {
     /// How connections are spread over several interfaces of a side: least-load, hash or measured
     #[arg(long, value_name = "HOW")]
     spread: Option<Spread>,
+    /// Let about every N-th connection pass unsplit and count what it carries, to hold the model against it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    unsplit_every: Option<u32>,
     /// Threads that carry connections, a power of two [default: 1]
     #[arg(long, value_name = "N")]
     workers: Option<u8>,
@@ -244,6 +248,7 @@ impl Flags {
                 zone.spread = spread;
             }
         }
+        put(&mut config.unsplit_every, self.unsplit_every);
         if let Some(workers) = self.workers {
             config.workers = workers;
         }

@@ -160,6 +160,7 @@ built_in!(
     "four-uplinks",
     "four-uplinks-100",
     "nine-uplinks",
+    "two-host-links",
     "cray-mainframe",
     "cray-writes",
     "cray-buffers",

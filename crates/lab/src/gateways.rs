@@ -1,14 +1,22 @@
 //! Gateways among the nodes of a lab: namespaces with an interface on each of their links, a kernel that
 //! forwards, and in each the gateway of `goodput gateway` that splits TCP connections.
 
+use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use gateway::Gateway;
 use gateway::buffers::Decision;
 use gateway::config::{Config, Zone};
 use gateway::counters::Counts;
 use gateway::links::LinkStatus;
+use gateway::sampled::Sampled;
 use gateway::view::Seen;
+use sys::control::{Connection, Listener};
 use sys::netlink::{LinkCounters, Netlink};
 use sys::netns::NetNs;
 
@@ -19,8 +27,8 @@ use crate::wiring;
 /// A gateway of a lab.
 #[derive(Debug)]
 pub struct LabGateway {
-    /// First of the fields: it ends before its namespace goes.
-    gateway: Gateway,
+    /// First of the fields: it ends before its namespace goes. Another may go on for it.
+    gateway: Mutex<Gateway>,
     config: Config,
     host: Host,
     /// Each with its link, in the order of its links.
@@ -91,7 +99,7 @@ impl LabGateway {
             source: Box::new(source),
         })?;
         Ok(Self {
-            gateway,
+            gateway: Mutex::new(gateway),
             config,
             host,
             interfaces,
@@ -103,19 +111,57 @@ impl LabGateway {
         &self.host
     }
 
+    fn now(&self) -> MutexGuard<'_, Gateway> {
+        self.gateway.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has another gateway go on for this one, as an upgrade does; nobody who is connected may notice.
+    ///
+    /// # Errors
+    /// What either of the two says; the old one goes on where it can.
+    pub fn renew(&self) -> Result<(), LabError> {
+        let mut now = self.now();
+        let gateway: &mut Gateway = &mut now;
+        let door = Door::new().map_err(not_renewed)?;
+        let (given, taken) = thread::scope(|scope| {
+            let new = scope.spawn(|| {
+                self.host.run(|| {
+                    let mut connection = Connection::open(&door.file)?;
+                    Gateway::take_over(self.config.clone(), &mut connection)
+                        .map_err(io::Error::other)
+                })
+            });
+            let given = self.host.run(|| {
+                let mut asked = door.asked()?;
+                gateway.hand_over(&mut asked, None)
+            });
+            (given, new.join())
+        });
+        let panicked = |_| not_renewed(io::Error::other("a thread panicked"));
+        let (new, _) = taken.map_err(panicked)??.map_err(not_renewed)?;
+        given?.map_err(not_renewed)?;
+        *gateway = new;
+        Ok(())
+    }
+
     /// What it has done since the lab came up.
     pub fn counts(&self) -> Counts {
-        self.gateway.counts()
+        self.now().counts()
     }
 
     /// Its busiest connections, at most so many.
     pub fn look(&self, most: usize) -> Vec<Seen> {
-        self.gateway.look(most)
+        self.now().look(most)
+    }
+
+    /// Connections that passed unsplit and were counted, the newest first.
+    pub fn sampled(&self) -> Vec<Sampled> {
+        self.now().sampled()
     }
 
     /// Buffers that new connections get by what earlier ones have measured.
     pub fn buffers(&self) -> Vec<Decision> {
-        self.gateway.buffers()
+        self.now().buffers()
     }
 
     /// As it was told by the path file, with its interfaces.
@@ -125,7 +171,7 @@ impl LabGateway {
 
     /// Where connections were placed, by interface; nothing where no side has several links.
     pub fn placed(&self) -> Vec<LinkStatus> {
-        self.gateway.links()
+        self.now().links()
     }
 
     /// What its kernel counted at each of its interfaces since the lab came up.
@@ -159,6 +205,49 @@ impl LabGateway {
     }
 }
 
+fn not_renewed(source: io::Error) -> LabError {
+    LabError::Kernel {
+        step: "having another gateway go on".into(),
+        source,
+    }
+}
+
+/// A control socket for one who asks; its file goes with it.
+struct Door {
+    listener: Listener,
+    file: PathBuf,
+}
+
+impl Door {
+    fn new() -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("goodput-renew-{}-{number}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let listener = Listener::bind(&file)?;
+        Ok(Self { listener, file })
+    }
+
+    /// Waits for the one who asks for everything.
+    fn asked(&self) -> io::Result<Connection> {
+        let end = Instant::now() + RENEWAL;
+        while Instant::now() < end {
+            let _ = self.listener.wait(true, &[], Duration::from_millis(50));
+            if let Some(mut connection) = self.listener.accept()? {
+                connection.receive(WORD_BYTES, end)?;
+                return Ok(connection);
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
 /// Addresses, neighbours, routes and settings of a kernel that forwards.
 pub(crate) fn settle(network: &Network, spec: &RouterSpec, host: &Host) -> Result<(), LabError> {
     for (name, value) in QUIET_IPV6 {
@@ -171,6 +260,11 @@ pub(crate) fn settle(network: &Network, spec: &RouterSpec, host: &Host) -> Resul
     host.set("net.ipv4.ip_forward", "1")?;
     let _ = host.set("net.ipv6.conf.all.forwarding", "1");
     let _ = host.set("net.ipv4.tcp_congestion_control", "cubic");
+    if let Some(own) = &spec.gateway {
+        let triplet = |v: &[u64; 3]| format!("{} {} {}", v[0], v[1], v[2]);
+        host.set("net.ipv4.tcp_rmem", &triplet(&own.tcp_rmem_bytes))?;
+        host.set("net.ipv4.tcp_wmem", &triplet(&own.tcp_wmem_bytes))?;
+    }
     // What comes by one link may have to be answered by another.
     for scope in ["all", "default"] {
         let _ = host.set(&format!("net.ipv4.conf.{scope}.rp_filter"), "0");
@@ -251,5 +345,8 @@ fn ways(
 }
 
 const METRIC: u32 = 100;
+/// For another one to ask.
+const RENEWAL: Duration = Duration::from_secs(10);
+const WORD_BYTES: usize = 64;
 /// Of a lab: descriptors are the process's own.
 const CONNECTIONS: usize = 4096;

@@ -151,6 +151,7 @@ impl Control {
             };
             let status = Status::of(gateway.counts(), seen).with_links(gateway.links());
             let status = status.with_buffers(gateway.buffers());
+            let status = status.with_samples(gateway.sampled());
             let mut line = serde_json::to_vec(&status).ok()?;
             line.push(b'\n');
             let _ = asker.0.send(&line, &[], deadline);
@@ -232,7 +233,10 @@ pub(super) fn status(args: &StatusArgs) -> Verdict {
         true => status::openmetrics(&status),
         false => {
             let links = status::links(&status.links);
-            words(&status.counts) + &links + &status::buffers(&status.buffers)
+            words(&status.counts)
+                + &links
+                + &status::buffers(&status.buffers)
+                + &status::sampled(&status.unsplit_samples)
         }
     })?;
     Ok(failure::DONE)

@@ -13,12 +13,13 @@ use gateway::buffers::Decision;
 use gateway::config::{Config, Mode, Zone};
 use gateway::counters::Counts;
 use gateway::links::LinkStatus;
+use gateway::sampled::Sampled;
 use gateway::view::{HalfSeen, Seen};
 use report::RunFolder;
 use report::html::GAINED;
 use report::model::{
     GatewayBuffer, GatewayHalf, GatewayLink, GatewayPassed, GatewayRefused, GatewayRun,
-    GatewayTalker, Run, RunState, SCHEMA_VERSION, SampleRecord, Verdict,
+    GatewaySampled, GatewayTalker, Run, RunState, SCHEMA_VERSION, SampleRecord, Verdict,
 };
 use sys::clock;
 use units::{Duration, Instant, Rate};
@@ -55,6 +56,7 @@ pub(super) struct Record {
     rtt_us: [Option<u64>; 2],
     links: Vec<LinkStatus>,
     buffers: Vec<Decision>,
+    sampled: Vec<Sampled>,
 }
 
 /// What is known of a connection.
@@ -106,12 +108,13 @@ impl Record {
             rtt_us: [None; 2],
             links: Vec::new(),
             buffers: Vec::new(),
+            sampled: Vec::new(),
         }
     }
 
-    /// What buffers new connections get by now.
-    pub(super) fn set_buffers(&mut self, buffers: Vec<Decision>) {
-        self.buffers = buffers;
+    /// What buffers new connections get by now, and what passed unsplit.
+    pub(super) fn set_others(&mut self, buffers: Vec<Decision>, sampled: Vec<Sampled>) {
+        (self.buffers, self.sampled) = (buffers, sampled);
     }
 
     /// Takes in what the gateway says now; `seen` are its busiest connections.
@@ -260,6 +263,7 @@ impl Record {
                 by_rule: c.bypassed,
                 at_limit: c.over_limit,
                 for_lack: c.failed,
+                sampled: c.sampled,
             },
             refused: GatewayRefused {
                 by_rule: c.forbidden,
@@ -283,6 +287,7 @@ impl Record {
             talkers: self.talkers(),
             links: self.links.iter().map(link).collect(),
             buffers: self.buffers.iter().map(buffer).collect(),
+            sampled: self.sampled.iter().map(|s| self.sample(s)).collect(),
             certificate: None,
         }
     }
@@ -290,6 +295,22 @@ impl Record {
     fn mean(&self, bits: f64) -> Option<u64> {
         let seconds = self.moving.as_s_f64();
         (seconds > 0.0).then(|| whole(bits / seconds))
+    }
+
+    /// One that passed unsplit, beside what the model says of those that were split to the same server.
+    fn sample(&self, sampled: &Sampled) -> GatewaySampled {
+        let alike = self.known.values();
+        let alike = alike.filter(|k| k.seen.server.ip() == sampled.server.ip());
+        let model = alike.filter_map(|k| k.unsplit).max();
+        GatewaySampled {
+            client: sampled.client.to_string(),
+            server: sampled.server.to_string(),
+            there_bytes: sampled.carried[0],
+            back_bytes: sampled.carried[1],
+            bits_per_second: sampled.rate_bps,
+            moving_ns: sampled.moving_ms.saturating_mul(1_000_000),
+            model_bits_per_second: model.map(Rate::as_bits_per_second),
+        }
     }
 
     fn talkers(&self) -> Vec<GatewayTalker> {
@@ -519,7 +540,7 @@ impl Recorder {
     fn see(&mut self, gateway: &Gateway, now: Instant) {
         let (counts, seen) = (gateway.counts(), gateway.look(BUSIEST));
         self.record.look(now, counts, &seen, gateway.links());
-        self.record.set_buffers(gateway.buffers());
+        self.record.set_others(gateway.buffers(), gateway.sampled());
     }
 
     fn keep(&mut self, now: Instant) -> Result<(), report::FolderError> {
@@ -678,6 +699,29 @@ mod tests {
             said.contains("73.4 Mb/s at most unsplit: 10.9 times"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn what_passed_unsplit_stands_beside_the_model_of_its_server() {
+        let start = clock::monotonic();
+        let mut record = Record::new(0, start, Counts::default());
+        let all = [seen(1, 1, 100_000_000, 800_000_000)];
+        record.look(start + SECOND, Counts::default(), &all, Vec::new());
+        let sampled = |server: [u8; 4]| Sampled {
+            client: ([10, 0, 0, 1], 9).into(),
+            server: (server, 80).into(),
+            carried: [9_000_000, 0],
+            rate_bps: 72_000_000,
+            moving_ms: 1_000,
+        };
+        record.set_others(
+            Vec::new(),
+            vec![sampled([10, 0, 0, 2]), sampled([10, 0, 0, 3])],
+        );
+        let sampled = record.result("", &Config::default()).sampled;
+        assert_eq!(sampled[0].bits_per_second, 72_000_000);
+        assert_eq!(sampled[0].model_bits_per_second, Some(73_400_320));
+        assert_eq!(sampled[1].model_bits_per_second, None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use explain::models::{self, AckPolicy};
 use gateway::buffers::Decision;
 use gateway::counters::Counts;
 use gateway::links::LinkStatus;
+use gateway::sampled::Sampled;
 use gateway::view::{HalfSeen, Seen};
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Duration, Rate};
@@ -33,6 +34,9 @@ pub(super) struct Status {
     /// Of ways that were measured, where the buffers of new connections hang on that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) buffers: Vec<Decision>,
+    /// Connections that passed unsplit and were counted, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) unsplit_samples: Vec<Sampled>,
 }
 
 /// A connection, and what it would reach without the gateway.
@@ -57,6 +61,7 @@ impl Status {
             connections: seen.into_iter().map(shown).collect(),
             links: Vec::new(),
             buffers: Vec::new(),
+            unsplit_samples: Vec::new(),
         }
     }
 
@@ -66,6 +71,13 @@ impl Status {
 
     pub(super) fn with_buffers(self, buffers: Vec<Decision>) -> Self {
         Self { buffers, ..self }
+    }
+
+    pub(super) fn with_samples(self, unsplit_samples: Vec<Sampled>) -> Self {
+        Self {
+            unsplit_samples,
+            ..self
+        }
     }
 }
 
@@ -138,6 +150,7 @@ pub(super) fn words(c: &Counts) -> String {
         ),
         (c.other_port, "connections went on from another port"),
         (c.looped, "connections came from the gateway itself"),
+        (c.sampled, "connections passed unsplit as samples"),
         (
             c.options_refused,
             "socket options were refused (-vv says which)",
@@ -171,10 +184,25 @@ pub(super) fn links(links: &[LinkStatus]) -> String {
     links.iter().map(line).collect()
 }
 
+/// Connections that passed unsplit and were counted, a line each.
+pub(super) fn sampled(all: &[Sampled]) -> String {
+    let line = |s: &Sampled| {
+        format!(
+            "unsplit: {} to {}: {} for {}\n",
+            s.client,
+            s.server,
+            Rate::from_bits_per_second(s.rate_bps),
+            Duration::from_ms(s.moving_ms)
+        )
+    };
+    all.iter().map(line).collect()
+}
+
 /// What buffers new connections get and why, a line for each way that was measured.
 pub(super) fn buffers(decisions: &[Decision]) -> String {
-    let size =
-        |bytes: Option<u64>| bytes.map_or("the kernel's".to_owned(), |b| Bytes::new(b).to_string());
+    let size = |bytes: Option<u64>| {
+        bytes.map_or_else(|| "the kernel's".to_owned(), |b| Bytes::new(b).to_string())
+    };
     let line = |d: &Decision| {
         let (sent, received) = (d.sent_bps, d.received_bps);
         format!(
@@ -286,6 +314,7 @@ pub(super) fn openmetrics(status: &Status) -> String {
             ("{why=\"failure\"}", c.failed),
             ("{why=\"one-way\"}", c.passed_one_way),
             ("{why=\"silence\"}", c.passed_silent),
+            ("{why=\"sample\"}", c.sampled),
         ],
     );
     family(
@@ -432,6 +461,19 @@ mod tests {
         let json = serde_json::to_string(&status).unwrap();
         let again: Status = serde_json::from_str(&json).unwrap();
         assert_eq!(table(&again), text);
+        // Counts and lists are one object: no name may stand twice.
+        let sampled = Sampled {
+            client: seen().client,
+            server: seen().server,
+            carried: [9_000_000, 0],
+            rate_bps: 72_000_000,
+            moving_ms: 1_000,
+        };
+        let status = status.with_samples(vec![sampled]);
+        let json = serde_json::to_string(&status).unwrap();
+        let again: Status = serde_json::from_str(&json).unwrap();
+        let line = super::sampled(&again.unsplit_samples);
+        assert!(line.contains("10.9.2.2:5001: 72 Mb/s for 1 s"), "{line}");
     }
 
     #[test]

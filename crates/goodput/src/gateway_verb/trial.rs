@@ -24,6 +24,7 @@ use units::Duration;
 
 use super::exact;
 use super::recorded::{self, BUSIEST, Record};
+use super::renew;
 use super::steady::Steady;
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
@@ -62,6 +63,9 @@ pub(crate) struct TrialArgs {
     /// from before until after
     #[arg(long, value_name = "LINK")]
     cut: Option<String>,
+    /// Have another gateway go on for the one that runs, after a third of the time, while others connect
+    #[arg(long)]
+    renew: bool,
     /// Where run folders are kept
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
@@ -201,7 +205,7 @@ impl Watching {
         for (gateway, record) in lab.gateways().iter().zip(records) {
             let (counts, seen) = (gateway.counts(), gateway.look(BUSIEST));
             record.look(sys::clock::monotonic(), counts, &seen, gateway.placed());
-            record.set_buffers(gateway.buffers());
+            record.set_others(gateway.buffers(), gateway.sampled());
             readings.extend(record.readings());
         }
     }
@@ -268,17 +272,21 @@ fn observed(
     };
     let before = counters(lab)?;
     let going = AtomicBool::new(true);
-    let (flows, cut) = thread::scope(|scope| {
+    let (flows, cut, renewed) = thread::scope(|scope| {
         scope.spawn(|| watching.look_on(lab, &going));
         let sending = scope.spawn(|| flows(args, args.connections, lab, &to, stop));
         let cut = args.cut.as_deref().map(|link| cut(args, lab, &to, link));
+        let renewed = args.renew.then(|| {
+            thread::sleep(args.time.to_std() / 3);
+            renew::renew(lab, &to, args.connections)
+        });
         let sent = sending.join();
         going.store(false, Ordering::Relaxed);
-        (sent, cut.transpose())
+        (sent, cut.transpose(), renewed.transpose())
     });
     let certificate = phase.finish()?;
     let flows = flows.map_err(|_| Failure::here(anyhow::anyhow!("a thread panicked")))??;
-    let cut = cut?;
+    let (cut, renewed) = (cut?, renewed?);
     let links = passed(&before, &counters(lab)?);
     let exact = match args.exact {
         true => Some(exact::of(lab.near(), to[0]).map_err(Failure::here)?),
@@ -308,6 +316,7 @@ fn observed(
         "link_share_least": share(&links, f64::min),
         "link_share_most": share(&links, f64::max),
         "cut": cut,
+        "renew": renewed,
         "segments": segments,
         "exact": exact,
         "certificate": certificate_json(&certificate),
@@ -597,7 +606,12 @@ fn words(found: &Value) -> String {
             link["received_bytes"],
         );
     }
-    for (key, what) in [("cut", "cut"), ("segments", "segments"), ("exact", "exact")] {
+    for (key, what) in [
+        ("cut", "cut"),
+        ("renew", "renewed"),
+        ("segments", "segments"),
+        ("exact", "exact"),
+    ] {
         if !found[key].is_null() {
             text += &format!("{what}: {}\n", found[key]);
         }

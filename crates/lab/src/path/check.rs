@@ -994,7 +994,7 @@ fn check_sysctl_name(key: &str) -> Result<(), String> {
     }
 }
 
-fn check_triplet(
+pub(super) fn check_triplet(
     name: &str,
     raw: Option<&Spanned<[Quantity<Bytes>; 3]>>,
     default: [u64; 3],
@@ -1069,8 +1069,8 @@ const BUFFER_MAX: u64 = 0x7fff_ffff;
 const BUFFER_MIN: u64 = 4_096;
 const IN_FILE: &str = "in this file";
 /// Linux' own, as on a machine with some GB of memory (tcp_init of net/ipv4/tcp.c).
-const RMEM_DEFAULT: [u64; 3] = [4 << 10, 128 << 10, 6 << 20];
-const WMEM_DEFAULT: [u64; 3] = [4 << 10, 16 << 10, 4 << 20];
+pub(super) const RMEM_DEFAULT: [u64; 3] = [4 << 10, 128 << 10, 6 << 20];
+pub(super) const WMEM_DEFAULT: [u64; 3] = [4 << 10, 16 << 10, 4 << 20];
 const MTU_DEFAULT: u32 = 1_500;
 /// RFC 791: every host must take 576 bytes; below 1280 IPv6 is gone, below 576 little works.
 const MTU_MIN: u32 = 576;

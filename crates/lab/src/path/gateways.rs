@@ -2,6 +2,7 @@
 
 use gateway::config::{Config, Pacing, Spread, Zone, ZoneConfig};
 
+use super::check::{RMEM_DEFAULT, WMEM_DEFAULT, check_triplet};
 use super::network::GatewaySpec;
 use super::raw::{RawGateway, RawRouter, RawSide};
 use super::{Refusal, links, refuse, rules};
@@ -24,6 +25,8 @@ pub(super) fn check_gateway(
         inside,
         outside,
         offloads,
+        tcp_rmem,
+        tcp_wmem,
     } = spanned.get_ref();
     let sides = [
         check_links(inside, Zone::Inside, own)?,
@@ -47,6 +50,8 @@ pub(super) fn check_gateway(
         links: sides,
         config,
         offloads: offloads.unwrap_or(true),
+        tcp_rmem_bytes: check_triplet("tcp_rmem", tcp_rmem.as_ref(), RMEM_DEFAULT)?,
+        tcp_wmem_bytes: check_triplet("tcp_wmem", tcp_wmem.as_ref(), WMEM_DEFAULT)?,
     }))
 }
 

@@ -92,6 +92,10 @@ pub struct GatewaySpec {
     pub config: gateway::config::Config,
     /// Its interfaces are to use segmentation and checksum off-loads.
     pub offloads: bool,
+    /// Its kernel's receive buffers: min, default, max.
+    pub tcp_rmem_bytes: [u64; 3],
+    /// Its kernel's send buffers.
+    pub tcp_wmem_bytes: [u64; 3],
 }
 
 /// A router's end of a link.

@@ -94,6 +94,8 @@ pub(super) struct RawGateway {
     pub(super) inside: RawSide,
     pub(super) outside: RawSide,
     pub(super) offloads: Option<bool>,
+    pub(super) tcp_rmem: Option<Spanned<[Quantity<Bytes>; 3]>>,
+    pub(super) tcp_wmem: Option<Spanned<[Quantity<Bytes>; 3]>>,
 }
 
 /// One side of a gateway: its links, and what its sockets are made like.

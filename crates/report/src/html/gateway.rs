@@ -3,7 +3,8 @@
 
 use super::{left_out, phases, shown, shown_sentence, with_small_unit};
 use crate::model::{
-    GatewayBuffer, GatewayHalf, GatewayLink, GatewayRun, GatewayTalker, Run, SampleRecord,
+    GatewayBuffer, GatewayHalf, GatewayLink, GatewayRun, GatewaySampled, GatewayTalker, Run,
+    SampleRecord,
 };
 use crate::svg::{Axis, Chart, share_bar};
 use crate::text;
@@ -39,6 +40,7 @@ pub(super) fn section(out: &mut String, run: &Run, samples: &[SampleRecord]) {
         halves(out, &gateway.halves);
         talkers(out, gateway);
         links(out, &gateway.links);
+        sampled(out, &gateway.sampled);
         buffers(out, &gateway.buffers);
         put!(out, "<p class=\"note\">{NOTE}</p>\n</section>\n");
     }
@@ -85,11 +87,12 @@ pub(crate) fn lines(gateway: &GatewayRun) -> Vec<String> {
     if passed.all() > 0 {
         put!(
             first,
-            " {} passed unsplit: {} by a rule, {} at a limit, {} for lack of means.",
+            " {} passed unsplit: {} by a rule, {} at a limit, {} for lack of means, {} to be counted.",
             count(passed.all()),
             count(passed.by_rule),
             count(passed.at_limit),
-            count(passed.for_lack)
+            count(passed.for_lack),
+            count(passed.sampled)
         );
     }
     let refused = &gateway.refused;
@@ -379,6 +382,34 @@ fn links(out: &mut String, links: &[GatewayLink]) {
     left_out(out, links.len(), ROWS_MAX, "links");
 }
 
+/// Those that passed unsplit, beside the model.
+fn sampled(out: &mut String, sampled: &[GatewaySampled]) {
+    if sampled.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h4>Unsplit, counted by the kernel</h4>\n<div class=\"scroll\"><table class=\"list\">\n<thead><tr>\
+         <th>client</th><th>server</th><th class=\"n\">carried</th><th class=\"n\">for</th>\
+         <th class=\"n\">rate</th><th class=\"n\">model, at most</th></tr></thead>\n<tbody>\n",
+    );
+    for one in sampled.iter().take(ROWS_MAX) {
+        let model = one.model_bits_per_second.map(text::rate);
+        put!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td></tr>\n",
+            shown(&one.client),
+            shown(&one.server),
+            text::bytes(one.there_bytes.saturating_add(one.back_bytes)),
+            text::duration(one.moving_ns),
+            text::rate(one.bits_per_second),
+            model.unwrap_or_else(|| "–".to_owned())
+        );
+    }
+    out.push_str("</tbody>\n</table></div>\n");
+    left_out(out, sampled.len(), ROWS_MAX, "connections");
+}
+
 /// What new connections get, and why.
 fn buffers(out: &mut String, buffers: &[GatewayBuffer]) {
     if buffers.is_empty() {
@@ -390,7 +421,7 @@ fn buffers(out: &mut String, buffers: &[GatewayBuffer]) {
          <th class=\"n\">back</th><th class=\"n\">send</th><th class=\"n\">receive</th><th>why</th>\
          </tr></thead>\n<tbody>\n",
     );
-    let size = |bytes: Option<u64>| bytes.map_or("the kernel's".to_owned(), text::bytes);
+    let size = |bytes: Option<u64>| bytes.map_or_else(|| "the kernel's".to_owned(), text::bytes);
     for buffer in buffers.iter().take(ROWS_MAX) {
         put!(
             out,
@@ -461,6 +492,12 @@ mod tests {
                     send_bytes: Some(12 << 20),
                     ..GatewayBuffer::default()
                 }],
+                sampled: vec![GatewaySampled {
+                    server: "10.9.2.7:5001".to_owned(),
+                    bits_per_second: 70_000_000,
+                    model_bits_per_second: Some(73_000_000),
+                    ..GatewaySampled::default()
+                }],
                 ..GatewayRun::default()
             }],
             ..Run::default()
@@ -502,6 +539,8 @@ mod tests {
             "word bad\">dead",
             "10.9.2.0/24",
             "12 MiB",
+            "10.9.2.7:5001",
+            ">70 Mb/s<",
             "running",
         ] {
             let plain = page.replace('\u{a0}', " ").replace("'s", "&#39;s");
@@ -519,7 +558,7 @@ mod tests {
         idle.gateways[0].gain = Some(1.0);
         let page = crate::html::render(&idle, &samples(2), &[]);
         assert!(
-            !page.contains("at most</span>") && !page.contains("gain</span>"),
+            !page.contains("at most</span>") && !page.contains(">gain</span>"),
             "{page}"
         );
         idle.gateways[0] = GatewayRun::default();

@@ -73,6 +73,8 @@ pub struct GatewayRun {
     pub links: Vec<GatewayLink>,
     /// Buffers that new connections get by what earlier ones measured.
     pub buffers: Vec<GatewayBuffer>,
+    /// Connections that passed unsplit and were counted, the newest first.
+    pub sampled: Vec<GatewaySampled>,
     /// The lab's accuracy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
@@ -88,6 +90,8 @@ pub struct GatewayPassed {
     pub at_limit: u64,
     /// The gateway lacked a means.
     pub for_lack: u64,
+    /// To be counted, to hold the model against it.
+    pub sampled: u64,
 }
 
 impl GatewayPassed {
@@ -96,6 +100,7 @@ impl GatewayPassed {
         self.by_rule
             .saturating_add(self.at_limit)
             .saturating_add(self.for_lack)
+            .saturating_add(self.sampled)
     }
 }
 
@@ -211,4 +216,25 @@ pub struct GatewayBuffer {
     pub receive_bytes: Option<u64>,
     /// In words.
     pub why: String,
+}
+
+/// A connection that passed unsplit to be counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GatewaySampled {
+    /// Who connected.
+    pub client: String,
+    /// To whom.
+    pub server: String,
+    /// From the client.
+    pub there_bytes: u64,
+    /// From the server.
+    pub back_bytes: u64,
+    /// The way that carried more, while it did.
+    pub bits_per_second: u64,
+    /// So long.
+    pub moving_ns: u64,
+    /// What the model gives connections to the same server at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_bits_per_second: Option<u64>,
 }
