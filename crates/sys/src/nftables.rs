@@ -651,6 +651,7 @@ mod tests {
                 name: name.into(),
                 chains: vec![Chain {
                     name: "count".into(),
+                    at: At::Prerouting,
                     priority: -149,
                     rules,
                 }],
