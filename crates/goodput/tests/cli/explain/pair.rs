@@ -242,7 +242,7 @@ fn captured_network(network: &str, far: &str) -> Option<Scratch> {
         capture far; far=$!
         ready near $near
         ready far $far
-        $GOODPUT lab exec --lab pair near -- $GOODPUT measure FAR --duration 3s --ramp 0s >&2 || test $? -eq 1
+        $GOODPUT lab exec --lab pair near -- $GOODPUT measure FAR --duration 6s --ramp 0s >&2 || test $? -eq 1
         sleep 1
         kill -INT $near $far
         wait $near
