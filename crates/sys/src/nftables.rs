@@ -50,6 +50,8 @@ pub enum At {
 pub enum Expression {
     /// The packet came in by the interface of this name.
     FromInterface(String),
+    /// The packet leaves by the interface of this name; where it is known already.
+    ToInterface(String),
     /// The packet is of this IP version.
     Version(IpVersion),
     /// The packet is TCP.
@@ -261,6 +263,7 @@ impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FromInterface(name) => write!(f, "iifname \"{name}\""),
+            Self::ToInterface(name) => write!(f, "oifname \"{name}\""),
             Self::Version(IpVersion::V4) => f.write_str("meta nfproto ipv4"),
             Self::Version(IpVersion::V6) => f.write_str("meta nfproto ipv6"),
             Self::Tcp => f.write_str("meta l4proto tcp"),
@@ -353,12 +356,8 @@ type Primitive = (&'static str, Option<Attributes>);
 impl Expression {
     fn primitives(&self) -> Vec<Primitive> {
         match self {
-            Self::FromInterface(name) => {
-                let mut padded = [0; INTERFACE_BYTES];
-                let length = name.len().min(INTERFACE_BYTES - 1);
-                padded[..length].copy_from_slice(&name.as_bytes()[..length]);
-                vec![meta(META_IIFNAME), equals(&padded)]
-            }
+            Self::FromInterface(name) => vec![meta(META_IIFNAME), named(name)],
+            Self::ToInterface(name) => vec![meta(META_OIFNAME), named(name)],
             Self::Version(IpVersion::V4) => vec![meta(META_NFPROTO), equals(&[FAMILY_IPV4])],
             Self::Version(IpVersion::V6) => vec![meta(META_NFPROTO), equals(&[FAMILY_IPV6])],
             Self::Tcp => vec![meta(META_L4PROTO), equals(&[IPPROTO_TCP])],
@@ -486,6 +485,14 @@ fn meta(key: u32) -> Primitive {
     ("meta", Some(what))
 }
 
+/// As the kernel holds an interface's name.
+fn named(interface: &str) -> Primitive {
+    let mut padded = [0; INTERFACE_BYTES];
+    let length = interface.len().min(INTERFACE_BYTES - 1);
+    padded[..length].copy_from_slice(&interface.as_bytes()[..length]);
+    equals(&padded)
+}
+
 fn transport(offset: u32, length: u32) -> Primitive {
     payload(PAYLOAD_TRANSPORT, offset, length)
 }
@@ -573,6 +580,7 @@ const META_KEY: u16 = 2;
 const META_SREG: u16 = 3;
 const META_MARK: u32 = 3;
 const META_IIFNAME: u32 = 6;
+const META_OIFNAME: u32 = 7;
 const META_NFPROTO: u32 = 15;
 const META_L4PROTO: u32 = 16;
 const PAYLOAD_DREG: u16 = 1;
@@ -706,6 +714,7 @@ mod tests {
                     E::ToSocket(Ipv6Addr::LOCALHOST.into(), 5000),
                 ],
                 vec![E::Tcp, E::TransparentSocket, E::Count],
+                vec![E::ToInterface("eth0".into()), E::Tcp, E::Count],
                 vec![E::Icmp(IpVersion::V4), E::TransparentSocket],
                 vec![E::Icmp(IpVersion::V6), E::TransparentSocket],
                 vec![E::Tcp, E::Reset],
