@@ -554,7 +554,10 @@ impl Worker {
             own: None,
         };
         match self.place(connecting) {
-            Ok(slot) => self.deferral.begin(clock::monotonic(), syn.ends, id, slot),
+            Ok(slot) => {
+                self.deferral.begin(clock::monotonic(), syn.ends, id, slot);
+                self.watch_last_acks(slot);
+            }
             Err(e) => self.refuse(id, syn.ends, &e),
         }
     }
@@ -912,7 +915,6 @@ impl Worker {
             true => self.look_at_last_acks(slot),
             false => self.note_undelivered(slot, clock::monotonic()),
         }
-        self.forget_last_acks(slot);
         self.leave_gaps(slot, clock::monotonic());
         let State::Carrying(carrying) = &self.slots[slot].state else {
             return;
@@ -932,6 +934,7 @@ impl Worker {
 
     /// Closes what a slot holds.
     fn release(&mut self, slot: usize) {
+        self.forget_last_acks(slot);
         let place = &mut self.slots[slot];
         place.generation = place.generation.wrapping_add(1) & GENERATIONS;
         let state = std::mem::replace(&mut place.state, State::Free);
