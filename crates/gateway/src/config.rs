@@ -10,7 +10,7 @@ use crate::deferral::Limits;
 use crate::rules::{Action, Ports, Rule, Rules};
 
 /// The side of the gateway that a connection's half is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Zone {
     /// The host's.
     Inside,
@@ -308,6 +308,12 @@ impl Config {
         }
         if self.unsplit_every == Some(0) {
             return wrong("unsplit-every", "expected 1 or more: 1 is every one".into());
+        }
+        if self.unsplit_every.is_some() && self.mode != Mode::Transparent {
+            return wrong(
+                "unsplit-every",
+                "only where connections are intercepted".into(),
+            );
         }
         if self.mark == 0 {
             return wrong("mark", "expected 1 to 65535, since 0 is no mark".into());
@@ -666,6 +672,22 @@ mod tests {
         assert_eq!(of("11.0.0.1:80"), Action::Split);
     }
 
+    /// Who copies it has a gateway that runs.
+    #[test]
+    fn the_guides_file_can_be_meant() {
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/gateway.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        let (_, rest) = guide.split_once("```toml\n").unwrap();
+        let (text, _) = rest.split_once("```").unwrap();
+        let config = Config::parse(text).unwrap();
+        config.check().unwrap();
+        assert!(config.zone(Zone::Outside).buffer.is_some(), "{text}");
+        // What is only shown must be right as well.
+        let shown = text.replace("\n# ", "\n");
+        let config = Config::parse(&shown).unwrap();
+        assert!(config.zone(Zone::Outside).harmonize && config.zone(Zone::Outside).hold_last_ack);
+    }
+
     #[test]
     fn an_option_may_change_while_it_runs_but_not_go() {
         let zone = |text: &str| Config::parse(&format!("[outside]\n{text}")).unwrap();
@@ -706,6 +728,10 @@ mod tests {
                 "inside: a is outside as well",
             ),
             ("unsplit-every = 0", "unsplit-every: expected 1 or more"),
+            (
+                "unsplit-every = 9\n[explicit]\nlisten = '[::]:1'\ntarget = '[::1]:2'",
+                "unsplit-every: only where connections are intercepted",
+            ),
             ("workers = 3", "workers: expected a power of two up to 16"),
             ("workers = 32", "workers: expected a power of two up to 16"),
             (

@@ -13,7 +13,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use units::{Duration, Instant};
 
+use crate::config::Zone;
 use crate::syn::Ends;
+
+/// Who has been found: the side that SYNs come from, client and server. By side, since who forges a client's address
+/// elsewhere is no reason to leave that client's own connections unsplit.
+pub type Pair = (Zone, IpAddr, IpAddr);
 
 /// Why a connection passes unsplit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,15 +32,25 @@ pub enum Why {
 /// What is remembered.
 #[derive(Debug, Default)]
 pub struct OneWay {
-    /// Client and server, until when.
-    found: HashMap<(IpAddr, IpAddr), Instant>,
+    /// Until when.
+    found: HashMap<Pair, Instant>,
     silent: HashMap<(IpAddr, SocketAddr), Instant>,
 }
 
 impl OneWay {
     /// Answers between these ends do not pass here. True where that is new.
-    pub fn on_found(&mut self, now: Instant, ends: Ends) -> bool {
-        put(&mut self.found, hosts(ends), now + FOUND)
+    pub fn on_found(&mut self, now: Instant, zone: Zone, ends: Ends) -> bool {
+        put(&mut self.found, pair(zone, ends), now + FOUND)
+    }
+
+    /// All that has been found, and until when it holds, for another gateway on this machine.
+    pub fn found(&self) -> impl Iterator<Item = (Pair, Instant)> + '_ {
+        self.found.iter().map(|(pair, until)| (*pair, *until))
+    }
+
+    /// Goes on from what another one has found.
+    pub fn go_on_from(&mut self, found: impl IntoIterator<Item = (Pair, Instant)>) {
+        self.found.extend(found.into_iter().take(MOST));
     }
 
     /// A SYN between these ends has had no answer for [`SILENCE`].
@@ -56,13 +71,13 @@ impl OneWay {
 
     /// Whether a new connection between these ends is to pass unsplit. `now` is asked for where anything is
     /// remembered at all.
-    pub fn covers(&self, now: impl FnOnce() -> Instant, ends: Ends) -> Option<Why> {
+    pub fn covers(&self, now: impl FnOnce() -> Instant, zone: Zone, ends: Ends) -> Option<Why> {
         if self.found.is_empty() && self.silent.is_empty() {
             return None;
         }
         let now = now();
         let lasts = |until: Option<&Instant>| until.is_some_and(|until| now < *until);
-        if lasts(self.found.get(&hosts(ends))) {
+        if lasts(self.found.get(&pair(zone, ends))) {
             Some(Why::OneWay)
         } else if lasts(self.silent.get(&(ends.client.ip(), ends.server))) {
             Some(Why::Silent)
@@ -83,8 +98,8 @@ impl OneWay {
     }
 }
 
-const fn hosts(ends: Ends) -> (IpAddr, IpAddr) {
-    (ends.client.ip(), ends.server.ip())
+const fn pair(zone: Zone, ends: Ends) -> Pair {
+    (zone, ends.client.ip(), ends.server.ip())
 }
 
 fn put<K: Copy + Eq + Hash>(map: &mut HashMap<K, Instant>, key: K, until: Instant) -> bool {
@@ -111,6 +126,8 @@ const MOST: usize = 4096;
 mod tests {
     use super::*;
 
+    const INSIDE: Zone = Zone::Inside;
+
     fn ends(client: u8, server: &str) -> Ends {
         Ends {
             client: ([10, 0, 0, client], 4000).into(),
@@ -126,14 +143,21 @@ mod tests {
     fn what_was_found_is_for_two_hosts_and_for_ten_minutes() {
         let mut memory = OneWay::default();
         let known = ends(1, "10.1.0.1:80");
-        assert_eq!(memory.covers(|| panic!("asks for nothing"), known), None);
-        assert!(memory.on_found(at(0), known));
-        assert!(!memory.on_found(at(0), known));
-        let covers = |ends, second| memory.covers(|| at(second), ends);
+        let asked = memory.covers(|| panic!("asks for nothing"), INSIDE, known);
+        assert_eq!(asked, None);
+        assert!(memory.on_found(at(0), INSIDE, known));
+        assert!(!memory.on_found(at(0), INSIDE, known));
+        let covers = |ends, second| memory.covers(|| at(second), INSIDE, ends);
         assert_eq!(covers(ends(1, "10.1.0.1:22"), 599), Some(Why::OneWay));
         assert_eq!(covers(ends(2, "10.1.0.1:80"), 1), None);
         assert_eq!(covers(ends(1, "10.1.0.2:80"), 1), None);
         assert_eq!(covers(known, 600), None);
+        let forged = memory.covers(|| at(1), Zone::Outside, known);
+        assert_eq!(forged, None, "of the side that it was found on");
+        let mut next = OneWay::default();
+        next.go_on_from(memory.found());
+        let goes_on = |second| next.covers(|| at(second), INSIDE, known);
+        assert_eq!((goes_on(599), goes_on(600)), (Some(Why::OneWay), None));
         memory.expire(at(600));
         assert_eq!(memory.pairs(), 0);
     }
@@ -143,7 +167,7 @@ mod tests {
         let mut memory = OneWay::default();
         let known = ends(1, "10.1.0.1:80");
         memory.on_silence(at(0), known);
-        let covers = |memory: &OneWay, ends| memory.covers(|| at(59), ends);
+        let covers = |memory: &OneWay, ends| memory.covers(|| at(59), INSIDE, ends);
         assert_eq!(covers(&memory, known), Some(Why::Silent));
         assert_eq!(covers(&memory, ends(1, "10.1.0.1:81")), None);
         memory.on_answered(known);
@@ -167,9 +191,10 @@ mod tests {
             server: ([10, 1, 0, 1], 80).into(),
         };
         for n in 0..=MOST {
-            memory.on_found(at(n as u64 / 100), of(n));
+            memory.on_found(at(n as u64 / 100), INSIDE, of(n));
         }
         assert_eq!(memory.pairs(), MOST);
-        assert_eq!(memory.covers(|| at(41), of(MOST)), Some(Why::OneWay));
+        let last = memory.covers(|| at(41), INSIDE, of(MOST));
+        assert_eq!(last, Some(Why::OneWay));
     }
 }

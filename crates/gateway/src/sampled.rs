@@ -150,14 +150,56 @@ struct Counting {
     ends: Ends,
     table: Owned,
     name: String,
+    begun: Instant,
+    motion: Motion,
+}
+
+/// What has been counted of one.
+#[derive(Debug)]
+struct Motion {
     /// There, back.
     payload: [u64; 2],
-    begun: Instant,
     /// Since when, until when it moved.
     moving: Option<(Instant, Instant)>,
     /// What it had by the beginning of that.
     before: [u64; 2],
     looked: Instant,
+}
+
+impl Motion {
+    const fn new(now: Instant) -> Self {
+        Self {
+            payload: [0; 2],
+            moving: None,
+            before: [0; 2],
+            looked: now,
+        }
+    }
+
+    /// Takes in what was counted by now.
+    fn take(&mut self, now: Instant, payload: [u64; 2]) {
+        // Headers without timestamps are shorter than is thought, so that acknowledgments alone take something away.
+        let payload = [0, 1].map(|n| payload[n].max(self.payload[n]));
+        let more: u64 = (0..2).map(|n| payload[n] - self.payload[n]).sum();
+        if more >= MOVES {
+            let (since, before) = match self.moving {
+                Some((since, _)) => (since, self.before),
+                None => (self.looked, self.payload),
+            };
+            self.moving = Some((since, now));
+            self.before = before;
+        }
+        (self.payload, self.looked) = (payload, now);
+    }
+
+    /// Of the way that carried more while it moved, and how long that was.
+    fn rate(&self) -> Option<(Rate, Duration)> {
+        let (since, until) = self.moving?;
+        let time = until.saturating_since(since);
+        let carried = [0, 1].map(|n| self.payload[n] - self.before[n]);
+        let most = Bytes::new(carried[0].max(carried[1]));
+        Some((Rate::average(most, time), time))
+    }
 }
 
 impl Counting {
@@ -182,11 +224,8 @@ impl Counting {
             ends,
             table,
             name,
-            payload: [0; 2],
             begun: now,
-            moving: None,
-            before: [0; 2],
-            looked: now,
+            motion: Motion::new(now),
         })
     }
 
@@ -199,31 +238,17 @@ impl Counting {
             return false;
         };
         let payload = [there, back].map(|c| payload(*c, self.ends.server));
-        let more: u64 = (0..2)
-            .map(|n| payload[n] - self.payload[n].min(payload[n]))
-            .sum();
-        if more >= MOVES {
-            let (since, before) = match self.moving {
-                Some((since, _)) => (since, self.before),
-                None => (self.looked, self.payload),
-            };
-            self.moving = Some((since, now));
-            self.before = before;
-        }
-        (self.payload, self.looked) = (payload, now);
-        if let Some((since, until)) = self.moving {
-            let time = until.saturating_since(since);
-            let carried = [0, 1].map(|n| payload[n] - self.before[n]);
-            let rate = Rate::average(Bytes::new(carried[0].max(carried[1])), time);
+        self.motion.take(now, payload);
+        if let Some((rate, time)) = self.motion.rate() {
             lock(samples).note(Sampled {
                 client: self.ends.client,
                 server: self.ends.server,
-                carried: payload,
+                carried: self.motion.payload,
                 rate_bps: rate.as_bits_per_second(),
                 moving_ms: time.as_ns() / 1_000_000,
             });
         }
-        let last = self.moving.map_or(self.begun, |(_, until)| until);
+        let last = self.motion.moving.map_or(self.begun, |(_, until)| until);
         let goes_on =
             now.saturating_since(last) < REST && now.saturating_since(self.begun) < LONGEST;
         if !goes_on {
@@ -293,6 +318,23 @@ mod tests {
         assert_eq!(samples.chosen.len(), AT_ONCE);
         let all = samples.all();
         assert_eq!((all.len(), all[0].carried[0]), (KEPT, 100));
+    }
+
+    #[test]
+    fn acknowledgments_without_timestamps_take_nothing_away() {
+        let at = |s: u64| Instant::from_ns(s * 1_000_000_000);
+        let mut motion = Motion::new(at(0));
+        motion.take(at(1), [900, 5_000]);
+        assert_eq!(motion.rate(), None);
+        // The server only acknowledges: 40 bytes where 52 are thought.
+        motion.take(at(2), [1_000_900, 0]);
+        motion.take(at(3), [2_000_900, 0]);
+        let (rate, time) = motion.rate().unwrap();
+        assert_eq!(
+            (rate.as_bits_per_second(), time),
+            (8_000_000, Duration::from_s(2))
+        );
+        assert_eq!(motion.payload, [2_000_900, 5_000]);
     }
 
     #[test]

@@ -236,7 +236,8 @@ impl Gateway {
             }
             gateway.start_sampling()?;
         }
-        for worker in workers {
+        for mut worker in workers {
+            worker.make_own();
             gateway.run(worker)?;
         }
         Ok((gateway, control))
@@ -450,7 +451,10 @@ pub fn make_room_for(connections: usize) -> u64 {
 
 /// What so many connections take at their busiest: two sockets and two pipes each.
 pub(crate) const fn descriptors_for(connections: usize) -> u64 {
-    connections as u64 * (SOCKETS_EACH + PIPES_EACH * PIPE) + SPARE_DESCRIPTORS
+    let each = SOCKETS_EACH + PIPES_EACH * PIPE;
+    (connections as u64)
+        .saturating_mul(each)
+        .saturating_add(SPARE_DESCRIPTORS)
 }
 
 /// How many connections so many descriptors are for: each has two sockets, and pipes are for those that
@@ -511,5 +515,6 @@ mod tests {
         let whole = Config::default().limits.connections;
         assert_eq!(of(descriptors_for(whole)), (whole, 2 * whole as u64));
         assert_eq!(of(0), (1, 0));
+        assert_eq!(descriptors_for(usize::MAX), u64::MAX);
     }
 }

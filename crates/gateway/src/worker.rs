@@ -12,6 +12,7 @@ mod one_way;
 mod undelivered;
 
 use std::collections::{HashSet, VecDeque};
+use std::fmt::Display;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,7 +45,7 @@ use gaps::Gaps;
 use last_ack::LastAcks;
 use look::Pace;
 pub(crate) use look::Question;
-use undelivered::Said;
+use undelivered::{Said, unsaid_of};
 
 /// What all workers are told.
 #[derive(Debug, Default)]
@@ -164,6 +165,9 @@ pub(crate) struct Worker {
     /// What the listeners of each side have been given.
     listening: [Sizes; 2],
     said: Said,
+    said_others: Said,
+    /// Ceilings of pace that another gateway set from moment to moment, and this one does not.
+    left_ceilings: Vec<(usize, Side)>,
 }
 
 #[derive(Debug)]
@@ -269,6 +273,8 @@ impl Worker {
             accepted_reset: None,
             listening: [Sizes::default(); 2],
             said: Said::new(clock::monotonic()),
+            said_others: Said::new(clock::monotonic()),
+            left_ceilings: Vec::new(),
             config,
         })
     }
@@ -430,7 +436,9 @@ impl Worker {
         };
         let mut held = Vec::new();
         if let Err(e) = queue.receive(|h| held.push((h.id, h.interface, first(h.bytes)))) {
-            tracing::warn!("the queue of SYNs overflowed: {e}; they will come again");
+            self.warn(&format_args!(
+                "the queue of SYNs overflowed: {e}; they will come again"
+            ));
         }
         self.queue = Some(queue);
         for (id, interface, syn) in held {
@@ -477,7 +485,7 @@ impl Worker {
                 return self.say(id, Word::Reset);
             }
         }
-        if !known && self.passes_one_way(id, syn.ends) {
+        if !known && self.passes_one_way(id, zone, syn.ends) {
             return;
         }
         match self.deferral.handle_syn(syn.ends) {
@@ -546,7 +554,10 @@ impl Worker {
             own: None,
         };
         match self.place(connecting) {
-            Ok(slot) => self.deferral.begin(clock::monotonic(), syn.ends, id, slot),
+            Ok(slot) => {
+                self.deferral.begin(clock::monotonic(), syn.ends, id, slot);
+                self.watch_last_acks(slot);
+            }
             Err(e) => self.refuse(id, syn.ends, &e),
         }
     }
@@ -618,10 +629,18 @@ impl Worker {
     }
 
     fn decide(&mut self, id: u32, fate: Fate) {
-        if let Some(queue) = &mut self.queue
-            && let Err(e) = queue.decide(id, fate)
-        {
-            tracing::warn!("cannot tell the kernel what becomes of a SYN: {e}");
+        let told = self.queue.as_mut().map(|queue| queue.decide(id, fate));
+        if let Some(Err(e)) = told {
+            self.warn(&format_args!(
+                "cannot tell the kernel what becomes of a SYN: {e}"
+            ));
+        }
+    }
+
+    /// Says what may happen as often as strangers like.
+    fn warn(&mut self, what: &dyn Display) {
+        if let Some(unsaid) = self.said_others.another(clock::monotonic()) {
+            tracing::warn!("{what}{}", unsaid_of(unsaid, "lines"));
         }
     }
 
@@ -638,7 +657,7 @@ impl Worker {
             },
             Ok(None) => {}
             // Gone before it was taken, or no descriptor left.
-            Err(e) => tracing::warn!("accepting: {e}"),
+            Err(e) => self.warn(&format_args!("accepting: {e}")),
         }
     }
 
@@ -665,7 +684,7 @@ impl Worker {
             client: from,
             server: target,
         };
-        let refused = |why: &dyn std::fmt::Display| tracing::info!("{from} to {target}: {why}");
+        let refused = |why: &dyn Display| tracing::info!("{from} to {target}: {why}");
         if self.orders.current() != Order::Run {
             return;
         }
@@ -816,7 +835,7 @@ impl Worker {
             link,
             queued: false,
             stays: false,
-            pace: Pace::new(now, now),
+            pace: Pace::new(now, now, [0; 2]),
         });
         // A server may speak first. Of the client the kernel tells what there is.
         carrying.on_event(Side::Server, seen);
@@ -896,7 +915,6 @@ impl Worker {
             true => self.look_at_last_acks(slot),
             false => self.note_undelivered(slot, clock::monotonic()),
         }
-        self.forget_last_acks(slot);
         self.leave_gaps(slot, clock::monotonic());
         let State::Carrying(carrying) = &self.slots[slot].state else {
             return;
@@ -916,6 +934,7 @@ impl Worker {
 
     /// Closes what a slot holds.
     fn release(&mut self, slot: usize) {
+        self.forget_last_acks(slot);
         let place = &mut self.slots[slot];
         place.generation = place.generation.wrapping_add(1) & GENERATIONS;
         let state = std::mem::replace(&mut place.state, State::Free);

@@ -131,6 +131,47 @@ fn a_reset_of_the_server_is_heard_while_the_ack_waits() {
     assert_eq!((counts.ended, counts.reset, counts.acks_held), (0, 1, 0));
 }
 
+/// What it wrote to its client has not even left the gateway.
+#[test]
+fn a_server_that_ends_before_its_client_is_connected_is_not_told_that_it_has_everything() {
+    let Some(net) = Net::new() else { return };
+    let mut config = config(false);
+    config.zones[1].hold_last_ack = true;
+    let gateway = net.gateway(config);
+    let (listener, addr) = net.listen(SERVER);
+    // The gateway's answers go astray until its neighbours are forgotten.
+    let astray = net.middle.run(|| {
+        let mut netlink = Netlink::open()?;
+        netlink.add_neighbour("in0", CLIENT, [2, 0, 0, 0, 1, 9])
+    });
+    astray.unwrap().unwrap();
+    let mut far = thread::scope(|scope| {
+        let near = scope.spawn(|| net.connect(addr));
+        let mut far = listener.accept().unwrap().0;
+        far.write_all(b"good bye").unwrap();
+        far.shutdown(Shutdown::Write).unwrap();
+        until(&gateway, "the ACK waits", |c| c.acks_held == 1);
+        assert_eq!(state(&far), FIN_WAIT1);
+        let forgotten = net.middle.run(|| {
+            let mut netlink = Netlink::open()?;
+            netlink.set_down("in0")?;
+            netlink.set_up("in0", None)
+        });
+        forgotten.unwrap().unwrap();
+        let mut heard = Vec::new();
+        near.join()
+            .unwrap()
+            .unwrap()
+            .read_to_end(&mut heard)
+            .unwrap();
+        assert_eq!(heard, b"good bye");
+        far
+    });
+    assert_eq!(far.read(&mut [0]).unwrap(), 0);
+    let counts = until(&gateway, "it ends", |c| c.live == 0);
+    assert_eq!((counts.ended, counts.reset, counts.acks_held), (1, 0, 0));
+}
+
 #[test]
 fn much_both_ways_arrives_as_it_was_sent() {
     let Some(net) = Net::new() else { return };

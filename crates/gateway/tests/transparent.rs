@@ -183,6 +183,40 @@ fn an_end_behind_a_blocked_peer_truncates_nothing() {
     }
 }
 
+/// Else slow readers would take descriptors that were meant for connections.
+#[test]
+fn what_a_message_leaves_over_takes_no_pipe_where_none_is_left() {
+    let Some(net) = Net::new() else { return };
+    let mut config = Config {
+        pipes: 0,
+        ..Net::config()
+    };
+    config.zones[1].buffer = Some(units::Bytes::new(4096));
+    let gateway = net.gateway(config);
+    let (mut near, mut far) = net.pair();
+    near.set_nonblocking(true).unwrap();
+    near.set_nodelay(true).unwrap();
+    let (mut sent, mut idle) = (0, 0);
+    while idle < 20 {
+        match near.write(&[7; 500]) {
+            Ok(n) => (sent, idle) = (sent + n, 0),
+            Err(_) => idle += 1,
+        }
+        assert_eq!(gateway.counts().pipes, 0, "after {sent} bytes");
+        // So that it is one message, as long as there is room.
+        thread::sleep(Duration::from_micros(200));
+        if sent > 512 << 10 {
+            break;
+        }
+    }
+    near.set_nonblocking(false).unwrap();
+    near.shutdown(Shutdown::Write).unwrap();
+    let mut got = Vec::new();
+    far.read_to_end(&mut got).unwrap();
+    assert!(got.len() == sent && got.iter().all(|b| *b == 7));
+    assert_eq!(gateway.counts().pipes, 0);
+}
+
 #[test]
 fn a_reset_of_either_end_is_a_reset_at_the_other() {
     let Some(net) = Net::new() else { return };
@@ -490,7 +524,7 @@ fn a_sample_passes_unsplit_and_the_kernel_counts_what_it_carries() {
     drop(gateway);
     let left = net
         .middle
-        .run(|| sys::nftables::counted("goodput-4710-0"))
+        .run(|| sys::nftables::counted(&format!("goodput-4710-{}-sample-0", std::process::id())))
         .unwrap();
     assert!(left.is_err() || left.unwrap().is_empty());
 }

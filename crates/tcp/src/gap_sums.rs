@@ -1,7 +1,7 @@
 //! Streams of one sender as one: what they deliver together for [`GapControl`](crate::gap_control::GapControl), and what it
 //! finds shared out among them as ceilings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use units::{Duration, Instant, Rate};
 use wire::tcp_info::TcpInfo;
@@ -56,8 +56,11 @@ impl<K: Copy + Ord> Sums<K> {
     /// All as one. The round trip is that of the stream that waits least: what waits in its own host for its part says nothing
     /// of the path.
     pub fn reading(&mut self, now: Instant, infos: &[(K, TcpInfo)]) -> Reading {
-        self.all
-            .retain(|n, _| infos.iter().any(|(there, _)| there == n));
+        let known = |(n, _): &(K, TcpInfo)| self.all.contains_key(n);
+        if self.all.len() != infos.len() || !infos.iter().all(known) {
+            let there: BTreeSet<K> = infos.iter().map(|(n, _)| *n).collect();
+            self.all.retain(|n, _| there.contains(n));
+        }
         let round_trip = infos.iter().map(|(_, info)| info.rtt_us).min().unwrap_or(0);
         let round_trip = Duration::from_us(round_trip);
         let mut held_up_us = 0;

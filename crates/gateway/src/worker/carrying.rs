@@ -161,12 +161,13 @@ impl Carrying {
 
     fn take(&mut self, step: Step, turn: &mut Turn<'_>) {
         match step {
-            Step::Fill(from) if self.is_message(from) => self.pass_message(from, turn),
+            // First: what a message leaves over needs a pipe as well.
             Step::Fill(from) if self.lacks_pipe(from, turn) => {
                 if let Err(e) = self.pass_by_copy(from, turn) {
                     self.answer(Err(e), |_, _| ());
                 }
             }
+            Step::Fill(from) if self.is_message(from) => self.pass_message(from, turn),
             Step::Fill(from) => {
                 let moved = self.fill(from, turn);
                 note_filled(&moved, turn.counters);

@@ -3,7 +3,7 @@
 //! Halves of one group have one control: it is given the sums of what they deliver, and what it finds is shared out as
 //! ceilings (`SO_MAX_PACING_RATE`). Where the rate is given, that is shared out. Halves of other sides cost nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
@@ -31,7 +31,8 @@ struct Group {
     control: Option<GapControl>,
     given: Option<Rate>,
     sums: Sums<usize>,
-    members: Vec<(usize, Side)>,
+    /// By their connections' slots: of each it has one half.
+    members: BTreeMap<usize, Side>,
     due: Instant,
 }
 
@@ -40,6 +41,9 @@ struct Group {
 pub(super) struct Gaps {
     groups: HashMap<(Zone, Which), Group>,
     due: Option<Instant>,
+    looked: Instant,
+    /// Halves in groups that find their rate.
+    controlled: usize,
 }
 
 impl Gaps {
@@ -49,6 +53,12 @@ impl Gaps {
             None => most,
             Some(due) => due.saturating_since(clock::monotonic()).min(most),
         }
+    }
+
+    /// Some group has changed.
+    fn change(&mut self, now: Instant) {
+        let at = now.max(self.looked + APART);
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 }
 
@@ -61,16 +71,22 @@ impl Worker {
                 Some(Pacing::Rate(rate)) => Some(rate),
                 Some(Pacing::Even) | None => None,
             };
+            if given.is_none() {
+                if self.gaps.controlled >= CONTROLLED {
+                    continue;
+                }
+                self.gaps.controlled += 1;
+            }
             let group = self.gaps.groups.entry(key).or_insert_with(|| Group {
                 control: given.is_none().then(|| GapControl::new(now.as_ns())),
                 given,
                 sums: Sums::new(now),
-                members: Vec::new(),
+                members: BTreeMap::new(),
                 due: now,
             });
-            group.members.push((slot, side));
+            group.members.insert(slot, side);
             group.due = now;
-            self.gaps.due = Some(now);
+            self.gaps.change(now);
         }
     }
 
@@ -81,14 +97,22 @@ impl Worker {
         }
         for (key, _) in self.groups_of(slot) {
             if let Some(group) = self.gaps.groups.get_mut(&key) {
-                group.members.retain(|(of, _)| *of != slot);
+                let was_there = group.members.remove(&slot).is_some();
+                if was_there && group.control.is_some() {
+                    self.gaps.controlled -= 1;
+                }
                 group.due = now;
                 if group.members.is_empty() {
                     self.gaps.groups.remove(&key);
                 }
+                self.gaps.change(now);
             }
         }
-        self.gaps.due = (!self.gaps.groups.is_empty()).then_some(now);
+    }
+
+    /// Halves whose pace is found, or shared with others.
+    pub(super) fn paced_sides(&self, slot: usize) -> impl Iterator<Item = Side> {
+        self.groups_of(slot).into_iter().map(|(_, side)| side)
     }
 
     fn groups_of(&self, slot: usize) -> Vec<((Zone, Which), Side)> {
@@ -118,17 +142,22 @@ impl Worker {
         if now < due {
             return;
         }
+        self.gaps.looked = now;
         let slots = &self.slots;
-        let socket = |(slot, side): (usize, Side)| match &slots[slot].state {
+        let socket = |slot: usize, side: Side| match &slots[slot].state {
             State::Carrying(carrying) => Some(carrying.sockets[side.index()].as_fd()),
             _ => None,
         };
+        let least = EACH.saturating_mul(self.gaps.controlled as u64);
         let mut next: Option<Instant> = None;
         for group in self.gaps.groups.values_mut() {
             if group.due <= now {
-                let members = group.members.iter().copied();
+                let members = group.members.iter();
                 let infos: Vec<_> = members
-                    .filter_map(|m| Some((m.0, sys::tcp::tcp_info(socket(m)?).ok()?)))
+                    .filter_map(|(slot, side)| {
+                        let info = sys::tcp::tcp_info(socket(*slot, *side)?);
+                        Some((*slot, info.ok()?))
+                    })
                     .collect();
                 let reading = group.sums.reading(now, &infos);
                 let rate = match &mut group.control {
@@ -137,20 +166,30 @@ impl Worker {
                 };
                 if let Some(rate) = rate {
                     for (slot, rate) in group.sums.shared_out(rate) {
-                        let member = group.members.iter().find(|(of, _)| *of == slot);
-                        if let Some(fd) = member.and_then(|m| socket(*m)) {
+                        let side = group.members.get(&slot);
+                        if let Some(fd) = side.and_then(|side| socket(slot, *side)) {
                             let _ = sys::tcp::set_max_pacing(fd, rate);
                         }
                     }
                 }
-                let interval = group.control.as_ref().map_or(SHARES, GapControl::interval);
+                let interval = match &group.control {
+                    Some(control) => control.interval().max(least),
+                    None => SHARES,
+                };
                 group.due = now + interval;
             }
             next = Some(next.map_or(group.due, |n| n.min(group.due)));
         }
-        self.gaps.due = next;
+        self.gaps.due = next.map(|due| due.max(now + APART));
     }
 }
 
 /// How often a given rate is shared out anew.
 const SHARES: Duration = Duration::from_ms(100);
+/// Each look goes over all groups.
+const APART: Duration = Duration::from_ms(1);
+/// Between two looks for each half of all, so that they leave the worker its time: one takes 1 to 2 us.
+const EACH: Duration = Duration::from_us(5);
+/// Halves whose rate is found; those beyond go as their congestion control has them. So many are looked at often enough:
+/// what comes more than 4 ms late is taken for a path that stood still.
+const CONTROLLED: usize = 512;

@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::nfqueue::{Fate, Queue};
 
 use super::{Carrying, State, Worker};
@@ -45,6 +46,16 @@ impl LastAcks {
         &self.queue
     }
 
+    /// `to`: where its peer is, of one that does not stand yet.
+    fn watch(&mut self, slot: usize, side: Side, socket: &TcpStream, to: Option<SocketAddr>) {
+        let to = to.map_or_else(|| socket.peer_addr(), Ok);
+        if let (Ok(from), Ok(to)) = (socket.local_addr(), to)
+            && self.halves.insert((from, to), (slot, side)) != Some((slot, side))
+        {
+            self.slots.entry(slot).or_default().push((from, to));
+        }
+    }
+
     fn decide(&mut self, id: u32, fate: Fate) {
         if let Err(e) = self.queue.decide(id, fate) {
             tracing::warn!("cannot tell the kernel what becomes of an ACK: {e}");
@@ -68,20 +79,27 @@ impl Worker {
         Ok(())
     }
 
-    /// A connection stands whose halves may be such.
+    /// A connection is begun, or stands, whose halves may be such. A server may end before its client's handshake is
+    /// complete.
     pub(super) fn watch_last_acks(&mut self, slot: usize) {
-        let (Some(acks), State::Carrying(carrying)) =
-            (&mut self.last_acks, &mut self.slots[slot].state)
-        else {
+        let Some(acks) = &mut self.last_acks else {
             return;
         };
-        for side in Side::BOTH {
-            if self.config.zone(carrying.zone_of(side)).hold_last_ack {
-                carrying.stays = true;
-                let socket = &carrying.sockets[side.index()];
-                if let (Ok(from), Ok(to)) = (socket.local_addr(), socket.peer_addr()) {
-                    acks.halves.insert((from, to), (slot, side));
-                    acks.slots.entry(slot).or_default().push((from, to));
+        let holds = |zone| self.config.zone(zone).hold_last_ack;
+        match &mut self.slots[slot].state {
+            State::Free => {}
+            State::Connecting(connecting) => {
+                if holds(connecting.zone.other()) {
+                    let to = connecting.ends.server;
+                    acks.watch(slot, Side::Server, &connecting.server, Some(to));
+                }
+            }
+            State::Carrying(carrying) => {
+                for side in Side::BOTH {
+                    if holds(carrying.zone_of(side)) {
+                        carrying.stays = true;
+                        acks.watch(slot, side, &carrying.sockets[side.index()], None);
+                    }
                 }
             }
         }
@@ -97,7 +115,9 @@ impl Worker {
             .queue
             .receive(|h| came.push((h.id, Packet::parse(h.bytes).ok())))
         {
-            tracing::warn!("the queue of ACKs overflowed: {e}; they will come again");
+            self.warn(&format_args!(
+                "the queue of ACKs overflowed: {e}; they will come again"
+            ));
         }
         for (id, packet) in came {
             let half = packet.and_then(|p| acks.halves.get(&(p.from, p.to)).copied());
@@ -105,7 +125,9 @@ impl Worker {
                 State::Carrying(carrying) => {
                     carrying.has_sent_fin(*side) && !carrying.has_acknowledged_all(side.other())
                 }
-                _ => false,
+                // There is nobody yet who could have acknowledged anything.
+                State::Connecting(connecting) => has_sent_fin(connecting.server.as_fd()),
+                State::Free => false,
             });
             match wait {
                 None => acks.decide(id, Fate::Go(acks.mark)),
@@ -219,19 +241,38 @@ impl Carrying {
         }
     }
 
-    fn state(&self, side: Side) -> u64 {
-        let info = sys::tcp::tcp_info(self.sockets[side.index()].as_fd());
-        info.map_or(CLOSE, |info| info.state)
-    }
-
     /// The kernel has this side's FIN.
     fn has_sent_fin(&self, side: Side) -> bool {
-        [CLOSE_WAIT, LAST_ACK, CLOSING, TIME_WAIT, CLOSE].contains(&self.state(side))
+        has_sent_fin(self.sockets[side.index()].as_fd())
     }
 
     /// This side has acknowledged everything, the end as well.
     fn has_acknowledged_all(&self, side: Side) -> bool {
-        self.relay.has_shut(side) && [FIN_WAIT2, TIME_WAIT, CLOSE].contains(&self.state(side))
+        self.relay.has_shut(side) && has_acknowledged_fin(self.sockets[side.index()].as_fd())
+    }
+}
+
+fn state(socket: BorrowedFd<'_>) -> u64 {
+    let info = sys::tcp::tcp_info(socket);
+    info.map_or(CLOSE, |info| info.state)
+}
+
+fn has_sent_fin(socket: BorrowedFd<'_>) -> bool {
+    [CLOSE_WAIT, LAST_ACK, CLOSING, TIME_WAIT, CLOSE].contains(&state(socket))
+}
+
+/// Of a socket that has sent one.
+fn has_acknowledged_fin(socket: BorrowedFd<'_>) -> bool {
+    match state(socket) {
+        FIN_WAIT2 | TIME_WAIT => true,
+        // So is one that was reset or gave up; nobody need have been told of that yet.
+        CLOSE => {
+            let mut socket = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+            let at_once = Timespec::default();
+            let asked = rustix::event::poll(&mut socket, Some(&at_once));
+            asked.is_ok() && !socket[0].revents().contains(PollFlags::ERR)
+        }
+        _ => false,
     }
 }
 
@@ -248,3 +289,31 @@ const QUEUED: u32 = 16_384;
 const HELD_EACH: usize = 64;
 /// Both headers with all options.
 const HEADER_BYTES: u16 = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{Shutdown, TcpListener};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_reset_is_no_acknowledgment_of_the_end() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        for is_reset in [false, true] {
+            let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut peer, _) = listener.accept().unwrap();
+            ours.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+            if is_reset {
+                sys::tcp::set_reset_on_close(peer.as_fd()).unwrap();
+            }
+            drop(peer);
+            while state(ours.as_fd()) != CLOSE {
+                thread::yield_now();
+            }
+            assert_eq!(has_acknowledged_fin(ours.as_fd()), !is_reset);
+        }
+    }
+}

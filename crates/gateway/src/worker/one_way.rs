@@ -20,18 +20,20 @@ impl Worker {
         let slot = self.deferral.unanswered_socket(ends);
         let ours = slot.and_then(|slot| match &self.slots[slot].state {
             State::Connecting(connecting) => {
-                transparent::next_to_send(connecting.server.as_fd()).ok()
+                let next = transparent::next_to_send(connecting.server.as_fd());
+                Some((connecting.zone, next.ok()?))
             }
             _ => None,
         });
         // A number that nobody can guess who has not seen the server's answer (RFC 9293 section 3.5.2).
-        if ours != Some(reset.sequence) {
+        let zone = ours.filter(|(_, next)| *next == reset.sequence);
+        let Some((zone, _)) = zone else {
             return self.decide(id, Fate::Go(0));
-        }
+        };
         let Some((slot, syn)) = self.deferral.on_refused(ends) else {
             return self.decide(id, Fate::Go(0));
         };
-        self.note_one_way(ends, "the server's answers do not come by here");
+        self.note_one_way(zone, ends, "the server's answers do not come by here");
         self.release(slot);
         // In this order: the server forgets our SYN before it gets the client's.
         self.decide(id, Fate::Go(0));
@@ -40,8 +42,8 @@ impl Worker {
     }
 
     /// Lets a new connection pass where a split would do harm; true if it did.
-    pub(super) fn passes_one_way(&mut self, id: u32, ends: Ends) -> bool {
-        let Some(why) = self.one_way.covers(clock::monotonic, ends) else {
+    pub(super) fn passes_one_way(&mut self, id: u32, zone: Zone, ends: Ends) -> bool {
+        let Some(why) = self.one_way.covers(clock::monotonic, zone, ends) else {
             return false;
         };
         let count = match why {
@@ -66,7 +68,7 @@ impl Worker {
         };
         let there = self.zones.iter().find(|(other, _)| *other == index);
         if there.is_none_or(|(_, other)| *other != zone) {
-            self.note_one_way(ends, "the way back to the client is not by its side");
+            self.note_one_way(zone, ends, "the way back to the client is not by its side");
         }
     }
 
@@ -78,14 +80,14 @@ impl Worker {
         self.one_way.expire(now);
     }
 
-    fn note_one_way(&mut self, ends: Ends, why: &str) {
-        let Ends { client, server } = ends;
-        if self.one_way.on_found(clock::monotonic(), ends) {
+    fn note_one_way(&mut self, zone: Zone, ends: Ends, why: &str) {
+        let now = clock::monotonic();
+        if self.one_way.on_found(now, zone, ends) {
             self.counters.one_way.more();
-            let (client, server) = (client.ip(), server.ip());
-            tracing::warn!(
+            let (client, server) = (ends.client.ip(), ends.server.ip());
+            self.warn(&format_args!(
                 "{client} to {server}: {why}; their connections pass unsplit for 10 minutes"
-            );
+            ));
         }
     }
 }

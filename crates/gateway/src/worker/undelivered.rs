@@ -27,7 +27,7 @@ impl Said {
     }
 
     /// Whether another line may be said; with how many were not before it.
-    fn another(&mut self, now: Instant) -> Option<u64> {
+    pub(super) fn another(&mut self, now: Instant) -> Option<u64> {
         if now.saturating_since(self.since) >= SECOND {
             (self.since, self.lines) = (now, 0);
         }
@@ -56,10 +56,7 @@ impl Worker {
         let Ends { client, server } = carrying.ends;
         if let Some(unsaid) = self.said.another(now) {
             let [there, back] = lost;
-            let unsaid = match unsaid {
-                0 => String::new(),
-                n => format!(" ({n} more such connections before)"),
-            };
+            let unsaid = unsaid_of(unsaid, "connections");
             tracing::warn!(
                 "{client} to {server}: reset with {there} bytes acknowledged to the client that the server did not \
                  acknowledge, and {back} the other way{unsaid}"
@@ -72,6 +69,14 @@ impl Worker {
         for slot in 0..self.slots.len() {
             self.note_undelivered(slot, now);
         }
+    }
+}
+
+/// What stands behind a line for those before it that got none.
+pub(super) fn unsaid_of(count: u64, what: &str) -> String {
+    match count {
+        0 => String::new(),
+        n => format!(" ({n} more such {what} before)"),
     }
 }
 
