@@ -199,6 +199,14 @@ impl Pace {
                 self.wire_bytes, self.counted_bytes
             ));
         }
+        let fewer = self.counted_bytes.saturating_sub(self.wire_bytes);
+        if fewer > self.counted_bytes / 50 + SLACK_BYTES {
+            return Some(format!(
+                "{way} carried {} B, and {} B were counted: super-packets were others than TCP's, which it carried at \
+                 less than {rate}",
+                self.wire_bytes, self.counted_bytes
+            ));
+        }
         None
     }
 }
@@ -424,5 +432,9 @@ mod tests {
         let mut pace = metered(true, |ms| ms * 125_000);
         pace.wire_bytes += pace.counted_bytes / 50;
         assert!(pace.problem().unwrap().contains("smaller than its MTU"));
+        pace.wire_bytes = pace.counted_bytes - pace.counted_bytes / 60;
+        assert_eq!(pace.problem(), None);
+        pace.wire_bytes = pace.counted_bytes - pace.counted_bytes / 40;
+        assert!(pace.problem().unwrap().contains("others than TCP's"));
     }
 }
