@@ -248,6 +248,17 @@ fn why(copy: &Copy, plan: &Plan<'_>, done: &Done) -> String {
             );
         }
     }
+    // Beside what packets have of their own, and the end.
+    let reached = |limit: &Rate| {
+        let fastest = copy
+            .goodput_bits_per_second
+            .max(copy.steady_bits_per_second.unwrap_or(0));
+        fastest as f64 > 0.85 * limit.as_bits_per_second() as f64
+    };
+    let limits = super::limits::Limits::of(plan.args).ok();
+    if let Some(limit) = limits.and_then(|limits| limits.now()).filter(reached) {
+        return format!("the limit of {limit} that was asked for");
+    }
     let made_ns = done.progress.first_made_ns().unwrap_or(0);
     if made_ns > LATE_NS.max(copy.duration_ns / 2) {
         return format!(
