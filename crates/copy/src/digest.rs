@@ -4,6 +4,8 @@
 //! multiple of its own length is a subtree: its chaining value says of the block what the hash says of the file, and
 //! the hash is made of the chaining values. What results is what `b3sum` prints.
 
+use std::ops::Range;
+
 use blake3::Hasher;
 use blake3::hazmat::{self, HasherExt as _, Mode};
 
@@ -72,6 +74,19 @@ impl Cut {
         };
         let left = self.size.saturating_sub(start);
         u32::try_from(left.min(self.block.into())).unwrap_or(self.block)
+    }
+
+    /// Where blocks from..to lie, in bytes.
+    pub(crate) fn span(&self, (from, to): (u64, u64)) -> Range<u64> {
+        let at = |index: u64| index.saturating_mul(self.block.into()).min(self.size);
+        at(from)..at(to)
+    }
+
+    /// How many bytes blocks have that lie in these spans, from..to.
+    pub(crate) fn bytes<'r>(&self, spans: impl IntoIterator<Item = &'r (u64, u64)>) -> u64 {
+        let spans = spans.into_iter().map(|blocks| self.span(*blocks));
+        let lengths = spans.map(|span| span.end.saturating_sub(span.start));
+        lengths.fold(0, u64::saturating_add)
     }
 
     /// The sum of one block's bytes.

@@ -150,6 +150,13 @@ impl Watch {
             .saturating_sub(confirmed)
     }
 
+    /// So many bytes of wanted files need not come, or cannot.
+    pub(crate) fn comes_not(&self, bytes: u64) {
+        let less = |wanted: u64| Some(wanted.saturating_sub(bytes));
+        let all = &self.wanted_bytes;
+        let _ = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
     /// Notes what happened to the ways between the two sides.
     pub(crate) fn note_ways(&self, meeting: &Meeting) {
         for text in meeting.look_after_ways() {

@@ -537,6 +537,7 @@ pub(crate) fn kernel_run(run: &lab::KernelRun) -> model::KernelRun {
         overlimits: p.overlimits,
         share_ppm: p.share_ppm,
         windows: p.windows,
+        windows_due: p.windows_due,
         windows_over: p.windows_over,
         windows_busy: p.windows_busy,
         busy_ppm: p.busy_ppm,

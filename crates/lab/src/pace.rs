@@ -50,8 +50,10 @@ pub struct Pace {
     pub overlimits: u64,
     /// What passed in the phase over what the rate carries, in millionths.
     pub share_ppm: u64,
-    /// Windows of [`WINDOW`] looked at.
+    /// Windows of [`WINDOW`] looked at: fewer than there were where the machine let nobody look.
     pub windows: u64,
+    /// Windows that there were.
+    pub windows_due: u64,
     /// In how many of them more passed than the rate and one burst.
     pub windows_over: u64,
     /// In how many of them something waited all the while.
@@ -146,6 +148,7 @@ impl Pace {
         self.rate = Some(meter.rate);
         self.share_ppm = millionths(self.counted_bytes, whole);
         self.windows = meter.windows;
+        self.windows_due = took.as_ns() / WINDOW.as_ns();
         self.windows_over = meter.over;
         self.windows_busy = meter.errors.len() as u64;
         self.busy_ppm = millionths(meter.passed, meter.due);
@@ -170,6 +173,12 @@ impl Pace {
         let (link, from, to) = (&self.link, &self.from, &self.to);
         let rate = self.rate?;
         let way = format!("{link} from {from} to {to}");
+        if self.windows_due >= BUSY_MIN && self.windows < self.windows_due / SEEN_PARTS {
+            return Some(format!(
+                "{way} was looked at in {} of {} windows of {WINDOW} only: the machine was late",
+                self.windows, self.windows_due
+            ));
+        }
         if self.windows_over > 0 {
             return Some(format!(
                 "{way} carried more than {rate} and a burst in {} of {} windows of {WINDOW}",
@@ -187,6 +196,14 @@ impl Pace {
             return Some(format!(
                 "{way} carried {} B, and {} B were counted: frames of super-packets were smaller than its MTU, or \
                  others than TCP's were cut",
+                self.wire_bytes, self.counted_bytes
+            ));
+        }
+        let fewer = self.counted_bytes.saturating_sub(self.wire_bytes);
+        if fewer > self.counted_bytes / 50 + SLACK_BYTES {
+            return Some(format!(
+                "{way} carried {} B, and {} B were counted: super-packets were others than TCP's, which it carried at \
+                 less than {rate}",
                 self.wire_bytes, self.counted_bytes
             ));
         }
@@ -294,6 +311,8 @@ const BLUR: Duration = Duration::from_ms(2);
 const WINDOWS_MAX: usize = 360_000;
 /// Half a second.
 const BUSY_MIN: u64 = 5;
+/// Of the windows, the part that is looked at least: in the others it may have been anything.
+const SEEN_PARTS: u64 = 2;
 /// A link that had something to send all the while: what it carries of its rate at least.
 const KEPT_PPM: u64 = 980_000;
 /// Of a whole phase, with its begin and end.
@@ -352,6 +371,33 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_nobody_could_look_at_is_not_trusted() {
+        // Full, and 4 % late: no sample says so, for each took too long.
+        let mut meter = Meter::new(GIGABIT, Bytes::new(125_000));
+        for ms in (0..=1_000).step_by(20) {
+            let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
+            meter.add(Sample {
+                between: [at(ms), at(ms + 3)],
+                bytes: ms * 120_000,
+                busy: true,
+            });
+        }
+        let mut pace = Pace {
+            counted_bytes: 120_000_000,
+            wire_bytes: 120_000_000,
+            ..Pace::default()
+        };
+        pace.judge(&meter, Duration::from_s(1));
+        let run = KernelRun {
+            paces: vec![pace],
+            ..KernelRun::default()
+        };
+        let problems = run.problems();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains("in 0 of 10 windows"), "{problems:?}");
+    }
+
+    #[test]
     fn a_burst_may_be_beyond_the_rate_and_no_more() {
         let burst = |bytes| {
             move |ms: u64| {
@@ -386,5 +432,9 @@ mod tests {
         let mut pace = metered(true, |ms| ms * 125_000);
         pace.wire_bytes += pace.counted_bytes / 50;
         assert!(pace.problem().unwrap().contains("smaller than its MTU"));
+        pace.wire_bytes = pace.counted_bytes - pace.counted_bytes / 60;
+        assert_eq!(pace.problem(), None);
+        pace.wire_bytes = pace.counted_bytes - pace.counted_bytes / 40;
+        assert!(pace.problem().unwrap().contains("others than TCP's"));
     }
 }

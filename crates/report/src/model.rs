@@ -968,6 +968,8 @@ pub struct KernelPace {
     pub share_ppm: u64,
     /// Windows of 100 ms looked at.
     pub windows: u64,
+    /// Windows that there were.
+    pub windows_due: u64,
     /// In how many more passed than the rate and a burst; must be 0.
     pub windows_over: u64,
     /// In how many something waited all the while.

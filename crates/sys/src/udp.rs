@@ -7,7 +7,7 @@
 
 use std::io;
 use std::mem;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
@@ -75,16 +75,22 @@ pub fn send(fd: BorrowedFd<'_>, bytes: &[u8], size: usize) -> io::Result<usize> 
 }
 
 /// Sends `bytes`, datagrams of `segment` each, to `to`: as one piece that the kernel cuts where there are several, at most
-/// [`BATCH_MAX`] of them and [`SEGMENTED_BYTES_MAX`] bytes. The socket is of the address's family and not connected.
+/// [`BATCH_MAX`] of them and [`SEGMENTED_BYTES_MAX`] bytes. The socket is of the address's family and not connected; it sends
+/// from this address of the host (ip(7) IP_PKTINFO, RFC 3542), or from the one that the kernel takes.
 ///
 /// # Errors
-/// As [`send_segmented`].
-pub fn send_to(fd: BorrowedFd<'_>, to: SocketAddr, bytes: &[u8], segment: u16) -> io::Result<()> {
+/// As [`send_segmented`]; `EINVAL` or `ENETUNREACH` where `from` is not an address of this host.
+pub fn send_to(
+    fd: BorrowedFd<'_>,
+    (from, to): (Option<IpAddr>, SocketAddr),
+    bytes: &[u8],
+    segment: u16,
+) -> io::Result<()> {
     let mut iovec = libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
     };
-    let mut control = [0_u64; 4];
+    let mut control = [0_u64; 8];
     // SAFETY: all-zero addresses and an all-zero msghdr are valid.
     let (mut v4, mut v6, mut message): (libc::sockaddr_in, libc::sockaddr_in6, libc::msghdr) =
         unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
@@ -108,22 +114,62 @@ pub fn send_to(fd: BorrowedFd<'_>, to: SocketAddr, bytes: &[u8], segment: u16) -
     }
     message.msg_iov = &raw mut iovec;
     message.msg_iovlen = 1;
-    if bytes.len() > usize::from(segment) {
-        message.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer is larger than CMSG_SPACE(2), so there is a
-        // first header with room for two bytes of data.
-        unsafe {
-            message.msg_controllen = libc::CMSG_SPACE(2) as usize;
-            let header = libc::CMSG_FIRSTHDR(&raw const message);
-            (*header).cmsg_level = libc::SOL_UDP;
-            (*header).cmsg_type = libc::UDP_SEGMENT;
-            (*header).cmsg_len = libc::CMSG_LEN(2) as usize;
-            ptr::write_unaligned(libc::CMSG_DATA(header).cast::<u16>(), segment);
+    message.msg_control = control.as_mut_ptr().cast();
+    let segment = (bytes.len() > usize::from(segment)).then_some(segment);
+    // SAFETY: all-zero structures of either kind are valid.
+    let (mut own_v4, mut own_v6): (libc::in_pktinfo, libc::in6_pktinfo) =
+        unsafe { (mem::zeroed(), mem::zeroed()) };
+    // SAFETY: the control buffer has room for CMSG_SPACE(2) and CMSG_SPACE(20), the longest of the two kinds of address.
+    unsafe {
+        if let Some(segment) = segment {
+            put_control(&mut message, (libc::SOL_UDP, libc::UDP_SEGMENT), segment);
+        }
+        match (from, to) {
+            (Some(IpAddr::V4(from)), SocketAddr::V4(_)) => {
+                own_v4.ipi_spec_dst.s_addr = u32::from_ne_bytes(from.octets());
+                put_control(&mut message, (libc::IPPROTO_IP, libc::IP_PKTINFO), own_v4);
+            }
+            (Some(from), SocketAddr::V6(_)) => {
+                let from = match from {
+                    IpAddr::V4(from) => from.to_ipv6_mapped(),
+                    IpAddr::V6(from) => from,
+                };
+                own_v6.ipi6_addr.s6_addr = from.octets();
+                put_control(
+                    &mut message,
+                    (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO),
+                    own_v6,
+                );
+            }
+            (None | Some(IpAddr::V6(_)), _) => {}
         }
     }
     // SAFETY: name, iovec and control outlive the call; `bytes` is only read by the kernel.
     let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, 0) };
     check(sent).map(|_| ())
+}
+
+/// Adds a control message to those of a header.
+///
+/// # Safety
+/// `msg_control` is zeroed, writable, and has room for it behind `msg_controllen` bytes of whole messages.
+unsafe fn put_control<T>(
+    message: &mut libc::msghdr,
+    (level, kind): (libc::c_int, libc::c_int),
+    data: T,
+) {
+    let len = u32::try_from(size_of::<T>()).unwrap_or(u32::MAX);
+    // SAFETY: CMSG_SPACE and CMSG_LEN only compute; a message begins where the last one ends, and the caller says that there
+    // is room for this one.
+    unsafe {
+        let at = message.msg_control.byte_add(message.msg_controllen);
+        let header = at.cast::<libc::cmsghdr>();
+        (*header).cmsg_level = level;
+        (*header).cmsg_type = kind;
+        (*header).cmsg_len = libc::CMSG_LEN(len) as usize;
+        ptr::write_unaligned(libc::CMSG_DATA(header).cast::<T>(), data);
+        message.msg_controllen += libc::CMSG_SPACE(len) as usize;
+    }
 }
 
 fn family(family: libc::c_int) -> libc::sa_family_t {
@@ -172,6 +218,20 @@ pub fn set_ecn_reports(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
     // A dual-stack socket needs both; one for IPv6 only may refuse the first.
     crate::packet::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)
+}
+
+/// Has each message told to which of the host's addresses it was sent (ip(7) IP_PKTINFO, RFC 3542): who is asked at one answers
+/// from there.
+///
+/// # Errors
+/// As setsockopt(2).
+pub fn set_address_reports(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let (level, name) = match is_ipv6(fd)? {
+        false => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+        // Of IPv4 too, whose addresses it maps.
+        true => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    };
+    crate::packet::set_option(fd, level, name, 1)
 }
 
 /// Keeps packets from being cut on the way, and has them sent whatever the kernel believes of the path's
@@ -240,6 +300,8 @@ pub struct Piece {
     tos: u8,
     /// Who sent it, where the inbox asks.
     from: Option<SocketAddr>,
+    /// To which address, where [`set_address_reports`] was called.
+    to: Option<IpAddr>,
 }
 
 /// One message of several datagrams that the kernel joined, or of one.
@@ -253,6 +315,8 @@ pub struct Joined<'a> {
     pub ecn: u8,
     /// Who sent it; `None` but of an [`Inbox::with_senders`].
     pub from: Option<SocketAddr>,
+    /// To which of the host's addresses; `None` but after [`set_address_reports`].
+    pub to: Option<IpAddr>,
 }
 
 impl Inbox {
@@ -319,6 +383,7 @@ impl Inbox {
                 stamp_realtime_ns: 0,
                 tos: 0,
                 from: self.names.get(index).and_then(address),
+                to: None,
             };
             piece.read_control(&message.msg_hdr);
             self.pieces.push(piece);
@@ -343,6 +408,7 @@ impl Inbox {
             segment: piece.segment.max(1),
             ecn: piece.tos & 0b11,
             from: piece.from,
+            to: piece.to,
         })
     }
 
@@ -383,6 +449,17 @@ impl Piece {
                             ptr::read_unaligned(libc::CMSG_DATA(header).cast());
                         self.tos =
                             class.to_ne_bytes()[if cfg!(target_endian = "big") { 3 } else { 0 }];
+                    }
+                    (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                        let info: libc::in_pktinfo =
+                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+                        let octets = info.ipi_spec_dst.s_addr.to_ne_bytes();
+                        self.to = Some(Ipv4Addr::from(octets).into());
+                    }
+                    (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                        let info: libc::in6_pktinfo =
+                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
+                        self.to = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
                     }
                     _ => {}
                 }
@@ -428,8 +505,8 @@ fn check(result: isize) -> io::Result<usize> {
 
 /// include/uapi/asm-generic/socket.h.
 const SO_MEMINFO: libc::c_int = 55;
-/// Room for a stamp (32 bytes), a segment size (24 bytes) and two kinds of TOS (24 bytes each).
-const CONTROL_WORDS: usize = 16;
+/// Room for a stamp (32 bytes), a segment size (24 bytes), two kinds of TOS (24 bytes each) and an address (40 bytes).
+const CONTROL_WORDS: usize = 18;
 
 #[cfg(test)]
 mod tests {
@@ -492,7 +569,7 @@ mod tests {
             let mut inbox = Inbox::with_senders(4, 65_535);
             for (from, to, at) in [(&a, &b, at_a), (&b, &a, at_b)] {
                 let there = to.local_addr().unwrap();
-                send_to(from.as_fd(), there, &[7; 250], 100).unwrap();
+                send_to(from.as_fd(), (None, there), &[7; 250], 100).unwrap();
                 let mut lengths = Vec::new();
                 while lengths.len() < 3 {
                     inbox.receive(to.as_fd()).unwrap();
@@ -502,6 +579,47 @@ mod tests {
                     }
                 }
                 assert_eq!(lengths, [100, 100, 50]);
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_asked_at_one_of_several_addresses_answers_from_there() {
+        // A socket for all addresses, which its host has: of IPv6 for IPv4 too.
+        for (any, asked, answers) in [
+            ("0.0.0.0:0", "127.0.0.1", "127.9.8.7"),
+            ("[::]:0", "127.0.0.1", "127.9.8.7"),
+            ("[::]:0", "::1", "::1"),
+        ] {
+            let Ok(server) = UdpSocket::bind(any) else {
+                eprintln!("skipped: no {any} here");
+                continue;
+            };
+            let (asked, answers): (IpAddr, IpAddr) =
+                (asked.parse().unwrap(), answers.parse().unwrap());
+            let Ok(client) = UdpSocket::bind((asked, 0)) else {
+                eprintln!("skipped: no {asked} here");
+                continue;
+            };
+            for socket in [&server, &client] {
+                let patience = Some(Duration::from_secs(10));
+                socket.set_read_timeout(patience).unwrap();
+            }
+            set_address_reports(server.as_fd()).unwrap();
+            let port = server.local_addr().unwrap().port();
+            client.send_to(b"asks", (answers, port)).unwrap();
+            let mut inbox = Inbox::with_senders(1, 65_535);
+            inbox.receive(server.as_fd()).unwrap();
+            let message = inbox.messages().next().unwrap();
+            let (from, to) = (message.from.unwrap(), message.to.unwrap());
+            assert_eq!(to.to_canonical(), answers);
+            // One by itself, and several that the kernel cuts.
+            for len in [90, 250] {
+                send_to(server.as_fd(), (Some(to), from), &[7; 250][..len], 100).unwrap();
+            }
+            for len in [90, 100, 100, 50] {
+                let (got, by) = client.recv_from(&mut [0; 500]).unwrap();
+                assert_eq!((got, by.ip()), (len, answers));
             }
         }
     }

@@ -176,7 +176,7 @@ impl<'a> Disk<'a> {
             }
             Ok(0..len)
         });
-        self.took(since, len);
+        self.took(since, read.as_ref().map_or(0, |_| len));
         read
     }
 
@@ -227,7 +227,8 @@ impl<'a> Disk<'a> {
             Some(failed) => failed,
             None => file.write_all_at(bytes, at),
         };
-        self.took(since, bytes.len());
+        // A full disk is tried again and again.
+        self.took(since, wrote.as_ref().map_or(0, |()| bytes.len()));
         wrote
     }
 

@@ -121,7 +121,7 @@ fn asked(rate: Rate) -> Rate {
     Rate::from_bits_per_second(bits(rate.as_bits_per_second() as f64 * LATE))
 }
 
-/// As a socket has it that nobody paces.
+/// More than any connection sends.
 const NO_CEILING: Rate = Rate::from_bits_per_second(u64::MAX);
 
 fn set(meeting: &Meeting, stream: u16, rate: Rate) {
@@ -197,10 +197,12 @@ fn fitting(meeting: &Meeting, options: &SendOptions) -> Option<String> {
     let is_first = is_first(options, meeting.ways());
     let begun = std::time::Instant::now();
     while !meeting.is_over() {
-        let found = meeting.of_socket(first, |socket| {
-            tcp_info(socket).and_then(|_| sys::tcp::congestion(socket.as_fd()).ok())
+        let found = meeting.of_socket(first, |socket| match socket.is_quic() {
+            true => None,
+            false => Some(tcp_info(socket).and_then(|_| sys::tcp::congestion(socket.as_fd()).ok())),
         });
-        match found {
+        match found.flatten() {
+            // None yet, or over QUIC, which may come back to TCP.
             None => thread::sleep(Duration::from_millis(10)),
             // Pipes are nobody's to pace.
             Some(None) => return None,

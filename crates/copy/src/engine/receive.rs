@@ -564,7 +564,7 @@ impl Receiver<'_> {
             if partial.resumed() {
                 // Holes have no sums: what an earlier attempt left in them is seen by nobody.
                 for hole in &holes {
-                    partial.clear(bytes_of_blocks(cut, *hole))?;
+                    partial.clear(cut.span(*hole))?;
                 }
             }
             Ok(partial)
@@ -600,6 +600,9 @@ impl Receiver<'_> {
             .into_iter()
             .filter(|(index, _)| !holes.iter().any(|(from, to)| (from..to).contains(&index)))
             .collect();
+        let there = sums.keys().map(|index| u64::from(cut.len(*index)));
+        self.watch
+            .comes_not(there.sum::<u64>().saturating_add(cut.bytes(&holes)));
         *body = Body::Open(Box::new(Growing {
             cut,
             number,
@@ -882,7 +885,10 @@ impl Receiver<'_> {
             growing.fresh.push((head.index, head.sum));
             let mut account = self.account();
             match head.same {
-                true => account.resumed_bytes += bytes,
+                true => {
+                    account.resumed_bytes += bytes;
+                    self.watch.comes_not(bytes);
+                }
                 false => account.received_bytes += bytes,
             }
         }
@@ -983,7 +989,7 @@ impl Receiver<'_> {
             }
         }
         for hole in &growing.holes {
-            let bytes = bytes_of_blocks(growing.cut, *hole);
+            let bytes = growing.cut.span(*hole);
             data_in(file, bytes, &mut |block, at| {
                 if block.iter().any(|byte| *byte != 0) {
                     let text = format!("{NOT_AS_WRITTEN}, in a hole at {at}");
@@ -1059,12 +1065,6 @@ impl Incoming {
     fn lock(&self) -> MutexGuard<'_, Body> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Where blocks lie, from..to, in bytes.
-fn bytes_of_blocks(cut: Cut, (from, to): (u64, u64)) -> std::ops::Range<u64> {
-    let at = |index: u64| index.saturating_mul(cut.block().into()).min(cut.size());
-    at(from)..at(to)
 }
 
 fn short_sum(path: &RelPath) -> [u8; 16] {

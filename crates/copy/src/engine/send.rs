@@ -260,7 +260,6 @@ impl Sender<'_> {
                         scope.spawn(move || self.stream(n));
                     }
                     there = wanted;
-                    Watch::add(&self.watch.streams, 0);
                     self.watch.streams.store(there.into(), Ordering::Relaxed);
                 }
             });
@@ -694,6 +693,7 @@ impl Sender<'_> {
                     is_again,
                 } => {
                     let Some(place) = self.block(&file, index, is_again, &mut about, buffer) else {
+                        self.watch.comes_not(file.cut.len(index).into());
                         continue;
                     };
                     from = place.start;
@@ -839,8 +839,10 @@ impl Sender<'_> {
         });
         let (file, data) = match opened {
             Ok(Some(opened)) => opened,
-            Ok(None) => return self.lost(id, &entry, None),
-            Err(error) => return self.lost(id, &entry, Some(&error)),
+            lost => {
+                self.watch.comes_not(fingerprint.size);
+                return self.lost(id, &entry, lost.err().as_ref());
+            }
         };
         let cut = match want.block.or(self.options.block) {
             Some(block) => Cut::new(fingerprint.size, block),
@@ -868,6 +870,8 @@ impl Sender<'_> {
         }
         let ranges: VecDeque<_> = without(&with_data, &want.have).into();
         let left: u64 = ranges.iter().map(|(from, to)| to - from).sum();
+        // Holes, and what is there already.
+        self.watch.comes_not(cut.size() - cut.bytes(&ranges));
         let layout = FromSource::Layout {
             id,
             size: cut.size(),
@@ -921,16 +925,13 @@ impl Sender<'_> {
                 self.disk.read(ways, buffer, len, file.cut.start(index))
             }
         };
-        let is_changed = match &read {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => true,
-            Err(error) => {
-                self.lose(file, Some(error));
+        let is_changed = || file.file.changed_since(&file.fingerprint).unwrap_or(true);
+        let place = match read {
+            Ok(place) if !is_again || !is_changed() => place,
+            Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
+                self.lose(file, Some(&error));
                 return None;
             }
-            Ok(_) => is_again && file.file.changed_since(&file.fingerprint).unwrap_or(true),
-        };
-        let place = match read {
-            Ok(place) if !is_changed => place,
             _ => {
                 self.lose(file, None);
                 return None;
@@ -940,6 +941,9 @@ impl Sender<'_> {
         let sum = file.cut.sum(index, &buffer[place.clone()]);
         Watch::add(&self.watch.sum_ns, nanoseconds(since));
         let same = file.compare.get(&index) == Some(&sum);
+        if same && !is_again {
+            self.watch.comes_not(len as u64);
+        }
         let place = place.start..place.start + if same { 0 } else { len };
         let length = u32::try_from(place.len()).unwrap_or(u32::MAX);
         BlockHead {
@@ -994,13 +998,10 @@ impl Sender<'_> {
                     .put(about);
                     there.push((id, known));
                 }
-                Ok(false) => {
+                lost => {
                     buffer.truncate(at);
-                    self.lost(id, &known.entry, None);
-                }
-                Err(error) => {
-                    buffer.truncate(at);
-                    self.lost(id, &known.entry, Some(&error));
+                    self.watch.comes_not(known.fingerprint.size);
+                    self.lost(id, &known.entry, lost.err().as_ref());
                 }
             }
         }
@@ -1029,6 +1030,9 @@ impl Sender<'_> {
 
     fn lose(&self, file: &Active, error: Option<&io::Error>) {
         if !file.is_lost.swap(true, Ordering::Relaxed) {
+            let todo = file.todo.lock();
+            let ranges = std::mem::take(&mut todo.unwrap_or_else(PoisonError::into_inner).ranges);
+            self.watch.comes_not(file.cut.bytes(&ranges));
             self.lost(file.id, &file.entry, error);
         }
     }

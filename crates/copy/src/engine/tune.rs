@@ -322,7 +322,7 @@ fn buffers(meeting: &Meeting, info: &TcpInfo) -> Option<u64> {
         .near()
         .send_buffer
         .or_else(crate::ways::send_buffer)?;
-    Some(here.min(1 << (15 + (info.wscales & 0xf))))
+    Some(here.min(1 << (15 + info.peer_window_shift())))
 }
 
 /// Whether half of the streams, whose threads have enough to send, have nothing in the kernel that could leave.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     AckFrequencyConfig, ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint,
     EndpointConfig, Event, IdleTimeout, Incoming, MtuDiscoveryConfig, ReadError, ServerConfig,
-    StreamEvent, StreamId, TransportConfig, VarInt, WriteError,
+    StreamEvent, StreamId, Transmit, TransportConfig, VarInt, WriteError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -191,6 +191,10 @@ impl Quic {
         socket.set_nonblocking(true)?;
         let fd = socket.as_fd();
         udp::set_mtu_probing(fd)?;
+        // A host has many addresses, and whoever asks at one of them hears nobody else.
+        if server.is_some() {
+            drop(udp::set_address_reports(fd));
+        }
         // Without it every datagram comes by itself.
         drop(udp::set_join(fd));
         drop(sys::tcp::set_receive_buffer(
@@ -332,7 +336,7 @@ struct Driver {
     out: Vec<u8>,
     piece: Vec<u8>,
     /// Where to, and how it is to be cut, what is in `out` while the kernel has no room for it.
-    waiting: Option<(SocketAddr, usize, u16)>,
+    waiting: Option<(Ends, usize, u16)>,
     /// The kernel cuts datagrams.
     cuts: bool,
 }
@@ -412,6 +416,13 @@ impl Pace {
         let ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate.max(1));
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)).min(SILENCE)
     }
+}
+
+/// The address that a packet leaves from, where one is known, and where it goes.
+type Ends = (Option<IpAddr>, SocketAddr);
+
+fn ends_of(transmit: &Transmit) -> Ends {
+    (transmit.src_ip, transmit.destination)
 }
 
 impl Driver {
@@ -501,9 +512,9 @@ impl Driver {
             for datagram in message.bytes.chunks(message.segment) {
                 let datagram = BytesMut::from(datagram);
                 let mut response = Vec::new();
-                let event = self
-                    .endpoint
-                    .handle(now, from, None, None, datagram, &mut response);
+                let event =
+                    self.endpoint
+                        .handle(now, from, message.to, None, datagram, &mut response);
                 match event {
                     Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                         if let Some(line) = self.lines.get_mut(&handle.0) {
@@ -535,7 +546,7 @@ impl Driver {
                 return;
             };
             let size = u16::try_from(retry.size).unwrap_or(u16::MAX);
-            let _ = udp::send_to(self.socket.as_fd(), retry.destination, &answer, size);
+            let _ = udp::send_to(self.socket.as_fd(), ends_of(&retry), &answer, size);
             return;
         }
         // What cannot be accepted was no honest packet.
@@ -578,10 +589,10 @@ impl Driver {
 
     /// Sends what one connection may send now; whether there may be more at once.
     fn transmit(&mut self, now: Instant, key: usize) -> bool {
-        if let Some((to, len, segment)) = self.waiting.take()
-            && !self.hand_over(to, len, segment)
+        if let Some((ends, len, segment)) = self.waiting.take()
+            && !self.hand_over(ends, len, segment)
         {
-            self.waiting = Some((to, len, segment));
+            self.waiting = Some((ends, len, segment));
             return false;
         }
         for _ in 0..CALLS_MOST {
@@ -605,8 +616,8 @@ impl Driver {
             line.pace.sent(transmit.size as u64);
             let segment = transmit.segment_size.unwrap_or(transmit.size);
             let segment = u16::try_from(segment).unwrap_or(u16::MAX);
-            if !self.hand_over(transmit.destination, transmit.size, segment) {
-                self.waiting = Some((transmit.destination, transmit.size, segment));
+            if !self.hand_over(ends_of(&transmit), transmit.size, segment) {
+                self.waiting = Some((ends_of(&transmit), transmit.size, segment));
                 return false;
             }
         }
@@ -614,18 +625,19 @@ impl Driver {
     }
 
     /// False where the kernel has no room now. What it refuses counts as sent: QUIC notices that it is lost.
-    fn hand_over(&mut self, to: SocketAddr, len: usize, segment: u16) -> bool {
+    fn hand_over(&mut self, ends: Ends, len: usize, segment: u16) -> bool {
         let bytes = &self.out[..len];
-        match udp::send_to(self.socket.as_fd(), to, bytes, segment) {
+        match udp::send_to(self.socket.as_fd(), ends, bytes, segment) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
             // This kernel or device cannot (udp(7)): one by one does as well. What else there is passes.
             Err(error)
                 if bytes.len() > usize::from(segment)
                     && matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::IO)) =>
             {
-                self.cuts = false;
+                // What is refused one by one as well is so for another reason, which other connections need not have.
                 for datagram in bytes.chunks(usize::from(segment).max(1)) {
-                    let _ = udp::send_to(self.socket.as_fd(), to, datagram, segment);
+                    let sent = udp::send_to(self.socket.as_fd(), ends, datagram, segment);
+                    self.cuts &= sent.is_err();
                 }
             }
             _ => {}

@@ -249,3 +249,17 @@ fn a_door_takes_those_who_are_expected_and_only_while_they_are() {
     door.close();
     assert!(door.is_over());
 }
+
+#[test]
+fn a_door_at_all_of_a_hosts_addresses_answers_from_the_one_that_was_dialled() {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let door = Door::open(socket).unwrap();
+    let _expected = door.expect(SESSION, &key(1));
+    for ip in [[127, 0, 0, 1], [127, 9, 8, 7]] {
+        let at = SocketAddr::from((ip, port));
+        let near = towards(at).unwrap();
+        let near = Quic::connecting(near, SESSION, key(1), Cipher::Aes128Gcm).unwrap();
+        near.dial(at).unwrap();
+    }
+}

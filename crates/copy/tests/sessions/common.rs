@@ -86,6 +86,8 @@ pub(crate) struct Session {
     pub(crate) io: Io,
     /// Bytes that went past the cache at the source and at the destination.
     pub(crate) past_cache: [AtomicU64; 2],
+    /// Bytes wanted and confirmed when it ended, at the source and at the destination.
+    pub(crate) ended_with: Mutex<[(u64, u64); 2]>,
 }
 
 impl Default for Session {
@@ -106,6 +108,7 @@ impl Default for Session {
             quic_cpu_ns: Default::default(),
             io: Io::Auto,
             past_cache: Default::default(),
+            ended_with: Mutex::default(),
         }
     }
 }
@@ -184,6 +187,10 @@ impl Session {
             let bytes = watch.direct_bytes.load(Ordering::Relaxed);
             kept.store(bytes, Ordering::Relaxed);
         }
+        *self.ended_with.lock().unwrap() = [&sends, &receives].map(|watch| {
+            let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            (now(&watch.wanted_bytes), now(&watch.confirmed_bytes))
+        });
         println!("source: {:?}", sends.notes(0));
         println!("destination: {:?}", receives.notes(0));
         result

@@ -254,10 +254,56 @@ fn the_example_copies_a_tree_and_shows_how_far_it_is() {
     assert_eq!(tree(&place.from()), tree(&place.to()));
     let (first, last) = (shown[0], shown[shown.len() - 1]);
     assert!(first.confirmed_bytes <= last.confirmed_bytes);
-    assert_eq!(last.wanted_bytes, account.placed_bytes);
+    // Of the sparse file only what has data.
+    assert_eq!(last.wanted_bytes, account.received_bytes);
+    assert!(account.received_bytes < account.placed_bytes);
     assert_eq!(last.names, account.names);
     // Nothing to send the second time, and no such folder.
     let again = crate::example::run(&from, &place.to(), |_| {}).unwrap();
     assert_eq!(again.received_bytes, 0);
     assert!(crate::example::run(&place.0.join("no"), &place.to(), |_| {}).is_err());
+}
+
+#[test]
+fn what_is_still_to_come_leaves_out_holes_and_what_is_there() {
+    let place = Place::new();
+    plant(&place.from());
+    let size = 24 << 20;
+    fs::write(place.from().join("large"), bytes(size, 5)).unwrap();
+    let session = Session {
+        block: Some(1 << 17),
+        ..Session::default()
+    };
+    let (stopped, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+        while watch.confirmed_bytes.load(Ordering::Relaxed) < 8 << 20 && !meeting.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        watch.stop();
+    });
+    assert!(matches!(stopped, Err(CopyError::Stopped)), "{stopped:?}");
+    // What an earlier attempt left does not come.
+    let (sent, received) = session.run(&place.from(), &place.to());
+    let account = sent.unwrap();
+    assert_eq!(received.unwrap().failed, 0);
+    assert!(account.resumed_bytes > 0, "{account:?}");
+    let comes = |bytes| [(bytes, bytes); 2];
+    let ended_with = *session.ended_with.lock().unwrap();
+    assert_eq!(ended_with, comes(account.received_bytes));
+    // Of a file that is compared, the block that differs.
+    let hurt = fs::File::options()
+        .write(true)
+        .open(place.to().join("large"));
+    hurt.unwrap().write_all_at(b"hurt", 3 << 20).unwrap();
+    let session = Session {
+        receive: ReceiveOptions {
+            checksum: true,
+            ..ReceiveOptions::default()
+        },
+        ..Session::default()
+    };
+    let (sent, _) = session.run(&place.from(), &place.to());
+    let account = sent.unwrap();
+    assert!(account.received_bytes < 24 << 20, "{account:?}");
+    let ended_with = *session.ended_with.lock().unwrap();
+    assert_eq!(ended_with, comes(account.received_bytes));
 }

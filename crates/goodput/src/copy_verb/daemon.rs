@@ -200,7 +200,10 @@ impl Daemon<'_> {
                 let (socket, peer) = match listener.accept() {
                     Ok(accepted) => accepted,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        meeting::has_come(listener)?;
+                        if let Err(error) = meeting::has_come(listener) {
+                            self.door.iter().for_each(Door::close);
+                            return Err(error);
+                        }
                         continue;
                     }
                     // Somebody who left already, or too many descriptors for now.
@@ -382,7 +385,7 @@ impl Daemon<'_> {
                 .join(" ")
         );
         let door = self.door.as_ref();
-        let door = door.filter(|_| job.transport != Transport::Tcp);
+        let door = door.filter(|door| job.transport != Transport::Tcp && !door.is_over());
         let carriage = match door {
             Some(_) => Carriage::at_door(job.transport),
             None => Carriage::nowhere(job.transport),

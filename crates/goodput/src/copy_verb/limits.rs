@@ -95,6 +95,11 @@ impl Limits {
         said
     }
 
+    /// What holds at this time of the day.
+    pub(super) fn now(&self) -> Option<Rate> {
+        self.schedule.as_ref()?.at(self.minute())
+    }
+
     /// Reads the file again, if it has changed.
     fn look(&mut self) -> Option<String> {
         let (file, before) = self.file.as_mut()?;

@@ -400,6 +400,12 @@ impl Progress {
         self.look_over_quic(&watch.over_quic());
     }
 
+    /// When the first connection that carries blocks was there, since the copy began; none of TCP, none.
+    pub(super) fn first_made_ns(&self) -> Option<u64> {
+        let made = self.connections.0.values().map(|seen| seen.first_ns);
+        Some(self.readings.ours(made.min()?))
+    }
+
     /// Each connection over all the time.
     pub(super) fn connections(&self) -> Vec<CopyConnection> {
         self.connections.whole()

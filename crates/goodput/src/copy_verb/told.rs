@@ -248,6 +248,24 @@ fn why(copy: &Copy, plan: &Plan<'_>, done: &Done) -> String {
             );
         }
     }
+    // Beside what packets have of their own, and the end.
+    let reached = |limit: &Rate| {
+        let fastest = copy
+            .goodput_bits_per_second
+            .max(copy.steady_bits_per_second.unwrap_or(0));
+        fastest as f64 > 0.85 * limit.as_bits_per_second() as f64
+    };
+    let limits = super::limits::Limits::of(plan.args).ok();
+    if let Some(limit) = limits.and_then(|limits| limits.now()).filter(reached) {
+        return format!("the limit of {limit} that was asked for");
+    }
+    let made_ns = done.progress.first_made_ns().unwrap_or(0);
+    if made_ns > LATE_NS.max(copy.duration_ns / 2) {
+        return format!(
+            "its beginning: the first connection for blocks was there after {:.1} s",
+            made_ns as f64 / 1e9
+        );
+    }
     let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
     let of_cores = copy.cpu_ns as f64 / copy.duration_ns.max(1) as f64;
     if of_cores > 0.8 * cores {
@@ -304,6 +322,9 @@ fn why(copy: &Copy, plan: &Plan<'_>, done: &Done) -> String {
         _ => "the path: what its congestion control found there".to_owned(),
     }
 }
+
+/// A beginning that took no longer is none to speak of.
+const LATE_NS: u64 = 1_000_000_000;
 
 fn report_count(n: u64) -> String {
     match n {

@@ -435,7 +435,11 @@ fn shares(before: &[CpuTimes], after: &[CpuTimes]) -> [u64; 2] {
     };
     let (idle, steal) = (sum(|t| t.idle), sum(|t| t.steal));
     let busy = sum(|t| t.user) + sum(|t| t.system) + sum(|t| t.irq) + sum(|t| t.softirq);
-    let all = (idle + steal + busy).max(1);
+    let all = idle + steal + busy;
+    if all == 0 {
+        // Shorter than a tick: nothing was counted.
+        return [1_000_000, 0];
+    }
     [idle, steal]
         .map(|part| u64::try_from(u128::from(part) * 1_000_000 / u128::from(all)).unwrap_or(0))
 }
@@ -444,3 +448,22 @@ fn shares(before: &[CpuTimes], after: &[CpuTimes]) -> [u64; 2] {
 const INTERVAL: StdDuration = StdDuration::from_millis(20);
 /// GSO_LEGACY_MAX_SIZE of include/linux/netdevice.h.
 const GSO_MAX: u32 = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shorter_than_a_tick_exhausts_nobody() {
+        let times = |idle: u64, user: u64| CpuTimes {
+            idle: Duration::from_ms(idle),
+            user: Duration::from_ms(user),
+            ..CpuTimes::default()
+        };
+        let before = [times(500, 100), times(500, 100)];
+        assert_eq!(shares(&before, &before), [1_000_000, 0]);
+        let after = [times(500, 110), times(530, 100)];
+        assert_eq!(shares(&before, &after), [750_000, 0]);
+        assert_eq!(shares(&before, &[times(500, 110), times(500, 120)]), [0, 0]);
+    }
+}

@@ -20,10 +20,14 @@ const HELD_LEAST: f64 = 0.005;
 pub(super) fn section(out: &mut String, run: &Run, samples: &[SampleRecord]) {
     let Some(copy) = &run.copy else { return };
     figures(out, copy);
+    let from = match copy.from.is_empty() {
+        // What --null-source has made up.
+        true => String::new(),
+        false => format!("from {} ", shown(&copy.from.join(", "))),
+    };
     put!(
         out,
-        "<section>\n<h2>Copy <span>from {} to {}</span></h2>\n",
-        shown(&copy.from.join(", ")),
+        "<section>\n<h2>Copy <span>{from}to {}</span></h2>\n",
         shown(&copy.to)
     );
     for line in copy_lines(copy) {

@@ -29,6 +29,10 @@ impl Page {
             self.out
                 .push_str(&format!("and {left} more like these, in run.json\n"));
         }
+        if let Some(certificate) = &copy.certificate {
+            self.out.push('\n');
+            self.certificate(certificate);
+        }
     }
 }
 
@@ -129,4 +133,28 @@ pub(crate) fn parts(time: &CopyTime) -> [(&'static str, &'static str, f64); 4] {
         ("link", "connections", time.link),
         ("waiting", "waiting", time.idle),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Certificate;
+
+    #[test]
+    fn a_lab_that_is_not_trusted_says_why() {
+        let late = "1587 of 26232 frames left more than 1 ms late";
+        let run = Run {
+            copy: Some(Copy {
+                certificate: Some(Certificate {
+                    problems: vec![late.to_owned()],
+                    ..Certificate::default()
+                }),
+                ..Copy::default()
+            }),
+            ..Run::default()
+        };
+        let text = crate::terminal::summary(&run, &[], false, 100);
+        assert!(text.contains("lab NOT TRUSTED: "), "{text}");
+        assert!(text.contains(&format!("  - {late}\n")), "{text}");
+    }
 }

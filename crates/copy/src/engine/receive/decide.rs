@@ -281,7 +281,11 @@ impl Receiver<'_> {
             return Decision::No;
         }
         let Some(staging) = self.staging else {
-            self.would(&path, &format!("{size} bytes"));
+            let what = match is_same {
+                true => format!("{size} bytes; first its sums are compared"),
+                false => format!("{size} bytes"),
+            };
+            self.would(&path, &what);
             self.account().placed_bytes += size;
             return Decision::No;
         };
