@@ -111,7 +111,7 @@ pub(crate) fn bounds(config: &Config) -> Bounds {
         let free = host::memory_available().map_or(0, Bytes::as_u64);
         Bytes::new(free / 8)
     });
-    let tuned = ["net.ipv4.tcp_wmem", "net.ipv4.tcp_rmem"].map(|name| {
+    let tuned = ["tcp_wmem", "tcp_rmem"].map(|name| {
         // The kernel accounts for what packets take, and for twice what is set (socket(7)): half of its limit is
         // what setting as much would give. Unknown: nothing is set.
         let all = host::tcp_mem_triplet(name);
