@@ -285,16 +285,19 @@ fn filters(list: &mut List, config: &Config, chains: &[BaseChain]) {
                 &format!("{state}; connections are taken up before it"),
                 "the servers that it leads elsewhere, pass unsplit by a rule of the gateway (action = \"bypass\")",
             ),
-            (Kind::Nat, Hook::Output, ..) => list.poor(
-                &format!("{state}; the gateway's connections to servers pass it"),
-                "see that it rewrites nothing that only passed here before",
+            // Half a connection is no connection to it.
+            (Kind::Nat, Hook::Output | Hook::Postrouting, ..) => list.poor(
+                &format!("{state}; split connections pass it as they are, with their clients' addresses"),
+                "have another router rewrite them, or pass what needs it unsplit by a rule of the gateway (action = \"bypass\")",
             ),
             (Kind::Filter, Hook::Prerouting, true, _) => list.poor(
                 &format!("{state}; packets of split connections pass it"),
                 "let TCP of both sides in: what it forbids ends them",
             ),
             // What these do to a connection that is split, they do to one that is not.
-            (Kind::Nat, ..) | (Kind::Filter, Hook::Prerouting, false, _) => continue,
+            (Kind::Nat, ..)
+            | (Kind::Filter, Hook::Prerouting, false, _)
+            | (Kind::Filter, Hook::Postrouting, ..) => continue,
             (Kind::Filter, Hook::Input, ..) => list.poor(
                 &format!("{state}; packets of split connections pass it"),
                 &format!("let them in first: {insertion}"),
@@ -434,7 +437,9 @@ mod tests {
         let early = said(&[chain(Hook::Prerouting, true, 0), nat(Hook::Prerouting, 2)]);
         assert!(early[0].what.contains("then it drops"), "{early:?}");
         assert!(early[1].advice.contains("bypass"), "{early:?}");
-        assert!(said(&[nat(Hook::Output, 1)])[0].what.starts_with("NAT "));
+        let late = &said(&[nat(Hook::Postrouting, 1)])[0];
+        assert!(late.what.starts_with("NAT "), "{late:?}");
+        assert!(late.advice.contains("another router"), "{late:?}");
         let forward = said(&[chain(Hook::Forward, false, 2), chain(Hook::Output, true, 2)]);
         assert!(forward[0].advice.contains("refuse"), "{forward:?}");
         assert!(forward[1].what.contains("leave through it"), "{forward:?}");

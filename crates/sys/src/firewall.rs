@@ -20,6 +20,8 @@ pub enum Hook {
     Forward,
     /// Packets of this machine.
     Output,
+    /// All packets that leave.
+    Postrouting,
 }
 
 /// What a chain decides on.
@@ -97,6 +99,7 @@ fn base_chain(body: &[u8]) -> Option<BaseChain> {
             1 => Hook::Input,
             2 => Hook::Forward,
             3 => Hook::Output,
+            4 => Hook::Postrouting,
             _ => return None,
         },
         drops: of(CHAIN_POLICY).and_then(be32) == Some(NF_DROP),

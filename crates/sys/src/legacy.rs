@@ -87,6 +87,7 @@ fn chains(version: &Version, table: &str, info: &[u8], entries: &[u8]) -> Vec<Ba
         (1, Hook::Input, "INPUT"),
         (2, Hook::Forward, "FORWARD"),
         (3, Hook::Output, "OUTPUT"),
+        (4, Hook::Postrouting, "POSTROUTING"),
     ];
     let own = hooks.into_iter().filter(|(n, ..)| valid & (1 << n) != 0);
     let chain = |(number, hook, name): (usize, Hook, &str)| {
