@@ -235,6 +235,14 @@ case $what in
         echo "guest: exit code $?"
         cat target/bench/netem.json >/dev/ttyS1
         ;;
+    gateway*)
+        cd /tmp || exit 1
+        export GOODPUT=/bin/goodput HAPROXY=/bin/haproxy
+        [ -x $HAPROXY ] || unset HAPROXY
+        xtask bench gateway $(echo "${what#gateway}" | tr , ' ') 2>&1
+        echo "guest: exit code $?"
+        cat target/bench/gateway.json >/dev/ttyS1
+        ;;
     beside | facts | pci | verbs) $what >/dev/ttyS1 2>&1 ;;
     shell) setsid cttyhack sh ;;
 esac

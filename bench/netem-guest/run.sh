@@ -1,8 +1,9 @@
 #!/bin/sh
-# Boots Debian's kernel in a virtual machine and runs `xtask bench netem` there, messages by RDMA verbs,
-# or a look at what the kernel can do. See README.md beside this file.
+# Boots Debian's kernel in a virtual machine and runs `xtask bench netem` or `bench gateway` there, messages
+# by RDMA verbs, or a look at what the kernel can do. See README.md beside this file.
 #
 #   run.sh [bench] [--rounds N] [--quick] [--only NAME]   measure; rows to bench/netem-guest.json
+#   run.sh gateway [--rounds N] [--quick] [--only NAME]   the same; rows to bench/gateway-guest.json
 #   run.sh verbs                                          soft RoCE beside perftest; to verbs.txt here
 #   run.sh beside                                         sweeps of it beside ib_send_bw; JSON to OUT
 #   run.sh pci                                            an interface's PCI link beside lspci; JSON to OUT
@@ -10,8 +11,9 @@
 #   run.sh shell                                          a shell in the guest
 #
 # Environment: CACHE (what is downloaded and built), ACCEL (auto, kvm, tcg, icount), CPUS, MEMORY,
-# TIMEOUT_S, OUT (the rows' file), PROFILE (release; debug for a look), GOODPUT (another program than
-# the one built here). Exit code 3: this machine cannot have the guest.
+# TIMEOUT_S, OUT (the rows' file), PROFILE (release; debug for a look), GOODPUT and XTASK (other programs
+# than those built here), HAPROXY (for the gateway; what PATH has without it). Exit code 3: this machine
+# cannot have the guest.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,9 +25,13 @@ limit=${TIMEOUT_S:-3600}
 built=$root/target/${PROFILE:-release}
 # The last kernel seen to work. The cloud flavour lacks soft RoCE.
 image=${IMAGE:-$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)}
+haproxy=
 modules="veth bridge sch_netem sch_fq tcp_bbr tls act_mirred cls_matchall sch_ingress crc32_generic rdma_rxe ib_uverbs e1000e"
 packages="$image busybox-static ibverbs-utils libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200 \
 perftest libibumad3 librdmacm1 libpci3 pciutils"
+
+# Of the gateway, besides.
+splitting="nft_tproxy nft_socket nft_fib_inet nft_reject_inet nft_queue nfnetlink_queue"
 
 say() { echo "netem-guest: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -54,6 +60,7 @@ unpack() {
 binary() {
     case $1 in
         goodput) echo "${GOODPUT:-$built/goodput}" ;;
+        xtask) echo "${XTASK:-$built/xtask}" ;;
         *) echo "$built/$1" ;;
     esac
 }
@@ -62,7 +69,7 @@ binary() {
 program() {
     mkdir -p "$tree$(dirname "$2")"
     cp -L "$1" "$tree$2"
-    LD_LIBRARY_PATH="$cache/system/usr/lib/x86_64-linux-gnu:$cache/system/lib/x86_64-linux-gnu" ldd "$1" 2>/dev/null |
+    LD_LIBRARY_PATH="$cache/system/usr/lib/x86_64-linux-gnu:$cache/system/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ldd "$1" 2>/dev/null |
         grep -o '/[^ ]*' | while read -r library; do
         # By its name, whatever the folder: all are found in one place.
         case $library in
@@ -84,7 +91,10 @@ initramfs() {
     done
     for name in $ours; do
         program "$(binary "$name")" "/bin/$name"
+        # Their symbols are most of them, and all of it is memory of the guest.
+        strip "$tree/bin/$name" 2>/dev/null || true
     done
+    [ -z "$haproxy" ] || program "$haproxy" /bin/haproxy
     for name in ibv_devinfo ibv_devices ibv_rc_pingpong ib_send_bw ib_send_lat; do
         program "$cache/system/usr/bin/$name" "/bin/$name"
     done
@@ -160,8 +170,14 @@ $(uname -r), $(nproc) x $model, load $(cut -d' ' -f1-3 /proc/loadavg) before"
 main() {
     need qemu-system-x86_64 cpio depmod modprobe modinfo ip tc iperf3 ethtool rdma
     what=bench ours="xtask goodput"
-    case ${1:-} in bench | beside | facts | pci | shell | verbs) what=$1; shift ;; esac
-    case $what in beside | pci | verbs) ours=goodput ;; esac
+    case ${1:-} in bench | beside | facts | gateway | pci | shell | verbs) what=$1; shift ;; esac
+    case $what in
+        beside | pci | verbs) ours=goodput ;;
+        gateway)
+            modules="veth $splitting"
+            haproxy=${HAPROXY:-$(PATH="$PATH:/usr/sbin" command -v haproxy || true)}
+            ;;
+    esac
     mkdir -p "$cache"
     unpack
     for name in $ours; do
@@ -191,10 +207,10 @@ main() {
             grep -q '^"kernel"' "$cache/rows" || die "the guest did not come to its end; see $cache/rows"
             { echo "{\"guest\": \"$image, $machine\","; tr -d '\r' <"$cache/rows"; } >"${OUT:-$here/$what.json}"
             ;;
-        bench)
+        bench | gateway)
             # A kernel's command line has no spaces inside a value.
-            boot "$accel" "bench$(printf ',%s' "$@")" </dev/null | tee "$cache/console" | tr -d '\r'
-            out=${OUT:-$root/bench/netem-guest.json}
+            boot "$accel" "$what$(printf ',%s' "$@")" </dev/null | tee "$cache/console" | tr -d '\r'
+            out=${OUT:-$root/bench/$([ $what = bench ] && echo netem || echo gateway)-guest.json}
             commit=$(git -C "$root" describe --always --dirty --abbrev=12 '--exclude=*' 2>/dev/null || echo unknown)
             tr -d '\r' <"$cache/rows" |
                 sed "s|^  \"commit\": null,|  \"commit\": \"$commit\",\n  \"guest_of\": \"$machine\",|" >"$cache/json"

@@ -49,6 +49,8 @@ pub(crate) struct Options {
     pub(crate) seed: Option<u64>,
     /// Judge what an earlier run has made.
     pub(crate) again: bool,
+    /// In a virtual machine.
+    pub(crate) guest: bool,
     /// Seconds of each transfer.
     pub(crate) time_s: Option<u64>,
 }

@@ -105,6 +105,7 @@ fn options(args: &[&str]) -> anyhow::Result<bench::Options> {
                     Some(seconds.with_context(|| format!("--time {text}: 4s to 3600s"))?);
             }
             "--again" => options.again = true,
+            "--guest" => options.guest = true,
             "--only" => options.only = Some((*value()?).to_owned()),
             _ => bail!("'{arg}' is no option of a bench; see: cargo xtask help"),
         }
@@ -153,10 +154,13 @@ The project's own chores.
       such flows on two, by target/release/goodput (or GOODPUT). Writes bench/gaps.json and the table in
       docs/guide/pacing.md; a quarter of an hour a round, 3 rounds by default.
       --only NAME paths whose name contains NAME, such as 1000M; kept beside what was there
-  cargo xtask bench gateway [--quick] [--rounds N] [--only NAME,NAME]
+  cargo xtask bench gateway [--quick] [--rounds N] [--only NAME,NAME] [--guest]
       goodput gateway beside HAProxy in TCP mode with splice, over veth: throughput and CPU of
-      1, 8 and 64 connections, connections a second, latency, memory of 5,000 idle ones. Writes
+      1, 8 and 64 connections, connections a second, latency, memory of thousands. Writes
       bench/gateway.json and its table in bench/README.md; two minutes a round.
+      --guest     10,000 idle and 1,000 busy ones (or the cell of --only), for which this machine may allow
+                  too few descriptors, in a virtual machine: bench/netem-guest/run.sh gateway. Writes
+                  bench/gateway-guest.json; some ten minutes where it is emulated
   cargo xtask bench sim [--rounds N] [--only NAME,NAME] [--time SECONDS] [--again]
       The simulated TCP beside the kernel's in the lab: 108 cells of round trip, rate,
       loss, queue and congestion control, by target/release/goodput (or GOODPUT). What the lab

@@ -5,8 +5,9 @@ mod ways;
 use std::fs;
 use std::io;
 
-use sys::firewall::{self, BaseChain, Hook};
+use sys::firewall::{self, BaseChain, Hook, Kind};
 use sys::host;
+use sys::legacy;
 use sys::netlink::Netlink;
 use sys::nftables::{Expression, probe};
 use sys::transparent::ANY;
@@ -163,10 +164,17 @@ fn transparent(list: &mut List, config: &Config) {
     privileged_ports(list);
     routing(list, config);
     several_links(list, config);
-    match firewall::base_chains() {
-        Ok(chains) => filters(list, config, &chains),
-        Err(e) => list.poor(&format!("the machine's packet filter: {e}"), ""),
+    let mut chains = Vec::new();
+    for found in [firewall::base_chains(), legacy::base_chains()] {
+        match found {
+            Ok(found) => chains.extend(found),
+            Err(e) => list.poor(
+                &format!("the machine's packet filter: {e}"),
+                "what it drops is not known; look by nft list ruleset and iptables-legacy-save",
+            ),
+        }
     }
+    filters(list, config, &chains);
     let syns = (0..config.workers).map(|worker| config.queue + u16::from(worker));
     let acks = (0..config.workers).filter_map(|worker| install::hold_queue(config, worker));
     for number in syns.chain(acks) {
@@ -255,21 +263,52 @@ fn filters(list: &mut List, config: &Config, chains: &[BaseChain]) {
             ..
         } = chain;
         let place = format!("{family} {table} {name}");
+        // What lets packets in by their mark.
+        let insertion = match (chain.legacy, *family) {
+            (false, _) => format!("nft insert rule {place} meta mark {mark:#x} accept"),
+            (true, "ip6") => {
+                format!("ip6tables-legacy -t {table} -I {name} -m mark --mark {mark:#x} -j ACCEPT")
+            }
+            (true, _) => {
+                format!("iptables-legacy -t {table} -I {name} -m mark --mark {mark:#x} -j ACCEPT")
+            }
+        };
+        let whose = if chain.legacy { "iptables-legacy " } else { "" };
         let after = if *drops { "drops" } else { "accepts" };
-        let state = format!("packet filter {place}: {rules} rules, then it {after}");
-        match (chain.hook, *drops, *rules) {
-            (_, false, 0) => continue,
-            (Hook::Input, ..) => list.poor(
-                &format!("{state}; packets of split connections pass it"),
-                &format!("let them in first: nft insert rule {place} meta mark {mark:#x} accept"),
+        let state = match chain.kind {
+            Kind::Filter => format!("packet filter {whose}{place}: {rules} rules, then it {after}"),
+            Kind::Nat => format!("NAT {whose}{place}: {rules} rules"),
+        };
+        match (chain.kind, chain.hook, *drops, *rules) {
+            (_, _, false, 0) => continue,
+            (Kind::Nat, Hook::Prerouting, ..) => list.poor(
+                &format!("{state}; connections are taken up before it"),
+                "the servers that it leads elsewhere, pass unsplit by a rule of the gateway (action = \"bypass\")",
             ),
-            (Hook::Output, true, _) => list.poor(
+            // Half a connection is no connection to it.
+            (Kind::Nat, Hook::Output | Hook::Postrouting, ..) => list.poor(
+                &format!("{state}; split connections pass it as they are, with their clients' addresses"),
+                "have another router rewrite them, or pass what needs it unsplit by a rule of the gateway (action = \"bypass\")",
+            ),
+            (Kind::Filter, Hook::Prerouting, true, _) => list.poor(
+                &format!("{state}; packets of split connections pass it"),
+                "let TCP of both sides in: what it forbids ends them",
+            ),
+            // What these do to a connection that is split, they do to one that is not.
+            (Kind::Nat, ..)
+            | (Kind::Filter, Hook::Prerouting, false, _)
+            | (Kind::Filter, Hook::Postrouting, ..) => continue,
+            (Kind::Filter, Hook::Input, ..) => list.poor(
+                &format!("{state}; packets of split connections pass it"),
+                &format!("let them in first: {insertion}"),
+            ),
+            (Kind::Filter, Hook::Output, true, _) => list.poor(
                 &format!("{state}; both halves of split connections leave through it"),
                 "let TCP out to where split connections lead: what it forbids ends them",
             ),
             // Rules of it still forbid what leaves.
-            (Hook::Output, false, _) => continue,
-            (Hook::Forward, ..) => list.poor(
+            (Kind::Filter, Hook::Output, false, _) => continue,
+            (Kind::Filter, Hook::Forward, ..) => list.poor(
                 &format!("{state}; split connections do not pass it"),
                 "what it forbids, forbid by a rule of the gateway (action = \"refuse\")",
             ),
@@ -354,22 +393,53 @@ mod tests {
             family: "inet",
             table: "filter".into(),
             name: "x".into(),
+            kind: Kind::Filter,
             hook,
             drops,
             rules,
+            legacy: false,
         };
         let said = |chains: &[BaseChain]| {
             let mut list = List::default();
             filters(&mut list, &Config::default(), chains);
             list.0
         };
-        for harmless in [chain(Hook::Input, false, 0), chain(Hook::Output, false, 3)] {
+        let nat = |hook, rules| BaseChain {
+            kind: Kind::Nat,
+            ..chain(hook, false, rules)
+        };
+        for harmless in [
+            chain(Hook::Input, false, 0),
+            chain(Hook::Output, false, 3),
+            chain(Hook::Prerouting, false, 3),
+            nat(Hook::Prerouting, 0),
+            nat(Hook::Input, 1),
+        ] {
             assert_eq!(said(&[harmless])[0].level, Level::Fine);
         }
         let input = said(&[chain(Hook::Input, true, 0)]);
         assert_eq!(input[0].level, Level::Poor);
         let advice = "nft insert rule inet filter x meta mark 0x47504000 accept";
         assert!(input[0].advice.ends_with(advice), "{input:?}");
+        for (family, program) in [("ip", "iptables-legacy"), ("ip6", "ip6tables-legacy")] {
+            let old = BaseChain {
+                family,
+                name: "INPUT".into(),
+                legacy: true,
+                ..chain(Hook::Input, true, 1)
+            };
+            let said = &said(&[old])[0];
+            let advice =
+                format!(" {program} -t filter -I INPUT -m mark --mark 0x47504000 -j ACCEPT");
+            assert!(said.advice.ends_with(&advice), "{said:?}");
+            assert!(said.what.contains("iptables-legacy"), "{said:?}");
+        }
+        let early = said(&[chain(Hook::Prerouting, true, 0), nat(Hook::Prerouting, 2)]);
+        assert!(early[0].what.contains("then it drops"), "{early:?}");
+        assert!(early[1].advice.contains("bypass"), "{early:?}");
+        let late = &said(&[nat(Hook::Postrouting, 1)])[0];
+        assert!(late.what.starts_with("NAT "), "{late:?}");
+        assert!(late.advice.contains("another router"), "{late:?}");
         let forward = said(&[chain(Hook::Forward, false, 2), chain(Hook::Output, true, 2)]);
         assert!(forward[0].advice.contains("refuse"), "{forward:?}");
         assert!(forward[1].what.contains("leave through it"), "{forward:?}");

@@ -19,6 +19,7 @@ use sys::transparent::{ANY, Diversion};
 use sys::uplink::LinkTable;
 
 use crate::config::{Config, PORTS_PER_WORKER, Zone};
+use crate::untracked;
 
 /// What a SYN's mark says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +98,9 @@ pub fn accepting(config: &Config, worker: u8, zone: Zone, version: IpVersion) ->
 pub fn table(config: &Config, queue: QueueBy) -> Table {
     Table {
         name: table_name(config),
-        chains: last_acks(config, queue)
+        chains: untracked::chains(diversion(config).mark)
             .into_iter()
+            .chain(last_acks(config, queue))
             .chain([
                 Chain {
                     name: "hold".into(),
@@ -176,14 +178,16 @@ fn hold(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
 fn divert(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
     use Expression as E;
     let taken_up = E::SetMark(diversion(config).mark);
-    // First what there is most of: packets of connections that stand.
-    let mut rules = vec![vec![
+    // First what there is most of: packets of connections that stand, and have their mark already unless this
+    // kernel cannot leave them untracked.
+    let mut rules = vec![vec![E::Mark(diversion(config).mark), E::Accept]];
+    rules.push(vec![
         E::Tcp,
         E::TcpFlags(SYN, 0),
         E::TransparentSocket,
         taken_up.clone(),
         E::Accept,
-    ]];
+    ]);
     // Of others, those that answer a SYN-ACK which nobody waits for: our own SYN may have caused it.
     for name in config.zones.iter().flat_map(|z| &z.interfaces) {
         for worker in 0..config.workers {

@@ -18,6 +18,7 @@ pub mod sampled;
 mod service;
 mod sockets;
 pub mod syn;
+mod untracked;
 mod upgrade;
 pub mod view;
 mod watch;

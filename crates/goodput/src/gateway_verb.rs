@@ -6,10 +6,12 @@
 
 mod control;
 mod exact;
+mod file;
 mod guard;
 mod published;
 mod recorded;
 mod renew;
+mod reread;
 mod status;
 mod steady;
 mod successor;
@@ -20,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use gateway::check::{Checked, Level};
-use gateway::config::{Config, Mode, Pacing, Spread, Zone, ZoneConfig};
+use gateway::config::{Config, ConfigError, Mode, Pacing, Spread, Zone, ZoneConfig};
 use gateway::install::{self, QueueBy};
 use gateway::rules::{Action, Block, Ports, Rule};
 use gateway::{Gateway, GatewayError};
@@ -29,6 +31,7 @@ use units::{Bytes, Duration};
 
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
+use file::ConfigFile;
 use recorded::Recorder;
 use status::{Status, words};
 
@@ -226,15 +229,12 @@ pub(crate) type StartResult = Result<Context, Failure>;
 impl Flags {
     /// The file, if there is one, and the flags on top of it.
     fn read(&self) -> Result<Config, Failure> {
-        let mut config = match &self.config {
+        let file = self.config.as_deref().map(ConfigFile::open).transpose()?;
+        let mut config = match &file {
             None => Config::default(),
-            Some(file) => {
-                let name = file.display();
-                let text = std::fs::read_to_string(file)
-                    .map_err(|e| Failure::usage(anyhow::anyhow!("{name}: {e}")))?;
-                Config::parse(&text).map_err(|e| Failure::usage(anyhow::anyhow!("{name}: {e}")))?
-            }
+            Some(file) => file.parse()?,
         };
+        let mut written = config.clone();
         let [inside, outside] = &mut config.zones;
         put_names(inside, &self.inside);
         put_names(outside, &self.outside);
@@ -269,8 +269,29 @@ impl Flags {
         if let (Some(listen), Some(target)) = (self.listen, self.target) {
             config.mode = Mode::Explicit { listen, target };
         }
-        config.check().map_err(Failure::usage)?;
+        config.check().map_err(|e| {
+            // Who is where may come from flags, and the rest be wrong without them.
+            written.mode = config.mode.clone();
+            for (own, all) in written.zones.iter_mut().zip(&config.zones) {
+                own.interfaces.clone_from(&all.interfaces);
+            }
+            match &file {
+                Some(file) if written.check().as_ref() == Err(&e) => {
+                    Failure::usage(anyhow::anyhow!(file.told(&e)))
+                }
+                _ => Failure::usage(e),
+            }
+        })?;
         Ok(config)
+    }
+
+    /// What a running gateway cannot become, with its place in the file.
+    fn told(&self, error: &ConfigError) -> String {
+        let file = self.config.as_deref().map(ConfigFile::open);
+        match file {
+            Some(Ok(file)) => file.told(error),
+            _ => error.to_string(),
+        }
     }
 }
 
@@ -411,7 +432,7 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
         match asked {
             Some(Some(control::Asked::Reload(config, asker))) => {
                 let result = gateway.reload(*config);
-                asker.answer(result.map_err(|e| e.to_string()));
+                asker.answer(result.map_err(|e| args.flags.told(&e)));
             }
             Some(Some(control::Asked::Drain)) => context.stop.stop(),
             Some(Some(control::Asked::Report(asker))) => {

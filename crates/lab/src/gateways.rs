@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use gateway::Gateway;
 use gateway::buffers::Decision;
-use gateway::config::{Config, Zone};
+use gateway::config::{Config, ConfigError, Zone};
 use gateway::counters::Counts;
 use gateway::links::LinkStatus;
 use gateway::sampled::Sampled;
@@ -142,6 +142,14 @@ impl LabGateway {
         given?.map_err(not_renewed)?;
         *gateway = new;
         Ok(())
+    }
+
+    /// Has it follow another configuration. Another gateway that goes on for it begins with the path file's.
+    ///
+    /// # Errors
+    /// For what cannot be meant, and what cannot change while it runs; then all stays as it is.
+    pub fn reload(&self, config: Config) -> Result<(), ConfigError> {
+        self.now().reload(config)
     }
 
     /// What it has done since the lab came up.

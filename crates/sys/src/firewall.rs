@@ -1,6 +1,7 @@
 //! What a machine's own packet filter has where packets come in, pass through and leave.
 //!
-//! Only nftables, which iptables has been a front end of since 1.8; chains of the older iptables are not seen here.
+//! By nftables, which iptables has been a front end of since 1.8; chains of the older iptables are in
+//! [`legacy`](crate::legacy).
 //!
 //! Source: Linux include/uapi/linux/netfilter/nf_tables.h, net/netfilter/nf_tables_api.c.
 
@@ -11,12 +12,25 @@ use crate::nfnetlink::{Attributes, FAMILY_BYTES, Request, Socket, attributes};
 /// Where a chain is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
+    /// All packets that come, before it is known where they go.
+    Prerouting,
     /// Packets for this machine.
     Input,
     /// Packets for others.
     Forward,
     /// Packets of this machine.
     Output,
+    /// All packets that leave.
+    Postrouting,
+}
+
+/// What a chain decides on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What may go on; also by which way.
+    Filter,
+    /// Addresses and ports.
+    Nat,
 }
 
 /// A chain that the kernel asks by itself.
@@ -28,15 +42,19 @@ pub struct BaseChain {
     pub table: String,
     /// Its name.
     pub name: String,
+    /// What it decides on.
+    pub kind: Kind,
     /// When it is asked.
     pub hook: Hook,
     /// What no rule decides on is dropped.
     pub drops: bool,
     /// Number of its rules.
     pub rules: u32,
+    /// It is one of iptables before 1.8.
+    pub legacy: bool,
 }
 
-/// All chains that filter what comes in, passes and leaves, in the namespace of the calling thread.
+/// All chains that filter or rewrite what comes, passes and leaves, in the namespace of the calling thread.
 ///
 /// # Errors
 /// `EPERM` without CAP_NET_ADMIN, `EPROTONOSUPPORT` and others in a kernel without nftables.
@@ -64,22 +82,29 @@ fn base_chain(body: &[u8]) -> Option<BaseChain> {
         let bytes = of(kind)?.split(|b| *b == 0).next()?;
         Some(String::from_utf8_lossy(bytes).into_owned())
     };
-    if text(CHAIN_TYPE)? != "filter" {
-        return None;
-    }
+    let kind = match text(CHAIN_TYPE)?.as_str() {
+        // The second one routes again what it has marked.
+        "filter" | "route" => Kind::Filter,
+        "nat" => Kind::Nat,
+        _ => return None,
+    };
     let hook = attributes(of(CHAIN_HOOK)?).find(|(k, _)| *k == HOOK_NUMBER)?;
     Some(BaseChain {
         family,
         table: text(CHAIN_TABLE)?,
         name: text(CHAIN_NAME)?,
+        kind,
         hook: match be32(hook.1)? {
+            0 => Hook::Prerouting,
             1 => Hook::Input,
             2 => Hook::Forward,
             3 => Hook::Output,
+            4 => Hook::Postrouting,
             _ => return None,
         },
         drops: of(CHAIN_POLICY).and_then(be32) == Some(NF_DROP),
         rules: of(CHAIN_USE).and_then(be32).unwrap_or(0),
+        legacy: false,
     })
 }
 
@@ -119,29 +144,39 @@ mod tests {
         };
         let made = ns.run(|| -> io::Result<Vec<BaseChain>> {
             assert_eq!(base_chains()?, []);
-            let chain = |name: &str, hook: u32, policy: u32| {
+            let chain = |kind: &str, name: &str, hook: u32, policy: u32| {
                 let hook = Attributes::new().be32(HOOK_NUMBER, hook).be32(2, 0);
                 let own = Attributes::new()
                     .text(CHAIN_TABLE, "filter")
                     .text(CHAIN_NAME, name)
                     .nested(CHAIN_HOOK, &hook)
                     .be32(CHAIN_POLICY, policy)
-                    .text(CHAIN_TYPE, "filter");
+                    .text(CHAIN_TYPE, kind);
                 request(3, own)
             };
             let table = request(0, Attributes::new().text(1, "filter"));
             let rule = Attributes::new().text(1, "filter").text(2, "INPUT");
             let all = [
                 table,
-                chain("INPUT", 1, NF_DROP),
-                chain("OUTPUT", 3, 1),
+                chain("filter", "INPUT", 1, NF_DROP),
+                chain("filter", "OUTPUT", 3, 1),
                 request(6, rule),
             ];
             Socket::open()?.batch(SUBSYSTEM, &all)?;
-            base_chains()
+            let chains = base_chains()?;
+            let nat = chain("nat", "PREROUTING", 0, 1);
+            match Socket::open()?.batch(SUBSYSTEM, &[nat]) {
+                Ok(()) => {
+                    let nat = base_chains()?.pop().unwrap();
+                    assert_eq!((nat.kind, nat.hook), (Kind::Nat, Hook::Prerouting));
+                }
+                Err(e) => eprintln!("skipped: no NAT in this kernel: {e}"),
+            }
+            Ok(chains)
         });
         let chains = made.unwrap().unwrap();
         assert_eq!(chains.len(), 2, "{chains:?}");
+        assert!(chains.iter().all(|c| c.kind == Kind::Filter && !c.legacy));
         assert_eq!((chains[0].family, chains[0].hook), ("ip", Hook::Input));
         assert_eq!((chains[0].drops, chains[0].rules), (true, 1));
         assert_eq!((chains[1].hook, chains[1].drops), (Hook::Output, false));

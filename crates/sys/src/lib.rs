@@ -19,6 +19,7 @@ pub mod ethtool;
 pub mod firewall;
 pub mod host;
 pub mod interface;
+pub mod legacy;
 pub mod map;
 pub mod memory;
 pub mod mptcp;

@@ -82,6 +82,8 @@ pub enum Expression {
     Reset,
     /// Answers that the destination cannot be reached.
     Unreachable(Unreachable),
+    /// Connection tracking, which is at priority -200, leaves the packet alone.
+    Untracked,
     /// Counts packets and bytes.
     Count,
     /// Ends the chain for this packet, which goes on.
@@ -299,6 +301,7 @@ impl fmt::Display for Expression {
                 Unreachable::Host => "reject with icmpx host-unreachable",
                 Unreachable::Prohibited => "reject with icmpx admin-prohibited",
             }),
+            Self::Untracked => f.write_str("notrack"),
             Self::Count => f.write_str("counter"),
             Self::Accept => f.write_str("accept"),
         }
@@ -467,6 +470,7 @@ impl Expression {
                     .bytes(REJECT_CODE, &[code]);
                 vec![("reject", Some(what))]
             }
+            Self::Untracked => vec![("notrack", None)],
             Self::Count => vec![("counter", None)],
             Self::Accept => {
                 let verdict = Attributes::new().be32(VERDICT_CODE, NF_ACCEPT);

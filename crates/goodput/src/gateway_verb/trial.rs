@@ -26,6 +26,7 @@ use units::Duration;
 use super::exact;
 use super::recorded::{self, BUSIEST, Record};
 use super::renew;
+use super::reread;
 use super::steady::Steady;
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
@@ -67,6 +68,9 @@ pub(crate) struct TrialArgs {
     /// Have another gateway go on for the one that runs, after a third of the time, while others connect
     #[arg(long)]
     renew: bool,
+    /// Have it read wrong files and then a right one, after a third of the time, while connections stand
+    #[arg(long)]
+    reload: bool,
     /// Where run folders are kept
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
@@ -273,7 +277,7 @@ fn observed(
     };
     let before = counters(lab)?;
     let going = AtomicBool::new(true);
-    let (flows, cut, renewed) = thread::scope(|scope| {
+    let (flows, cut, renewed, reread) = thread::scope(|scope| {
         scope.spawn(|| watching.look_on(lab, &going));
         let sending = scope.spawn(|| flows(args, args.connections, lab, &to, stop));
         let cut = args.cut.as_deref().map(|link| cut(args, lab, &to, link));
@@ -281,13 +285,22 @@ fn observed(
             thread::sleep(args.time.to_std() / 3);
             renew::renew(lab, &to, args.connections)
         });
+        let reread = args.reload.then(|| {
+            thread::sleep(args.time.to_std() / 3);
+            reread::reread(lab, &to, args.connections, folder)
+        });
         let sent = sending.join();
         going.store(false, Ordering::Relaxed);
-        (sent, cut.transpose(), renewed.transpose())
+        (
+            sent,
+            cut.transpose(),
+            renewed.transpose(),
+            reread.transpose(),
+        )
     });
     let certificate = phase.finish()?;
     let flows = flows.map_err(|_| Failure::here(anyhow::anyhow!("a thread panicked")))??;
-    let (cut, renewed) = (cut?, renewed?);
+    let (cut, renewed, reread) = (cut?, renewed?, reread?);
     let links = passed(&before, &counters(lab)?);
     let exact = match args.exact {
         true => Some(exact::of(lab.near(), to[0]).map_err(Failure::here)?),
@@ -318,6 +331,7 @@ fn observed(
         "link_share_most": share(&links, f64::max),
         "cut": cut,
         "renew": renewed,
+        "reload": reread,
         "segments": segments,
         "exact": exact,
         "certificate": certificate_json(&certificate),
@@ -653,6 +667,7 @@ fn words(found: &Value) -> String {
     for (key, what) in [
         ("cut", "cut"),
         ("renew", "renewed"),
+        ("reload", "files read"),
         ("segments", "segments"),
         ("exact", "exact"),
     ] {

@@ -226,12 +226,23 @@ fn a_file_is_read_again_and_one_that_cannot_be_meant_changes_nothing() {
     });
     let split = status(&scratch, &net)["split"].clone();
     for (text, says) in [
+        ("[[rule]]\naction = 'pass'\n", "line 2, column 10"),
         ("[[rule]]\naction = 'pass'\n", "unknown variant"),
-        ("table = 99\n", "table: cannot change"),
-        ("queue = 65535\nworkers = 2\n", "queue: expected room"),
+        (
+            "# Ours.\ntable = 99\n",
+            "gateway.toml:2: table: cannot change",
+        ),
+        (
+            "queue = 65535\nworkers = 2\n",
+            "gateway.toml:1: queue: expected room",
+        ),
+        (
+            "\n[inside]\nbuffer = 'much'\n",
+            "gateway.toml:3: inside.buffer: ",
+        ),
     ] {
         scratch.write("gateway.toml", text);
-        ask(&scratch, &net, &["reload"]).fails_with(2, &[says]);
+        ask(&scratch, &net, &["reload"]).fails_with(2, &["gateway.toml", says]);
     }
     drop(speak(&net));
     assert_eq!(status(&scratch, &net)["split"], split);

@@ -27,6 +27,7 @@ pub(super) fn check_gateway(
         offloads,
         tcp_rmem,
         tcp_wmem,
+        buffer_memory,
     } = spanned.get_ref();
     let sides = [
         check_links(inside, Zone::Inside, own)?,
@@ -44,6 +45,7 @@ pub(super) fn check_gateway(
     }
     let config = Config {
         zones: [check_side(inside)?, check_side(outside)?],
+        buffer_memory: buffer_memory.as_ref().map(|b| b.get_ref().0),
         ..Config::default()
     };
     Ok(Some(GatewaySpec {
@@ -88,6 +90,13 @@ fn check_side(raw: &RawSide) -> Result<ZoneConfig, Refusal> {
     {
         return refuse(bytes, "max_segment: expected 88 to 32767 bytes");
     }
+    // A socket has one mark, and with several links it names the link.
+    if let Some(held) = &raw.hold_last_ack
+        && *held.get_ref()
+        && raw.links.get_ref().len() > 1
+    {
+        return refuse(held, "hold_last_ack: only on a side with one link");
+    }
     let pacing = raw.pacing.as_ref();
     let spread = match &raw.spread {
         None => Spread::default(),
@@ -107,6 +116,7 @@ fn check_side(raw: &RawSide) -> Result<ZoneConfig, Refusal> {
             .transpose()?
             .map(Pacing::Rate),
         notsent_lowat: raw.notsent_lowat.as_ref().map(|b| b.get_ref().0),
+        hold_last_ack: raw.hold_last_ack.as_ref().is_some_and(|h| *h.get_ref()),
         ..ZoneConfig::default()
     })
 }

@@ -96,6 +96,7 @@ pub(super) struct RawGateway {
     pub(super) offloads: Option<bool>,
     pub(super) tcp_rmem: Option<Spanned<[Quantity<Bytes>; 3]>>,
     pub(super) tcp_wmem: Option<Spanned<[Quantity<Bytes>; 3]>>,
+    pub(super) buffer_memory: Option<Of<Bytes>>,
 }
 
 /// One side of a gateway: its links, and what its sockets are made like.
@@ -109,6 +110,7 @@ pub(super) struct RawSide {
     pub(super) max_segment: Option<Spanned<u16>>,
     pub(super) pacing: Option<Of<Rate>>,
     pub(super) notsent_lowat: Option<Of<Bytes>>,
+    pub(super) hold_last_ack: Option<Spanned<bool>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
