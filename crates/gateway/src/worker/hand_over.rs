@@ -70,6 +70,8 @@ impl Worker {
                     client,
                     answered,
                     link,
+                    mss,
+                    rule,
                     ..
                 } = &**connecting;
                 let stage = Stage::Connecting {
@@ -77,6 +79,8 @@ impl Worker {
                     answered: *answered,
                     progress: self.deferral.progress(*ends)?,
                     client: client.is_some(),
+                    mss: *mss,
+                    rule: *rule,
                 };
                 let client = client.as_ref().map(AsFd::as_fd);
                 let fds: Vec<_> = client.into_iter().chain([server.as_fd()]).collect();
@@ -194,6 +198,8 @@ impl Worker {
                 answered,
                 progress,
                 client,
+                mss,
+                rule,
             } => {
                 let client = client.then(|| upgrade::next(fds)).transpose()?;
                 let server = TcpStream::from(upgrade::next(fds)?);
@@ -203,6 +209,8 @@ impl Worker {
                     server,
                     ends,
                     zone,
+                    mss,
+                    rule,
                     dscp,
                     client: client.map(TcpStream::from),
                     answered,
