@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use sys::netlink::{Netlink, VethEnd};
@@ -53,7 +53,7 @@ fn join(near: (&NetNs, &str), far: (&NetNs, &str), net: u8) {
 fn does(ns: &NetNs, words: &str) -> bool {
     let mut words = words.split(' ');
     let mut command = Command::new(words.next().unwrap());
-    command.args(words);
+    command.args(words).stdout(Stdio::null());
     ns.place(&mut command).unwrap();
     command.status().is_ok_and(|status| status.success())
 }
@@ -264,18 +264,19 @@ fn a_killed_gateway_forwards_and_one_that_is_taken_away_leaves_all_to_the_other(
     killed.signal("KILL");
     killed.end();
     // What it carried is reset at both ends; what the other one carries has not felt it.
-    let ended = || {
-        before
-            .iter()
-            .filter(|(near, far)| is_reset(near) && is_reset(far))
-    };
+    let mut felt = vec![[false; 2]; before.len()];
     wait_until("its connections to be reset", || {
-        ended().count() as u64 == split[1]
+        for (felt, (near, far)) in felt.iter_mut().zip(&before) {
+            for (felt, socket) in felt.iter_mut().zip([near, far]) {
+                // Told once.
+                *felt = *felt || is_reset(socket);
+            }
+        }
+        felt.iter().filter(|felt| **felt == [true; 2]).count() as u64 == split[1]
     });
-    let mut stood: Vec<_> = before
-        .into_iter()
-        .filter(|(near, _)| !is_reset(near))
-        .collect();
+    let stood = before.into_iter().zip(felt);
+    let stood = stood.filter(|(_, felt)| *felt == [false; 2]);
+    let mut stood: Vec<_> = stood.map(|(pair, _)| pair).collect();
     assert_eq!(stood.len() as u64, split[0]);
     exchange(&mut stood);
     // Its machine forwards: new connections that go by it pass unsplit.
