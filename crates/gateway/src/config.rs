@@ -6,11 +6,13 @@ use std::str::FromStr;
 use serde::Deserialize;
 use units::{Bytes, Duration, Rate};
 
+use crate::decisions::LogConfig;
 use crate::deferral::Limits;
 use crate::rules::{Action, Ports, Rule, Rules};
 
 /// The side of the gateway that a connection's half is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Zone {
     /// The host's.
     Inside,
@@ -165,6 +167,8 @@ pub struct Config {
     pub buffer_memory: Option<Bytes>,
     /// About every so many-th connection passes unsplit and is counted, to hold the model against it.
     pub unsplit_every: Option<u32>,
+    /// Where it is written what becomes of each connection.
+    pub log: Option<LogConfig>,
 }
 
 /// What cannot be meant.
@@ -200,6 +204,7 @@ impl Default for Config {
             pipes: u64::MAX,
             buffer_memory: None,
             unsplit_every: None,
+            log: None,
         }
     }
 }
@@ -238,6 +243,7 @@ impl Config {
         set(&mut config.drain, read("drain", raw.drain.as_deref())?);
         config.unsplit_every = raw.unsplit_every;
         config.buffer_memory = read("buffer-memory", raw.buffer_memory.as_deref())?;
+        config.log = raw.log.map(RawLog::read).transpose()?;
         if let Some(explicit) = raw.explicit {
             config.mode = Mode::Explicit {
                 listen: value("explicit.listen", &explicit.listen)?,
@@ -267,6 +273,9 @@ impl Config {
         same("table", self.table == other.table)?;
         same("unsplit-every", self.unsplit_every == other.unsplit_every)?;
         same("buffer-memory", self.buffer_memory == other.buffer_memory)?;
+        // Size and rate may change.
+        let file = |c: &Self| c.log.as_ref().map(|log| log.file.clone());
+        same("log.file", file(self) == file(other))?;
         for zone in Zone::BOTH {
             let interfaces = &self.zone(zone).interfaces;
             same(
@@ -313,6 +322,16 @@ impl Config {
             return wrong(
                 "unsplit-every",
                 "only where connections are intercepted".into(),
+            );
+        }
+        if let Some(log) = &self.log {
+            log.check()?;
+        }
+        let asks = self.rules.ask_for_segments() || self.rules.ask_for_bytes();
+        if asks && self.mode != Mode::Transparent {
+            return wrong(
+                "rule",
+                "mss and min-bytes are only for connections that are intercepted".into(),
             );
         }
         if self.mark == 0 {
@@ -479,7 +498,7 @@ impl ZoneConfig {
     }
 }
 
-fn wrong<T>(key: &str, why: String) -> Result<T, ConfigError> {
+pub(crate) fn wrong<T>(key: &str, why: String) -> Result<T, ConfigError> {
     Err(ConfigError::Value {
         key: key.to_owned(),
         why,
@@ -524,6 +543,24 @@ struct Raw {
     drain: Option<String>,
     buffer_memory: Option<String>,
     unsplit_every: Option<u32>,
+    log: Option<RawLog>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawLog {
+    file: std::path::PathBuf,
+    size: Option<String>,
+    lines_per_second: Option<u32>,
+}
+
+impl RawLog {
+    fn read(self) -> Result<LogConfig, ConfigError> {
+        let mut log = LogConfig::to(self.file);
+        set(&mut log.size, read("log.size", self.size.as_deref())?);
+        set(&mut log.lines_per_second, self.lines_per_second);
+        Ok(log)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -569,10 +606,13 @@ impl RawZone {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RawRule {
     action: RawAction,
+    side: Option<Zone>,
     client: Option<String>,
     server: Option<String>,
     #[serde(default)]
     ports: String,
+    mss: Option<String>,
+    min_bytes: Option<String>,
 }
 
 impl RawRule {
@@ -580,15 +620,21 @@ impl RawRule {
         let key = |name: &str| format!("rule {}: {name}", index + 1);
         let ports = self.ports.split(',').filter(|p| !p.trim().is_empty());
         let ports: Result<Vec<Ports>, _> = ports.map(|p| value(&key("ports"), p.trim())).collect();
+        if self.min_bytes.is_some() && !matches!(self.action, RawAction::Split) {
+            return wrong(&key("min-bytes"), "only with action = \"split\"".into());
+        }
         Ok(Rule {
             action: match self.action {
                 RawAction::Split => Action::Split,
                 RawAction::Bypass => Action::Bypass,
                 RawAction::Refuse => Action::Refuse,
             },
+            side: self.side,
             client: read(&key("client"), self.client.as_deref())?,
             server: read(&key("server"), self.server.as_deref())?,
             ports: ports?,
+            mss: read(&key("mss"), self.mss.as_deref())?,
+            min_bytes: read(&key("min-bytes"), self.min_bytes.as_deref())?,
         })
     }
 }
@@ -628,6 +674,7 @@ const MOST_WORKERS: u8 = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::Asked;
 
     const WHOLE: &str = r#"
         workers = 2
@@ -664,8 +711,13 @@ mod tests {
         assert_eq!(config.buffer_memory, Some(Bytes::new(256 << 20)));
         assert_eq!(config.drain, Duration::from_s(5));
         let of = |server: &str| {
-            let client = "192.0.2.1:9".parse().unwrap();
-            config.rules.decide(client, server.parse().unwrap()).0
+            let asked = Asked {
+                client: "192.0.2.1:9".parse().unwrap(),
+                server: server.parse().unwrap(),
+                side: Zone::Inside,
+                mss: Some(1460),
+            };
+            config.rules.decide(asked).0
         };
         assert_eq!(of("10.0.0.1:5500"), Action::Bypass);
         assert_eq!(of("10.0.0.1:80"), Action::Refuse);
@@ -686,6 +738,37 @@ mod tests {
         let shown = text.replace("\n# ", "\n");
         let config = Config::parse(&shown).unwrap();
         assert!(config.zone(Zone::Outside).harmonize && config.zone(Zone::Outside).hold_last_ack);
+    }
+
+    #[test]
+    fn a_rule_may_ask_for_what_a_syn_shows_and_a_log_has_bounds() {
+        let text = "[[rule]]\naction = 'bypass'\nside = 'outside'\nmss = '8960..'\n\
+                    [[rule]]\naction = 'split'\nmin-bytes = '64KiB'\n\
+                    [log]\nfile = '/var/log/gateway.jsonl'\nsize = '1MiB'\n";
+        let config = Config::parse(text).unwrap();
+        let of = |side, mss| {
+            config.rules.decide(Asked {
+                client: "192.0.2.1:9".parse().unwrap(),
+                server: "192.0.2.2:80".parse().unwrap(),
+                side,
+                mss: Some(mss),
+            })
+        };
+        assert_eq!(of(Zone::Outside, 8960), (Action::Bypass, Some(0)));
+        assert_eq!(of(Zone::Inside, 8960), (Action::Split, Some(1)));
+        assert_eq!(config.rules.min_bytes(Some(1)), Some(Bytes::new(64 << 10)));
+        assert_eq!(config.rules.min_bytes(None), None);
+        let log = config.log.clone().unwrap();
+        assert_eq!(
+            (log.size, log.lines_per_second),
+            (Bytes::new(1 << 20), 1_000)
+        );
+        let mut other = config.clone();
+        other.log.as_mut().unwrap().size = Bytes::new(2 << 20);
+        config.can_become(&other).unwrap();
+        other.log = None;
+        let error = config.can_become(&other).unwrap_err().to_string();
+        assert!(error.starts_with("log.file: cannot change"), "{error}");
     }
 
     #[test]
@@ -742,6 +825,26 @@ mod tests {
             (
                 "[[rule]]\naction = 'bypass'\nports = '9-1'",
                 "rule 1: ports: '9-1'",
+            ),
+            (
+                "[[rule]]\naction = 'split'\nmss = '9000-1'",
+                "rule 1: mss: '9000-1' is no range",
+            ),
+            (
+                "[[rule]]\naction = 'bypass'\nmin-bytes = '1MiB'",
+                "rule 1: min-bytes: only with",
+            ),
+            (
+                "[log]\nfile = 'x'\nsize = '1KiB'",
+                "log.size: expected 4KiB or more",
+            ),
+            (
+                "[log]\nfile = 'x'\nlines-per-second = 0",
+                "log.lines-per-second: expected 1 or more",
+            ),
+            (
+                "[[rule]]\naction = 'split'\nmss = '1460'\n[explicit]\nlisten = '127.0.0.1:1'\ntarget = '127.0.0.1:2'",
+                "rule: mss and min-bytes are only for",
             ),
             (
                 "[inside]\ninterfaces = ['a/b']",

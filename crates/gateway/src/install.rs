@@ -157,22 +157,34 @@ fn table_name(config: &Config) -> String {
 }
 
 fn hold(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
+    to_workers(config, queue, SYN).collect()
+}
+
+/// What comes in by a side's interfaces for other machines with these flags alone goes to a queue: to that of the
+/// worker that the client's port says, where there are several.
+fn to_workers(
+    config: &Config,
+    queue: QueueBy,
+    flags: u8,
+) -> impl Iterator<Item = Vec<Expression>> + '_ {
     use Expression as E;
-    let mut rules = Vec::new();
-    for name in config.zones.iter().flat_map(|z| &z.interfaces) {
-        for worker in 0..config.workers {
-            let number = config.queue + u16::from(worker);
-            rules.push(vec![
+    let names = config.zones.iter().flat_map(|z| &z.interfaces);
+    names.flat_map(move |name| {
+        (0..config.workers).map(move |worker| {
+            let mut rule = vec![
                 E::FromInterface(name.clone()),
                 E::Tcp,
-                E::TcpFlags(FIN_SYN_RST_ACK, SYN),
+                E::TcpFlags(FIN_SYN_RST_ACK, flags),
                 E::DestinationElsewhere,
-                E::SourcePortBits(u16::from(config.workers) - 1, u16::from(worker)),
-                queue.to(number),
-            ]);
-        }
-    }
-    rules
+            ];
+            if config.workers > 1 {
+                let bits = u16::from(config.workers) - 1;
+                rule.push(E::SourcePortBits(bits, u16::from(worker)));
+            }
+            rule.push(queue.to(config.queue + u16::from(worker)));
+            rule
+        })
+    })
 }
 
 fn divert(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
@@ -189,18 +201,7 @@ fn divert(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
         E::Accept,
     ]);
     // Of others, those that answer a SYN-ACK which nobody waits for: our own SYN may have caused it.
-    for name in config.zones.iter().flat_map(|z| &z.interfaces) {
-        for worker in 0..config.workers {
-            rules.push(vec![
-                E::FromInterface(name.clone()),
-                E::Tcp,
-                E::TcpFlags(FIN_SYN_RST_ACK, RST),
-                E::DestinationElsewhere,
-                E::SourcePortBits(u16::from(config.workers) - 1, u16::from(worker)),
-                queue.to(config.queue + u16::from(worker)),
-            ]);
-        }
-    }
+    rules.extend(to_workers(config, queue, RST));
     for worker in 0..config.workers {
         for zone in Zone::BOTH {
             for version in [IpVersion::V4, IpVersion::V6] {

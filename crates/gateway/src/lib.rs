@@ -1,17 +1,19 @@
 //! A transparent split-TCP gateway: it ends a connection on one side and goes on with another one on
 //! the other side, so that each half has the segments, windows and congestion control that suit it.
 //!
-//! [`relay`], [`deferral`], [`rules`], [`buffers`], [`one_way`] and [`syn`] are machines without sockets or clock; a
+//! [`relay`], [`deferral`], [`rules`], [`buffers`], [`one_way`], [`past`] and [`syn`] are machines without sockets or clock; a
 //! worker does what they say. [`install`] is what the kernel needs to know, [`check`] whether it can.
 
 pub mod buffers;
 pub mod check;
 pub mod config;
 pub mod counters;
+pub mod decisions;
 pub mod deferral;
 pub mod install;
 pub mod links;
 pub mod one_way;
+pub mod past;
 pub mod relay;
 pub mod rules;
 pub mod sampled;

@@ -1,13 +1,19 @@
-//! Which connections are split: rules by address and port, the first that fits decides.
+//! Which connections are split: rules by what a SYN shows, and by how much others to the same port of the same server
+//! carried. The first that fits decides.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use units::Bytes;
+
+use crate::config::Zone;
+
 /// What becomes of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
     /// It is ended here and goes on as another.
+    #[default]
     Split,
     /// It is forwarded as if there were no gateway.
     Bypass,
@@ -29,17 +35,43 @@ pub struct Ports {
     last: u16,
 }
 
+/// Largest segments from the least to the most, written as `1220-1460`, `..1460` or `8960..`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments {
+    least: u16,
+    most: u16,
+}
+
+/// What a rule is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Who connects.
+    pub client: SocketAddr,
+    /// To whom.
+    pub server: SocketAddr,
+    /// The side that the client is on.
+    pub side: Zone,
+    /// The largest segment that the client takes; `None` where nobody saw its SYN.
+    pub mss: Option<u16>,
+}
+
 /// One rule; what it does not name fits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// What becomes of what fits.
     pub action: Action,
+    /// The side that the client is on.
+    pub side: Option<Zone>,
     /// Where the client is.
     pub client: Option<Block>,
     /// Where the server is.
     pub server: Option<Block>,
     /// Ports of the server; none named: all.
     pub ports: Vec<Ports>,
+    /// The largest segment that the client says it takes.
+    pub mss: Option<Segments>,
+    /// What it splits passes nevertheless while connections to that port of that server carry less.
+    pub min_bytes: Option<Bytes>,
 }
 
 /// Rules in their order.
@@ -65,18 +97,36 @@ impl Rules {
     }
 
     /// What becomes of a connection, and the rule that says so, counted from 0.
-    pub fn decide(&self, client: SocketAddr, server: SocketAddr) -> (Action, Option<usize>) {
-        let found = self.rules.iter().position(|r| r.fits(client, server));
+    pub fn decide(&self, asked: Asked) -> (Action, Option<usize>) {
+        let found = self.rules.iter().position(|r| r.fits(asked));
         (found.map_or(Action::Split, |i| self.rules[i].action), found)
+    }
+
+    /// Below how many bytes what this rule splits is not worth it.
+    pub fn min_bytes(&self, rule: Option<usize>) -> Option<Bytes> {
+        self.rules.get(rule?)?.min_bytes
+    }
+
+    /// True where any rule asks how much connections carry.
+    pub fn ask_for_bytes(&self) -> bool {
+        self.rules.iter().any(|r| r.min_bytes.is_some())
+    }
+
+    /// True where any rule asks for what only a SYN shows.
+    pub fn ask_for_segments(&self) -> bool {
+        self.rules.iter().any(|r| r.mss.is_some())
     }
 }
 
 impl Rule {
-    fn fits(&self, client: SocketAddr, server: SocketAddr) -> bool {
-        let port = server.port();
-        self.client.is_none_or(|b| b.contains(client.ip()))
-            && self.server.is_none_or(|b| b.contains(server.ip()))
+    fn fits(&self, asked: Asked) -> bool {
+        let port = asked.server.port();
+        let takes = |s: Segments| asked.mss.is_some_and(|mss| s.contains(mss));
+        self.client.is_none_or(|b| b.contains(asked.client.ip()))
+            && self.server.is_none_or(|b| b.contains(asked.server.ip()))
             && (self.ports.is_empty() || self.ports.iter().any(|p| p.contains(port)))
+            && self.side.is_none_or(|side| side == asked.side)
+            && self.mss.is_none_or(takes)
     }
 }
 
@@ -104,6 +154,13 @@ impl Ports {
     }
 }
 
+impl Segments {
+    /// True for a size among these.
+    pub const fn contains(self, mss: u16) -> bool {
+        self.least <= mss && mss <= self.most
+    }
+}
+
 /// Why a rule cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -117,6 +174,9 @@ pub enum RuleError {
     /// Not a range of ports.
     #[error("'{0}' is no range of ports; write 80 or 5000-6000")]
     Ports(String),
+    /// Not a range of segment sizes.
+    #[error("'{0}' is no range of segment sizes; write 1460, 1220-1460, ..1460 or 8960..")]
+    Segments(String),
 }
 
 impl FromStr for Block {
@@ -177,12 +237,96 @@ impl FromStr for Ports {
     }
 }
 
+impl FromStr for Segments {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let wrong = || RuleError::Segments(text.to_owned());
+        let size = |t: &str, open: u16| match t.trim() {
+            "" => Ok(open),
+            t => t.parse().map_err(|_| wrong()),
+        };
+        let (least, most) = match text.split_once("..") {
+            // An open end is said with dots, not left out.
+            Some((least, most)) if !(least.trim().is_empty() && most.trim().is_empty()) => {
+                (size(least, 1)?, size(most, u16::MAX)?)
+            }
+            Some(_) => return Err(wrong()),
+            None => {
+                let (least, most) = text.split_once('-').unwrap_or((text, text));
+                (size(least, 0)?, size(most, 0)?)
+            }
+        };
+        if least == 0 || most < least {
+            return Err(wrong());
+        }
+        Ok(Self { least, most })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn block(text: &str) -> Block {
         text.parse().unwrap()
+    }
+
+    fn asked(server: &str, side: Zone, mss: Option<u16>) -> Asked {
+        Asked {
+            client: "192.0.2.1:9".parse().unwrap(),
+            server: server.parse().unwrap(),
+            side,
+            mss,
+        }
+    }
+
+    #[test]
+    fn a_rule_may_ask_for_the_side_and_the_segments_of_the_client() {
+        let rule = |mss: &str, side| Rule {
+            action: Action::Bypass,
+            mss: Some(mss.parse().unwrap()),
+            side,
+            ..Rule::default()
+        };
+        let rules = Rules::new(vec![
+            rule("..1460", Some(Zone::Inside)),
+            rule("8960..", None),
+        ]);
+        let of = |side, mss| rules.decide(asked("10.0.0.1:80", side, mss)).1;
+        assert_eq!(of(Zone::Inside, Some(1460)), Some(0));
+        assert_eq!(of(Zone::Inside, Some(1461)), None);
+        assert_eq!(of(Zone::Outside, Some(1460)), None);
+        assert_eq!(of(Zone::Outside, Some(8960)), Some(1));
+        assert_eq!(of(Zone::Inside, None), None, "nobody saw the SYN");
+        assert!(rules.ask_for_segments() && !rules.ask_for_bytes());
+    }
+
+    #[test]
+    fn segment_sizes_are_read_with_open_ends() {
+        let range = |text: &str| text.parse::<Segments>().map(|s| (s.least, s.most));
+        for (text, expected) in [
+            ("1460", (1460, 1460)),
+            ("1220-1460", (1220, 1460)),
+            ("1220..1460", (1220, 1460)),
+            ("..1460", (1, 1460)),
+            ("8960 ..", (8960, 65_535)),
+        ] {
+            assert_eq!(range(text), Ok(expected), "{text}");
+        }
+        for text in [
+            "",
+            "..",
+            "-1460",
+            "8960-",
+            "1460-1220",
+            "0",
+            "65536",
+            "1..2..3",
+            "x",
+        ] {
+            assert!(range(text).is_err(), "{text}");
+        }
     }
 
     #[test]
@@ -223,16 +367,15 @@ mod tests {
     fn the_first_rule_that_fits_decides() {
         let rule = |action, server: Option<&str>, ports: &str| Rule {
             action,
-            client: None,
             server: server.map(block),
             ports: vec![ports.parse().unwrap()],
+            ..Rule::default()
         };
         let rules = Rules::new(vec![
             rule(Action::Bypass, None, "22"),
             rule(Action::Refuse, Some("10.0.0.0/8"), "1-100"),
         ]);
-        let of =
-            |server: &str| rules.decide("192.0.2.1:9".parse().unwrap(), server.parse().unwrap());
+        let of = |server: &str| rules.decide(asked(server, Zone::Inside, None));
         assert_eq!(of("10.0.0.1:22"), (Action::Bypass, Some(0)));
         assert_eq!(of("10.0.0.1:80"), (Action::Refuse, Some(1)));
         assert_eq!(of("11.0.0.1:80"), (Action::Split, None));

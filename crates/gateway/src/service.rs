@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use sys::control::Connection;
@@ -13,6 +13,7 @@ use sys::netlink::Netlink;
 use crate::buffers::Decision;
 use crate::config::{Config, ConfigError, Mode, Zone};
 use crate::counters::{Counters, Counts};
+use crate::decisions::Decisions;
 use crate::install::{InstallError, Installed, QueueBy};
 use crate::links::{LinkStatus, Links};
 use crate::sampled::{Sampled, Sampler};
@@ -66,6 +67,7 @@ pub struct Gateway {
     asks: Vec<Sender<Question>>,
     installed: Option<Installed>,
     sampler: Option<Sampler>,
+    decisions: Mutex<Option<Decisions>>,
 }
 
 impl Gateway {
@@ -101,6 +103,7 @@ impl Gateway {
             asks: Vec::new(),
             installed: None,
             sampler: None,
+            decisions: Mutex::new(orders.keep_journal(&config)),
         };
         // Open listeners cannot share an address between workers as they are made.
         let count = if transparent { config.workers } else { 1 };
@@ -142,6 +145,15 @@ impl Gateway {
         let samples = self.orders.samples();
         let samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.all()
+    }
+
+    /// What becomes of each connection, where the configuration names a log: to be taken once, by who writes it.
+    pub fn decisions(&self) -> Option<Decisions> {
+        let mut place = self
+            .decisions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        place.take()
     }
 
     /// Links of sides that have several, as they stand.
@@ -206,6 +218,7 @@ impl Gateway {
             asks: Vec::new(),
             installed: None,
             sampler: None,
+            decisions: Mutex::new(orders.keep_journal(config)),
         };
         gateway.links.go_on_from(&hello.links);
         let keepers = match hello.installed {

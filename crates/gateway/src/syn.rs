@@ -21,6 +21,9 @@ pub struct Syn {
     pub ends: Ends,
     /// Differentiated services code point.
     pub dscp: u8,
+    /// The largest segment that the client takes, without options; what stands for it where it says nothing
+    /// (RFC 9293 section 3.7.1).
+    pub mss: u16,
 }
 
 /// A reset without ACK, which says that the packet that it answers was expected by nobody.
@@ -93,7 +96,15 @@ impl Syn {
         if !flags.contains(tcp::Flags::SYN) || flags.contains(tcp::Flags::ACK) {
             return Err(Error::Malformed);
         }
-        Ok(Self { ends, dscp })
+        let said = segment.options().find_map(|option| match option {
+            Ok(tcp::TcpOption::MaxSegmentSize(mss)) => Some(mss),
+            _ => None,
+        });
+        let mss = said.unwrap_or(match ends.client {
+            SocketAddr::V4(_) => MSS_UNSAID,
+            SocketAddr::V6(_) => MSS_UNSAID_6,
+        });
+        Ok(Self { ends, dscp, mss })
     }
 }
 
@@ -160,6 +171,8 @@ fn segment(bytes: &[u8]) -> Result<(Ends, u8, tcp::Packet<&[u8]>), Error> {
 
 /// IP protocol number of TCP.
 const TCP: u8 = 6;
+const MSS_UNSAID: u16 = 536;
+const MSS_UNSAID_6: u16 = 1220;
 
 #[cfg(test)]
 mod tests {
@@ -178,13 +191,26 @@ mod tests {
         let syn = Syn::parse(&v4(2)).unwrap();
         assert_eq!(syn.ends.client, "10.0.0.1:12345".parse().unwrap());
         assert_eq!(syn.ends.server, "10.0.0.2:80".parse().unwrap());
-        assert_eq!(syn.dscp, 10);
+        assert_eq!((syn.dscp, syn.mss), (10, 536));
         let mut bytes = vec![0x60, 0, 0, 0, 0, 20, 6, 64];
         bytes.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
         bytes.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
         bytes.extend(&v4(2)[20..]);
         let syn = Syn::parse(&bytes).unwrap();
         assert_eq!(syn.ends.server, "[fd00::2]:80".parse().unwrap());
+        assert_eq!(syn.mss, 1220);
+    }
+
+    #[test]
+    fn a_syn_tells_the_largest_segment_that_its_sender_takes() {
+        let mut bytes = v4(2);
+        bytes[3] = 44;
+        bytes[32] = 0x60;
+        bytes.extend([2, 4, 0x05, 0xb4]);
+        assert_eq!(Syn::parse(&bytes).unwrap().mss, 1460);
+        // A length that cannot be: as if nothing were said.
+        bytes[41] = 9;
+        assert_eq!(Syn::parse(&bytes).unwrap().mss, 536);
     }
 
     #[test]

@@ -109,6 +109,10 @@ pub(crate) enum Stage {
         answered: bool,
         progress: Progress,
         client: bool,
+        #[serde(default)]
+        mss: Option<u16>,
+        #[serde(default)]
+        rule: Option<usize>,
     },
     Carrying {
         since_ns: u64,

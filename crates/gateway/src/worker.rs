@@ -4,6 +4,7 @@
 //! mark leads the handshake back to the worker that held it.
 
 mod carrying;
+mod decided;
 mod gaps;
 mod hand_over;
 mod last_ack;
@@ -18,7 +19,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec};
@@ -31,16 +32,19 @@ use units::{Bytes, Duration, Instant};
 use crate::buffers::{Bounds, Buffers, Sizes};
 use crate::config::{Config, Mode, Zone};
 use crate::counters::Counters;
+use crate::decisions::{self, Decisions, Event, Journal, Why};
 use crate::deferral::{Deferral, Limits, OnSyn};
 use crate::install::{Word, accepting};
 use crate::links::{self, Links};
 use crate::one_way::OneWay;
+use crate::past::Past;
 use crate::relay::{Relay, Side};
-use crate::rules::Action;
+use crate::rules::{Action, Asked};
 use crate::sampled::{self, Shared};
 use crate::sockets::{self, Pipe};
 use crate::syn::{Ends, Reset, Syn};
 use carrying::{BUFFER_BYTES, Carrying, Delay, Outcome, Turn, give_back};
+use decided::About;
 use gaps::Gaps;
 use last_ack::LastAcks;
 use look::Pace;
@@ -62,6 +66,8 @@ pub(crate) struct Orders {
     enlarged: AtomicBool,
     /// Connections that pass unsplit to be counted.
     samples: Shared,
+    /// Where somebody wants to know what becomes of each connection.
+    journal: OnceLock<Journal>,
 }
 
 /// How a worker is to go on.
@@ -106,6 +112,17 @@ impl Orders {
         place.as_mut().map(work)
     }
 
+    /// Where a log is wanted, what is to be written from now on.
+    pub(crate) fn keep_journal(&self, config: &Config) -> Option<Decisions> {
+        config.log.as_ref()?;
+        let (journal, decisions) = decisions::journal();
+        self.journal.set(journal).ok().map(|()| decisions)
+    }
+
+    fn journal(&self) -> Option<&Journal> {
+        self.journal.get()
+    }
+
     fn changed(&self) -> Option<Arc<Config>> {
         let place = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         place.clone()
@@ -146,6 +163,7 @@ pub(crate) struct Worker {
     zones: Vec<(u32, Zone)>,
     deferral: Deferral<usize>,
     one_way: OneWay,
+    past: Past,
     gaps: Gaps,
     slots: Vec<Slot>,
     free: Vec<usize>,
@@ -190,6 +208,10 @@ struct Connecting {
     ends: Ends,
     /// The side that the client is on.
     zone: Zone,
+    /// The largest segment that the client takes, where its SYN was seen.
+    mss: Option<u16>,
+    /// The rule that splits it.
+    rule: Option<usize>,
     /// The link that it was placed on, where there was a choice.
     link: Option<usize>,
     begun: Instant,
@@ -260,6 +282,7 @@ impl Worker {
             zones,
             deferral: Deferral::new(limits),
             one_way: OneWay::default(),
+            past: Past::default(),
             gaps: Gaps::default(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -461,9 +484,17 @@ impl Worker {
         // would reach the server beside our own.
         let known = self.deferral.knows(syn.ends);
         if !known && self.orders.current() != Order::Run {
+            self.note(Event::Unsplit, Why::Draining, About::new(syn, zone, None));
             return self.say(id, Word::Pass);
         }
-        match self.config.rules.decide(client, server) {
+        let (action, rule) = self.config.rules.decide(Asked {
+            client,
+            server,
+            side: zone,
+            mss: Some(syn.mss),
+        });
+        let about = About::new(syn, zone, rule);
+        match (action, rule) {
             _ if known => {}
             (Action::Split, _) if self.passes_as_sample(syn.ends) => {
                 self.counters.sampled.more();
@@ -471,30 +502,39 @@ impl Worker {
                 let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
                 samples.choose(syn.ends);
                 drop(samples);
+                self.note(Event::Unsplit, Why::Sample, about);
+                return self.say(id, Word::Pass);
+            }
+            (Action::Split, rule) if self.passes_as_small(rule, syn.ends) => {
+                self.counters.bypassed.more();
+                self.note(Event::Unsplit, Why::Small, about);
                 return self.say(id, Word::Pass);
             }
             (Action::Split, _) => {}
             (Action::Bypass, rule) => {
                 self.counters.bypassed.more();
                 tracing::debug!("{client} to {server}: passes by rule {rule:?}");
+                self.note(Event::Unsplit, Why::Rule, about);
                 return self.say(id, Word::Pass);
             }
             (Action::Refuse, rule) => {
                 self.counters.forbidden.more();
                 tracing::info!("{client} to {server}: refused by rule {rule:?}");
+                self.note(Event::Refused, Why::Rule, about);
                 return self.say(id, Word::Reset);
             }
         }
-        if !known && self.passes_one_way(id, zone, syn.ends) {
+        if !known && self.passes_one_way(id, about) {
             return;
         }
         match self.deferral.handle_syn(syn.ends) {
-            OnSyn::Connect => self.connect(id, zone, syn),
+            OnSyn::Connect => self.connect(id, about, syn.dscp),
             OnSyn::Drop => self.decide(id, Fate::Drop),
             OnSyn::Release => self.say(id, Word::Split(zone, self.number)),
             OnSyn::Pass(why) => {
                 self.counters.over_limit.more();
                 tracing::info!("{client} to {server}: passes unsplit, {why:?}");
+                self.note(Event::Unsplit, why.into(), about);
                 self.say(id, Word::Pass);
             }
         }
@@ -506,12 +546,13 @@ impl Worker {
     }
 
     /// Begins to connect to the server in the client's name.
-    fn connect(&mut self, id: u32, zone: Zone, syn: Syn) {
-        let Ends { client, server } = syn.ends;
+    fn connect(&mut self, id: u32, about: About, dscp: u8) {
+        let About { ends, zone, .. } = about;
+        let Ends { client, server } = ends;
         let config = Arc::clone(&self.config);
         let counters = Arc::clone(&self.counters);
         let spread = config.zone(zone.other()).spread;
-        let link = self.links.choose(zone.other(), spread, syn.ends);
+        let link = self.links.choose(zone.other(), spread, ends);
         let mark = link.map(|at| self.links.all()[at].table.mark);
         let sizes = self.learnt(zone.other(), server.ip());
         let mark = mark.or_else(|| self.hold_mark(zone.other()));
@@ -524,7 +565,7 @@ impl Worker {
                     .options_refused
                     .add(sockets::prepare_to_connect(fd, config.zone(zone.other())));
                 sockets::enlarge(fd, sizes);
-                sockets::set_dscp(fd, syn.dscp);
+                sockets::set_dscp(fd, dscp);
                 Ok(())
             })
         };
@@ -539,15 +580,17 @@ impl Worker {
         });
         let socket = match connected {
             Ok(socket) => socket,
-            Err(e) => return self.refuse(id, syn.ends, &e),
+            Err(e) => return self.refuse(id, about, &e),
         };
         let connecting = Connecting {
             server: socket,
-            ends: syn.ends,
+            ends,
             zone,
+            mss: about.mss,
+            rule: about.rule,
             link,
             begun: clock::monotonic(),
-            dscp: syn.dscp,
+            dscp,
             client: None,
             answered: false,
             seen: EventFlags::empty(),
@@ -555,10 +598,10 @@ impl Worker {
         };
         match self.place(connecting) {
             Ok(slot) => {
-                self.deferral.begin(clock::monotonic(), syn.ends, id, slot);
+                self.deferral.begin(clock::monotonic(), ends, id, slot);
                 self.watch_last_acks(slot);
             }
-            Err(e) => self.refuse(id, syn.ends, &e),
+            Err(e) => self.refuse(id, about, &e),
         }
     }
 
@@ -589,13 +632,15 @@ impl Worker {
     }
 
     /// Answers a held SYN as the network answered ours.
-    fn refuse(&mut self, id: u32, ends: Ends, error: &io::Error) {
-        let Ends { client, server } = ends;
+    fn refuse(&mut self, id: u32, about: About, error: &io::Error) {
+        let Ends { client, server } = about.ends;
         tracing::info!("{client} to {server}: {error}");
         let counters = &self.counters;
+        let mut why = Why::Unreachable;
         let word = match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => {
                 counters.refused.more();
+                why = Why::Server;
                 Word::Reset
             }
             io::ErrorKind::HostUnreachable => {
@@ -612,14 +657,21 @@ impl Worker {
             }
             io::ErrorKind::TimedOut => {
                 counters.silent.more();
+                self.note(Event::Refused, Why::NoAnswer, about);
                 return self.decide(id, Fate::Drop);
             }
             // Whatever is wrong is wrong here: the client shall not suffer from it.
             _ => {
                 counters.failed.more();
+                why = Why::Failure;
                 Word::Pass
             }
         };
+        let event = match word {
+            Word::Pass if self.queue.is_some() => Event::Unsplit,
+            _ => Event::Refused,
+        };
+        self.note(event, why, about);
         self.say(id, word);
     }
 
@@ -675,7 +727,7 @@ impl Worker {
             return;
         };
         self.counters.held_ns.add(held.as_ns());
-        self.begin(slot, client);
+        self.begin(slot, client, held);
     }
 
     /// Somebody connected openly: go on to the target.
@@ -685,17 +737,36 @@ impl Worker {
             server: target,
         };
         let refused = |why: &dyn Display| tracing::info!("{from} to {target}: {why}");
+        let mut about = About {
+            ends,
+            zone,
+            mss: None,
+            rule: None,
+        };
         if self.orders.current() != Order::Run {
             return;
         }
         if self.own.contains(&from) {
             self.counters.looped.more();
+            self.note(Event::Refused, Why::Loop, about);
             return refused(&"the gateway's target leads back to it");
         }
         // Here nothing can be passed on unsplit.
-        let allowed = self.config.rules.decide(from, target).0 == Action::Split;
-        if !allowed || self.deferral.handle_syn(ends) != OnSyn::Connect {
+        let (action, rule) = self.config.rules.decide(Asked {
+            client: from,
+            server: target,
+            side: zone,
+            mss: None,
+        });
+        about.rule = rule;
+        let forbidden = match (action, self.deferral.handle_syn(ends)) {
+            (Action::Split, OnSyn::Connect) => None,
+            (Action::Split, OnSyn::Pass(why)) => Some(why.into()),
+            _ => Some(Why::Rule),
+        };
+        if let Some(why) = forbidden {
             self.counters.forbidden.more();
+            self.note(Event::Refused, why, about);
             return refused(&"a rule or a limit forbids it");
         }
         let connected = sockets::connect_openly(target, self.config.zone(zone.other()));
@@ -706,6 +777,8 @@ impl Worker {
                 server,
                 ends,
                 zone,
+                mss: None,
+                rule,
                 link: None,
                 begun: clock::monotonic(),
                 dscp: 0,
@@ -719,6 +792,7 @@ impl Worker {
             Ok(slot) => self.deferral.begin(clock::monotonic(), ends, 0, slot),
             Err(e) => {
                 self.counters.failed.more();
+                self.note(Event::Refused, Why::Failure, about);
                 refused(&e);
             }
         }
@@ -735,7 +809,7 @@ impl Worker {
         if flags.intersects(EventFlags::ERR | EventFlags::HUP)
             && let Ok(Some(e)) | Err(e) = transparent::pending_error(connecting.server.as_fd())
         {
-            let answered = connecting.answered;
+            let (answered, about) = (connecting.answered, connecting.about());
             if let Some(link) = connecting.link.filter(|_| !answered) {
                 match e.kind() {
                     io::ErrorKind::ConnectionRefused => {
@@ -749,8 +823,9 @@ impl Worker {
             if let Some((_, id)) = self.deferral.on_refused(ends) {
                 if answered {
                     self.counters.abandoned.more();
+                    self.note(Event::Abandoned, Why::NoHandshake, about);
                 } else {
-                    self.refuse(id, ends, &e);
+                    self.refuse(id, about, &e);
                 }
             }
             return;
@@ -771,8 +846,8 @@ impl Worker {
         match client {
             None => self.say(id, Word::Split(zone, self.number)),
             Some(client) => {
-                self.deferral.on_accepted(ends);
-                self.begin(slot, client);
+                let held = self.deferral.on_accepted(ends).map(|(_, held)| held);
+                self.begin(slot, client, held.unwrap_or_default());
             }
         }
     }
@@ -780,13 +855,14 @@ impl Worker {
     // Connections
 
     /// Both halves stand.
-    fn begin(&mut self, slot: usize, client: TcpStream) {
+    fn begin(&mut self, slot: usize, client: TcpStream, held: Duration) {
         let generation = self.slots[slot].generation;
         let state = std::mem::replace(&mut self.slots[slot].state, State::Free);
         let State::Connecting(connecting) = state else {
             self.slots[slot].state = state;
             return;
         };
+        let about = connecting.about();
         let Connecting {
             server,
             ends,
@@ -814,6 +890,7 @@ impl Worker {
             relay.on_failed();
         }
         tracing::debug!("{} to {}: split", ends.client, ends.server);
+        self.note_split(about, held);
         self.counters.split.more();
         self.counters.live.more();
         let mut carrying = Box::new(Carrying {
@@ -911,14 +988,20 @@ impl Worker {
             ends.server,
             if orderly { "ended" } else { "reset" }
         );
-        match orderly {
-            true => self.look_at_last_acks(slot),
-            false => self.note_undelivered(slot, clock::monotonic()),
-        }
-        self.leave_gaps(slot, clock::monotonic());
+        let now = clock::monotonic();
+        let (why, undelivered) = match orderly {
+            true => {
+                self.look_at_last_acks(slot);
+                (Why::Closed, [0; 2])
+            }
+            false => (Why::Reset, self.note_undelivered(slot, now)),
+        };
+        self.remember_size(ends, out + back, now);
+        self.leave_gaps(slot, now);
         let State::Carrying(carrying) = &self.slots[slot].state else {
             return;
         };
+        self.note_ended(carrying, why, undelivered, now);
         if orderly {
             for socket in &carrying.sockets {
                 sockets::close_gently(socket.as_fd());
@@ -969,6 +1052,7 @@ impl Worker {
             match expired.packet {
                 Some(id) => {
                     self.counters.silent.more();
+                    self.note_connecting(Event::Refused, Why::NoAnswer, expired.socket);
                     if let State::Connecting(connecting) = &self.slots[expired.socket].state
                         && let Some(link) = connecting.link
                     {
@@ -980,6 +1064,7 @@ impl Worker {
                 }
                 None => {
                     self.counters.abandoned.more();
+                    self.note_connecting(Event::Abandoned, Why::NoHandshake, expired.socket);
                     if let State::Connecting(connecting) = &self.slots[expired.socket].state {
                         let zone = connecting.zone;
                         self.look_for_another_way(expired.ends, zone);
@@ -1000,6 +1085,7 @@ impl Worker {
             self.next_paces = now + SECOND;
             self.look_at_paces(now);
             self.learn();
+            self.past.expire(now);
         }
         if now >= self.next_question {
             self.next_question = now + QUESTIONS;
@@ -1034,9 +1120,13 @@ impl Worker {
             if asked.is_ok_and(|failed| failed)
                 && let Some((slot, id)) = self.deferral.on_refused(ends)
             {
+                let State::Connecting(connecting) = &self.slots[slot].state else {
+                    continue;
+                };
+                let about = connecting.about();
                 self.release(slot);
                 let error = rustix::io::Errno::HOSTUNREACH.into();
-                self.refuse(id, ends, &error);
+                self.refuse(id, about, &error);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! its end. `check` looks at everything without a change that lasts, `--dry-run` prints what would be done.
 
 mod control;
+mod decision_log;
 mod exact;
 mod file;
 mod guard;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use gateway::check::{Checked, Level};
 use gateway::config::{Config, ConfigError, Mode, Pacing, Spread, Zone, ZoneConfig};
+use gateway::decisions::LogConfig;
 use gateway::install::{self, QueueBy};
 use gateway::rules::{Action, Block, Ports, Rule};
 use gateway::{Gateway, GatewayError};
@@ -170,6 +172,9 @@ struct Flags {
     /// Let about every N-th connection pass unsplit and count what it carries, to hold the model against it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     unsplit_every: Option<u32>,
+    /// Write a line of JSON for what becomes of each connection, to this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// Threads that carry connections, a power of two [default: 1]
     #[arg(long, value_name = "N")]
     workers: Option<u8>,
@@ -249,6 +254,12 @@ impl Flags {
             }
         }
         put(&mut config.unsplit_every, self.unsplit_every);
+        if let Some(file) = &self.log {
+            let log = config
+                .log
+                .get_or_insert_with(|| LogConfig::to(file.clone()));
+            log.file.clone_from(file);
+        }
         if let Some(workers) = self.workers {
             config.workers = workers;
         }
@@ -310,9 +321,9 @@ fn put_names(zone: &mut ZoneConfig, names: &[String]) {
 fn rule(action: Action, server: Option<Block>, ports: &[Ports]) -> Rule {
     Rule {
         action,
-        client: None,
         server,
         ports: ports.to_vec(),
+        ..Rule::default()
     }
 }
 
@@ -367,6 +378,8 @@ fn line(checked: &Checked) -> String {
 fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     let config = args.flags.read()?;
     let transparent = config.mode == Mode::Transparent;
+    let log = config.log.as_ref().map(decision_log::DecisionLog::open);
+    let mut log = log.transpose()?;
     let publish = |typed| published::Published::at(typed, args.take_over);
     let mut published = args.metrics.as_deref().map(publish).transpose()?;
     if transparent
@@ -405,6 +418,9 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             return Err(e);
         }
     };
+    if let Some(log) = &mut log {
+        log.listen(gateway.decisions());
+    }
     if args.take_over {
         let live = gateway.counts().live;
         context::note(format_args!(
@@ -431,7 +447,11 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             .map(|c| c.serve(&gateway, context, || args.flags.read()));
         match asked {
             Some(Some(control::Asked::Reload(config, asker))) => {
+                let bounds = config.log.clone();
                 let result = gateway.reload(*config);
+                if let (Some(log), Ok(())) = (&mut log, &result) {
+                    log.become_another(bounds.as_ref());
+                }
                 asker.answer(result.map_err(|e| args.flags.told(&e)));
             }
             Some(Some(control::Asked::Drain)) => context.stop.stop(),
@@ -461,6 +481,9 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             }
             break;
         }
+        if let Some(log) = &mut log {
+            log.look();
+        }
         watchdog.look(&mut gateway);
         recorder = recorder.and_then(|r| r.look(&gateway));
         if let Some(published) = &mut published {
@@ -483,7 +506,11 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             _ => {}
         }
     }
-    let counts = gateway.stop().map_err(Failure::here)?;
+    let counts = gateway.stop();
+    if let Some(log) = log {
+        log.end();
+    }
+    let counts = counts.map_err(Failure::here)?;
     if let Some(guard) = guard {
         guard.dismiss();
     }

@@ -8,6 +8,7 @@
     reason = "this is the one crate that talks to the kernel directly"
 )]
 
+pub mod append;
 pub mod attribute;
 pub mod bpf;
 pub mod child;

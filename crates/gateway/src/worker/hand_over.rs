@@ -75,6 +75,8 @@ impl Worker {
                     client,
                     answered,
                     link,
+                    mss,
+                    rule,
                     ..
                 } = &**connecting;
                 let stage = Stage::Connecting {
@@ -82,6 +84,8 @@ impl Worker {
                     answered: *answered,
                     progress: self.deferral.progress(*ends)?,
                     client: client.is_some(),
+                    mss: *mss,
+                    rule: *rule,
                 };
                 let client = client.as_ref().map(AsFd::as_fd);
                 let fds: Vec<_> = client.into_iter().chain([server.as_fd()]).collect();
@@ -227,6 +231,8 @@ impl Worker {
                 answered,
                 progress,
                 client,
+                mss,
+                rule,
             } => {
                 let client = client.then(|| upgrade::next(fds)).transpose()?;
                 let server = TcpStream::from(upgrade::next(fds)?);
@@ -236,6 +242,8 @@ impl Worker {
                     server,
                     ends,
                     zone,
+                    mss,
+                    rule,
                     dscp,
                     client: client.map(TcpStream::from),
                     answered,

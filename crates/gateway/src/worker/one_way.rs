@@ -6,8 +6,10 @@ use sys::nfqueue::Fate;
 use sys::{clock, transparent};
 use units::Instant;
 
+use super::decided::About;
 use super::{State, Worker};
 use crate::config::Zone;
+use crate::decisions::{self, Event};
 use crate::install::Word;
 use crate::one_way::{SILENCE, Why};
 use crate::syn::{Ends, Reset};
@@ -34,6 +36,7 @@ impl Worker {
             return self.decide(id, Fate::Go(0));
         };
         self.note_one_way(zone, ends, "the server's answers do not come by here");
+        self.note_connecting(Event::Unsplit, decisions::Why::OneWay, slot);
         self.release(slot);
         // In this order: the server forgets our SYN before it gets the client's.
         self.decide(id, Fate::Go(0));
@@ -42,15 +45,17 @@ impl Worker {
     }
 
     /// Lets a new connection pass where a split would do harm; true if it did.
-    pub(super) fn passes_one_way(&mut self, id: u32, zone: Zone, ends: Ends) -> bool {
+    pub(super) fn passes_one_way(&mut self, id: u32, about: About) -> bool {
+        let About { ends, zone, .. } = about;
         let Some(why) = self.one_way.covers(clock::monotonic, zone, ends) else {
             return false;
         };
-        let count = match why {
-            Why::OneWay => &self.counters.passed_one_way,
-            Why::Silent => &self.counters.passed_silent,
+        let (count, noted) = match why {
+            Why::OneWay => (&self.counters.passed_one_way, decisions::Why::OneWay),
+            Why::Silent => (&self.counters.passed_silent, decisions::Why::Silence),
         };
         count.more();
+        self.note(Event::Unsplit, noted, about);
         tracing::debug!(
             "{} to {}: passes unsplit, {why:?}",
             ends.client,

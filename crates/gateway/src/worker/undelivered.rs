@@ -6,6 +6,7 @@ use sys::transparent;
 use units::{Duration, Instant};
 
 use super::{Carrying, State, Worker};
+use crate::decisions::Why;
 use crate::relay::Side;
 use crate::syn::Ends;
 
@@ -41,15 +42,15 @@ impl Said {
 }
 
 impl Worker {
-    /// A connection is about to be reset: counts what is lost with it.
-    pub(super) fn note_undelivered(&mut self, slot: usize, now: Instant) {
+    /// A connection is about to be reset: counts what is lost with it, from the client and from the server.
+    pub(super) fn note_undelivered(&mut self, slot: usize, now: Instant) -> [u64; 2] {
         let State::Carrying(carrying) = &self.slots[slot].state else {
-            return;
+            return [0; 2];
         };
         let lost = Side::BOTH.map(|from| carrying.undelivered(from));
         let all: u64 = lost.iter().sum();
         if all == 0 {
-            return;
+            return lost;
         }
         self.counters.undelivered.more();
         self.counters.bytes_undelivered.add(all);
@@ -62,12 +63,16 @@ impl Worker {
                  acknowledge, and {back} the other way{unsaid}"
             );
         }
+        lost
     }
 
     /// The same of all, when the gateway ends before them.
     pub(super) fn note_all_undelivered(&mut self, now: Instant) {
         for slot in 0..self.slots.len() {
-            self.note_undelivered(slot, now);
+            let lost = self.note_undelivered(slot, now);
+            if let State::Carrying(carrying) = &self.slots[slot].state {
+                self.note_ended(carrying, Why::Stopped, lost, now);
+            }
         }
     }
 }

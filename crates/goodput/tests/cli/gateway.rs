@@ -1,7 +1,7 @@
 //! `goodput gateway` between two networks that are namespaces.
 
 #[path = "../../../gateway/tests/net/mod.rs"]
-mod net;
+pub(super) mod net;
 
 use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use net::Net;
 const SIDES: [&str; 4] = ["--inside", "in0", "--outside", "out0"];
 
 /// A command in the namespace between the two networks.
-fn inside(net: &Net, mut command: Command) -> Command {
+pub(super) fn inside(net: &Net, mut command: Command) -> Command {
     net.middle.place(&mut command).unwrap();
     command
 }
@@ -27,14 +27,14 @@ fn gateway(scratch: &Scratch, more: &[&str]) -> (Command, PathBuf) {
     (scratch.goodput(&args), control)
 }
 
-fn start(scratch: &Scratch, net: &Net, more: &[&str]) -> Running {
+pub(super) fn start(scratch: &Scratch, net: &Net, more: &[&str]) -> Running {
     let (command, _) = gateway(scratch, &[&SIDES, more].concat());
     let running = scratch.start(inside(net, command));
     running.stderr_when("gateway: splitting between in0 and out0");
     running
 }
 
-fn ask(scratch: &Scratch, net: &Net, words: &[&str]) -> Ended {
+pub(super) fn ask(scratch: &Scratch, net: &Net, words: &[&str]) -> Ended {
     let control = scratch.path("control");
     let args = [
         &["gateway"],
@@ -45,7 +45,7 @@ fn ask(scratch: &Scratch, net: &Net, words: &[&str]) -> Ended {
     scratch.run(inside(net, scratch.goodput(&args)))
 }
 
-fn status(scratch: &Scratch, net: &Net) -> Value {
+pub(super) fn status(scratch: &Scratch, net: &Net) -> Value {
     let ended = ask(scratch, net, &["status", "--json"]);
     ended.succeeds().json()
 }

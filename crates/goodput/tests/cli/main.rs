@@ -16,6 +16,8 @@ mod fabric;
 mod far_end;
 mod fill;
 mod gateway;
+mod gateway_ecmp;
+mod gateway_log;
 mod interrupt;
 mod lab;
 mod latency;
