@@ -77,7 +77,8 @@ fn hears(mut link: Link) -> Receiver<FromDestination> {
 }
 
 fn wait_for(heard: &Receiver<FromDestination>, is_it: impl Fn(&FromDestination) -> bool) -> bool {
-    let until = Instant::now() + Duration::from_secs(20);
+    // A machine with much else to do takes a while over thousands of files.
+    let until = Instant::now() + Duration::from_secs(120);
     while Instant::now() < until {
         match heard.recv_timeout(Duration::from_millis(100)) {
             Ok(message) if is_it(&message) => return true,
