@@ -236,7 +236,8 @@ impl Gateway {
             }
             gateway.start_sampling()?;
         }
-        for worker in workers {
+        for mut worker in workers {
+            worker.make_own();
             gateway.run(worker)?;
         }
         Ok((gateway, control))
@@ -514,6 +515,6 @@ mod tests {
         let whole = Config::default().limits.connections;
         assert_eq!(of(descriptors_for(whole)), (whole, 2 * whole as u64));
         assert_eq!(of(0), (1, 0));
-    }
         assert_eq!(descriptors_for(usize::MAX), u64::MAX);
+    }
 }

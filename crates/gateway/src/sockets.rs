@@ -105,13 +105,49 @@ pub(crate) fn enlarge(fd: BorrowedFd<'_>, sizes: Sizes) {
     }
 }
 
+/// Sets a listener's buffers by what its side needs by now; `had` is what it was given before. What it needs no more is
+/// the kernel's again, where the kernel can (Linux 5.14).
+pub(crate) fn refit(fd: BorrowedFd<'_>, had: Sizes, sizes: Sizes) {
+    let gone = |had: Option<Bytes>, now: Option<Bytes>| had.is_some() && now.is_none();
+    if gone(had.send, sizes.send) || gone(had.receive, sizes.receive) {
+        let _ = tcp::tune_buffers(fd);
+    }
+    enlarge(fd, sizes);
+}
+
+/// Makes a listener that another gateway made what this configuration says. What that one set and this one does not
+/// name is the kernel's again. Returns how much the kernel refused.
+pub(crate) fn prepare_anew(fd: BorrowedFd<'_>, config: &ZoneConfig) -> u64 {
+    if config.congestion.is_none()
+        && let Some(own) = host::congestion_default()
+    {
+        let _ = tcp::set_congestion(fd, &own);
+    }
+    if config.max_segment.is_none() {
+        let _ = tcp::set_max_segment(fd, 0);
+    }
+    if config.buffer.is_none() {
+        let _ = tcp::tune_buffers(fd);
+    }
+    // With `even`, ceilings come later.
+    let _ = tcp::lift_max_pacing(fd);
+    if config.notsent_lowat.is_none() {
+        // Zero is the kernel's own (tcp_notsent_lowat, include/net/tcp.h).
+        let _ = tcp::set_notsent_lowat(fd, Bytes::new(0));
+    }
+    if config.user_timeout.is_none() {
+        let _ = tcp::set_user_timeout(fd, Duration::ZERO);
+    }
+    prepare(fd, config)
+}
+
 /// What this machine and this network namespace allow.
 pub(crate) fn bounds(config: &Config) -> Bounds {
     let memory = config.buffer_memory.unwrap_or_else(|| {
         let free = host::memory_available().map_or(0, Bytes::as_u64);
         Bytes::new(free / 8)
     });
-    let tuned = ["net.ipv4.tcp_wmem", "net.ipv4.tcp_rmem"].map(|name| {
+    let tuned = ["tcp_wmem", "tcp_rmem"].map(|name| {
         // The kernel accounts for what packets take, and for twice what is set (socket(7)): half of its limit is
         // what setting as much would give. Unknown: nothing is set.
         let all = host::tcp_mem_triplet(name);
@@ -215,6 +251,79 @@ mod tests {
         for of in [tcp::send_buffer, tcp::receive_buffer] {
             assert_eq!(of(its).unwrap(), of(ours).unwrap());
         }
+    }
+
+    /// Before, nothing was ever set: the names of what bounds the kernel's tuning were wrong.
+    #[test]
+    fn the_kernels_tuning_is_known() {
+        let Bounds { tuned, .. } = bounds(&Config::default());
+        for (name, tuned) in ["wmem", "rmem"].into_iter().zip(tuned) {
+            let text = host::read_sysctl(&format!("net.ipv4.tcp_{name}")).unwrap();
+            let most: u64 = text.split_whitespace().nth(2).unwrap().parse().unwrap();
+            assert_eq!(tuned, Bytes::new(most / 2), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_listener_of_another_gateway_becomes_ours_and_keeps_nothing_of_the_other() {
+        let full = ZoneConfig {
+            congestion: Some("reno".into()),
+            max_segment: Some(1_000),
+            buffer: Some(Bytes::new(100_000)),
+            pacing: Some(Pacing::Rate(units::Rate::from_bits_per_second(80_000_000))),
+            notsent_lowat: Some(Bytes::new(12_345)),
+            user_timeout: Some(Duration::from_s(7)),
+            ..ZoneConfig::default()
+        };
+        let listen = |config| listen_openly(([127, 0, 0, 1], 0).into(), config).unwrap();
+        let (own, other) = (listen(&ZoneConfig::default()), listen(&full));
+        prepare_anew(other.as_fd(), &ZoneConfig::default());
+        let shown = |listener: &TcpListener| {
+            let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            listener.set_nonblocking(false).unwrap();
+            let (accepted, _) = listener.accept().unwrap();
+            let fd = accepted.as_fd();
+            let info = tcp::tcp_info(fd).unwrap();
+            (
+                tcp::congestion(fd).unwrap(),
+                info.snd_mss_bytes,
+                info.max_pacing_rate_bytes_per_second,
+                [tcp::send_buffer, tcp::receive_buffer].map(|of| of(fd).unwrap()),
+                sockopt::tcp_user_timeout(&accepted).unwrap(),
+            )
+        };
+        assert_eq!(shown(&other), shown(&own));
+        prepare_anew(other.as_fd(), &full);
+        let (congestion, segment, pace, [send, _], timeout) = shown(&other);
+        assert_eq!(
+            (congestion.as_str(), pace, timeout),
+            ("reno", 10_000_000, 7_000)
+        );
+        assert!(segment <= 1_000, "{segment}");
+        assert_eq!(send, Bytes::new(200_000));
+    }
+
+    #[test]
+    fn a_listener_gets_what_its_side_needs_and_gives_it_back() {
+        let listener = listen_openly(([127, 0, 0, 1], 0).into(), &ZoneConfig::default()).unwrap();
+        let fd = listener.as_fd();
+        let now = || [tcp::send_buffer, tcp::receive_buffer].map(|of| of(fd).unwrap());
+        let before = now();
+        let size = |bytes| Some(Bytes::new(bytes));
+        let both = Sizes {
+            send: size(100_000),
+            receive: size(150_000),
+        };
+        refit(fd, Sizes::default(), both);
+        assert_eq!(now(), [200_000, 300_000].map(Bytes::new));
+        let one = Sizes {
+            send: size(50_000),
+            receive: None,
+        };
+        refit(fd, both, one);
+        assert_eq!(now(), [Bytes::new(100_000), before[1]]);
+        refit(fd, one, Sizes::default());
+        assert_eq!(now(), before);
     }
 
     #[test]

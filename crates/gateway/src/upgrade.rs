@@ -6,7 +6,8 @@
 //!
 //! What goes: the socket that owns the table of nftables, the claim of the routing table, queues with the SYNs that
 //! wait in them, listeners with the handshakes that wait there, and of each connection both sockets, its pipes with
-//! the bytes in them and where its relay stands.
+//! the bytes in them and where its relay stands. What was learnt of paths is measured anew, but for hosts whose answers
+//! take another way.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +22,7 @@ pub(crate) use sys::control::FDS_MAX;
 use crate::config::{Config, Mode, Zone};
 use crate::counters::Counts;
 use crate::deferral::Progress;
+use crate::one_way::Pair;
 use crate::relay::Relay;
 use crate::syn::Ends;
 
@@ -81,6 +83,9 @@ pub(crate) struct Head {
     /// And the queue of ACKs.
     #[serde(default)]
     pub(crate) last_acks: bool,
+    /// Hosts whose answers take another way, and until when that is remembered, by the monotonic clock.
+    #[serde(default)]
+    pub(crate) one_way: Vec<(Pair, u64)>,
     /// Connections that follow, some on each line.
     pub(crate) connections: usize,
 }
@@ -110,6 +115,9 @@ pub(crate) enum Stage {
         relay: Box<Relay>,
         corked: [bool; 2],
         pipes: [bool; 2],
+        /// The ceiling of this half's pace is found, or shared with others.
+        #[serde(default)]
+        paced: [bool; 2],
     },
 }
 

@@ -835,7 +835,7 @@ impl Worker {
             link,
             queued: false,
             stays: false,
-            pace: Pace::new(now, now),
+            pace: Pace::new(now, now, [0; 2]),
         });
         // A server may speak first. Of the client the kernel tells what there is.
         carrying.on_event(Side::Server, seen);

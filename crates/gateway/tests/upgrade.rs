@@ -283,6 +283,72 @@ fn who_cannot_take_it_takes_nothing() {
     until(&old, "the rest is there", |c| c.split == 2 && c.live == 1);
 }
 
+/// What was carried before is no rate of the first second; buffers hang on rates.
+#[test]
+fn what_was_carried_before_is_not_carried_again() {
+    let Some(net) = Net::new() else { return };
+    let mut old = net.gateway(Net::config());
+    let (mut near, mut far) = net.pair();
+    thread::scope(|scope| {
+        scope.spawn(|| near.write_all(&vec![7; 64 << 20]).unwrap());
+        far.read_exact(&mut vec![0; 64 << 20]).unwrap();
+    });
+    let (given, new) = renew(&net, &mut old, Net::config());
+    given.unwrap();
+    let new = new.unwrap();
+    // Long enough for two looks of the worker's.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2_200) {
+        let seen = new.look(1);
+        assert_eq!(seen[0].carried, [64 << 20, 0]);
+        assert_eq!(seen[0].rate_bps, [0, 0]);
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(new.buffers(), []);
+}
+
+#[test]
+fn another_configuration_holds_for_who_comes_then_and_a_pace_that_nobody_tends_is_lifted() {
+    let Some(net) = Net::new() else { return };
+    let config = |outside: &str, inside: &str| {
+        let text = format!(
+            "[inside]\ninterfaces = ['in0']\n{inside}\n[outside]\ninterfaces = ['out0']\n{outside}"
+        );
+        Config::parse(&text).unwrap()
+    };
+    let first = config(
+        "harmonize = true\npacing = '80Mb/s'",
+        "congestion = 'reno'\npacing = '8Mb/s'",
+    );
+    let mut old = net.gateway(first);
+    let (near, far) = net.pair();
+    let shown = |gateway: &Gateway, near: &TcpStream| {
+        let all = gateway.look(9);
+        let client = near.local_addr().unwrap();
+        let seen = all.into_iter().find(|s| s.client == client).unwrap();
+        seen.halves.map(|h| (h.congestion, h.pace_most_bps))
+    };
+    let end = Instant::now() + PATIENCE;
+    let both = |inside: u64, outside: u64, shown: &[(String, u64); 2]| {
+        shown[0].1 == inside && shown[1].1 == outside
+    };
+    while !both(8_000_000, 80_000_000, &shown(&old, &near)) {
+        assert!(Instant::now() < end, "{:?}", shown(&old, &near));
+        thread::sleep(Duration::from_millis(10));
+    }
+    let (given, new) = renew(&net, &mut old, config("", "congestion = 'cubic'"));
+    given.unwrap();
+    let new = new.unwrap();
+    // What was given it keeps, as with `reload`.
+    assert!(both(8_000_000, u64::MAX, &shown(&new, &near)));
+    let (later, _far) = net.pair();
+    let [inside, outside] = shown(&new, &later);
+    assert_eq!((inside.0.as_str(), inside.1), ("cubic", u64::MAX));
+    assert_eq!(outside.1, u64::MAX);
+    drop((near, far));
+    until(&new, "one is left", |c| c.live == 1);
+}
+
 #[test]
 fn a_last_ack_that_waits_waits_under_the_next_gateway() {
     let Some(net) = Net::new() else { return };

@@ -59,11 +59,11 @@ pub fn congestion(fd: BorrowedFd<'_>) -> io::Result<String> {
 }
 
 /// Largest segment that a socket sends and asks its peer to send (TCP_MAXSEG), options included. To be
-/// set before the SYN, which states it; one end's setting holds for both directions.
+/// set before the SYN, which states it; one end's setting holds for both directions. 0 leaves it to the route.
 ///
 /// # Errors
 ///
-/// EINVAL outside of 88..=32767 (net/ipv4/tcp.c, tcp_sock_set_maxseg).
+/// EINVAL outside of 0 and 88..=32767 (net/ipv4/tcp.c, tcp_sock_set_maxseg).
 pub fn set_max_segment(fd: BorrowedFd<'_>, bytes: u16) -> io::Result<()> {
     let bytes = libc::c_int::from(bytes);
     setsockopt(
@@ -87,6 +87,21 @@ pub fn set_max_pacing(fd: BorrowedFd<'_>, rate: Rate) -> io::Result<()> {
         libc::SOL_SOCKET,
         libc::SO_MAX_PACING_RATE,
         &bytes_per_second.to_ne_bytes(),
+    )
+}
+
+/// Takes such a cap away again.
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn lift_max_pacing(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // All ones is none (net/core/sock.c, SO_MAX_PACING_RATE).
+    setsockopt(
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_MAX_PACING_RATE,
+        &u64::MAX.to_ne_bytes(),
     )
 }
 
@@ -171,6 +186,26 @@ pub fn force_receive_buffer(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
     )
 }
 
+/// Gives both buffers back to the kernel's tuning, which begins anew from `net.ipv4.tcp_wmem` and `tcp_rmem`
+/// (SO_BUF_LOCK, Linux 5.14).
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` before Linux 5.14, when nothing is changed; `NotFound` where those cannot be read.
+pub fn tune_buffers(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let first = |name| {
+        let all = crate::host::tcp_mem_triplet(name);
+        let half = all.map(|[_, first, _]| Bytes::new(first / 2));
+        half.ok_or(io::ErrorKind::NotFound)
+    };
+    let (send, receive) = (first("tcp_wmem")?, first("tcp_rmem")?);
+    let unlock = || setsockopt(fd, libc::SOL_SOCKET, SO_BUF_LOCK, &0_u32.to_ne_bytes());
+    unlock()?;
+    set_send_buffer(fd, send)?;
+    set_receive_buffer(fd, receive)?;
+    unlock()
+}
+
 /// The receive buffer in the kernel's bookkeeping: twice what was granted.
 ///
 /// # Errors
@@ -247,15 +282,14 @@ pub fn set_device(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     setsockopt(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name.as_bytes())
 }
 
-/// Gives a connection up when sent data stays unacknowledged for `limit` (TCP_USER_TIMEOUT).
+/// Gives a connection up when sent data stays unacknowledged for `limit` (TCP_USER_TIMEOUT); zero leaves that to the
+/// kernel.
 ///
 /// # Errors
 ///
 /// Whatever setsockopt(2) says.
 pub fn set_user_timeout(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
-    let ms = u32::try_from(limit.as_ns() / 1_000_000)
-        .unwrap_or(u32::MAX)
-        .max(1);
+    let ms = u32::try_from(limit.as_ns().div_ceil(1_000_000)).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(fd, ms)?)
 }
 
@@ -420,6 +454,9 @@ pub(crate) fn setsockopt(
 
 /// How often a waiting connect asks whether it was cancelled.
 const POLL_STEP: Duration = Duration::from_ms(50);
+
+/// include/uapi/asm-generic/socket.h.
+const SO_BUF_LOCK: libc::c_int = 72;
 
 #[cfg(test)]
 mod tests {

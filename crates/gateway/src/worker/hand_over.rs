@@ -14,10 +14,10 @@ use super::carrying::Delay;
 use super::last_ack::LastAcks;
 use super::look::Pace;
 use super::{Carrying, Connecting, Orders, Slot, State, Worker, interest, token};
-use crate::config::{Config, Zone};
+use crate::config::{Config, Pacing, Zone};
 use crate::links::Links;
 use crate::relay::Side;
-use crate::sockets::Pipe;
+use crate::sockets::{self, Pipe};
 use crate::upgrade::{self, FDS_MAX, Head, Record, Stage};
 
 impl Worker {
@@ -33,6 +33,11 @@ impl Worker {
             listeners: zones.map(|zone| zone == Zone::Outside).collect(),
             queue: self.queue.is_some(),
             last_acks: self.last_acks.is_some(),
+            one_way: self
+                .one_way
+                .found()
+                .map(|(pair, until)| (pair, until.as_ns()))
+                .collect(),
             connections: self.slots.iter().filter(busy).count(),
         };
         let listeners = self.listeners.iter().map(|(l, _)| l.as_fd());
@@ -41,8 +46,8 @@ impl Worker {
         let fds: Vec<_> = listeners.chain(queue).chain(acks).collect();
         upgrade::give(to, &head, &fds)?;
         let (mut records, mut fds) = (Vec::new(), Vec::new());
-        for slot in &self.slots {
-            let Some((record, its)) = self.record(slot) else {
+        for place in 0..self.slots.len() {
+            let Some((record, its)) = self.record(place) else {
                 continue;
             };
             if fds.len() + its.len() > FDS_MAX {
@@ -58,8 +63,8 @@ impl Worker {
         }
     }
 
-    fn record<'s>(&self, slot: &'s Slot) -> Option<(Record, Vec<BorrowedFd<'s>>)> {
-        let (ends, zone, link, stage, fds) = match &slot.state {
+    fn record(&self, place: usize) -> Option<(Record, Vec<BorrowedFd<'_>>)> {
+        let (ends, zone, link, stage, fds) = match &self.slots[place].state {
             State::Free => return None,
             State::Connecting(connecting) => {
                 let Connecting {
@@ -94,7 +99,12 @@ impl Worker {
                     pace,
                     ..
                 } = &**carrying;
+                let mut paced = [false; 2];
+                for side in self.paced_sides(place) {
+                    paced[side.index()] = true;
+                }
                 let stage = Stage::Carrying {
+                    paced,
                     since_ns: pace.since.as_ns(),
                     relay: Box::new(relay.clone()),
                     corked: *corked,
@@ -145,6 +155,10 @@ impl Worker {
             let mark = crate::install::hold_mark(&worker.config, worker.number);
             worker.last_acks = Some(LastAcks::new(queue, mark));
         }
+        let found = head.one_way.into_iter();
+        worker
+            .one_way
+            .go_on_from(found.map(|(pair, until)| (pair, Instant::from_ns(until))));
         worker.counters.go_on_from(&head.counts);
         worker.counters.acks_held.set(0);
         // Those that were kept for later are not among what comes.
@@ -164,6 +178,24 @@ impl Worker {
             upgrade::accept(from)?;
         }
         Ok(worker)
+    }
+
+    /// From here on there is no other gateway: what was made as that one's configuration said becomes what ours says.
+    pub(crate) fn make_own(&mut self) {
+        for (listener, zone) in &self.listeners {
+            let refused = sockets::prepare_anew(listener.as_fd(), self.config.zone(*zone));
+            self.counters.options_refused.add(refused);
+        }
+        for (slot, side) in std::mem::take(&mut self.left_ceilings) {
+            let State::Carrying(carrying) = &self.slots[slot].state else {
+                continue;
+            };
+            let socket = carrying.sockets[side.index()].as_fd();
+            let _ = match self.config.zone(carrying.zone_of(side)).pacing {
+                Some(Pacing::Rate(rate)) => sys::tcp::set_max_pacing(socket, rate),
+                _ => sys::tcp::lift_max_pacing(socket),
+            };
+        }
     }
 
     fn take_up(
@@ -188,6 +220,7 @@ impl Worker {
             let data = EventData::new_u64(token(slot, 0, side));
             epoll::add(&self.epoll, socket, data, interest())
         };
+        let mut paced_before = [false; 2];
         let state = match stage {
             Stage::Connecting {
                 dscp,
@@ -207,7 +240,7 @@ impl Worker {
                     client: client.map(TcpStream::from),
                     answered,
                     link,
-                    begun: sys::clock::monotonic(),
+                    begun: Instant::from_ns(progress.since_ns),
                     // This epoll tells it anew.
                     seen: EventFlags::empty(),
                     own: None,
@@ -218,7 +251,9 @@ impl Worker {
                 relay,
                 corked,
                 pipes,
+                paced,
             } => {
+                paced_before = paced;
                 let client = TcpStream::from(upgrade::next(fds)?);
                 let server = TcpStream::from(upgrade::next(fds)?);
                 listen(&client, Side::Client)?;
@@ -238,6 +273,8 @@ impl Worker {
                 self.deferral.go_on_connected(ends);
                 // What the old one knew to be ready nobody announces again.
                 self.busy.push_back(slot);
+                let carried = Side::BOTH.map(|s| relay.carried(s));
+                let now = sys::clock::monotonic();
                 State::Carrying(Box::new(Carrying {
                     relay: *relay,
                     sockets: [client, server],
@@ -256,7 +293,7 @@ impl Worker {
                     zone,
                     link,
                     queued: true,
-                    pace: Pace::new(Instant::from_ns(since_ns), sys::clock::monotonic()),
+                    pace: Pace::new(Instant::from_ns(since_ns), now, carried),
                 }))
             }
         };
@@ -266,6 +303,10 @@ impl Worker {
         });
         self.watch_last_acks(slot);
         self.join_gaps(slot, sys::clock::monotonic());
+        let paced: Vec<Side> = self.paced_sides(slot).collect();
+        let left = Side::BOTH.into_iter();
+        let left = left.filter(|s| paced_before[s.index()] && !paced.contains(s));
+        self.left_ceilings.extend(left.map(|side| (slot, side)));
         Ok(())
     }
 }

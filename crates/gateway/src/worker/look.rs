@@ -32,11 +32,12 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) const fn new(since: Instant, now: Instant) -> Self {
+    /// Of one that has carried so much by `now`.
+    pub(super) const fn new(since: Instant, now: Instant, carried: [u64; 2]) -> Self {
         Self {
             since,
             looked: now,
-            carried: [0; 2],
+            carried,
             rate_bps: [0; 2],
         }
     }
@@ -127,15 +128,14 @@ impl Worker {
             self.orders.enlarged.store(true, Ordering::Relaxed);
         }
         for (listener, zone) in &self.listeners {
+            // Less as well: the more stand, the less each new one gets.
             let (own, had) = (sides[zone.index()], self.listening[zone.index()]);
-            // A buffer that was set does not go back to the kernel's tuning: it stays.
-            if free(*zone) && (own.send > had.send || own.receive > had.receive) {
-                sockets::enlarge(listener.as_fd(), own);
+            if free(*zone) && own != had {
+                sockets::refit(listener.as_fd(), had, own);
             }
         }
-        for (had, own) in self.listening.iter_mut().zip(sides) {
-            had.send = had.send.max(own.send);
-            had.receive = had.receive.max(own.receive);
+        for zone in Zone::BOTH.into_iter().filter(|z| free(*z)) {
+            self.listening[zone.index()] = sides[zone.index()];
         }
     }
 
