@@ -362,7 +362,7 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             guard::Guard::start(install::diversion(&config), links)
         })
         .transpose()?;
-    let drain = config.drain;
+    let mut drain = config.drain;
     let [inside, outside] = Zone::BOTH.map(|z| config.zone(z).interfaces.join(","));
     let file = args.flags.control.as_deref();
     let recorded = config.clone();
@@ -410,7 +410,11 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             .map(|c| c.serve(&gateway, context, || args.flags.read()));
         match asked {
             Some(Some(control::Asked::Reload(config, asker))) => {
+                let new = config.drain;
                 let result = gateway.reload(*config);
+                if result.is_ok() {
+                    drain = new;
+                }
                 asker.answer(result.map_err(|e| e.to_string()));
             }
             Some(Some(control::Asked::Drain)) => context.stop.stop(),
