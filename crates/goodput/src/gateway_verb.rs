@@ -396,7 +396,7 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             guard::Guard::start(install::diversion(&config), links)
         })
         .transpose()?;
-    let drain = config.drain;
+    let mut drain = config.drain;
     let [inside, outside] = Zone::BOTH.map(|z| config.zone(z).interfaces.join(","));
     let file = args.flags.control.as_deref();
     let recorded = config.clone();
@@ -447,10 +447,13 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
             .map(|c| c.serve(&gateway, context, || args.flags.read()));
         match asked {
             Some(Some(control::Asked::Reload(config, asker))) => {
-                let bounds = config.log.clone();
+                let (bounds, new) = (config.log.clone(), config.drain);
                 let result = gateway.reload(*config);
-                if let (Some(log), Ok(())) = (&mut log, &result) {
-                    log.become_another(bounds.as_ref());
+                if result.is_ok() {
+                    drain = new;
+                    if let Some(log) = &mut log {
+                        log.become_another(bounds.as_ref());
+                    }
                 }
                 asker.answer(result.map_err(|e| args.flags.told(&e)));
             }

@@ -56,7 +56,8 @@ impl Published {
         let now = clock::monotonic();
         if now >= self.next {
             self.next = now + Duration::from_s(1);
-            let new = status::openmetrics(&Status::of(gateway.counts(), Vec::new()));
+            let status = Status::of(gateway.counts(), Vec::new()).with_links(gateway.links());
+            let new = status::openmetrics(&status);
             *self.text.lock().unwrap_or_else(PoisonError::into_inner) = new;
         }
     }

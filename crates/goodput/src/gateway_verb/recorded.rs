@@ -259,11 +259,16 @@ impl Record {
             live_max: self.live_max,
             ended: c.ended,
             reset: c.reset,
+            undelivered: c.undelivered,
+            undelivered_bytes: c.bytes_undelivered,
+            abandoned: c.abandoned,
             passed: GatewayPassed {
                 by_rule: c.bypassed,
                 at_limit: c.over_limit,
                 for_lack: c.failed,
                 sampled: c.sampled,
+                one_way: c.passed_one_way,
+                beside_silence: c.passed_silent,
             },
             refused: GatewayRefused {
                 by_rule: c.forbidden,

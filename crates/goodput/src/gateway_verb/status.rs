@@ -150,7 +150,7 @@ pub(super) fn words(c: &Counts) -> String {
         ),
         (c.other_port, "connections went on from another port"),
         (c.looped, "connections came from the gateway itself"),
-        (c.sampled, "connections passed unsplit as samples"),
+        (c.sampled, "SYNs passed unsplit as samples"),
         (
             c.options_refused,
             "socket options were refused (-vv says which)",
@@ -374,6 +374,18 @@ pub(super) fn openmetrics(status: &Status) -> String {
             ("{direction=\"inward\"}", c.bytes_inward),
         ],
     );
+    family(
+        "urgent_bytes",
+        "counter",
+        "Urgent bytes carried.",
+        &[("", c.urgent)],
+    );
+    family(
+        "other_port",
+        "counter",
+        "Connections that went on from another port than their client's.",
+        &[("", c.other_port)],
+    );
     family("pipes", "gauge", "Pipes that exist.", &[("", c.pipes)]);
     family(
         "pipes_filled_bytes",
@@ -386,6 +398,32 @@ pub(super) fn openmetrics(status: &Status) -> String {
         "counter",
         "Socket options that the kernel refused.",
         &[("", c.options_refused)],
+    );
+    let labels: Vec<String> = status.links.iter().map(link_labels).collect();
+    let mut of_links = |name: &str, kind: &str, help: &str, value: fn(&LinkStatus) -> u64| {
+        let rows = labels.iter().map(String::as_str);
+        let rows: Vec<_> = rows.zip(status.links.iter().map(value)).collect();
+        if !rows.is_empty() {
+            family(name, kind, help, &rows);
+        }
+    };
+    of_links(
+        "link_alive",
+        "gauge",
+        "Links of sides that have several: 1 where new connections may go by it.",
+        |l| u64::from(l.alive),
+    );
+    of_links(
+        "link_connections_open",
+        "gauge",
+        "Connections on a link.",
+        |l| l.connections,
+    );
+    of_links(
+        "link_connections",
+        "counter",
+        "Connections that were ever placed on a link.",
+        |l| l.placed,
     );
     // Each held SYN became a connection.
     let _ = writeln!(
@@ -400,6 +438,12 @@ pub(super) fn openmetrics(status: &Status) -> String {
         c.held_ns % 1_000_000_000,
     );
     text
+}
+
+/// A backslash is all that an interface's name may have and a label may not.
+fn link_labels(link: &LinkStatus) -> String {
+    let name = link.interface.replace('\\', "\\\\");
+    format!("{{side=\"{}\",interface=\"{name}\"}}", link.side)
 }
 
 #[cfg(test)]
@@ -505,8 +549,21 @@ mod tests {
             bytes_inward: 9,
             ..Counts::default()
         };
-        let text = openmetrics(&Status::of(counts, Vec::new()));
+        let status = Status::of(counts, Vec::new());
+        assert!(!openmetrics(&status).contains("link_alive"));
+        let link = LinkStatus {
+            side: "outside".to_owned(),
+            interface: "eth2".to_owned(),
+            alive: true,
+            answers: false,
+            connections: 2,
+            placed: 7,
+            answer_ns: 0,
+        };
+        let text = openmetrics(&status.with_links(vec![link]));
         for line in [
+            "goodput_gateway_link_alive{side=\"outside\",interface=\"eth2\"} 1",
+            "goodput_gateway_link_connections_total{side=\"outside\",interface=\"eth2\"} 7",
             "goodput_gateway_connections_total 3",
             "goodput_gateway_carried_bytes_total{direction=\"inward\"} 9",
             "# UNIT goodput_gateway_carried_bytes bytes",

@@ -249,9 +249,13 @@ fn a_file_is_read_again_and_one_that_cannot_be_meant_changes_nothing() {
     let (mut near, mut far) = before;
     near.write_all(b"!").unwrap();
     far.read_exact(&mut [0]).unwrap();
-    drop((near, far));
+    scratch.write("gateway.toml", "drain = '10ms'\n");
+    ask(&scratch, &net, &["reload"]).succeeds();
     ask(&scratch, &net, &["drain"]).succeeds();
-    running.end().succeeds();
+    let ended = running.end();
+    let said = &ended.succeeds().stderr;
+    assert!(said.contains("may go on for 10 ms"), "{said}");
+    drop((near, far));
 }
 
 #[test]

@@ -94,6 +94,16 @@ pub(crate) fn lines(gateway: &GatewayRun) -> Vec<String> {
             count(passed.for_lack),
             count(passed.sampled)
         );
+        let (one_way, silent) = (passed.one_way, passed.beside_silence);
+        if one_way > 0 || silent > 0 {
+            first.pop();
+            put!(
+                first,
+                ", {} since answers take another way, {} beside one that waited in vain.",
+                count(one_way),
+                count(silent)
+            );
+        }
     }
     let refused = &gateway.refused;
     if refused.all() > 0 {
@@ -105,6 +115,18 @@ pub(crate) fn lines(gateway: &GatewayRun) -> Vec<String> {
             count(refused.by_rule),
             count(refused.unreachable),
             count(refused.silent)
+        );
+    }
+    if gateway.abandoned > 0 {
+        let gone = text::plural(gateway.abandoned, "client");
+        put!(first, " {gone} gone when the server had accepted.");
+    }
+    if gateway.undelivered > 0 {
+        put!(
+            first,
+            " {} reset with {} that one end was told have arrived and the other did not acknowledge.",
+            count(gateway.undelivered),
+            text::bytes(gateway.undelivered_bytes)
         );
     }
     let mut second = format!(
@@ -549,6 +571,26 @@ mod tests {
         assert!(!page.contains("<b>cns") && !page.contains("<i>\u{3c}"));
         let said = crate::terminal::summary(&run(), &[], false, 100);
         assert!(said.contains("4 connections split"), "{said}");
+    }
+
+    #[test]
+    fn what_was_lost_and_what_took_another_way_is_said() {
+        let mut gateway = GatewayRun::default();
+        let plain = |gateway: &GatewayRun| lines(gateway)[0].replace('\u{a0}', " ");
+        assert!(plain(&gateway).ends_with("0 at once at most."));
+        gateway.passed.one_way = 3;
+        gateway.passed.beside_silence = 1;
+        (gateway.undelivered, gateway.undelivered_bytes) = (1, 2_000);
+        gateway.abandoned = 1;
+        let said = plain(&gateway);
+        for part in [
+            "4 passed unsplit",
+            "0 to be counted, 3 since answers take another way, 1 beside one",
+            "1 client gone when the server had accepted.",
+            "1 reset with 2",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
     }
 
     #[test]

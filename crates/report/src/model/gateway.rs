@@ -36,6 +36,12 @@ pub struct GatewayRun {
     pub ended: u64,
     /// Those that were reset.
     pub reset: u64,
+    /// Of these, those with bytes that one end was told have arrived and the other did not acknowledge.
+    pub undelivered: u64,
+    /// Those bytes.
+    pub undelivered_bytes: u64,
+    /// Servers that had accepted when their client was gone.
+    pub abandoned: u64,
     /// Connections that passed unsplit.
     pub passed: GatewayPassed,
     /// Connections that were answered as their server, the network or a rule answered.
@@ -92,6 +98,10 @@ pub struct GatewayPassed {
     pub for_lack: u64,
     /// To be counted, to hold the model against it.
     pub sampled: u64,
+    /// Answers take another way.
+    pub one_way: u64,
+    /// Another one to the same server waited in vain.
+    pub beside_silence: u64,
 }
 
 impl GatewayPassed {
@@ -101,6 +111,8 @@ impl GatewayPassed {
             .saturating_add(self.at_limit)
             .saturating_add(self.for_lack)
             .saturating_add(self.sampled)
+            .saturating_add(self.one_way)
+            .saturating_add(self.beside_silence)
     }
 }
 
