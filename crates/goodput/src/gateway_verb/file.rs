@@ -72,7 +72,7 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
                 "" => here == name,
                 _ => here == section && times == wanted,
             };
-            nearest = nearest.or(is_it.then_some(number));
+            nearest = nearest.or_else(|| is_it.then_some(number));
         } else if here == section && (section.is_empty() || times == wanted) {
             let found = line.split('=').next().map(str::trim);
             if found == Some(name) {
