@@ -957,7 +957,7 @@ mod tests {
         };
         assert_eq!((second.sent_bytes, second.packets_sent), (500_000, 300));
         assert_eq!(second.sent_bits_per_second, 6_000_000);
-        assert_eq!((second.lost_bytes, second.congestion_events), (3_750, 0));
+        assert_eq!((second.lost_bytes, second.congestion_events), (37_500, 0));
         let line = quic_line(second);
         assert!(line.contains("stream   3  6 Mb/s"), "{line}");
         assert!(line.ends_with("lost 30 of 300 packets, QUIC"), "{line}");
