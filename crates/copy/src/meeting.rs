@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use wire::tcp_info::TcpInfo;
 
 use crate::key::{Key, SessionId};
 use crate::link::{self, Cipher, Link, STREAMS_MOST, Sessions, Socket, Which};
-use crate::quic::{Carriage, Transport};
+use crate::quic::{self, Carriage, Towards, Transport};
 use crate::ways::{Carried, Near, Way, Ways};
 
 /// Makes a new connection to the far side.
@@ -75,8 +75,6 @@ struct State {
     first: Option<TcpInfo>,
     /// There is much to send from here.
     is_full: bool,
-    /// Where TCP's connections led last.
-    peer: Option<SocketAddr>,
 }
 
 impl State {
@@ -85,9 +83,6 @@ impl State {
         if self.round_trip.is_none() {
             self.first = tcp_info(socket);
             self.round_trip = self.first.map(|info| Duration::from_micros(info.rtt_us));
-        }
-        if let Socket::Tcp(socket) = socket {
-            self.peer = socket.peer_addr().ok().or(self.peer);
         }
     }
 }
@@ -144,6 +139,8 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 /// A connection on which nothing is heard of the other side's kernel for so long is given up.
 const DEAD: Duration = Duration::from_secs(15);
 const DEAD_BESIDE_OTHERS: Duration = Duration::from_secs(6);
+/// How long somebody may take to answer over QUIC where other ways lead there too.
+const DIAL_BESIDE_OTHERS: Duration = Duration::from_secs(3);
 /// Idle connections are asked after so long, so often.
 const ASK_AFTER: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_secs(3);
@@ -452,13 +449,10 @@ impl Meeting {
         if self.is_over() {
             return Err(ErrorKind::ConnectionAborted.into());
         }
-        let carried = match which {
-            Which::Blocks(_) if self.carriage.is_quic() => self.dial_quic()?,
-            _ => None,
-        };
-        let socket = match carried {
-            Some(socket) => socket,
-            None => ways.dial(which)?,
+        let way = ways.choose(which)?;
+        let socket = match which {
+            Which::Blocks(_) if self.carriage.is_quic_by(way) => self.dial_quic(ways, way)?,
+            _ => ways.dial(way)?,
         };
         let fills = {
             let mut state = self.lock();
@@ -475,29 +469,60 @@ impl Meeting {
         link::connect_filling(socket, session, which, self.cipher, key, fills)
     }
 
-    /// A connection over QUIC; `None` where there will be none and TCP is to do.
-    fn dial_quic(&self) -> io::Result<Option<Socket>> {
-        let state = self.lock();
-        // What is said goes over TCP, which leads there.
-        let waited = self
-            .changed
-            .wait_timeout_while(state, link::HANDSHAKE_PATIENCE, |state| {
-                state.peer.is_none() && !state.over
-            });
-        let peer = waited.unwrap_or_else(PoisonError::into_inner).0.peer;
-        let Some(peer) = peer else {
+    /// A connection by a way over QUIC, or over TCP where there will be none.
+    fn dial_quic(&self, ways: &Ways, way: usize) -> io::Result<Socket> {
+        if ways.datagrams(way).is_closed {
+            return ways.dial(way);
+        }
+        if ways.count() == 1 {
+            // What is said goes over TCP, which leads there.
+            let state = self.lock();
+            let is_unknown = |state: &mut State| !state.over && ways.datagrams(way).to.is_none();
+            let waited =
+                self.changed
+                    .wait_timeout_while(state, link::HANDSHAKE_PATIENCE, is_unknown);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        } else if ways.datagrams(way).to.is_none() {
+            // Nothing but blocks goes there.
+            ways.dial(way)?;
+        }
+        let Some(towards) = self.towards(ways, way) else {
             self.carriage.set(false);
-            return Ok(None);
+            return ways.dial(way);
         };
         let dialled = self
             .carriage
-            .dial(peer, self.session, &self.key, self.cipher);
+            .dial(towards, self.session, &self.key, self.cipher);
         match dialled {
-            Ok(pipe) => Ok(Some(Socket::Quic(pipe))),
+            Ok(pipe) => Ok(Socket::Quic(pipe)),
             // It has worked before: tried again, as TCP is.
-            Err(error) if self.carriage.is_quic() => Err(error),
-            Err(_) => Ok(None),
+            Err(error) if self.carriage.has_worked(way) && self.carriage.is_quic() => Err(error),
+            Err(error) => {
+                // Who does not answer over TCP either is not there.
+                let socket = ways.dial(way)?;
+                if self.carriage.is_quic_by(way) {
+                    self.carriage.turn_off(way, ways.count(), &error);
+                    ways.tell(way, &format!("TCP in place of QUIC: {error}"));
+                }
+                Ok(socket)
+            }
         }
+    }
+
+    /// Whom to dial over QUIC by a way; `None` before it is known where that leads.
+    fn towards(&self, ways: &Ways, way: usize) -> Option<Towards> {
+        let datagrams = ways.datagrams(way);
+        let (patience, silence) = match ways.count() {
+            1 => (quic::DIAL, quic::SILENCE),
+            _ => (DIAL_BESIDE_OTHERS, DEAD_BESIDE_OTHERS),
+        };
+        Some(Towards {
+            way,
+            from: datagrams.from,
+            to: datagrams.to?,
+            patience,
+            silence,
+        })
     }
 
     /// What the user wishes that carries blocks.
@@ -535,14 +560,14 @@ impl Meeting {
     /// Has blocks carried by QUIC from now on, or by TCP: links are cut and come again, so nothing is lost. Over QUIC only
     /// once somebody answered there. `false` where the other side connects, and is to be told.
     pub(crate) fn carry(&self, is_quic: bool) -> bool {
-        if !matches!(self.how, How::Connects(_)) {
+        let How::Connects(ways) = &self.how else {
             return false;
-        }
+        };
         if is_quic {
-            let peer = self.lock().peer;
-            let answered = peer.is_some_and(|peer| {
+            let towards = ways.reached().and_then(|way| self.towards(ways, way));
+            let answered = towards.is_some_and(|towards| {
                 self.carriage
-                    .dial(peer, self.session, &self.key, self.cipher)
+                    .dial(towards, self.session, &self.key, self.cipher)
                     .is_ok()
             });
             if !answered {

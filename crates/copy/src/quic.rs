@@ -21,7 +21,7 @@ mod engine;
 
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,10 +33,11 @@ use units::Rate;
 
 use crate::key::{Key, SessionId, nonce};
 
+pub(crate) use carriage::Towards;
 pub use carriage::{Carriage, Open};
 pub use counts::Counts;
 pub use door::{Door, Expected};
-pub(crate) use engine::Quic;
+pub(crate) use engine::{DIAL, Quic, SILENCE};
 
 /// What carries blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,15 +71,16 @@ pub fn beside(listener: &TcpListener) -> io::Result<UdpSocket> {
     UdpSocket::bind(listener.local_addr()?)
 }
 
-/// A socket for UDP on any port, to send to somebody from.
+/// A socket for UDP on any port, to send to somebody from: at this address, or at the kernel's choice.
 ///
 /// # Errors
 /// As bind(2).
-pub fn towards(peer: SocketAddr) -> io::Result<UdpSocket> {
-    match peer {
-        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
-        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
-    }
+pub fn towards(from: Option<IpAddr>, peer: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    UdpSocket::bind((from.unwrap_or(any), 0))
 }
 
 /// This side's end of a link over QUIC.

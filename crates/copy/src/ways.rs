@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +20,18 @@ pub struct Way {
     dial: Dial,
     is_for_blocks_only: bool,
     near: Near,
+    datagrams: Datagrams,
+}
+
+/// How datagrams go by a way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Datagrams {
+    /// None do.
+    pub(crate) is_closed: bool,
+    /// The address that they leave from; the kernel's choice where none is said.
+    pub(crate) from: Option<IpAddr>,
+    /// Where to; where connections of TCP led last, if it is not said.
+    pub(crate) to: Option<SocketAddr>,
 }
 
 /// What this host knows of a way before anybody answers there.
@@ -72,7 +84,22 @@ impl Way {
             dial,
             is_for_blocks_only: false,
             near: Near::default(),
+            datagrams: Datagrams::default(),
         }
+    }
+
+    /// Datagrams go there, and leave from this address; otherwise they follow its connections of TCP.
+    #[must_use]
+    pub fn with_datagrams(mut self, from: Option<IpAddr>, to: Option<SocketAddr>) -> Self {
+        (self.datagrams.from, self.datagrams.to) = (from, to);
+        self
+    }
+
+    /// Whoever is there has no port for datagrams.
+    #[must_use]
+    pub fn without_datagrams(mut self) -> Self {
+        self.datagrams.is_closed = true;
+        self
     }
 
     /// With what is known of it beforehand.
@@ -138,6 +165,8 @@ struct Known {
     failures: u32,
     all_failures: u64,
     bytes: u64,
+    /// Where its connections of TCP led last.
+    peer: Option<SocketAddr>,
 }
 
 impl Ways {
@@ -161,12 +190,47 @@ impl Ways {
         self.all.first().map(|way| way.near).unwrap_or_default()
     }
 
-    /// Connects by the way that is best now.
-    pub(crate) fn dial(&self, which: Which) -> io::Result<Socket> {
+    /// The way that is best for a link now, by its number; the link takes it.
+    pub(crate) fn choose(&self, which: Which) -> io::Result<usize> {
         let taken = self.take(which, Instant::now());
-        let way = taken.and_then(|number| self.all.get(number));
-        let way = way.ok_or_else(|| io::Error::other("no way to the far side"))?;
-        (way.dial)()
+        taken.ok_or_else(|| io::Error::other("no way to the far side"))
+    }
+
+    /// Connects by a way.
+    pub(crate) fn dial(&self, number: usize) -> io::Result<Socket> {
+        let socket = (self.all[number].dial)()?;
+        if let Socket::Tcp(tcp) = &socket
+            && let Ok(peer) = tcp.peer_addr()
+        {
+            self.lock().known[number].peer = Some(peer);
+        }
+        Ok(socket)
+    }
+
+    /// How datagrams go by a way, as far as known now.
+    pub(crate) fn datagrams(&self, number: usize) -> Datagrams {
+        let stated = self.all[number].datagrams;
+        Datagrams {
+            to: self.lock().known[number].peer.or(stated.to),
+            ..stated
+        }
+    }
+
+    /// The way by which the other side was reached last, of those that datagrams go by; `None` before any was.
+    pub(crate) fn reached(&self) -> Option<usize> {
+        let state = self.lock();
+        (0..self.all.len()).find(|number| {
+            state.known[*number].peer.is_some() && !self.all[*number].datagrams.is_closed
+        })
+    }
+
+    /// Has the user know something of a way, where there are several.
+    pub(crate) fn tell(&self, number: usize, what: &str) {
+        let mut state = self.lock();
+        if self.all.len() > 1 && state.news.len() < NEWS_MOST {
+            let word = format!("{}: {what}", self.all[number].name);
+            state.news.push(word);
+        }
     }
 
     /// Which way a link takes from now on.
@@ -390,6 +454,31 @@ mod tests {
         ways.came_at(Which::FromSource, Some(&refused()), now);
         assert_eq!(ways.take(Which::FromSource, now), Some(1));
         assert_eq!(ways.take(Which::Blocks(0), now), Some(0));
+    }
+
+    #[test]
+    fn datagrams_go_where_connections_led_or_where_it_was_said() {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 7));
+        let way = |name| Way::new(name, Box::new(|| Err(refused())));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap();
+        let dial = move || std::net::TcpStream::connect(there).map(Socket::Tcp);
+        let ways = Ways::of(vec![
+            way("said").with_datagrams(Some(at.ip()), Some(at)),
+            way("closed").without_datagrams(),
+            Way::new("found", Box::new(dial)),
+        ]);
+        let said = Datagrams {
+            is_closed: false,
+            from: Some(at.ip()),
+            to: Some(at),
+        };
+        assert_eq!(ways.datagrams(0), said);
+        assert!(ways.datagrams(1).is_closed);
+        assert_eq!((ways.datagrams(2).to, ways.reached()), (None, None));
+        ways.dial(2).unwrap();
+        assert_eq!(ways.datagrams(2).to, Some(there));
+        assert_eq!(ways.reached(), Some(2));
     }
 
     #[test]

@@ -36,7 +36,7 @@ use ::copy::message::Account;
 use ::copy::quic::{Carriage, Transport};
 use ::copy::schedule::Schedule;
 use ::copy::source::{Keep, Source};
-use ::copy::{Cipher, Key, SessionId};
+use ::copy::{Carried, Cipher, Key, SessionId};
 use report::RunFolder;
 use report::model::{self, Run, RunState, SCHEMA_VERSION};
 use units::Rate;
@@ -471,6 +471,8 @@ struct Done {
     took: Duration,
     is_source: bool,
     reconnects: u64,
+    /// What each way carried, where this side connected by several.
+    ways: Vec<Carried>,
     cipher: Cipher,
     certificate: Option<model::Certificate>,
     achievable: Option<Rate>,
@@ -776,8 +778,8 @@ impl Plan<'_> {
         let near = Meeting::connecting(dial, self.session, self.key.clone(), self.cipher)
             .with_carriage(Carriage::connecting(wish));
         let far = Meeting::listening(self.session, self.key.clone(), vec![self.cipher])
-            .with_carriage(job::carriage(wish, &listener));
-        self.both(&source, &near, &far, &listener, context)
+            .with_carriage(job::carriage(wish, std::slice::from_ref(&listener)));
+        self.both(&source, &near, &far, &[listener], context)
     }
 
     /// A folder copied below itself would never be whole.
@@ -810,13 +812,13 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Both sides in this process; `far` listens and is the destination.
+    /// Both sides in this process; `far` listens, at all of these, and is the destination.
     fn both(
         &self,
         source: &Source,
         near: &Meeting,
         far: &Meeting,
-        listener: &TcpListener,
+        listeners: &[TcpListener],
         context: &Context,
     ) -> Result<Done, Failure> {
         let (destination, name) =
@@ -834,7 +836,9 @@ impl Plan<'_> {
         limits.tick(&watch);
         let begun = Instant::now();
         let (sent, progress) = thread::scope(|scope| {
-            scope.spawn(|| ::copy::meeting::listen(listener, far));
+            for listener in listeners {
+                scope.spawn(|| ::copy::meeting::listen(listener, far));
+            }
             let received = scope.spawn(|| {
                 let received =
                     ::copy::engine::receive::receive(far, &destination, &receive, &far_watch);
@@ -887,6 +891,7 @@ impl Plan<'_> {
             took: begun.elapsed(),
             is_source: true,
             reconnects: near.reconnects(),
+            ways: near.carried(),
             cipher: near.cipher(),
             certificate: None,
             achievable: None,

@@ -161,6 +161,8 @@ built_in!(
     "four-uplinks-100",
     "nine-uplinks",
     "two-host-links",
+    "four-host-links",
+    "nine-host-links",
     "cray-mainframe",
     "cray-writes",
     "cray-buffers",

@@ -61,6 +61,8 @@ pub struct Host {
     name: String,
     address: Ipv4Addr,
     address6: Ipv6Addr,
+    /// On further links.
+    more: Vec<Ipv4Addr>,
     /// `None`: an interface of the machine stands in its place.
     ns: Option<NetNs>,
     congestion_control: String,
@@ -391,7 +393,8 @@ impl Lab {
         found.ok_or_else(|| no_such("host", name, known))
     }
 
-    /// Changes a link from now on; `forward` and `backward` say which ways.
+    /// Changes a link from now on; `forward` and `backward` say which ways. Where the kernel runs the links, one with a rate
+    /// can be cut and mended.
     ///
     /// # Errors
     /// [`LabError::NoSuch`] for the link, [`LabError::Change`] when the link has nothing to change.
@@ -418,7 +421,10 @@ impl Lab {
                     problem: problem.to_owned(),
                 });
             }
-            self.tell(Command::Change(way, change))?;
+            match (&self.kernel, change) {
+                (Some(links), link::Change::Up(is_up)) => links.set_open(way, is_up)?,
+                _ => self.tell(Command::Change(way, change))?,
+            }
         }
         Ok(())
     }
@@ -488,7 +494,7 @@ impl Lab {
     fn tell(&self, command: Command) -> Result<(), LabError> {
         if self.kernel.is_some() {
             return Err(LabError::ByKernel(
-                "nothing that can be changed or has rules",
+                "nothing that changes but links with a rate, which can be cut and mended, and no rules",
             ));
         }
         self.commands
@@ -705,6 +711,7 @@ impl Host {
             name: spec.name.clone(),
             address: spec.address4,
             address6: spec.address6,
+            more: spec.more.iter().map(|own| own.address4).collect(),
             ns,
             congestion_control: spec.congestion_control.clone(),
         }
@@ -717,6 +724,7 @@ impl Host {
             name: spec.name.clone(),
             address: first.map_or(Ipv4Addr::UNSPECIFIED, |i| i.address4),
             address6: first.map_or(Ipv6Addr::UNSPECIFIED, |i| i.address6),
+            more: Vec::new(),
             ns: Some(ns),
             congestion_control: "cubic".to_owned(),
         }
@@ -747,6 +755,11 @@ impl Host {
     /// Its address on the path.
     pub const fn address(&self) -> Ipv4Addr {
         self.address
+    }
+
+    /// Its addresses, one for each of its links.
+    pub fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
+        std::iter::once(self.address).chain(self.more.iter().copied())
     }
 
     /// Congestion control that its sockets are to use. It is the host's default only where the
@@ -809,8 +822,9 @@ impl Host {
     fn configure(&self, spec: &HostSpec, network: &Network) -> Result<(), LabError> {
         // Nothing is to travel that the measurement did not send: no search for routers, no check for
         // duplicates, no address made up.
+        let scopes: Vec<String> = spec.links().map(|link| spec.interface_on(link)).collect();
         for (name, value) in QUIET_IPV6 {
-            for scope in ["default", INTERFACE] {
+            for scope in scopes.iter().map(String::as_str).chain(["default"]) {
                 let _ = self.set(&format!("net.ipv6.conf.{scope}.{name}"), value);
             }
         }
@@ -827,7 +841,7 @@ impl Host {
         for (name, value) in &spec.sysctl {
             self.set(name, value)?;
         }
-        let neighbours = wiring::neighbours(network, spec);
+        let neighbours = wiring::neighbours(network, spec.link, spec.mac);
         in_ns(self.namespace()?, "configuring a host", || {
             let mut netlink = Netlink::open()?;
             netlink.set_up("lo", None)?;
@@ -842,6 +856,19 @@ impl Host {
                     netlink.add_neighbour(INTERFACE, address, mac.0)?;
                 }
             }
+            for own in &spec.more {
+                let name = spec.interface_on(own.link);
+                netlink.add_address(&name, own.address4, own.prefix4)?;
+                netlink.set_up(&name, Some(own.mtu_bytes))?;
+                let ipv6 = netlink
+                    .add_address(&name, own.address6, own.prefix6)
+                    .is_ok();
+                for (address, mac) in wiring::neighbours(network, own.link, own.mac) {
+                    if address.is_ipv4() || ipv6 {
+                        netlink.add_neighbour(&name, address, mac.0)?;
+                    }
+                }
+            }
             let everything4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
             let everything6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
             if let Some(gateway) = spec.gateway4 {
@@ -853,13 +880,15 @@ impl Host {
             for route in &spec.routes {
                 let Some(via) = route.via else { continue };
                 if via.address.is_ipv4() || ipv6 {
-                    let to = route.to.network();
-                    netlink.add_route(INTERFACE, to, route.to.bits(), via.address)?;
+                    let (to, name) = (route.to.network(), spec.interface_on(route.link));
+                    netlink.add_route(&name, to, route.to.bits(), via.address)?;
                 }
             }
             if !spec.offloads {
-                for offload in sys::ethtool::Offload::ALL {
-                    sys::ethtool::set_offload(INTERFACE, offload, false)?;
+                for name in &scopes {
+                    for offload in sys::ethtool::Offload::ALL {
+                        sys::ethtool::set_offload(name, offload, false)?;
+                    }
                 }
             }
             Ok(())

@@ -89,7 +89,7 @@ pub struct HostSpec {
     /// A network interface of this machine that takes the host's place: what is behind it is not
     /// the lab's.
     pub interface: Option<String>,
-    /// Its one link.
+    /// Its link; of several the first in the file.
     pub link: usize,
     /// Its Ethernet address; of no meaning behind an interface of the machine.
     pub mac: Mac,
@@ -109,6 +109,22 @@ pub struct HostSpec {
     pub gateway_mac: Option<Mac>,
     /// What another router on its subnet is nearer to than the default gateway.
     pub routes: Vec<Route>,
+    /// Its ends of further links, where the kernel runs them: the interfaces `eth1` and so on.
+    pub more: Vec<Interface>,
+}
+
+impl HostSpec {
+    /// Its links, in the order of the file.
+    pub fn links(&self) -> impl Iterator<Item = usize> {
+        let more = self.more.iter().map(|own| own.link);
+        std::iter::once(self.link).chain(more)
+    }
+
+    /// Name of its interface on a link.
+    pub(crate) fn interface_on(&self, link: usize) -> String {
+        let place = self.links().position(|own| own == link).unwrap_or(0);
+        crate::gateways::interface_name(place)
+    }
 }
 
 /// What each write of a sender costs a host; the default is nothing beyond what it costs here.

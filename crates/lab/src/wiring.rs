@@ -14,7 +14,7 @@ use crate::log::{Legend, LinkLegend};
 use crate::middlebox::Middleboxes;
 use crate::node::{self, Action, Nth, Rewrite, Rule, Rules};
 use crate::path::{
-    ActionSpec, HostSpec, LinkSpec, Network, Node, PathFile, RouterSpec, RuleSpec, SwitchSpec,
+    ActionSpec, LinkSpec, Network, Node, PathFile, RouterSpec, RuleSpec, SwitchSpec,
 };
 
 /// The engine's network, with `rings` bytes of memory for each port; probes of the ports `near` go
@@ -196,7 +196,8 @@ pub(crate) fn members(network: &Network, segment: usize) -> Vec<(IpAddr, Mac)> {
             members.push((IpAddr::V6(host.address6), host.mac));
         }
     }
-    for interface in network.routers.iter().flat_map(|r| &r.interfaces) {
+    let of_hosts = network.hosts.iter().flat_map(|h| &h.more);
+    for interface in of_hosts.chain(network.routers.iter().flat_map(|r| &r.interfaces)) {
         if network.links[interface.link].segment == segment {
             members.push((IpAddr::V4(interface.address4), interface.mac));
             members.push((IpAddr::V6(interface.address6), interface.mac));
@@ -205,11 +206,11 @@ pub(crate) fn members(network: &Network, segment: usize) -> Vec<(IpAddr, Mac)> {
     members
 }
 
-/// The neighbours whose hardware addresses a host is told, so that it need not ask. On a large
-/// subnet it asks: telling all of all is the square of their number.
-pub(crate) fn neighbours(network: &Network, host: &HostSpec) -> Vec<(IpAddr, Mac)> {
-    let mut all = members(network, network.links[host.link].segment);
-    all.retain(|&(_, mac)| mac != host.mac);
+/// The neighbours on a link whose hardware addresses one who has this address there is told, so that it need not ask. On
+/// a large subnet it asks: telling all of all is the square of their number.
+pub(crate) fn neighbours(network: &Network, link: usize, own: Mac) -> Vec<(IpAddr, Mac)> {
+    let mut all = members(network, network.links[link].segment);
+    all.retain(|&(_, mac)| mac != own);
     if all.len() > 2 * NEIGHBOURS_MAX {
         all.clear();
     }

@@ -145,6 +145,86 @@ fn connections_spread_over_uplinks_and_other_packets_are_routed() {
     }
 }
 
+const FOUR_LINKS: &str = r#"
+    run = "kernel"
+    [hosts.near]
+    [hosts.far]
+    [links.one]
+    between = ["near", "far"]
+    rate = "50Mb/s"
+    [links.two]
+    between = ["far", "near"]
+    rate = "50Mb/s"
+    [links.three]
+    between = ["near", "far"]
+    rate = "50Mb/s"
+    [[schedule]]
+    at = "1s"
+    link = "three"
+    up = false
+"#;
+
+#[test]
+fn a_host_has_an_address_on_each_of_its_links_and_a_link_is_cut_and_mended() {
+    if !may_run() {
+        return;
+    }
+    let path = parse(FOUR_LINKS).unwrap();
+    assert_eq!(path.network.walk(0, 1).unwrap().len(), 1);
+    let begun = Instant::now();
+    let lab = Lab::up(&path).unwrap();
+    let addresses = |host: &Host| -> Vec<String> {
+        host.addresses()
+            .map(|address| address.to_string())
+            .collect()
+    };
+    assert_eq!(
+        addresses(lab.near()),
+        ["198.18.0.1", "198.18.1.1", "198.18.2.1"]
+    );
+    let far: Vec<Ipv4Addr> = lab.far().addresses().collect();
+    let receivers: Vec<UdpSocket> = far
+        .iter()
+        .map(|address| {
+            let bound = lab.far().run(|| UdpSocket::bind((*address, 5000)));
+            let socket = bound.unwrap().unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_millis(200)))
+                .unwrap();
+            socket
+        })
+        .collect();
+    let sender = lab.near().run(|| UdpSocket::bind("0.0.0.0:0"));
+    let sender = sender.unwrap().unwrap();
+    let arrives = |number: usize| {
+        sender.send_to(b"word", (far[number], 5000)).unwrap();
+        receivers[number].recv(&mut [0; 8]).is_ok()
+    };
+    let frames = |name: &str| {
+        let counts = lab.link_counts().unwrap();
+        let link = counts.iter().find(|(n, ..)| n == name).unwrap();
+        (link.1.segments_out, link.2.segments_out)
+    };
+    // Each goes by its own link: the second leads from the far host.
+    let before = [frames("one"), frames("two")];
+    assert!(arrives(0) && arrives(1));
+    let after = [frames("one"), frames("two")];
+    assert_eq!(after[0].0, before[0].0 + 1);
+    assert_eq!(after[1].1, before[1].1 + 1);
+    assert!(arrives(2) || begun.elapsed() > Duration::from_secs(1));
+    // Nobody is told of what is cut: sending goes on.
+    let two = |up| lab.set("two", true, true, link::Change::Up(up)).unwrap();
+    two(false);
+    assert!(!arrives(1));
+    assert!(arrives(0));
+    two(true);
+    assert!(arrives(1));
+    while arrives(2) {
+        assert!(begun.elapsed() < PATIENCE, "the schedule does not cut");
+    }
+    assert!(arrives(0) && arrives(1));
+}
+
 #[test]
 fn what_the_kernel_cannot_do_is_refused_with_key_and_line() {
     let refused = |text: &str| match parse(text).unwrap_err() {
@@ -180,6 +260,17 @@ fn what_the_kernel_cannot_do_is_refused_with_key_and_line() {
     );
     let (line, problem) = refused(&PAIR.replace("\"kernel\"", "\"kernle\""));
     assert!(line == 2 && problem.contains("kernel"), "{line}: {problem}");
+    let schedule = |change: &str| {
+        let text = format!("[[schedule]]\nat = \"1s\"\nlink = \"wan\"\n{change}\n");
+        pair(&format!("rate = \"1Gb/s\"\n{text}")).1
+    };
+    let problem = schedule("rate = \"1Mb/s\"");
+    assert!(problem.starts_with("schedule: rate: "), "{problem}");
+    let (_, problem) = pair("[[schedule]]\nat = \"1s\"\nlink = \"wan\"\nup = false\n");
+    assert!(problem.contains("wan has no rate"), "{problem}");
+    // With the engine a host has one link.
+    let (_, problem) = refused(&FOUR_LINKS.replace("\"kernel\"", "\"engine\""));
+    assert!(problem.contains("3 links"), "{problem}");
     // A delay of nothing is none.
     assert!(
         parse(&format!("{PAIR}delay = \"0ms\"\n"))

@@ -132,6 +132,29 @@ impl Netlink {
         self.request(new, NLM_F_CREATE | NLM_F_REPLACE).map(drop)
     }
 
+    /// Has nothing pass the token bucket of the interface `name`, as over a cable that is cut: what waits is gone, and
+    /// who sends is told nothing. Or has it pass again, with room for `limit_bytes` before the rate.
+    ///
+    /// # Errors
+    /// `ENODEV` when there is no such interface, `ENOENT` without a token bucket, and in a kernel before 4.19, which has no
+    /// `blackhole`.
+    pub fn set_open(&mut self, name: &str, is_open: bool, limit_bytes: u32) -> io::Result<()> {
+        let index = i32::try_from(self.index_of(name)?).map_err(io::Error::other)?;
+        let mut message = TcMessage::with_index(index);
+        message.header.parent = TcHandle::from(HANDLE | 1);
+        // struct tc_fifo_qopt.
+        let limit = limit_bytes.to_ne_bytes().to_vec();
+        message.attributes = match is_open {
+            true => vec![
+                TcAttribute::Kind("bfifo".to_owned()),
+                TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, limit)),
+            ],
+            false => vec![TcAttribute::Kind("blackhole".to_owned())],
+        };
+        let new = RouteNetlinkMessage::NewQueueDiscipline(message);
+        self.request(new, NLM_F_CREATE | NLM_F_REPLACE).map(drop)
+    }
+
     /// Counters of all token buckets of the namespace.
     ///
     /// # Errors
@@ -268,7 +291,11 @@ mod tests {
             };
             netlink.set_token_bucket("left", bucket)?;
             netlink.set_gso_max("left", 20_000)?;
-            b.run(|| Netlink::open()?.set_up("right", None))??;
+            b.run(|| {
+                let mut netlink = Netlink::open()?;
+                netlink.add_address("right", there, 30)?;
+                netlink.set_up("right", None)
+            })??;
             netlink.set_up("left", None)?;
             netlink.add_neighbour("left", there, [2, 0, 0, 0, 0, 2])?;
             let before = netlink.token_buckets()?;
@@ -276,6 +303,17 @@ mod tests {
             socket.send_to(&[0; 1000], (there, 9))?;
             let after = netlink.token_buckets()?;
             assert_eq!((before.len(), after.len()), (1, 1));
+            // Cut, and mended.
+            let heard = b.run(|| UdpSocket::bind((there, 9)))??;
+            heard.set_read_timeout(Some(std::time::Duration::from_millis(300)))?;
+            netlink.set_open("left", false, 0)?;
+            socket.send_to(b"cut", (there, 9))?;
+            let cut = netlink.token_buckets()?;
+            assert_eq!((cut.len(), cut[0].bytes), (1, after[0].bytes));
+            netlink.set_open("left", true, 100_000)?;
+            socket.send_to(b"mended", (there, 9))?;
+            let mut word = [0; 8];
+            assert_eq!(heard.recv(&mut word)?, 6);
             Ok(BucketCounters {
                 bytes: after[0].bytes - before[0].bytes,
                 frames: after[0].frames - before[0].frames,

@@ -146,7 +146,7 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
     let most = even(most.max(ways));
     load.open_streams(even(1));
     if meeting.wish() == Transport::Quic && super::carry::has_begun(meeting, watch) {
-        load.open_streams(super::carry::STREAMS.min(most));
+        load.open_streams(even(super::carry::STREAMS).min(most));
         return;
     }
     open_early(meeting, load, |streams| even(streams).min(most));

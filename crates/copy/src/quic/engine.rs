@@ -39,10 +39,10 @@ const VERSION: u32 = 1;
 /// Both ends name it (RFC 9001, section 8.1).
 const ALPN: &[u8] = b"goodput-copy";
 /// How long somebody who is dialled may take to answer: three round trips of a long path, and some of their packets lost.
-const DIAL: Duration = Duration::from_secs(5);
-/// A connection on which nothing comes for so long is given up, and it is asked so often.
-const SILENCE: Duration = Duration::from_secs(15);
-const ASK_EVERY: Duration = Duration::from_secs(4);
+pub(crate) const DIAL: Duration = Duration::from_secs(5);
+/// A connection on which nothing comes for so long is given up, and within that it is asked so often.
+pub(crate) const SILENCE: Duration = Duration::from_secs(15);
+const ASKS: u32 = 4;
 /// What a connection may have unread here, before and after its other end has proved the key: greetings with what fills
 /// them, and 1.3 Gb/s over a round trip of 200 ms.
 const WINDOW_STRANGER: u32 = 64 << 10;
@@ -156,7 +156,7 @@ impl Quic {
         crypto.alpn_protocols = vec![ALPN.to_vec()];
         let crypto = QuicServerConfig::with_initial(Arc::new(crypto), initial_suite()?);
         let mut server = ServerConfig::with_crypto(Arc::new(crypto.map_err(io::Error::other)?));
-        server.transport_config(Arc::new(transport()?));
+        server.transport_config(Arc::new(transport(SILENCE)?));
         server.migration(false);
         // Each is looked at when it comes, so none waits.
         server.incoming_buffer_size(WINDOW_STRANGER.into());
@@ -164,7 +164,8 @@ impl Quic {
         Self::start(socket, roll, None, Some(server))
     }
 
-    /// Opens connections of a session from this socket, by this cipher.
+    /// Opens connections of a session from this socket, by this cipher. One that is silent for so long is given up: of what
+    /// both sides say, the shorter holds (RFC 9000, section 10.1).
     ///
     /// # Errors
     /// As [`Quic::listening`].
@@ -173,12 +174,13 @@ impl Quic {
         session: SessionId,
         key: Key,
         cipher: Cipher,
+        silence: Duration,
     ) -> io::Result<Self> {
         let suite = cipher.suite();
         let suite = suite.ok_or_else(|| no_quic("QUIC always encrypts"))?;
         let crypto = client_crypto(suite)?;
         let mut client = ClientConfig::new(Arc::new(crypto));
-        client.transport_config(Arc::new(transport()?));
+        client.transport_config(Arc::new(transport(silence)?));
         Self::start(socket, Roll::of(Names { session, key }), Some(client), None)
     }
 
@@ -239,11 +241,11 @@ impl Quic {
         self.shared.waker.wake();
     }
 
-    /// A new connection to somebody.
+    /// A new connection to somebody who may take so long to answer.
     ///
     /// # Errors
     /// `TimedOut` where no answer comes in time; `NotConnected` once this is closed; why QUIC gave up otherwise.
-    pub(crate) fn dial(&self, to: SocketAddr) -> io::Result<Pipe> {
+    pub(crate) fn dial(&self, to: SocketAddr, patience: Duration) -> io::Result<Pipe> {
         let (answer, answered) = mpsc::channel();
         {
             let mut state = self.shared.lock();
@@ -253,11 +255,11 @@ impl Quic {
             state.dials.push(Dial { to, answer });
         }
         self.shared.waker.wake();
-        answered.recv_timeout(DIAL).unwrap_or_else(|why| {
+        answered.recv_timeout(patience).unwrap_or_else(|why| {
             Err(match why {
                 RecvTimeoutError::Timeout => io::Error::new(
                     ErrorKind::TimedOut,
-                    format!("no answer over UDP in {} s", DIAL.as_secs()),
+                    format!("no answer over UDP in {} s", patience.as_secs()),
                 ),
                 RecvTimeoutError::Disconnected => ErrorKind::NotConnected.into(),
             })
@@ -301,8 +303,8 @@ fn initial_suite() -> io::Result<rustls::quic::Suite> {
     suite.ok_or_else(|| no_quic("no cipher for QUIC"))
 }
 
-fn transport() -> io::Result<TransportConfig> {
-    let idle = IdleTimeout::try_from(SILENCE).map_err(io::Error::other)?;
+fn transport(silence: Duration) -> io::Result<TransportConfig> {
+    let idle = IdleTimeout::try_from(silence).map_err(io::Error::other)?;
     let mut mtu = MtuDiscoveryConfig::default();
     mtu.upper_bound(PACKET_MAX);
     let mut frequency = AckFrequencyConfig::default();
@@ -312,7 +314,7 @@ fn transport() -> io::Result<TransportConfig> {
         .max_concurrent_bidi_streams(1_u8.into())
         .max_concurrent_uni_streams(0_u8.into())
         .max_idle_timeout(Some(idle))
-        .keep_alive_interval(Some(ASK_EVERY))
+        .keep_alive_interval(Some(silence / ASKS))
         .stream_receive_window(WINDOW.into())
         .receive_window(WINDOW_STRANGER.into())
         .send_window(SEND_WINDOW_MIN)

@@ -22,8 +22,8 @@ fn listening(byte: u8, allowed: &[Cipher]) -> (Quic, SocketAddr) {
 }
 
 fn connecting(byte: u8, cipher: Cipher) -> Quic {
-    let socket = towards(SocketAddr::from((Ipv4Addr::LOCALHOST, 1))).unwrap();
-    Quic::connecting(socket, SESSION, key(byte), cipher).unwrap()
+    let socket = towards(None, SocketAddr::from((Ipv4Addr::LOCALHOST, 1))).unwrap();
+    Quic::connecting(socket, SESSION, key(byte), cipher, SILENCE).unwrap()
 }
 
 const SOON: Duration = Duration::from_secs(20);
@@ -50,7 +50,7 @@ fn bytes_go_both_ways_and_both_ends_have_one_secret() {
     let (far, at) = listening(1, &[Cipher::Aes128Gcm, Cipher::Chacha20Poly1305]);
     for cipher in [Cipher::Aes128Gcm, Cipher::Chacha20Poly1305] {
         let near = connecting(1, cipher);
-        let mine = near.dial(at).unwrap();
+        let mine = near.dial(at, DIAL).unwrap();
         // A stream is there with its first byte.
         mine.socket().write_all(b"hello").unwrap();
         let theirs = far.next(SOON).unwrap();
@@ -85,7 +85,7 @@ fn bytes_go_both_ways_and_both_ends_have_one_secret() {
 fn who_has_not_proved_the_key_fills_no_memory() {
     let (far, at) = listening(1, &[Cipher::Aes128Gcm]);
     let near = connecting(1, Cipher::Aes128Gcm);
-    let mine = near.dial(at).unwrap();
+    let mine = near.dial(at, DIAL).unwrap();
     let socket = mine.socket();
     socket
         .set_write_timeout(Some(Duration::from_millis(500)))
@@ -125,13 +125,16 @@ fn who_waits_for_an_answer_hears_that_it_is_closed() {
     let at = silent.local_addr().unwrap();
     let near = connecting(1, Cipher::Aes128Gcm);
     thread::scope(|scope| {
-        let dialled = scope.spawn(|| near.dial(at).unwrap_err().kind());
+        let dialled = scope.spawn(|| near.dial(at, DIAL).unwrap_err().kind());
         // Its first packet: now it waits.
         silent.recv(&mut [0; 2_000]).unwrap();
         near.close();
         assert_eq!(dialled.join().unwrap(), ErrorKind::NotConnected);
     });
-    assert_eq!(near.dial(at).unwrap_err().kind(), ErrorKind::NotConnected);
+    assert_eq!(
+        near.dial(at, DIAL).unwrap_err().kind(),
+        ErrorKind::NotConnected
+    );
 }
 
 #[test]
@@ -161,7 +164,10 @@ fn strangers_get_no_answer() {
     // Who holds another key is a stranger too, and sees that nobody is there.
     let since = Instant::now();
     let stranger = connecting(2, Cipher::Aes128Gcm);
-    assert_eq!(stranger.dial(at).unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(
+        stranger.dial(at, DIAL).unwrap_err().kind(),
+        ErrorKind::TimedOut
+    );
     assert!(since.elapsed() < SOON);
     assert_eq!(
         thrower.recv(&mut [0; 2_000]).unwrap_err().kind(),
@@ -170,7 +176,7 @@ fn strangers_get_no_answer() {
     assert!(far.next(Duration::ZERO).is_none());
     // And whoever is expected is let in beside all that.
     let near = connecting(1, Cipher::Aes128Gcm);
-    let mine = near.dial(at).unwrap();
+    let mine = near.dial(at, DIAL).unwrap();
     mine.socket().write_all(b"x").unwrap();
     assert!(far.next(SOON).is_some());
 }
@@ -179,11 +185,11 @@ fn strangers_get_no_answer() {
 fn a_cipher_that_is_not_allowed_is_not_spoken() {
     let (far, at) = listening(1, &[Cipher::Aes256Gcm]);
     let near = connecting(1, Cipher::Aes128Gcm);
-    assert!(near.dial(at).is_err());
+    assert!(near.dial(at, DIAL).is_err());
     assert!(far.next(Duration::ZERO).is_none());
     let socket = || UdpSocket::bind("127.0.0.1:0").unwrap();
     for open in [Cipher::IntegrityOnly, Cipher::None] {
-        assert!(Quic::connecting(socket(), SESSION, key(1), open).is_err());
+        assert!(Quic::connecting(socket(), SESSION, key(1), open, SILENCE).is_err());
         assert!(Quic::listening(socket(), SESSION, key(1), &[open]).is_err());
     }
 }
@@ -192,7 +198,7 @@ fn a_cipher_that_is_not_allowed_is_not_spoken() {
 fn a_limit_is_kept() {
     let (far, at) = listening(1, &[Cipher::Aes128Gcm]);
     let near = connecting(1, Cipher::Aes128Gcm);
-    let mine = near.dial(at).unwrap();
+    let mine = near.dial(at, DIAL).unwrap();
     mine.socket().write_all(b"x").unwrap();
     let theirs = far.next(SOON).unwrap();
     mine.prove();
@@ -218,16 +224,16 @@ fn a_door_takes_those_who_are_expected_and_only_while_they_are() {
     let at = socket.local_addr().unwrap();
     let door = Door::open(socket).unwrap();
     let near = |session: u8, byte| {
-        let socket = towards(at).unwrap();
+        let socket = towards(None, at).unwrap();
         let session = SessionId([session; 16]);
-        Quic::connecting(socket, session, key(byte), Cipher::Aes128Gcm).unwrap()
+        Quic::connecting(socket, session, key(byte), Cipher::Aes128Gcm, SILENCE).unwrap()
     };
     let (one, other) = (near(1, 1), near(2, 2));
     let of = |session: u8, byte| door.expect(SessionId([session; 16]), &key(byte));
     let first = of(1, 1);
     let _second = of(2, 2);
     for (near, word) in [(&one, b"one"), (&other, b"two")] {
-        let mine = near.dial(at).unwrap();
+        let mine = near.dial(at, DIAL).unwrap();
         mine.socket().write_all(word).unwrap();
         let Some(Socket::Quic(theirs)) = door.next(SOON) else {
             panic!("nobody came");
@@ -242,9 +248,10 @@ fn a_door_takes_those_who_are_expected_and_only_while_they_are() {
     let (late, thief) = (near(1, 1), near(2, 1));
     thread::scope(|scope| {
         for near in [&late, &thief] {
-            scope.spawn(|| assert_eq!(near.dial(at).unwrap_err().kind(), ErrorKind::TimedOut));
+            scope
+                .spawn(|| assert_eq!(near.dial(at, DIAL).unwrap_err().kind(), ErrorKind::TimedOut));
         }
-        assert!(other.dial(at).is_ok());
+        assert!(other.dial(at, DIAL).is_ok());
     });
     door.close();
     assert!(door.is_over());

@@ -21,6 +21,7 @@ use copy::filter::Filter;
 use copy::link::{Socket, Which};
 use copy::meeting::{self, Dial, Meeting};
 use copy::message::Account;
+use copy::quic::{self, Carriage, Transport};
 use copy::source::{Keep, Source};
 use copy::{Cipher, Key, SessionId, Way};
 
@@ -58,6 +59,9 @@ struct Session<'a> {
     streams: Streams,
     limit: Option<units::Rate>,
     reads_back: bool,
+    transport: Transport,
+    /// Of those who lead: so many of the first take no datagrams.
+    closed: usize,
     ids: (SessionId, Key),
     meanwhile: &'a (dyn Fn(&Meeting, &Watch, &[Meeting]) + Sync),
 }
@@ -77,6 +81,8 @@ impl Session<'_> {
             streams: Streams::Fixed(6),
             limit: None,
             reads_back: false,
+            transport: Transport::Tcp,
+            closed: 0,
             ids: (SessionId::random().unwrap(), Key::random().unwrap()),
             meanwhile: &nothing,
         }
@@ -97,10 +103,24 @@ impl Session<'_> {
     fn run(self, from: &Path, to: &Path) -> Ended {
         let (session, key) = self.ids.clone();
         let near = Meeting::connecting_over(self.ways, session, key.clone(), CIPHER);
+        let near = match self.transport {
+            Transport::Tcp => near,
+            other => near.with_carriage(Carriage::connecting(other)),
+        };
         let near = near.with_patience(PATIENCE);
-        let listening = || Meeting::listening(session, key.clone(), vec![CIPHER]);
-        let far = listening().with_patience(PATIENCE);
-        let helpers: Vec<Meeting> = self.beside.iter().map(|_| listening()).collect();
+        let listening = |at: &mut dyn Iterator<Item = &TcpListener>| {
+            let meeting = Meeting::listening(session, key.clone(), vec![CIPHER]);
+            let sockets = at.map(|listener| quic::beside(listener).unwrap()).collect();
+            match self.transport {
+                Transport::Tcp => meeting,
+                other => meeting.with_carriage(Carriage::listening_at(other, sockets)),
+            }
+        };
+        let far = listening(&mut self.listeners[self.closed..].iter()).with_patience(PATIENCE);
+        let helpers = self.beside.iter();
+        let helpers: Vec<Meeting> = helpers
+            .map(|(listener, _)| listening(&mut std::iter::once(listener)))
+            .collect();
         let source = Source::open(&[format!("{}/", from.display())]).unwrap();
         let (destination, _) = Destination::resolve(to, false, false).unwrap();
         let destination = match self.reads_back {
@@ -205,6 +225,71 @@ fn links_are_spread_over_all_addresses_and_one_that_is_dead_is_told_and_left() {
     }
     let notes = ended.notes();
     assert!(notes.contains("dead: ") && notes.contains("carried over each: way 0"));
+}
+
+/// Streams that QUIC carried, and bytes of theirs.
+fn over_quic(ended: &Ended) -> (usize, u64) {
+    let counts = ended.source.over_quic();
+    (
+        counts.len(),
+        counts.values().map(|one| one.bytes_sent).sum(),
+    )
+}
+
+#[test]
+fn quic_goes_over_all_addresses_and_leaves_one_that_is_dead() {
+    let place = planted();
+    let mut session = Session::over(3);
+    session.transport = Transport::Quic;
+    let (gone, at) = listener();
+    drop(gone);
+    session.ways.insert(1, Way::new("dead", dial(at)));
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    assert_eq!(over_quic(&ended).0, 6);
+    let carried = ended.near.carried();
+    for way in &carried {
+        let is_dead = way.name == "dead";
+        assert_eq!(way.bytes == 0, is_dead, "{carried:?}");
+        assert_eq!(way.failures > 0, is_dead, "{carried:?}");
+    }
+    let sum: u64 = carried.iter().map(|way| way.bytes).sum();
+    let (_, sent) = over_quic(&ended);
+    assert!(sent > sum / 10 * 9, "{sent} of {sum}");
+    assert!(ended.notes().contains("dead: "), "{}", ended.notes());
+}
+
+#[test]
+fn an_address_without_datagrams_has_tcp_and_the_others_quic() {
+    let place = planted();
+    let mut session = Session::over(3);
+    session.transport = Transport::Quic;
+    session.closed = 1;
+    // Nobody is to be done before it is known there.
+    session.limit = Some(units::Rate::from_bits_per_second(30_000_000));
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    let carried = ended.near.carried();
+    assert!(carried.iter().all(|way| way.bytes > 0), "{carried:?}");
+    let notes = ended.notes();
+    assert!(notes.contains("way 0: TCP in place of QUIC"), "{notes}");
+    assert!(over_quic(&ended).0 >= 4, "{:?}", over_quic(&ended));
+    assert!(ended.source.is_quic.load(Ordering::Relaxed));
+}
+
+#[test]
+fn hosts_that_see_the_same_files_take_blocks_over_quic() {
+    let place = planted();
+    fs::create_dir(place.to()).unwrap();
+    let to = place.to();
+    let mut session = Session::hosts(&[&to, &to]);
+    session.transport = Transport::Quic;
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    assert!(ended.helped() > 1 << 20, "{} bytes", ended.helped());
+    let carried = ended.near.carried();
+    assert!(carried.iter().all(|way| way.bytes > 0), "{carried:?}");
+    assert_eq!(over_quic(&ended).0, 6);
 }
 
 #[test]

@@ -593,6 +593,7 @@ fn start_helpers(
         from: None,
         to: at.clone(),
         is_for_blocks_only: false,
+        has_no_datagrams: !leader.ready.quic,
     }];
     let job = job.clone().helping(at);
     let started = thread::scope(|scope| {
@@ -622,6 +623,7 @@ fn start_helpers(
                     from: None,
                     to,
                     is_for_blocks_only: true,
+                    has_no_datagrams: !far.ready.quic,
                 });
                 leader.helpers.push(far.into_helper());
             }
@@ -734,9 +736,15 @@ fn meet(
         let at = |listener: &TcpListener| listener.local_addr().map(|at| vec![at]);
         let at = listeners.iter().map(at).collect::<Result<Vec<_>, _>>();
         let ways = ways::pairs(&typed.far, &at.map_err(Failure::here)?);
-        let meeting = Meeting::listening(plan.session, plan.key.clone(), plan.allowed())
-            .with_far_ways(ways.len());
+        let count = ways.len();
         let (far, _) = far(Meets::ConnectsOver { ways })?;
+        let carriage = match far.ready.quic {
+            true => job::carriage(args.transport(), &listeners),
+            false => Carriage::nowhere(args.transport()),
+        };
+        let meeting = Meeting::listening(plan.session, plan.key.clone(), plan.allowed())
+            .with_far_ways(count)
+            .with_carriage(carriage);
         return Ok((far, listeners, meeting));
     }
     if args.reverse {
@@ -746,7 +754,7 @@ fn meet(
         let port = listener.local_addr().map_err(Failure::here)?.port();
         let (far, _) = far(Meets::ConnectsBack { port })?;
         let carriage = match far.ready.quic {
-            true => job::carriage(args.transport(), &listener),
+            true => job::carriage(args.transport(), std::slice::from_ref(&listener)),
             false => Carriage::nowhere(args.transport()),
         };
         let meeting = Meeting::listening(plan.session, plan.key.clone(), plan.allowed())
@@ -771,8 +779,8 @@ fn meet(
             None => ways_to(plan, operand, &far.ready)?,
         }),
     };
-    let carriage = match far.ready.quic && ways.len() == 1 {
-        true => Carriage::connecting(args.transport()),
+    let carriage = match far.ready.quic {
+        true => job::connecting(args.transport(), ways.len()),
         false => Carriage::nowhere(args.transport()),
     };
     let meeting = Meeting::connecting_over(ways, plan.session, plan.key.clone(), cipher)
@@ -850,6 +858,7 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         took: begun.elapsed(),
         is_source: true,
         reconnects: meeting.reconnects(),
+        ways: meeting.carried(),
         cipher: meeting.cipher(),
         certificate: None,
         achievable: None,
@@ -923,6 +932,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         took: begun.elapsed(),
         is_source: false,
         reconnects: meeting.reconnects(),
+        ways: meeting.carried(),
         cipher: meeting.cipher(),
         certificate: None,
         achievable: None,
@@ -995,6 +1005,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
         took: begun.elapsed(),
         is_source: true,
         reconnects: 0,
+        ways: Vec::new(),
         cipher: plan.cipher,
         certificate: None,
         achievable: None,

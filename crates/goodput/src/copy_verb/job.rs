@@ -344,8 +344,11 @@ impl Job {
             version: JOB_VERSION,
             has_helpers: false,
             helps: Some(leader),
-            // It takes connections only, and has no port for datagrams.
-            transport: Transport::Tcp,
+            // What is tried and measured is one path.
+            transport: match self.transport {
+                Transport::Auto => Transport::Tcp,
+                other => other,
+            },
             ..self
         }
     }
@@ -467,15 +470,25 @@ pub(super) fn read_list(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What carries blocks to whoever listens here: datagrams come at the same address and port as connections.
-pub(super) fn carriage(wish: Transport, listener: &TcpListener) -> Carriage {
-    match wish {
-        Transport::Tcp => Carriage::default(),
+/// What carries blocks to whoever listens here: datagrams come at the same addresses and ports as connections.
+pub(super) fn carriage(wish: Transport, listeners: &[TcpListener]) -> Carriage {
+    match (wish, listeners.len()) {
+        (Transport::Tcp, _) => Carriage::default(),
+        // What is tried and measured is one path.
+        (Transport::Auto, 2..) => Carriage::nowhere(wish),
         // A port that is taken for UDP leaves TCP.
-        _ => match quic::beside(listener) {
-            Ok(socket) => Carriage::listening(wish, socket),
-            Err(_) => Carriage::nowhere(wish),
-        },
+        _ => {
+            let sockets = listeners.iter().map(quic::beside);
+            Carriage::listening_at(wish, sockets.filter_map(Result::ok).collect())
+        }
+    }
+}
+
+/// What carries blocks from whoever connects by so many ways.
+pub(super) fn connecting(wish: Transport, ways: usize) -> Carriage {
+    match (wish, ways) {
+        (Transport::Auto, 2..) => Carriage::nowhere(wish),
+        _ => Carriage::connecting(wish),
     }
 }
 
@@ -762,11 +775,9 @@ fn meeting(job: &Job, session: SessionId, key: Key) -> anyhow::Result<(Vec<TcpLi
     Ok(match listeners {
         Ok(listeners) => {
             let ways = listeners.len();
-            let carriage = match (&job.meets, &listeners[..]) {
-                (Meets::ListensInside, _) => Carriage::default(),
-                (_, [listener]) => carriage(job.transport, listener),
-                // Several ways are TCP's.
-                _ => Carriage::nowhere(job.transport),
+            let carriage = match &job.meets {
+                Meets::ListensInside => Carriage::default(),
+                _ => carriage(job.transport, &listeners),
             };
             let meeting = Meeting::listening(session, key, job.allowed.clone());
             (
@@ -775,10 +786,7 @@ fn meeting(job: &Job, session: SessionId, key: Key) -> anyhow::Result<(Vec<TcpLi
             )
         }
         Err(to) => {
-            let carriage = match to.len() {
-                1 => Carriage::connecting(job.transport),
-                _ => Carriage::nowhere(job.transport),
-            };
+            let carriage = connecting(job.transport, to.len());
             let meeting = Meeting::connecting_over(ways::ways(to), session, key, job.cipher);
             (Vec::new(), meeting.with_carriage(carriage))
         }

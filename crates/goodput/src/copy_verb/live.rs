@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ::copy::engine::{Connection, Note, Watch};
 use ::copy::quic::Counts;
 use indicatif::{ProgressBar, ProgressStyle};
-use report::model::{self, CopyConnection, CopyInterval, CopyNote, SampleRecord};
+use report::model::{self, CopyConnection, CopyInterval, CopyNote, CopyQuic, SampleRecord};
 use serde::Serialize;
 use units::Rate;
 use wire::tcp_info::TcpInfo;
@@ -204,6 +204,7 @@ impl View {
             interval_ns: nanoseconds(took),
             goodput_average_bits_per_second: average(confirmed, now - begun).as_bits_per_second(),
             connections: self.progress.connections.interval(),
+            quic: self.progress.quic.interval(),
             ..counted(watch, confirmed, rate)
         };
         if self.manner == Manner::Events {
@@ -212,12 +213,14 @@ impl View {
         self.lines.clear();
         if self.per_stream {
             let width = sys::terminal::columns(io::stderr()).unwrap_or(usize::MAX);
-            for connection in interval.connections.iter().take(LINES_MOST) {
-                let line = stream_line(connection);
+            let over_quic = interval.quic.iter().map(quic_line);
+            let lines = interval.connections.iter().map(stream_line);
+            for line in lines.chain(over_quic).take(LINES_MOST) {
                 let line: String = line.chars().take(width.saturating_sub(1)).collect();
                 self.lines += &format!("\n{line}");
             }
-            let more = interval.connections.len().saturating_sub(LINES_MOST);
+            let all = interval.connections.len() + interval.quic.len();
+            let more = all.saturating_sub(LINES_MOST);
             if more > 0 {
                 self.lines += &format!("\n  and {more} more");
             }
@@ -309,6 +312,17 @@ fn stream_line(connection: &CopyConnection) -> String {
     )
 }
 
+/// How one connection over QUIC is.
+fn quic_line(connection: &CopyQuic) -> String {
+    let rate = Rate::from_bits_per_second(connection.sent_bits_per_second).to_string();
+    let round_trip = units::Duration::from_ns(connection.rtt_ns).to_string();
+    let window = units::Bytes::new(connection.congestion_window_bytes).to_string();
+    format!(
+        "  stream {:>3}  {rate:<10}  RTT {round_trip:<9}  window {window:<8}  lost {} of {} packets, QUIC",
+        connection.stream, connection.packets_lost, connection.packets_sent
+    )
+}
+
 /// Where most of a sender's time went, and how much of it.
 fn largest(shares: &model::Shares) -> (&'static str, f64) {
     [
@@ -336,6 +350,7 @@ pub(super) struct Progress {
     each: u64,
     looks: u64,
     connections: Connections,
+    quic: OverQuic,
     readings: Readings<TcpInfo>,
     over_quic: Readings<Counts>,
 }
@@ -348,6 +363,7 @@ impl Progress {
             each: 1,
             looks: 0,
             connections: Connections::default(),
+            quic: OverQuic::default(),
             readings: Readings::default(),
             over_quic: Readings::default(),
         }
@@ -383,6 +399,7 @@ impl Progress {
         let now = self.now_ns();
         for (&stream, counts) in all {
             self.over_quic.take(stream, (now, counts.at_ns), *counts);
+            self.quic.take(stream, counts);
         }
     }
 
@@ -639,6 +656,66 @@ impl Connections {
     }
 }
 
+/// Connections over QUIC: what was counted at the end of the last interval, and now.
+#[derive(Debug, Default)]
+struct OverQuic(BTreeMap<u16, [Counts; 2]>);
+
+impl OverQuic {
+    /// Takes what is counted of a stream.
+    fn take(&mut self, stream: u16, counts: &Counts) {
+        let [_, now] = self.0.entry(stream).or_insert_with(|| {
+            let made = Counts {
+                made_ns: counts.made_ns,
+                at_ns: counts.made_ns,
+                ..Counts::default()
+            };
+            [made; 2]
+        });
+        // A far side's words may be in any order.
+        if counts.at_ns > now.at_ns {
+            *now = *counts;
+        }
+    }
+
+    /// Each since the last interval; none of those of which nothing was heard since.
+    fn interval(&mut self) -> Vec<CopyQuic> {
+        let news = self
+            .0
+            .iter_mut()
+            .filter(|(_, [said, now])| said.at_ns < now.at_ns);
+        let told = news.map(|(stream, [said, now])| {
+            let told = since(*stream, said, now);
+            *said = *now;
+            told
+        });
+        told.collect()
+    }
+}
+
+/// What a connection over QUIC counted between two readings; its sum of bytes is since it was made.
+pub(super) fn since(stream: u16, from: &Counts, to: &Counts) -> CopyQuic {
+    let took = Duration::from_nanos(to.at_ns.saturating_sub(from.at_ns));
+    CopyQuic {
+        stream: stream.into(),
+        sent_bytes: to.bytes_sent,
+        sent_bits_per_second: match took.is_zero() {
+            true => 0,
+            false => {
+                let sent = to.bytes_sent.saturating_sub(from.bytes_sent);
+                average(sent, took).as_bits_per_second()
+            }
+        },
+        packets_sent: to.packets_sent.saturating_sub(from.packets_sent),
+        packets_lost: to.packets_lost.saturating_sub(from.packets_lost),
+        lost_bytes: to.bytes_lost.saturating_sub(from.bytes_lost),
+        congestion_events: to.congestion_events.saturating_sub(from.congestion_events),
+        rtt_ns: to.rtt_us.saturating_mul(1_000),
+        rtt_min_ns: to.min_rtt_us.saturating_mul(1_000),
+        congestion_window_bytes: to.congestion_window_bytes,
+        packet_bytes: to.packet_bytes,
+    }
+}
+
 /// What happened between two readings.
 fn between(stream: u16, from: &Connection, to: &Connection) -> CopyConnection {
     let took = Duration::from_nanos(to.at_ns.saturating_sub(from.at_ns));
@@ -849,6 +926,47 @@ mod tests {
             (last["quic_packets_sent"], last["quic_rtt_us"]),
             (6_000, 101_000)
         );
+    }
+
+    #[test]
+    fn an_interval_has_what_quic_counted_in_it() {
+        let mut all = OverQuic::default();
+        let counted = |at_ms: u64, sent: u64| {
+            let words = [
+                1_000_000_000,
+                at_ms * 1_000_000,
+                101_000,
+                100_000,
+                64_000,
+                1_400,
+                sent,
+                sent / 10,
+                sent * 1_250,
+                sent * 125,
+                2,
+            ];
+            Counts::of_words(&words)
+        };
+        all.take(3, &counted(2_000, 100));
+        let [first] = &all.interval()[..] else {
+            panic!("one connection");
+        };
+        assert_eq!((first.stream, first.sent_bits_per_second), (3, 1_000_000));
+        assert_eq!((first.packets_sent, first.packets_lost), (100, 10));
+        assert_eq!((first.rtt_ns, first.congestion_events), (101_000_000, 2));
+        assert_eq!(all.interval(), []);
+        all.take(3, &counted(2_500, 400));
+        // What comes late is passed over.
+        all.take(3, &counted(2_100, 120));
+        let [second] = &all.interval()[..] else {
+            panic!("one connection");
+        };
+        assert_eq!((second.sent_bytes, second.packets_sent), (500_000, 300));
+        assert_eq!(second.sent_bits_per_second, 6_000_000);
+        assert_eq!((second.lost_bytes, second.congestion_events), (37_500, 0));
+        let line = quic_line(second);
+        assert!(line.contains("stream   3  6 Mb/s"), "{line}");
+        assert!(line.ends_with("lost 30 of 300 packets, QUIC"), "{line}");
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use ::copy::engine::disk::Io;
 use ::copy::engine::{Note, Watch};
-use report::model::{Copy, CopyEnd, CopyKernel, CopyQuic, CopyTime, Run, Verdict};
+use ::copy::quic::Counts;
+use report::model::{Copy, CopyEnd, CopyKernel, CopyQuic, CopyTime, CopyWay, Run, Verdict};
 use units::Rate;
 use wire::tcp_info::TcpInfo;
 
 use super::operand::Operand;
-use super::{Done, Plan, observed};
+use super::{Done, Plan, live, observed};
 
 /// A far side's words without what a terminal would obey.
 pub(super) fn plain(text: &str) -> String {
@@ -94,6 +95,15 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         kernel: kernel(&connections(done)),
         connections: done.progress.connections(),
         quic: over_quic(&done.watch),
+        ways: done
+            .ways
+            .iter()
+            .map(|way| CopyWay {
+                name: way.name.clone(),
+                carried_bytes: way.bytes,
+                failures: way.failures,
+            })
+            .collect(),
         ciphers: Vec::new(),
         ranking_agrees: None,
         choice_agrees: None,
@@ -188,23 +198,11 @@ fn end_of(name: &str, spent: Spent) -> Option<CopyEnd> {
 fn over_quic(watch: &Watch) -> Vec<CopyQuic> {
     let all = watch.over_quic().into_iter();
     all.map(|(stream, counts)| {
-        let took = Duration::from_nanos(counts.at_ns.saturating_sub(counts.made_ns));
-        CopyQuic {
-            stream: stream.into(),
-            sent_bytes: counts.bytes_sent,
-            sent_bits_per_second: match took.is_zero() {
-                true => 0,
-                false => average(counts.bytes_sent, took).as_bits_per_second(),
-            },
-            packets_sent: counts.packets_sent,
-            packets_lost: counts.packets_lost,
-            lost_bytes: counts.bytes_lost,
-            congestion_events: counts.congestion_events,
-            rtt_ns: counts.rtt_us.saturating_mul(1_000),
-            rtt_min_ns: counts.min_rtt_us.saturating_mul(1_000),
-            congestion_window_bytes: counts.congestion_window_bytes,
-            packet_bytes: counts.packet_bytes,
-        }
+        let made = Counts {
+            at_ns: counts.made_ns,
+            ..Counts::default()
+        };
+        live::since(stream, &made, &counts)
     })
     .collect()
 }
@@ -371,8 +369,6 @@ fn verdict(copy: &Copy) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use ::copy::quic::Counts;
-
     use super::*;
 
     #[test]

@@ -40,6 +40,9 @@ pub(super) struct WayTo {
     pub(super) to: Vec<SocketAddr>,
     /// Whoever is there takes blocks only.
     pub(super) is_for_blocks_only: bool,
+    /// Whoever is there has no port for datagrams.
+    #[serde(default)]
+    pub(super) has_no_datagrams: bool,
 }
 
 impl WayTo {
@@ -51,30 +54,50 @@ impl WayTo {
             from: None,
             to,
             is_for_blocks_only: false,
+            has_no_datagrams: false,
         }]
     }
 }
 
 /// Ways that connections are made by.
 pub(super) fn ways(all: Vec<WayTo>) -> Vec<Way> {
-    let patience = match all.len() {
-        1 => CONNECT,
-        _ => CONNECT_BESIDE_OTHERS,
-    };
+    let patience = patience(all.len());
     let way = |way: WayTo| {
         let near = way.to.first().copied().map(Near::towards);
-        let made = Way::new(way.name, dialing(way.from, way.to, patience))
-            .with_near(near.unwrap_or_default());
-        match way.is_for_blocks_only {
-            true => made.for_blocks_only(),
-            false => made,
-        }
+        let dial = dialing(way.from, way.to.clone(), patience);
+        way_of(&way, dial, near.unwrap_or_default())
     };
     all.into_iter().map(way).collect()
 }
 
+/// How long a connection may take to be made by one of so many ways.
+pub(super) const fn patience(ways: usize) -> Duration {
+    match ways {
+        1 => CONNECT,
+        _ => CONNECT_BESIDE_OTHERS,
+    }
+}
+
+/// A way that `dial` connects by.
+pub(super) fn way_of(way: &WayTo, dial: Dial, near: Near) -> Way {
+    let mut made = Way::new(way.name.clone(), dial).with_near(near);
+    // Of several addresses, connections find out which answers.
+    let to = match way.to[..] {
+        [to] => Some(to),
+        _ => None,
+    };
+    made = made.with_datagrams(way.from, to);
+    if way.has_no_datagrams {
+        made = made.without_datagrams();
+    }
+    match way.is_for_blocks_only {
+        true => made.for_blocks_only(),
+        false => made,
+    }
+}
+
 /// Connects to the first that answers, the next time beginning with it.
-fn dialing(from: Option<IpAddr>, to: Vec<SocketAddr>, patience: Duration) -> Dial {
+pub(super) fn dialing(from: Option<IpAddr>, to: Vec<SocketAddr>, patience: Duration) -> Dial {
     let answered = AtomicUsize::new(0);
     Box::new(move || {
         let first = answered.load(Ordering::Relaxed);
@@ -225,6 +248,7 @@ pub(super) fn pairs(from: &[IpAddr], to: &[Vec<SocketAddr>]) -> Vec<WayTo> {
             from,
             to,
             is_for_blocks_only: false,
+            has_no_datagrams: false,
         }
     };
     (0..count).map(pair).collect()

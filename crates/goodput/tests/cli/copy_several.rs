@@ -130,6 +130,35 @@ fn several_addresses_of_either_end_carry_a_copy_together() {
     let args = [&ways[..], &["--json", "-s4", &source, &far]].concat();
     scratch.run(copy(&scratch, &args)).succeeds();
     assert_same(&from, &to);
+    // The same over QUIC, with a line for each connection.
+    let to = scratch.path("back-quic");
+    let far = format!("h1:{}", to.display());
+    let begin = [
+        "--transport",
+        "quic",
+        "--format",
+        "jsonl",
+        "--limit",
+        "60Mb/s",
+        "-s4",
+    ];
+    let args = [&ways[..], &begin, &[&source, &far]].concat();
+    let ended = scratch.run(copy(&scratch, &args));
+    assert_same(&from, &to);
+    let events = ended.succeeds().stdout.lines();
+    let events: Vec<serde_json::Value> = events
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let intervals = events.iter().filter(|event| event["event"] == "interval");
+    let told: Vec<&serde_json::Value> = intervals
+        .filter_map(|event| event["quic"].as_array())
+        .flatten()
+        .collect();
+    assert!(told.len() >= 4, "{events:#?}");
+    for one in told {
+        assert!(one["stream"].as_u64() < Some(4), "{one}");
+        assert!(one["packets_sent"].as_u64() > Some(0), "{one}");
+    }
     scratch.assert_nothing_left();
 }
 
@@ -141,6 +170,7 @@ fn hosts_that_see_the_same_files_take_a_copy_together() {
     for (name, flags, far_source) in [
         ("push", &[][..], false),
         ("verify", &["--verify", "--no-fsync"], false),
+        ("quic", &["--transport", "quic"], false),
         ("third", &[], true),
     ] {
         let to = scratch.path(name);
@@ -160,6 +190,8 @@ fn hosts_that_see_the_same_files_take_a_copy_together() {
                 assert!(said.contains(host), "{name}: {said}");
             }
             assert!(!said.contains(" 0.0 MB"), "{name}: {said}");
+            let carrier = ended.json()["copy"]["transport"].clone();
+            assert_eq!(carrier == "quic", name == "quic", "{carrier}");
         }
     }
     // From hosts that see the same files, to here.
@@ -326,7 +358,7 @@ for n in 1 2 3 4; do
   there ip addr add 10.77.$n.2/24 dev d$n
   ip link set u$n up
   there ip link set d$n up
-  tc qdisc add dev u$n root tbf rate 40mbit burst 32kb latency 100ms
+  tc qdisc add dev u$n root tbf rate ${RATE:-40mbit} burst 32kb latency 100ms
 done
 printf '#!/bin/sh\\nshift\\nexport SSH_CONNECTION=\"10.77.1.1 1 10.77.1.2 22\"\\nexec nsenter -t %s -n sh -c \"exec $*\"\\n' $far > rsh
 chmod +x rsh
@@ -365,5 +397,61 @@ fn four_links_carry_a_share_each_by_the_kernels_own_count() {
             .stderr
             .contains("connections are spread over 10.77.1.2 (d1), 10.77.2.2 (d2)")
     );
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn quic_carries_a_share_over_each_link_and_the_rest_goes_by_others_where_one_dies() {
+    let Some(wrapper) = with_own_network() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 32 << 20);
+    let (source, to) = (format!("{}/", from.display()), scratch.path("to"));
+    // The third is cut in silence, both ways, once some of it went over it.
+    let script = format!(
+        "cd {dir}\nRATE=5mbit\n{FOUR_LINKS}\n\
+         ({BINARY} copy -e ./rsh --far-goodput {BINARY} --runs runs --json --transport quic -s8 --block 64KiB --addresses all {source} h:{to} > said) &\n\
+         copies=$!\n\
+         while kill -0 $copies && [ $(sent | cut -d' ' -f3) -lt 1500000 ]; do sleep 0.05; done\n\
+         tc qdisc replace dev u3 root blackhole\nthere tc qdisc replace dev d3 root blackhole\n\
+         echo cut $(sent)\nwait $copies\necho sent $(sent)\ncat said\n",
+        dir = scratch.path("").display(),
+        to = to.display(),
+    );
+    let ended = scratch.run(scratch.script(wrapper, &script));
+    ended.succeeds();
+    assert_same(&from, &to);
+    let counts = |word: &str| -> Vec<u64> {
+        let line = ended
+            .stdout
+            .lines()
+            .find_map(|line| line.strip_prefix(word));
+        let line = line.unwrap().trim();
+        line.split(' ')
+            .map(|count| count.parse().unwrap())
+            .collect()
+    };
+    let (cut, sent) = (counts("cut "), counts("sent "));
+    assert!(sent.iter().all(|bytes| *bytes > 1 << 20), "{sent:?}");
+    // From then on nothing leaves by it, and the others have the rest.
+    assert_eq!(cut[2], sent[2], "{cut:?} {sent:?}");
+    let of_others = |all: &[u64]| all[0] + all[1] + all[3];
+    let (before, after) = (of_others(&cut), of_others(&sent));
+    assert!(after > before + (8 << 20), "{cut:?} {sent:?}");
+    let json = &ended.stdout[ended.stdout.find("\n{").unwrap()..];
+    let run: serde_json::Value = serde_json::from_str(json).unwrap();
+    let copy = &run["copy"];
+    assert_eq!(copy["transport"], "quic", "{copy:#}");
+    assert_eq!(copy["quic"].as_array().unwrap().len(), 8, "{copy:#}");
+    let ways = copy["ways"].as_array().unwrap();
+    assert_eq!(ways.len(), 4, "{ways:?}");
+    assert!(
+        ways.iter()
+            .all(|way| way["carried_bytes"].as_u64() > Some(1 << 19))
+    );
+    assert!(ways[2]["failures"].as_u64() > Some(0), "{ways:?}");
+    let chosen = copy["chosen"].to_string();
+    assert!(chosen.contains("10.77.3.2: "), "{chosen}");
     scratch.assert_nothing_left();
 }

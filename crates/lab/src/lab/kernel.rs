@@ -18,12 +18,12 @@ use sys::netns::NetNs;
 use sys::qdisc::{SizeTable, TokenBucket};
 use units::{Bytes, Duration, Instant, Rate};
 
-use super::{Host, INTERFACE, Lab, LabError, Options, in_ns};
+use super::{Host, Lab, LabError, Options, in_ns};
 use crate::certificate::Certificate;
 use crate::forward::DirectionCounts;
 use crate::gateways::{self, LabGateway, Place, interface_name};
 use crate::pace::{Counted, KernelRun, Meter, Pace, Sample};
-use crate::path::{LinkSpec, Network, Node, PathFile, kernel as spec};
+use crate::path::{LinkSpec, Network, Node, PathFile, ScheduleEntry, kernel as spec};
 
 /// What is there beside hosts and gateways.
 #[derive(Debug)]
@@ -42,10 +42,13 @@ struct Reader {
 }
 
 /// An interface at the end of a link.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct End {
     /// Of the kernel, in its namespace.
     index: u32,
+    interface: String,
+    /// Bytes that wait before its rate at most.
+    limit_bytes: Option<u32>,
     /// The direction that leaves here: twice the link's number, and one more backward.
     way: usize,
 }
@@ -102,6 +105,7 @@ pub(super) fn up(path: &PathFile, options: &Options) -> Result<Lab, LabError> {
         }
     }
     let (commands, _) = mpsc::channel();
+    let (stop, readers) = (Arc::default(), Arc::new(Mutex::new(readers)));
     let mut lab = Lab {
         gateways: Vec::new(),
         hosts,
@@ -115,12 +119,12 @@ pub(super) fn up(path: &PathFile, options: &Options) -> Result<Lab, LabError> {
         probe_interval: StdDuration::ZERO,
         phases: AtomicU32::new(0),
         commands,
-        stop: Arc::new(AtomicBool::new(false)),
+        stop: Arc::clone(&stop),
         forwarder: None,
         log: Mutex::new(None),
         kernel: Some(KernelLinks {
             _routers: others,
-            readers: Arc::new(Mutex::new(readers)),
+            readers: Arc::clone(&readers),
             packet_bytes_max,
         }),
     };
@@ -128,7 +132,51 @@ pub(super) fn up(path: &PathFile, options: &Options) -> Result<Lab, LabError> {
         let gateway = LabGateway::start(&lab.network, place)?;
         lab.gateways.push(gateway);
     }
+    if !lab.network.schedule.is_empty() {
+        let schedule = lab.network.schedule.clone();
+        let keeper = thread::Builder::new().name("lab-schedule".into());
+        let keeps = move || keep(&schedule, &readers, &stop);
+        let keeper = keeper.spawn(keeps).map_err(|source| LabError::Kernel {
+            step: "starting the schedule".into(),
+            source,
+        })?;
+        // It ends as a forwarder does.
+        lab.forwarder = Some(keeper);
+    }
     Ok(lab)
+}
+
+/// Cuts and mends links at their times, from now on.
+fn keep(schedule: &[ScheduleEntry], readers: &Mutex<Vec<Reader>>, stop: &AtomicBool) {
+    let begun = std::time::Instant::now();
+    for entry in schedule {
+        let due = begun + StdDuration::from_nanos(entry.at.as_ns());
+        while let Some(left) = due.checked_duration_since(std::time::Instant::now()) {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            thread::sleep(left.min(INTERVAL));
+        }
+        if let link::Change::Up(is_up) = entry.change {
+            let way = 2 * entry.link + usize::from(!entry.forward);
+            if let Err(error) = set_open(readers, way, is_up) {
+                tracing::warn!("the schedule of a link: {error}");
+            }
+        }
+    }
+}
+
+/// Cuts or mends a direction.
+fn set_open(readers: &Mutex<Vec<Reader>>, way: usize, is_open: bool) -> io::Result<()> {
+    for reader in lock(readers).iter_mut() {
+        for end in reader.ends.iter().filter(|end| end.way == way) {
+            let Some(limit) = end.limit_bytes else {
+                continue;
+            };
+            reader.netlink.set_open(&end.interface, is_open, limit)?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes the pairs of interfaces.
@@ -169,12 +217,16 @@ fn site<'lab>(
 ) -> Result<Site<'lab>, LabError> {
     let lost = LabError::ByKernel("no switches");
     match node {
-        Node::Host(n) => Ok(Site {
-            ns: hosts[n].namespace()?,
-            interface: INTERFACE.to_owned(),
-            mac: network.hosts[n].mac.0,
-            mtu_bytes: network.hosts[n].mtu_bytes,
-        }),
+        Node::Host(n) => {
+            let spec = &network.hosts[n];
+            let more = spec.more.iter().find(|own| own.link == link);
+            Ok(Site {
+                ns: hosts[n].namespace()?,
+                interface: spec.interface_on(link),
+                mac: more.map_or(spec.mac, |own| own.mac).0,
+                mtu_bytes: spec.mtu_bytes,
+            })
+        }
         Node::Router(n) => {
             let mut interfaces = network.routers[n].interfaces.iter().enumerate();
             let own = interfaces.find(|(_, i)| i.link == link);
@@ -240,7 +292,12 @@ fn limit(
                     netlink.set_token_bucket(&site.interface, bucket)?;
                 }
                 let index = netlink.index_of(&site.interface)?;
-                ends.push(End { index, way: *way });
+                ends.push(End {
+                    index,
+                    interface: site.interface.clone(),
+                    limit_bytes: bucket.as_ref().map(|(.., limit)| *limit),
+                    way: *way,
+                });
             }
             Ok(Reader { netlink, ends })
         },
@@ -251,6 +308,21 @@ impl KernelLinks {
     /// What was counted of each direction since the lab came up.
     pub(super) fn counted(&self, network: &Network) -> Result<Vec<Counted>, LabError> {
         counted(&self.readers, network.links.len()).map_err(reading)
+    }
+
+    /// Cuts or mends a direction.
+    pub(super) fn set_open(&self, way: usize, is_open: bool) -> Result<(), LabError> {
+        let has_rate = lock(&self.readers).iter().any(|reader| {
+            let mut ends = reader.ends.iter();
+            ends.any(|end| end.way == way && end.limit_bytes.is_some())
+        });
+        if !has_rate {
+            return Err(LabError::ByKernel("no rate on this link, and no cut"));
+        }
+        set_open(&self.readers, way, is_open).map_err(|source| LabError::Kernel {
+            step: "cutting a link".into(),
+            source,
+        })
     }
 
     /// As [`Lab::link_counts`].

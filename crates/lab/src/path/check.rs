@@ -37,7 +37,7 @@ pub(super) fn check(
     let names = Names::new(raw)?;
     let (from, to) = names.ends;
     let transfer = check_transfer(&raw.transfer, from, to)?;
-    let topology = names.topology()?;
+    let topology = names.topology(!by_kernel)?;
     let mut network = names.network(&topology, file, files)?;
     network.schedule = names.schedule(&raw.schedule, &mut network)?;
     names.memory(&mut network)?;
@@ -222,14 +222,15 @@ impl<'a> Names<'a> {
         )
     }
 
-    fn topology(&self) -> Result<Topology, Refusal> {
+    fn topology(&self, has_one_link: bool) -> Result<Topology, Refusal> {
         let between = self
             .links
             .iter()
             .map(|(_, link)| self.check_between(&link.get_ref().between))
             .collect::<Result<Vec<_>, _>>()?;
         let counts = [self.hosts.len(), self.switches.len(), self.routers.len()];
-        let topology = Topology::new(counts, between).or_else(|flaw| self.refuse_flaw(flaw))?;
+        let topology =
+            Topology::new(counts, between, has_one_link).or_else(|flaw| self.refuse_flaw(flaw))?;
         if topology.segments.len() > SEGMENTS_MAX {
             return whole(format!(
                 "links: they make {} IP subnets; expected at most {SEGMENTS_MAX}",
@@ -271,7 +272,7 @@ impl<'a> Names<'a> {
                     name,
                     format!(
                         "host '{}' has {links} links; expected one, to a switch or router that has \
-                         the others",
+                         the others, or run = \"kernel\"",
                         name.get_ref()
                     ),
                 )
@@ -375,7 +376,7 @@ impl<'a> Names<'a> {
                     .is_some_and(|s| *s.get_ref()),
                 interfaces: own
                     .iter()
-                    .filter_map(|&(_, l)| plan.interface(number, l, mtu(l)))
+                    .filter_map(|&(_, l)| plan.interface(Node::Router(number), l, mtu(l)))
                     .collect(),
                 routes: table,
                 rules: rules::check_rules(&router.get_ref().rules, &own)?,
@@ -674,10 +675,16 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Gives each host its link, addresses, gateway and routes.
+/// Gives each host its links, addresses, gateway and routes.
 fn settle_hosts(hosts: &mut [HostSpec], topology: &Topology, plan: &Plan, routes: &mut Routes) {
     for (number, host) in hosts.iter_mut().enumerate() {
-        host.link = topology.links(Node::Host(number))[0];
+        let node = Node::Host(number);
+        let (first, more) = topology.links(node).split_at(1);
+        host.link = first[0];
+        let more = more.iter();
+        host.more = more
+            .filter_map(|&link| plan.interface(node, link, host.mtu_bytes))
+            .collect();
         if let Some(own) = plan.at(Node::Host(number), host.link) {
             (host.mac, host.address4, host.address6) = (own.mac, own.address4, own.address6);
             (host.prefix4, host.prefix6) = (own.prefix4, own.prefix6);
@@ -871,6 +878,7 @@ fn check_host(name: &str, raw: &RawHost) -> Result<HostSpec, Refusal> {
         gateway4: None,
         gateway6: None,
         gateway_mac: None,
+        more: Vec::new(),
         routes: Vec::new(),
     })
 }

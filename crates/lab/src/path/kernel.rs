@@ -8,7 +8,7 @@ use toml::Spanned;
 use units::{Bytes, Duration, Rate};
 
 use super::network::Network;
-use super::raw::{RawDirection, RawFile, RawLink, RawMedium, RawRouter, RawRun};
+use super::raw::{RawDirection, RawFile, RawLink, RawMedium, RawRouter, RawRun, RawSchedule};
 use super::{Refusal, links, refuse};
 
 /// True when the kernel is to run the links of the file; refuses what it cannot do.
@@ -23,8 +23,8 @@ pub(super) fn check(raw: &RawFile) -> Result<bool, Refusal> {
             format!("switches: {NONE}; let a router join the links"),
         );
     }
-    if let Some(entry) = raw.schedule.first() {
-        return refuse(entry, format!("schedule: {NONE}: its links do not change"));
+    for entry in &raw.schedule {
+        check_change(entry)?;
     }
     for (name, host) in &raw.hosts {
         if let Some(interface) = &host.get_ref().interface {
@@ -54,6 +54,25 @@ fn check_router(name: &Spanned<String>, raw: &RawRouter) -> Result<(), Refusal> 
         ("answers", raw.answers.map(|_| name.span().start)),
     ];
     refuse_first(name.get_ref(), &keys)
+}
+
+/// A link with a rate may be cut and mended; nothing else of it changes.
+fn check_change(entry: &Spanned<RawSchedule>) -> Result<(), Refusal> {
+    let raw = entry.get_ref();
+    let at = entry.span().start;
+    let keys = [
+        ("rate", raw.rate.is_some()),
+        ("delay", raw.delay.is_some()),
+        ("loss", raw.loss.is_some()),
+        ("queue", raw.queue.is_some()),
+    ];
+    match keys.iter().find(|(_, is_there)| *is_there) {
+        Some((key, _)) => Err(Refusal {
+            at,
+            problem: format!("schedule: {key}: {NONE}; its links may be cut and mended: up"),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// All that takes more than a token bucket.
@@ -114,8 +133,18 @@ pub(super) fn check_sizes<'l>(
     network: &Network,
 ) -> Result<(), Refusal> {
     let whole = packet_bytes_max(network);
+    let no_rate = network.schedule.iter().find(|entry| {
+        let link = &network.links[entry.link];
+        link.direction(entry.forward).rate.is_none()
+    });
+    if let Some(entry) = no_rate {
+        let name = &network.links[entry.link].name;
+        let problem = format!("schedule: {name} has no rate: what the kernel cuts has one");
+        return Err(Refusal { at: 0, problem });
+    }
     for (raw, link) in raw.zip(&network.links) {
-        let of_host = |host: &&super::HostSpec| network.links[host.link].name == link.name;
+        let is_link = |own: usize| network.links[own].name == link.name;
+        let of_host = |host: &&super::HostSpec| host.links().any(is_link);
         if let Some(host) = network
             .hosts
             .iter()

@@ -405,14 +405,13 @@ impl Network {
             Node::Host(n) => {
                 let host = &self.hosts[n];
                 let route = host.routes.iter().find(|r| r.to.contains(goal));
-                let is_neighbour =
-                    self.links[host.link].segment == self.links[self.hosts[to].link].segment;
-                let via = match route {
-                    _ if is_neighbour => None,
-                    Some(route) => route.via.map(|v| v.address),
-                    None => Some(IpAddr::V4(host.gateway4?)),
-                };
-                (host.link, via)
+                let there = self.links[self.hosts[to].link].segment;
+                let shared = host.links().find(|l| self.links[*l].segment == there);
+                match (shared, route) {
+                    (Some(link), _) => (link, None),
+                    (None, Some(route)) => (route.link, route.via.map(|v| v.address)),
+                    (None, None) => (host.link, Some(IpAddr::V4(host.gateway4?))),
+                }
             }
             Node::Router(n) => {
                 let route = self.routers[n]

@@ -34,7 +34,7 @@ pub(super) struct Segment {
 /// What is wrong with a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
-    /// This host has another number of links than one.
+    /// This host has no link, or more than it may have.
     HostLinks(usize, usize),
     /// No way leads from the first host to this node.
     Apart(Node),
@@ -81,8 +81,12 @@ pub(super) struct Way {
 }
 
 impl Topology {
-    /// Finds the segments and refuses what cannot be.
-    pub(super) fn new(counts: [usize; 3], between: Vec<[Node; 2]>) -> Result<Self, Flaw> {
+    /// Finds the segments and refuses what cannot be: a host has one link, or as many as it likes.
+    pub(super) fn new(
+        counts: [usize; 3],
+        between: Vec<[Node; 2]>,
+        has_one_link: bool,
+    ) -> Result<Self, Flaw> {
         let [hosts, switches, routers] = counts;
         let mut topology = Self {
             segment: vec![usize::MAX; between.len()],
@@ -97,7 +101,8 @@ impl Topology {
                 topology.links_mut(end).push(link);
             }
         }
-        let lone = topology.hosts.iter().position(|links| links.len() != 1);
+        let is_flaw = |links: &Vec<usize>| links.is_empty() || has_one_link && links.len() > 1;
+        let lone = topology.hosts.iter().position(is_flaw);
         if let Some(host) = lone {
             return Err(Flaw::HostLinks(host, topology.hosts[host].len()));
         }
@@ -227,13 +232,17 @@ impl Topology {
         for number in 0..self.segments.len() {
             subnets.push([blocks.next4(number)?, blocks.next6(number)?]);
         }
-        let mut router_ends = 0_u16;
+        let (mut router_ends, mut more_ends) = (0_u16, 0_u16);
         let mut of = BTreeMap::new();
         for (segment, subnet) in self.segments.iter().zip(&subnets) {
             let v4 = self.in_subnet(segment, subnet[0], stated)?;
             let v6 = self.in_subnet(segment, subnet[1], stated)?;
             for (&(node, link), (v4, v6)) in segment.attached.iter().zip(v4.iter().zip(&v6)) {
                 let mac = match node {
+                    Node::Host(n) if self.hosts[n][0] != link => {
+                        more_ends += 1;
+                        mac(KIND_HOST_MORE, more_ends)
+                    }
                     Node::Host(n) => mac(KIND_HOST, u16::try_from(n + 1).unwrap_or(u16::MAX)),
                     Node::Switch(_) | Node::Router(_) => {
                         router_ends += 1;
@@ -428,14 +437,9 @@ impl Plan {
         })
     }
 
-    /// A router's end of a link.
-    pub(super) fn interface(
-        &self,
-        router: usize,
-        link: usize,
-        mtu_bytes: u32,
-    ) -> Option<Interface> {
-        let own = self.at(Node::Router(router), link)?;
+    /// A host's or router's end of a link.
+    pub(super) fn interface(&self, node: Node, link: usize, mtu_bytes: u32) -> Option<Interface> {
+        let own = self.at(node, link)?;
         Some(Interface {
             link,
             mac: own.mac,
@@ -597,6 +601,8 @@ pub(super) const fn mac(kind: u8, number: u16) -> Mac {
 
 const KIND_HOST: u8 = 0;
 const KIND_ROUTER: u8 = 1;
+/// A host's ends of further links.
+const KIND_HOST_MORE: u8 = 2;
 /// RFC 2544's block for benchmarks of network devices: never routed, never anybody's LAN.
 const BLOCK4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 const BLOCK4_SIZE: u32 = 1 << 17;

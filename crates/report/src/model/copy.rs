@@ -60,6 +60,9 @@ pub struct Copy {
     /// The connections that carried blocks over QUIC one by one, as the sending side counts them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub quic: Vec<CopyQuic>,
+    /// What each way between the two sides carried, where this side connected by several addresses or to several hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<CopyWay>,
     /// How fast ciphers are here, where `--observer openssl` asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ciphers: Vec<CopyCipher>,
@@ -110,7 +113,8 @@ pub struct CopyEnd {
     pub quic_cpu_ns: Option<u64>,
 }
 
-/// A stream's connection over QUIC, as the sending side counts; of connections that took each other's place together.
+/// A stream's connection over QUIC, as the sending side counts; of connections that took each other's place together. Over
+/// the copy, or over a second of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CopyQuic {
@@ -118,7 +122,7 @@ pub struct CopyQuic {
     pub stream: u64,
     /// UDP payload sent.
     pub sent_bytes: u64,
-    /// The same a second, since it was made.
+    /// The same a second, since it was made or in the interval.
     pub sent_bits_per_second: u64,
     /// Packets sent, acknowledgments and probes of the path's MTU included.
     pub packets_sent: u64,
@@ -136,6 +140,18 @@ pub struct CopyQuic {
     pub congestion_window_bytes: u64,
     /// Largest packet at its end, as UDP's payload.
     pub packet_bytes: u64,
+}
+
+/// A way between the two sides: an address, a pair of them, or a host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyWay {
+    /// The address, the two of them, or the host.
+    pub name: String,
+    /// Bytes of blocks, those sent again included.
+    pub carried_bytes: u64,
+    /// How often a connection could not be made by it.
+    pub failures: u64,
 }
 
 /// The connections that carried blocks, as the kernel has them at the end (`tcp_info`).
@@ -210,6 +226,9 @@ pub struct CopyInterval {
     pub streams: u64,
     /// Each of them, where the sending side's kernel tells.
     pub connections: Vec<CopyConnection>,
+    /// Each of those over QUIC.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quic: Vec<CopyQuic>,
 }
 
 /// What the user is to know, as a line of `copy --format jsonl`.
