@@ -12,12 +12,13 @@
 
 mod extras;
 mod folders;
+mod small;
 mod staging;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -146,6 +147,8 @@ pub struct Destination {
     /// A folder on each other file system that was written to, by its device.
     mounts: Mutex<HashMap<u64, Arc<Folder>>>,
     is_fat: OnceLock<bool>,
+    /// New files cannot be written here before they have a name.
+    has_no_nameless: AtomicBool,
     /// Modes of folders that were opened up to be written into.
     opened_up: Mutex<HashMap<RelPath, u32>>,
 }
@@ -289,6 +292,7 @@ impl Destination {
             is_stopped: AtomicBool::new(false),
             mounts: Mutex::default(),
             is_fat: OnceLock::new(),
+            has_no_nameless: AtomicBool::new(false),
             opened_up: Mutex::default(),
         }
     }
@@ -577,39 +581,6 @@ impl Destination {
         partial.remove()
     }
 
-    /// Puts a file of `bytes` at `path`, as [`Destination::commit`] does: for the many small ones.
-    ///
-    /// # Errors
-    /// As [`Destination::commit`], and write(2).
-    pub fn put_small(
-        &self,
-        staging: &Staging,
-        path: &RelPath,
-        bytes: &[u8],
-        meta: &Meta,
-    ) -> io::Result<()> {
-        let meta = self.with_mode_of(path, meta)?;
-        self.put(staging, path, |folder, name, is_open| {
-            // In the staging folder nobody sees it before it has its mode; there, the usual one saves a call.
-            let mode = match is_open && meta.mode.is_some() {
-                true => 0o600,
-                false => 0o666,
-            };
-            let mode = Mode::from_raw_mode(mode);
-            let mut file = File::from(openat(folder, name, self.new_file(), mode)?);
-            file.write_all(bytes)?;
-            if self.reads_back {
-                out_of_memory(&file)?;
-                let mut there = vec![0; bytes.len()];
-                std::os::unix::fs::FileExt::read_exact_at(&file, &mut there, 0)?;
-                if there != bytes {
-                    return Err(io::Error::other(NOT_AS_WRITTEN));
-                }
-            }
-            self.dress(file.as_fd(), &meta)
-        })
-    }
-
     /// How a new file is opened: to be read too where it is read back.
     fn new_file(&self) -> OFlags {
         match self.reads_back {
@@ -651,14 +622,19 @@ impl Destination {
                 other => return other,
             }
         }
+        self.keep_mount(&folder);
+        beside(folder.open.as_fd(), name, |folder, name| {
+            make(folder, name, true)
+        })
+    }
+
+    /// Remembers that something was written on the file system of `folder`, for [`Destination::sync`].
+    fn keep_mount(&self, folder: &Arc<Folder>) {
         self.mounts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .entry(folder.device())
-            .or_insert_with(|| Arc::clone(&folder));
-        beside(folder.open.as_fd(), name, |folder, name| {
-            make(folder, name, true)
-        })
+            .or_insert_with(|| Arc::clone(folder));
     }
 
     /// Bytes and files there is room for.

@@ -131,6 +131,7 @@ built_in!(
     "gigabit-metro",
     "dtn-100ms",
     "dtn-100ms-loss",
+    "dtn-100ms-open",
     "dtn-300ms",
     "lossy-100ms",
     "master-1-five-ports",

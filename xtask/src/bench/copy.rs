@@ -34,13 +34,14 @@ struct Cell {
     is_million: bool,
 }
 
-const CELLS: [Cell; 7] = [
+const CELLS: [Cell; 8] = [
     Cell::of(None, false),
     Cell::of(None, true),
     Cell::of(Some("dtn-100ms"), false),
     Cell::of(Some("dtn-100ms-loss"), false),
     Cell::of(Some("dtn-300ms"), false),
     Cell::of(Some("dtn-100ms"), true),
+    Cell::of(Some("dtn-100ms-open"), true),
     Cell {
         path: None,
         is_many: true,

@@ -1,6 +1,7 @@
 //! Trees of real files, and somebody who changes them meanwhile.
 
 use std::fs;
+use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::sync::atomic::AtomicBool;
@@ -158,6 +159,68 @@ fn files_get_what_belongs_to_them() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     staging.discard().unwrap();
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn new_files_are_as_others_and_take_the_place_of_what_stands_there_by_now() {
+    let scratch = Scratch::new();
+    let destination = open(scratch.path());
+    let staging = destination.staging(&[1; 16]).unwrap();
+    fs::create_dir_all(scratch.at("d/full")).unwrap();
+    scratch.file("d/full/x", "");
+    let meta = Meta {
+        mode: Some(0o604),
+        modified: Some(Stamp {
+            seconds: -5,
+            nanoseconds: 999_999_999,
+        }),
+        ..Meta::default()
+    };
+    for is_nameless in [true, false] {
+        destination
+            .has_no_nameless
+            .store(!is_nameless, Ordering::Relaxed);
+        let put = |name: &str| destination.put_new(&staging, &rel(name), b"bytes", &meta);
+        let (stands, other) = (scratch.file("d/stands", "old"), scratch.at("d/other"));
+        fs::hard_link(&stands, &other).unwrap();
+        for name in ["d/new", "d/stands"] {
+            put(name).unwrap();
+            let path = scratch.at(name);
+            let stat = fs::metadata(&path).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"bytes");
+            assert_eq!((mode_of(&path), stat.nlink()), (0o604, 1));
+            assert_eq!((stat.mtime(), stat.mtime_nsec()), (-5, 999_999_999));
+            fs::remove_file(&path).unwrap();
+        }
+        assert_eq!(fs::read(&other).unwrap(), b"old");
+        fs::remove_file(&other).unwrap();
+        let error = put("d/full").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        // Somebody removed the folder, and made it again.
+        put("d/e/f").unwrap_err();
+        fs::create_dir(scratch.at("d/e")).unwrap();
+        put("d/e/f").unwrap();
+        fs::remove_dir_all(scratch.at("d/e")).unwrap();
+        put("d/e/f").unwrap_err();
+        fs::create_dir(scratch.at("d/e")).unwrap();
+        put("d/e/f").unwrap();
+        assert_eq!(fs::read(scratch.at("d/e/f")).unwrap(), b"bytes");
+        fs::remove_dir_all(scratch.at("d/e")).unwrap();
+    }
+    let late = Meta {
+        modified: Some(Stamp {
+            seconds: 0,
+            nanoseconds: 1_000_000_000,
+        }),
+        ..Meta::default()
+    };
+    destination.has_no_nameless.store(false, Ordering::Relaxed);
+    let error = destination
+        .put_new(&staging, &rel("x"), b"x", &late)
+        .unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    staging.discard().unwrap();
+    assert_eq!(tree(scratch.path()), ["d", "d/full", "d/full/x"]);
 }
 
 #[test]

@@ -207,6 +207,8 @@ struct Incoming {
     modified: Stamp,
     /// Comes in one piece, with others.
     is_small: bool,
+    /// Nothing stood at its path when that was looked at.
+    is_new: bool,
     /// What it takes of memory, in bytes, about.
     weight: usize,
     body: Mutex<Body>,
@@ -769,10 +771,7 @@ impl Receiver<'_> {
         }
         let since = Instant::now();
         if !self.options.null {
-            self.patiently(|| {
-                self.destination
-                    .put_small(staging, &file.path, bytes, &file.meta)
-            })?;
+            self.patiently(|| self.put(staging, file.is_new, &file.path, bytes, &file.meta))?;
         }
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         self.account().received_bytes += bytes.len() as u64;
@@ -780,6 +779,21 @@ impl Receiver<'_> {
         self.placed(file.size);
         self.settled(file);
         Ok(())
+    }
+
+    /// Puts a small file at its path.
+    fn put(
+        &self,
+        staging: &Staging,
+        is_new: bool,
+        path: &RelPath,
+        bytes: &[u8],
+        meta: &Meta,
+    ) -> io::Result<()> {
+        match is_new {
+            true => self.destination.put_new(staging, path, bytes, meta),
+            false => self.destination.put_small(staging, path, bytes, meta),
+        }
     }
 
     /// Waits for word of how a file is cut, which comes by another connection.

@@ -272,6 +272,7 @@ impl Receiver<'_> {
                 return Decision::No;
             }
         };
+        let is_free = stands.is_none();
         let like = stands.filter(|stands| stands.kind == Standing::File);
         let is_same = like.as_ref().is_some_and(|like| {
             like.size == size && self.destination.is_time(like.modified, modified)
@@ -290,7 +291,7 @@ impl Receiver<'_> {
             return Decision::No;
         };
         if size == 0 {
-            let put = || self.destination.put_small(staging, &path, &[], &meta);
+            let put = || self.put(staging, is_free, &path, &[], &meta);
             match self.patiently(put) {
                 Ok(()) => self.placed(0),
                 Err(error) => self.problem(&path, "cannot be written", &error),
@@ -333,6 +334,7 @@ impl Receiver<'_> {
             size,
             modified,
             is_small,
+            is_new: is_free,
             weight,
             body: Mutex::new(Body::Unknown(unfinished)),
             changed: Condvar::new(),
