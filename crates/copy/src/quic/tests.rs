@@ -265,8 +265,8 @@ fn a_door_at_all_of_a_hosts_addresses_answers_from_the_one_that_was_dialled() {
     let _expected = door.expect(SESSION, &key(1));
     for ip in [[127, 0, 0, 1], [127, 9, 8, 7]] {
         let at = SocketAddr::from((ip, port));
-        let near = towards(at).unwrap();
-        let near = Quic::connecting(near, SESSION, key(1), Cipher::Aes128Gcm).unwrap();
-        near.dial(at).unwrap();
+        let near = towards(None, at).unwrap();
+        let near = Quic::connecting(near, SESSION, key(1), Cipher::Aes128Gcm, SILENCE).unwrap();
+        near.dial(at, DIAL).unwrap();
     }
 }

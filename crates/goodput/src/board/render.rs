@@ -608,7 +608,7 @@ mod tests {
         ○ C5   Checksum and interrupt off-load  up to 80,000 interrupts/s         kernel counters +2
         ▷ C6   Bonding: never beyond one link   4 x GigE, 1 Gb/s each             iperf3 +1
         ▷ C7   Plans: resilient paths, easy u…  several links                     iperf3 +1
-        ▷ C8   The vision: 8 times one stream   at least 8 x                      iperf3 +2
+        ▷ C8   The vision: 8 times one stream   at least 8 x                      iperf3 +3
 
         001  MaSTER-1, TCP/IP performance, GRAPE-DR (University of Tokyo and NICT, SC08)
         ▷ T1   MaSTER-1: five ports, all to a…  5 x 10 Gb/s, 512 MiB each         iperf3 +1
