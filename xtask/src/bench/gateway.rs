@@ -2,8 +2,8 @@
 //!
 //! A client, what stands in the middle and a server are namespaces; connections are made by threads of this
 //! process. Each cell measures the path without anything in the middle but a router (`direct`), the gateway
-//! transparent (`ours`) and explicit (`explicit`), and HAProxy (`haproxy`), one after the other, so that a
-//! machine that grows slower does so for all. All have one thread. HAProxy is what `haproxy` is in PATH, or what
+//! transparent (`ours`) and explicit (`explicit`), and HAProxy explicit (`haproxy`) and transparent by TPROXY with
+//! `usesrc clientip` (`haproxy-transparent`), one after the other, so that a machine that grows slower does so for all. All have one thread. HAProxy is what `haproxy` is in PATH, or what
 //! HAPROXY names (Debian: apt-get install haproxy).
 
 use std::fs;
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
+use sys::nftables::{self, At, Chain, Expression, IpVersion, Owned};
+use sys::transparent::Diversion;
 
 use super::children::{self, Ended};
 use super::record::{Machine, Record, Recorder};
@@ -64,13 +66,15 @@ enum Who {
     Ours,
     Explicit,
     Haproxy,
+    HaproxyTransparent,
 }
 
-const WHO: [(Who, &str); 4] = [
+const WHO: [(Who, &str); 5] = [
     (Who::Direct, "direct"),
     (Who::Ours, "ours"),
     (Who::Explicit, "explicit"),
     (Who::Haproxy, "haproxy"),
+    (Who::HaproxyTransparent, "haproxy-transparent"),
 ];
 
 impl Cell {
@@ -307,6 +311,7 @@ fn serve(mut stream: TcpStream, kind: u8) {
 struct Middle {
     target: SocketAddr,
     child: Option<(Ended, u32)>,
+    _diverted: Option<Owned>,
 }
 
 impl Middle {
@@ -318,11 +323,13 @@ impl Middle {
     ) -> anyhow::Result<Option<Self>> {
         let here = SocketAddr::from((NEAR, PORT));
         let (listen, to) = (here.to_string(), server.to_string());
+        let mut diverted = None;
         let (mut command, target) = match who {
             Who::Direct => {
                 let middle = Self {
                     target: server,
                     child: None,
+                    _diverted: None,
                 };
                 middle.wait_until_it_answers(site, who)?;
                 return Ok(Some(middle));
@@ -337,16 +344,24 @@ impl Middle {
                 command.args(["gateway", "--listen", &listen, "--target", &to]);
                 (command, here)
             }
-            Who::Haproxy => {
+            Who::Haproxy | Who::HaproxyTransparent => {
                 let Some(program) = haproxy() else {
                     return Ok(None);
                 };
                 let file = workspace().join("target/bench/haproxy.cfg");
                 fs::create_dir_all(workspace().join("target/bench"))?;
-                fs::write(&file, haproxy_config(&listen, &to))?;
+                let (listen, source, target) = match who {
+                    Who::Haproxy => (listen, "", here),
+                    _ => {
+                        diverted = Some(divert(site, server)?);
+                        let at = format!("127.0.0.1:{PORT} transparent");
+                        (at, "  source 0.0.0.0 usesrc clientip\n", server)
+                    }
+                };
+                fs::write(&file, haproxy_config(&listen, &to) + source)?;
                 let mut command = Command::new(program);
                 command.arg("-db").arg("-f").arg(file);
-                (command, here)
+                (command, target)
             }
         };
         command
@@ -358,6 +373,7 @@ impl Middle {
         let middle = Self {
             target,
             child: Some((Ended::of(child), id)),
+            _diverted: diverted,
         };
         middle.wait_until_it_answers(site, who)?;
         Ok(Some(middle))
@@ -371,6 +387,11 @@ impl Middle {
                 Who::Ours => site
                     .middle
                     .run(|| -> io::Result<bool> { Ok(Netlink::open()?.routes_in(4710)? > 0) })??,
+                // Without a listener a connection would pass to the server itself.
+                Who::HaproxyTransparent => site
+                    .middle
+                    .run(|| connect(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))))?
+                    .is_ok(),
                 _ => site.connect(self.target).is_ok(),
             };
             if ready {
@@ -396,6 +417,43 @@ impl Middle {
     fn resident_bytes(&self) -> Option<f64> {
         resident(self.child.as_ref()?.1)
     }
+}
+
+/// Gives what goes to the server to a transparent listener, and answers to the clients' addresses back to it (the kernel's
+/// Documentation/networking/tproxy.rst).
+fn divert(site: &Site, server: SocketAddr) -> anyhow::Result<Owned> {
+    use Expression as E;
+    let diversion = Diversion {
+        mark: 1,
+        table: 100,
+        priority: 100,
+    };
+    let divert = [E::SetMark(diversion.mark), E::Accept];
+    let stands = [&[E::Tcp, E::TransparentSocket][..], &divert].concat();
+    let at = E::ToSocket(Ipv4Addr::LOCALHOST.into(), PORT);
+    let new = [
+        E::FromInterface("in0".into()),
+        E::Version(IpVersion::V4),
+        E::Tcp,
+        E::DestinationElsewhere,
+        at,
+    ];
+    let table = nftables::Table {
+        name: "bench-divert".into(),
+        chains: vec![Chain {
+            name: "divert".into(),
+            at: At::Prerouting,
+            priority: -150,
+            rules: vec![stands, [&new[..], &divert].concat()],
+        }],
+    };
+    anyhow::ensure!(server.is_ipv4(), "an IPv4 server");
+    site.middle
+        .run(|| -> io::Result<Owned> {
+            diversion.add(&mut Netlink::open()?, Ipv4Addr::UNSPECIFIED.into())?;
+            Owned::install(&table)
+        })?
+        .map_err(Into::into)
 }
 
 /// The most memory that a process has while something goes on, and the most of the kernel's own.
@@ -636,7 +694,14 @@ pub(crate) fn gateway(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 fn tables(record: &Record) -> String {
-    let mut table = Table::new(&["", "direct", "ours", "explicit", "HAProxy"]);
+    let mut table = Table::new(&[
+        "",
+        "direct",
+        "ours",
+        "explicit",
+        "HAProxy",
+        "HAProxy transparent",
+    ]);
     let mut row = |cell: Cell, title: &str, key: &str, scale: f64, decimals: usize| {
         let mut columns = vec![title.to_owned()];
         for (_, who) in WHO {
