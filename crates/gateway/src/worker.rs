@@ -891,8 +891,9 @@ impl Worker {
         }
         tracing::debug!("{} to {}: split", ends.client, ends.server);
         self.note_split(about, held);
-        self.counters.split.more();
+        // Who sees it among all sees it among the living.
         self.counters.live.more();
+        self.counters.split.more();
         let mut carrying = Box::new(Carrying {
             relay,
             sockets: [client, server],

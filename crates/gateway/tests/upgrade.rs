@@ -109,6 +109,15 @@ fn receive(sockets: &mut [(usize, TcpStream)], block: &[u8], moved: &AtomicUsize
     }
 }
 
+/// Tells the senders to end, also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 const CONNECTIONS: usize = 500;
 const THREADS: usize = 4;
 const ROUNDS_MIN: usize = 3;
@@ -151,7 +160,9 @@ fn five_hundred_transfers_go_on_under_another_gateway_and_yet_another() {
             senders.push(scope.spawn(move || send(&mut from, block, done)));
             receivers.push(scope.spawn(move || receive(&mut to, block, moved)));
         }
-        for _ in 0..2 {
+        // Else a failure here would wait for senders who never end.
+        let end = Ends(&done);
+        for others in 1..=2 {
             // In the midst of it.
             let before = moved.load(Ordering::Relaxed);
             let end = Instant::now() + PATIENCE;
@@ -166,9 +177,11 @@ fn five_hundred_transfers_go_on_under_another_gateway_and_yet_another() {
             assert_eq!(gateway.counts().live, CONNECTIONS as u64);
             // New ones are taken up by the new one.
             drop(net.pair());
-            until(&gateway, "it ends", |c| c.live == CONNECTIONS as u64);
+            let all = CONNECTIONS as u64;
+            until(&gateway, "it comes", |c| c.split == all + others);
+            until(&gateway, "it ends", |c| c.live == all);
         }
-        done.store(true, Ordering::Relaxed);
+        drop(end);
         for (sender, receiver) in senders.into_iter().zip(receivers) {
             assert_eq!(sender.join().unwrap(), receiver.join().unwrap());
         }

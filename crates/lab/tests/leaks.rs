@@ -39,7 +39,8 @@ fn labs_that_come_and_go_leave_no_descriptors_threads_or_memory() {
     for n in 0..cycles {
         cycle(n % 10 == 0);
     }
-    assert_eq!(count("fd"), descriptors);
+    // Not more: what a phase that was given up had open may have been open still when they were counted first.
+    assert!(count("fd") <= descriptors, "{} {descriptors}", count("fd"));
     let grown = resident_bytes().saturating_sub(memory);
     eprintln!("{cycles} labs: {grown} bytes more than after the first");
     assert!(grown < 16 << 20, "{grown}");
