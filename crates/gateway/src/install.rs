@@ -178,8 +178,10 @@ fn to_workers(
                 E::DestinationElsewhere,
             ];
             if config.workers > 1 {
-                let bits = u16::from(config.workers) - 1;
-                rule.push(E::SourcePortBits(bits, u16::from(worker)));
+                // Not the lowest: connect() of Linux takes even ports while there are any
+                // (__inet_hash_connect, net/ipv4/inet_hashtables.c).
+                let [bits, value] = [config.workers - 1, worker].map(|n| u16::from(n) << 1);
+                rule.push(E::SourcePortBits(bits, value));
             }
             rule.push(queue.to(config.queue + u16::from(worker)));
             rule
@@ -542,3 +544,26 @@ const EPERM: i32 = 1;
 const EEXIST: i32 = 17;
 const EAFNOSUPPORT: i32 = 97;
 const EOPNOTSUPP: i32 = 95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_ports_which_linux_connects_from_are_spread_over_all_workers() {
+        let text = "workers = 4\n[inside]\ninterfaces = ['a']\n[outside]\ninterfaces = ['b']\n";
+        let config = Config::parse(text).unwrap();
+        let text = table(&config, QueueBy::Nftables).to_string();
+        for worker in 0..4_u16 {
+            let share = format!("tcp sport & 0x6 == {:#x} ", worker << 1);
+            let queue = format!("bypass to {}", config.queue + worker);
+            let its = |line: &&str| line.contains(&share) && line.ends_with(&queue);
+            // SYNs and resets, of either side.
+            assert_eq!(text.lines().filter(its).count(), 4, "{text}");
+        }
+        let even = (32_768..33_768_u16).step_by(2);
+        let mut each = [0; 4];
+        even.for_each(|port| each[usize::from(port >> 1 & 3)] += 1);
+        assert_eq!(each, [125; 4]);
+    }
+}
