@@ -161,7 +161,8 @@ impl Destination {
     /// With `dry`, nothing is made, and every call that would write is refused with `EROFS`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotADirectory`] for a file where a folder is needed; as open(2) and mkdir(2).
+    /// [`io::ErrorKind::NotADirectory`] for a file where a folder is needed; [`io::ErrorKind::InvalidInput`] for one file
+    /// that is to have the name of a device, pipe or socket; as open(2) and mkdir(2).
     pub fn resolve(
         typed: &Path,
         source_is_one_file: bool,
@@ -192,7 +193,19 @@ impl Destination {
             } else {
                 above
             };
-            let folder = openat(CWD, above, READ_FOLDER, Mode::empty())?;
+            let folder = openat(CWD, above, READ_FOLDER, Mode::empty()).map_err(no_folder_above)?;
+            // A rename would put a file in the place of /dev/null, or of a link to it.
+            if let Ok(there) = rustix::fs::stat(typed)
+                && !matches!(
+                    FileType::from_raw_mode(there.st_mode),
+                    FileType::RegularFile | FileType::Directory
+                )
+            {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "a device, pipe or socket stands there, which no file takes the place of",
+                ));
+            }
             return Ok((Self::of(Some(folder), dry), Some(name)));
         }
         if dry && matches!(rustix::fs::lstat(typed), Err(Errno::NOENT)) {
@@ -201,7 +214,7 @@ impl Destination {
         match rustix::fs::mkdir(typed, Mode::from_raw_mode(0o777)) {
             // Another copy may have made it meanwhile; what is no folder is told by the opening.
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(no_folder_above(error)),
         }
         let folder = openat(CWD, typed, READ_FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
         Ok((Self::of(Some(folder), dry), None))
@@ -474,11 +487,12 @@ impl Destination {
     }
 
     /// Makes `path` another name of the file `to`, over what stands there unless that is a folder with something in it.
+    /// False: it was one already.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] when `to` is no file; [`io::ErrorKind::IsADirectory`] for a folder in the way; as
     /// link(2).
-    pub fn hardlink(&self, staging: &Staging, path: &RelPath, to: &RelPath) -> io::Result<()> {
+    pub fn hardlink(&self, staging: &Staging, path: &RelPath, to: &RelPath) -> io::Result<bool> {
         let top = self.written()?;
         let Some(wanted) = self.look(to)? else {
             return Err(Errno::NOENT.into());
@@ -494,7 +508,7 @@ impl Destination {
             .look(path)?
             .is_some_and(|there| there.identity == wanted.identity)
         {
-            return Ok(());
+            return Ok(false);
         }
         let (from, name) = self.folder_of(top, to)?;
         let linked = self.put(staging, path, |folder, new, _| {
@@ -509,9 +523,10 @@ impl Destination {
                 ) =>
             {
                 count(&self.counts.links, 1);
-                self.copy_of(staging, path, to, &wanted)
+                self.copy_of(staging, path, to, &wanted)?;
+                Ok(true)
             }
-            other => other,
+            other => other.map(|()| true),
         }
     }
 
@@ -1109,6 +1124,17 @@ fn check_time(meta: &Meta) -> io::Result<()> {
 fn count(counter: &AtomicU64, by: u64) {
     if by > 0 {
         counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// What keeps a destination from being made.
+fn no_folder_above(error: Errno) -> io::Error {
+    match error {
+        Errno::NOENT => io::Error::new(
+            io::ErrorKind::NotFound,
+            "the folder above it is not there; make it first",
+        ),
+        other => other.into(),
     }
 }
 

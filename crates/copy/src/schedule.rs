@@ -31,7 +31,9 @@ pub struct Schedule {
 
 /// Why a text is no schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}': expected RATE, RATE@HH:MM-HH:MM or none@HH:MM-HH:MM, with commas between them")]
+#[error(
+    "'{0}': expected a rate such as 100Mb/s, RATE@HH:MM-HH:MM or none@HH:MM-HH:MM, with commas between them"
+)]
 pub struct ScheduleError(String);
 
 impl Schedule {

@@ -122,9 +122,9 @@ impl Why {
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Socket => "a socket",
-            Self::Pipe => "a named pipe",
-            Self::Device => "a device",
+            Self::Socket => "a socket: skipped",
+            Self::Pipe => "a named pipe: skipped",
+            Self::Device => "a device: skipped",
             Self::Unreadable(kind) => return write!(f, "cannot be read: {kind}"),
             Self::Gone => "gone or replaced since its folder was read",
             Self::Long => "a path that is too long or too deep",

@@ -16,6 +16,7 @@ mod reread;
 mod status;
 mod steady;
 mod successor;
+mod systemd;
 mod trial;
 mod watchdog;
 
@@ -78,6 +79,8 @@ enum GatewayVerb {
     Upgrade(TellArgs),
     /// Print a unit file for systemd
     Unit,
+    /// Take away the routing rules that a killed gateway left; one that runs keeps its own
+    Clean(Box<CleanArgs>),
     /// What takes rules away when the gateway was killed
     #[command(hide = true)]
     Guard(guard::GuardArgs),
@@ -96,6 +99,12 @@ struct CheckArgs {
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+struct CleanArgs {
+    #[command(flatten)]
+    flags: Flags,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -210,6 +219,7 @@ pub(crate) fn command(args: &GatewayArgs, start: impl FnOnce() -> StartResult) -
             context::print(UNIT)?;
             Ok(failure::DONE)
         }
+        Some(GatewayVerb::Clean(args)) => guard::clean(&args.flags.read()?),
         Some(GatewayVerb::Guard(guard)) => guard::command(guard),
     }
 }

@@ -28,11 +28,27 @@ use crate::wiring;
 #[derive(Debug)]
 pub struct LabGateway {
     /// First of the fields: it ends before its namespace goes. Another may go on for it.
-    gateway: Mutex<Gateway>,
+    gateway: Mutex<State>,
     config: Config,
     host: Host,
     /// Each with its link, in the order of its links.
     interfaces: Vec<(String, String, Zone)>,
+}
+
+#[derive(Debug)]
+enum State {
+    Runs(Gateway),
+    /// What it had done when it left.
+    Left(Counts),
+}
+
+impl State {
+    const fn runs(&self) -> Option<&Gateway> {
+        match self {
+            Self::Runs(gateway) => Some(gateway),
+            Self::Left(_) => None,
+        }
+    }
 }
 
 /// What the kernel counted at an interface of a gateway.
@@ -99,7 +115,7 @@ impl LabGateway {
             source: Box::new(source),
         })?;
         Ok(Self {
-            gateway: Mutex::new(gateway),
+            gateway: Mutex::new(State::Runs(gateway)),
             config,
             host,
             interfaces,
@@ -111,8 +127,30 @@ impl LabGateway {
         &self.host
     }
 
-    fn now(&self) -> MutexGuard<'_, Gateway> {
+    fn now(&self) -> MutexGuard<'_, State> {
         self.gateway.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it: its kernel forwards what comes, and its place is free for another program's gateway. Connections
+    /// that it carries are reset. What asks it later hears what it had done, and of no connections.
+    ///
+    /// # Errors
+    /// When what it put into the kernel cannot be taken away.
+    pub fn leave(&self) -> Result<(), LabError> {
+        let mut now = self.now();
+        let Some(gateway) = now.runs() else {
+            return Ok(());
+        };
+        let left = State::Left(gateway.counts());
+        if let State::Runs(gateway) = std::mem::replace(&mut *now, left) {
+            let ended = self.host.run(|| gateway.stop())?;
+            let counts = ended.map_err(|source| LabError::Kernel {
+                step: "ending a gateway".into(),
+                source,
+            })?;
+            *now = State::Left(counts);
+        }
+        Ok(())
     }
 
     /// Has another gateway go on for this one, as an upgrade does; nobody who is connected may notice.
@@ -121,7 +159,9 @@ impl LabGateway {
     /// What either of the two says; the old one goes on where it can.
     pub fn renew(&self) -> Result<(), LabError> {
         let mut now = self.now();
-        let gateway: &mut Gateway = &mut now;
+        let State::Runs(gateway) = &mut *now else {
+            return Err(not_renewed(io::Error::other("it has left")));
+        };
         let door = Door::new().map_err(not_renewed)?;
         let (given, taken) = thread::scope(|scope| {
             let new = scope.spawn(|| {
@@ -149,27 +189,33 @@ impl LabGateway {
     /// # Errors
     /// For what cannot be meant, and what cannot change while it runs; then all stays as it is.
     pub fn reload(&self, config: Config) -> Result<(), ConfigError> {
-        self.now().reload(config)
+        match &mut *self.now() {
+            State::Runs(gateway) => gateway.reload(config),
+            State::Left(_) => Ok(()),
+        }
     }
 
     /// What it has done since the lab came up.
     pub fn counts(&self) -> Counts {
-        self.now().counts()
+        match &*self.now() {
+            State::Runs(gateway) => gateway.counts(),
+            State::Left(counts) => *counts,
+        }
     }
 
     /// Its busiest connections, at most so many.
     pub fn look(&self, most: usize) -> Vec<Seen> {
-        self.now().look(most)
+        self.now().runs().map(|g| g.look(most)).unwrap_or_default()
     }
 
     /// Connections that passed unsplit and were counted, the newest first.
     pub fn sampled(&self) -> Vec<Sampled> {
-        self.now().sampled()
+        self.now().runs().map(Gateway::sampled).unwrap_or_default()
     }
 
     /// Buffers that new connections get by what earlier ones have measured.
     pub fn buffers(&self) -> Vec<Decision> {
-        self.now().buffers()
+        self.now().runs().map(Gateway::buffers).unwrap_or_default()
     }
 
     /// As it was told by the path file, with its interfaces.
@@ -179,7 +225,7 @@ impl LabGateway {
 
     /// Where connections were placed, by interface; nothing where no side has several links.
     pub fn placed(&self) -> Vec<LinkStatus> {
-        self.now().links()
+        self.now().runs().map(Gateway::links).unwrap_or_default()
     }
 
     /// What its kernel counted at each of its interfaces since the lab came up.

@@ -85,6 +85,22 @@ fn what_is_typed_is_resolved_as_rsync_does() {
 }
 
 #[test]
+fn one_file_takes_the_place_of_no_pipe_socket_or_device() {
+    let scratch = Scratch::new();
+    let _socket = std::os::unix::net::UnixListener::bind(scratch.at("socket")).unwrap();
+    symlink(scratch.at("socket"), scratch.at("link")).unwrap();
+    symlink("/dev/null", scratch.at("null")).unwrap();
+    scratch.file("file", "");
+    symlink("file", scratch.at("other")).unwrap();
+    let resolve = |name: &str| Destination::resolve(&scratch.at(name), true, false);
+    for name in ["socket", "link", "null"] {
+        let error = resolve(name).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{name}");
+    }
+    assert_eq!(resolve("other").unwrap().1, Some(rel("other")));
+}
+
+#[test]
 fn a_dry_run_changes_nothing() {
     let scratch = Scratch::new();
     let (missing, _) = Destination::resolve(&scratch.at("new"), false, true).unwrap();
@@ -376,12 +392,10 @@ fn what_is_in_the_way_is_replaced_but_for_a_folder_with_something_in_it() {
     destination
         .symlink(&staging, &rel("c"), b"elsewhere", &Meta::default())
         .unwrap();
-    destination
-        .hardlink(&staging, &rel("d"), &rel("b"))
-        .unwrap();
-    destination
-        .hardlink(&staging, &rel("d"), &rel("b"))
-        .unwrap();
+    for is_new in [true, false] {
+        let made = destination.hardlink(&staging, &rel("d"), &rel("b"));
+        assert_eq!(made.unwrap(), is_new);
+    }
     assert!(scratch.at("a").symlink_metadata().unwrap().is_dir());
     assert_eq!(
         fs::read_link(scratch.at("c")).unwrap(),

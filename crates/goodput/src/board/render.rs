@@ -607,7 +607,7 @@ mod tests {
         ▷ C4   Goodput against socket buffer    knees at 135 and 330 KB           iperf3 +2
         ○ C5   Checksum and interrupt off-load  up to 80,000 interrupts/s         kernel counters +2
         ▷ C6   Bonding: never beyond one link   4 x GigE, 1 Gb/s each             iperf3 +1
-        ▷ C7   Plans: resilient paths, easy u…  several links                     iperf3 +1
+        ▷ C7   Plans: resilient paths, easy u…  several links                     iperf3 +2
         ▷ C8   The vision: 8 times one stream   at least 8 x                      iperf3 +3
 
         001  MaSTER-1, TCP/IP performance, GRAPE-DR (University of Tokyo and NICT, SC08)

@@ -371,7 +371,9 @@ impl Daemon<'_> {
             return refused("this daemon encrypts all that it sends and takes");
         }
         if !job.is_source && !job.dry && !self.is_writable {
-            return refused("this daemon's folder is to be read only");
+            return refused(
+                "this daemon's folder is to be read only: `goodput serve --writable` lets clients write",
+            );
         }
         let filter = job.filter().map_err(|error| (error.to_string(), true))?;
         let ends = self.ends(job).map_err(|why| (why, true))?;

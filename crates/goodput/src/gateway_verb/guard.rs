@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use clap::Args;
+use gateway::config::{Config, Mode};
 use gateway::install::{self, Claim};
 use sys::netlink::Netlink;
 use sys::transparent::{ANY, Diversion};
@@ -82,17 +83,33 @@ pub(super) fn command(args: &GuardArgs) -> Verdict {
             table: args.table,
             priority: args.priority,
         };
-        // Where somebody has it already, that is a gateway started since, with the same rule: it stays.
-        let Ok(_claim) = Claim::take(args.table) else {
-            return Ok(failure::DONE);
-        };
-        let mut netlink = Netlink::open().map_err(Failure::here)?;
-        for number in 0..args.links {
-            install::link_table(diversion, number).remove_all(&mut netlink);
-        }
-        for any in ANY {
-            diversion.remove_all(&mut netlink, any);
-        }
+        take_away(diversion, args.links)?;
     }
     Ok(failure::DONE)
+}
+
+/// Takes away what a gateway that was killed with its guard left, as at a service's end.
+pub(super) fn clean(config: &Config) -> Verdict {
+    if config.mode == Mode::Transparent {
+        take_away(
+            install::diversion(config),
+            install::link_tables(config).len(),
+        )?;
+    }
+    Ok(failure::DONE)
+}
+
+fn take_away(diversion: Diversion, links: usize) -> Result<(), Failure> {
+    // Where somebody has it already, that is a gateway started since, with the same rule: it stays.
+    let Ok(_claim) = Claim::take(diversion.table) else {
+        return Ok(());
+    };
+    let mut netlink = Netlink::open().map_err(Failure::here)?;
+    for number in 0..links {
+        install::link_table(diversion, number).remove_all(&mut netlink);
+    }
+    for any in ANY {
+        diversion.remove_all(&mut netlink, any);
+    }
+    Ok(())
 }

@@ -63,7 +63,7 @@ pub(super) fn renew(lab: &Lab, to: &[&Host], connections: usize) -> Result<Value
 }
 
 /// Connections that a host's kernel saw reset, and connects that it saw fail.
-fn troubles(host: &Host) -> anyhow::Result<[u64; 2]> {
+pub(super) fn troubles(host: &Host) -> anyhow::Result<[u64; 2]> {
     let text = host.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))??;
     let counts = ["EstabResets", "AttemptFails"].map(|name| tcp_count(&text, name));
     let [Some(resets), Some(refusals)] = counts else {

@@ -28,6 +28,7 @@ use super::recorded::{self, BUSIEST, Record};
 use super::renew;
 use super::reread;
 use super::steady::Steady;
+use super::systemd;
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use crate::lab_verb::{Capture, certificate_json};
@@ -71,6 +72,10 @@ pub(crate) struct TrialArgs {
     /// Have it read wrong files and then a right one, after a third of the time, while connections stand
     #[arg(long)]
     reload: bool,
+    /// Have a systemd of its own run the gateway by its unit; kill it when the connections are over, while others
+    /// connect. Root
+    #[arg(long, conflicts_with_all = ["cut", "renew", "reload"])]
+    systemd: bool,
     /// Where run folders are kept
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
@@ -270,6 +275,8 @@ fn observed(
             captures.push((host, Capture::start(host, file).map_err(Failure::here)?));
         }
     }
+    let unit = args.systemd.then(|| systemd::start(lab, folder));
+    let unit = unit.transpose()?;
     let phase = lab.begin_phase()?;
     let alone = match args.alone {
         true => Some(total(&flows(args, 1, lab, &to, stop)?)),
@@ -298,7 +305,9 @@ fn observed(
             reread.transpose(),
         )
     });
+    let unit = unit.map(|unit| systemd::tried(unit, lab, &to));
     let certificate = phase.finish()?;
+    let unit = unit.transpose()?;
     let flows = flows.map_err(|_| Failure::here(anyhow::anyhow!("a thread panicked")))??;
     let (cut, renewed, reread) = (cut?, renewed?, reread?);
     let links = passed(&before, &counters(lab)?);
@@ -332,6 +341,7 @@ fn observed(
         "cut": cut,
         "renew": renewed,
         "reload": reread,
+        "systemd": unit,
         "segments": segments,
         "exact": exact,
         "certificate": certificate_json(&certificate),
@@ -668,6 +678,7 @@ fn words(found: &Value) -> String {
         ("cut", "cut"),
         ("renew", "renewed"),
         ("reload", "files read"),
+        ("systemd", "by systemd"),
         ("segments", "segments"),
         ("exact", "exact"),
     ] {

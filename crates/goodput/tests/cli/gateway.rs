@@ -147,6 +147,33 @@ fn a_killed_gateway_resets_whom_it_carried_and_later_connections_pass() {
 }
 
 #[test]
+fn clean_takes_away_rules_that_nobody_keeps_and_no_others() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let clean = || {
+        let words = [&["gateway", "clean"][..], &SIDES].concat();
+        scratch.run(inside(&net, scratch.goodput(&words)))
+    };
+    let running = start(&scratch, &net, &[]);
+    let kept = routes_left(&net);
+    assert!(kept > 0);
+    clean().succeeds();
+    assert_eq!(routes_left(&net), kept);
+    running.signal("INT");
+    running.end().succeeds();
+    assert_eq!(routes_left(&net), 0);
+    let add = || {
+        let mut netlink = sys::netlink::Netlink::open()?;
+        let any = std::net::IpAddr::from([0, 0, 0, 0]);
+        gateway::install::diversion(&Net::config()).add(&mut netlink, any)
+    };
+    net.middle.run(add).unwrap().unwrap();
+    assert!(routes_left(&net) > 0);
+    clean().succeeds();
+    assert_eq!(routes_left(&net), 0);
+}
+
+#[test]
 fn a_second_gateway_says_so_and_the_first_goes_on() {
     let scratch = Scratch::new();
     let Some(net) = Net::new() else { return };

@@ -242,8 +242,11 @@ impl Receiver<'_> {
     }
 
     fn would(&self, path: &RelPath, what: &str) {
-        self.watch
-            .note(Note::Skipped(format!("would copy {path} ({what})")));
+        let text = match path.is_top() {
+            true => format!("would copy ./ ({what})"),
+            false => format!("would copy {path} ({what})"),
+        };
+        self.watch.note(Note::Skipped(text));
         self.account().placed += 1;
     }
 

@@ -45,7 +45,8 @@ impl Receiver<'_> {
         if let Some(staging) = self.staging {
             for (path, to) in links {
                 match self.destination.hardlink(staging, &path, &to) {
-                    Ok(()) => self.account().placed += 1,
+                    Ok(true) => self.account().placed += 1,
+                    Ok(false) => {}
                     Err(error) => self.problem(&path, "cannot be linked", &error),
                 }
             }
