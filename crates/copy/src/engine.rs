@@ -2,10 +2,12 @@
 
 mod carry;
 pub mod disk;
+pub mod early;
 pub mod fetch;
 pub mod gaps;
 pub mod help;
 mod pace;
+mod ranges;
 pub mod receive;
 pub mod send;
 pub mod tune;

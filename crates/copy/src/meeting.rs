@@ -73,8 +73,9 @@ struct State {
     round_trip: Option<Duration>,
     /// All that the kernel knew of it then.
     first: Option<TcpInfo>,
-    /// There is much to send from here.
+    /// There is much to send from here; and there are many names to tell.
     is_full: bool,
+    has_many: bool,
 }
 
 impl State {
@@ -462,7 +463,11 @@ impl Meeting {
             state.found(&socket);
             self.changed.notify_all();
             state.greeting.insert(which, socket.again()?);
-            let fills = state.is_full && matches!(which, Which::Blocks(_));
+            let fills = match which {
+                Which::Blocks(_) => state.is_full,
+                Which::FromSource => state.has_many,
+                Which::FromDestination => false,
+            };
             state.round_trip.filter(|time| fills && *time >= LONG)
         };
         let (session, key) = (self.session, &self.key);
@@ -607,6 +612,11 @@ impl Meeting {
     /// There is much to send from here: connections open their windows while they shake hands.
     pub(crate) fn has_much(&self) {
         self.lock().is_full = true;
+    }
+
+    /// There are many names to tell from here: as [`Meeting::has_much`], of the connection that tells them.
+    pub(crate) fn has_many(&self) {
+        self.lock().has_many = true;
     }
 
     /// Takes a connection that arrived, if whoever made it proves to be the other side; of a side that listens. Waits for that,

@@ -26,7 +26,8 @@ use crate::message::{Account, BlockHead, FromDestination, FromSource, NameId};
 
 use super::disk::{Disk, Handle, Io};
 use super::help::{ASK, WRITTEN};
-use super::send::{BLOCKS, nanoseconds, without};
+use super::ranges::without;
+use super::send::{BLOCKS, nanoseconds};
 use super::{CopyError, Note, Watch};
 
 /// What the user may set of a destination.

@@ -14,14 +14,16 @@ use crate::digest::{Cut, Sum};
 use crate::entry::{Entry, Kind, RelPath};
 use crate::filter::Filter;
 use crate::link::{Link, Which};
-use crate::meeting::Meeting;
+use crate::meeting::{LONG, Meeting};
 use crate::message::{
     Account, BLOCK_HEAD_BYTES, BlockHead, FromDestination, FromSource, NameId, Told, Want, bytes_of,
 };
 use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
 
 use super::disk::{Disk, Handle, Io};
+use super::early::Early;
 use super::fetch::{Ahead, FETCH, Fetch};
+use super::ranges::{is_of, without};
 use super::{CopyError, Note, Watch};
 
 /// What the user may set of a source.
@@ -63,6 +65,12 @@ const NAMES_BYTES: usize = 48 << 10;
 const NAMES_WAIT: Duration = Duration::from_millis(20);
 /// Bytes from which on it does not matter that connections begin with some 40 KiB of nothing each.
 const MUCH: u64 = 64 << 20;
+/// The same of names, of which each takes some 50.
+const MANY: u64 = 10_000;
+/// Names from which on their mean length says what is to be sent, and the mean up to which the work for each file is what
+/// counts ([`Sender::is_free`]), in bytes.
+const NAMES_TELLING: u64 = 1_000;
+const MEAN_SMALL: u64 = 64 << 10;
 /// Holes that are told of one file: what a message carries.
 const HOLES_MOST: usize = 60_000;
 /// Files that are cut into blocks and held open until these are confirmed, at most: the next waits.
@@ -81,27 +89,59 @@ pub fn send(
     options: &SendOptions,
     watch: &Watch,
 ) -> Result<Account, CopyError> {
-    let sender = Sender {
-        meeting,
-        source,
-        options,
-        watch,
-        outbox: Outbox::default(),
-        work: Mutex::default(),
-        changed: Condvar::new(),
-        streams: Mutex::default(),
-        ended: Mutex::default(),
-        next_id: Mutex::default(),
-        again: Mutex::default(),
-        disk: Disk::new(options.io, "source", watch),
-        held: Arc::default(),
-        is_over: AtomicBool::new(false),
-        is_congestion_told: AtomicBool::new(false),
-        is_free: AtomicBool::new(
-            !super::gaps::is_first(options, meeting.ways()) || watch.limit().is_some(),
-        ),
-    };
-    sender.run(filter)
+    let walk = |each: &mut Each<'_>| source.walk(filter, &options.keep, each);
+    Sender::new(meeting, source, options, watch).run(&walk)
+}
+
+/// As [`send`], of what `early` walks, in a thread of its own that began before anybody was met.
+///
+/// # Errors
+/// As [`send`].
+pub fn send_early(
+    meeting: &Meeting,
+    source: &Source,
+    early: &Early,
+    options: &SendOptions,
+    watch: &Watch,
+) -> Result<Account, CopyError> {
+    let sent = Sender::new(meeting, source, options, watch).run(&|each| early.each(each));
+    early.stop();
+    sent
+}
+
+/// What is done with what a walk comes to, and whether it goes on.
+type Each<'a> = dyn FnMut(Walked) -> ControlFlow<()> + 'a;
+/// A walk.
+type Walks<'a> = dyn Fn(&mut Each<'_>) -> ControlFlow<()> + Sync + 'a;
+
+impl<'a> Sender<'a> {
+    fn new(
+        meeting: &'a Meeting,
+        source: &'a Source,
+        options: &'a SendOptions,
+        watch: &'a Watch,
+    ) -> Self {
+        Self {
+            meeting,
+            source,
+            options,
+            watch,
+            outbox: Outbox::default(),
+            work: Mutex::default(),
+            changed: Condvar::new(),
+            streams: Mutex::default(),
+            ended: Mutex::default(),
+            next_id: Mutex::default(),
+            again: Mutex::default(),
+            disk: Disk::new(options.io, "source", watch),
+            held: Arc::default(),
+            is_over: AtomicBool::new(false),
+            is_congestion_told: AtomicBool::new(false),
+            is_free: AtomicBool::new(
+                !super::gaps::is_first(options, meeting.ways()) || watch.limit().is_some(),
+            ),
+        }
+    }
 }
 
 struct Sender<'a> {
@@ -123,7 +163,7 @@ struct Sender<'a> {
     held: Arc<()>,
     is_over: AtomicBool,
     is_congestion_told: AtomicBool,
-    /// Streams of a long path have BBR, and are not held below what they find together.
+    /// Streams of a long path have BBR, and are not held below what they find together ([`Sender::is_free`]).
     is_free: AtomicBool,
 }
 
@@ -221,7 +261,7 @@ impl Default for Sent {
 }
 
 impl Sender<'_> {
-    fn run(&self, filter: &Filter) -> Result<Account, CopyError> {
+    fn run(&self, walk: &Walks<'_>) -> Result<Account, CopyError> {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let wrote = self.outbox.run(self.meeting, Which::FromSource);
@@ -236,7 +276,7 @@ impl Sender<'_> {
                 );
                 self.link_ended(heard);
             });
-            scope.spawn(|| self.walk(filter));
+            scope.spawn(|| self.walk(walk));
             scope
                 .spawn(|| super::tune::tune(self.meeting, &self.options.streams, self.watch, self));
             scope.spawn(|| super::carry::watch(self.meeting, self.watch, self));
@@ -318,12 +358,12 @@ impl Sender<'_> {
     }
 
     /// Tells names, as many at a time as come within a moment.
-    fn walk(&self, filter: &Filter) {
+    fn walk(&self, walk: &Walks<'_>) {
         let mut names: Vec<Found> = Vec::new();
         let is_partial = AtomicBool::new(false);
         let mut bytes = 0;
         let mut since = Instant::now();
-        let flow = self.source.walk(filter, &self.options.keep, &mut |walked| {
+        let flow = walk(&mut |walked| {
             match walked {
                 Walked::Skipped(skipped) => {
                     if skipped.why.is_missing() {
@@ -390,6 +430,9 @@ impl Sender<'_> {
             Watch::add(&self.watch.named_bytes, fingerprint.size);
             if self.watch.named_bytes.load(Ordering::Relaxed) >= MUCH {
                 self.meeting.has_much();
+            }
+            if self.watch.names.load(Ordering::Relaxed) >= MANY {
+                self.meeting.has_many();
             }
             let entry = found.entry.clone();
             self.lock().told.insert(id, Known { entry, fingerprint });
@@ -605,7 +648,7 @@ impl Sender<'_> {
             pipe.set_limit(units::Rate::from_bits_per_second(share));
         }
         if let crate::link::Socket::Tcp(socket) = link.socket() {
-            let is_free = self.is_free.load(Ordering::Relaxed);
+            let is_free = self.is_free();
             super::tune::prepare(socket, self.options, self.meeting.ways(), is_free);
             self.tell_congestion(socket);
             if let Some(rate) = self.limit() {
@@ -617,6 +660,27 @@ impl Sender<'_> {
                 let _ = sys::tcp::set_max_pacing(socket.as_fd(), share);
             }
         }
+    }
+
+    /// Whether streams are not held below what they find together. They are not where files are small: what the two hosts do
+    /// for each file holds them then, and a pace that is taken from that is no path's. It only has the kernel send shorter
+    /// bursts, which cost both hosts more.
+    fn is_free(&self) -> bool {
+        let is_free = self.is_free.load(Ordering::Relaxed);
+        if is_free || self.options.pacing != super::gaps::Pacing::Chosen {
+            return is_free;
+        }
+        let names = self.watch.names.load(Ordering::Relaxed);
+        let bytes = self.watch.named_bytes.load(Ordering::Relaxed);
+        let is_long = self.meeting.round_trip().is_some_and(|time| time >= LONG);
+        let is_small = is_long && has_small_files(names, bytes);
+        if is_small && !self.is_free.swap(true, Ordering::Relaxed) {
+            self.watch.note(Note::Chosen(format!(
+                "streams are not paced: files have {} KiB on average, and the work for each is what counts",
+                bytes.div_ceil(names) >> 10
+            )));
+        }
+        is_small
     }
 
     /// What all streams together may send now.
@@ -1106,19 +1170,9 @@ impl super::tune::Loaded for Sender<'_> {
     }
 }
 
-/// Whether all blocks of which a want speaks are blocks of a file of `size` bytes, and none is named twice.
-fn is_of(want: &Want, size: u64) -> bool {
-    let Some(block) = want.block else {
-        return want.have.is_empty() && want.compare.is_empty();
-    };
-    let Some(blocks) = Cut::new(size, block).map(|cut| cut.blocks()) else {
-        return false;
-    };
-    // Ranges are in order and apart (`FromDestination::read`).
-    let have = want.have.last().is_none_or(|(_, to)| *to <= blocks);
-    let is_rising = want.compare.is_sorted_by(|one, other| one.0 < other.0);
-    let compare = want.compare.last().is_none_or(|(last, _)| *last < blocks);
-    have && is_rising && compare
+/// Whether so many names, with so many bytes in all, are of small files, as far as they tell.
+fn has_small_files(names: u64, bytes: u64) -> bool {
+    names >= NAMES_TELLING && bytes / names <= MEAN_SMALL
 }
 
 /// Nanoseconds since a moment.
@@ -1126,74 +1180,22 @@ pub(super) fn nanoseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What of `ranges` is not in `taken`; both in order and apart.
-pub(super) fn without(ranges: &[(u64, u64)], taken: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut left = Vec::new();
-    let mut taken = taken.iter().peekable();
-    for &(mut from, to) in ranges {
-        while let Some(&&(hole_from, hole_to)) = taken.peek() {
-            if hole_to <= from {
-                taken.next();
-                continue;
-            }
-            if hole_from >= to {
-                break;
-            }
-            if hole_from > from {
-                left.push((from, hole_from));
-            }
-            from = hole_to.min(to);
-            if hole_to > to {
-                break;
-            }
-            taken.next();
-        }
-        if from < to {
-            left.push((from, to));
-        }
-    }
-    left
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_want_speaks_of_blocks_that_the_file_has() {
-        // Three blocks.
-        let size = (2 << 20) + 1;
-        let want = |block, have: &[(u64, u64)], compare: &[u64]| Want {
-            id: 0,
-            block,
-            have: have.to_vec(),
-            compare: compare.iter().map(|index| (*index, [0; 32])).collect(),
-        };
-        let block = Some(1 << 20);
-        for (want, fits) in [
-            (want(None, &[], &[]), true),
-            (want(None, &[], &[0]), false),
-            (want(block, &[(0, 1), (2, 3)], &[0, 1, 2]), true),
-            (want(block, &[(0, 4)], &[]), false),
-            (want(block, &[(7, 8)], &[]), false),
-            (want(block, &[], &[0, 3]), false),
-            (want(block, &[], &[0, 0]), false),
-            (want(block, &[], &[1, 0]), false),
-            (want(Some(1 << 10), &[(0, 1)], &[]), false),
+    fn some_names_tell_whether_files_are_small() {
+        for (names, bytes, is_small) in [
+            (0, 0, false),
+            (NAMES_TELLING - 1, 0, false),
+            (NAMES_TELLING, NAMES_TELLING * (4 << 10), true),
+            (100_000, 100_000 * MEAN_SMALL, true),
+            (100_000, 100_000 * (MEAN_SMALL + 1), false),
+            // One that is large among many.
+            (NAMES_TELLING, 1 << 40, false),
         ] {
-            assert_eq!(is_of(&want, size), fits, "{want:?}");
+            assert_eq!(has_small_files(names, bytes), is_small, "{names} {bytes}");
         }
-    }
-
-    #[test]
-    fn what_is_taken_is_left_out() {
-        assert_eq!(without(&[(0, 10)], &[]), [(0, 10)]);
-        assert_eq!(without(&[(0, 10)], &[(0, 10)]), []);
-        assert_eq!(without(&[(0, 10)], &[(2, 3), (5, 20)]), [(0, 2), (3, 5)]);
-        assert_eq!(without(&[(0, 4), (6, 9)], &[(3, 7)]), [(0, 3), (7, 9)]);
-        assert_eq!(
-            without(&[(0, 4), (6, 9)], &[(0, 1), (8, 9)]),
-            [(1, 4), (6, 8)]
-        );
     }
 }

@@ -12,13 +12,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ::copy::destination::Trust;
+use ::copy::engine::early::Early;
 use ::copy::engine::receive::receive;
-use ::copy::engine::send::send;
+use ::copy::engine::send::{SendOptions, send_early};
 use ::copy::engine::{Connection, CopyError, Note, Watch};
 use ::copy::link::Socket;
 use ::copy::meeting::{self, Dial, Meeting};
 use ::copy::message::Account;
 use ::copy::quic::{Carriage, Counts};
+use ::copy::source::Source;
 use ::copy::{Cipher, Way};
 use sys::child::ChildHandle;
 
@@ -804,12 +806,36 @@ fn led(operand: &Operand, job: Job) -> Job {
 /// From here to there.
 pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> {
     let source = plan.source()?;
+    let (options, filter) = (plan.args.send_options()?, plan.args.filter()?);
+    let early = Early::default();
+    thread::scope(|scope| {
+        // A shell takes more than a dozen round trips to start the far side.
+        scope.spawn(|| early.walk(&source, &filter, &options.keep));
+        let _stops = Stops(&early);
+        push_of(plan, (&source, &early), &options, context)
+    })
+}
+
+/// Ends a walk that nobody takes any more.
+struct Stops<'a>(&'a Early);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn push_of(
+    plan: &Plan<'_>,
+    (source, early): (&Source, &Early),
+    options: &SendOptions,
+    context: &Context,
+) -> Result<Done, Failure> {
     let (far, listeners, meeting) = meet(plan, &plan.to, context, |meets| {
         let mut job = Job::of(plan, false, meets)?;
         job.is_one_file = source.is_one_file();
         Ok(led(&plan.to, job))
     })?;
-    let (options, filter) = (plan.args.send_options()?, plan.args.filter()?);
     let watch = Watch::default();
     let mut limits = Limits::of(plan.args)?;
     limits.tick(&watch);
@@ -820,7 +846,7 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
         let sent = scope.spawn(|| {
-            let sent = send(&meeting, &source, &filter, &options, &watch);
+            let sent = send_early(&meeting, source, early, options, &watch);
             meeting.close();
             sent
         });

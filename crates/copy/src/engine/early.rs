@@ -1,0 +1,199 @@
+//! A walk of the source that begins before the other side is there: while a shell starts that one, this host has nothing else
+//! to do.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::filter::Filter;
+use crate::source::{Keep, Source, Walked};
+
+/// What a walk may come to before somebody takes it, in bytes, about: some 100,000 names.
+const EARLY_MOST: usize = 32 << 20;
+/// The same from then on.
+const LATER_MOST: usize = 1 << 20;
+/// What one takes beside its path.
+const EACH_BYTES: usize = 256;
+/// How many are handed over at a time, and how long they wait for others.
+const BATCH: usize = 64;
+const BATCH_WAIT: Duration = Duration::from_millis(5);
+
+/// A walk that one thread does ([`Early::walk`]), and another takes ([`super::send::send_early`]).
+#[derive(Debug, Default)]
+pub struct Early {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    batches: VecDeque<(Vec<Walked>, usize)>,
+    bytes: usize,
+    is_taken: bool,
+    /// How the walk ended.
+    ended: Option<ControlFlow<()>>,
+    is_stopped: bool,
+}
+
+impl Early {
+    /// Walks `source`, as far as there is room; returns when all was handed over, or once it is stopped.
+    pub fn walk(&self, source: &Source, filter: &Filter, keep: &Keep) {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut since = Instant::now();
+        let flow = source.walk(filter, keep, &mut |walked| {
+            if batch.is_empty() {
+                since = Instant::now();
+            }
+            bytes += EACH_BYTES + length(&walked);
+            batch.push(walked);
+            match batch.len() >= BATCH || since.elapsed() >= BATCH_WAIT {
+                true => self.hand_over(std::mem::take(&mut batch), std::mem::take(&mut bytes)),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        let flow = match flow.is_break() {
+            true => flow,
+            false => self.hand_over(batch, bytes),
+        };
+        self.lock().ended = Some(flow);
+        self.changed.notify_all();
+    }
+
+    fn hand_over(&self, batch: Vec<Walked>, bytes: usize) -> ControlFlow<()> {
+        let mut state = self.lock();
+        let has_room = |state: &State| match state.is_taken {
+            true => state.bytes < LATER_MOST,
+            false => state.bytes < EARLY_MOST,
+        };
+        while !state.is_stopped && !has_room(&state) {
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.is_stopped {
+            return ControlFlow::Break(());
+        }
+        state.bytes += bytes;
+        state.batches.push_back((batch, bytes));
+        drop(state);
+        self.changed.notify_all();
+        ControlFlow::Continue(())
+    }
+
+    /// Takes what the walk comes to, until `each` breaks off, it has ended, or it is stopped.
+    pub(super) fn each(&self, each: &mut dyn FnMut(Walked) -> ControlFlow<()>) -> ControlFlow<()> {
+        let mut state = self.lock();
+        state.is_taken = true;
+        loop {
+            if state.is_stopped {
+                return ControlFlow::Break(());
+            }
+            if let Some((batch, bytes)) = state.batches.pop_front() {
+                state.bytes -= bytes;
+                drop(state);
+                self.changed.notify_all();
+                batch.into_iter().try_for_each(&mut *each)?;
+                state = self.lock();
+                continue;
+            }
+            if let Some(flow) = state.ended {
+                return flow;
+            }
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the walk: nobody takes the rest.
+    pub fn stop(&self) {
+        let mut state = self.lock();
+        state.is_stopped = true;
+        state.batches.clear();
+        state.bytes = 0;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What of a name is longer the longer it is, in bytes.
+fn length(walked: &Walked) -> usize {
+    match walked {
+        Walked::Found(found) => crate::message::bytes_of(&found.entry),
+        Walked::Skipped(skipped) => skipped.path.as_bytes().len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn tree(files: usize) -> (Scratch, Source) {
+        let scratch = Scratch::new();
+        for n in 0..files {
+            std::fs::write(scratch.path().join(format!("{n:04}")), b"x").unwrap();
+        }
+        let source = Source::open(&[scratch.path().join(".")]).unwrap();
+        (scratch, source)
+    }
+
+    fn paths(
+        walk: impl FnOnce(&mut dyn FnMut(Walked) -> ControlFlow<()>) -> ControlFlow<()>,
+    ) -> Vec<String> {
+        let mut all = Vec::new();
+        let flow = walk(&mut |walked| {
+            if let Walked::Found(found) = walked {
+                all.push(found.entry.path.to_string());
+            }
+            ControlFlow::Continue(())
+        });
+        assert!(flow.is_continue());
+        all
+    }
+
+    #[test]
+    fn what_is_walked_early_is_what_is_walked() {
+        let (_scratch, source) = tree(3 * BATCH + 1);
+        let (filter, keep) = (Filter::default(), Keep::default());
+        let direct = paths(|each| source.walk(&filter, &keep, each));
+        assert!(direct.len() > 3 * BATCH);
+        // Before anybody takes it, and while.
+        let early = Early::default();
+        early.walk(&source, &filter, &keep);
+        assert_eq!(paths(|each| early.each(each)), direct);
+        let early = Early::default();
+        thread::scope(|scope| {
+            let taken = scope.spawn(|| paths(|each| early.each(each)));
+            early.walk(&source, &filter, &keep);
+            assert_eq!(taken.join().unwrap(), direct);
+        });
+    }
+
+    #[test]
+    fn a_walk_that_nobody_takes_has_a_bound_and_an_end() {
+        let (_scratch, source) = tree(BATCH);
+        let early = Early::default();
+        assert!(early.hand_over(Vec::new(), EARLY_MOST).is_continue());
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                early.walk(&source, &Filter::default(), &Keep::default());
+                is_over.store(true, Ordering::Relaxed);
+            });
+            // It waits for room, whenever it gets there.
+            assert_eq!(early.lock().batches.len(), 1);
+            assert!(!is_over.load(Ordering::Relaxed));
+            early.stop();
+        });
+        assert_eq!(early.lock().ended, Some(ControlFlow::Break(())));
+        assert!(early.each(&mut |_| ControlFlow::Continue(())).is_break());
+    }
+}
