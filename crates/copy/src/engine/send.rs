@@ -67,6 +67,8 @@ const NAMES_BYTES: usize = 48 << 10;
 const NAMES_WAIT: Duration = Duration::from_millis(20);
 /// Bytes from which on it does not matter that connections begin with some 40 KiB of nothing each.
 const MUCH: u64 = 64 << 20;
+/// A file of which less than this part is on the disk has holes; more may be compression's doing, and is read in full.
+const SPARSE: u64 = 4;
 /// Holes that are told of one file: what a message carries.
 const HOLES_MOST: usize = 60_000;
 /// Files that are cut into blocks and held open until these are confirmed, at most: the next waits.
@@ -153,6 +155,14 @@ struct Work {
 struct Known {
     entry: Entry,
     fingerprint: Fingerprint,
+    /// Bytes of it that are on the disk.
+    data: u64,
+}
+
+impl Known {
+    fn expected(&self) -> u64 {
+        expected(self.fingerprint.size, self.data)
+    }
 }
 
 /// A file that is cut into blocks.
@@ -379,8 +389,15 @@ impl Sender<'_> {
             if self.watch.named_bytes.load(Ordering::Relaxed) >= MUCH {
                 self.meeting.has_much();
             }
-            let entry = found.entry.clone();
-            self.lock().told.insert(id, Known { entry, fingerprint });
+            let known = Known {
+                entry: found.entry.clone(),
+                fingerprint,
+                data: match self.options.null {
+                    true => fingerprint.size,
+                    false => found.data,
+                },
+            };
+            self.lock().told.insert(id, known);
         }
         Told {
             id,
@@ -482,7 +499,7 @@ impl Sender<'_> {
                 ));
             }
             Watch::add(&self.watch.wanted, 1);
-            Watch::add(&self.watch.wanted_bytes, known.fingerprint.size);
+            Watch::add(&self.watch.wanted_bytes, known.expected());
             work.open += 1;
             let is_whole = want.have.is_empty() && want.compare.is_empty();
             match known.fingerprint.size <= SMALL && is_whole {
@@ -775,7 +792,10 @@ impl Sender<'_> {
 
     /// Opens a wanted file and tells how it is cut.
     fn open(&self, id: NameId, known: Known, want: Want) {
-        let Known { entry, fingerprint } = known;
+        let expected = known.expected();
+        let Known {
+            entry, fingerprint, ..
+        } = known;
         let opened = self.source.open_file(&entry.path).and_then(|file| {
             if *file.fingerprint() != fingerprint {
                 return Ok(None);
@@ -789,7 +809,7 @@ impl Sender<'_> {
         let (file, data) = match opened {
             Ok(Some(opened)) => opened,
             lost => {
-                self.watch.comes_not(fingerprint.size);
+                self.watch.comes_not(expected);
                 return self.lost(id, &entry, lost.err().as_ref());
             }
         };
@@ -819,8 +839,9 @@ impl Sender<'_> {
         }
         let ranges: VecDeque<_> = without(&with_data, &want.have).into();
         let left: u64 = ranges.iter().map(|(from, to)| to - from).sum();
-        // Holes, and what is there already.
-        self.watch.comes_not(cut.size() - cut.bytes(&ranges));
+        // Less holes, and what is there already.
+        Watch::add(&self.watch.wanted_bytes, cut.bytes(&ranges));
+        self.watch.comes_not(expected);
         let layout = FromSource::Layout {
             id,
             size: cut.size(),
@@ -1055,6 +1076,14 @@ impl super::tune::Loaded for Sender<'_> {
     }
 }
 
+/// Bytes that are to come of a file, about: what is exact costs opening it.
+const fn expected(size: u64, data: u64) -> u64 {
+    match size > SMALL && data < size / SPARSE {
+        true => data,
+        false => size,
+    }
+}
+
 /// Whether all blocks of which a want speaks are blocks of a file of `size` bytes, and none is named twice.
 fn is_of(want: &Want, size: u64) -> bool {
     let Some(block) = want.block else {
@@ -1131,6 +1160,21 @@ mod tests {
             (want(Some(1 << 10), &[(0, 1)], &[]), false),
         ] {
             assert_eq!(is_of(&want, size), fits, "{want:?}");
+        }
+    }
+
+    #[test]
+    fn of_a_file_with_holes_what_is_on_the_disk_is_expected() {
+        for (size, data, comes) in [
+            (1 << 40, 5 << 20, 5 << 20),
+            (1 << 40, 0, 0),
+            // The file system may have compressed it.
+            (1 << 30, 1 << 28, 1 << 30),
+            (1 << 30, 1 << 30, 1 << 30),
+            // Comes whole.
+            (SMALL, 0, SMALL),
+        ] {
+            assert_eq!(expected(size, data), comes, "{size} {data}");
         }
     }
 
