@@ -152,6 +152,15 @@ impl Watch {
             .saturating_sub(confirmed)
     }
 
+    /// Counts bytes as confirmed, but no more than are wanted in all: they may have been before.
+    pub(crate) fn confirm_some(&self, bytes: u64) {
+        let wanted = self.wanted_bytes.load(Ordering::Relaxed);
+        let more =
+            |confirmed: u64| Some(confirmed.max(wanted.min(confirmed.saturating_add(bytes))));
+        let all = &self.confirmed_bytes;
+        let _ = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+
     /// So many bytes of wanted files need not come, or cannot.
     pub(crate) fn comes_not(&self, bytes: u64) {
         let less = |wanted: u64| Some(wanted.saturating_sub(bytes));
@@ -250,6 +259,11 @@ impl Watch {
 
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// What was added and should not have been.
+    pub(crate) fn less(counter: &AtomicU64, n: u64) {
+        counter.fetch_sub(n, Ordering::Relaxed);
     }
 }
 

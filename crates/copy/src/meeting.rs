@@ -210,6 +210,14 @@ impl Meeting {
         .max(1)
     }
 
+    /// Whether some of the ways lead to other hosts than the one that leads there; of a side that connects.
+    pub(crate) fn has_hosts(&self) -> bool {
+        match &self.how {
+            How::Connects(ways) => ways.has_hosts(),
+            How::Listens(_) => false,
+        }
+    }
+
     /// What this host knows of the path before anybody answers; of a side that connects.
     pub(crate) fn near(&self) -> Near {
         match &self.how {

@@ -185,6 +185,11 @@ impl Ways {
         self.all.len()
     }
 
+    /// Whether some lead to who takes blocks only.
+    pub(crate) fn has_hosts(&self) -> bool {
+        self.all.iter().any(|way| way.is_for_blocks_only)
+    }
+
     /// What is known beforehand of the way that is taken first.
     pub(crate) fn near(&self) -> Near {
         self.all.first().map(|way| way.near).unwrap_or_default()

@@ -729,16 +729,21 @@ impl Receiver<'_> {
         for head in heads {
             let (bytes, rest) = data.split_at(head.len as usize);
             data = rest;
-            Watch::add(&self.watch.confirmed_bytes, bytes.len() as u64);
+            let arrived = bytes.len() as u64;
             let file = self.lock().wanted.get(&head.id).cloned();
-            // Placed already, or given up.
-            let Some(file) = file else { continue };
+            let Some(file) = file else {
+                // Given up, or placed already, and then it was counted.
+                self.watch.confirm_some(arrived);
+                continue;
+            };
+            Watch::add(&self.watch.confirmed_bytes, arrived);
             let taken = match file.is_small {
                 true => self.small(&file, head, bytes),
                 false => self.block(&file, head, bytes, room),
             };
             match taken {
-                Ok(()) => {}
+                Ok(true) => {}
+                Ok(false) => Watch::less(&self.watch.confirmed_bytes, arrived),
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
                     self.watch
                         .note(Note::Skipped(format!("{}: {error}: sent again", file.path)));
@@ -757,9 +762,10 @@ impl Receiver<'_> {
         true
     }
 
-    fn small(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<()> {
+    /// Takes a file that came in one piece; `false` where another connection brought it.
+    fn small(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<bool> {
         let Some(staging) = self.staging else {
-            return Ok(());
+            return Ok(true);
         };
         let since = Instant::now();
         let sum = *blake3::hash(bytes).as_bytes();
@@ -770,6 +776,10 @@ impl Receiver<'_> {
                 "a block that is not as it was",
             ));
         }
+        // Whoever comes second would find a file where none stood.
+        if matches!(std::mem::replace(&mut *file.lock(), Body::Gone), Body::Gone) {
+            return Ok(false);
+        }
         let since = Instant::now();
         if !self.options.null {
             self.patiently(|| self.put(staging, file.is_new, &file.path, bytes, &file.meta))?;
@@ -779,7 +789,7 @@ impl Receiver<'_> {
         // In this order: what is settled may end the session, with the account as it is then.
         self.placed(file.size);
         self.settled(file);
-        Ok(())
+        Ok(true)
     }
 
     /// Puts a small file at its path.
@@ -818,20 +828,21 @@ impl Receiver<'_> {
         Ok(body)
     }
 
+    /// Takes a block of a file; `false` where another connection brought it.
     fn block(
         &self,
         file: &Incoming,
         head: &BlockHead,
         bytes: &[u8],
         room: &mut Vec<u8>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let mut body = self.laid_out(file)?;
         let Body::Open(growing) = &mut *body else {
-            return Ok(());
+            return Ok(false);
         };
         let (cut, index) = (growing.cut, head.index);
         if growing.sums.contains_key(&index) {
-            return Ok(());
+            return Ok(false);
         }
         growing.may_have(index)?;
         let handle = growing.partial.file().try_clone()?;
@@ -846,8 +857,9 @@ impl Receiver<'_> {
             growing.writing -= 1;
         }
         let bytes = wrote?;
+        let is_new = matches!(&*body, Body::Open(growing) if !growing.sums.contains_key(&index));
         self.arrived(file, body, head, bytes);
-        Ok(())
+        Ok(is_new)
     }
 
     /// Checks a block, or what is there of it, and writes it; how many bytes it has.

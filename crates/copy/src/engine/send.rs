@@ -22,9 +22,13 @@ use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
 
 use super::disk::{Disk, Handle, Io};
 use super::early::Early;
-use super::fetch::{Ahead, FETCH, Fetch};
+use super::fetch::{FETCH, Fetch};
 use super::ranges::{is_of, without};
 use super::{CopyError, Note, Watch};
+
+mod under_way;
+
+use under_way::{Due, Sent};
 
 /// What the user may set of a source.
 #[derive(Clone, Debug)]
@@ -71,10 +75,14 @@ const MANY: u64 = 10_000;
 /// counts ([`Sender::is_free`]), in bytes.
 const NAMES_TELLING: u64 = 1_000;
 const MEAN_SMALL: u64 = 64 << 10;
+/// A file of which less than this part is on the disk has holes; more may be compression's doing, and is read in full.
+const SPARSE: u64 = 4;
 /// Holes that are told of one file: what a message carries.
 const HOLES_MOST: usize = 60_000;
 /// Files that are cut into blocks and held open until these are confirmed, at most: the next waits.
 const FILES_OPEN: usize = 1 << 10;
+/// How often a stream that has nothing to send looks whether its connection is gone, and what others are late with.
+const LOOK: Duration = Duration::from_millis(100);
 /// How often a file that changes while it is read is told anew.
 const TRIES: u8 = 3;
 
@@ -174,7 +182,7 @@ struct Work {
     /// Told, and decided upon later, by themselves.
     later: HashMap<NameId, Known>,
     /// Frames that were lost with a connection.
-    redo: VecDeque<Task>,
+    redo: VecDeque<Due>,
     small: VecDeque<(NameId, Arc<Known>)>,
     large: VecDeque<(NameId, Known, Want)>,
     active: VecDeque<Arc<Active>>,
@@ -187,6 +195,14 @@ struct Work {
 struct Known {
     entry: Entry,
     fingerprint: Fingerprint,
+    /// Bytes of it that are on the disk.
+    data: u64,
+}
+
+impl Known {
+    fn expected(&self) -> u64 {
+        expected(self.fingerprint.size, self.data)
+    }
 }
 
 /// A file that is cut into blocks.
@@ -200,7 +216,7 @@ struct Active {
     fingerprint: Fingerprint,
     /// Blocks to send, from..to, and how far they are given out.
     todo: Mutex<Todo>,
-    /// Blocks not sent yet.
+    /// Blocks that no stream has yet.
     left: AtomicU64,
     compare: HashMap<u64, Sum>,
     is_lost: AtomicBool,
@@ -240,24 +256,6 @@ enum Task {
         is_again: bool,
     },
     Pack(Vec<(NameId, Arc<Known>)>),
-}
-
-#[derive(Debug)]
-struct Sent {
-    /// Frames confirmed.
-    base: u64,
-    frames: VecDeque<(Task, u64)>,
-    ahead: Ahead,
-}
-
-impl Default for Sent {
-    fn default() -> Self {
-        Self {
-            base: 0,
-            frames: VecDeque::new(),
-            ahead: Ahead::new(Instant::now()),
-        }
-    }
 }
 
 impl Sender<'_> {
@@ -434,8 +432,15 @@ impl Sender<'_> {
             if self.watch.names.load(Ordering::Relaxed) >= MANY {
                 self.meeting.has_many();
             }
-            let entry = found.entry.clone();
-            self.lock().told.insert(id, Known { entry, fingerprint });
+            let known = Known {
+                entry: found.entry.clone(),
+                fingerprint,
+                data: match self.options.null {
+                    true => fingerprint.size,
+                    false => found.data,
+                },
+            };
+            self.lock().told.insert(id, known);
         }
         Told {
             id,
@@ -537,7 +542,7 @@ impl Sender<'_> {
                 ));
             }
             Watch::add(&self.watch.wanted, 1);
-            Watch::add(&self.watch.wanted_bytes, known.fingerprint.size);
+            Watch::add(&self.watch.wanted_bytes, known.expected());
             work.open += 1;
             let is_whole = want.have.is_empty() && want.compare.is_empty();
             match known.fingerprint.size <= SMALL && is_whole {
@@ -547,37 +552,6 @@ impl Sender<'_> {
         }
         drop(work);
         self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Frames up to `count` of a stream were handled.
-    fn confirmed(&self, sent: &mut Sent, count: u64) -> io::Result<()> {
-        if count > sent.base + sent.frames.len() as u64 {
-            return Err(io::Error::new(
-                ErrorKind::InvalidData,
-                "confirmed what was not sent",
-            ));
-        }
-        let mut closed = 0;
-        let is_any = sent.base < count;
-        while sent.base < count {
-            let Some((task, bytes)) = sent.frames.pop_front() else {
-                break;
-            };
-            sent.base += 1;
-            sent.ahead.confirmed(bytes, Instant::now());
-            Watch::add(&self.watch.confirmed_bytes, bytes);
-            if let Task::Pack(files) = task {
-                closed += files.len();
-            }
-        }
-        // Files that were held open may have been let go.
-        if is_any {
-            let mut work = self.lock();
-            work.open = work.open.saturating_sub(closed);
-            drop(work);
-            self.changed.notify_all();
-        }
         Ok(())
     }
 
@@ -616,29 +590,9 @@ impl Sender<'_> {
             if ended.is_ok() {
                 return;
             }
+            sent.lock().unwrap_or_else(PoisonError::into_inner).cut();
+            self.changed.notify_all();
         }
-    }
-
-    /// What was sent and not confirmed is for anyone to send again.
-    fn requeue(&self, sent: &Mutex<Sent>) {
-        let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
-        if sent.frames.is_empty() {
-            return;
-        }
-        sent.ahead.lost();
-        let mut work = self.lock();
-        for (task, _) in sent.frames.drain(..) {
-            work.redo.push_back(match task {
-                Task::Block { file, index, .. } => Task::Block {
-                    file,
-                    index,
-                    is_again: true,
-                },
-                pack @ Task::Pack(_) => pack,
-            });
-        }
-        drop(work);
-        self.changed.notify_all();
     }
 
     fn prepare(&self, link: &Link) {
@@ -717,12 +671,12 @@ impl Sender<'_> {
             // What is under way on a connection that is gone would never be confirmed.
             let is_gone = || {
                 let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
-                !sent.frames.is_empty() && crate::meeting::is_gone(link.socket())
+                !sent.is_empty() && crate::meeting::is_gone(link.socket())
             };
             if fetches {
                 self.wait_for_room(sent, &is_gone)?;
             }
-            let Some(task) = self.next_task(&is_gone)? else {
+            let Some(Due { task, twin }) = self.next_task(sent, &is_gone)? else {
                 return Ok(());
             };
             Watch::add(&self.watch.idle_ns, nanoseconds(waited));
@@ -757,7 +711,9 @@ impl Sender<'_> {
                     is_again,
                 } => {
                     let Some(place) = self.block(&file, index, is_again, &mut about, buffer) else {
-                        self.watch.comes_not(file.cut.len(index).into());
+                        if twin.is_alone() {
+                            self.watch.comes_not(file.cut.len(index).into());
+                        }
                         continue;
                     };
                     from = place.start;
@@ -784,8 +740,11 @@ impl Sender<'_> {
             };
             {
                 let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
-                sent.frames.push_back((task, bytes as u64));
-                sent.ahead.sent(bytes as u64);
+                sent.push(Due { task, twin }, bytes as u64, Instant::now());
+            }
+            // All of it was read, and a connection that takes nothing is not to hold word of that back.
+            if let Some(file) = end {
+                self.block_done(&file);
             }
             let since = Instant::now();
             let data = if kind == FETCH { 0 } else { bytes };
@@ -794,9 +753,6 @@ impl Sender<'_> {
             Watch::add(&self.watch.sent_bytes, data as u64);
             Watch::add(&self.watch.helped_bytes, (bytes - data) as u64);
             self.meeting.has_carried(Which::Blocks(n), bytes as u64);
-            if let Some(file) = end {
-                self.block_done(&file);
-            }
             wrote?;
         }
     }
@@ -819,15 +775,19 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// What to send next; waits for it, unless `is_gone`. `None` once this is over.
-    fn next_task(&self, is_gone: &dyn Fn() -> bool) -> io::Result<Option<Task>> {
+    /// What a stream sends next; waits for it, unless `is_gone`. `None` once this is over.
+    fn next_task(&self, sent: &Mutex<Sent>, is_gone: &dyn Fn() -> bool) -> io::Result<Option<Due>> {
+        let mut looked = Instant::now();
         let mut work = self.lock();
         loop {
             if self.is_over() {
                 return Ok(None);
             }
-            if let Some(task) = work.redo.pop_front() {
-                return Ok(Some(task));
+            if let Some(due) = work.redo.pop_front() {
+                if due.twin.is_confirmed() {
+                    continue;
+                }
+                return Ok(Some(due));
             }
             if let Some(first) = work.small.pop_front() {
                 let mut bytes = first.1.fingerprint.size;
@@ -842,7 +802,7 @@ impl Sender<'_> {
                     }
                     files.extend(work.small.pop_front());
                 }
-                return Ok(Some(Task::Pack(files)));
+                return Ok(Some(Task::Pack(files).into()));
             }
             if let Some(file) = work.active.front() {
                 let file = Arc::clone(file);
@@ -857,11 +817,13 @@ impl Sender<'_> {
                         work.active.pop_front();
                     }
                     drop(todo);
-                    return Ok(Some(Task::Block {
+                    let is_again = false;
+                    let task = Task::Block {
                         file,
                         index,
-                        is_again: false,
-                    }));
+                        is_again,
+                    };
+                    return Ok(Some(task.into()));
                 }
                 drop(todo);
                 work.active.pop_front();
@@ -875,14 +837,18 @@ impl Sender<'_> {
                 work = self.lock();
                 continue;
             }
-            let waited = self.changed.wait_timeout(work, Duration::from_millis(200));
-            let (there, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            work = there;
-            if timeout.timed_out() {
+            let waited = self.changed.wait_timeout(work, LOOK);
+            work = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // Whatever wakes it meanwhile, which may be often.
+            if looked.elapsed() >= LOOK {
                 drop(work);
                 if is_gone() {
                     return Err(ErrorKind::ConnectionReset.into());
                 }
+                if let Some(due) = self.take_over(sent) {
+                    return Ok(Some(due));
+                }
+                looked = Instant::now();
                 work = self.lock();
             }
         }
@@ -890,7 +856,10 @@ impl Sender<'_> {
 
     /// Opens a wanted file and tells how it is cut.
     fn open(&self, id: NameId, known: Known, want: Want) {
-        let Known { entry, fingerprint } = known;
+        let expected = known.expected();
+        let Known {
+            entry, fingerprint, ..
+        } = known;
         let opened = self.source.open_file(&entry.path).and_then(|file| {
             if *file.fingerprint() != fingerprint {
                 return Ok(None);
@@ -904,7 +873,7 @@ impl Sender<'_> {
         let (file, data) = match opened {
             Ok(Some(opened)) => opened,
             lost => {
-                self.watch.comes_not(fingerprint.size);
+                self.watch.comes_not(expected);
                 return self.lost(id, &entry, lost.err().as_ref());
             }
         };
@@ -934,8 +903,9 @@ impl Sender<'_> {
         }
         let ranges: VecDeque<_> = without(&with_data, &want.have).into();
         let left: u64 = ranges.iter().map(|(from, to)| to - from).sum();
-        // Holes, and what is there already.
-        self.watch.comes_not(cut.size() - cut.bytes(&ranges));
+        // Less holes, and what is there already.
+        Watch::add(&self.watch.wanted_bytes, cut.bytes(&ranges));
+        self.watch.comes_not(expected);
         let layout = FromSource::Layout {
             id,
             size: cut.size(),
@@ -1074,7 +1044,7 @@ impl Sender<'_> {
         there
     }
 
-    /// A block was sent, which may have been its file's last.
+    /// A block is about to leave, which may have been its file's last.
     fn block_done(&self, file: &Arc<Active>) {
         if file.left.fetch_sub(1, Ordering::AcqRel) != 1 || file.is_lost.load(Ordering::Relaxed) {
             return;
@@ -1175,6 +1145,14 @@ fn has_small_files(names: u64, bytes: u64) -> bool {
     names >= NAMES_TELLING && bytes / names <= MEAN_SMALL
 }
 
+/// Bytes that are to come of a file, about: what is exact costs opening it.
+const fn expected(size: u64, data: u64) -> u64 {
+    match size > SMALL && data < size / SPARSE {
+        true => data,
+        false => size,
+    }
+}
+
 /// Nanoseconds since a moment.
 pub(super) fn nanoseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -1196,6 +1174,21 @@ mod tests {
             (NAMES_TELLING, 1 << 40, false),
         ] {
             assert_eq!(has_small_files(names, bytes), is_small, "{names} {bytes}");
+        }
+    }
+
+    #[test]
+    fn of_a_file_with_holes_what_is_on_the_disk_is_expected() {
+        for (size, data, comes) in [
+            (1 << 40, 5 << 20, 5 << 20),
+            (1 << 40, 0, 0),
+            // The file system may have compressed it.
+            (1 << 30, 1 << 28, 1 << 30),
+            (1 << 30, 1 << 30, 1 << 30),
+            // Comes whole.
+            (SMALL, 0, SMALL),
+        ] {
+            assert_eq!(expected(size, data), comes, "{size} {data}");
         }
     }
 }

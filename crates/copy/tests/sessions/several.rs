@@ -1,11 +1,11 @@
 //! Several addresses at an end, and several hosts that see the destination's files.
 
 use std::fs;
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -375,6 +375,128 @@ fn a_slow_address_does_not_hold_the_others_back() {
         }
     }
     panic!("the slow one never had anything");
+}
+
+/// A listener that passes on to another until it is told to hold: from then on it takes all that comes, and nothing arrives.
+#[derive(Default)]
+struct Hole {
+    is_holding: AtomicBool,
+    swallowed: AtomicU64,
+}
+
+impl Hole {
+    fn passes_on(hole: &Arc<Self>, to: SocketAddr) -> SocketAddr {
+        let (listener, at) = listener();
+        let hole = Arc::clone(hole);
+        thread::spawn(move || {
+            while let Ok((near, _)) = listener.accept() {
+                let Ok(far) = TcpStream::connect(to) else {
+                    return;
+                };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let hole = Arc::clone(&hole);
+                    thread::spawn(move || hole.pass(from, to));
+                }
+            }
+        });
+        at
+    }
+
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut room = vec![0; 1 << 16];
+        while let Ok(n @ 1..) = from.read(&mut room) {
+            match self.is_holding.load(Ordering::Relaxed) {
+                true => drop(self.swallowed.fetch_add(n as u64, Ordering::Relaxed)),
+                false if to.write_all(&room[..n]).is_err() => break,
+                false => {}
+            }
+        }
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    }
+
+    /// Holds from when so many bytes are confirmed, and waits until it has some.
+    fn hold_from(&self, bytes: u64, near: &Meeting, watch: &Watch) {
+        let wait = |is_so: &dyn Fn() -> bool| {
+            while !is_so() && !near.is_over() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        wait(&|| watch.confirmed_bytes.load(Ordering::Relaxed) >= bytes);
+        self.is_holding.store(true, Ordering::Relaxed);
+        wait(&|| self.swallowed.load(Ordering::Relaxed) > 1 << 18);
+    }
+}
+
+#[test]
+fn what_an_address_swallows_is_sent_by_the_others_while_it_seems_to_live() {
+    let place = planted();
+    let hole = Arc::<Hole>::default();
+    let mut session = Session::over(2);
+    let at = Hole::passes_on(&hole, session.leader);
+    session.ways.insert(1, Way::new("hole", dial(at)));
+    session.limit = Some(units::Rate::from_bits_per_second(80_000_000));
+    let meanwhile = |near: &Meeting, watch: &Watch, _: &[Meeting]| {
+        hole.hold_from(4 << 20, near, watch);
+        // Its connections acknowledge all they get: nothing but the end of the copy ends them, or what follows here.
+        let begun = Instant::now();
+        while !near.is_over() && begun.elapsed() < PATIENCE * 3 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        hole.is_holding.store(false, Ordering::Relaxed);
+        near.open_links()
+            .into_iter()
+            .for_each(|which| near.cut(which));
+    };
+    session.meanwhile = &meanwhile;
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    assert!(hole.swallowed.load(Ordering::Relaxed) > 1 << 18);
+    assert_eq!(ended.near.reconnects(), 0);
+    let wanted = ended.source.wanted_bytes.load(Ordering::Relaxed);
+    let confirmed = ended.source.confirmed_bytes.load(Ordering::Relaxed);
+    assert_eq!(confirmed, wanted, "what was sent twice counts once");
+}
+
+#[test]
+fn what_was_lost_with_an_address_is_not_kept_until_it_was_dialled() {
+    let place = planted();
+    let hole = Arc::<Hole>::default();
+    let mut session = Session::over(2);
+    let at = Hole::passes_on(&hole, session.leader);
+    let (is_dead, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (is_dead, is_over) = (Arc::new(is_dead), Arc::new(is_over));
+    let (dead, over) = (Arc::clone(&is_dead), Arc::clone(&is_over));
+    // Nobody says no there, either.
+    let silent = move || {
+        let begun = Instant::now();
+        while dead.load(Ordering::Relaxed) && !over.load(Ordering::Relaxed) {
+            assert!(begun.elapsed() < PATIENCE * 3, "kept until it was dialled");
+            thread::sleep(Duration::from_millis(1));
+        }
+        TcpStream::connect(at).map(Socket::Tcp)
+    };
+    session.ways.insert(1, Way::new("hole", Box::new(silent)));
+    session.limit = Some(units::Rate::from_bits_per_second(80_000_000));
+    let meanwhile = |near: &Meeting, watch: &Watch, _: &[Meeting]| {
+        hole.hold_from(4 << 20, near, watch);
+        is_dead.store(true, Ordering::Relaxed);
+        // Those that went elsewhere come again.
+        for which in near.open_links() {
+            if matches!(which, Which::Blocks(_)) {
+                near.cut(which);
+            }
+        }
+        while !near.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    session.meanwhile = &meanwhile;
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    assert!(hole.swallowed.load(Ordering::Relaxed) > 1 << 18);
 }
 
 #[test]

@@ -44,9 +44,13 @@ struct Daemon {
 
 impl Daemon {
     fn start(scratch: &Scratch, more: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", scratch, more)
+    }
+
+    fn start_at(listen: &str, scratch: &Scratch, more: &[&str]) -> Self {
         let dir = scratch.path("served");
         fs::create_dir_all(&dir).unwrap();
-        let args = ["serve", "--listen", "127.0.0.1:0", "--log-clients", "--dir"];
+        let args = ["serve", "--listen", listen, "--log-clients", "--dir"];
         let args = [&args[..], &[dir.to_str().unwrap()], more].concat();
         let running = scratch.start(scratch.goodput(&args));
         let said = running.stderr_when("serving ");
@@ -551,6 +555,63 @@ fn quic_carries_blocks_to_a_daemon_and_from_it() {
     assert!(stranger.recv(&mut [0; 2_000]).is_err());
     daemon.end();
     scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_daemon_at_all_addresses_has_quic_at_each() {
+    let scratch = Scratch::new();
+    let token = private(&scratch, "token", TOKEN);
+    let from = scratch.path("from");
+    plant(&from);
+    fs::write(from.join("more"), vec![9; 8 << 20]).unwrap();
+    let source = format!("{}/", from.display());
+    for (listen, addresses) in [
+        ("0.0.0.0:0", &["127.0.0.2", "127.0.0.3", "127.9.8.7"][..]),
+        // Of IPv6, and of IPv4 too.
+        ("[::]:0", &["127.0.0.2", "::1", "127.9.8.7"]),
+    ] {
+        if listen.starts_with('[') && UdpSocket::bind("[::1]:0").is_err() {
+            eprintln!("skipped: no IPv6 here");
+            continue;
+        }
+        let daemon = Daemon::start_at(listen, &scratch, &["--token-file", &token, "--writable"]);
+        let port = daemon.at.rsplit(':').next().unwrap();
+        let url = |path: &str| format!("goodput://127.0.0.1:{port}/{path}");
+        let name = format!("to-{port}");
+        let back = scratch.path(&format!("back-{port}"));
+        let back_typed = back.display().to_string();
+        for (typed, arrives) in [
+            (
+                [&source, &url(&name)],
+                scratch.path(&format!("served/{name}")),
+            ),
+            ([&url(&format!("{name}/")), &back_typed], back),
+        ] {
+            let all = addresses.join(",");
+            let mut args = vec!["copy", "--json", "--transport", "quic", "-s6"];
+            args.extend(["--limit", "100Mb/s", "--token-file", &token]);
+            args.extend(["--addresses", &all]);
+            args.extend(typed.iter().map(|operand| operand.as_str()));
+            let ended = scratch.run(scratch.goodput(&args));
+            let run = ended.succeeds().json();
+            let copy = &run["copy"];
+            let chosen = copy["chosen"].to_string();
+            assert_eq!(copy["transport"], "quic", "{listen}: {chosen}");
+            assert!(!chosen.contains("TCP"), "{listen}: {chosen}");
+            assert_eq!(copy["failed"], 0);
+            let told = copy["chosen"].as_array().unwrap().iter();
+            let carried = told
+                .filter_map(|text| text.as_str()?.strip_prefix("carried over each: "))
+                .collect::<String>();
+            for address in addresses {
+                assert!(carried.contains(&format!("{address} ")), "{carried}");
+            }
+            assert!(!carried.contains(" 0.0 MB"), "{listen}: {carried}");
+            assert_eq!(tree(&from), tree(&arrives));
+        }
+        daemon.end();
+        scratch.assert_nothing_left();
+    }
 }
 
 #[test]
