@@ -74,15 +74,25 @@ pub fn send(fd: BorrowedFd<'_>, bytes: &[u8], size: usize) -> io::Result<usize> 
     check(sent as isize)
 }
 
-/// Sends `bytes`, datagrams of `segment` each, to `to`: as one piece that the kernel cuts where there are several, at most
-/// [`BATCH_MAX`] of them and [`SEGMENTED_BYTES_MAX`] bytes. The socket is of the address's family and not connected; it sends
-/// from this address of the host (ip(7) IP_PKTINFO, RFC 3542), or from the one that the kernel takes.
+/// How datagrams go that [`send_to`] sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The address of this host that they leave from (ip(7) IP_PKTINFO, RFC 3542); the kernel's choice where none is said.
+    pub from: Option<IpAddr>,
+    /// Where to.
+    pub to: SocketAddr,
+    /// The two ECN bits that they leave with (RFC 3168), 0 to 3.
+    pub ecn: u8,
+}
+
+/// Sends `bytes`, datagrams of `segment` each: as one piece that the kernel cuts where there are several, at most
+/// [`BATCH_MAX`] of them and [`SEGMENTED_BYTES_MAX`] bytes. The socket is of the address's family and not connected.
 ///
 /// # Errors
 /// As [`send_segmented`]; `EINVAL` or `ENETUNREACH` where `from` is not an address of this host.
 pub fn send_to(
     fd: BorrowedFd<'_>,
-    (from, to): (Option<IpAddr>, SocketAddr),
+    Ends { from, to, ecn }: Ends,
     bytes: &[u8],
     segment: u16,
 ) -> io::Result<()> {
@@ -90,7 +100,7 @@ pub fn send_to(
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
     };
-    let mut control = [0_u64; 8];
+    let mut control = [0_u64; 11];
     // SAFETY: all-zero addresses and an all-zero msghdr are valid.
     let (mut v4, mut v6, mut message): (libc::sockaddr_in, libc::sockaddr_in6, libc::msghdr) =
         unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
@@ -119,7 +129,8 @@ pub fn send_to(
     // SAFETY: all-zero structures of either kind are valid.
     let (mut own_v4, mut own_v6): (libc::in_pktinfo, libc::in6_pktinfo) =
         unsafe { (mem::zeroed(), mem::zeroed()) };
-    // SAFETY: the control buffer has room for CMSG_SPACE(2) and CMSG_SPACE(20), the longest of the two kinds of address.
+    // SAFETY: the control buffer has room for CMSG_SPACE(2), CMSG_SPACE(4) and CMSG_SPACE(20), the longest of the two kinds of
+    // address.
     unsafe {
         if let Some(segment) = segment {
             put_control(&mut message, (libc::SOL_UDP, libc::UDP_SEGMENT), segment);
@@ -142,6 +153,18 @@ pub fn send_to(
                 );
             }
             (None | Some(IpAddr::V6(_)), _) => {}
+        }
+        if ecn != 0 {
+            // What a socket for IPv6 sends over IPv4 goes the way of IPv4's (net/ipv4/udp.c).
+            let is_ipv4 = match to {
+                SocketAddr::V4(_) => true,
+                SocketAddr::V6(to) => to.ip().to_ipv4_mapped().is_some(),
+            };
+            let kind = match is_ipv4 {
+                true => (libc::IPPROTO_IP, libc::IP_TOS),
+                false => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            };
+            put_control(&mut message, kind, libc::c_int::from(ecn & 3));
         }
     }
     // SAFETY: name, iovec and control outlive the call; `bytes` is only read by the kernel.
@@ -555,6 +578,48 @@ mod tests {
         }
     }
 
+    fn ends(from: Option<IpAddr>, to: SocketAddr, ecn: u8) -> Ends {
+        Ends { from, to, ecn }
+    }
+
+    #[test]
+    fn ecn_bits_of_one_socket_are_each_datagrams_own() {
+        // The last sends to an address of IPv4 from a socket for IPv6.
+        for (near, far, own) in [
+            ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1"),
+            ("[::1]:0", "[::1]:0", "::1"),
+            ("[::]:0", "127.0.0.1:0", "::ffff:127.0.0.1"),
+        ] {
+            let (Ok(near), Ok(far)) = (UdpSocket::bind(near), UdpSocket::bind(far)) else {
+                eprintln!("skipped: no {far} here");
+                continue;
+            };
+            let patience = Some(Duration::from_secs(10));
+            far.set_read_timeout(patience).unwrap();
+            set_ecn_reports(far.as_fd()).unwrap();
+            let at = far.local_addr().unwrap();
+            let own: IpAddr = own.parse().unwrap();
+            let to = match (own, at.ip()) {
+                (IpAddr::V6(_), IpAddr::V4(ip)) => (ip.to_ipv6_mapped(), at.port()).into(),
+                _ => at,
+            };
+            let mut inbox = Inbox::with_senders(1, 65_535);
+            for from in [None, Some(own)] {
+                for ecn in [0, 1, 2, 3, 0] {
+                    // One by itself, and several that the kernel cuts.
+                    for (len, count) in [(90, 1), (250, 3)] {
+                        send_to(near.as_fd(), ends(from, to, ecn), &[7; 250][..len], 100).unwrap();
+                        for _ in 0..count {
+                            inbox.receive(far.as_fd()).unwrap();
+                            let message = inbox.messages().next().unwrap();
+                            assert_eq!(message.ecn, ecn, "{to} from {from:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_socket_that_is_not_connected_knows_who_sent_and_answers() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
@@ -569,7 +634,7 @@ mod tests {
             let mut inbox = Inbox::with_senders(4, 65_535);
             for (from, to, at) in [(&a, &b, at_a), (&b, &a, at_b)] {
                 let there = to.local_addr().unwrap();
-                send_to(from.as_fd(), (None, there), &[7; 250], 100).unwrap();
+                send_to(from.as_fd(), ends(None, there, 0), &[7; 250], 100).unwrap();
                 let mut lengths = Vec::new();
                 while lengths.len() < 3 {
                     inbox.receive(to.as_fd()).unwrap();
@@ -615,7 +680,8 @@ mod tests {
             assert_eq!(to.to_canonical(), answers);
             // One by itself, and several that the kernel cuts.
             for len in [90, 250] {
-                send_to(server.as_fd(), (Some(to), from), &[7; 250][..len], 100).unwrap();
+                let ends = ends(Some(to), from, 0);
+                send_to(server.as_fd(), ends, &[7; 250][..len], 100).unwrap();
             }
             for len in [90, 100, 100, 50] {
                 let (got, by) = client.recv_from(&mut [0; 500]).unwrap();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Shutdown, SocketAddr, UdpSocket};
+use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 use bytes::{Buf as _, Bytes, BytesMut};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    AckFrequencyConfig, ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint,
-    EndpointConfig, Event, IdleTimeout, Incoming, MtuDiscoveryConfig, ReadError, ServerConfig,
-    StreamEvent, StreamId, Transmit, TransportConfig, VarInt, WriteError,
+    AckFrequencyConfig, ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir,
+    EcnCodepoint, Endpoint, EndpointConfig, Event, IdleTimeout, Incoming, MtuDiscoveryConfig,
+    ReadError, ServerConfig, StreamEvent, StreamId, Transmit, TransportConfig, VarInt, WriteError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustls::SupportedCipherSuite;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
-use sys::udp;
+use sys::udp::{self, Ends};
 
 use super::control::Factory;
 use super::counts::Counts;
@@ -197,6 +197,8 @@ impl Quic {
         if server.is_some() {
             drop(udp::set_address_reports(fd));
         }
+        // Without it, acknowledgments count no marks, and the other side leaves ECN after the first (RFC 9000, section 13.4.2).
+        drop(udp::set_ecn_reports(fd));
         // Without it every datagram comes by itself.
         drop(udp::set_join(fd));
         drop(sys::tcp::set_receive_buffer(
@@ -420,11 +422,13 @@ impl Pace {
     }
 }
 
-/// The address that a packet leaves from, where one is known, and where it goes.
-type Ends = (Option<IpAddr>, SocketAddr);
-
+/// Whence and where to a packet goes, and whether it may be marked on its way (RFC 9000, section 13.4).
 fn ends_of(transmit: &Transmit) -> Ends {
-    (transmit.src_ip, transmit.destination)
+    Ends {
+        from: transmit.src_ip,
+        to: transmit.destination,
+        ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
+    }
 }
 
 impl Driver {
@@ -511,12 +515,14 @@ impl Driver {
         let mut strangers = Vec::new();
         for message in self.inbox.messages() {
             let Some(from) = message.from else { continue };
+            // Those that were joined came with the same.
+            let ecn = EcnCodepoint::from_bits(message.ecn);
             for datagram in message.bytes.chunks(message.segment) {
                 let datagram = BytesMut::from(datagram);
                 let mut response = Vec::new();
                 let event =
                     self.endpoint
-                        .handle(now, from, message.to, None, datagram, &mut response);
+                        .handle(now, from, message.to, ecn, datagram, &mut response);
                 match event {
                     Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                         if let Some(line) = self.lines.get_mut(&handle.0) {

@@ -270,3 +270,98 @@ fn a_door_at_all_of_a_hosts_addresses_answers_from_the_one_that_was_dialled() {
         near.dial(at, DIAL).unwrap();
     }
 }
+
+/// Stands between two ends, sets the ECN bits of what goes to one of them, and remembers with which it came.
+struct Between {
+    at: SocketAddr,
+    /// Of the newest packets, the oldest first.
+    came_with: Arc<Mutex<Vec<u8>>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Between {
+    fn begin(far: SocketAddr, set: fn(u8) -> u8) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let at = socket.local_addr().unwrap();
+        sys::udp::set_ecn_reports(socket.as_fd()).unwrap();
+        let _ = sys::tcp::set_receive_buffer(socket.as_fd(), units::Bytes::new(4 << 20));
+        let look = Some(Duration::from_millis(20));
+        socket.set_read_timeout(look).unwrap();
+        let (came_with, is_over) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::default());
+        let (came, over) = (Arc::clone(&came_with), Arc::<AtomicBool>::clone(&is_over));
+        thread::spawn(move || {
+            let mut inbox = sys::udp::Inbox::with_senders(16, 2_000);
+            let mut near = None;
+            while !over.load(Ordering::Relaxed) {
+                if inbox.receive(socket.as_fd()).is_err() {
+                    continue;
+                }
+                for message in inbox.messages() {
+                    let from = message.from.unwrap();
+                    let (to, ecn) = match from == far {
+                        true => (near.unwrap(), message.ecn),
+                        false => {
+                            near = Some(from);
+                            came.lock().unwrap().push(message.ecn);
+                            (far, set(message.ecn))
+                        }
+                    };
+                    let ends = sys::udp::Ends {
+                        from: None,
+                        to,
+                        ecn,
+                    };
+                    let _ = sys::udp::send_to(socket.as_fd(), ends, message.bytes, 2_000);
+                }
+            }
+        });
+        Self {
+            at,
+            came_with,
+            is_over,
+        }
+    }
+}
+
+impl Drop for Between {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn marks_on_the_way_are_heard_and_a_path_that_clears_them_is_left_alone() {
+    /// What the path makes of ECT(0), whether the sender goes on with it, and whether it hears of congestion.
+    type Case = (fn(u8) -> u8, bool, bool);
+    let cases: [Case; 3] = [
+        (|ecn| ecn, true, false),
+        (|ecn| if ecn == 2 { 3 } else { ecn }, true, true),
+        (|_| 0, false, false),
+    ];
+    for (n, (set, goes_on, is_heard)) in cases.into_iter().enumerate() {
+        let (far, at) = listening(1, &[Cipher::Aes128Gcm]);
+        let between = Between::begin(at, set);
+        let near = connecting(1, Cipher::Aes128Gcm);
+        let mine = near.dial(between.at, DIAL).unwrap();
+        mine.socket().write_all(b"x").unwrap();
+        let theirs = far.next(SOON).unwrap();
+        mine.prove();
+        theirs.prove();
+        thread::scope(|scope| {
+            scope.spawn(|| mine.socket().write_all(&vec![1; 1 << 20]).unwrap());
+            theirs
+                .socket()
+                .read_exact(&mut vec![0; (1 << 20) + 1])
+                .unwrap();
+        });
+        let came_with = between.came_with.lock().unwrap().clone();
+        assert_eq!(came_with[0], 2, "{n}");
+        let last = came_with.last().copied();
+        assert_eq!(last == Some(2), goes_on, "{n}: {last:?}");
+        assert!(came_with.len() > 700, "{n}: {}", came_with.len());
+        // Each time that it takes losses for congestion, something is lost.
+        let counts = mine.counts();
+        let by_marks = counts.congestion_events.saturating_sub(counts.packets_lost);
+        assert_eq!(by_marks > 0, is_heard, "{n}: {counts:?}");
+    }
+}
