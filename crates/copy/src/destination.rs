@@ -41,6 +41,7 @@ use crate::beneath::{
 };
 use crate::confined::{Asked, Confined};
 use crate::entry::{Meta, RelPath, Stamp};
+use crate::room::{self, PAGE};
 
 pub use self::extras::{Deleted, Deletion};
 use self::folders::{Folder, Folders};
@@ -989,7 +990,9 @@ pub(crate) fn data_in(
 ) -> io::Result<()> {
     use rustix::fs::{SeekFrom, seek};
     use std::os::unix::fs::FileExt as _;
-    let mut block = vec![0; 1 << 20];
+    let mut room = Vec::new();
+    let place = room::place(&mut room, 1 << 20, PAGE);
+    let block = &mut room[place];
     let mut at = bytes.start;
     while at < bytes.end {
         let start = match seek(file, SeekFrom::Data(at)) {
@@ -1030,7 +1033,9 @@ fn check_copy(of: &File, copy: &File, stopped: &dyn Fn() -> io::Result<()>) -> i
     if copy.metadata()?.len() != size {
         return differs();
     }
-    let mut other = vec![0; 1 << 20];
+    let mut room = Vec::new();
+    let place = room::place(&mut room, 1 << 20, PAGE);
+    let other = &mut room[place];
     // Where either has data: the other has the same, or a hole that reads as zeros.
     for (one, another) in [(copy, of), (of, copy)] {
         data_in(one, 0..size, &mut |block, at| {

@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, StatFs, StatxFlags, fstatfs, statx};
 use rustix::io::Errno;
 
 use crate::digest::BLOCK_LEAST;
+use crate::room;
 
 /// A page, in bytes; what is asked for where the file system says nothing.
 const PAGE: u32 = 4 << 10;
@@ -143,11 +144,7 @@ impl Direct {
 
     /// Where `len` bytes lie rightly in `room`, which is made long enough.
     fn place(&self, room: &mut Vec<u8>, len: usize) -> Range<usize> {
-        if room.len() < len + self.align {
-            room.resize(len + self.align, 0);
-        }
-        let from = room.as_ptr().addr().wrapping_neg() % self.align;
-        from..from + len
+        room::place(room, len, self.align)
     }
 }
 

@@ -26,6 +26,7 @@ use sha2::Sha256;
 
 use crate::key::{Key, SessionId, nonce};
 use crate::quic::Pipe;
+use crate::room::{self, PAGE};
 
 /// The protocol's version that is spoken here, and the oldest that is understood.
 pub const VERSION: u16 = 3;
@@ -303,8 +304,9 @@ impl Inbox {
                 let inbox = &mut *self.0;
                 let mut socket = self.1;
                 if inbox.from == inbox.to {
-                    inbox.bytes.resize(INBOX, 0);
-                    (inbox.from, inbox.to) = (0, socket.read(&mut inbox.bytes)?);
+                    let place = room::place(&mut inbox.bytes, INBOX, PAGE);
+                    let read = socket.read(&mut inbox.bytes[place.clone()])?;
+                    (inbox.from, inbox.to) = (place.start, place.start + read);
                 }
                 let taken = bytes.len().min(inbox.to - inbox.from);
                 bytes[..taken].copy_from_slice(&inbox.bytes[inbox.from..inbox.from + taken]);

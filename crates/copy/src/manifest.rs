@@ -11,6 +11,7 @@ use blake3::Hasher;
 use crate::destination::{Destination, Standing};
 use crate::digest::Sum;
 use crate::entry::RelPath;
+use crate::room::{self, PAGE};
 use crate::source::{Source, SourceFile};
 
 /// One line of a manifest, its end included; `None` for a name that is not UTF-8.
@@ -109,13 +110,15 @@ pub fn hash_at(
 
 fn hash(mut file: &std::fs::File, is_stopped: &dyn Fn() -> bool) -> io::Result<Sum> {
     let mut hasher = Hasher::new();
-    let mut bytes = vec![0; 1 << 20];
+    let mut room = Vec::new();
+    let place = room::place(&mut room, 1 << 20, PAGE);
+    let bytes = &mut room[place];
     loop {
         if is_stopped() {
             // Not `Interrupted`, which is read again.
             return Err(io::ErrorKind::TimedOut.into());
         }
-        match file.read(&mut bytes) {
+        match file.read(bytes) {
             Ok(0) => return Ok(*hasher.finalize().as_bytes()),
             Ok(n) => hasher.update(&bytes[..n]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

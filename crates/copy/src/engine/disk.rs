@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::send::nanoseconds;
 use super::{Note, Watch};
 use crate::direct::Direct;
+use crate::room::{self, PAGE};
 
 /// How blocks come from a disk, or go to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,8 +164,8 @@ impl<'a> Disk<'a> {
             other => other,
         };
         let read = read.unwrap_or_else(|| {
-            room.resize(len.max(room.len()), 0);
-            file.read_exact_at(&mut room[..len], at)?;
+            let place = room::place(room, len, PAGE);
+            file.read_exact_at(&mut room[place.clone()], at)?;
             if self.lets_go.load(Ordering::Relaxed) {
                 // What cannot be let go costs memory only.
                 let _ = fadvise(
@@ -174,7 +175,7 @@ impl<'a> Disk<'a> {
                     Advice::DontNeed,
                 );
             }
-            Ok(0..len)
+            Ok(place)
         });
         self.took(since, read.as_ref().map_or(0, |_| len));
         read
@@ -195,9 +196,9 @@ impl<'a> Disk<'a> {
             Some(read) => return read,
             None => {}
         }
-        room.resize(len.max(room.len()), 0);
-        file.read_exact_at(&mut room[..len], at)?;
-        Ok(0..len)
+        let place = room::place(room, len, PAGE);
+        file.read_exact_at(&mut room[place.clone()], at)?;
+        Ok(place)
     }
 
     /// Writes a block; `room` is of use to the next one.

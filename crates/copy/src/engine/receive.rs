@@ -23,6 +23,7 @@ use crate::journal::{Journal, Unfinished};
 use crate::link::Which;
 use crate::meeting::Meeting;
 use crate::message::{Account, BlockHead, FromDestination, FromSource, NameId};
+use crate::room::{self, PAGE};
 
 use super::disk::{Disk, Handle, Io};
 use super::help::{ASK, WRITTEN};
@@ -876,10 +877,10 @@ impl Receiver<'_> {
         let bytes = match head.same {
             false => bytes,
             true => {
-                there.resize(cut.len(index) as usize, 0);
+                let place = room::place(&mut there, cut.len(index) as usize, PAGE);
                 let old = self.destination.open_existing(&file.path)?;
-                old.read_exact_at(&mut there, cut.start(index))?;
-                &there
+                old.read_exact_at(&mut there[place.clone()], cut.start(index))?;
+                &there[place]
             }
         };
         let since = Instant::now();

@@ -12,6 +12,7 @@ use crate::digest::{Cut, Sum};
 use crate::entry::{Entry, Kind, Meta, RelPath, Stamp};
 use crate::journal::Unfinished;
 use crate::message::{FromDestination, NameId, Told, Want, bytes_of};
+use crate::room::{self, PAGE};
 
 use super::super::send::SMALL;
 use super::super::{Note, Watch};
@@ -412,10 +413,11 @@ impl Receiver<'_> {
         let Ok(file) = self.destination.open_existing(path) else {
             return Vec::new();
         };
-        let mut buffer = vec![0; cut.block() as usize];
+        let mut room = Vec::new();
         let mut sums = Vec::new();
         for index in 0..cut.blocks().min(COMPARE_MOST as u64) {
-            let bytes = &mut buffer[..cut.len(index) as usize];
+            let place = room::place(&mut room, cut.len(index) as usize, PAGE);
+            let bytes = &mut room[place];
             if cut.start(index) + bytes.len() as u64 > there || self.is_over() {
                 break;
             }
@@ -432,7 +434,7 @@ impl Receiver<'_> {
 /// nothing is said of those that are left.
 fn believe(staging: &Staging, file: &mut Unfinished, is_over: &dyn Fn() -> bool) -> bool {
     let cut = file.cut;
-    let mut buffer = vec![0; cut.block() as usize];
+    let mut room = Vec::new();
     let Ok(partial) = staging.partial(file.number, cut.size(), 0) else {
         file.sums.clear();
         return true;
@@ -443,7 +445,8 @@ fn believe(staging: &Staging, file: &mut Unfinished, is_over: &dyn Fn() -> bool)
         if !is_whole {
             return false;
         }
-        let bytes = &mut buffer[..cut.len(*index) as usize];
+        let place = room::place(&mut room, cut.len(*index) as usize, PAGE);
+        let bytes = &mut room[place];
         let read = partial.file().read_exact_at(bytes, cut.start(*index));
         read.is_ok() && cut.sum(*index, bytes) == *sum
     });
