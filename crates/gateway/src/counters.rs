@@ -65,6 +65,8 @@ counters! {
     passed_silent,
     /// SYNs that were passed on unsplit since the gateway itself failed: no socket, no memory.
     failed,
+    /// How often nothing was accepted for a moment since there was no descriptor or no memory.
+    accept_rests,
     /// SYNs whose server refused.
     refused,
     /// SYNs whose server cannot be reached.

@@ -1,7 +1,7 @@
 //! A transparent split-TCP gateway: it ends a connection on one side and goes on with another one on
 //! the other side, so that each half has the segments, windows and congestion control that suit it.
 //!
-//! [`relay`], [`deferral`], [`rules`], [`buffers`], [`one_way`], [`past`] and [`syn`] are machines without sockets or clock; a
+//! [`relay`], [`deferral`], [`rules`], [`buffers`], [`memory`], [`one_way`], [`past`] and [`syn`] are machines without sockets or clock; a
 //! worker does what they say. [`install`] is what the kernel needs to know, [`check`] whether it can.
 
 pub mod buffers;
@@ -12,6 +12,7 @@ pub mod decisions;
 pub mod deferral;
 pub mod install;
 pub mod links;
+pub mod memory;
 pub mod one_way;
 pub mod past;
 pub mod relay;

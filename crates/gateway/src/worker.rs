@@ -3,12 +3,14 @@
 //! Workers share nothing but counts. Each has a queue of SYNs and accepting sockets of its own; the SYN's
 //! mark leads the handshake back to the worker that held it.
 
+mod accepting;
 mod carrying;
 mod decided;
 mod gaps;
 mod hand_over;
 mod last_ack;
 mod look;
+mod memory;
 mod one_way;
 mod undelivered;
 
@@ -36,6 +38,7 @@ use crate::decisions::{self, Decisions, Event, Journal, Why};
 use crate::deferral::{Deferral, Limits, OnSyn};
 use crate::install::{Word, accepting};
 use crate::links::{self, Links};
+use crate::memory::Memory;
 use crate::one_way::OneWay;
 use crate::past::Past;
 use crate::relay::{Relay, Side};
@@ -43,6 +46,7 @@ use crate::rules::{Action, Asked};
 use crate::sampled::{self, Shared};
 use crate::sockets::{self, Pipe};
 use crate::syn::{Ends, Reset, Syn};
+use accepting::Rest;
 use carrying::{BUFFER_BYTES, Carrying, Delay, Outcome, Turn, give_back};
 use decided::About;
 use gaps::Gaps;
@@ -165,6 +169,8 @@ pub(crate) struct Worker {
     one_way: OneWay,
     past: Past,
     gaps: Gaps,
+    memory: Memory,
+    rest: Rest,
     slots: Vec<Slot>,
     free: Vec<usize>,
     /// Connections that had more to do when their turn was over.
@@ -284,6 +290,8 @@ impl Worker {
             one_way: OneWay::default(),
             past: Past::default(),
             gaps: Gaps::default(),
+            memory: Memory::default(),
+            rest: Rest::default(),
             slots: Vec::new(),
             free: Vec::new(),
             busy: VecDeque::new(),
@@ -331,10 +339,7 @@ impl Worker {
 
     fn register(&self) -> io::Result<()> {
         let level = EventFlags::IN;
-        for (index, (listener, _)) in self.listeners.iter().enumerate() {
-            let token = LISTENERS - index as u64;
-            epoll::add(&self.epoll, listener, EventData::new_u64(token), level)?;
-        }
+        self.listen()?;
         if let Some(queue) = &self.queue {
             epoll::add(&self.epoll, queue.as_fd(), EventData::new_u64(QUEUE), level)?;
         }
@@ -413,6 +418,8 @@ impl Worker {
             self.look_at_gaps();
             if self.orders.paused.load(Ordering::Relaxed) {
                 self.drop_last_acks();
+                // Whoever goes on knows nothing of it.
+                self.let_windows_go(None);
                 return Ok(Some(self));
             }
             let now = clock::monotonic();
@@ -698,106 +705,6 @@ impl Worker {
 
     // Handshakes
 
-    fn accept(&mut self, index: usize) {
-        // One at a time: where there is another one, the next look says so.
-        let (listener, zone) = &self.listeners[index];
-        let zone = *zone;
-        match transparent::accept(listener) {
-            Ok(Some((socket, from))) => match self.config.mode {
-                Mode::Transparent => self.join(socket, from),
-                Mode::Explicit { target, .. } => self.go_on(socket, from, zone, target),
-            },
-            Ok(None) => {}
-            // Gone before it was taken, or no descriptor left.
-            Err(e) => self.warn(&format_args!("accepting: {e}")),
-        }
-    }
-
-    /// The client's half of a connection whose server's half stands.
-    fn join(&mut self, client: TcpStream, from: SocketAddr) {
-        let Ok(to) = client.local_addr() else {
-            return;
-        };
-        let ends = Ends {
-            client: from,
-            server: to,
-        };
-        // Dropping resets: the server has ended it meanwhile, or nobody held this SYN.
-        let Some((slot, held)) = self.deferral.on_accepted(ends) else {
-            return;
-        };
-        self.counters.held_ns.add(held.as_ns());
-        self.begin(slot, client, held);
-    }
-
-    /// Somebody connected openly: go on to the target.
-    fn go_on(&mut self, client: TcpStream, from: SocketAddr, zone: Zone, target: SocketAddr) {
-        let ends = Ends {
-            client: from,
-            server: target,
-        };
-        let refused = |why: &dyn Display| tracing::info!("{from} to {target}: {why}");
-        let mut about = About {
-            ends,
-            zone,
-            mss: None,
-            rule: None,
-        };
-        if self.orders.current() != Order::Run {
-            return;
-        }
-        if self.own.contains(&from) {
-            self.counters.looped.more();
-            self.note(Event::Refused, Why::Loop, about);
-            return refused(&"the gateway's target leads back to it");
-        }
-        // Here nothing can be passed on unsplit.
-        let (action, rule) = self.config.rules.decide(Asked {
-            client: from,
-            server: target,
-            side: zone,
-            mss: None,
-        });
-        about.rule = rule;
-        let forbidden = match (action, self.deferral.handle_syn(ends)) {
-            (Action::Split, OnSyn::Connect) => None,
-            (Action::Split, OnSyn::Pass(why)) => Some(why.into()),
-            _ => Some(Why::Rule),
-        };
-        if let Some(why) = forbidden {
-            self.counters.forbidden.more();
-            self.note(Event::Refused, why, about);
-            return refused(&"a rule or a limit forbids it");
-        }
-        let connected = sockets::connect_openly(target, self.config.zone(zone.other()));
-        let placed = connected.and_then(|server| {
-            let own = server.local_addr()?;
-            self.own.insert(own);
-            self.place(Connecting {
-                server,
-                ends,
-                zone,
-                mss: None,
-                rule,
-                link: None,
-                begun: clock::monotonic(),
-                dscp: 0,
-                client: Some(client),
-                answered: false,
-                seen: EventFlags::empty(),
-                own: Some(own),
-            })
-        });
-        match placed {
-            Ok(slot) => self.deferral.begin(clock::monotonic(), ends, 0, slot),
-            Err(e) => {
-                self.counters.failed.more();
-                self.note(Event::Refused, Why::Failure, about);
-                refused(&e);
-            }
-        }
-    }
-
     /// The server's answer, or its end before the client's handshake was complete.
     fn handle_connecting(&mut self, slot: usize, flags: EventFlags) {
         let State::Connecting(connecting) = &mut self.slots[slot].state else {
@@ -914,6 +821,7 @@ impl Worker {
             queued: false,
             stays: false,
             pace: Pace::new(now, now, [0; 2]),
+            bounded: [None; 2],
         });
         // A server may speak first. Of the client the kernel tells what there is.
         carrying.on_event(Side::Server, seen);
@@ -956,6 +864,9 @@ impl Worker {
             links: &self.links,
         };
         let outcome = carrying.carry(&mut turn);
+        if let Some(window) = self.memory.window() {
+            carrying.bound_windows(window);
+        }
         if !carrying.room_told && carrying.relay.is_blocked(Side::Client) {
             let data = EventData::new_u64(token(slot, *generation, Side::Client));
             let client = &carrying.sockets[Side::Client.index()];
@@ -1082,10 +993,16 @@ impl Worker {
             self.changes_seen = changes;
             self.become_another(config);
         }
+        self.look_at_memory();
+        self.look_at_rest(now);
         if now >= self.next_paces {
             self.next_paces = now + SECOND;
             self.look_at_paces(now);
             self.learn();
+            // Fewer may wait by now.
+            if let Some(share) = self.memory.window() {
+                self.let_windows_go(Some(share));
+            }
             self.past.expire(now);
         }
         if now >= self.next_question {

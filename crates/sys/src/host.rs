@@ -91,10 +91,49 @@ pub fn cpus_online() -> u32 {
 
 /// Memory that programs can still have (MemAvailable of proc_meminfo(5)).
 pub fn memory_available() -> Option<Bytes> {
+    memory("MemAvailable:")
+}
+
+fn memory(name: &str) -> Option<Bytes> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     Some(Bytes::new(kib.saturating_mul(1024)))
+}
+
+/// What the buffers of all TCP sockets of the machine take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpMemory {
+    /// Now (`mem` of /proc/net/sockstat; of all network namespaces).
+    pub used: Bytes,
+    /// From where on the kernel empties receive queues and drops what arrives (the second of `net.ipv4.tcp_mem`).
+    pub pressure: Bytes,
+}
+
+/// Reads it; `None` where /proc says nothing.
+pub fn tcp_memory() -> Option<TcpMemory> {
+    let used = tcp_memory_of(&fs::read_to_string("/proc/net/sockstat").ok()?)?;
+    // SAFETY: sysconf(3) takes a number and touches no memory of ours.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let page = u64::try_from(page).ok()?;
+    // Other network namespaces than the first do not show it; then the kernel's own choice, a sixteenth of the memory
+    // (tcp_init_mem, net/ipv4/tcp.c).
+    let pressure = match tcp_mem_triplet("tcp_mem") {
+        Some([_, pressure, _]) => pressure.saturating_mul(page),
+        None => memory("MemTotal:")?.as_u64() / 16,
+    };
+    Some(TcpMemory {
+        used: Bytes::new(used.saturating_mul(page)),
+        pressure: Bytes::new(pressure),
+    })
+}
+
+/// In pages.
+fn tcp_memory_of(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix("TCP:"))?;
+    let mut words = line.split_ascii_whitespace();
+    words.find(|word| *word == "mem")?;
+    words.next()?.parse().ok()
 }
 
 /// Threads of all programs that run or could run now (the fourth field of /proc/loadavg, proc_loadavg(5)).
@@ -441,6 +480,17 @@ mod tests {
         assert!(min <= default && default <= max);
         assert!(congestion_available().iter().any(|name| name == "reno"));
         assert!(congestion_default().is_some());
+    }
+
+    #[test]
+    fn what_tcp_takes_is_the_number_behind_its_word() {
+        let text =
+            "sockets: used 9\nTCP: inuse 1 orphan 2 tw 3 alloc 4 mem 56\nUDP: inuse 7 mem 8\n";
+        assert_eq!(tcp_memory_of(text), Some(56));
+        assert_eq!(tcp_memory_of("UDP: inuse 7 mem 8\n"), None);
+        assert_eq!(tcp_memory_of("TCP: inuse 7 mem\n"), None);
+        let now = tcp_memory().unwrap();
+        assert!(now.pressure > Bytes::new(0), "{now:?}");
     }
 
     #[test]

@@ -206,6 +206,42 @@ pub fn tune_buffers(fd: BorrowedFd<'_>) -> io::Result<()> {
     unlock()
 }
 
+/// Keeps the kernel's tuning from enlarging the receive buffer any more (SO_BUF_LOCK, Linux 5.14) and bounds the window
+/// that is offered from now on. What has been offered stays offered, so nothing that is on its way is dropped. False,
+/// and nothing is changed, where somebody has set that buffer or holds it already.
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` before Linux 5.14.
+pub fn hold_receive_buffer(fd: BorrowedFd<'_>, window: Bytes) -> io::Result<bool> {
+    let locks = buffer_locks(fd)?;
+    if locks & SOCK_RCVBUF_LOCK != 0 {
+        return Ok(false);
+    }
+    let locks = locks | SOCK_RCVBUF_LOCK;
+    setsockopt(fd, libc::SOL_SOCKET, SO_BUF_LOCK, &locks.to_ne_bytes())?;
+    set_window_clamp(fd, window)?;
+    Ok(true)
+}
+
+/// Takes back what [`hold_receive_buffer`] did: the kernel's tuning goes on where it stood.
+///
+/// # Errors
+///
+/// As [`hold_receive_buffer`].
+pub fn free_receive_buffer(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let locks = buffer_locks(fd)? & !SOCK_RCVBUF_LOCK;
+    // Beyond what any window can be (RFC 7323 section 2.3); the buffer bounds it as before.
+    set_window_clamp(fd, Bytes::new(1 << 30))?;
+    setsockopt(fd, libc::SOL_SOCKET, SO_BUF_LOCK, &locks.to_ne_bytes())
+}
+
+fn buffer_locks(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut locks = [0; 4];
+    getsockopt(fd, libc::SOL_SOCKET, SO_BUF_LOCK, &mut locks)?;
+    Ok(u32::from_ne_bytes(locks))
+}
+
 /// The receive buffer in the kernel's bookkeeping: twice what was granted.
 ///
 /// # Errors
@@ -457,10 +493,13 @@ const POLL_STEP: Duration = Duration::from_ms(50);
 
 /// include/uapi/asm-generic/socket.h.
 const SO_BUF_LOCK: libc::c_int = 72;
+/// include/uapi/linux/socket.h.
+const SOCK_RCVBUF_LOCK: u32 = 2;
 
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::thread;
 
     use super::*;
 
@@ -508,6 +547,46 @@ mod tests {
         set_congestion(fd, &name).unwrap();
         assert_eq!(congestion(fd).unwrap(), name);
         assert!(path_mtu(fd).unwrap() >= 576);
+    }
+
+    #[test]
+    fn a_receive_buffer_that_is_held_grows_no_more_until_it_is_free() {
+        use std::io::{Read as _, Write as _};
+
+        let (near, mut far) = pair();
+        let fd = near.as_fd();
+        let window = Bytes::new(64 << 10);
+        assert!(hold_receive_buffer(fd, window).unwrap());
+        let held = receive_buffer(fd).unwrap();
+        assert!(
+            !hold_receive_buffer(fd, window).unwrap(),
+            "it is not twice one's own"
+        );
+        thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                let block = vec![0; 1 << 20];
+                while far.write_all(&block).is_ok() {}
+            });
+            let (mut reader, mut block) = (&near, vec![0; 1 << 20]);
+            let mut read = 0;
+            while read < 64 << 20 {
+                read += reader.read(&mut block).unwrap();
+            }
+            assert_eq!(receive_buffer(fd).unwrap(), held);
+            free_receive_buffer(fd).unwrap();
+            let until = clock::monotonic() + Duration::from_s(20);
+            while receive_buffer(fd).unwrap() <= held && clock::monotonic() < until {
+                let _ = reader.read(&mut block).unwrap();
+            }
+            let grown = receive_buffer(fd).unwrap();
+            // Its writer ends with it.
+            rustix::net::shutdown(&near, rustix::net::Shutdown::Both).unwrap();
+            let _ = writer.join();
+            assert!(grown > held, "{grown}");
+        });
+        // Whose buffer was set is left alone.
+        set_receive_buffer(fd, Bytes::new(65_536)).unwrap();
+        assert!(!hold_receive_buffer(fd, window).unwrap());
     }
 
     #[test]

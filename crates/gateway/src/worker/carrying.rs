@@ -8,6 +8,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::pipe::SpliceFlags;
 use sys::transparent;
+use units::Bytes;
 
 use super::look::Pace;
 use crate::config::Zone;
@@ -47,6 +48,8 @@ pub(super) struct Carrying {
     /// Not to be closed before its last ACK is acknowledged: each end is told by itself.
     pub(super) stays: bool,
     pub(super) pace: Pace,
+    /// The window that this socket is bounded to while memory is short.
+    pub(super) bounded: [Option<Bytes>; 2],
 }
 
 /// What a socket does with a little: TCP_NODELAY is of no use before something is on its way.

@@ -302,6 +302,7 @@ impl Worker {
                     link,
                     queued: true,
                     pace: Pace::new(Instant::from_ns(since_ns), now, carried),
+                    bounded: [None; 2],
                 }))
             }
         };

@@ -282,7 +282,9 @@ pub(super) fn tell(which: &TellArgs, what: &str) -> Verdict {
     let line = ask(which, what)?;
     match line.strip_prefix("error ") {
         None => Ok(failure::DONE),
-        Some(why) => Err(Failure::usage(anyhow::anyhow!("{what}: {why}"))),
+        // A file that makes no sense is the user's; what does not succeed is the machine's.
+        Some(why) if what == "reload" => Err(Failure::usage(anyhow::anyhow!("{what}: {why}"))),
+        Some(why) => Err(Failure::here(anyhow::anyhow!("{what}: {why}"))),
     }
 }
 

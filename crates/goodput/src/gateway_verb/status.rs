@@ -152,6 +152,10 @@ pub(super) fn words(c: &Counts) -> String {
         (c.looped, "connections came from the gateway itself"),
         (c.sampled, "SYNs passed unsplit as samples"),
         (
+            c.accept_rests,
+            "times nothing was accepted for a moment: no descriptor or no memory left",
+        ),
+        (
             c.options_refused,
             "socket options were refused (-vv says which)",
         ),
