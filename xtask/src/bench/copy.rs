@@ -1,5 +1,5 @@
-//! `cargo xtask bench copy`: `goodput copy` beside rsync, scp, rclone and tar over ssh, in the same lab paths and over
-//! loopback, out of and into memory.
+//! `cargo xtask bench copy`: `goodput copy` beside rsync, scp, rclone and tar over ssh, in the same lab paths, over a veth
+//! pair and over loopback, out of and into memory.
 //!
 //! Each cell has an sshd of its own, with its own key and port, that nobody but the cell reaches; every program starts
 //! through it, so that ssh's beginning counts for all. CPU time is that of the near side's processes and of all that sshd
@@ -22,28 +22,54 @@ use sys::clock;
 use super::children::{self, Ended, output_of};
 use super::record::{Machine, Record, Recorder, Row};
 use super::table::{self, Table, number};
-use super::{Options, run, workspace, write};
+use super::{Options, run, site, workspace, write};
 
 /// What is copied where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
-    /// A built-in path, or none for loopback.
-    path: Option<&'static str>,
+    between: Between,
     is_many: bool,
     /// A million files: what memory they take, of ours only.
     is_million: bool,
 }
 
-const CELLS: [Cell; 8] = [
-    Cell::of(None, false),
-    Cell::of(None, true),
-    Cell::of(Some("dtn-100ms"), false),
-    Cell::of(Some("dtn-100ms-loss"), false),
-    Cell::of(Some("dtn-300ms"), false),
-    Cell::of(Some("dtn-100ms"), true),
-    Cell::of(Some("dtn-100ms-open"), true),
+/// What is between the two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Between {
+    /// Nothing: both are this host.
+    Loopback,
+    /// A veth pair, MTU 1500, off-loads as they come.
+    Veth,
+    /// A built-in path.
+    Path(&'static str),
+}
+
+impl Between {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Veth => "veth",
+            Self::Path(path) => path,
+        }
+    }
+
+    /// Whether only what the hosts do takes time.
+    const fn is_no_path(self) -> bool {
+        matches!(self, Self::Loopback | Self::Veth)
+    }
+}
+
+const CELLS: [Cell; 9] = [
+    Cell::of(Between::Loopback, false),
+    Cell::of(Between::Loopback, true),
+    Cell::of(Between::Veth, false),
+    Cell::of(Between::Path("dtn-100ms"), false),
+    Cell::of(Between::Path("dtn-100ms-loss"), false),
+    Cell::of(Between::Path("dtn-300ms"), false),
+    Cell::of(Between::Path("dtn-100ms"), true),
+    Cell::of(Between::Path("dtn-100ms-open"), true),
     Cell {
-        path: None,
+        between: Between::Loopback,
         is_many: true,
         is_million: true,
     },
@@ -88,12 +114,16 @@ impl Who {
     const fn is_ours(self) -> bool {
         matches!(self, Self::Goodput | Self::GoodputCubic | Self::GoodputOpen)
     }
+
+    const fn is_open(self) -> bool {
+        matches!(self, Self::GoodputOpen)
+    }
 }
 
 impl Cell {
-    const fn of(path: Option<&'static str>, is_many: bool) -> Self {
+    const fn of(between: Between, is_many: bool) -> Self {
         Self {
-            path,
+            between,
             is_many,
             is_million: false,
         }
@@ -105,7 +135,7 @@ impl Cell {
             (_, true) => "many",
             _ => "large",
         };
-        format!("{what}/{}", self.path.unwrap_or("loopback"))
+        format!("{what}/{}", self.between.name())
     }
 
     fn who(&self) -> Vec<Who> {
@@ -113,11 +143,13 @@ impl Cell {
         if self.is_million {
             all.truncate(1);
         }
-        all.retain(|who| match (who, self.path) {
-            (Who::GoodputCubic, None) | (Who::GoodputOpen, Some(_)) => false,
-            (Who::GoodputCubic | Who::GoodputOpen, _) => !self.is_many,
-            // What rclone and tar do over a path is known from the first.
-            (Who::Tar | Who::Rclone, Some(path)) => path == "dtn-100ms",
+        let is_path = !self.between.is_no_path();
+        all.retain(|who| match (who, self.between) {
+            (Who::GoodputCubic, _) => is_path && !self.is_many,
+            (Who::GoodputOpen, _) => !is_path && !self.is_many,
+            // What rclone and tar do over a path is known from the first, without one from loopback.
+            (Who::Tar | Who::Rclone, Between::Path(path)) => path == "dtn-100ms",
+            (Who::Tar | Who::Rclone, Between::Veth) => false,
             _ => true,
         });
         all
@@ -125,15 +157,15 @@ impl Cell {
 
     /// Bytes of the large file, or how many files, that `who` gets.
     fn amount(&self, who: Who, quick: bool) -> u64 {
-        let full = match (self.is_many, self.path) {
-            (false, None) => LARGE,
-            (false, Some("dtn-100ms")) if who.is_ours() => LARGE,
-            (false, Some(_)) if who.is_ours() => LARGE / 2,
-            (false, Some("dtn-100ms")) => LARGE / 16,
-            (false, Some(_)) => LARGE / 80,
-            (true, Some(_)) if matches!(who, Who::Scp | Who::Rclone) => MANY / 1_000,
-            (true, None) if matches!(who, Who::Rclone) => MANY / 1_000,
-            (true, None) if matches!(who, Who::Scp) => MANY / 10,
+        let full = match (self.is_many, self.between) {
+            (false, Between::Loopback | Between::Veth) => LARGE,
+            (false, Between::Path("dtn-100ms")) if who.is_ours() => LARGE,
+            (false, Between::Path(_)) if who.is_ours() => LARGE / 2,
+            (false, Between::Path("dtn-100ms")) => LARGE / 16,
+            (false, Between::Path(_)) => LARGE / 80,
+            (true, Between::Path(_)) if matches!(who, Who::Scp | Who::Rclone) => MANY / 1_000,
+            (true, _) if matches!(who, Who::Rclone) => MANY / 1_000,
+            (true, _) if matches!(who, Who::Scp) => MANY / 10,
             (true, _) if self.is_million => MANY * 10,
             (true, _) => MANY,
         };
@@ -143,7 +175,13 @@ impl Cell {
     fn measure(&self, program: &Path, quick: bool, to: &mut Recorder) -> anyhow::Result<()> {
         let folder = Folder::make()?;
         let site = Site::up(self, program, &folder.0)?;
-        let mut streams = 2;
+        if let Some(pair) = &site.pair {
+            let has = pair.near().run(|| fs::read_to_string(CONGESTION))??;
+            if has.trim() != site::CONGESTION_CONTROL {
+                to.note(&format!("these hosts have {}", has.trim()));
+            }
+        }
+        let (mut streams, mut parts) = (2, None);
         for who in self.who() {
             let amount = self.amount(who, quick);
             let from = folder.0.join(format!("{amount}"));
@@ -196,25 +234,29 @@ impl Cell {
                 }
                 streams = run["copy"]["streams"].as_u64().unwrap_or(streams);
             }
-            if who == Who::Goodput && !self.is_many {
+            let beside = match who {
+                Who::Goodput => Some(("iperf3", "limit")),
+                Who::GoodputOpen => Some(("iperf3_open", "limit_open")),
+                _ => None,
+            };
+            if let (Some((iperf3, limit)), false) = (beside, self.is_many) {
                 let (rate, cpu) = site.iperf3(streams, quick)?;
-                to.put("iperf3.rate", rate, "bit/s");
-                to.put("iperf3.cpu", cpu, "s/GB");
+                to.put(format!("{iperf3}.rate"), rate, "bit/s");
+                to.put(format!("{iperf3}.cpu"), cpu, "s/GB");
                 #[allow(clippy::cast_precision_loss, reason = "at most 128")]
-                to.put("iperf3.streams", streams as f64, "1");
-                if self.path.is_none() {
-                    fs::create_dir(&into)?;
-                    let parts = limits::parts(&from, &into, amount)?;
-                    fs::remove_dir_all(&into)?;
-                    to.put("cp.cpu", parts.files, "s/GB");
-                    to.put("sums.cpu", parts.sums, "s/GB");
-                    to.put("seal.cpu", parts.seal, "s/GB");
-                    let cores = thread::available_parallelism()?.get();
-                    for (name, is_open) in [("limit", false), ("limit_open", true)] {
-                        let rate = parts.rate(cpu, is_open, cores);
-                        to.put(format!("{name}.rate"), rate, "bit/s");
-                        to.put(format!("{name}.cpu"), parts.all(cpu, is_open), "s/GB");
-                    }
+                to.put(format!("{iperf3}.streams"), streams as f64, "1");
+                if self.between.is_no_path() {
+                    let parts = match parts {
+                        Some(parts) => parts,
+                        None => *parts.insert(limits::parts(&from, &into, amount, to)?),
+                    };
+                    let (cores, is_open) = (thread::available_parallelism()?.get(), who.is_open());
+                    to.put(
+                        format!("{limit}.rate"),
+                        parts.rate(cpu, is_open, cores),
+                        "bit/s",
+                    );
+                    to.put(format!("{limit}.cpu"), parts.all(cpu, is_open), "s/GB");
                 }
             }
             if is_last {
@@ -263,12 +305,21 @@ impl Drop for Folder {
     }
 }
 
+/// One of the two hosts.
+#[derive(Clone, Copy, Debug)]
+enum Host {
+    Near,
+    Far,
+}
+
 /// Two hosts, with an sshd at the far one.
 struct Site<'a> {
     program: &'a Path,
     folder: &'a Path,
-    /// The lab's name; none for loopback.
+    /// The lab's name, where it is one.
     lab: Option<String>,
+    /// The hosts that a veth pair joins.
+    pair: Option<site::Site>,
     address: String,
     port: u16,
     sshd: Option<Ended>,
@@ -277,31 +328,40 @@ struct Site<'a> {
 
 impl<'a> Site<'a> {
     fn up(cell: &Cell, program: &'a Path, folder: &'a Path) -> anyhow::Result<Self> {
-        let (lab, address, port) = match cell.path {
-            None => {
+        let (mut lab, mut pair) = (None, None);
+        let (address, port) = match cell.between {
+            Between::Loopback => {
                 let free = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-                (None, "127.0.0.1".to_owned(), free)
+                ("127.0.0.1".to_owned(), free)
             }
-            Some(path) => {
+            Between::Veth => {
+                let hosts = joined()?;
+                let address = hosts.far().address().to_string();
+                pair = Some(hosts);
+                (address, SSH_PORT)
+            }
+            Between::Path(path) => {
                 let name = format!("bench-copy-{}", std::process::id());
                 let file = workspace().join(format!("paths/{path}.toml"));
                 let mut up = Command::new(program);
                 up.args(["lab", "up"]).arg(file).args(["--name", &name]);
                 output_of(&mut up, LAB)?;
-                (Some(name), String::new(), 2222)
+                lab = Some(name);
+                (String::new(), SSH_PORT)
             }
         };
         let mut site = Self {
             program,
             folder,
             lab,
+            pair,
             address,
             port,
             sshd: None,
             sshd_pid: 0,
         };
         if site.lab.is_some() {
-            let mut ask = site.at("near", Path::new("printenv"));
+            let mut ask = site.at(Host::Near, Path::new("printenv"))?;
             let told = output_of(ask.arg("GOODPUT_HOST_FAR"), LAB)?;
             site.address = String::from_utf8(told)?.trim().to_owned();
         }
@@ -309,16 +369,30 @@ impl<'a> Site<'a> {
         Ok(site)
     }
 
-    /// A program at one of the hosts.
-    fn at(&self, host: &str, program: &Path) -> Command {
+    /// A program at one of the hosts; on a veth pair it dies with the thread that starts it.
+    fn at(&self, host: Host, program: &Path) -> anyhow::Result<Command> {
+        if let Some(pair) = &self.pair {
+            let end = match host {
+                Host::Near => pair.near(),
+                Host::Far => pair.far(),
+            };
+            let name = program
+                .to_str()
+                .context("a program whose name is no text")?;
+            return end.program(name);
+        }
         let Some(lab) = &self.lab else {
-            return Command::new(program);
+            return Ok(Command::new(program));
+        };
+        let name = match host {
+            Host::Near => "near",
+            Host::Far => "far",
         };
         let mut command = Command::new(self.program);
         command
-            .args(["lab", "exec", "--lab", lab, host, "--"])
+            .args(["lab", "exec", "--lab", lab, name, "--"])
             .arg(program);
-        command
+        Ok(command)
     }
 
     fn start_sshd(&mut self) -> anyhow::Result<()> {
@@ -345,7 +419,7 @@ impl<'a> Site<'a> {
         fs::write(self.folder.join("ssh_config"), config)?;
         // Where sshd, as root, puts itself aside.
         let _ = fs::create_dir_all("/run/sshd");
-        let mut sshd = self.at("far", Path::new("/usr/sbin/sshd"));
+        let mut sshd = self.at(Host::Far, Path::new("/usr/sbin/sshd"))?;
         sshd.arg("-D")
             .arg("-f")
             .arg(self.folder.join("sshd_config"));
@@ -370,7 +444,7 @@ impl<'a> Site<'a> {
         let there = format!("there:{}/", into.display());
         let mut command = match who {
             Who::Goodput | Who::GoodputCubic | Who::GoodputOpen => {
-                let mut ours = self.at("near", self.program);
+                let mut ours = self.at(Host::Near, self.program)?;
                 ours.args(["copy", "--json", "-e", &ssh, "--far-goodput"]);
                 ours.arg(self.program);
                 ours.arg("--runs").arg(self.folder.join("runs"));
@@ -383,14 +457,14 @@ impl<'a> Site<'a> {
                 ours
             }
             Who::Scp => {
-                let mut scp = self.at("near", Path::new("scp"));
+                let mut scp = self.at(Host::Near, Path::new("scp"))?;
                 scp.args(["-q", "-r", "-F"]);
                 scp.arg(self.folder.join("ssh_config"));
                 scp.arg(from).arg(&there);
                 scp
             }
             Who::Rsync => {
-                let mut rsync = self.at("near", Path::new("rsync"));
+                let mut rsync = self.at(Host::Near, Path::new("rsync"))?;
                 rsync.args(["-a", "-e", &ssh]).arg(from).arg(&there);
                 rsync
             }
@@ -398,7 +472,7 @@ impl<'a> Site<'a> {
                 let (Some(parent), Some(name)) = (from.parent(), from.file_name()) else {
                     bail!("{} has no folder", from.display());
                 };
-                let mut shell = self.at("near", Path::new("sh"));
+                let mut shell = self.at(Host::Near, Path::new("sh"))?;
                 shell.arg("-c").arg(format!(
                     "tar -C {} -cf - {} | {ssh} there tar -C {} -xf -",
                     parent.display(),
@@ -408,7 +482,7 @@ impl<'a> Site<'a> {
                 shell
             }
             Who::Rclone => {
-                let mut rclone = self.at("near", Path::new("rclone"));
+                let mut rclone = self.at(Host::Near, Path::new("rclone"))?;
                 rclone.args(["copy", "--config", "/dev/null", "--transfers", "16"]);
                 rclone.args(["--checkers", "16", "--sftp-host", &self.address]);
                 rclone.args(["--sftp-port", &self.port.to_string()]);
@@ -454,7 +528,7 @@ impl<'a> Site<'a> {
 
     /// What ssh takes to run nothing.
     fn ssh_alone(&self) -> anyhow::Result<Duration> {
-        let mut ssh = self.at("near", Path::new("ssh"));
+        let mut ssh = self.at(Host::Near, Path::new("ssh"))?;
         ssh.arg("-F").arg(self.folder.join("ssh_config"));
         let begun = Instant::now();
         output_of(ssh.args(["there", "true"]), LAB)?;
@@ -463,7 +537,7 @@ impl<'a> Site<'a> {
 
     /// Payload a second of so many streams, from near to far, and seconds of CPU for a gigabyte of it.
     fn iperf3(&self, streams: u64, quick: bool) -> anyhow::Result<(f64, f64)> {
-        let mut server = self.at("far", Path::new("iperf3"));
+        let mut server = self.at(Host::Far, Path::new("iperf3"))?;
         server.args(["-s", "-1"]).stdin(Stdio::null());
         let server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let server = Ended::of(server);
@@ -475,7 +549,7 @@ impl<'a> Site<'a> {
         let mut told = Value::Null;
         for _ in 0..20 {
             thread::sleep(Duration::from_millis(300));
-            let mut client = self.at("near", Path::new("iperf3"));
+            let mut client = self.at(Host::Near, Path::new("iperf3"))?;
             client.args(["-c", &self.address, "-J", "-t", seconds, "-O", omit]);
             client.args(["-P", &streams.to_string(), "-C", "cubic"]);
             let said = output_of(&mut client, LAB)?;
@@ -519,6 +593,19 @@ impl Drop for Site<'_> {
     fn drop(&mut self) {
         let _ = self.end();
     }
+}
+
+/// Two hosts that a veth pair joins, with the limits of the path files.
+fn joined() -> anyhow::Result<site::Site> {
+    let hosts = site::Site::plain(site::Place::Veth, 1_500, true)?;
+    for end in [hosts.near(), hosts.far()] {
+        // Not this machine's own choice. A namespace may have what net.ipv4.tcp_allowed_congestion_control names, and reno always.
+        end.run(|| {
+            fs::write(CONGESTION, site::CONGESTION_CONTROL)
+                .or_else(|_| fs::write(CONGESTION, "reno"))
+        })??;
+    }
+    Ok(hosts)
 }
 
 /// A file of so many bytes that no compression makes smaller.
@@ -688,7 +775,7 @@ fn render(record: &Record) -> String {
     ]);
     for cell in CELLS {
         let name = cell.name();
-        let path = cell.path.unwrap_or("loopback").to_owned();
+        let path = cell.between.name().to_owned();
         let of = |who: &str, what: &str| record.median(&name, &format!("{who}.{what}"));
         for who in EVERYBODY {
             let who = who.name();
@@ -724,6 +811,7 @@ fn render(record: &Record) -> String {
         }
         let others = [
             ("iperf3", "iperf3"),
+            ("iperf3_open", "iperf3 after --cipher none"),
             ("limit", "the parts alone"),
             ("limit_open", "the parts without encryption"),
         ];
@@ -765,6 +853,9 @@ fn render(record: &Record) -> String {
 const LARGE: u64 = 2_000_000_000;
 const MANY: u64 = 100_000;
 const FILE: u64 = 4_096;
+const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+/// Of hosts that nothing else is on.
+const SSH_PORT: u16 = 2_222;
 const LAB: Duration = Duration::from_secs(60);
 const COPY: Duration = Duration::from_secs(280);
 const MARKERS: (&str, &str) = ("<!-- copy:begin -->", "<!-- copy:end -->");
@@ -807,6 +898,34 @@ mod tests {
         make_files(&folder.join("many"), 3).unwrap();
         make_large(&folder.join("one"), (1 << 20) + 5).unwrap();
         assert_eq!(found(&folder).unwrap(), 3 * FILE + (1 << 20) + 5);
+        remove(&folder).unwrap();
+    }
+
+    #[test]
+    fn hosts_on_a_veth_pair_copy_through_an_sshd_of_their_own() {
+        let can_run = ["/usr/sbin/sshd", "/usr/bin/scp"].map(|file| Path::new(file).exists());
+        if !sys::netns::can_create_namespaces() || can_run.contains(&false) {
+            eprintln!("skipped: no privilege to make namespaces, or no sshd and scp");
+            return;
+        }
+        let folder =
+            std::env::temp_dir().join(format!("goodput-xtask-copy-veth-{}", std::process::id()));
+        fs::create_dir_all(folder.join("to")).unwrap();
+        let from = folder.join("one");
+        make_large(&from, 100_000).unwrap();
+        let cell = Cell::of(Between::Veth, false);
+        // Who names a program in GOODPUT has it tried, too.
+        let named = std::env::var_os("GOODPUT").map(PathBuf::from);
+        let ours = named.as_ref().map(|_| Who::Goodput);
+        let program = named.unwrap_or_default();
+        let site = Site::up(&cell, &program, &folder).unwrap();
+        for who in [Some(Who::Scp), ours].into_iter().flatten() {
+            let told = site.copy(who, &from, &folder.join("to")).unwrap();
+            assert!(told.took > Duration::ZERO);
+            assert_eq!(found(&folder.join("to")).unwrap(), 100_000, "{who:?}");
+            fs::remove_file(folder.join("to/one")).unwrap();
+        }
+        site.down().unwrap();
         remove(&folder).unwrap();
     }
 }

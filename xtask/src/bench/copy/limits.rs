@@ -15,6 +15,7 @@ use copy::digest::Cut;
 use sys::clock;
 
 use super::super::children::output_of;
+use super::super::record::Recorder;
 
 /// Seconds of CPU for a gigabyte.
 #[derive(Clone, Copy, Debug)]
@@ -27,15 +28,21 @@ pub(super) struct Parts {
     pub(super) seal: f64,
 }
 
-/// Measures the parts with a file of `bytes`, and a copy of it that goes again.
-pub(super) fn parts(from: &Path, into: &Path, bytes: u64) -> anyhow::Result<Parts> {
+/// Measures the parts with a file of `bytes`, and a copy of it in `into`, which goes again.
+pub(super) fn parts(
+    from: &Path,
+    into: &Path,
+    bytes: u64,
+    to: &mut Recorder,
+) -> anyhow::Result<Parts> {
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     let gigabytes = bytes as f64 / 1e9;
+    fs::create_dir(into)?;
     let copied = into.join("cp");
     let before = clock::children_cpu();
     output_of(Command::new("cp").arg(from).arg(&copied), COPY)?;
     let took = (clock::children_cpu() - before).to_std();
-    fs::remove_file(&copied)?;
+    fs::remove_dir_all(into)?;
     let cut = Cut::usual(SUMMED);
     let block = vec![0x5a; cut.block() as usize];
     let before = clock::thread_cpu();
@@ -45,11 +52,15 @@ pub(super) fn parts(from: &Path, into: &Path, bytes: u64) -> anyhow::Result<Part
     #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
     let once = (clock::thread_cpu() - before).to_std().as_secs_f64() / (SUMMED as f64 / 1e9);
     let speed = copy::link::speed(Cipher::Aes128Gcm).context("AES")?;
-    Ok(Parts {
+    let parts = Parts {
         files: took.as_secs_f64() / gigabytes,
         sums: 2.0 * once,
         seal: 1e9 / speed,
-    })
+    };
+    to.put("cp.cpu", parts.files, "s/GB");
+    to.put("sums.cpu", parts.sums, "s/GB");
+    to.put("seal.cpu", parts.seal, "s/GB");
+    Ok(parts)
 }
 
 impl Parts {
