@@ -159,7 +159,8 @@ impl Cell {
     fn amount(&self, who: Who, quick: bool) -> u64 {
         let full = match (self.is_many, self.between) {
             (false, Between::Loopback | Between::Veth) => LARGE,
-            (false, Between::Path("dtn-100ms")) if who.is_ours() => LARGE,
+            // Of these the whole file counts, its beginning and its end in it.
+            (false, Between::Path("dtn-100ms" | "dtn-300ms")) if who.is_ours() => LARGE,
             (false, Between::Path(_)) if who.is_ours() => LARGE / 2,
             (false, Between::Path("dtn-100ms")) => LARGE / 16,
             (false, Between::Path(_)) => LARGE / 80,
