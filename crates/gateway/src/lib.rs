@@ -25,6 +25,7 @@ mod untracked;
 mod upgrade;
 pub mod view;
 mod watch;
+pub mod window;
 mod worker;
 
 pub use service::{Gateway, GatewayError, make_room_for};

@@ -53,6 +53,7 @@ use gaps::Gaps;
 use last_ack::LastAcks;
 use look::Pace;
 pub(crate) use look::Question;
+use memory::Growing;
 use undelivered::{Said, unsaid_of};
 
 /// What all workers are told.
@@ -170,6 +171,7 @@ pub(crate) struct Worker {
     past: Past,
     gaps: Gaps,
     memory: Memory,
+    growing: Growing,
     rest: Rest,
     slots: Vec<Slot>,
     free: Vec<usize>,
@@ -291,6 +293,7 @@ impl Worker {
             past: Past::default(),
             gaps: Gaps::default(),
             memory: Memory::default(),
+            growing: Growing::of_this_machine(),
             rest: Rest::default(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -420,6 +423,7 @@ impl Worker {
                 self.drop_last_acks();
                 // Whoever goes on knows nothing of it.
                 self.let_windows_go(None);
+                self.let_all_grow();
                 return Ok(Some(self));
             }
             let now = clock::monotonic();
@@ -822,7 +826,9 @@ impl Worker {
             stays: false,
             pace: Pace::new(now, now, [0; 2]),
             bounded: [None; 2],
+            windows: [None; 2],
         });
+        self.begin_small(&mut carrying);
         // A server may speak first. Of the client the kernel tells what there is.
         carrying.on_event(Side::Server, seen);
         self.slots[slot].state = State::Carrying(carrying);
@@ -994,6 +1000,7 @@ impl Worker {
             self.become_another(config);
         }
         self.look_at_memory();
+        self.look_at_windows(now);
         self.look_at_rest(now);
         if now >= self.next_paces {
             self.next_paces = now + SECOND;

@@ -4,6 +4,7 @@ mod net;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
@@ -110,6 +111,40 @@ fn who_does_not_read_holds_up_nobody_else_and_little_memory() {
     assert_eq!((counts.reset, counts.in_pipes), (0, 0));
 }
 
+#[test]
+fn among_many_who_is_not_read_from_is_offered_little() {
+    let Some(net) = Net::new() else { return };
+    // So that two are many.
+    let tuning = || std::fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 1073741824");
+    net.middle.run(tuning).unwrap().unwrap();
+    let most = sys::host::tcp_memory().unwrap().pressure.as_u64() >> 30;
+    let gateway = net.gateway(Net::config());
+    let crowd: Vec<_> = (0..most).map(|_| net.pair()).collect();
+    let (mut near, far) = net.pair();
+    near.set_nonblocking(true).unwrap();
+    let block = [7; 1 << 16];
+    let (mut sent, mut offered, mut idle) = (0, 0, 0);
+    while idle < 20 {
+        idle += 1;
+        while let Ok(n) = near.write(&block) {
+            (sent, idle) = (sent + n, 0);
+        }
+        let info = sys::tcp::tcp_info(near.as_fd()).unwrap();
+        offered = offered.max(info.snd_wnd_bytes);
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(sent > 1 << 20, "a pipe is full: {sent}");
+    // Of a buffer of 256 KiB the kernel takes twice as much.
+    assert!(offered <= 512 << 10, "{offered}");
+    drop(near);
+    let mut got = Vec::new();
+    let mut far = far;
+    far.read_to_end(&mut got).unwrap();
+    assert_eq!(got.len(), sent);
+    drop((crowd, far));
+    until(&gateway, "all end", |c| c.live == 0);
+}
+
 /// A gateway that clients connect to, from and to addresses of its own.
 fn explicit(net: &Net, listen: SocketAddr, target: SocketAddr) -> Gateway {
     net.gateway(Config {
@@ -146,7 +181,7 @@ fn when_its_ports_are_used_up_it_says_so_and_the_rest_goes_on() {
     }
     // By a reset, so that no port rests in TIME-WAIT.
     for (near, far) in standing.drain(..) {
-        sys::tcp::set_reset_on_close(std::os::fd::AsFd::as_fd(&near)).unwrap();
+        sys::tcp::set_reset_on_close(near.as_fd()).unwrap();
         drop((near, far));
     }
     until(&gateway, "all end", |c| c.live == 0);

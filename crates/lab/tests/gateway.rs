@@ -274,6 +274,21 @@ const LONG: &str = r#"
     queue = "1MiB"
 "#;
 
+const WIDE: &str = r#"
+    [hosts.near]
+    [hosts.far]
+    [routers.gate.gateway]
+    inside = { links = ["a"] }
+    outside = { links = ["b"] }
+    [links.a]
+    between = ["near", "gate"]
+    [links.b]
+    between = ["gate", "far"]
+    rate = "200Mb/s"
+    delay = "25ms"
+    queue = "1MiB"
+"#;
+
 /// Sends to a port of the far host until `seen` has an answer, [`PATIENCE`] at most.
 fn send_until<T>(lab: &Lab, port: u16, seen: impl Fn() -> Option<T>) -> Option<T> {
     let (mut a, mut b) = pair(lab.near(), lab.far(), port);
@@ -291,6 +306,51 @@ fn send_until<T>(lab: &Lab, port: u16, seen: impl Fn() -> Option<T>) -> Option<T
         assert_eq!(reading.join().unwrap(), sent);
         found
     })
+}
+
+/// So many connections that all could fill the kernel's memory for TCP.
+fn crowd(lab: &Lab) -> Vec<(TcpStream, TcpStream)> {
+    let most = sys::host::tcp_mem_triplet("tcp_rmem").unwrap()[2];
+    let pressure = sys::host::tcp_memory().unwrap().pressure.as_u64();
+    let address = (lab.far().address(), 5000);
+    let listener = lab
+        .far()
+        .run(|| TcpListener::bind(address))
+        .unwrap()
+        .unwrap();
+    let one = || {
+        let connect = || TcpStream::connect_timeout(&address.into(), PATIENCE);
+        let near = lab.near().run(connect).unwrap().unwrap();
+        (near, listener.accept().unwrap().0)
+    };
+    (0..=pressure / most).map(|_| one()).collect()
+}
+
+#[test]
+fn among_many_a_window_grows_for_who_has_a_path_to_fill() {
+    if !may_run() {
+        return;
+    }
+    let lab = Lab::up(&parse(WIDE)).unwrap();
+    let crowd = crowd(&lab);
+    assert!(crowd.len() < 5_000, "{} descriptors", crowd.len());
+    let offered = |far: &TcpStream| sys::tcp::tcp_info(far.as_fd()).unwrap().snd_wnd_bytes;
+    let block = bytes(64 << 10);
+    // 1.25 MB fill this path.
+    let (mut near, mut far) = pair(lab.near(), lab.far(), 5002);
+    thread::scope(|scope| {
+        let reading = scope.spawn(move || std::io::copy(&mut near, &mut std::io::sink()).unwrap());
+        let end = Instant::now() + PATIENCE;
+        let (mut sent, mut most) = (0, 0);
+        while most < 1_250_000 && Instant::now() < end {
+            far.write_all(&block).unwrap();
+            sent += block.len() as u64;
+            most = most.max(offered(&far));
+        }
+        drop(far);
+        assert_eq!(reading.join().unwrap(), sent);
+        assert!(most >= 1_250_000, "{most}");
+    });
 }
 
 /// True where sockets may have larger buffers than `net.core.wmem_max`.

@@ -554,36 +554,41 @@ mod tests {
         use std::io::{Read as _, Write as _};
 
         let (near, mut far) = pair();
-        let fd = near.as_fd();
-        let window = Bytes::new(64 << 10);
-        assert!(hold_receive_buffer(fd, window).unwrap());
-        let held = receive_buffer(fd).unwrap();
-        assert!(
-            !hold_receive_buffer(fd, window).unwrap(),
-            "it is not twice one's own"
-        );
+        let (fd, peer) = (near.as_fd(), far.try_clone().unwrap());
+        let offered = || tcp_info(peer.as_fd()).unwrap().snd_wnd_bytes;
         thread::scope(|scope| {
             let writer = scope.spawn(move || {
                 let block = vec![0; 1 << 20];
                 while far.write_all(&block).is_ok() {}
             });
             let (mut reader, mut block) = (&near, vec![0; 1 << 20]);
-            let mut read = 0;
-            while read < 64 << 20 {
-                read += reader.read(&mut block).unwrap();
-            }
-            assert_eq!(receive_buffer(fd).unwrap(), held);
+            let mut read_until = |most: usize, is_enough: &dyn Fn() -> bool| {
+                let mut read = 0;
+                while read < most && !is_enough() {
+                    read += reader.read(&mut block).unwrap();
+                }
+            };
+            let window = Bytes::new(64 << 10);
+            read_until(4 << 30, &|| offered() > 4 * window.as_u64());
+            assert!(hold_receive_buffer(fd, window).unwrap());
+            let held = receive_buffer(fd).unwrap();
+            assert!(
+                !hold_receive_buffer(fd, window).unwrap(),
+                "it is not twice one's own"
+            );
+            read_until(64 << 20, &|| false);
+            let while_held = (receive_buffer(fd).unwrap(), offered());
             free_receive_buffer(fd).unwrap();
-            let until = clock::monotonic() + Duration::from_s(20);
-            while receive_buffer(fd).unwrap() <= held && clock::monotonic() < until {
-                let _ = reader.read(&mut block).unwrap();
-            }
-            let grown = receive_buffer(fd).unwrap();
+            read_until(4 << 30, &|| offered() > 4 * window.as_u64());
+            let when_free = offered();
             // Its writer ends with it.
             rustix::net::shutdown(&near, rustix::net::Shutdown::Both).unwrap();
             let _ = writer.join();
-            assert!(grown > held, "{grown}");
+            assert_eq!(while_held.0, held);
+            assert!(while_held.1 <= window.as_u64(), "{}", while_held.1);
+            assert!(when_free > 4 * window.as_u64(), "{when_free}");
         });
+        let window = Bytes::new(64 << 10);
         // Whose buffer was set is left alone.
         set_receive_buffer(fd, Bytes::new(65_536)).unwrap();
         assert!(!hold_receive_buffer(fd, window).unwrap());

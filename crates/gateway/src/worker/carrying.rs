@@ -17,6 +17,7 @@ use crate::links::Links;
 use crate::relay::{HELD_BYTES, Moved, Relay, Side, Step};
 use crate::sockets::{self, Pipe};
 use crate::syn::Ends;
+use crate::window::Window;
 
 #[derive(Debug)]
 pub(super) struct Carrying {
@@ -50,6 +51,8 @@ pub(super) struct Carrying {
     pub(super) pace: Pace,
     /// The window that this socket is bounded to while memory is short.
     pub(super) bounded: [Option<Bytes>; 2],
+    /// What this socket offers while it grows.
+    pub(super) windows: [Option<Window>; 2],
 }
 
 /// What a socket does with a little: TCP_NODELAY is of no use before something is on its way.

@@ -303,6 +303,7 @@ impl Worker {
                     queued: true,
                     pace: Pace::new(Instant::from_ns(since_ns), now, carried),
                     bounded: [None; 2],
+                    windows: [None; 2],
                 }))
             }
         };

@@ -151,7 +151,7 @@ impl Worker {
     }
 
     /// Connections of all workers, as far as one knows: they are spread evenly.
-    fn live(&self) -> u64 {
+    pub(super) fn live(&self) -> u64 {
         self.counters.live.get() * u64::from(self.config.workers)
     }
 
