@@ -11,6 +11,7 @@ mod disk;
 mod example;
 mod faults;
 mod hostile;
+mod null;
 mod quic;
 mod several;
 mod whole;

@@ -897,9 +897,12 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         let job = Job::of(plan, true, meets)?;
         Ok(led(&plan.from[0], job))
     })?;
-    let (destination, name) =
-        job::destination(plan.to.path(), far.ready.is_one_file, plan.args.dry_run)
-            .map_err(Failure::here)?;
+    let (destination, name) = job::destination(
+        plan.to.path(),
+        far.ready.is_one_file,
+        plan.args.makes_nothing(),
+    )
+    .map_err(Failure::here)?;
     let trust = match plan.args.set_id {
         true => Trust::Whole,
         false => Trust::NoSetId,

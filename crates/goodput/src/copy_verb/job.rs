@@ -365,6 +365,11 @@ impl Job {
         serde_json::from_slice(line).map_err(|_| NoJob::None)
     }
 
+    /// Nothing at a destination is made, nor written.
+    pub(super) const fn makes_nothing(&self) -> bool {
+        self.dry || self.null
+    }
+
     pub(super) fn filter(&self) -> anyhow::Result<Filter> {
         let mut filter = Filter::new();
         for pattern in &self.includes {
@@ -625,7 +630,8 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
             let [path] = &paths[..] else {
                 return Err(("a destination is one path".to_owned(), false));
             };
-            let (destination, name) = destination(path, job.is_one_file, job.dry).map_err(here)?;
+            let (destination, name) =
+                destination(path, job.is_one_file, job.makes_nothing()).map_err(here)?;
             let trust = match job.set_id {
                 true => Trust::Whole,
                 false => Trust::NoSetId,

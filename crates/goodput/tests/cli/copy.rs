@@ -340,6 +340,30 @@ fn the_key_is_told_once_and_stands_nowhere() {
     }
 }
 
+#[test]
+fn what_only_checks_what_arrives_makes_nothing() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 1 << 20);
+    let source = format!("{}/", from.display());
+    let to = scratch.path("to").display().to_string();
+    for (source, to) in [
+        (source.clone(), to.clone()),
+        (source.clone(), format!("host:{to}")),
+        (format!("host:{source}"), to.clone()),
+        // One file, and its name.
+        (format!("{source}large"), format!("host:{to}")),
+    ] {
+        let args = ["--null-sink", "--json", &source, &to];
+        let run = scratch.run(copy(&scratch, &args)).succeeds().json();
+        assert!(run["copy"]["received_bytes"].as_u64() >= Some(1 << 20));
+        assert!(!scratch.path("to").exists(), "{to}");
+    }
+    let args = ["--null-sink", "--delete", &source, &to];
+    let refused = scratch.run(copy(&scratch, &args));
+    assert_eq!(refused.code(), 2, "{refused:#?}");
+    assert!(refused.stderr.contains("--delete"), "{refused:#?}");
+}
+
 /// Processes of this test by what they run: the client, the script, the far side.
 fn victims(scratch: &Scratch) -> Vec<(i32, &'static str)> {
     let dir = scratch.path("").display().to_string();

@@ -190,6 +190,7 @@ impl Receiver<'_> {
             Kind::File { size } => {
                 return Ok(self.decide_file(id, path, size, modified, meta, weight));
             }
+            _ if self.options.null => Ok(()),
             Kind::Folder => self.patiently(|| self.folder(&path, &meta)),
             Kind::Symlink { target } => self.patiently(|| self.symlink(&path, &target, &meta)),
             Kind::Hardlink { to } => {
@@ -285,7 +286,7 @@ impl Receiver<'_> {
             self.account().same += 1;
             return Decision::No;
         }
-        let Some(staging) = self.staging else {
+        if self.options.dry {
             let what = match is_same {
                 true => format!("{size} bytes; first its sums are compared"),
                 false => format!("{size} bytes"),
@@ -293,9 +294,9 @@ impl Receiver<'_> {
             self.would(&path, &what);
             self.account().placed_bytes += size;
             return Decision::No;
-        };
+        }
         if size == 0 {
-            let put = || self.put(staging, is_free, &path, &[], &meta);
+            let put = || self.put(is_free, &path, &[], &meta);
             match self.patiently(put) {
                 Ok(()) => self.placed(0),
                 Err(error) => self.problem(&path, "cannot be written", &error),

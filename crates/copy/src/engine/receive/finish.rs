@@ -51,7 +51,8 @@ impl Receiver<'_> {
                 }
             }
         }
-        if let (true, Some((roots, is_whole))) = (self.options.delete, walked) {
+        let is_deleted = self.options.delete && !self.options.null;
+        if let (true, Some((roots, is_whole))) = (is_deleted, walked) {
             let why = match (is_whole, self.lock().is_told_full) {
                 (true, false) => None,
                 (true, true) => Some("nothing was deleted: more names than can be remembered"),
