@@ -125,6 +125,7 @@ pub fn receive(
         changed: Condvar::new(),
         counts: Mutex::default(),
         account: Mutex::default(),
+        amended: AtomicU64::new(0),
         ended: Mutex::default(),
         is_over: AtomicBool::new(false),
         is_left: AtomicBool::new(false),
@@ -161,6 +162,8 @@ struct Receiver<'a> {
     /// Frames handled on each stream.
     counts: Mutex<BTreeMap<u16, u64>>,
     account: Mutex<Account>,
+    /// Names whose bytes were there, and that were given what belongs to them.
+    amended: AtomicU64,
     ended: Mutex<Option<Result<(), CopyError>>>,
     is_over: AtomicBool,
     /// The source knows that all is done.

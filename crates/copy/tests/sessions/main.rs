@@ -5,6 +5,7 @@
     reason = "small numbers that a test chose"
 )]
 
+mod belongings;
 mod common;
 mod disk;
 #[path = "../../examples/two_ends.rs"]
