@@ -979,7 +979,8 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let (from, to) = (host_of(&plan.from[0]), host_of(&plan.to));
     let begun = Instant::now();
     // Whether the source is one file decides what the destination's name means; so it is asked first.
-    let probe = Job::of(plan, true, Meets::ListensInside)?;
+    let mut probe = Job::of(plan, true, Meets::ListensInside)?;
+    probe.asks = true;
     let is_one_file = Far::start(args, from, &probe, None, context)?
         .ready
         .is_one_file;

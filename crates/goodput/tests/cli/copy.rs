@@ -341,6 +341,29 @@ fn the_key_is_told_once_and_stands_nowhere() {
 }
 
 #[test]
+fn a_source_that_is_only_asked_whether_it_is_one_file_answers_and_is_done() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 1 << 20);
+    let codes = scratch.path("codes");
+    // Keeps how each far side ended.
+    let script = format!(
+        "#!/bin/sh\nshift\nsh -c \"$*\"\ncode=$?\necho $code >> {}\nexit $code\n",
+        codes.display()
+    );
+    let rsh = executable(&scratch, "listens", &script);
+    let (from, to) = (
+        format!("hostA:{}", from.display()),
+        format!("hostB:{}", scratch.path("to").display()),
+    );
+    let shell = ["-e", rsh.to_str().unwrap(), "--far-goodput", BINARY];
+    let args = [&["copy"], &shell[..], &[&from, &to]].concat();
+    scratch.run(scratch.goodput(&args)).succeeds();
+    // Done, and neither stopped by the end of its input nor killed.
+    let codes = fs::read_to_string(codes).unwrap();
+    assert_eq!(codes.lines().next(), Some("0"), "{codes}");
+}
+
+#[test]
 fn what_only_checks_what_arrives_makes_nothing() {
     let scratch = Scratch::new();
     let from = plant(&scratch, 1 << 20);
