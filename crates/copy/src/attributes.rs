@@ -178,6 +178,12 @@ pub(crate) struct Set {
     pub(crate) list: bool,
 }
 
+/// Whether [`set`] sets an attribute of this name.
+pub(crate) fn is_set(name: &[u8], superuser: bool, trusted: bool) -> bool {
+    let outside = name.starts_with(b"security.") || name.starts_with(b"trusted.");
+    is_copied(name, superuser) && (trusted || !outside)
+}
+
 /// Sets `attributes` on what `open` is; `trusted` allows what makes a program more than its owner lets it be.
 ///
 /// # Errors
@@ -188,10 +194,7 @@ pub(crate) fn set(
     superuser: bool,
     trusted: bool,
 ) -> io::Result<Set> {
-    let is_allowed = |name: &[u8]| {
-        let outside = name.starts_with(b"security.") || name.starts_with(b"trusted.");
-        is_copied(name, superuser) && (trusted || !outside)
-    };
+    let is_allowed = |name: &[u8]| is_set(name, superuser, trusted);
     set_each(attributes, is_allowed, |name, value| {
         fsetxattr(&open, name, value, XattrFlags::empty())
     })

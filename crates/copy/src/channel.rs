@@ -44,6 +44,8 @@ struct State {
     /// Heard from the other side, to be confirmed.
     heard: u64,
     heard_told: u64,
+    /// The other side was there once.
+    has_met: bool,
     /// Since when the other side's link is gone.
     deaf_since: Option<Instant>,
     /// Whoever hears confirmations waits for somebody who may want to say something.
@@ -102,17 +104,19 @@ impl Outbox {
     /// Whether the other side can be heard.
     fn hears(&self, hears: bool) {
         let mut state = self.lock();
+        state.has_met |= hears;
         state.deaf_since = match hears {
             true => None,
             false => state.deaf_since.or_else(|| Some(Instant::now())),
         };
     }
 
-    /// Waits until everything said was heard, or so long, or until the other side seems to be gone.
+    /// Waits until everything said was heard, or so long, or until the other side seems to be gone; not at all for one that
+    /// never came.
     pub(crate) fn wait_heard(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut state = self.lock();
-        while !state.waiting.is_empty() && !state.over {
+        while !state.waiting.is_empty() && !state.over && state.has_met {
             let is_deaf = state.deaf_since.is_some_and(|since| since.elapsed() > DEAF);
             let Some(left) = until
                 .checked_duration_since(Instant::now())
@@ -184,6 +188,7 @@ impl Outbox {
             {
                 let mut state = self.lock();
                 (state.written, state.sent) = (0, 0);
+                state.has_met = true;
             }
             let written = self.write(&mut link);
             link.socket().shut();
@@ -303,6 +308,19 @@ mod tests {
     use crate::key::{Key, SessionId};
     use crate::link::{Cipher, Socket};
     use crate::meeting;
+
+    #[test]
+    fn last_words_are_not_kept_for_who_never_came() {
+        let outbox = Outbox::default();
+        outbox.say_now(b"last".to_vec());
+        // With a wait, this would take for ever.
+        outbox.wait_heard(Duration::from_secs(1 << 20));
+        // Who came and went is given a moment.
+        outbox.hears(true);
+        outbox.hears(false);
+        outbox.wait_heard(Duration::from_secs(1 << 20));
+        assert_eq!(outbox.lock().waiting.len(), 1);
+    }
 
     #[test]
     fn who_hears_may_wait_for_who_says_more_than_is_confirmed() {

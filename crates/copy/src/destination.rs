@@ -10,6 +10,7 @@
 //! Left out: attributes of a folder or file that stays are not removed, only set; an access control list that a folder
 //! inherits stays. Space is not reserved: the other side could claim what it never sends.
 
+mod belongings;
 mod extras;
 mod folders;
 mod small;
@@ -43,6 +44,8 @@ use crate::confined::{Asked, Confined};
 use crate::entry::{Meta, RelPath, Stamp};
 use crate::room::{self, PAGE};
 
+pub use self::belongings::Differs;
+use self::belongings::Looks;
 pub use self::extras::{Deleted, Deletion};
 use self::folders::{Folder, Folders};
 pub use self::staging::{Partial, Staging};
@@ -152,6 +155,7 @@ pub struct Destination {
     has_no_nameless: AtomicBool,
     /// Modes of folders that were opened up to be written into.
     opened_up: Mutex<HashMap<RelPath, u32>>,
+    looks: Box<Looks>,
 }
 
 impl Destination {
@@ -308,6 +312,7 @@ impl Destination {
             is_fat: OnceLock::new(),
             has_no_nameless: AtomicBool::new(false),
             opened_up: Mutex::default(),
+            looks: Box::default(),
         }
     }
 
@@ -852,9 +857,19 @@ impl Destination {
     /// The mode without bits that would lend somebody else's rights: a program must not run as this user because the
     /// other side says so.
     fn safe_mode(&self, mode: u32, stat: &Stat, user: bool, group: bool) -> u32 {
+        let is_folder = kind_of(stat) == FileType::Directory;
+        let (kept, dropped) = self.lent(mode, is_folder, user, group);
+        if dropped != 0 {
+            count(&self.counts.bits, 1);
+        }
+        kept
+    }
+
+    /// What of a mode is kept, and what is not, where owner and group are the source's or not.
+    fn lent(&self, mode: u32, is_folder: bool, user: bool, group: bool) -> (u32, u32) {
         let mode = mode & 0o7777;
-        if kind_of(stat) == FileType::Directory {
-            return mode;
+        if is_folder {
+            return (mode, 0);
         }
         let (user, group) = match self.trust {
             Trust::Whole => (user, group),
@@ -862,10 +877,7 @@ impl Destination {
         };
         let dropped =
             (if user { 0 } else { mode & 0o4000 }) | (if group { 0 } else { mode & 0o2000 });
-        if dropped != 0 {
-            count(&self.counts.bits, 1);
-        }
-        mode & !dropped
+        (mode & !dropped, dropped)
     }
 
     /// A link of our own, in the staging folder or just made.

@@ -1,23 +1,33 @@
 //! What a destination has on its disk of files that are not finished: so that another attempt goes on from there.
 //!
 //! Records are appended and brought to the disk after the blocks they speak of, so a journal never promises what a power
-//! cut may have taken. Each record carries a sum of its own; reading ends at the first that does not fit, and what
-//! follows it is cut off.
+//! cut may have taken. Each record carries a sum of its own; where one does not fit, reading goes on at the next that does.
+//! What is lost so costs nothing but itself, since no record is believed before the blocks that it speaks of were read: a file
+//! whose end was lost is looked for in vain, one whose beginning was lost is begun anew.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufReader, ErrorKind, Read, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 use crate::digest::{Cut, SUM_BYTES, Sum};
-use crate::entry::{RelPath, Stamp};
+use crate::entry::{PATH_BYTES_MOST, RelPath, Stamp};
 
 /// What the file begins with.
 const MAGIC: &[u8; 8] = b"GPCJRNL1";
 /// Length and sum before each record.
 const HEAD_BYTES: usize = 4 + 8;
+/// Kind and number of a file, with which each record begins.
+const KIND_BYTES: usize = 1 + 8;
+/// What stands before the path in a record that begins a file, and one block with its sum.
+const BEGIN_BYTES: usize = KIND_BYTES + 8 + 4 + 8 + 4;
+const BLOCK_BYTES: usize = 8 + SUM_BYTES;
 /// The longest record, in bytes.
 const RECORD_MOST: usize = 1 << 20;
+/// What is read of it at a time.
+const WINDOW: usize = 2 << 20;
+const _: () = assert!(KIND_BYTES + SUMS_MOST * BLOCK_BYTES <= RECORD_MOST);
+const _: () = assert!(HEAD_BYTES + RECORD_MOST <= WINDOW);
 /// Sums in one record.
 const SUMS_MOST: usize = 16 << 10;
 /// Bytes of a journal above which it is written anew once it has doubled: what files that are finished left goes.
@@ -40,7 +50,7 @@ pub struct Unfinished {
 #[derive(Debug)]
 pub struct Journal {
     file: File,
-    /// Bytes of it that are whole records.
+    /// Where its last whole record ends.
     good: u64,
     /// Bytes from which it is written anew.
     compact_from: u64,
@@ -58,17 +68,21 @@ impl Journal {
         let mut files: HashMap<u64, (RelPath, Unfinished)> = HashMap::new();
         let mut next = 0;
         let mut good = 0;
-        // One record at a time: a journal of years costs time, and no memory.
-        let mut from = BufReader::with_capacity(1 << 20, &file);
-        let mut begins = [0; MAGIC.len()];
-        if from.read_exact(&mut begins).is_ok() && begins == *MAGIC {
+        // A part at a time: a journal of years costs time, and no memory.
+        let mut window = Window::of(&file)?;
+        if window.get(0, MAGIC.len())? == Some(MAGIC) {
             good = MAGIC.len() as u64;
-            let mut bytes = Vec::new();
-            while record(&mut from, &mut bytes)? {
-                if read(&bytes, &mut files, &mut next).is_none() {
-                    break;
+            let mut at = good;
+            while at < window.end {
+                match record(&mut window, at)? {
+                    Some(record) => {
+                        at += (HEAD_BYTES + record.len()) as u64;
+                        good = at;
+                        // What means nothing is as good as lost.
+                        let _ = read(record, &mut files, &mut next);
+                    }
+                    None => at += 1,
                 }
-                good += (HEAD_BYTES + bytes.len()) as u64;
             }
         }
         file.set_len(good)?;
@@ -204,7 +218,7 @@ impl Journal {
         let written = self.file.write_all(&self.scratch);
         match &written {
             Ok(()) => self.good += self.scratch.len() as u64,
-            // Half a record would hide all that follow it from whoever reads.
+            // Half a record would be looked through for whole ones by whoever reads.
             Err(_) => {
                 self.file.set_len(self.good)?;
                 self.file.seek(SeekFrom::Start(self.good))?;
@@ -220,25 +234,67 @@ fn check(record: &[u8]) -> [u8; 8] {
     check
 }
 
-/// The next whole record, into `bytes`; `false` where there is none.
-fn record(from: &mut impl Read, bytes: &mut Vec<u8>) -> io::Result<bool> {
-    let ended = |error: io::Error| match error.kind() {
-        ErrorKind::UnexpectedEof => Ok(false),
-        _ => Err(error),
-    };
-    let mut head = [0; HEAD_BYTES];
-    if let Err(error) = from.read_exact(&mut head) {
-        return ended(error);
+/// A part of a file that is read, and how long that is.
+struct Window<'a> {
+    file: &'a File,
+    end: u64,
+    from: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    fn of(file: &'a File) -> io::Result<Self> {
+        let end = file.metadata()?.len();
+        Ok(Self {
+            file,
+            end,
+            from: 0,
+            bytes: Vec::new(),
+        })
     }
-    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-    let Some(len) = usize::try_from(len).ok().filter(|len| *len <= RECORD_MOST) else {
-        return Ok(false);
-    };
-    bytes.resize(len, 0);
-    if let Err(error) = from.read_exact(bytes) {
-        return ended(error);
+
+    /// So many bytes from there on, [`WINDOW`] at most; `None` beyond the end.
+    fn get(&mut self, at: u64, len: usize) -> io::Result<Option<&[u8]>> {
+        let Some(after) = at.checked_add(len as u64).filter(|end| *end <= self.end) else {
+            return Ok(None);
+        };
+        if at < self.from || after > self.from + self.bytes.len() as u64 {
+            let most = usize::try_from(self.end - at).unwrap_or(usize::MAX);
+            self.bytes.resize(most.min(WINDOW), 0);
+            self.from = at;
+            self.file.read_exact_at(&mut self.bytes, at)?;
+        }
+        let start = usize::try_from(at - self.from).map_err(io::Error::other)?;
+        Ok(self.bytes.get(start..start + len))
     }
-    Ok(head[4..] == check(bytes))
+}
+
+/// The record that begins there; `None` where no whole one does.
+fn record<'a>(window: &'a mut Window<'_>, at: u64) -> io::Result<Option<&'a [u8]>> {
+    let Some([a, b, c, d, sum @ .., kind]) = window.get(at, HEAD_BYTES + 1)? else {
+        return Ok(None);
+    };
+    let len = u32::from_le_bytes([*a, *b, *c, *d]);
+    let sum: [u8; 8] = sum.try_into().map_err(io::Error::other)?;
+    let Some(len) = usize::try_from(len).ok().filter(|len| may_be(*kind, *len)) else {
+        return Ok(None);
+    };
+    let record = window.get(at + HEAD_BYTES as u64, len)?;
+    Ok(record.filter(|record| check(record) == sum))
+}
+
+/// Whether a record of this kind may be so long: only of such a sum is made.
+const fn may_be(kind: u8, len: usize) -> bool {
+    match kind {
+        1 => len >= BEGIN_BYTES && len <= BEGIN_BYTES + PATH_BYTES_MOST,
+        2 => {
+            len >= KIND_BYTES
+                && len <= RECORD_MOST
+                && (len - KIND_BYTES).is_multiple_of(BLOCK_BYTES)
+        }
+        3 => len == KIND_BYTES,
+        _ => false,
+    }
 }
 
 fn read(
@@ -277,14 +333,14 @@ fn read(
             );
         }
         2 => {
-            if !rest.len().is_multiple_of(8 + SUM_BYTES) {
+            if !rest.len().is_multiple_of(BLOCK_BYTES) {
                 return None;
             }
             // Of a file that was finished while its blocks were noted.
             let Some((_, file)) = files.get_mut(&number) else {
                 return Some(());
             };
-            for part in rest.chunks_exact(8 + SUM_BYTES) {
+            for part in rest.chunks_exact(BLOCK_BYTES) {
                 let index = u64::from_le_bytes(part[..8].try_into().ok()?);
                 if index >= file.cut.blocks() {
                     return None;
@@ -374,6 +430,96 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_was_hurt_costs_only_itself() {
+        let place = Place::new("hurt-one");
+        let mut begins = Vec::new();
+        {
+            let (mut journal, ..) = place.open();
+            for number in 0..3 {
+                begins.push(journal.good);
+                let name = path(&format!("file{number}"));
+                journal.begin(&name, &unfinished(number)).unwrap();
+            }
+            for index in 0..10 {
+                begins.push(journal.good);
+                let number = index % 3;
+                let blocks = [(index, [5; 32]), ((index + 5) % 10, [7; 32])];
+                journal.blocks(number, &blocks).unwrap();
+            }
+            begins.push(journal.good);
+            journal.end(2).unwrap();
+        }
+        let (_, before, _) = place.open();
+        let sums = |files: &HashMap<RelPath, Unfinished>| {
+            let all = files.values().map(|file| file.sums.len());
+            all.sum::<usize>()
+        };
+        assert_eq!(before.len(), 2);
+        let whole = fs::read(&place.0).unwrap();
+        for (record, at) in begins.iter().enumerate() {
+            let after = begins.get(record + 1).copied();
+            let after = after.unwrap_or(whole.len() as u64);
+            // Its length, its sum, its kind, all of it.
+            for hurt in [*at..at + 4, at + 4..at + 12, at + 12..at + 13, *at..after] {
+                let mut bytes = whole.clone();
+                for index in hurt.clone() {
+                    bytes[usize::try_from(index).unwrap()] ^= 0x5a;
+                }
+                fs::write(&place.0, &bytes).unwrap();
+                let (mut journal, files, next) = place.open();
+                let lost = sums(&before) as i64 - sums(&files) as i64;
+                match record {
+                    // A file that was begun, with its blocks.
+                    0..2 => assert_eq!(files.len(), 1, "{record} {hurt:?}"),
+                    2 => assert_eq!((files.len(), lost), (2, 0), "{record} {hurt:?}"),
+                    3..13 => assert!(files.len() == 2 && lost <= 2, "{record} {hurt:?}"),
+                    // The end of one: what it says is still to be read.
+                    _ => assert_eq!(files.len(), 3, "{record} {hurt:?}"),
+                }
+                // What is written after it is read after it.
+                journal.begin(&path("z"), &unfinished(next)).unwrap();
+                journal.blocks(next, &[(1, [1; 32])]).unwrap();
+                let (_, again, _) = place.open();
+                assert_eq!(again[&path("z")].sums.len(), 1, "{record} {hurt:?}");
+                assert_eq!(again.len(), files.len() + 1, "{record} {hurt:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_stretch_of_nonsense_hides_no_record_behind_it() {
+        let place = Place::new("stretch");
+        {
+            let (mut journal, ..) = place.open();
+            journal.begin(&path("a"), &unfinished(0)).unwrap();
+        }
+        let mut bytes = fs::read(&place.0).unwrap();
+        // Zeros, as a power cut leaves them, and numbers that look like lengths of records; longer than what is read at once.
+        bytes.resize(bytes.len() + WINDOW, 0);
+        for n in 0..100_000_u32 {
+            bytes.extend_from_slice(&(n % 4_000).to_le_bytes());
+            bytes.extend_from_slice(&[2; 9]);
+        }
+        let record = [
+            &[2][..],
+            &0_u64.to_le_bytes(),
+            &3_u64.to_le_bytes(),
+            &[9; 32],
+        ]
+        .concat();
+        bytes.extend_from_slice(&49_u32.to_le_bytes());
+        bytes.extend_from_slice(&check(&record));
+        bytes.extend_from_slice(&record);
+        let good = bytes.len();
+        bytes.extend_from_slice(&[1; 5_000]);
+        fs::write(&place.0, &bytes).unwrap();
+        let (_, files, next) = place.open();
+        assert_eq!((files[&path("a")].sums.len(), next), (1, 1));
+        // What follows the last whole one is cut off.
+        assert_eq!(fs::metadata(&place.0).unwrap().len(), good as u64);
+    }
+
+    #[test]
     fn a_journal_that_was_cut_or_changed_anywhere_keeps_what_is_before() {
         let place = Place::new("hurt");
         {
@@ -450,7 +596,7 @@ mod tests {
         let options = options.read(true).write(true).create(true).truncate(false);
         let new = || options.clone().open(&short.0).unwrap();
         // What cannot be put in its place changes nothing.
-        let refused = journal.compact(mark, &live, new(), || Err(ErrorKind::Other.into()));
+        let refused = journal.compact(mark, &live, new(), || Err(io::ErrorKind::Other.into()));
         assert!(refused.is_err());
         assert_eq!(fs::read(&place.0).unwrap(), before);
         journal

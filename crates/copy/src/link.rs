@@ -13,14 +13,17 @@ use std::io::{self, BufRead as _, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use blake3::Hasher;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rustls::crypto::ring::cipher_suite as suites;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, Connection, ServerConnection, SupportedCipherSuite};
+use rustls::{
+    CipherSuiteCommon, ClientConnection, Connection, ServerConnection, SupportedCipherSuite,
+    Tls13CipherSuite,
+};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
@@ -89,14 +92,44 @@ impl Cipher {
     }
 
     pub(crate) fn suite(self) -> Option<SupportedCipherSuite> {
-        match self {
-            Self::Aes128Gcm => Some(suites::TLS13_AES_128_GCM_SHA256),
-            Self::Aes256Gcm => Some(suites::TLS13_AES_256_GCM_SHA384),
-            Self::Chacha20Poly1305 => Some(suites::TLS13_CHACHA20_POLY1305_SHA256),
-            Self::IntegrityOnly | Self::None => None,
-        }
+        /// Of one suite of ring's.
+        type Ours = LazyLock<Option<Tls13CipherSuite>>;
+        static AES_128: Ours = LazyLock::new(|| renewing(suites::TLS13_AES_128_GCM_SHA256));
+        static AES_256: Ours = LazyLock::new(|| renewing(suites::TLS13_AES_256_GCM_SHA384));
+        static CHACHA: Ours = LazyLock::new(|| renewing(suites::TLS13_CHACHA20_POLY1305_SHA256));
+        let suite = match self {
+            Self::Aes128Gcm => &AES_128,
+            Self::Aes256Gcm => &AES_256,
+            Self::Chacha20Poly1305 => &CHACHA,
+            Self::IntegrityOnly | Self::None => return None,
+        };
+        suite.as_ref().map(SupportedCipherSuite::from)
     }
 }
+
+/// A suite of TLS 1.3 that renews its keys after [`RECORDS_MOST`].
+fn renewing(suite: SupportedCipherSuite) -> Option<Tls13CipherSuite> {
+    suite
+        .tls13()
+        .map(|suite| renewing_after(suite, RECORDS_MOST))
+}
+
+fn renewing_after(suite: &Tls13CipherSuite, records: u64) -> Tls13CipherSuite {
+    Tls13CipherSuite {
+        common: CipherSuiteCommon {
+            suite: suite.common.suite,
+            hash_provider: suite.common.hash_provider,
+            confidentiality_limit: suite.common.confidentiality_limit.min(records),
+        },
+        hkdf_provider: suite.hkdf_provider,
+        aead_alg: suite.aead_alg,
+        quic: suite.quic,
+    }
+}
+
+/// Records of TLS that one key encrypts, at most, each of up to 16 KiB: a quarter of the 2^24 after which ring's AES-GCM is renewed
+/// otherwise (RFC 8446, section 5.5: 2^24.5 of full length are safe). ChaCha20-Poly1305 never would be.
+const RECORDS_MOST: u64 = 1 << 22;
 
 /// Which link of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -129,6 +129,8 @@ fn hash(mut file: &std::fs::File, is_stopped: &dyn Fn() -> bool) -> io::Result<S
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -170,6 +172,28 @@ mod tests {
             format!("\\{digits}  a\\"),
         ] {
             assert_eq!(read_line(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+    proptest! {
+        #[test]
+        fn any_line_is_refused_or_reads_the_same_when_it_is_written_again(
+            bytes: Vec<u8>, text in "[a-zé\\\\\n\r \u{0}]{0,12}", is_escaped: bool
+        ) {
+            let hash = crate::digest::sum_of(&bytes);
+            // The same hash before any bytes, and before a text that is often a name.
+            let digits = line(b"x", &hash).unwrap();
+            let digits = &digits.as_bytes()[..digits.len() - 2];
+            let mark: &[u8] = if is_escaped { b"\\" } else { b"" };
+            for line_of in [&bytes[..], &[mark, digits, &bytes].concat(), &[mark, digits, text.as_bytes()].concat()] {
+                let Some((name, hash)) = read_line(line_of) else { continue };
+                prop_assert!(!name.is_empty() && name.len() <= line_of.len());
+                let again = line(&name, &hash).unwrap();
+                prop_assert_eq!(again.matches('\n').count(), 1);
+                prop_assert_eq!(read_line(again.as_bytes()), Some((name, hash)));
+            }
+            let own = line(text.as_bytes(), &hash).unwrap();
+            let read = (!text.is_empty()).then(|| (text.clone().into_bytes(), hash));
+            prop_assert_eq!(read_line(own.as_bytes()), read);
         }
     }
 }

@@ -131,7 +131,7 @@ pub struct Account {
     pub names: u64,
     /// Files that were as they should be already.
     pub same: u64,
-    /// Files placed.
+    /// Files and links placed, or given the mode, owner or attributes that alone were other.
     pub placed: u64,
     /// Bytes of data received in blocks.
     pub received_bytes: u64,

@@ -174,8 +174,8 @@ pub(crate) struct CopyArgs {
     /// Send so many bytes that no file has, in place of a source: to see what the rest can do
     #[arg(long, value_name = "SIZE")]
     null_source: Option<units::Bytes>,
-    /// Check what arrives and write none of it: to see what the rest can do
-    #[arg(long)]
+    /// Check what arrives and write none of it, nor change anything else at the destination: to see what the rest can do
+    #[arg(long, conflicts_with = "delete")]
     null_sink: bool,
     /// What starts a shell on the far host
     #[arg(
@@ -426,6 +426,11 @@ impl CopyArgs {
             has_helpers: false,
             io: self.io(true),
         })
+    }
+
+    /// Nothing at the destination is made, nor written.
+    const fn makes_nothing(&self) -> bool {
+        self.dry_run || self.null_sink
     }
 
     fn receive_options(&self, identity: [u8; 16]) -> Result<ReceiveOptions, Failure> {
@@ -821,9 +826,12 @@ impl Plan<'_> {
         listeners: &[TcpListener],
         context: &Context,
     ) -> Result<Done, Failure> {
-        let (destination, name) =
-            job::destination(self.to.path(), source.is_one_file(), self.args.dry_run)
-                .map_err(Failure::here)?;
+        let (destination, name) = job::destination(
+            self.to.path(),
+            source.is_one_file(),
+            self.args.makes_nothing(),
+        )
+        .map_err(Failure::here)?;
         let mut receive = self.args.receive_options(self.identity())?;
         receive.name = name;
         let (send, filter) = (self.args.send_options()?, self.args.filter()?);

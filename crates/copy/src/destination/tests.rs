@@ -1030,3 +1030,68 @@ fn a_growing_file_is_opened_where_it_grows_and_nowhere_else() {
     fs::set_permissions(&inside, fs::Permissions::from_mode(0o777)).unwrap();
     assert!(of(staging.name(), 3).is_err());
 }
+
+#[test]
+fn what_a_name_is_not_to_have_is_no_difference() {
+    let scratch = Scratch::new();
+    let file = scratch.file("file", "bytes");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let destination = open(scratch.path());
+    let stands = destination.look(&rel("file")).unwrap().unwrap();
+    let differs = |destination: &Destination, meta: &Meta| {
+        let differs = destination.differs(&rel("file"), &stands, meta);
+        differs.unwrap().to_string()
+    };
+    let own = Meta {
+        owner: Some(stands.owner),
+        ..meta(0o4755)
+    };
+    // Neither mode nor owner are kept, or nothing is.
+    assert_eq!(differs(&destination, &Meta::default()), "");
+    assert_eq!(differs(&destination, &meta(0o755)), "");
+    assert_eq!(differs(&destination, &own), "mode");
+    // Bits that lend rights are the source's only where it is trusted, and where it says whose they are.
+    assert_eq!(differs(&destination, &meta(0o4755)), "");
+    let other = Meta {
+        owner: Some((54_321, 54_322)),
+        attributes: vec![(
+            b"security.capability"[..].into(),
+            b"\x01\0\0\x02"[..].into(),
+        )],
+        ..meta(0o4700)
+    };
+    if is_superuser() {
+        assert_eq!(differs(&destination, &other), "mode, owner, attributes");
+    }
+    let careful = open(scratch.path()).with_trust(Trust::NoSetId);
+    assert_eq!(differs(&careful, &own), "");
+    let guests = open(scratch.path()).with_trust(Trust::Guest);
+    assert_eq!(differs(&guests, &own), "");
+    assert_eq!(differs(&guests, &other), "mode");
+}
+
+#[test]
+fn what_cannot_be_set_changes_nothing_and_says_so() {
+    let scratch = Scratch::new();
+    scratch.file("file", "bytes");
+    let destination = open(scratch.path());
+    let stands = destination.look(&rel("file")).unwrap().unwrap();
+    let refused = Meta {
+        // No file system knows it.
+        attributes: vec![(b"system.posix_acl_access"[..].into(), b"no list"[..].into())],
+        ..Meta::default()
+    };
+    assert!(!destination.amend(&rel("file"), &stands, &refused).unwrap());
+    assert_eq!(destination.shortfalls().attributes_unsupported, 1);
+    // Nobody follows a link that was put there meanwhile.
+    fs::remove_file(scratch.at("file")).unwrap();
+    scratch.file("outside", "bytes");
+    symlink("outside", scratch.at("file")).unwrap();
+    let before = mode_of(&scratch.at("outside"));
+    assert!(
+        destination
+            .amend(&rel("file"), &stands, &meta(0o600))
+            .is_err()
+    );
+    assert_eq!(mode_of(&scratch.at("outside")), before);
+}

@@ -44,7 +44,7 @@ pub struct ReceiveOptions {
     pub dry: bool,
     /// Files are brought to the disk before they get their names.
     pub fsync: bool,
-    /// Checks what arrives and writes none of it: to see what the rest can do.
+    /// Checks what arrives and writes none of it, nor changes anything else at the destination: to see what the rest can do.
     pub null: bool,
     /// Other hosts write blocks too, into files that all of them see ([`super::help`]).
     pub has_helpers: bool,
@@ -86,7 +86,7 @@ pub fn receive(
     watch: &Watch,
 ) -> Result<Account, CopyError> {
     let here = |what: &str, error: &io::Error| CopyError::Here(format!("{what}: {error}"));
-    let staging = match options.dry {
+    let staging = match options.dry || options.null {
         true => None,
         false => match destination.staging_unless(&options.identity, &|| watch.is_stopped()) {
             Ok(staging) => Some(staging),
@@ -125,6 +125,7 @@ pub fn receive(
         changed: Condvar::new(),
         counts: Mutex::default(),
         account: Mutex::default(),
+        amended: AtomicU64::new(0),
         ended: Mutex::default(),
         is_over: AtomicBool::new(false),
         is_left: AtomicBool::new(false),
@@ -144,6 +145,7 @@ pub fn receive(
 struct Receiver<'a> {
     meeting: &'a Meeting,
     destination: &'a Destination,
+    /// None where nothing is written.
     staging: Option<&'a Staging>,
     options: &'a ReceiveOptions,
     watch: &'a Watch,
@@ -160,6 +162,8 @@ struct Receiver<'a> {
     /// Frames handled on each stream.
     counts: Mutex<BTreeMap<u16, u64>>,
     account: Mutex<Account>,
+    /// Names whose bytes were there, and that were given what belongs to them.
+    amended: AtomicU64,
     ended: Mutex<Option<Result<(), CopyError>>>,
     is_over: AtomicBool,
     /// The source knows that all is done.
@@ -230,7 +234,8 @@ enum Body {
 struct Growing {
     cut: Cut,
     number: u64,
-    partial: Partial,
+    /// None where what arrives is only checked.
+    partial: Option<Partial>,
     direct: Arc<Handle>,
     sums: BTreeMap<u64, Sum>,
     /// Blocks that will not come: holes.
@@ -540,7 +545,6 @@ impl Receiver<'_> {
 
     /// Word of how a file is cut.
     fn layout(&self, file: &Incoming, cut: Cut, holes: Vec<(u64, u64)>) {
-        let Some(staging) = self.staging else { return };
         let mut body = file.lock();
         let Body::Unknown(unfinished) = &mut *body else {
             return;
@@ -564,6 +568,9 @@ impl Receiver<'_> {
             ),
         };
         let partial = self.patiently(|| {
+            let Some(staging) = self.staging else {
+                return Ok(None);
+            };
             let partial = staging.partial(number, cut.size(), data)?;
             if partial.resumed() {
                 // Holes have no sums: what an earlier attempt left in them is seen by nobody.
@@ -571,7 +578,7 @@ impl Receiver<'_> {
                     partial.clear(cut.span(*hole))?;
                 }
             }
-            Ok(partial)
+            Ok(Some(partial))
         });
         let partial = match partial {
             Ok(partial) => partial,
@@ -765,9 +772,6 @@ impl Receiver<'_> {
 
     /// Takes a file that came in one piece; `false` where another connection brought it.
     fn small(&self, file: &Incoming, head: &BlockHead, bytes: &[u8]) -> io::Result<bool> {
-        let Some(staging) = self.staging else {
-            return Ok(true);
-        };
         let since = Instant::now();
         let sum = *blake3::hash(bytes).as_bytes();
         Watch::add(&self.watch.sum_ns, nanoseconds(since));
@@ -782,9 +786,7 @@ impl Receiver<'_> {
             return Ok(false);
         }
         let since = Instant::now();
-        if !self.options.null {
-            self.patiently(|| self.put(staging, file.is_new, &file.path, bytes, &file.meta))?;
-        }
+        self.patiently(|| self.put(file.is_new, &file.path, bytes, &file.meta))?;
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
         self.account().received_bytes += bytes.len() as u64;
         // In this order: what is settled may end the session, with the account as it is then.
@@ -793,18 +795,12 @@ impl Receiver<'_> {
         Ok(true)
     }
 
-    /// Puts a small file at its path.
-    fn put(
-        &self,
-        staging: &Staging,
-        is_new: bool,
-        path: &RelPath,
-        bytes: &[u8],
-        meta: &Meta,
-    ) -> io::Result<()> {
-        match is_new {
-            true => self.destination.put_new(staging, path, bytes, meta),
-            false => self.destination.put_small(staging, path, bytes, meta),
+    /// Puts a small file at its path, where anything is written.
+    fn put(&self, is_new: bool, path: &RelPath, bytes: &[u8], meta: &Meta) -> io::Result<()> {
+        match (self.staging, is_new) {
+            (Some(staging), true) => self.destination.put_new(staging, path, bytes, meta),
+            (Some(staging), false) => self.destination.put_small(staging, path, bytes, meta),
+            (None, _) => Ok(()),
         }
     }
 
@@ -846,13 +842,19 @@ impl Receiver<'_> {
             return Ok(false);
         }
         growing.may_have(index)?;
-        let handle = growing.partial.file().try_clone()?;
         let direct = Arc::clone(&growing.direct);
-        let open = || growing.partial.past_cache();
-        let direct = self.disk.past(&direct, cut.size(), open);
+        let ways = match &growing.partial {
+            Some(partial) => {
+                let open = || partial.past_cache();
+                let direct = self.disk.past(&direct, cut.size(), open);
+                Some((partial.file().try_clone()?, direct))
+            }
+            None => None,
+        };
+        let ways = ways.as_ref().map(|(handle, direct)| (handle, *direct));
         growing.writing += 1;
         drop(body);
-        let wrote = self.write_block(file, (&handle, direct), cut, (head, bytes), room);
+        let wrote = self.write_block(file, ways, cut, (head, bytes), room);
         let mut body = file.lock();
         if let Body::Open(growing) = &mut *body {
             growing.writing -= 1;
@@ -863,11 +865,11 @@ impl Receiver<'_> {
         Ok(is_new)
     }
 
-    /// Checks a block, or what is there of it, and writes it; how many bytes it has.
+    /// Checks a block, or what is there of it, and writes it where there is a way to; how many bytes it has.
     fn write_block(
         &self,
         file: &Incoming,
-        ways: (&std::fs::File, Option<&Direct>),
+        ways: Option<(&std::fs::File, Option<&Direct>)>,
         cut: Cut,
         (head, bytes): (&BlockHead, &[u8]),
         room: &mut Vec<u8>,
@@ -893,7 +895,7 @@ impl Receiver<'_> {
             let text = "a block that is not as it was";
             return Err(io::Error::new(ErrorKind::InvalidData, text));
         }
-        if !self.options.null {
+        if let Some(ways) = ways {
             self.patiently(|| self.disk.write(ways, bytes, cut.start(index), room))?;
         }
         Ok(bytes.len() as u64)
@@ -937,20 +939,20 @@ impl Receiver<'_> {
         drop(body);
         let number = growing.number;
         let since = Instant::now();
-        let placed = match self.options.null {
-            true => self
-                .staging
-                .map_or(Ok(()), |staging| staging.remove(number)),
-            false => self.read_back(&growing).and_then(|()| {
+        let placed = match &growing.partial {
+            None => Ok(()),
+            Some(partial) => self.read_back(&growing, partial).and_then(|()| {
                 let fsync = self.options.fsync;
                 self.patiently(|| {
                     self.destination
-                        .commit(&growing.partial, &file.path, &file.meta, fsync)
+                        .commit(partial, &file.path, &file.meta, fsync)
                 })
             }),
         };
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
-        self.disk.let_go(growing.partial.file());
+        if let Some(partial) = &growing.partial {
+            self.disk.let_go(partial.file());
+        }
         let is_placing = {
             let mut body = file.lock();
             let is_placing = matches!(&*body, Body::Placing(_));
@@ -966,7 +968,9 @@ impl Receiver<'_> {
                 if is_full(error) {
                     self.end(CopyError::Here(format!("{}: {error}", file.path)));
                 }
-                growing.partial.keep_open();
+                if let Some(partial) = &growing.partial {
+                    partial.keep_open();
+                }
                 *file.lock() = Body::Open(Box::new(growing));
                 let _one = self
                     .journalling
@@ -996,13 +1000,13 @@ impl Receiver<'_> {
     }
 
     /// Reads a file back from the disk where that was asked for, and holds its blocks against their sums.
-    fn read_back(&self, growing: &Growing) -> io::Result<()> {
+    fn read_back(&self, growing: &Growing, partial: &Partial) -> io::Result<()> {
         if !self.destination.reads_back() {
             return Ok(());
         }
-        let file = growing.partial.file();
+        let file = partial.file();
         out_of_memory(file)?;
-        let open = || growing.partial.past_cache();
+        let open = || partial.past_cache();
         let ways = (file, self.disk.to_prove(&growing.direct, open));
         let mut room = Vec::new();
         for (index, sum) in &growing.sums {

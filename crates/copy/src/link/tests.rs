@@ -1,5 +1,11 @@
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+
+use rustls::ConnectionTrafficSecrets;
+use rustls::crypto::cipher::{
+    AeadKey, Iv, MessageDecrypter, MessageEncrypter, Tls13AeadAlgorithm, UnsupportedOperationError,
+};
 
 use super::*;
 
@@ -283,5 +289,112 @@ fn a_listener_outlives_nonsense() {
         (&near).write_all(nonsense).unwrap();
         near.shut();
         assert!(accept(far, &sessions).is_err());
+    }
+}
+
+/// An algorithm that counts with how many keys it encrypts.
+struct Counted {
+    algorithm: &'static dyn Tls13AeadAlgorithm,
+    keys: AtomicU64,
+}
+
+impl Tls13AeadAlgorithm for Counted {
+    fn encrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageEncrypter> {
+        self.keys.fetch_add(1, Ordering::Relaxed);
+        self.algorithm.encrypter(key, iv)
+    }
+
+    fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
+        self.algorithm.decrypter(key, iv)
+    }
+
+    fn key_len(&self) -> usize {
+        self.algorithm.key_len()
+    }
+
+    fn extract_keys(
+        &self,
+        key: AeadKey,
+        iv: Iv,
+    ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+        self.algorithm.extract_keys(key, iv)
+    }
+}
+
+/// A cipher's suite whose keys encrypt so many records, and what counts them.
+fn counted(cipher: Cipher, records: u64) -> (SupportedCipherSuite, &'static Counted) {
+    let suite = cipher.suite().and_then(|suite| suite.tls13()).unwrap();
+    let counted: &'static Counted = Box::leak(Box::new(Counted {
+        algorithm: suite.aead_alg,
+        keys: AtomicU64::new(0),
+    }));
+    let suite: &'static Tls13CipherSuite = Box::leak(Box::new(Tls13CipherSuite {
+        aead_alg: counted,
+        ..renewing_after(suite, records)
+    }));
+    (suite.into(), counted)
+}
+
+#[test]
+fn keys_are_renewed_both_ways_and_frames_arrive_as_they_were_sent() {
+    let records = 20;
+    for cipher in Cipher::ALL.into_iter().filter(|cipher| !cipher.is_open()) {
+        let (near_suite, near_keys) = counted(cipher, records);
+        let (far_suite, far_keys) = counted(cipher, records);
+        let (near, far) = sockets();
+        let key = Key::random().unwrap();
+        let until = Instant::now() + HANDSHAKE_PATIENCE;
+        let link =
+            |socket, tls, side| finish(socket, Some(tls), side, cipher, &key, b"said", until);
+        let (mut near, mut far) = thread::scope(|scope| {
+            let far = scope.spawn(|| link(far, server(far_suite).unwrap(), Side::Listens).unwrap());
+            let side = Side::Connects { fills: false };
+            let near = link(near, client(near_suite).unwrap(), side).unwrap();
+            (near, far.join().unwrap())
+        });
+        let data: Vec<u8> = (0..2_000_000_u32)
+            .map(|i| (i / 7).to_le_bytes()[0])
+            .collect();
+        let mut buffer = Vec::new();
+        let mut pass = |from: &mut Link, to: &mut Link| {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    // Records of full length, and many of a few bytes.
+                    from.send(1, b"", &data).unwrap();
+                    (0..500).for_each(|_| from.send(2, b"about", b"").unwrap());
+                });
+                assert_eq!(to.receive(&mut buffer).unwrap().data, data.len());
+                assert!(buffer[..data.len()] == data[..], "{cipher:?}");
+                for _ in 0..500 {
+                    assert_eq!(to.receive(&mut buffer).unwrap().kind, 2);
+                    assert_eq!(&buffer[..5], b"about");
+                }
+            });
+        };
+        // There, back, and there again: who only read has new keys too.
+        let sent = 500 + 2_000_000 / (16 << 10);
+        let of = |keys: &Counted| keys.keys.load(Ordering::Relaxed);
+        let mut keys = (of(near_keys), of(far_keys));
+        assert_eq!(keys, (2, 2), "one of the handshake, and one after it");
+        for _ in 0..2 {
+            pass(&mut near, &mut far);
+            let now = (of(near_keys), of(far_keys));
+            assert!(now.0 - keys.0 >= sent / records, "{cipher:?} {now:?}");
+            keys = now;
+            pass(&mut far, &mut near);
+            let now = (of(near_keys), of(far_keys));
+            assert!(now.1 - keys.1 >= sent / records, "{cipher:?} {now:?}");
+            keys = now;
+        }
+    }
+}
+
+#[test]
+fn every_cipher_of_tls_renews_its_keys_in_time() {
+    for cipher in Cipher::ALL.into_iter().filter(|cipher| !cipher.is_open()) {
+        let suite = cipher.suite().and_then(|suite| suite.tls13()).unwrap();
+        assert_eq!(suite.common.confidentiality_limit, 1 << 22, "{cipher:?}");
+        // What QUIC has of it stays.
+        assert!(suite.quic.is_some(), "{cipher:?}");
     }
 }

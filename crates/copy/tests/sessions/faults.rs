@@ -222,6 +222,10 @@ fn a_journal_and_partial_files_that_were_hurt_cost_bytes_only() {
 }
 
 #[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "times of files, which no copy holds against a clock"
+)]
 fn times_of_other_centuries_are_times_too() {
     let place = Place::new();
     let day = Duration::from_secs(86_400);

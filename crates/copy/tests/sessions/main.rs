@@ -5,12 +5,14 @@
     reason = "small numbers that a test chose"
 )]
 
+mod belongings;
 mod common;
 mod disk;
 #[path = "../../examples/two_ends.rs"]
 mod example;
 mod faults;
 mod hostile;
+mod null;
 mod quic;
 mod several;
 mod whole;

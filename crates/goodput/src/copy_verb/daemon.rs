@@ -448,7 +448,8 @@ impl Daemon<'_> {
         let [path] = &job.paths[..] else {
             return Err("a destination is one path".to_owned());
         };
-        let opened = Destination::resolve_in(&self.served, path, job.is_one_file, job.dry);
+        let opened =
+            Destination::resolve_in(&self.served, path, job.is_one_file, job.makes_nothing());
         let (destination, name) =
             opened.map_err(|error| format!("{}: {error}", path.escape_ascii()))?;
         Ok(Ends::Destination(destination, name))

@@ -897,9 +897,12 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         let job = Job::of(plan, true, meets)?;
         Ok(led(&plan.from[0], job))
     })?;
-    let (destination, name) =
-        job::destination(plan.to.path(), far.ready.is_one_file, plan.args.dry_run)
-            .map_err(Failure::here)?;
+    let (destination, name) = job::destination(
+        plan.to.path(),
+        far.ready.is_one_file,
+        plan.args.makes_nothing(),
+    )
+    .map_err(Failure::here)?;
     let trust = match plan.args.set_id {
         true => Trust::Whole,
         false => Trust::NoSetId,
@@ -976,7 +979,8 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let (from, to) = (host_of(&plan.from[0]), host_of(&plan.to));
     let begun = Instant::now();
     // Whether the source is one file decides what the destination's name means; so it is asked first.
-    let probe = Job::of(plan, true, Meets::ListensInside)?;
+    let mut probe = Job::of(plan, true, Meets::ListensInside)?;
+    probe.asks = true;
     let is_one_file = Far::start(args, from, &probe, None, context)?
         .ready
         .is_one_file;

@@ -99,6 +99,9 @@ pub(super) struct Job {
     /// Does so, for a host that leads and is reached so.
     #[serde(default)]
     pub(super) helps: Option<Vec<SocketAddr>>,
+    /// Only its first answer is wanted; who does not know of this waits for the other side until its input ends.
+    #[serde(default)]
+    pub(super) asks: bool,
 }
 
 /// What every version of a job has.
@@ -326,6 +329,7 @@ impl Job {
             identity: plan.identity(),
             has_helpers: false,
             helps: None,
+            asks: false,
         })
     }
 
@@ -363,6 +367,11 @@ impl Job {
             return Err(NoJob::Version(version));
         }
         serde_json::from_slice(line).map_err(|_| NoJob::None)
+    }
+
+    /// Nothing at a destination is made, nor written.
+    pub(super) const fn makes_nothing(&self) -> bool {
+        self.dry || self.null
     }
 
     pub(super) fn filter(&self) -> anyhow::Result<Filter> {
@@ -625,7 +634,8 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
             let [path] = &paths[..] else {
                 return Err(("a destination is one path".to_owned(), false));
             };
-            let (destination, name) = destination(path, job.is_one_file, job.dry).map_err(here)?;
+            let (destination, name) =
+                destination(path, job.is_one_file, job.makes_nothing()).map_err(here)?;
             let trust = match job.set_id {
                 true => Trust::Whole,
                 false => Trust::NoSetId,
@@ -635,6 +645,9 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
     };
     ready.is_one_file = ends.is_one_file();
     say(&Reply::Ready(ready));
+    if job.asks {
+        return Ok(Account::default());
+    }
     // Whoever started this is gone when standard input ends. Nobody waits for this thread: it may read for ever.
     let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let end = std::sync::Arc::clone(&ended);

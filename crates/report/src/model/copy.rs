@@ -26,7 +26,7 @@ pub struct Copy {
     pub names: u64,
     /// Files that were there already.
     pub same: u64,
-    /// Files and hard links placed.
+    /// Files and links placed, or given the mode, owner or attributes that alone were other.
     pub placed: u64,
     /// Names that could not be copied.
     pub failed: u64,

@@ -3,11 +3,12 @@
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::channel::MESSAGE_MOST;
-use crate::destination::{Staging, Standing};
+use crate::destination::{Differs, Existing, Staging, Standing};
 use crate::digest::{Cut, Sum};
 use crate::entry::{Entry, Kind, Meta, RelPath, Stamp};
 use crate::journal::Unfinished;
@@ -46,6 +47,14 @@ pub(super) struct Long {
     file: Arc<Incoming>,
     /// Length of an older copy whose sums are told.
     like: Option<u64>,
+}
+
+/// A path for the user.
+fn shown(path: &RelPath) -> String {
+    match path.is_top() {
+        true => "./".to_owned(),
+        false => path.to_string(),
+    }
 }
 
 /// How a file is cut whose older copy is compared: all of its blocks have room in one message, up to 256 GiB.
@@ -190,6 +199,7 @@ impl Receiver<'_> {
             Kind::File { size } => {
                 return Ok(self.decide_file(id, path, size, modified, meta, weight));
             }
+            _ if self.options.null => Ok(()),
             Kind::Folder => self.patiently(|| self.folder(&path, &meta)),
             Kind::Symlink { target } => self.patiently(|| self.symlink(&path, &target, &meta)),
             Kind::Hardlink { to } => {
@@ -208,8 +218,11 @@ impl Receiver<'_> {
         match self.options.dry {
             true => {
                 let stands = self.destination.look(path)?;
-                if !stands.is_some_and(|stands| stands.kind == Standing::Folder) {
-                    self.would(path, "a folder");
+                match stands.filter(|stands| stands.kind == Standing::Folder) {
+                    Some(stands) => {
+                        self.would_amend(path, self.destination.differs(path, &stands, meta)?)
+                    }
+                    None => self.would(path, "a folder"),
                 }
             }
             false => {
@@ -231,22 +244,47 @@ impl Receiver<'_> {
 
     fn symlink(&self, path: &RelPath, target: &[u8], meta: &Meta) -> io::Result<()> {
         let stands = self.destination.look(path)?;
-        let same = |kind| matches!(kind, Standing::Symlink { target: there } if *there == *target);
-        if stands.is_some_and(|stands| same(stands.kind)) {
+        let same = |kind: &Standing| matches!(kind, Standing::Symlink { target: there } if **there == *target);
+        if let Some(stands) = stands.filter(|stands| same(&stands.kind)) {
+            self.amend(path, &stands, meta)?;
             return Ok(());
         }
         match self.staging {
             None => self.would(path, "a symbolic link"),
-            Some(staging) => self.destination.symlink(staging, path, target, meta)?,
+            Some(staging) => {
+                self.destination.symlink(staging, path, target, meta)?;
+                self.placed(0);
+            }
         }
         Ok(())
     }
 
+    /// Gives a name whose bytes are there what belongs to it and is other, or says that it would; whether anything was.
+    fn amend(&self, path: &RelPath, stands: &Existing, meta: &Meta) -> io::Result<bool> {
+        if self.options.dry {
+            let differs = self.destination.differs(path, stands, meta)?;
+            self.would_amend(path, differs);
+            self.account().placed += u64::from(differs.any());
+            return Ok(differs.any());
+        }
+        let is_amended = self.destination.amend(path, stands, meta)?;
+        if is_amended {
+            self.amended.fetch_add(1, Ordering::Relaxed);
+            self.placed(0);
+        }
+        Ok(is_amended)
+    }
+
+    fn would_amend(&self, path: &RelPath, differs: Differs) {
+        if differs.any() {
+            let path = shown(path);
+            let text = format!("would set what belongs to {path} ({differs})");
+            self.watch.note(Note::Skipped(text));
+        }
+    }
+
     fn would(&self, path: &RelPath, what: &str) {
-        let text = match path.is_top() {
-            true => format!("would copy ./ ({what})"),
-            false => format!("would copy {path} ({what})"),
-        };
+        let text = format!("would copy {} ({what})", shown(path));
         self.watch.note(Note::Skipped(text));
         self.account().placed += 1;
     }
@@ -281,11 +319,18 @@ impl Receiver<'_> {
         let is_same = like.as_ref().is_some_and(|like| {
             like.size == size && self.destination.is_time(like.modified, modified)
         });
-        if is_same && !self.options.checksum && !self.options.null {
-            self.account().same += 1;
+        if let Some(stands) = like.as_ref().filter(|_| is_same)
+            && !self.options.checksum
+            && !self.options.null
+        {
+            match self.patiently(|| self.amend(&path, stands, &meta)) {
+                Ok(true) => {}
+                Ok(false) => self.account().same += 1,
+                Err(error) => self.problem(&path, "cannot be given what belongs to it", &error),
+            }
             return Decision::No;
         }
-        let Some(staging) = self.staging else {
+        if self.options.dry {
             let what = match is_same {
                 true => format!("{size} bytes; first its sums are compared"),
                 false => format!("{size} bytes"),
@@ -293,9 +338,9 @@ impl Receiver<'_> {
             self.would(&path, &what);
             self.account().placed_bytes += size;
             return Decision::No;
-        };
+        }
         if size == 0 {
-            let put = || self.put(staging, is_free, &path, &[], &meta);
+            let put = || self.put(is_free, &path, &[], &meta);
             match self.patiently(put) {
                 Ok(()) => self.placed(0),
                 Err(error) => self.problem(&path, "cannot be written", &error),

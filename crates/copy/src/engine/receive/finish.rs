@@ -51,7 +51,8 @@ impl Receiver<'_> {
                 }
             }
         }
-        if let (true, Some((roots, is_whole))) = (self.options.delete, walked) {
+        let is_deleted = self.options.delete && !self.options.null;
+        if let (true, Some((roots, is_whole))) = (is_deleted, walked) {
             let why = match (is_whole, self.lock().is_told_full) {
                 (true, false) => None,
                 (true, true) => Some("nothing was deleted: more names than can be remembered"),
@@ -75,6 +76,7 @@ impl Receiver<'_> {
                 self.problem(&path, "cannot be finished", &error);
             }
         }
+        self.tell_amended();
         self.tell_shortfalls();
         if self.options.fsync && self.staging.is_some() {
             self.destination
@@ -88,6 +90,20 @@ impl Receiver<'_> {
             })?;
         }
         Ok(*self.account())
+    }
+
+    /// What was given to names whose bytes were there: nobody would see it in the account.
+    fn tell_amended(&self) {
+        let text = match self.amended.load(Ordering::Relaxed) {
+            0 => return,
+            1 => "1 name had its bytes already, and was given mode, owner or attributes".to_owned(),
+            n => format!(
+                "{n} names had their bytes already, and were given modes, owners or attributes"
+            ),
+        };
+        self.watch.note(Note::Skipped(text.clone()));
+        self.outbox
+            .say_if_room(FromDestination::Problem(text).to_bytes());
     }
 
     /// What was to be kept and could not be: told, and no failure, since whose bytes arrived whole are there.

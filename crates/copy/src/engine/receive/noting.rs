@@ -114,10 +114,15 @@ impl Receiver<'_> {
             if growing.fresh.is_empty() {
                 return true;
             }
-            let Ok(handle) = growing.partial.file().try_clone() else {
+            let fresh = std::mem::take(&mut growing.fresh);
+            let Some(partial) = &growing.partial else {
                 return true;
             };
-            (std::mem::take(&mut growing.fresh), growing.number, handle)
+            let Ok(handle) = partial.file().try_clone() else {
+                growing.fresh = fresh;
+                return true;
+            };
+            (fresh, growing.number, handle)
         };
         if self.options.fsync
             && let Err(error) = handle.sync_data()

@@ -26,12 +26,14 @@ impl Receiver<'_> {
 
     fn place_of(&self, file: &Incoming) -> io::Result<Place> {
         let body = self.laid_out(file)?;
-        Ok(match (&*body, self.staging) {
-            (Body::Open(growing), Some(staging)) => Place::There {
-                is_checked_only: self.options.null,
+        Ok(match &*body {
+            Body::Open(growing) => Place::There {
+                is_checked_only: self.staging.is_none(),
                 number: growing.number,
                 cut: growing.cut,
-                staging: staging.name().to_vec(),
+                staging: self
+                    .staging
+                    .map_or_else(Vec::new, |staging| staging.name().to_vec()),
             },
             _ => Place::Here,
         })
