@@ -650,6 +650,13 @@ fn plan_of(
             "all that is copied must be on one host; give a command for each"
         )));
     }
+    if args.manifest.is_some() && from[0].is_elsewhere() && to.is_elsewhere() {
+        let host = to.place().unwrap_or_default();
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--manifest reads files of this host, and both ends are others: run `goodput copy --manifest` on \
+             {host}, with the source as it is and the destination as a path there"
+        )));
+    }
     if args.files_from.is_some() && (from.len() != 1 || from[0].is_far()) {
         return Err(Failure::usage(anyhow::anyhow!(
             "--files-from goes with one source folder on this host"

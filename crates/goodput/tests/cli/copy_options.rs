@@ -109,6 +109,27 @@ fn a_manifest_is_no_other_file_and_lists_not_itself() {
 }
 
 #[test]
+fn a_manifest_of_a_copy_between_two_other_hosts_is_refused_and_not_made_of_files_here() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    // A folder of the destination's path, here, with other files.
+    let (to, sums) = (scratch.path("to"), scratch.path("sums"));
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("empty"), b"of this host").unwrap();
+    let far = [
+        format!("hostA:{source}"),
+        format!("hostB:{}", to.display()),
+    ];
+    let file = sums.to_str().unwrap();
+    let args = ["copy", "-e", "/bin/false", "--manifest", file, &far[0], &far[1]];
+    scratch
+        .run(scratch.goodput(&args))
+        .fails_with(2, &["run `goodput copy --manifest` on hostB"]);
+    assert!(!sums.exists());
+    scratch.assert_nothing_left();
+}
+
+#[test]
 fn a_manifest_that_is_interrupted_gets_no_name() {
     let scratch = Scratch::new();
     let (from, to) = (scratch.path("from"), scratch.path("to"));
