@@ -13,6 +13,7 @@ mod manifest;
 mod observed;
 mod operand;
 mod repair;
+mod rules;
 mod served;
 mod told;
 mod ways;
@@ -46,6 +47,7 @@ use crate::failure::{self, Failure, Verdict};
 use crate::record;
 use limits::Limits;
 use operand::Operand;
+use rules::Rules;
 
 /// What `goodput copy` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,12 +66,8 @@ pub(crate) struct CopyArgs {
     /// Compare files of the same length and time by their sums, and copy blocks that differ
     #[arg(short, long)]
     checksum: bool,
-    /// Leave out what this pattern says (rsync's patterns); the first that fits decides
-    #[arg(long, value_name = "PATTERN")]
-    exclude: Vec<String>,
-    /// Do not leave out what this pattern says, whatever is excluded
-    #[arg(long, value_name = "PATTERN")]
-    include: Vec<String>,
+    #[command(flatten)]
+    rules: Rules,
     /// Copy what this file lists, one name a line, out of the one source folder; - for standard input
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
@@ -114,7 +112,7 @@ pub(crate) struct CopyArgs {
     manifest: Option<PathBuf>,
     /// Compare the destination, which is on this host, with the manifest of an earlier copy, and copy what is not as it
     /// says: of the source only these files are read, and of these the blocks that differ travel
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["include", "exclude", "files_from", "delete", "null_source", "null_sink"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["include", "exclude", "include_from", "exclude_from", "files_from", "delete", "null_source", "null_sink"])]
     repair: Option<PathBuf>,
     /// Congestion control of the connections, which are then TCP's [default: on long paths cubic, paced, and bbr where losses
     /// or others speak against that]
@@ -340,21 +338,7 @@ impl CopyArgs {
     }
 
     fn filter(&self) -> Result<Filter, Failure> {
-        let mut filter = Filter::new();
-        let usage = |pattern: &str, error: ::copy::filter::FilterError| {
-            Failure::usage(anyhow::anyhow!("'{pattern}': {error}"))
-        };
-        for pattern in &self.include {
-            filter
-                .include(pattern.as_bytes())
-                .map_err(|error| usage(pattern, error))?;
-        }
-        for pattern in &self.exclude {
-            filter
-                .exclude(pattern.as_bytes())
-                .map_err(|error| usage(pattern, error))?;
-        }
-        Ok(filter)
+        self.rules.filter()
     }
 
     /// What may carry blocks: QUIC always encrypts, not inside ssh, and by a congestion control of its own.

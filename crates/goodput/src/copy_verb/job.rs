@@ -66,7 +66,9 @@ pub(super) struct Job {
     pub(super) is_one_file: bool,
     pub(super) only: Option<Vec<Vec<u8>>>,
     keep: [bool; 5],
+    /// Of jobs that older versions make: rules that come before all others.
     includes: Vec<String>,
+    /// Rules in order; `+ ` in front of those that include.
     excludes: Vec<String>,
     streams: Option<u16>,
     block: Option<u32>,
@@ -299,8 +301,8 @@ impl Job {
                 keep.attributes,
                 keep.links,
             ],
-            includes: args.include.clone(),
-            excludes: args.exclude.clone(),
+            includes: Vec::new(),
+            excludes: args.rules.lines()?.to_vec(),
             streams: args.streams,
             block: options.block,
             limits: Limits::of(args)?.text(),
