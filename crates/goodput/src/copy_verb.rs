@@ -57,6 +57,19 @@ pub(crate) struct CopyArgs {
     /// a daemon, or lab:NAME:PATH. A slash after a folder means what is in it, as rsync has it
     #[arg(value_name = "SRC... DST", required = true, num_args = 1..)]
     operands: Vec<OsString>,
+    /// Taken from rsync's and scp's users: folders with all in them, what is kept, progress and going on are as usual here
+    #[arg(
+        short = 'r',
+        short_aliases = ['a', 'p', 'P', 't', 'l', 'H', 'A', 'X', 'S'],
+        long = "recursive",
+        aliases = ["archive", "perms", "times", "links", "hard-links", "acls", "xattrs", "sparse", "progress", "partial"],
+        action = clap::ArgAction::Count,
+        hide = true
+    )]
+    as_usual: u8,
+    /// Taken from rsync's and scp's users, with a word: nothing is compressed
+    #[arg(short = 'z', long, action = clap::ArgAction::Count, hide = true)]
+    compress: u8,
     /// Change nothing, and say what would be copied
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -297,7 +310,8 @@ Examples:
   goodput copy --token-file t node7::run3 .        from a daemon (`goodput serve --dir`), without ssh
   goodput copy big.dat lab:dtn-100ms:/tmp/to/      through a lab's path, for trying
   goodput copy --format jsonl big.dat node7: | jq .goodput_bits_per_second
-An interrupted copy goes on where it was when the same command is given again.";
+An interrupted copy goes on where it was when the same command is given again.
+rsync's and scp's -r, -a, -p, -P and their like are taken, and are what is done anyway; -z is, and compresses nothing.";
 
 impl CopyArgs {
     /// Whether a lab is its far side.
@@ -522,6 +536,9 @@ pub(crate) fn step(
 
 fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, PathBuf), Failure> {
     let plan = plan(args)?;
+    if args.compress > 0 {
+        context::note("-z: nothing is compressed, bytes go as they are in the files");
+    }
     let Some(file) = &args.repair else {
         return perform_plan(&plan, None, runs, context);
     };

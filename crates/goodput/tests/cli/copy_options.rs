@@ -475,3 +475,42 @@ fn rules_decide_in_the_order_in_which_they_were_typed_as_rsyncs_do() {
     }
     scratch.assert_nothing_left();
 }
+
+#[test]
+fn what_rsync_and_scp_are_asked_for_is_taken_and_that_nothing_is_compressed_is_said() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    let asked: [&[&str]; 8] = [
+        &["-r"],
+        &["-av"],
+        &["-avP", "--progress"],
+        &["-rpt"],
+        &["--archive", "--recursive", "--partial"],
+        &["-aHAXS"],
+        &["-az"],
+        &["-r", "-r", "--compress"],
+    ];
+    for (n, flags) in asked.iter().enumerate() {
+        let to = scratch.path(&format!("to-{n}"));
+        let ends = [&source, to.to_str().unwrap()];
+        let ended = scratch.run(scratch.goodput(&[&["copy"], *flags, &ends].concat()));
+        ended.succeeds();
+        assert_eq!(names(&to), names(&scratch.path("from")), "{flags:?}");
+        let is_told = ended.stderr.contains("nothing is compressed");
+        assert_eq!(is_told, n >= 6, "{flags:?}: {}", ended.stderr);
+    }
+    // What else they have is no more taken than before; -v says more, and stays so.
+    scratch
+        .run(scratch.goodput(&["copy", "-u", &source, "x"]))
+        .fails_with(2, &["-u"]);
+    let said = scratch
+        .run(scratch.goodput(&["copy", "--help"]))
+        .succeeds()
+        .stdout
+        .clone();
+    assert!(
+        said.contains("-r, -a, -p, -P") && said.contains("-v, --verbose"),
+        "{said}"
+    );
+    scratch.assert_nothing_left();
+}
