@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ::copy::link::{VERSION, VERSION_OLDEST};
 
-use crate::support::{BINARY, Scratch, wait_until, with_own_mounts};
+use crate::support::{BINARY, Scratch, usable, wait_until, with_own_mounts, with_own_network};
 
 /// A script that takes a host and a command, and runs the command here in a shell of its own.
 const RSH: &str = "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexport SSH_CONNECTION\nsh -c \"$*\"\n";
@@ -674,5 +674,68 @@ fn a_far_side_of_another_version_is_told_apart_before_anything_is_sent() {
             .run(scratch.goodput(&args))
             .fails_with(4, &["has jobs of version", &theirs]);
     }
+    scratch.assert_nothing_left();
+}
+
+/// A wrapper with a network of its own in which `nft` drops packets and `ss` tells of connections.
+fn with_a_firewall() -> Option<&'static [&'static str]> {
+    usable(&[], &["ss", "-V"])?;
+    usable(with_own_network()?, &["nft", "add", "table", "inet", "t"])
+}
+
+/// A firewall without rules, which drops what leaves: for this host to itself, what arrives too.
+const FIREWALL: &str = r#"
+    set -e
+    ip link set lo up
+    nft add table inet t
+    nft add chain inet t single '{ type filter hook output priority 0; }'
+    nft add chain inet t every '{ type filter hook output priority 0; }'
+"#;
+
+#[test]
+fn a_firewall_that_drops_one_stream_or_for_a_while_all_costs_no_byte() {
+    let Some(network) = with_a_firewall() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    plant(&scratch, 12 << 20);
+    executable(&scratch, "rsh", RSH);
+    // Of each copy the port of a connection that carries blocks, once it has; copies are slow, so that they are in the middle then.
+    let script = format!(
+        r#"{FIREWALL}
+        copies() {{
+            $GOODPUT copy -e "$DIR/rsh" --far-goodput "$GOODPUT" --port $1 -s4 --limit 12Mb/s --transport tcp                 from/ "127.0.0.1:$DIR/to-$1"
+        }}
+        carrier() {{
+            ss -HtinO state established "( dport = :$1 )" | awk '{{
+                for (i = 5; i <= NF; i++)
+                    if ($i ~ /^bytes_acked:/ && substr($i, 13) + 0 > 400000) {{ sub(/.*:/, "", $3); print $3; exit }}
+            }}'
+        }}
+        copies 5301 & one=$!
+        copies 5302 & all=$!
+        port=
+        until [ -n "$port" ]; do kill -0 $one; sleep 0.05; port=$(carrier 5301); done
+        nft add rule inet t single tcp sport $port counter drop
+        nft add rule inet t single tcp dport $port counter drop
+        port=
+        until [ -n "$port" ]; do kill -0 $all; sleep 0.05; port=$(carrier 5302); done
+        nft add rule inet t every tcp sport 5302 counter drop
+        nft add rule inet t every tcp dport 5302 counter drop
+        kill -0 $one
+        kill -0 $all
+        sleep 4
+        nft list chain inet t every | grep -q 'packets [1-9]'
+        nft flush chain inet t every
+        wait $one
+        wait $all
+        diff -r from to-5301
+        diff -r from to-5302
+        nft list chain inet t single | grep -q 'packets [1-9]'
+    "#
+    );
+    scratch.run(scratch.script(network, &script)).succeeds();
+    assert_eq!(tree(&scratch.path("from")), tree(&scratch.path("to-5301")));
+    assert_eq!(tree(&scratch.path("from")), tree(&scratch.path("to-5302")));
     scratch.assert_nothing_left();
 }
