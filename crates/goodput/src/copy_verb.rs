@@ -6,6 +6,7 @@
 pub(crate) mod daemon;
 mod far;
 mod in_lab;
+mod inside;
 pub(crate) mod job;
 mod limits;
 mod live;
@@ -17,6 +18,7 @@ mod rules;
 mod served;
 mod told;
 mod ways;
+mod why;
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -48,6 +50,7 @@ use crate::record;
 use limits::Limits;
 use operand::Operand;
 use rules::Rules;
+use why::HostFacts;
 
 /// What `goodput copy` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -464,6 +467,12 @@ struct Done {
     watch: Watch,
     /// What the other side told of its time.
     far: Option<told::Spent>,
+    /// CPU time of the side that was watched, where that is a process of another host.
+    watched_cpu_ns: Option<u64>,
+    /// What is known of the source's host, and of the destination's.
+    hosts: [HostFacts; 2],
+    /// CPU time of ssh on this host, where it carried the copy.
+    ssh_cpu_ns: Option<u64>,
     /// What had arrived when.
     progress: live::Progress,
     took: Duration,
@@ -895,6 +904,9 @@ impl Plan<'_> {
             account,
             watch,
             far: Some(told::spent(&far_watch, None)),
+            watched_cpu_ns: None,
+            hosts: [HostFacts::here(), HostFacts::here()],
+            ssh_cpu_ns: None,
             progress,
             took: begun.elapsed(),
             is_source: true,

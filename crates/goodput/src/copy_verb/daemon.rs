@@ -399,11 +399,9 @@ impl Daemon<'_> {
         };
         let _expected = door.map(|door| door.expect(session, &key));
         let ready = Ready {
-            at: None,
             is_one_file: ends.is_one_file(),
-            speeds: self.speeds.clone(),
             quic: door.is_some(),
-            all: Vec::new(),
+            ..Ready::of_this_host(self.speeds.clone())
         };
         line.set_deadline(None)
             .and_then(|()| say(line, &Reply::Ready(ready)))

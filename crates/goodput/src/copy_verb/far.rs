@@ -24,10 +24,12 @@ use ::copy::source::Source;
 use ::copy::{Cipher, Way};
 use sys::child::ChildHandle;
 
+use super::inside::{self, Inside};
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::limits::Limits;
 use super::operand::Operand;
 use super::ways::{self, Typed, WayTo};
+use super::why::HostFacts;
 use super::{CopyArgs, Done, Plan, failure, live, served, told};
 use crate::context::{self, Context};
 use crate::failure::Failure;
@@ -69,6 +71,8 @@ struct Far {
     spent: Arc<Heard>,
     /// Other hosts that write for it.
     helpers: Vec<Held>,
+    /// What ssh spends that carries connections.
+    inside: Option<Arc<Inside>>,
 }
 
 /// What a far side told of its time, and whether it will tell no more.
@@ -240,6 +244,7 @@ impl Far {
             is_gone,
             spent,
             helpers: Vec::new(),
+            inside: None,
         };
         far.ready = far.wait_ready(args, patience, context)?;
         Ok(far)
@@ -344,6 +349,14 @@ impl Far {
         };
         let _ = thread::Builder::new().name("helper".into()).spawn(tell);
         held
+    }
+
+    /// Says what it costs that ssh carries connections.
+    fn say_inside(&self, watch: &Watch, streams: Option<u16>) {
+        if self.inside.is_some() {
+            let streams = streams.unwrap_or(1);
+            watch.note(Note::Chosen(inside::costs(streams)));
+        }
     }
 
     /// Waits until the far side says how it ended.
@@ -545,7 +558,14 @@ fn own_sum() -> Result<String, Failure> {
 }
 
 /// Connections through ssh: one each, carried to the far side's own port.
-fn dial_inside(args: &CopyArgs, host: &str, program: &str, port: u16) -> Dial {
+fn dial_inside(
+    args: &CopyArgs,
+    host: &str,
+    program: &str,
+    port: u16,
+    inside: &Arc<Inside>,
+) -> Dial {
+    let inside = Arc::clone(inside);
     let (args, host, program) = (args.clone(), host.to_owned(), program.to_owned());
     Box::new(move || {
         let (near, far) = UnixStream::pair()?;
@@ -555,6 +575,7 @@ fn dial_inside(args: &CopyArgs, host: &str, program: &str, port: u16) -> Dial {
             .stdin(input)
             .stdout(output)
             .spawn()?;
+        inside.begins(child.id());
         let _ = thread::Builder::new()
             .name("ssh".into())
             .spawn(move || child.wait());
@@ -768,12 +789,13 @@ fn meet(
         (false, Operand::Served { .. }) => Meets::Listens { port: args.port },
         (false, _) => listens(args)?,
     };
-    let (far, hosts) = far(meets)?;
+    let (mut far, hosts) = far(meets)?;
     let cipher = cipher(plan, &far.ready);
     let ways = match (args.through_ssh, far.ready.at) {
         (true, Some(at)) => {
             let host = host_of(operand);
-            let dial = dial_inside(args, host, &far.program, at.port());
+            let inside = far.inside.insert(Arc::default());
+            let dial = dial_inside(args, host, &far.program, at.port(), inside);
             vec![Way::new("ssh", dial)]
         }
         _ => ways::ways(match hosts {
@@ -837,6 +859,7 @@ fn push_of(
         Ok(led(&plan.to, job))
     })?;
     let watch = Watch::default();
+    far.say_inside(&watch, plan.args.streams);
     let mut limits = Limits::of(plan.args)?;
     limits.tick(&watch);
     // Without ssh's own time, and a password's.
@@ -852,7 +875,9 @@ fn push_of(
         });
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
+        let inside = far.inside.as_deref();
         let progress = live::show(plan.args, &watch, &mut limits, context, &|| {
+            inside.inspect(|inside| inside.look());
             sent.is_finished()
         });
         let sent = sent
@@ -860,6 +885,8 @@ fn push_of(
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
         (sent, progress)
     });
+    let far_host = HostFacts::told(&far.ready);
+    let ssh_cpu_ns = far.inside.as_ref().map(|inside| inside.cpu_ns());
     let (account, far) = match sent {
         // Problems came by the session; what would be done is told at the end.
         Ok(account) if plan.args.dry_run => {
@@ -880,6 +907,9 @@ fn push_of(
         account,
         watch,
         far,
+        watched_cpu_ns: None,
+        hosts: [HostFacts::here(), far_host],
+        ssh_cpu_ns,
         progress,
         took: begun.elapsed(),
         is_source: true,
@@ -913,6 +943,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     options.name = name;
     options.only = plan.only();
     let watch = Watch::default();
+    far.say_inside(&watch, plan.args.streams);
     let begun = Instant::now();
     let (received, mut progress) = thread::scope(|scope| {
         for listener in &listeners {
@@ -924,8 +955,10 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             received
         });
         let (is_gone, heard) = (&far.is_gone, &far.spent);
+        let inside = far.inside.as_deref();
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
         let progress = live::show(plan.args, &watch, &mut Limits::none(), context, &|| {
+            inside.inspect(|inside| inside.look());
             heard.tell(&watch);
             received.is_finished()
         });
@@ -935,6 +968,8 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         (received, progress)
     });
     let heard = Arc::clone(&far.spent);
+    let far_host = HostFacts::told(&far.ready);
+    let ssh_cpu_ns = far.inside.as_ref().map(|inside| inside.cpu_ns());
     let told = far.end(context, plan.args.is_for_programs());
     // What it said after its last block.
     heard.tell(&watch);
@@ -954,6 +989,9 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         account,
         watch,
         far: told.ok().map(|told| told.spent),
+        watched_cpu_ns: None,
+        hosts: [far_host, HostFacts::here()],
+        ssh_cpu_ns,
         progress,
         took: begun.elapsed(),
         is_source: false,
@@ -1000,6 +1038,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     };
     let job = Job::of(plan, true, meets)?;
     let source = Far::start(args, from, &job, None, context)?;
+    let mut hosts = [HostFacts::told(&source.ready), HostFacts::default()];
     let watch = Watch::default();
     let (ended, progress) = thread::scope(|scope| {
         let ended = scope.spawn(|| follow(source, from, &watch));
@@ -1015,6 +1054,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
         // It need not wait for a source that is gone.
         destination.held.let_go();
     }
+    hosts[1] = HostFacts::told(&destination.ready);
     let told = destination.end(context, args.is_for_programs() || !args.dry_run);
     let account = match (ended, &told) {
         (Ok(account), _) => account,
@@ -1023,10 +1063,14 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
         }
         (Err(error), _) => return Err(failure(error, context)),
     };
+    let (account, cpu_ns) = account;
     Ok(Done {
         account,
         watch,
         far: told.ok().map(|told| told.spent),
+        watched_cpu_ns: Some(cpu_ns).filter(|ns| *ns > 0),
+        hosts,
+        ssh_cpu_ns: None,
         progress,
         took: begun.elapsed(),
         is_source: true,
@@ -1038,8 +1082,8 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     })
 }
 
-/// Keeps what a far source says of itself, until it ends.
-fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> {
+/// Keeps what a far source says of itself, until it ends; with its CPU time.
+fn follow(source: Far, from: &str, watch: &Watch) -> Result<(Account, u64), CopyError> {
     loop {
         if watch.is_stopped() {
             break Err(CopyError::Stopped);
@@ -1077,6 +1121,7 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 sent_bytes,
                 unread,
                 spent_ns,
+                cpu_ns,
                 over_quic,
                 quic_cpu_ns,
                 direct_bytes,
@@ -1096,7 +1141,7 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 for (counter, ns) in counters.into_iter().zip(spent_ns) {
                     counter.store(ns, Ordering::Relaxed);
                 }
-                break Ok(Account::of(numbers));
+                break Ok((Account::of(numbers), cpu_ns));
             }
             Ok(Reply::Failed { why, .. }) => {
                 break Err(CopyError::Far(format!("{from}: {}", told::plain(&why))));

@@ -14,7 +14,7 @@ use units::Rate;
 use super::observed::ObserverArg;
 use super::operand::Operand;
 use super::ways::{self, Typed, WayTo};
-use super::{Done, Plan, job};
+use super::{Done, Plan, job, why};
 use crate::context::{self, Context};
 use crate::failure::Failure;
 use crate::observer::Beside;
@@ -106,6 +106,9 @@ pub(super) fn run(
     }
     let certificate = phase.finish()?;
     let mut done = done?;
+    for (host, known) in [from, to].into_iter().zip(&mut done.hosts) {
+        known.buffers = host.run(why::buffers_here)?;
+    }
     done.certificate = Some(record::certificate(&certificate));
     done.achievable = achievable;
     Ok(done)

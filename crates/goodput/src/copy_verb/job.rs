@@ -31,7 +31,7 @@ use wire::tcp_info::TcpInfo;
 
 use super::limits::{self, Limits};
 use super::ways::{self, WayTo};
-use super::{CopyArgs, live, told};
+use super::{CopyArgs, live, told, why};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 
@@ -241,6 +241,25 @@ pub(super) struct Ready {
     /// All addresses that it listens at, with their interfaces, where there are several.
     #[serde(default)]
     pub(super) all: Vec<(SocketAddr, String)>,
+    /// Cores that it may use; 0 of one that does not tell.
+    #[serde(default)]
+    pub(super) cores: u32,
+    /// What TCP's buffers grow to there at most, in bytes, to send and to receive; 0 as before.
+    #[serde(default)]
+    pub(super) buffers: [u64; 2],
+}
+
+impl Ready {
+    /// What this host tells of itself, with its ciphers' speeds.
+    pub(super) fn of_this_host(speeds: Vec<(Cipher, f64)>) -> Self {
+        let cores = thread::available_parallelism().map_or(0, usize::from);
+        Self {
+            speeds,
+            cores: u32::try_from(cores).unwrap_or(0),
+            buffers: why::buffers_here().map(Option::unwrap_or_default),
+            ..Self::default()
+        }
+    }
 }
 
 /// Why a line is no job.
@@ -584,10 +603,7 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         return Err(("the session has no key".to_owned(), false));
     };
     let filter = job.filter().map_err(here)?;
-    let mut ready = Ready {
-        speeds: speeds(),
-        ..Ready::default()
-    };
+    let mut ready = Ready::of_this_host(speeds());
     let (listeners, meeting) = meeting(job, session, key).map_err(here)?;
     ready.quic = job.transport != Transport::Tcp && meeting.may_carry();
     let at = |listener: &TcpListener| listener.local_addr().ok();

@@ -677,6 +677,26 @@ fn a_far_side_of_another_version_is_told_apart_before_anything_is_sent() {
     scratch.assert_nothing_left();
 }
 
+#[test]
+fn what_ssh_carries_says_what_that_costs() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 3 << 20);
+    let source = format!("{}/", from.display());
+    let far = format!("host:{}", scratch.path("to").display());
+    let ended = scratch.run(copy(&scratch, &["--through-ssh", "-s2", &source, &far]));
+    ended.succeeds();
+    let before = "inside ssh: blocks go through 2 ssh connections, each encrypted once more by ssh on both hosts";
+    assert!(ended.stderr.contains(before), "{}", ended.stderr);
+    let chosen = scratch.run_json()["copy"]["chosen"].to_string();
+    assert!(chosen.contains(before), "{chosen}");
+    assert!(
+        chosen.contains("MB at ") && chosen.contains("of this host's CPU"),
+        "{chosen}"
+    );
+    assert_eq!(tree(&from), tree(&scratch.path("to")));
+    scratch.assert_nothing_left();
+}
+
 /// A wrapper with a network of its own in which `nft` drops packets and `ss` tells of connections.
 fn with_a_firewall() -> Option<&'static [&'static str]> {
     usable(&[], &["ss", "-V"])?;

@@ -253,7 +253,7 @@ fn how_each_connection_is_is_said_where_the_output_is_no_terminal() {
         "  stream   0  ",
         "  stream   1  ",
         "sent again",
-        "held by",
+        "held",
     ] {
         assert!(ended.stdout.contains(said), "{said}: {}", ended.stdout);
     }
