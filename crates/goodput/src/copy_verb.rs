@@ -13,6 +13,7 @@ mod live;
 mod manifest;
 mod observed;
 mod operand;
+mod reach;
 mod repair;
 mod rules;
 mod served;

@@ -28,6 +28,7 @@ use super::inside::{self, Inside};
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::limits::Limits;
 use super::operand::Operand;
+use super::reach::{Reach, UNREACHED, WORDLESS};
 use super::ways::{self, Typed, WayTo};
 use super::why::HostFacts;
 use super::{CopyArgs, Done, Plan, failure, live, served, told};
@@ -71,6 +72,8 @@ struct Far {
     spent: Arc<Heard>,
     /// Other hosts that write for it.
     helpers: Vec<Held>,
+    /// How the two sides come to each other.
+    reach: Arc<Reach>,
     /// What ssh spends that carries connections.
     inside: Option<Arc<Inside>>,
 }
@@ -244,6 +247,7 @@ impl Far {
             is_gone,
             spent,
             helpers: Vec::new(),
+            reach: Arc::default(),
             inside: None,
         };
         far.ready = far.wait_ready(args, patience, context)?;
@@ -394,7 +398,7 @@ impl Far {
                         break Err(CopyError::Stopped);
                     }
                 }
-                Err(_) => break Err(CopyError::Far("it ended without a word".to_owned())),
+                Err(_) => break Err(CopyError::Far(WORDLESS.to_owned())),
             }
         };
         if ended.is_ok() {
@@ -760,7 +764,14 @@ fn meet(
         let at = listeners.iter().map(at).collect::<Result<Vec<_>, _>>();
         let ways = ways::pairs(&typed.far, &at.map_err(Failure::here)?);
         let count = ways.len();
-        let (far, _) = far(Meets::ConnectsOver { ways })?;
+        let (mut far, _) = far(Meets::ConnectsOver { ways })?;
+        let port = listeners
+            .first()
+            .and_then(|listener| listener.local_addr().ok());
+        far.reach = Arc::new(Reach::back(
+            host_of(operand),
+            port.map_or(args.port, |at| at.port()),
+        ));
         let carriage = match far.ready.quic {
             true => job::carriage(args.transport(), &listeners),
             false => Carriage::nowhere(args.transport()),
@@ -775,7 +786,8 @@ fn meet(
             .or_else(|_| TcpListener::bind(("0.0.0.0", args.port)))
             .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen: {error}")))?;
         let port = listener.local_addr().map_err(Failure::here)?.port();
-        let (far, _) = far(Meets::ConnectsBack { port })?;
+        let (mut far, _) = far(Meets::ConnectsBack { port })?;
+        far.reach = Arc::new(Reach::back(host_of(operand), port));
         let carriage = match far.ready.quic {
             true => job::carriage(args.transport(), std::slice::from_ref(&listener)),
             false => Carriage::nowhere(args.transport()),
@@ -791,6 +803,10 @@ fn meet(
     };
     let (mut far, hosts) = far(meets)?;
     let cipher = cipher(plan, &far.ready);
+    let is_daemon = matches!(operand, Operand::Served { .. });
+    if let (false, Some(at)) = (args.through_ssh, far.ready.at) {
+        far.reach = Arc::new(Reach::to(host_of(operand), at.port(), is_daemon));
+    }
     let ways = match (args.through_ssh, far.ready.at) {
         (true, Some(at)) => {
             let host = host_of(operand);
@@ -876,6 +892,7 @@ fn push_of(
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
         let inside = far.inside.as_deref();
+        scope.spawn(|| far.reach.look(&meeting, &watch));
         let progress = live::show(plan.args, &watch, &mut limits, context, &|| {
             inside.inspect(|inside| inside.look());
             sent.is_finished()
@@ -895,11 +912,15 @@ fn push_of(
         }
         Ok(account) => (account, far.leave()),
         Err(error) => {
+            let reach = Arc::clone(&far.reach);
             let told = far.end(context, plan.args.is_for_programs() || !plan.args.dry_run);
             let is_theirs = matches!(error, CopyError::Far(_) | CopyError::Link(_));
             return Err(match told {
                 Err(told @ CopyError::Here(_)) if is_theirs => failure(told, context),
-                _ => failure(error, context),
+                told => match reach.advice(&error, told.as_ref().err()) {
+                    Some(words) => Failure::far(anyhow::anyhow!("{words}")),
+                    None => failure(error, context),
+                },
             });
         }
     };
@@ -957,6 +978,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         let (is_gone, heard) = (&far.is_gone, &far.spent);
         let inside = far.inside.as_deref();
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
+        scope.spawn(|| far.reach.look(&meeting, &watch));
         let progress = live::show(plan.args, &watch, &mut Limits::none(), context, &|| {
             inside.inspect(|inside| inside.look());
             heard.tell(&watch);
@@ -967,7 +989,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
         (received, progress)
     });
-    let heard = Arc::clone(&far.spent);
+    let (heard, reach) = (Arc::clone(&far.spent), Arc::clone(&far.reach));
     let far_host = HostFacts::told(&far.ready);
     let ssh_cpu_ns = far.inside.as_ref().map(|inside| inside.cpu_ns());
     let told = far.end(context, plan.args.is_for_programs());
@@ -979,7 +1001,12 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         (Err(CopyError::Far(_) | CopyError::Link(_)), Err(CopyError::Here(text))) => {
             return Err(failure(CopyError::Here(text.clone()), context));
         }
-        (Err(error), _) => return Err(failure(error, context)),
+        (Err(error), told) => {
+            return Err(match reach.advice(&error, told.as_ref().err()) {
+                Some(words) => Failure::far(anyhow::anyhow!("{words}")),
+                None => failure(error, context),
+            });
+        }
     };
     if let Ok(told) = &told {
         watch.sent_bytes.store(told.sent_bytes, Ordering::Relaxed);
@@ -1060,6 +1087,12 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
         (Ok(account), _) => account,
         (Err(CopyError::Far(_)), Err(CopyError::Here(text))) => {
             return Err(failure(CopyError::Here(text.clone()), context));
+        }
+        (Err(CopyError::Far(why)), _) if why.contains(UNREACHED) => {
+            return Err(Failure::far(anyhow::anyhow!(
+                "{why}; {from} connects to {to}, and a firewall may stand between: --port says which port of {to} is open, \
+                 and `goodput copy` on {to} itself has --reverse and --through-ssh besides"
+            )));
         }
         (Err(error), _) => return Err(failure(error, context)),
     };
@@ -1148,7 +1181,7 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<(Account, u64), Copy
             }
             Ok(Reply::Ready(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                break Err(CopyError::Far(format!("{from}: it ended without a word")));
+                break Err(CopyError::Far(format!("{from}: {WORDLESS}")));
             }
         }
     }

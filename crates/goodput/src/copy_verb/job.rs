@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use wire::tcp_info::TcpInfo;
 
 use super::limits::{self, Limits};
+use super::reach::Reach;
 use super::ways::{self, WayTo};
 use super::{CopyArgs, live, told, why};
 use crate::context::{self, Context};
@@ -666,6 +667,11 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
         let is_ended = || ended.load(Ordering::Relaxed) || context.interrupted().is_some();
+        // Who only watches has no connection to look at.
+        if let Some(reach) = Reach::of(&job.meets).filter(|_| job.helps.is_none()) {
+            let (meeting, watch) = (&meeting, watch);
+            scope.spawn(move || reach.look(meeting, watch));
+        }
         job.perform(
             ends,
             &filter,

@@ -713,6 +713,29 @@ const FIREWALL: &str = r#"
 "#;
 
 #[test]
+fn while_a_firewall_drops_all_it_says_whom_it_tries_to_reach() {
+    let Some(network) = with_a_firewall() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    plant(&scratch, 1 << 20);
+    executable(&scratch, "rsh", RSH);
+    let script = format!(
+        r#"{FIREWALL}
+        nft add rule inet t every tcp dport 5299 drop
+        $GOODPUT copy -e "$DIR/rsh" --far-goodput "$GOODPUT" --port 5299 from/ "127.0.0.1:$DIR/to" 2> said &
+        copy=$!
+        until grep -q 'still trying to reach 127.0.0.1, port 5299' said; do kill -0 $copy; sleep 0.05; done
+        nft flush chain inet t every
+        wait $copy
+        diff -r from to
+    "#
+    );
+    scratch.run(scratch.script(network, &script)).succeeds();
+    scratch.assert_nothing_left();
+}
+
+#[test]
 fn a_firewall_that_drops_one_stream_or_for_a_while_all_costs_no_byte() {
     let Some(network) = with_a_firewall() else {
         return;
