@@ -22,6 +22,7 @@ mod ways;
 mod why;
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ use ::copy::message::Account;
 use ::copy::quic::{Carriage, Transport};
 use ::copy::schedule::Schedule;
 use ::copy::source::{Keep, Source};
-use ::copy::{Carried, Cipher, Key, SessionId};
+use ::copy::{Carried, Cipher, Key, RelPath, SessionId};
 use report::RunFolder;
 use report::model::{self, Run, RunState, SCHEMA_VERSION};
 use units::Rate;
@@ -85,7 +86,8 @@ pub(crate) struct CopyArgs {
     checksum: bool,
     #[command(flatten)]
     rules: Rules,
-    /// Copy what this file lists, one name a line, out of the one source folder; - for standard input
+    /// Copy what this file of this host lists, one name a line, out of the one source folder, which may be on another host, but
+    /// no daemon's; - for standard input
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
     /// Do not keep permission bits
@@ -457,6 +459,8 @@ struct Plan<'a> {
     key: Key,
     /// What stands for a source that is none.
     _scratch: Option<Scratch>,
+    /// What `--files-from` lists; standard input can be read once.
+    listed: OnceCell<Vec<u8>>,
     /// What another tool had on the same path meanwhile.
     beside: OnceCell<anyhow::Result<model::Observer>>,
 }
@@ -668,9 +672,9 @@ fn plan_of(
              {host}, with the source as it is and the destination as a path there"
         )));
     }
-    if args.files_from.is_some() && (from.len() != 1 || from[0].is_far()) {
+    if args.files_from.is_some() && (from.len() != 1 || matches!(from[0], Operand::Served { .. })) {
         return Err(Failure::usage(anyhow::anyhow!(
-            "--files-from goes with one source folder on this host"
+            "--files-from goes with one source folder, here or where ssh leads; of a daemon's, --include and --exclude choose"
         )));
     }
     if (args.limit.is_some() || args.limit_from.is_some()) && args.through_ssh {
@@ -711,6 +715,7 @@ fn plan_of(
         session,
         key,
         _scratch: scratch,
+        listed: OnceCell::new(),
         beside: OnceCell::new(),
     })
 }
@@ -744,8 +749,36 @@ impl Plan<'_> {
     }
 
     /// First names that a source may tell: those that were asked for, unless what is in a folder was.
-    fn only(&self) -> Option<Vec<Box<[u8]>>> {
-        self.from.iter().map(Operand::last_name).collect()
+    fn only(&self) -> Result<Option<Vec<Box<[u8]>>>, Failure> {
+        let Some(names) = self.names()? else {
+            return Ok(self.from.iter().map(Operand::last_name).collect());
+        };
+        let first = names.iter().map(|(name, _)| name.names().next());
+        let first: Option<BTreeSet<_>> = first.map(|name| name.map(Box::from)).collect();
+        Ok(first.map(|first| first.into_iter().collect()))
+    }
+
+    /// What `--files-from` lists, as it stands there.
+    fn list(&self) -> Result<Option<&[u8]>, Failure> {
+        let Some(file) = &self.args.files_from else {
+            return Ok(None);
+        };
+        if let Some(text) = self.listed.get() {
+            return Ok(Some(text));
+        }
+        let text = job::read_list(file).map_err(|error| of_list(file, &error.to_string()))?;
+        Ok(Some(self.listed.get_or_init(|| text)))
+    }
+
+    /// The names in it, each with whether all that is in it is meant.
+    fn names(&self) -> Result<Option<Vec<(RelPath, bool)>>, Failure> {
+        let (Some(text), Some(file)) = (self.list()?, &self.args.files_from) else {
+            return Ok(None);
+        };
+        let names = ::copy::source::listed(text, false);
+        Ok(Some(
+            names.map_err(|error| of_list(file, &error.to_string()))?,
+        ))
     }
 
     /// By what an interrupted attempt is known again: where from and where to.
@@ -765,17 +798,9 @@ impl Plan<'_> {
     /// The source, where it is on this host.
     fn source(&self) -> Result<Source, Failure> {
         let paths: Vec<_> = self.from.iter().map(Operand::path).collect();
-        let opened = match &self.args.files_from {
+        let opened = match self.names()? {
             None => Source::open(&paths),
-            Some(list) => {
-                let text = job::read_list(list).map_err(|error| {
-                    Failure::usage(anyhow::anyhow!("--files-from {}: {error}", list.display()))
-                })?;
-                let names = ::copy::source::listed(&text, false).map_err(|error| {
-                    Failure::usage(anyhow::anyhow!("--files-from {}: {error}", list.display()))
-                })?;
-                Source::from_list(paths[0], names)
-            }
+            Some(names) => Source::from_list(paths[0], names),
         };
         opened.map_err(|error| Failure::usage(anyhow::Error::from(error)))
     }
@@ -918,6 +943,10 @@ impl Plan<'_> {
             achievable: None,
         })
     }
+}
+
+fn of_list(file: &Path, why: &str) -> Failure {
+    Failure::usage(anyhow::anyhow!("--files-from {}: {why}", file.display()))
 }
 
 /// Whose fault it is.

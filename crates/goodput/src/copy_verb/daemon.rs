@@ -439,6 +439,9 @@ impl Daemon<'_> {
 
     /// What the job is about, below the served folder.
     fn ends(&self, job: &Job) -> Result<Ends, String> {
+        if job.list.is_some() {
+            return Err("this daemon takes no lists of names".to_owned());
+        }
         if job.is_source {
             let source = Source::open_in(&self.served, &job.paths);
             return Ok(Ends::Source(source.map_err(|error| error.to_string())?));

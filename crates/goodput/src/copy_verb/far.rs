@@ -202,6 +202,11 @@ impl Far {
         let mut input = child.stdin.take();
         let mut line = serde_json::to_vec(job).map_err(Failure::here)?;
         line.push(b'\n');
+        if line.len() as u64 > job::JOB_MOST {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "what is to be told to {host} is longer than 16 MiB: take a shorter --files-from, or run goodput copy there"
+            )));
+        }
         if let Some(input) = &mut input {
             // A shell that is gone says why itself.
             let _ = input.write_all(&line).and_then(|()| input.flush());
@@ -962,7 +967,7 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     };
     let mut options = plan.args.receive_options(plan.identity())?;
     options.name = name;
-    options.only = plan.only();
+    options.only = plan.only()?;
     let watch = Watch::default();
     far.say_inside(&watch, plan.args.streams);
     let begun = Instant::now();
@@ -1048,7 +1053,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let mut job = Job::of(plan, false, listens(args)?)?;
     job.is_one_file = is_one_file;
     job.only = plan
-        .only()
+        .only()?
         .map(|names| names.into_iter().map(Vec::from).collect());
     let job = led(&plan.to, job);
     let mut destination = Far::start(args, to, &job, None, context)?;

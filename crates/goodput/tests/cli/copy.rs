@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -239,6 +240,51 @@ fn a_dry_run_a_list_and_deletion_do_what_they_say() {
     assert!(
         to.join("a/f1").exists() && to.join("a/b/middle").exists() && !to.join("large").exists()
     );
+    // The list goes to where the source is; with it, what else is there stays there.
+    let odd = b"a/f2\na/\xff\n./a/b/\n";
+    fs::write(from.join(std::ffi::OsStr::from_bytes(b"a/\xff")), "odd").unwrap();
+    let odd_list = scratch.path("odd-list");
+    fs::write(&odd_list, odd).unwrap();
+    let sums = scratch.path("sums").display().to_string();
+    let from_far = format!("host:{source}");
+    for (name, args) in [
+        (
+            "listed",
+            vec![
+                "--files-from",
+                odd_list.to_str().unwrap(),
+                "--manifest",
+                &sums,
+            ],
+        ),
+        (
+            "listed-third",
+            vec!["--files-from", odd_list.to_str().unwrap()],
+        ),
+    ] {
+        let listed = scratch.path(name);
+        let to = match name {
+            "listed" => listed.display().to_string(),
+            _ => format!("hostB:{}", listed.display()),
+        };
+        scratch
+            .run(copy(&scratch, &[&args[..], &[&from_far, &to]].concat()))
+            .succeeds();
+        let names: Vec<_> = tree(&listed).into_keys().collect();
+        let expected = [&b"a"[..], b"a/b", b"a/b/middle", b"a/f2", b"a/\xff"];
+        let expected = expected.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name)));
+        assert_eq!(names, expected, "{name}");
+    }
+    let sums = fs::read_to_string(sums).unwrap();
+    let named: Vec<_> = sums.lines().map(|line| &line[66..]).collect();
+    assert_eq!(named, ["a/b/middle", "a/f2"]);
+    scratch
+        .run(copy(
+            &scratch,
+            &["--files-from", list, "host:/nowhere/at/all", "x"],
+        ))
+        .fails_with(4, &["/nowhere/at/all"]);
+    fs::remove_file(from.join(std::ffi::OsStr::from_bytes(b"a/\xff"))).unwrap();
     fs::write(to.join("extra"), b"x").unwrap();
     scratch
         .run(copy(&scratch, &["--delete", &source, &far]))
@@ -274,6 +320,10 @@ fn what_goes_wrong_has_its_exit_code_and_its_words() {
     scratch
         .run(copy(&scratch, &["host:/nowhere/at/all", "here"]))
         .fails_with(4, &["/nowhere/at/all"]);
+    let all = format!("host:{source}/a/*");
+    let hint = "names are not expanded on another host";
+    let ended = scratch.run(copy(&scratch, &[&all, "here"]));
+    ended.fails_with(4, &["/a/*", hint]);
     scratch
         .run(copy(&scratch, &[source, "host:/proc/nothing/is/made/here"]))
         .fails_with(4, &["host"]);
