@@ -1,7 +1,7 @@
 //! Far sides that a shell starts: ssh, or what the user has in its place.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -673,7 +673,7 @@ fn listens(args: &CopyArgs) -> Result<Meets, Failure> {
     let port = args.port;
     Ok(match typed.is_far_all || !typed.far.is_empty() {
         true => Meets::ListensAt {
-            addresses: typed.far,
+            addresses: typed.far.iter().map(SocketAddr::ip).collect(),
             port,
         },
         false => Meets::Listens { port },
@@ -691,7 +691,11 @@ fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayT
     let to: Vec<Vec<SocketAddr>> = match operand {
         // A daemon listens where it listens.
         Operand::Served { port, .. } if !typed.far.is_empty() => {
-            let at = |address: &IpAddr| vec![SocketAddr::from((*address, *port))];
+            let at = |address: &SocketAddr| {
+                let mut at = *address;
+                at.set_port(*port);
+                vec![at]
+            };
             typed.far.iter().map(at).collect()
         }
         _ if typed.is_far_all => {
@@ -700,9 +704,14 @@ fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayT
         }
         // Nowhere else than was typed, whatever the far side says.
         _ => {
-            let at = |address: &IpAddr| {
+            let at = |address: &SocketAddr| {
                 let mut all = ready.all.iter().map(|(at, _)| *at).chain(ready.at);
-                all.find(|at| at.ip() == *address)
+                let found = all.find(|at| at.ip() == address.ip())?;
+                // Its interface has another number there.
+                Some(match address {
+                    SocketAddr::V6(typed) => ways::scoped(found, typed.scope_id()),
+                    SocketAddr::V4(_) => found,
+                })
             };
             typed.far.iter().filter_map(at).map(|at| vec![at]).collect()
         }
@@ -767,7 +776,8 @@ fn meet(
             .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen: {error}")))?;
         let at = |listener: &TcpListener| listener.local_addr().map(|at| vec![at]);
         let at = listeners.iter().map(at).collect::<Result<Vec<_>, _>>();
-        let ways = ways::pairs(&typed.far, &at.map_err(Failure::here)?);
+        let from: Vec<_> = typed.far.iter().map(SocketAddr::ip).collect();
+        let ways = ways::pairs(&from, &at.map_err(Failure::here)?);
         let count = ways.len();
         let (mut far, _) = far(Meets::ConnectsOver { ways })?;
         let port = listeners

@@ -1,6 +1,6 @@
 //! A copy through a lab's path: both sides in this process, each with the sockets of its host. The disk is this host's.
 
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use ::copy::meeting::Meeting;
 use ::copy::quic::Carriage;
@@ -124,9 +124,10 @@ impl Ends {
     fn of(plan: &Plan<'_>, [from, to]: [&Host; 2], to_far: bool) -> Result<Self, Failure> {
         let typed = Typed::of(plan.args)?;
         let all: Vec<IpAddr> = to.addresses().map(IpAddr::from).collect();
+        let far = typed.far.iter().map(SocketAddr::ip).collect();
         let (from_typed, to_typed) = match to_far {
-            true => (typed.near, typed.far),
-            false => (typed.far, typed.near),
+            true => (typed.near, far),
+            false => (far, typed.near),
         };
         for (host, typed) in [(from, &from_typed), (to, &to_typed)] {
             let own: Vec<IpAddr> = host.addresses().map(IpAddr::from).collect();
