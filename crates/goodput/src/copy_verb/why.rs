@@ -319,7 +319,9 @@ pub(super) fn buffers_for_one(facts: &Facts<'_>, limits: [Option<u64>; 2]) -> Op
     if !is_asked || !(LONG_US..10_000_000).contains(&rtt_us) || copy.duration_ns < LATE_NS {
         return None;
     }
-    let rate = Rate::from_bits_per_second(fastest(copy));
+    // What is known that the path carries, or else what it was seen to.
+    let achievable = copy.achievable_bits_per_second.unwrap_or(0);
+    let rate = Rate::from_bits_per_second(fastest(copy).max(achievable));
     let rtt = Duration::from_ns(rtt_us * 1_000);
     let model = BufferModel::LINUX;
     let needed = [
