@@ -13,6 +13,7 @@ use units::{Bytes, Duration, Rate};
 
 use crate::evidence::{HostConfig, PathKnowledge};
 use crate::models;
+use crate::remedy;
 use crate::text;
 
 /// How a Linux buffer, whose size counts kernel memory (truesize), becomes payload in flight.
@@ -112,6 +113,17 @@ impl BufferModel {
     /// Payload in flight that a send buffer of that size holds.
     pub fn send_payload(&self, buffer: Bytes) -> Bytes {
         scale(buffer, self.send_payload_fraction)
+    }
+
+    /// What a receive buffer has to grow to (net.ipv4.tcp_rmem, the last) for one connection of that rate, with room for
+    /// what arrives while a loss is repaired; as remedies say it.
+    pub fn receive_buffer_for(&self, rate: Rate, idle_rtt: Duration) -> Bytes {
+        remedy::buffer_for(rate, idle_rtt, self.receive_window_fraction)
+    }
+
+    /// The same of a send buffer (net.ipv4.tcp_wmem).
+    pub fn send_buffer_for(&self, rate: Rate, idle_rtt: Duration) -> Bytes {
+        remedy::buffer_for(rate, idle_rtt, self.send_payload_fraction)
     }
 }
 

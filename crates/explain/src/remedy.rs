@@ -324,12 +324,19 @@ fn buffer_size(case: &Case<'_>, buffer: Buffer) -> Bytes {
     let [.., default] = buffer.kernel_default();
     let size = match case.facts.wire_rate {
         Some(rate) if case.facts.idle_rtt > Duration::ZERO => {
-            let bdp = models::bdp(rate, case.facts.idle_rtt).as_u64();
-            round_up_to_step(bdp as f64 * RECOVERY_HEADROOM / fraction.max(0.01))
+            buffer_for(rate, case.facts.idle_rtt, fraction).as_u64()
         }
         _ => SIZE_WITHOUT_RATE_BYTES,
     };
     Bytes::new(size.clamp(default, LARGEST_BUFFER_BYTES))
+}
+
+/// Size for a buffer's maximum by what one connection is to carry, of which that share is payload.
+pub(crate) fn buffer_for(rate: Rate, idle_rtt: Duration, fraction: f64) -> Bytes {
+    let bdp = models::bdp(rate, idle_rtt).as_u64();
+    Bytes::new(round_up_to_step(
+        bdp as f64 * RECOVERY_HEADROOM / fraction.max(0.01),
+    ))
 }
 
 #[allow(

@@ -6,18 +6,23 @@
 pub(crate) mod daemon;
 mod far;
 mod in_lab;
+mod inside;
 pub(crate) mod job;
 mod limits;
 mod live;
 mod manifest;
 mod observed;
 mod operand;
+mod reach;
 mod repair;
+mod rules;
 mod served;
 mod told;
 mod ways;
+mod why;
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -36,7 +41,7 @@ use ::copy::message::Account;
 use ::copy::quic::{Carriage, Transport};
 use ::copy::schedule::Schedule;
 use ::copy::source::{Keep, Source};
-use ::copy::{Carried, Cipher, Key, SessionId};
+use ::copy::{Carried, Cipher, Key, RelPath, SessionId};
 use report::RunFolder;
 use report::model::{self, Run, RunState, SCHEMA_VERSION};
 use units::Rate;
@@ -46,6 +51,8 @@ use crate::failure::{self, Failure, Verdict};
 use crate::record;
 use limits::Limits;
 use operand::Operand;
+use rules::Rules;
+use why::HostFacts;
 
 /// What `goodput copy` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,6 +62,19 @@ pub(crate) struct CopyArgs {
     /// a daemon, or lab:NAME:PATH. A slash after a folder means what is in it, as rsync has it
     #[arg(value_name = "SRC... DST", required = true, num_args = 1..)]
     operands: Vec<OsString>,
+    /// Taken from rsync's and scp's users: folders with all in them, what is kept, progress and going on are as usual here
+    #[arg(
+        short = 'r',
+        short_aliases = ['a', 'p', 'P', 't', 'l', 'H', 'A', 'X', 'S'],
+        long = "recursive",
+        aliases = ["archive", "perms", "times", "links", "hard-links", "acls", "xattrs", "sparse", "progress", "partial"],
+        action = clap::ArgAction::Count,
+        hide = true
+    )]
+    as_usual: u8,
+    /// Taken from rsync's and scp's users, with a word: nothing is compressed
+    #[arg(short = 'z', long, action = clap::ArgAction::Count, hide = true)]
+    compress: u8,
     /// Change nothing, and say what would be copied
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -64,13 +84,10 @@ pub(crate) struct CopyArgs {
     /// Compare files of the same length and time by their sums, and copy blocks that differ
     #[arg(short, long)]
     checksum: bool,
-    /// Leave out what this pattern says (rsync's patterns); the first that fits decides
-    #[arg(long, value_name = "PATTERN")]
-    exclude: Vec<String>,
-    /// Do not leave out what this pattern says, whatever is excluded
-    #[arg(long, value_name = "PATTERN")]
-    include: Vec<String>,
-    /// Copy what this file lists, one name a line, out of the one source folder; - for standard input
+    #[command(flatten)]
+    rules: Rules,
+    /// Copy what this file of this host lists, one name a line, out of the one source folder, which may be on another host, but
+    /// no daemon's; - for standard input
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
     /// Do not keep permission bits
@@ -114,7 +131,7 @@ pub(crate) struct CopyArgs {
     manifest: Option<PathBuf>,
     /// Compare the destination, which is on this host, with the manifest of an earlier copy, and copy what is not as it
     /// says: of the source only these files are read, and of these the blocks that differ travel
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["include", "exclude", "files_from", "delete", "null_source", "null_sink"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["include", "exclude", "include_from", "exclude_from", "files_from", "delete", "null_source", "null_sink"])]
     repair: Option<PathBuf>,
     /// Congestion control of the connections, which are then TCP's [default: on long paths cubic, paced, and bbr where losses
     /// or others speak against that]
@@ -299,7 +316,8 @@ Examples:
   goodput copy --token-file t node7::run3 .        from a daemon (`goodput serve --dir`), without ssh
   goodput copy big.dat lab:dtn-100ms:/tmp/to/      through a lab's path, for trying
   goodput copy --format jsonl big.dat node7: | jq .goodput_bits_per_second
-An interrupted copy goes on where it was when the same command is given again.";
+An interrupted copy goes on where it was when the same command is given again.
+rsync's and scp's -r, -a, -p, -P and their like are taken, and are what is done anyway; -z is, and compresses nothing.";
 
 impl CopyArgs {
     /// Whether a lab is its far side.
@@ -340,21 +358,7 @@ impl CopyArgs {
     }
 
     fn filter(&self) -> Result<Filter, Failure> {
-        let mut filter = Filter::new();
-        let usage = |pattern: &str, error: ::copy::filter::FilterError| {
-            Failure::usage(anyhow::anyhow!("'{pattern}': {error}"))
-        };
-        for pattern in &self.include {
-            filter
-                .include(pattern.as_bytes())
-                .map_err(|error| usage(pattern, error))?;
-        }
-        for pattern in &self.exclude {
-            filter
-                .exclude(pattern.as_bytes())
-                .map_err(|error| usage(pattern, error))?;
-        }
-        Ok(filter)
+        self.rules.filter()
     }
 
     /// What may carry blocks: QUIC always encrypts, not inside ssh, and by a congestion control of its own.
@@ -460,6 +464,8 @@ struct Plan<'a> {
     key: Key,
     /// What stands for a source that is none.
     _scratch: Option<Scratch>,
+    /// What `--files-from` lists; standard input can be read once.
+    listed: OnceCell<Vec<u8>>,
     /// What another tool had on the same path meanwhile.
     beside: OnceCell<anyhow::Result<model::Observer>>,
 }
@@ -471,6 +477,12 @@ struct Done {
     watch: Watch,
     /// What the other side told of its time.
     far: Option<told::Spent>,
+    /// CPU time of the side that was watched, where that is a process of another host.
+    watched_cpu_ns: Option<u64>,
+    /// What is known of the source's host, and of the destination's.
+    hosts: [HostFacts; 2],
+    /// CPU time of ssh on this host, where it carried the copy.
+    ssh_cpu_ns: Option<u64>,
     /// What had arrived when.
     progress: live::Progress,
     took: Duration,
@@ -543,6 +555,9 @@ pub(crate) fn step(
 
 fn perform(args: &CopyArgs, runs: &Path, context: &Context) -> Result<(Run, PathBuf), Failure> {
     let plan = plan(args)?;
+    if args.compress > 0 {
+        context::note("-z: nothing is compressed, bytes go as they are in the files");
+    }
     let Some(file) = &args.repair else {
         return perform_plan(&plan, None, runs, context);
     };
@@ -655,9 +670,16 @@ fn plan_of(
             "all that is copied must be on one host; give a command for each"
         )));
     }
-    if args.files_from.is_some() && (from.len() != 1 || from[0].is_far()) {
+    if args.manifest.is_some() && from[0].is_elsewhere() && to.is_elsewhere() {
+        let host = to.place().unwrap_or_default();
         return Err(Failure::usage(anyhow::anyhow!(
-            "--files-from goes with one source folder on this host"
+            "--manifest reads files of this host, and both ends are others: run `goodput copy --manifest` on \
+             {host}, with the source as it is and the destination as a path there"
+        )));
+    }
+    if args.files_from.is_some() && (from.len() != 1 || matches!(from[0], Operand::Served { .. })) {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--files-from goes with one source folder, here or where ssh leads; of a daemon's, --include and --exclude choose"
         )));
     }
     if (args.limit.is_some() || args.limit_from.is_some()) && args.through_ssh {
@@ -698,6 +720,7 @@ fn plan_of(
         session,
         key,
         _scratch: scratch,
+        listed: OnceCell::new(),
         beside: OnceCell::new(),
     })
 }
@@ -731,8 +754,36 @@ impl Plan<'_> {
     }
 
     /// First names that a source may tell: those that were asked for, unless what is in a folder was.
-    fn only(&self) -> Option<Vec<Box<[u8]>>> {
-        self.from.iter().map(Operand::last_name).collect()
+    fn only(&self) -> Result<Option<Vec<Box<[u8]>>>, Failure> {
+        let Some(names) = self.names()? else {
+            return Ok(self.from.iter().map(Operand::last_name).collect());
+        };
+        let first = names.iter().map(|(name, _)| name.names().next());
+        let first: Option<BTreeSet<_>> = first.map(|name| name.map(Box::from)).collect();
+        Ok(first.map(|first| first.into_iter().collect()))
+    }
+
+    /// What `--files-from` lists, as it stands there.
+    fn list(&self) -> Result<Option<&[u8]>, Failure> {
+        let Some(file) = &self.args.files_from else {
+            return Ok(None);
+        };
+        if let Some(text) = self.listed.get() {
+            return Ok(Some(text));
+        }
+        let text = job::read_list(file).map_err(|error| of_list(file, &error.to_string()))?;
+        Ok(Some(self.listed.get_or_init(|| text)))
+    }
+
+    /// The names in it, each with whether all that is in it is meant.
+    fn names(&self) -> Result<Option<Vec<(RelPath, bool)>>, Failure> {
+        let (Some(text), Some(file)) = (self.list()?, &self.args.files_from) else {
+            return Ok(None);
+        };
+        let names = ::copy::source::listed(text, false);
+        Ok(Some(
+            names.map_err(|error| of_list(file, &error.to_string()))?,
+        ))
     }
 
     /// By what an interrupted attempt is known again: where from and where to.
@@ -752,17 +803,9 @@ impl Plan<'_> {
     /// The source, where it is on this host.
     fn source(&self) -> Result<Source, Failure> {
         let paths: Vec<_> = self.from.iter().map(Operand::path).collect();
-        let opened = match &self.args.files_from {
+        let opened = match self.names()? {
             None => Source::open(&paths),
-            Some(list) => {
-                let text = job::read_list(list).map_err(|error| {
-                    Failure::usage(anyhow::anyhow!("--files-from {}: {error}", list.display()))
-                })?;
-                let names = ::copy::source::listed(&text, false).map_err(|error| {
-                    Failure::usage(anyhow::anyhow!("--files-from {}: {error}", list.display()))
-                })?;
-                Source::from_list(paths[0], names)
-            }
+            Some(names) => Source::from_list(paths[0], names),
         };
         opened.map_err(|error| Failure::usage(anyhow::Error::from(error)))
     }
@@ -895,6 +938,9 @@ impl Plan<'_> {
             account,
             watch,
             far: Some(told::spent(&far_watch, None)),
+            watched_cpu_ns: None,
+            hosts: [HostFacts::here(), HostFacts::here()],
+            ssh_cpu_ns: None,
             progress,
             took: begun.elapsed(),
             is_source: true,
@@ -905,6 +951,10 @@ impl Plan<'_> {
             achievable: None,
         })
     }
+}
+
+fn of_list(file: &Path, why: &str) -> Failure {
+    Failure::usage(anyhow::anyhow!("--files-from {}: {why}", file.display()))
 }
 
 /// Whose fault it is.

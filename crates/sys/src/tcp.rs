@@ -9,7 +9,7 @@
 //! Sources: tcp(7), socket(7), Linux include/uapi/linux/tcp.h.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -329,13 +329,13 @@ pub fn set_user_timeout(fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     Ok(sockopt::set_tcp_user_timeout(fd, ms)?)
 }
 
-/// Has a socket that is not connected yet leave from this address of the host, by any port.
+/// Has a socket that is not connected yet leave from this address of the host; by any port where that is 0.
 ///
 /// # Errors
 ///
 /// Whatever bind(2) says; `AddrNotAvailable` where the host has no such address.
-pub fn set_source(fd: BorrowedFd<'_>, from: IpAddr) -> io::Result<()> {
-    Ok(rustix::net::bind(fd, &SocketAddr::new(from, 0))?)
+pub fn set_source(fd: BorrowedFd<'_>, from: SocketAddr) -> io::Result<()> {
+    Ok(rustix::net::bind(fd, &from)?)
 }
 
 /// A TCP socket that is not connected, for asking what a connection would be allowed to do.

@@ -399,11 +399,9 @@ impl Daemon<'_> {
         };
         let _expected = door.map(|door| door.expect(session, &key));
         let ready = Ready {
-            at: None,
             is_one_file: ends.is_one_file(),
-            speeds: self.speeds.clone(),
             quic: door.is_some(),
-            all: Vec::new(),
+            ..Ready::of_this_host(self.speeds.clone())
         };
         line.set_deadline(None)
             .and_then(|()| say(line, &Reply::Ready(ready)))
@@ -441,6 +439,9 @@ impl Daemon<'_> {
 
     /// What the job is about, below the served folder.
     fn ends(&self, job: &Job) -> Result<Ends, String> {
+        if job.list.is_some() {
+            return Err("this daemon takes no lists of names".to_owned());
+        }
         if job.is_source {
             let source = Source::open_in(&self.served, &job.paths);
             return Ok(Ends::Source(source.map_err(|error| error.to_string())?));

@@ -1,7 +1,7 @@
 //! Far sides that a shell starts: ssh, or what the user has in its place.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -24,10 +24,13 @@ use ::copy::source::Source;
 use ::copy::{Cipher, Way};
 use sys::child::ChildHandle;
 
+use super::inside::{self, Inside};
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::limits::Limits;
 use super::operand::Operand;
+use super::reach::{Reach, UNREACHED, WORDLESS};
 use super::ways::{self, Typed, WayTo};
+use super::why::HostFacts;
 use super::{CopyArgs, Done, Plan, failure, live, served, told};
 use crate::context::{self, Context};
 use crate::failure::Failure;
@@ -69,6 +72,10 @@ struct Far {
     spent: Arc<Heard>,
     /// Other hosts that write for it.
     helpers: Vec<Held>,
+    /// How the two sides come to each other.
+    reach: Arc<Reach>,
+    /// What ssh spends that carries connections.
+    inside: Option<Arc<Inside>>,
 }
 
 /// What a far side told of its time, and whether it will tell no more.
@@ -195,6 +202,11 @@ impl Far {
         let mut input = child.stdin.take();
         let mut line = serde_json::to_vec(job).map_err(Failure::here)?;
         line.push(b'\n');
+        if line.len() as u64 > job::JOB_MOST {
+            return Err(Failure::usage(anyhow::anyhow!(
+                "what is to be told to {host} is longer than 16 MiB: take a shorter --files-from, or run goodput copy there"
+            )));
+        }
         if let Some(input) = &mut input {
             // A shell that is gone says why itself.
             let _ = input.write_all(&line).and_then(|()| input.flush());
@@ -240,6 +252,8 @@ impl Far {
             is_gone,
             spent,
             helpers: Vec::new(),
+            reach: Arc::default(),
+            inside: None,
         };
         far.ready = far.wait_ready(args, patience, context)?;
         Ok(far)
@@ -346,6 +360,14 @@ impl Far {
         held
     }
 
+    /// Says what it costs that ssh carries connections.
+    fn say_inside(&self, watch: &Watch, streams: Option<u16>) {
+        if self.inside.is_some() {
+            let streams = streams.unwrap_or(1);
+            watch.note(Note::Chosen(inside::costs(streams)));
+        }
+    }
+
     /// Waits until the far side says how it ended.
     fn end(self, context: &Context, is_quiet: bool) -> Result<Ended, CopyError> {
         let until = Instant::now() + Duration::from_secs(20);
@@ -381,7 +403,7 @@ impl Far {
                         break Err(CopyError::Stopped);
                     }
                 }
-                Err(_) => break Err(CopyError::Far("it ended without a word".to_owned())),
+                Err(_) => break Err(CopyError::Far(WORDLESS.to_owned())),
             }
         };
         if ended.is_ok() {
@@ -545,7 +567,14 @@ fn own_sum() -> Result<String, Failure> {
 }
 
 /// Connections through ssh: one each, carried to the far side's own port.
-fn dial_inside(args: &CopyArgs, host: &str, program: &str, port: u16) -> Dial {
+fn dial_inside(
+    args: &CopyArgs,
+    host: &str,
+    program: &str,
+    port: u16,
+    inside: &Arc<Inside>,
+) -> Dial {
+    let inside = Arc::clone(inside);
     let (args, host, program) = (args.clone(), host.to_owned(), program.to_owned());
     Box::new(move || {
         let (near, far) = UnixStream::pair()?;
@@ -555,6 +584,7 @@ fn dial_inside(args: &CopyArgs, host: &str, program: &str, port: u16) -> Dial {
             .stdin(input)
             .stdout(output)
             .spawn()?;
+        inside.begins(child.id());
         let _ = thread::Builder::new()
             .name("ssh".into())
             .spawn(move || child.wait());
@@ -643,7 +673,7 @@ fn listens(args: &CopyArgs) -> Result<Meets, Failure> {
     let port = args.port;
     Ok(match typed.is_far_all || !typed.far.is_empty() {
         true => Meets::ListensAt {
-            addresses: typed.far,
+            addresses: typed.far.iter().map(SocketAddr::ip).collect(),
             port,
         },
         false => Meets::Listens { port },
@@ -661,7 +691,11 @@ fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayT
     let to: Vec<Vec<SocketAddr>> = match operand {
         // A daemon listens where it listens.
         Operand::Served { port, .. } if !typed.far.is_empty() => {
-            let at = |address: &IpAddr| vec![SocketAddr::from((*address, *port))];
+            let at = |address: &SocketAddr| {
+                let mut at = *address;
+                at.set_port(*port);
+                vec![at]
+            };
             typed.far.iter().map(at).collect()
         }
         _ if typed.is_far_all => {
@@ -670,9 +704,14 @@ fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayT
         }
         // Nowhere else than was typed, whatever the far side says.
         _ => {
-            let at = |address: &IpAddr| {
+            let at = |address: &SocketAddr| {
                 let mut all = ready.all.iter().map(|(at, _)| *at).chain(ready.at);
-                all.find(|at| at.ip() == *address)
+                let found = all.find(|at| at.ip() == address.ip())?;
+                // Its interface has another number there.
+                Some(match address {
+                    SocketAddr::V6(typed) => ways::scoped(found, typed.scope_id()),
+                    SocketAddr::V4(_) => found,
+                })
             };
             typed.far.iter().filter_map(at).map(|at| vec![at]).collect()
         }
@@ -737,9 +776,17 @@ fn meet(
             .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen: {error}")))?;
         let at = |listener: &TcpListener| listener.local_addr().map(|at| vec![at]);
         let at = listeners.iter().map(at).collect::<Result<Vec<_>, _>>();
-        let ways = ways::pairs(&typed.far, &at.map_err(Failure::here)?);
+        let from: Vec<_> = typed.far.iter().map(SocketAddr::ip).collect();
+        let ways = ways::pairs(&from, &at.map_err(Failure::here)?);
         let count = ways.len();
-        let (far, _) = far(Meets::ConnectsOver { ways })?;
+        let (mut far, _) = far(Meets::ConnectsOver { ways })?;
+        let port = listeners
+            .first()
+            .and_then(|listener| listener.local_addr().ok());
+        far.reach = Arc::new(Reach::back(
+            host_of(operand),
+            port.map_or(args.port, |at| at.port()),
+        ));
         let carriage = match far.ready.quic {
             true => job::carriage(args.transport(), &listeners),
             false => Carriage::nowhere(args.transport()),
@@ -754,7 +801,8 @@ fn meet(
             .or_else(|_| TcpListener::bind(("0.0.0.0", args.port)))
             .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen: {error}")))?;
         let port = listener.local_addr().map_err(Failure::here)?.port();
-        let (far, _) = far(Meets::ConnectsBack { port })?;
+        let (mut far, _) = far(Meets::ConnectsBack { port })?;
+        far.reach = Arc::new(Reach::back(host_of(operand), port));
         let carriage = match far.ready.quic {
             true => job::carriage(args.transport(), std::slice::from_ref(&listener)),
             false => Carriage::nowhere(args.transport()),
@@ -768,12 +816,17 @@ fn meet(
         (false, Operand::Served { .. }) => Meets::Listens { port: args.port },
         (false, _) => listens(args)?,
     };
-    let (far, hosts) = far(meets)?;
+    let (mut far, hosts) = far(meets)?;
     let cipher = cipher(plan, &far.ready);
+    let is_daemon = matches!(operand, Operand::Served { .. });
+    if let (false, Some(at)) = (args.through_ssh, far.ready.at) {
+        far.reach = Arc::new(Reach::to(host_of(operand), at.port(), is_daemon));
+    }
     let ways = match (args.through_ssh, far.ready.at) {
         (true, Some(at)) => {
             let host = host_of(operand);
-            let dial = dial_inside(args, host, &far.program, at.port());
+            let inside = far.inside.insert(Arc::default());
+            let dial = dial_inside(args, host, &far.program, at.port(), inside);
             vec![Way::new("ssh", dial)]
         }
         _ => ways::ways(match hosts {
@@ -837,6 +890,7 @@ fn push_of(
         Ok(led(&plan.to, job))
     })?;
     let watch = Watch::default();
+    far.say_inside(&watch, plan.args.streams);
     let mut limits = Limits::of(plan.args)?;
     limits.tick(&watch);
     // Without ssh's own time, and a password's.
@@ -852,7 +906,10 @@ fn push_of(
         });
         let is_gone = &far.is_gone;
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
+        let inside = far.inside.as_deref();
+        scope.spawn(|| far.reach.look(&meeting, &watch));
         let progress = live::show(plan.args, &watch, &mut limits, context, &|| {
+            inside.inspect(|inside| inside.look());
             sent.is_finished()
         });
         let sent = sent
@@ -860,6 +917,8 @@ fn push_of(
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
         (sent, progress)
     });
+    let far_host = HostFacts::told(&far.ready);
+    let ssh_cpu_ns = far.inside.as_ref().map(|inside| inside.cpu_ns());
     let (account, far) = match sent {
         // Problems came by the session; what would be done is told at the end.
         Ok(account) if plan.args.dry_run => {
@@ -868,11 +927,15 @@ fn push_of(
         }
         Ok(account) => (account, far.leave()),
         Err(error) => {
+            let reach = Arc::clone(&far.reach);
             let told = far.end(context, plan.args.is_for_programs() || !plan.args.dry_run);
             let is_theirs = matches!(error, CopyError::Far(_) | CopyError::Link(_));
             return Err(match told {
                 Err(told @ CopyError::Here(_)) if is_theirs => failure(told, context),
-                _ => failure(error, context),
+                told => match reach.advice(&error, told.as_ref().err()) {
+                    Some(words) => Failure::far(anyhow::anyhow!("{words}")),
+                    None => failure(error, context),
+                },
             });
         }
     };
@@ -880,6 +943,9 @@ fn push_of(
         account,
         watch,
         far,
+        watched_cpu_ns: None,
+        hosts: [HostFacts::here(), far_host],
+        ssh_cpu_ns,
         progress,
         took: begun.elapsed(),
         is_source: true,
@@ -914,8 +980,9 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     };
     let mut options = plan.args.receive_options(plan.identity())?;
     options.name = name;
-    options.only = plan.only();
+    options.only = plan.only()?;
     let watch = Watch::default();
+    far.say_inside(&watch, plan.args.streams);
     let begun = Instant::now();
     let (received, mut progress) = thread::scope(|scope| {
         for listener in &listeners {
@@ -927,8 +994,11 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             received
         });
         let (is_gone, heard) = (&far.is_gone, &far.spent);
+        let inside = far.inside.as_deref();
         scope.spawn(|| hurry_when_gone(is_gone, &meeting));
+        scope.spawn(|| far.reach.look(&meeting, &watch));
         let progress = live::show(plan.args, &watch, &mut Limits::none(), context, &|| {
+            inside.inspect(|inside| inside.look());
             heard.tell(&watch);
             received.is_finished()
         });
@@ -937,7 +1007,9 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
             .unwrap_or_else(|_| Err(CopyError::Here("a thread panicked".into())));
         (received, progress)
     });
-    let heard = Arc::clone(&far.spent);
+    let (heard, reach) = (Arc::clone(&far.spent), Arc::clone(&far.reach));
+    let far_host = HostFacts::told(&far.ready);
+    let ssh_cpu_ns = far.inside.as_ref().map(|inside| inside.cpu_ns());
     let told = far.end(context, plan.args.is_for_programs());
     // What it said after its last block.
     heard.tell(&watch);
@@ -947,7 +1019,12 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         (Err(CopyError::Far(_) | CopyError::Link(_)), Err(CopyError::Here(text))) => {
             return Err(failure(CopyError::Here(text.clone()), context));
         }
-        (Err(error), _) => return Err(failure(error, context)),
+        (Err(error), told) => {
+            return Err(match reach.advice(&error, told.as_ref().err()) {
+                Some(words) => Failure::far(anyhow::anyhow!("{words}")),
+                None => failure(error, context),
+            });
+        }
     };
     if let Ok(told) = &told {
         watch.sent_bytes.store(told.sent_bytes, Ordering::Relaxed);
@@ -957,6 +1034,9 @@ pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
         account,
         watch,
         far: told.ok().map(|told| told.spent),
+        watched_cpu_ns: None,
+        hosts: [far_host, HostFacts::here()],
+        ssh_cpu_ns,
         progress,
         took: begun.elapsed(),
         is_source: false,
@@ -987,7 +1067,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     let mut job = Job::of(plan, false, listens(args)?)?;
     job.is_one_file = is_one_file;
     job.only = plan
-        .only()
+        .only()?
         .map(|names| names.into_iter().map(Vec::from).collect());
     let job = led(&plan.to, job);
     let mut destination = Far::start(args, to, &job, None, context)?;
@@ -1004,6 +1084,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     };
     let job = Job::of(plan, true, meets)?;
     let source = Far::start(args, from, &job, None, context)?;
+    let mut hosts = [HostFacts::told(&source.ready), HostFacts::default()];
     let watch = Watch::default();
     let (ended, progress) = thread::scope(|scope| {
         let ended = scope.spawn(|| follow(source, from, &watch));
@@ -1019,18 +1100,29 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
         // It need not wait for a source that is gone.
         destination.held.let_go();
     }
+    hosts[1] = HostFacts::told(&destination.ready);
     let told = destination.end(context, args.is_for_programs() || !args.dry_run);
     let account = match (ended, &told) {
         (Ok(account), _) => account,
         (Err(CopyError::Far(_)), Err(CopyError::Here(text))) => {
             return Err(failure(CopyError::Here(text.clone()), context));
         }
+        (Err(CopyError::Far(why)), _) if why.contains(UNREACHED) => {
+            return Err(Failure::far(anyhow::anyhow!(
+                "{why}; {from} connects to {to}, and a firewall may stand between: --port says which port of {to} is open, \
+                 and `goodput copy` on {to} itself has --reverse and --through-ssh besides"
+            )));
+        }
         (Err(error), _) => return Err(failure(error, context)),
     };
+    let (account, cpu_ns) = account;
     Ok(Done {
         account,
         watch,
         far: told.ok().map(|told| told.spent),
+        watched_cpu_ns: Some(cpu_ns).filter(|ns| *ns > 0),
+        hosts,
+        ssh_cpu_ns: None,
         progress,
         took: begun.elapsed(),
         is_source: true,
@@ -1042,8 +1134,8 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     })
 }
 
-/// Keeps what a far source says of itself, until it ends.
-fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> {
+/// Keeps what a far source says of itself, until it ends; with its CPU time.
+fn follow(source: Far, from: &str, watch: &Watch) -> Result<(Account, u64), CopyError> {
     loop {
         if watch.is_stopped() {
             break Err(CopyError::Stopped);
@@ -1081,6 +1173,7 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 sent_bytes,
                 unread,
                 spent_ns,
+                cpu_ns,
                 over_quic,
                 quic_cpu_ns,
                 direct_bytes,
@@ -1100,14 +1193,14 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<Account, CopyError> 
                 for (counter, ns) in counters.into_iter().zip(spent_ns) {
                     counter.store(ns, Ordering::Relaxed);
                 }
-                break Ok(Account::of(numbers));
+                break Ok((Account::of(numbers), cpu_ns));
             }
             Ok(Reply::Failed { why, .. }) => {
                 break Err(CopyError::Far(format!("{from}: {}", told::plain(&why))));
             }
             Ok(Reply::Ready(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                break Err(CopyError::Far(format!("{from}: it ended without a word")));
+                break Err(CopyError::Far(format!("{from}: {WORDLESS}")));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A copy through a lab's path: both sides in this process, each with the sockets of its host. The disk is this host's.
 
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use ::copy::meeting::Meeting;
 use ::copy::quic::Carriage;
@@ -14,7 +14,7 @@ use units::Rate;
 use super::observed::ObserverArg;
 use super::operand::Operand;
 use super::ways::{self, Typed, WayTo};
-use super::{Done, Plan, job};
+use super::{Done, Plan, job, why};
 use crate::context::{self, Context};
 use crate::failure::Failure;
 use crate::observer::Beside;
@@ -106,6 +106,9 @@ pub(super) fn run(
     }
     let certificate = phase.finish()?;
     let mut done = done?;
+    for (host, known) in [from, to].into_iter().zip(&mut done.hosts) {
+        known.buffers = host.run(why::buffers_here)?;
+    }
     done.certificate = Some(record::certificate(&certificate));
     done.achievable = achievable;
     Ok(done)
@@ -121,9 +124,10 @@ impl Ends {
     fn of(plan: &Plan<'_>, [from, to]: [&Host; 2], to_far: bool) -> Result<Self, Failure> {
         let typed = Typed::of(plan.args)?;
         let all: Vec<IpAddr> = to.addresses().map(IpAddr::from).collect();
+        let far = typed.far.iter().map(SocketAddr::ip).collect();
         let (from_typed, to_typed) = match to_far {
-            true => (typed.near, typed.far),
-            false => (typed.far, typed.near),
+            true => (typed.near, far),
+            false => (far, typed.near),
         };
         for (host, typed) in [(from, &from_typed), (to, &to_typed)] {
             let own: Vec<IpAddr> = host.addresses().map(IpAddr::from).collect();

@@ -24,14 +24,15 @@ use ::copy::filter::Filter;
 use ::copy::meeting::{self, Meeting};
 use ::copy::message::Account;
 use ::copy::quic::{self, Carriage, Transport};
-use ::copy::source::{Keep, Source};
+use ::copy::source::{Keep, Source, SourceError};
 use ::copy::{Cipher, Key, RelPath, SessionId};
 use serde::{Deserialize, Serialize};
 use wire::tcp_info::TcpInfo;
 
 use super::limits::{self, Limits};
+use super::reach::Reach;
 use super::ways::{self, WayTo};
-use super::{CopyArgs, live, told};
+use super::{CopyArgs, live, told, why};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 
@@ -66,7 +67,9 @@ pub(super) struct Job {
     pub(super) is_one_file: bool,
     pub(super) only: Option<Vec<Vec<u8>>>,
     keep: [bool; 5],
+    /// Of jobs that older versions make: rules that come before all others.
     includes: Vec<String>,
+    /// Rules in order; `+ ` in front of those that include.
     excludes: Vec<String>,
     streams: Option<u16>,
     block: Option<u32>,
@@ -93,6 +96,9 @@ pub(super) struct Job {
     /// Set-user-ID bits are kept.
     set_id: bool,
     identity: [u8; 16],
+    /// Of a source: names out of its one folder, as `--files-from` takes them, a letter for each byte.
+    #[serde(default)]
+    pub(super) list: Option<String>,
     /// Other hosts see the same files: they write blocks of a destination, and read those of a source.
     #[serde(default)]
     pub(super) has_helpers: bool,
@@ -111,7 +117,10 @@ struct AnyJob {
 }
 
 /// The layout of [`Job`] and [`Reply`], and the oldest that is understood: a job that needs nothing newer is of that one.
-pub(super) const JOB_VERSION: u32 = 4;
+pub(super) const JOB_VERSION: u32 = 5;
+/// From this one on there are lists, several addresses, and anything.
+const JOB_VERSION_LISTS: u32 = 5;
+const JOB_VERSION_SEVERAL: u32 = 4;
 const JOB_VERSION_OLDEST: u32 = 3;
 
 /// How the two sides come together.
@@ -139,7 +148,7 @@ impl Meets {
             | Self::ListensInside
             | Self::Connects { .. }
             | Self::ConnectsBack { .. } => JOB_VERSION_OLDEST,
-            Self::ListensAt { .. } | Self::ConnectsOver { .. } => JOB_VERSION,
+            Self::ListensAt { .. } | Self::ConnectsOver { .. } => JOB_VERSION_SEVERAL,
         }
     }
 }
@@ -242,6 +251,25 @@ pub(super) struct Ready {
     /// All addresses that it listens at, with their interfaces, where there are several.
     #[serde(default)]
     pub(super) all: Vec<(SocketAddr, String)>,
+    /// Cores that it may use; 0 of one that does not tell.
+    #[serde(default)]
+    pub(super) cores: u32,
+    /// What TCP's buffers grow to there at most, in bytes, to send and to receive; 0 as before.
+    #[serde(default)]
+    pub(super) buffers: [u64; 2],
+}
+
+impl Ready {
+    /// What this host tells of itself, with its ciphers' speeds.
+    pub(super) fn of_this_host(speeds: Vec<(Cipher, f64)>) -> Self {
+        let cores = thread::available_parallelism().map_or(0, usize::from);
+        Self {
+            speeds,
+            cores: u32::try_from(cores).unwrap_or(0),
+            buffers: why::buffers_here().map(Option::unwrap_or_default),
+            ..Self::default()
+        }
+    }
 }
 
 /// Why a line is no job.
@@ -283,9 +311,17 @@ impl Job {
         let options = args.send_options()?;
         // The far side need not be asked whether the patterns are any.
         args.filter()?;
+        let list = match is_source {
+            true => plan.list()?.map(letters),
+            false => None,
+        };
         let bytes = |operand: &super::Operand| operand.path().as_os_str().as_bytes().to_vec();
         Ok(Self {
-            version: meets.version(),
+            version: match list {
+                Some(_) => JOB_VERSION_LISTS,
+                None => meets.version(),
+            },
+            list,
             session: plan.session.to_string(),
             key: plan.key.to_hex(),
             is_source,
@@ -302,8 +338,8 @@ impl Job {
                 keep.attributes,
                 keep.links,
             ],
-            includes: args.include.clone(),
-            excludes: args.exclude.clone(),
+            includes: Vec::new(),
+            excludes: args.rules.lines()?.to_vec(),
             streams: args.streams,
             block: options.block,
             limits: Limits::of(args)?.text(),
@@ -336,7 +372,7 @@ impl Job {
     /// The same for a destination that other hosts write blocks for.
     pub(super) fn leading(self) -> Self {
         Self {
-            version: JOB_VERSION,
+            version: self.version.max(JOB_VERSION_SEVERAL),
             has_helpers: true,
             ..self
         }
@@ -345,7 +381,7 @@ impl Job {
     /// The same for a host that writes blocks for the one that leads.
     pub(super) fn helping(self, leader: Vec<SocketAddr>) -> Self {
         Self {
-            version: JOB_VERSION,
+            version: self.version.max(JOB_VERSION_SEVERAL),
             has_helpers: false,
             helps: Some(leader),
             // What is tried and measured is one path.
@@ -389,6 +425,29 @@ impl Job {
         self.paths.iter().map(|bytes| at_home(bytes)).collect()
     }
 
+    /// What it says of a source, opened.
+    fn source(&self) -> anyhow::Result<Source> {
+        let paths = self.paths();
+        let opened = match (&self.list, &paths[..]) {
+            (None, _) => Source::open(&paths),
+            (Some(list), [folder]) => {
+                let list = bytes_of(list).ok_or_else(|| anyhow::anyhow!("a list of no bytes"))?;
+                Source::from_list(folder, ::copy::source::listed(&list, false)?)
+            }
+            (Some(_), _) => anyhow::bail!("a list goes with one folder"),
+        };
+        opened.map_err(|error| {
+            let is_missing = matches!(&error, SourceError::Open { error, .. } if error.kind() == io::ErrorKind::NotFound);
+            let is_wild = self.paths.iter().any(|path| path.iter().any(|byte| b"*?[".contains(byte)));
+            match is_missing && is_wild {
+                true => anyhow::anyhow!(
+                    "{error}; names are not expanded on another host: say the folder, and choose with --include and --exclude"
+                ),
+                false => error.into(),
+            }
+        })
+    }
+
     fn send_options(&self) -> SendOptions {
         let [mode, owner, times, attributes, links] = self.keep;
         SendOptions {
@@ -416,6 +475,19 @@ impl Job {
             io: self.io,
         }
     }
+}
+
+/// A letter for each byte: names need not be UTF-8, and JSON's lists of numbers take four times as much.
+fn letters(bytes: &[u8]) -> String {
+    bytes.iter().copied().map(char::from).collect()
+}
+
+/// The bytes that letters stand for.
+fn bytes_of(letters: &str) -> Option<Vec<u8>> {
+    let bytes = letters
+        .chars()
+        .map(|letter| u8::try_from(u32::from(letter)).ok());
+    bytes.collect()
 }
 
 /// A path as a shell in the home folder would have it.
@@ -591,10 +663,7 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         return Err(("the session has no key".to_owned(), false));
     };
     let filter = job.filter().map_err(here)?;
-    let mut ready = Ready {
-        speeds: speeds(),
-        ..Ready::default()
-    };
+    let mut ready = Ready::of_this_host(speeds());
     let (listeners, meeting) = meeting(job, session, key).map_err(here)?;
     ready.quic = job.transport != Transport::Tcp && meeting.may_carry();
     let at = |listener: &TcpListener| listener.local_addr().ok();
@@ -613,13 +682,8 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         Ok::<_, Failed>(leader.with_patience(LEADER))
     };
     let ends = match (job.is_source, &job.helps) {
-        (true, Some(at)) => {
-            let source = Source::open(&job.paths()).map_err(|error| here(error.into()))?;
-            Ends::Reader(source, leader(at)?)
-        }
-        (true, None) => {
-            Ends::Source(Source::open(&job.paths()).map_err(|error| here(error.into()))?)
-        }
+        (true, Some(at)) => Ends::Reader(job.source().map_err(here)?, leader(at)?),
+        (true, None) => Ends::Source(job.source().map_err(here)?),
         (false, Some(at)) => {
             let paths = job.paths();
             let [path] = &paths[..] else {
@@ -661,6 +725,11 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
             scope.spawn(|| meeting::listen(listener, &meeting));
         }
         let is_ended = || ended.load(Ordering::Relaxed) || context.interrupted().is_some();
+        // Who only watches has no connection to look at.
+        if let Some(reach) = Reach::of(&job.meets).filter(|_| job.helps.is_none()) {
+            let (meeting, watch) = (&meeting, watch);
+            scope.spawn(move || reach.look(meeting, watch));
+        }
         job.perform(
             ends,
             &filter,

@@ -130,7 +130,11 @@ fn arrived(plan: &Plan<'_>) -> Result<(Source, ::copy::filter::Filter), Failure>
     if !to.is_dir() {
         return Ok((Source::open(&[to]).map_err(usage)?, plan.args.filter()?));
     }
-    let source = match plan.only() {
+    if let Some(names) = plan.names()? {
+        let source = Source::from_list(to, names).map_err(usage)?;
+        return Ok((source, plan.args.filter()?));
+    }
+    let source = match plan.only()? {
         // What was copied, not all that is in the folder.
         Some(names) => {
             use std::os::unix::ffi::OsStrExt as _;

@@ -135,6 +135,11 @@ impl Operand {
         !matches!(self, Self::Here(_))
     }
 
+    /// Whether its files are none of this host's: a lab's are.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Far { .. } | Self::Served { .. })
+    }
+
     /// The path on its host.
     pub(super) fn path(&self) -> &Path {
         match self {

@@ -14,6 +14,7 @@ use ::copy::manifest;
 use report::model::{CopyRepair, Run};
 
 use super::operand::Operand;
+use super::rules::Rules;
 use super::{CopyArgs, Plan};
 use crate::context::{self, Context};
 use crate::failure::Failure;
@@ -129,11 +130,11 @@ impl Hurt {
             }
             wanted.insert(pattern(path));
         }
+        // Names of a manifest are UTF-8, and so are these.
+        let wanted = wanted.into_iter().map(|pattern| format!("+ {pattern}"));
         CopyArgs {
             checksum: true,
-            // Names of a manifest are UTF-8, and so are these.
-            include: wanted.into_iter().collect(),
-            exclude: vec!["*".to_owned()],
+            rules: Rules::of(wanted.chain(["*".to_owned()]).collect()),
             ..args.clone()
         }
     }

@@ -1,7 +1,6 @@
 //! What the user sees of a copy when it is over.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use ::copy::engine::disk::Io;
@@ -11,8 +10,8 @@ use report::model::{Copy, CopyEnd, CopyKernel, CopyQuic, CopyTime, CopyWay, Run,
 use units::Rate;
 use wire::tcp_info::TcpInfo;
 
-use super::operand::Operand;
-use super::{Done, Plan, live, observed};
+use super::why::HostFacts;
+use super::{Done, Plan, job, live, observed, why};
 
 /// A far side's words without what a terminal would obey.
 pub(super) fn plain(text: &str) -> String {
@@ -125,7 +124,18 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
             copy.chosen.push(text);
         }
     }
-    copy.why = why(&copy, plan, done);
+    let connections = connections(done);
+    let facts = facts(&copy, plan, done, &connections);
+    let why = why::why(&facts);
+    let buffers = match plan.args.streams {
+        None => why::buffers_for_one(&facts, [done.hosts[0].buffers[0], done.hosts[1].buffers[1]]),
+        Some(_) => None,
+    };
+    copy.why = why;
+    copy.chosen.extend(buffers);
+    if let Some(cpu_ns) = done.ssh_cpu_ns.filter(|_| copy.received_bytes > 0) {
+        copy.chosen.push(inside_ssh(&copy, cpu_ns));
+    }
     observed::put(plan, &mut copy);
     run.verdict = Some(verdict(&copy));
     run.copy = Some(copy);
@@ -162,7 +172,7 @@ pub(super) fn spent(watch: &Watch, cpu_ns: Option<u64>) -> Spent {
 
 /// The source, then the destination, where they told.
 fn ends(done: &Done) -> Vec<CopyEnd> {
-    let near = spent(&done.watch, None);
+    let near = spent(&done.watch, done.watched_cpu_ns);
     let (source, destination) = match done.is_source {
         true => (Some(near), done.far),
         false => (done.far, Some(near)),
@@ -229,106 +239,76 @@ fn sum(ends: &[TcpInfo], of: fn(&TcpInfo) -> u64) -> u64 {
     ends.iter().map(of).fold(0, u64::saturating_add)
 }
 
-/// What held it, out of where the threads that carry blocks spent their time and what the kernel says of their windows.
-fn why(copy: &Copy, plan: &Plan<'_>, done: &Done) -> String {
-    if copy.received_bytes == 0 {
-        return String::new();
-    }
-    if let Some(achievable) = copy.achievable_bits_per_second {
-        let full = |rate: u64| rate as f64 > 0.9 * achievable as f64;
-        if full(copy.goodput_bits_per_second) {
-            return "the path, which is full".to_owned();
-        }
-        if let Some(steady) = copy.steady_bits_per_second.filter(|steady| full(*steady)) {
-            return format!(
-                "its beginning and end: between them {}, which fills the path",
-                Rate::from_bits_per_second(steady)
-            );
-        }
-    }
-    // Beside what packets have of their own, and the end.
-    let reached = |limit: &Rate| {
-        let fastest = copy
-            .goodput_bits_per_second
-            .max(copy.steady_bits_per_second.unwrap_or(0));
-        fastest as f64 > 0.85 * limit.as_bits_per_second() as f64
+/// What is known of why it was no faster.
+fn facts<'a>(
+    copy: &'a Copy,
+    plan: &Plan<'_>,
+    done: &Done,
+    connections: &'a [TcpInfo],
+) -> why::Facts<'a> {
+    let is_elsewhere = [plan.from[0].is_elsewhere(), plan.to.is_elsewhere()];
+    let takes_part = is_elsewhere != [true, true];
+    let is_alone = is_elsewhere == [false, false];
+    let here = HostFacts {
+        speeds: match done.cipher.is_open() {
+            true => Vec::new(),
+            false => job::speeds(),
+        },
+        ..HostFacts::here()
     };
-    let limits = super::limits::Limits::of(plan.args).ok();
-    if let Some(limit) = limits.and_then(|limits| limits.now()).filter(reached) {
-        return format!("the limit of {limit} that was asked for");
-    }
-    let made_ns = done.progress.first_made_ns().unwrap_or(0);
-    if made_ns > LATE_NS.max(copy.duration_ns / 2) {
-        return format!(
-            "its beginning: the first connection for blocks was there after {:.1} s",
-            made_ns as f64 / 1e9
-        );
-    }
-    let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
-    let of_cores = copy.cpu_ns as f64 / copy.duration_ns.max(1) as f64;
-    if of_cores > 0.8 * cores {
-        return format!("this host's CPU: {of_cores:.1} of its {cores} cores were busy with it");
-    }
-    let time = |name: &str| copy.ends.iter().find(|end| end.end == name);
-    if time("source").is_some_and(|end| end.time.idle > 0.5) {
-        return format!(
-            "looking at files, for which connections waited: {}, of {} each on average",
-            report_count(copy.names),
-            bytes(copy.placed_bytes / copy.placed.max(1))
-        );
+    let bytes = copy.received_bytes.max(copy.sent_bytes);
+    let cpu = |whose: &str, busy_ns: u64, host: &HostFacts, sides: f64| {
+        let mut speeds = host.speeds.iter();
+        let speed = speeds.find(|(cipher, _)| *cipher == done.cipher);
+        // Encrypting and decrypting one after the other was measured, of which each side does one.
+        let seconds = speed.map_or(0.0, |(_, speed)| {
+            sides / 2.0 * bytes as f64 / speed.max(1.0)
+        });
+        why::Cpu {
+            whose: whose.to_owned(),
+            busy_ns,
+            cores: host.cores,
+            cipher_ns: u64::try_from(
+                Duration::try_from_secs_f64(seconds)
+                    .unwrap_or_default()
+                    .as_nanos(),
+            )
+            .unwrap_or(u64::MAX),
+        }
+    };
+    let mut cpus = Vec::new();
+    if takes_part {
+        let sides = if is_alone { 2.0 } else { 1.0 };
+        cpus.push(cpu("this host", copy.cpu_ns, &here, sides));
     }
     for end in &copy.ends {
-        if end.time.disk > 0.5 {
-            return format!("the {}'s disk", end.end);
-        }
-        if end.time.sums > 0.5 {
-            return format!("the {}'s CPU, with sums of blocks", end.end);
-        }
+        let host = &done.hosts[usize::from(end.end == "destination")];
+        let told = end.cpu_ns.filter(|ns| *ns > 0);
+        cpus.extend(told.map(|ns| cpu(&format!("the {}", end.end), ns, host, 1.0)));
     }
-    if copy.transport == "quic" {
-        return "the path, as QUIC's congestion control found it, or the thread that moves its \
-                packets"
-            .to_owned();
-    }
-    let ends = connections(done);
-    if ends.is_empty() {
-        // An older far side does not tell.
-        return String::new();
-    }
-    let sum = |of: fn(&TcpInfo) -> u64| sum(&ends, of) as f64;
-    let busy = sum(|info| info.busy_time_us).max(1.0);
-    let short = ends.iter().all(|info| info.rtt_us < 1_000);
-    if sum(|info| info.rwnd_limited_us) > 0.4 * busy {
-        if short {
-            return "the destination: its CPU or its disk takes no more".to_owned();
-        }
-        return "the destination: it takes no more, for its disk, its CPU or its buffers' limit (tcp_rmem)"
-            .to_owned();
-    }
-    if sum(|info| info.sndbuf_limited_us) > 0.4 * busy {
-        let whose = match &plan.from[0] {
-            Operand::Far { .. } | Operand::Served { .. } => "the source's",
-            Operand::Here(_) | Operand::Lab { .. } => "this host's",
-        };
-        return format!(
-            "{whose} limit of send buffers (tcp_wmem): more connections, or a higher limit"
-        );
-    }
-    let idle_path = ends.iter().map(|info| info.rtt_us).min().unwrap_or(0);
-    match idle_path {
-        0..1_000 => "the two hosts' CPUs".to_owned(),
-        _ => "the path: what its congestion control found there".to_owned(),
+    let limits = super::limits::Limits::of(plan.args).ok();
+    why::Facts {
+        copy,
+        limit: limits.and_then(|limits| limits.now()),
+        made_ns: done.progress.first_made_ns().unwrap_or(0),
+        cpus,
+        connections,
+        inside: plan.args.through_ssh.then_some(done.ssh_cpu_ns),
+        is_source_here: !is_elsewhere[0],
     }
 }
 
-/// A beginning that took no longer is none to speak of.
-const LATE_NS: u64 = 1_000_000_000;
-
-fn report_count(n: u64) -> String {
-    match n {
-        1 => "1 name".to_owned(),
-        n => format!("{n} names"),
-    }
+/// What ssh cost that carried the copy.
+fn inside_ssh(copy: &Copy, cpu_ns: u64) -> String {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    format!(
+        "inside ssh: {} at {}, for which ssh took {:.1} s of this host's CPU beside goodput's {:.1} s, and as much of the other's; \
+         connections of their own need none of that",
+        bytes(copy.received_bytes),
+        Rate::from_bits_per_second(copy.goodput_bits_per_second),
+        seconds(cpu_ns),
+        seconds(copy.cpu_ns),
+    )
 }
 
 fn verdict(copy: &Copy) -> Verdict {
@@ -358,6 +338,7 @@ fn verdict(copy: &Copy) -> Verdict {
     };
     let why = match copy.why.as_str() {
         "" => String::new(),
+        why::TOO_SHORT => format!("; {} what held it", why::TOO_SHORT),
         why => format!("; held by {why}"),
     };
     Verdict {

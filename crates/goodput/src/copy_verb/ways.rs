@@ -120,6 +120,12 @@ fn connect(from: Option<IpAddr>, to: SocketAddr, patience: Duration) -> io::Resu
     let Some(from) = from else {
         return TcpStream::connect_timeout(&to, patience);
     };
+    let from = at(from, 0);
+    // What is good on one link only is reached over the link that it is left by.
+    let to = match from {
+        SocketAddr::V6(link) if link.scope_id() != 0 => scoped(to, link.scope_id()),
+        _ => to,
+    };
     let patience = units::Duration::from_ns(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
     let leaves = |socket: std::os::fd::BorrowedFd<'_>| sys::tcp::set_source(socket, from);
     let mut sockets = sys::tcp::connect_many(to, 1, patience, leaves, || false)?;
@@ -128,9 +134,32 @@ fn connect(from: Option<IpAddr>, to: SocketAddr, patience: Duration) -> io::Resu
         .ok_or_else(|| io::Error::other("no connection"))
 }
 
+/// An address of this host and a port; one that is good on one link only with the interface that has it (RFC 4007).
+fn at(address: IpAddr, port: u16) -> SocketAddr {
+    let usual = SocketAddr::from((address, port));
+    let is_of_link = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let interface = is_of_link
+        .then(|| sys::host::interface_with(address))
+        .flatten();
+    let named = interface.map(|interface| format!("{address}%{}", interface.name));
+    let found = named.and_then(|name| (name.as_str(), port).to_socket_addrs().ok()?.next());
+    found.unwrap_or(usual)
+}
+
+/// An address as it is seen by one who has it on another interface: that is a number of each host's own.
+pub(super) fn scoped(mut to: SocketAddr, scope: u32) -> SocketAddr {
+    if let SocketAddr::V6(v6) = &mut to
+        && v6.ip().is_unicast_link_local()
+    {
+        v6.set_scope_id(scope);
+    }
+    to
+}
+
 /// What was typed of addresses: of the far side's (or that it shall say all it has), and of this side's.
 pub(super) struct Typed {
-    pub(super) far: Vec<IpAddr>,
+    /// Without a port; with the interface of this host that one of a link is reached by.
+    pub(super) far: Vec<SocketAddr>,
     pub(super) is_far_all: bool,
     pub(super) near: Vec<IpAddr>,
 }
@@ -147,6 +176,7 @@ impl Typed {
             false => found("--addresses", &args.addresses)?,
         };
         let near = found("--from-addresses", &args.from_addresses)?;
+        let near = near.iter().map(SocketAddr::ip).collect();
         let typed = Self {
             far,
             is_far_all,
@@ -199,29 +229,31 @@ pub(super) fn check(args: &CopyArgs, from: &[Operand], to: &Operand) -> Result<(
     }
 }
 
-/// Addresses of names that were typed, each once.
-fn found(flag: &str, typed: &[String]) -> Result<Vec<IpAddr>, Failure> {
+/// Addresses of names that were typed, each once; all of a name that has several.
+fn found(flag: &str, typed: &[String]) -> Result<Vec<SocketAddr>, Failure> {
     let usage = |text: String| Failure::usage(anyhow::anyhow!("{flag}: {text}"));
-    let mut all: Vec<IpAddr> = Vec::new();
+    let mut all: Vec<SocketAddr> = Vec::new();
     for name in typed {
         let bare = name.trim_start_matches('[').trim_end_matches(']');
-        let address = match bare.parse() {
-            Ok(address) => address,
-            Err(_) if name == ALL => {
-                return Err(usage(format!("'{ALL}' stands alone")));
-            }
-            Err(_) => (bare, 0)
-                .to_socket_addrs()
-                .ok()
-                .and_then(|mut found| found.next())
-                .map(|found| found.ip())
-                .ok_or_else(|| usage(format!("'{name}' is no address and has none")))?,
-        };
-        if address.is_unspecified() || address.is_multicast() {
-            return Err(usage(format!("{address} is no address of one host")));
+        if name == ALL {
+            return Err(usage(format!("'{ALL}' stands alone")));
         }
-        if !all.contains(&address) {
-            all.push(address);
+        // The resolver knows what is behind a % sign, too.
+        let found: Vec<_> = (bare, 0)
+            .to_socket_addrs()
+            .map(Iterator::collect)
+            .unwrap_or_default();
+        if found.is_empty() {
+            return Err(usage(format!("'{name}' is no address and has none")));
+        }
+        for address in found {
+            let ip = address.ip();
+            if ip.is_unspecified() || ip.is_multicast() {
+                return Err(usage(format!("{ip} is no address of one host")));
+            }
+            if !all.contains(&address) {
+                all.push(address);
+            }
         }
     }
     match all.len() > ADDRESSES_MOST {
@@ -271,7 +303,7 @@ pub(super) fn listen_at(
         let mut is_port_taken = false;
         missing.clear();
         for address in addresses.iter().take(ADDRESSES_MOST) {
-            match TcpListener::bind((*address, port)) {
+            match TcpListener::bind(at(*address, port)) {
                 Ok(listener) => {
                     port = listener.local_addr()?.port();
                     listeners.push(listener);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ::copy::link::{VERSION, VERSION_OLDEST};
 
-use crate::support::{BINARY, Scratch, wait_until, with_own_mounts};
+use crate::support::{BINARY, Scratch, usable, wait_until, with_own_mounts, with_own_network};
 
 /// A script that takes a host and a command, and runs the command here in a shell of its own.
 const RSH: &str = "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexport SSH_CONNECTION\nsh -c \"$*\"\n";
@@ -239,6 +240,51 @@ fn a_dry_run_a_list_and_deletion_do_what_they_say() {
     assert!(
         to.join("a/f1").exists() && to.join("a/b/middle").exists() && !to.join("large").exists()
     );
+    // The list goes to where the source is; with it, what else is there stays there.
+    let odd = b"a/f2\na/\xff\n./a/b/\n";
+    fs::write(from.join(std::ffi::OsStr::from_bytes(b"a/\xff")), "odd").unwrap();
+    let odd_list = scratch.path("odd-list");
+    fs::write(&odd_list, odd).unwrap();
+    let sums = scratch.path("sums").display().to_string();
+    let from_far = format!("host:{source}");
+    for (name, args) in [
+        (
+            "listed",
+            vec![
+                "--files-from",
+                odd_list.to_str().unwrap(),
+                "--manifest",
+                &sums,
+            ],
+        ),
+        (
+            "listed-third",
+            vec!["--files-from", odd_list.to_str().unwrap()],
+        ),
+    ] {
+        let listed = scratch.path(name);
+        let to = match name {
+            "listed" => listed.display().to_string(),
+            _ => format!("hostB:{}", listed.display()),
+        };
+        scratch
+            .run(copy(&scratch, &[&args[..], &[&from_far, &to]].concat()))
+            .succeeds();
+        let names: Vec<_> = tree(&listed).into_keys().collect();
+        let expected = [&b"a"[..], b"a/b", b"a/b/middle", b"a/f2", b"a/\xff"];
+        let expected = expected.map(|name| PathBuf::from(std::ffi::OsStr::from_bytes(name)));
+        assert_eq!(names, expected, "{name}");
+    }
+    let sums = fs::read_to_string(sums).unwrap();
+    let named: Vec<_> = sums.lines().map(|line| &line[66..]).collect();
+    assert_eq!(named, ["a/b/middle", "a/f2"]);
+    scratch
+        .run(copy(
+            &scratch,
+            &["--files-from", list, "host:/nowhere/at/all", "x"],
+        ))
+        .fails_with(4, &["/nowhere/at/all"]);
+    fs::remove_file(from.join(std::ffi::OsStr::from_bytes(b"a/\xff"))).unwrap();
     fs::write(to.join("extra"), b"x").unwrap();
     scratch
         .run(copy(&scratch, &["--delete", &source, &far]))
@@ -274,6 +320,10 @@ fn what_goes_wrong_has_its_exit_code_and_its_words() {
     scratch
         .run(copy(&scratch, &["host:/nowhere/at/all", "here"]))
         .fails_with(4, &["/nowhere/at/all"]);
+    let all = format!("host:{source}/a/*");
+    let hint = "names are not expanded on another host";
+    let ended = scratch.run(copy(&scratch, &[&all, "here"]));
+    ended.fails_with(4, &["/a/*", hint]);
     scratch
         .run(copy(&scratch, &[source, "host:/proc/nothing/is/made/here"]))
         .fails_with(4, &["host"]);
@@ -718,5 +768,111 @@ fn a_far_side_of_another_version_is_told_apart_before_anything_is_sent() {
             .run(scratch.goodput(&args))
             .fails_with(4, &["has jobs of version", &theirs]);
     }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn what_ssh_carries_says_what_that_costs() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 3 << 20);
+    let source = format!("{}/", from.display());
+    let far = format!("host:{}", scratch.path("to").display());
+    let ended = scratch.run(copy(&scratch, &["--through-ssh", "-s2", &source, &far]));
+    ended.succeeds();
+    let before = "inside ssh: blocks go through 2 ssh connections, each encrypted once more by ssh on both hosts";
+    assert!(ended.stderr.contains(before), "{}", ended.stderr);
+    let chosen = scratch.run_json()["copy"]["chosen"].to_string();
+    assert!(chosen.contains(before), "{chosen}");
+    assert!(
+        chosen.contains("MB at ") && chosen.contains("of this host's CPU"),
+        "{chosen}"
+    );
+    assert_eq!(tree(&from), tree(&scratch.path("to")));
+    scratch.assert_nothing_left();
+}
+
+/// A wrapper with a network of its own in which `nft` drops packets and `ss` tells of connections.
+fn with_a_firewall() -> Option<&'static [&'static str]> {
+    usable(&[], &["ss", "-V"])?;
+    usable(with_own_network()?, &["nft", "add", "table", "inet", "t"])
+}
+
+/// A firewall without rules, which drops what leaves: for this host to itself, what arrives too.
+const FIREWALL: &str = r#"
+    set -e
+    ip link set lo up
+    nft add table inet t
+    nft add chain inet t single '{ type filter hook output priority 0; }'
+    nft add chain inet t every '{ type filter hook output priority 0; }'
+"#;
+
+#[test]
+fn while_a_firewall_drops_all_it_says_whom_it_tries_to_reach() {
+    let Some(network) = with_a_firewall() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    plant(&scratch, 1 << 20);
+    executable(&scratch, "rsh", RSH);
+    let script = format!(
+        r#"{FIREWALL}
+        nft add rule inet t every tcp dport 5299 drop
+        $GOODPUT copy -e "$DIR/rsh" --far-goodput "$GOODPUT" --port 5299 from/ "127.0.0.1:$DIR/to" 2> said &
+        copy=$!
+        until grep -q 'still trying to reach 127.0.0.1, port 5299' said; do kill -0 $copy; sleep 0.05; done
+        nft flush chain inet t every
+        wait $copy
+        diff -r from to
+    "#
+    );
+    scratch.run(scratch.script(network, &script)).succeeds();
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_firewall_that_drops_one_stream_or_for_a_while_all_costs_no_byte() {
+    let Some(network) = with_a_firewall() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    plant(&scratch, 12 << 20);
+    executable(&scratch, "rsh", RSH);
+    // Of each copy the port of a connection that carries blocks, once it has; copies are slow, so that they are in the middle then.
+    let script = format!(
+        r#"{FIREWALL}
+        copies() {{
+            $GOODPUT copy -e "$DIR/rsh" --far-goodput "$GOODPUT" --port $1 -s4 --limit 12Mb/s --transport tcp                 from/ "127.0.0.1:$DIR/to-$1"
+        }}
+        carrier() {{
+            ss -HtinO state established "( dport = :$1 )" | awk '{{
+                for (i = 5; i <= NF; i++)
+                    if ($i ~ /^bytes_acked:/ && substr($i, 13) + 0 > 400000) {{ sub(/.*:/, "", $3); print $3; exit }}
+            }}'
+        }}
+        copies 5301 & one=$!
+        copies 5302 & all=$!
+        port=
+        until [ -n "$port" ]; do kill -0 $one; sleep 0.05; port=$(carrier 5301); done
+        nft add rule inet t single tcp sport $port counter drop
+        nft add rule inet t single tcp dport $port counter drop
+        port=
+        until [ -n "$port" ]; do kill -0 $all; sleep 0.05; port=$(carrier 5302); done
+        nft add rule inet t every tcp sport 5302 counter drop
+        nft add rule inet t every tcp dport 5302 counter drop
+        kill -0 $one
+        kill -0 $all
+        sleep 4
+        nft list chain inet t every | grep -q 'packets [1-9]'
+        nft flush chain inet t every
+        wait $one
+        wait $all
+        diff -r from to-5301
+        diff -r from to-5302
+        nft list chain inet t single | grep -q 'packets [1-9]'
+    "#
+    );
+    scratch.run(scratch.script(network, &script)).succeeds();
+    assert_eq!(tree(&scratch.path("from")), tree(&scratch.path("to-5301")));
+    assert_eq!(tree(&scratch.path("from")), tree(&scratch.path("to-5302")));
     scratch.assert_nothing_left();
 }

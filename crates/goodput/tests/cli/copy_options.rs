@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Scratch, wait_until};
+use crate::support::{Scratch, usable, wait_until};
 
 fn plant(scratch: &Scratch) -> String {
     let from = scratch.path("from");
@@ -105,6 +105,32 @@ fn a_manifest_is_no_other_file_and_lists_not_itself() {
         fs::read_to_string(&sums).unwrap().lines().count(),
         all.len()
     );
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn a_manifest_of_a_copy_between_two_other_hosts_is_refused_and_not_made_of_files_here() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    // A folder of the destination's path, here, with other files.
+    let (to, sums) = (scratch.path("to"), scratch.path("sums"));
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("empty"), b"of this host").unwrap();
+    let far = [format!("hostA:{source}"), format!("hostB:{}", to.display())];
+    let file = sums.to_str().unwrap();
+    let args = [
+        "copy",
+        "-e",
+        "/bin/false",
+        "--manifest",
+        file,
+        &far[0],
+        &far[1],
+    ];
+    scratch
+        .run(scratch.goodput(&args))
+        .fails_with(2, &["run `goodput copy --manifest` on hostB"]);
+    assert!(!sums.exists());
     scratch.assert_nothing_left();
 }
 
@@ -227,7 +253,7 @@ fn how_each_connection_is_is_said_where_the_output_is_no_terminal() {
         "  stream   0  ",
         "  stream   1  ",
         "sent again",
-        "held by",
+        "held",
     ] {
         assert!(ended.stdout.contains(said), "{said}: {}", ended.stdout);
     }
@@ -344,4 +370,147 @@ fn each_end_goes_past_the_cache_or_through_it_as_asked_for_and_says_so() {
     scratch
         .run(scratch.goodput(&args))
         .fails_with(2, &["--io takes one word"]);
+}
+
+/// Names of all files below.
+fn names(top: &Path) -> Vec<String> {
+    let (mut found, mut folders) = (Vec::new(), vec![top.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path.strip_prefix(top).unwrap().display().to_string()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn rules_decide_in_the_order_in_which_they_were_typed_as_rsyncs_do() {
+    let scratch = Scratch::new();
+    for name in [
+        "secret/key",
+        "src/a.rs",
+        "src/a.o",
+        "src/deep/b.rs",
+        "top.o",
+        "notes",
+    ] {
+        let path = scratch.path("from").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, name).unwrap();
+    }
+    let rules = scratch.write("rules", "# what is made\n+ top.o\n*.o\n");
+    let file = rules.to_str().unwrap();
+    let all = [
+        "notes",
+        "secret/key",
+        "src/a.o",
+        "src/a.rs",
+        "src/deep/b.rs",
+        "top.o",
+    ];
+    let rsync = usable(&["rsync"], &["--version"]);
+    let far = scratch.write("rsh", "#!/bin/sh\nshift\nSSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\nexport SSH_CONNECTION\nsh -c \"$*\"\n");
+    let far = format!("sh {}", far.display());
+    let source = format!("{}/", scratch.path("from").display());
+    let cases: [(&[&str], Vec<&str>); 7] = [
+        (
+            &["--exclude", "secret/", "--include", "*"],
+            [&all[..1], &all[2..]].concat(),
+        ),
+        (&["--include", "*", "--exclude", "secret/"], all.to_vec()),
+        (
+            &["--include", "*/", "--include", "*.rs", "--exclude", "*"],
+            vec![all[3], all[4]],
+        ),
+        (
+            &["--exclude", "*", "--include", "*/", "--include", "*.rs"],
+            vec![],
+        ),
+        (
+            &["--exclude-from", file, "--exclude", "secret"],
+            vec![all[0], all[3], all[4], all[5]],
+        ),
+        (
+            &["--include", "a.o", "--exclude-from", file],
+            [&all[..5], &all[5..]].concat(),
+        ),
+        (
+            &[
+                "--exclude",
+                "+ a.rs",
+                "--exclude",
+                "*.rs",
+                "--include",
+                "b.rs",
+            ],
+            [&all[..4], &all[5..]].concat(),
+        ),
+    ];
+    for (n, (rules, expected)) in cases.iter().enumerate() {
+        // By the far side's own walk, and by this one's.
+        for (way, from) in [("here", source.clone()), ("pull", format!("h:{source}"))] {
+            let to = scratch.path(&format!("to-{way}-{n}"));
+            let begin = ["copy", "-e", &far, "--far-goodput", crate::support::BINARY];
+            let ends = [&from, to.to_str().unwrap()];
+            scratch
+                .run(scratch.goodput(&[&begin[..], rules, &ends].concat()))
+                .succeeds();
+            assert_eq!(&names(&to), expected, "{way}: {rules:?}");
+        }
+        if rsync.is_some() {
+            let to = scratch.path(&format!("rsync-{n}"));
+            let ended = std::process::Command::new("rsync")
+                .arg("-a")
+                .args(*rules)
+                .args([&source, to.to_str().unwrap()])
+                .status();
+            assert!(ended.unwrap().success());
+            assert_eq!(&names(&to), expected, "rsync: {rules:?}");
+        }
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn what_rsync_and_scp_are_asked_for_is_taken_and_that_nothing_is_compressed_is_said() {
+    let scratch = Scratch::new();
+    let source = plant(&scratch);
+    let asked: [&[&str]; 8] = [
+        &["-r"],
+        &["-av"],
+        &["-avP", "--progress"],
+        &["-rpt"],
+        &["--archive", "--recursive", "--partial"],
+        &["-aHAXS"],
+        &["-az"],
+        &["-r", "-r", "--compress"],
+    ];
+    for (n, flags) in asked.iter().enumerate() {
+        let to = scratch.path(&format!("to-{n}"));
+        let ends = [&source, to.to_str().unwrap()];
+        let ended = scratch.run(scratch.goodput(&[&["copy"], *flags, &ends].concat()));
+        ended.succeeds();
+        assert_eq!(names(&to), names(&scratch.path("from")), "{flags:?}");
+        let is_told = ended.stderr.contains("nothing is compressed");
+        assert_eq!(is_told, n >= 6, "{flags:?}: {}", ended.stderr);
+    }
+    // What else they have is no more taken than before; -v says more, and stays so.
+    scratch
+        .run(scratch.goodput(&["copy", "-u", &source, "x"]))
+        .fails_with(2, &["-u"]);
+    let said = scratch
+        .run(scratch.goodput(&["copy", "--help"]))
+        .succeeds()
+        .stdout
+        .clone();
+    assert!(
+        said.contains("-r, -a, -p, -P") && said.contains("-v, --verbose"),
+        "{said}"
+    );
+    scratch.assert_nothing_left();
 }

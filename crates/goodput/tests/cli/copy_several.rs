@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{BINARY, Ended, Scratch, with_own_network};
+use crate::support::{BINARY, Ended, Scratch, usable, with_own_mounts, with_own_network};
 
 const RSH: &str = "#!/bin/sh\nhost=$1\nshift\n[ \"$host\" = gone ] && exit 255\nSSH_CONNECTION=\"127.0.0.1 1 127.0.0.${host#h} 22\"\nexport SSH_CONNECTION\nGOODPUT_TEST_HOST=$host exec sh -c \"exec $*\"\n";
 
@@ -343,6 +343,60 @@ fn what_does_not_go_together_is_told() {
         scratch.run(copy(&scratch, args)).fails_with(2, &[says]);
     }
     assert!(!scratch.path("to").exists());
+}
+
+#[test]
+fn an_address_of_one_link_is_reached_by_the_interface_that_was_typed() {
+    let Some(wrapper) = with_own_network() else {
+        return;
+    };
+    let v6 = ["ip", "-6", "addr", "add", "fe80::7/64", "dev", "lo"];
+    if usable(wrapper, &v6).is_none() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 1 << 20);
+    rsh(&scratch);
+    // The one that listens has it, too: both are this host.
+    let script = r#"
+        set -e
+        ip link set lo up
+        ip link add name v1 type veth peer name v2
+        for n in 1 2; do ip addr add fe80::$n/64 dev v$n nodad; ip link set v$n up; done
+        $GOODPUT copy --json -e "$DIR/rsh" --far-goodput "$GOODPUT" --addresses 'fe80::1%v1' from/ "h1:$DIR/to"
+        $GOODPUT copy -e "$DIR/rsh" --far-goodput "$GOODPUT" --reverse --from-addresses '[fe80::2%v2]' --addresses 'fe80::2%v2' \
+            from/ "h1:$DIR/back"
+    "#;
+    let ended = scratch.run(scratch.script(wrapper, script));
+    ended.succeeds();
+    for name in ["to", "back"] {
+        assert_same(&from, &scratch.path(name));
+    }
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn all_addresses_of_a_name_are_taken() {
+    let Some(wrapper) = with_own_mounts() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 12 << 20);
+    rsh(&scratch);
+    scratch.write("hosts", "127.0.0.2 twin.test\n127.0.0.3 twin.test\n");
+    let script = r#"
+        set -e
+        mount --bind hosts /etc/hosts
+        $GOODPUT copy --json -e "$DIR/rsh" --far-goodput "$GOODPUT" -s4 --limit 200Mb/s --addresses twin.test from/ "h1:$DIR/to"
+    "#;
+    let ended = scratch.run(scratch.script(wrapper, script));
+    let said = carried(ended.succeeds());
+    assert!(
+        said.contains("127.0.0.2 ") && said.contains("127.0.0.3 "),
+        "{said}"
+    );
+    assert_same(&from, &scratch.path("to"));
+    scratch.assert_nothing_left();
 }
 
 /// Two hosts with four links of 40 Mb/s between them; the far one's process is `$far`.
