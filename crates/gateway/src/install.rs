@@ -299,7 +299,10 @@ pub fn text(config: &Config, queue: QueueBy) -> String {
              ip {version} route add local default dev lo table {table}\n"
         );
     }
-    for (_, _, name, link) in link_tables(config) {
+    for (zone, place, _, link) in link_tables(config) {
+        let names = config.zone(zone).interfaces.iter().enumerate();
+        let others = names.filter(|(at, _)| *at != place).map(|(_, n)| &**n);
+        let others = others.collect::<Vec<_>>().join("|");
         for version in ["-4", "-6"] {
             let LinkTable {
                 mark,
@@ -308,8 +311,8 @@ pub fn text(config: &Config, queue: QueueBy) -> String {
             } = link;
             lines += &format!(
                 "ip {version} rule add priority {priority} fwmark {mark:#x} lookup {table}\n\
-                 ip {version} route show table main dev {name} | while read r; do \
-                 ip {version} route add $r dev {name} table {table}; done\n"
+                 ip {version} route show table main | grep -vE ' dev ({others})( |$)' | \
+                 while read r; do ip {version} route append $r table {table}; done\n"
             );
         }
     }
