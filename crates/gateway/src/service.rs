@@ -105,9 +105,7 @@ impl Gateway {
             sampler: None,
             decisions: Mutex::new(orders.keep_journal(&config)),
         };
-        // Open listeners cannot share an address between workers as they are made.
-        let count = if transparent { config.workers } else { 1 };
-        for number in 0..count {
+        for number in 0..config.workers {
             let made = Worker::new(
                 number,
                 Arc::clone(&config),
@@ -514,20 +512,4 @@ const PIPES_PART: u64 = 16;
 pub(crate) const SPARE_DESCRIPTORS: u64 = 512;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptors_go_to_sockets_first_and_pipes_have_the_rest() {
-        let of = |descriptors| {
-            let config = bounded(Config::default(), descriptors);
-            (config.limits.connections, config.pipes)
-        };
-        assert_eq!(of(20_000), (9_135, 609));
-        // Enough for all: two pipes each.
-        let whole = Config::default().limits.connections;
-        assert_eq!(of(descriptors_for(whole)), (whole, 2 * whole as u64));
-        assert_eq!(of(0), (1, 0));
-        assert_eq!(descriptors_for(usize::MAX), u64::MAX);
-    }
-}
+mod tests;

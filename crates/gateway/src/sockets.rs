@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::pipe::PipeFlags;
 use sys::{host, tcp, transparent};
 use units::{Bytes, Duration};
@@ -194,12 +194,30 @@ pub(crate) fn close_gently(fd: BorrowedFd<'_>) {
     let _ = sockopt::set_socket_linger(fd, None);
 }
 
-/// A listening socket as anybody has it, for clients that know of the gateway.
-pub(crate) fn listen_openly(addr: SocketAddr, config: &ZoneConfig) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(addr)?;
-    prepare(listener.as_fd(), config);
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+/// A listening socket as anybody has it, for clients that know of the gateway: the one of that number among `all` at one
+/// address, of which each gets a part of those who connect.
+pub(crate) fn listen_openly(
+    addr: SocketAddr,
+    config: &ZoneConfig,
+    number: u8,
+    all: u8,
+) -> io::Result<TcpListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(tcp::family(addr), SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    // The first shares the address only once it has it: so it finds out that it is another's. What counts is that all
+    // share when they begin to listen (inet_reuseport_add_sock, Linux net/ipv4/inet_hashtables.c).
+    if number == 0 {
+        rustix::net::bind(&fd, &addr)?;
+    }
+    sockopt::set_socket_reuseport(&fd, all > 1)?;
+    if number > 0 {
+        rustix::net::bind(&fd, &addr)?;
+    }
+    prepare(fd.as_fd(), config);
+    // The kernel cuts it at net.core.somaxconn.
+    rustix::net::listen(&fd, i32::MAX)?;
+    Ok(TcpListener::from(fd))
 }
 
 /// Begins to connect from an address of ours.
@@ -236,7 +254,7 @@ mod tests {
             pacing: Some(Pacing::Rate(units::Rate::from_bits_per_second(80_000_000))),
             ..ZoneConfig::default()
         };
-        let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config).unwrap();
+        let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config, 0, 1).unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         listener.set_nonblocking(false).unwrap();
         let (accepted, _) = listener.accept().unwrap();
@@ -275,7 +293,7 @@ mod tests {
             user_timeout: Some(Duration::from_s(7)),
             ..ZoneConfig::default()
         };
-        let listen = |config| listen_openly(([127, 0, 0, 1], 0).into(), config).unwrap();
+        let listen = |config| listen_openly(([127, 0, 0, 1], 0).into(), config, 0, 1).unwrap();
         let (own, other) = (listen(&ZoneConfig::default()), listen(&full));
         prepare_anew(other.as_fd(), &ZoneConfig::default());
         let shown = |listener: &TcpListener| {
@@ -305,7 +323,8 @@ mod tests {
 
     #[test]
     fn a_listener_gets_what_its_side_needs_and_gives_it_back() {
-        let listener = listen_openly(([127, 0, 0, 1], 0).into(), &ZoneConfig::default()).unwrap();
+        let listener =
+            listen_openly(([127, 0, 0, 1], 0).into(), &ZoneConfig::default(), 0, 1).unwrap();
         let fd = listener.as_fd();
         let now = || [tcp::send_buffer, tcp::receive_buffer].map(|of| of(fd).unwrap());
         let before = now();
@@ -333,7 +352,7 @@ mod tests {
             ..ZoneConfig::default()
         };
         for (config, seconds) in [(ZoneConfig::default(), 600), (configured, 30)] {
-            let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config).unwrap();
+            let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config, 0, 1).unwrap();
             let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             listener.set_nonblocking(false).unwrap();
             let (accepted, _) = listener.accept().unwrap();

@@ -21,7 +21,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec};
@@ -72,6 +72,9 @@ pub(crate) struct Orders {
     samples: Shared,
     /// Where somebody wants to know what becomes of each connection.
     journal: OnceLock<Journal>,
+    /// Addresses that workers connect from on their own account (explicit mode): what comes from there comes in a circle,
+    /// whoever accepts it.
+    own: Mutex<HashSet<SocketAddr>>,
 }
 
 /// How a worker is to go on.
@@ -121,6 +124,10 @@ impl Orders {
         config.log.as_ref()?;
         let (journal, decisions) = decisions::journal();
         self.journal.set(journal).ok().map(|()| decisions)
+    }
+
+    fn own(&self) -> MutexGuard<'_, HashSet<SocketAddr>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn journal(&self) -> Option<&Journal> {
@@ -178,8 +185,6 @@ pub(crate) struct Worker {
     pipes: Vec<Pipe>,
     /// For what splice(2) does not carry.
     buffer: Vec<u8>,
-    /// Addresses that it connects from on its own account (explicit mode).
-    own: HashSet<SocketAddr>,
     questions: Receiver<Question>,
     /// For who has questions.
     asks: Sender<Question>,
@@ -248,7 +253,8 @@ impl Worker {
             Mode::Transparent => worker.listen_for_the_diverted()?,
             Mode::Explicit { listen, .. } => {
                 let config = worker.config.zone(Zone::Inside);
-                let listener = sockets::listen_openly(listen, config)
+                let all = worker.config.workers;
+                let listener = sockets::listen_openly(listen, config, number, all)
                     .map_err(|e| (format!("listening on {listen}"), e))?;
                 worker.listeners.push((listener, Zone::Inside));
             }
@@ -297,7 +303,6 @@ impl Worker {
             busy: VecDeque::new(),
             pipes: Vec::new(),
             buffer: vec![0; BUFFER_BYTES],
-            own: HashSet::new(),
             questions,
             asks,
             next_paces: clock::monotonic(),
@@ -942,7 +947,7 @@ impl Worker {
             self.links.on_gone(link);
         }
         if let Some(own) = own {
-            self.own.remove(&own);
+            self.orders.own().remove(&own);
         }
         if let State::Carrying(mut carrying) = state {
             for (side, pipe) in Side::BOTH.into_iter().zip(&mut carrying.pipes) {
