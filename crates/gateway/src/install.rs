@@ -391,6 +391,7 @@ pub struct Installed {
     diversion: Diversion,
     versions: Vec<IpAddr>,
     links: Vec<LinkTable>,
+    queue: QueueBy,
     /// Given up when all the rest is gone.
     claim: Option<Claim>,
 }
@@ -441,6 +442,7 @@ impl Installed {
             diversion,
             versions: Vec::new(),
             links: Vec::new(),
+            queue,
             claim: Some(claim),
         };
         // Another gateway's own table may be one of those of our links, and the other way round.
@@ -503,8 +505,32 @@ impl Installed {
                 .into_iter()
                 .map(|(.., link)| link)
                 .collect(),
+            queue: QueueBy::find().unwrap_or(QueueBy::Nftables),
             claim: Some(Claim::from_fd(claim, config.table)),
         })
+    }
+
+    /// Has new connections pass by without waiting for a worker, or wait again. What stands still finds its sockets.
+    ///
+    /// # Errors
+    /// What the kernel refused; then all is as it was.
+    pub(crate) fn step_aside(&mut self, config: &Config, aside: bool) -> io::Result<()> {
+        let Some(installed) = &mut self.table else {
+            return Ok(());
+        };
+        let workers = config.queue..config.queue + u16::from(config.workers);
+        let waits = |step: &Expression| match step {
+            Expression::Queue(n) | Expression::QueueByExtension(n) => workers.contains(n),
+            _ => false,
+        };
+        let mut chains = table(config, self.queue).chains;
+        chains.retain(|chain| chain.rules.iter().flatten().any(waits));
+        if aside {
+            for chain in &mut chains {
+                chain.rules.retain(|rule| !rule.iter().any(waits));
+            }
+        }
+        installed.replace(&chains)
     }
 
     /// Another process has it from now on: nothing is taken away.

@@ -61,6 +61,8 @@ pub(crate) struct Orders {
     state: AtomicU8,
     /// Stand still where you are: another process may go on.
     paused: AtomicBool,
+    /// New connections pass without asking: what still waits in a queue may have passed since.
+    aside: AtomicBool,
     /// What to be from now on, and how often that was said.
     config: Mutex<Option<Arc<Config>>>,
     changes: AtomicU32,
@@ -94,6 +96,10 @@ impl Orders {
 
     pub(crate) fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
+    }
+
+    pub(crate) fn step_aside(&self, aside: bool) {
+        self.aside.store(aside, Ordering::Relaxed);
     }
 
     pub(crate) fn change(&self, config: Arc<Config>) {
@@ -132,6 +138,14 @@ impl Orders {
 
     fn journal(&self) -> Option<&Journal> {
         self.journal.get()
+    }
+
+    /// Has all workers stand still at their next look at the clock, for as long as this is held.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> MutexGuard<'_, Option<Arc<Config>>> {
+        let held = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changes.fetch_add(1, Ordering::Release);
+        held
     }
 
     fn changed(&self) -> Option<Arc<Config>> {
@@ -476,8 +490,12 @@ impl Worker {
             ));
         }
         self.queue = Some(queue);
+        let aside = self.orders.aside.load(Ordering::Relaxed);
         for (id, interface, syn) in held {
             match syn {
+                // Its client has sent another one, which may be at the server: this one would be in its way.
+                Ok(_) if aside => self.decide(id, Fate::Drop),
+                Err(Some(_)) if aside => self.say(id, Word::Pass),
                 Ok(syn) => self.handle_syn(id, interface, syn),
                 Err(Some(reset)) => self.handle_reset(id, reset),
                 // Not ours to judge.

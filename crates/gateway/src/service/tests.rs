@@ -1,6 +1,46 @@
 //! What a gateway does as a whole that shows only from within.
 
+#[path = "../../tests/net/mod.rs"]
+mod net;
+
+use std::io::{Read, Write};
+
 use super::*;
+use net::{Net, PATIENCE, until};
+
+#[test]
+fn while_a_worker_stands_still_new_connections_pass_unsplit() {
+    let Some(net) = Net::new() else { return };
+    let mut gateway = net.gateway(Net::config());
+    let before = net.pair();
+    until(&gateway, "one is split", |c| c.split == 1);
+    let orders = Arc::clone(&gateway.orders);
+    let held = orders.hold();
+    let mut now = Instant::from_ns(0);
+    let mut look = |gateway: &mut Gateway, aside| {
+        let end = std::time::Instant::now() + PATIENCE;
+        while gateway.is_aside() != aside {
+            assert!(std::time::Instant::now() < end, "{aside}");
+            now += crate::aside::EVERY;
+            gateway.watch_itself(now);
+            // It has yet to come to where it stands still, or to go on.
+            thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    look(&mut gateway, true);
+    let (mut near, mut far) = net.pair();
+    near.write_all(b"there").unwrap();
+    far.read_exact(&mut [0; 5]).unwrap();
+    assert_eq!(gateway.counts().split, 1);
+    drop(held);
+    look(&mut gateway, false);
+    let after = net.pair();
+    until(&gateway, "another is split", |c| c.split == 2);
+    // Nobody was in the way of the one that passed.
+    far.write_all(b"back").unwrap();
+    near.read_exact(&mut [0; 4]).unwrap();
+    drop((before, after));
+}
 
 #[test]
 fn each_of_several_workers_that_accept_openly_serves_its_part() {
