@@ -64,9 +64,11 @@ fn each_of_several_workers_that_accept_openly_serves_its_part() {
             (near, server.accept().unwrap())
         })
         .collect();
-    // By a hash of 64 ends: that one of four has none is one in 10^8.
-    let taken = || gateway.counters.iter().map(|c| c.read());
-    assert!(taken().all(|c| c.split + c.waiting > 0));
+    until(&gateway, "all are split", |c| c.split == 64);
+    let each = gateway.counters.iter().map(|c| c.read().split);
+    let each: Vec<u64> = each.collect();
+    // By a hash of their ends: that one of four has none is as likely as one in 10^7.
+    assert!(each.len() == 4 && each.iter().all(|n| *n > 0), "{each:?}");
     let second = Gateway::start(config).unwrap_err().to_string();
     assert!(second.contains("in use"), "{second}");
     drop(pairs);
