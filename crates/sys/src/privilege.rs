@@ -32,6 +32,13 @@ pub fn keep_network_only() -> io::Result<()> {
     Ok(())
 }
 
+/// True when the calling thread may go beyond limits that are for users (CAP_SYS_RESOURCE, or CAP_SYS_ADMIN where the
+/// kernel takes that for it: `pipe_is_unprivileged_user`, Linux fs/pipe.c).
+pub fn is_beyond_user_limits() -> bool {
+    let any = CapabilitySet::SYS_RESOURCE | CapabilitySet::SYS_ADMIN;
+    capabilities(None).is_ok_and(|sets| sets.effective.intersects(any))
+}
+
 /// Routes, nftables and socket options; pings; others' ports below 1024.
 const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
