@@ -392,6 +392,27 @@ fn what_runs_has_the_networks_capabilities_and_no_others_and_that_is_enough() {
 }
 
 #[test]
+fn who_has_no_directory_for_a_control_socket_is_told() {
+    let scratch = Scratch::new();
+    let Some(nobody) = as_nobody() else { return };
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = free.local_addr().unwrap().to_string();
+    drop(free);
+    scratch.give_to_nobody("runs");
+    let words = ["gateway", "--listen", &listen, "--target", "127.0.0.1:9"];
+    let mut command = scratch.within(nobody, &words);
+    command.env_remove("XDG_RUNTIME_DIR");
+    let running = scratch.start(command);
+    let said = running.stderr_when("gateway: accepting");
+    assert!(
+        said.contains("no control socket, XDG_RUNTIME_DIR"),
+        "{said}"
+    );
+    running.signal("INT");
+    running.end().succeeds();
+}
+
+#[test]
 fn a_connection_is_shown_with_both_halves_and_to_collectors() {
     let scratch = Scratch::new();
     let Some(net) = Net::new() else { return };
