@@ -384,6 +384,10 @@ impl Config {
             return wrong("inside", format!("{both} is outside as well"));
         }
         match &self.mode {
+            Mode::Explicit { listen, .. } if listen.port() == 0 && self.workers > 1 => wrong(
+                "explicit.listen",
+                "several workers need a port; write one, or workers = 1".into(),
+            ),
             Mode::Explicit { listen, target } if listen == target => {
                 wrong("explicit", "the gateway would connect to itself".into())
             }

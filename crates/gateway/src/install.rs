@@ -299,7 +299,10 @@ pub fn text(config: &Config, queue: QueueBy) -> String {
              ip {version} route add local default dev lo table {table}\n"
         );
     }
-    for (_, _, name, link) in link_tables(config) {
+    for (zone, place, _, link) in link_tables(config) {
+        let names = config.zone(zone).interfaces.iter().enumerate();
+        let others = names.filter(|(at, _)| *at != place).map(|(_, n)| &**n);
+        let others = others.collect::<Vec<_>>().join("|");
         for version in ["-4", "-6"] {
             let LinkTable {
                 mark,
@@ -308,8 +311,8 @@ pub fn text(config: &Config, queue: QueueBy) -> String {
             } = link;
             lines += &format!(
                 "ip {version} rule add priority {priority} fwmark {mark:#x} lookup {table}\n\
-                 ip {version} route show table main dev {name} | while read r; do \
-                 ip {version} route add $r dev {name} table {table}; done\n"
+                 ip {version} route show table main | grep -vE ' dev ({others})( |$)' | \
+                 while read r; do ip {version} route append $r table {table}; done\n"
             );
         }
     }
@@ -388,6 +391,7 @@ pub struct Installed {
     diversion: Diversion,
     versions: Vec<IpAddr>,
     links: Vec<LinkTable>,
+    queue: QueueBy,
     /// Given up when all the rest is gone.
     claim: Option<Claim>,
 }
@@ -438,6 +442,7 @@ impl Installed {
             diversion,
             versions: Vec::new(),
             links: Vec::new(),
+            queue,
             claim: Some(claim),
         };
         // Another gateway's own table may be one of those of our links, and the other way round.
@@ -500,8 +505,32 @@ impl Installed {
                 .into_iter()
                 .map(|(.., link)| link)
                 .collect(),
+            queue: QueueBy::find().unwrap_or(QueueBy::Nftables),
             claim: Some(Claim::from_fd(claim, config.table)),
         })
+    }
+
+    /// Has new connections pass by without waiting for a worker, or wait again. What stands still finds its sockets.
+    ///
+    /// # Errors
+    /// What the kernel refused; then all is as it was.
+    pub(crate) fn step_aside(&mut self, config: &Config, aside: bool) -> io::Result<()> {
+        let Some(installed) = &mut self.table else {
+            return Ok(());
+        };
+        let workers = config.queue..config.queue + u16::from(config.workers);
+        let waits = |step: &Expression| match step {
+            Expression::Queue(n) | Expression::QueueByExtension(n) => workers.contains(n),
+            _ => false,
+        };
+        let mut chains = table(config, self.queue).chains;
+        chains.retain(|chain| chain.rules.iter().flatten().any(waits));
+        if aside {
+            for chain in &mut chains {
+                chain.rules.retain(|rule| !rule.iter().any(waits));
+            }
+        }
+        installed.replace(&chains)
     }
 
     /// Another process has it from now on: nothing is taken away.

@@ -4,6 +4,11 @@
 //! [`relay`], [`deferral`], [`rules`], [`buffers`], [`memory`], [`one_way`], [`past`] and [`syn`] are machines without sockets or clock; a
 //! worker does what they say. [`install`] is what the kernel needs to know, [`check`] whether it can.
 
+// Tests of this crate and those beside it share a network.
+#[cfg(test)]
+extern crate self as gateway;
+
+mod aside;
 pub mod buffers;
 pub mod check;
 pub mod config;

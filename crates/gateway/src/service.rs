@@ -9,7 +9,9 @@ use std::thread::{self, JoinHandle};
 
 use sys::control::Connection;
 use sys::netlink::Netlink;
+use units::Instant;
 
+use crate::aside::Aside;
 use crate::buffers::Decision;
 use crate::config::{Config, ConfigError, Mode, Zone};
 use crate::counters::{Counters, Counts};
@@ -67,6 +69,7 @@ pub struct Gateway {
     asks: Vec<Sender<Question>>,
     installed: Option<Installed>,
     sampler: Option<Sampler>,
+    aside: Aside,
     decisions: Mutex<Option<Decisions>>,
 }
 
@@ -103,11 +106,10 @@ impl Gateway {
             asks: Vec::new(),
             installed: None,
             sampler: None,
+            aside: Aside::default(),
             decisions: Mutex::new(orders.keep_journal(&config)),
         };
-        // Open listeners cannot share an address between workers as they are made.
-        let count = if transparent { config.workers } else { 1 };
-        for number in 0..count {
+        for number in 0..config.workers {
             let made = Worker::new(
                 number,
                 Arc::clone(&config),
@@ -218,6 +220,7 @@ impl Gateway {
             asks: Vec::new(),
             installed: None,
             sampler: None,
+            aside: Aside::default(),
             decisions: Mutex::new(orders.keep_journal(config)),
         };
         gateway.links.go_on_from(&hello.links);
@@ -267,6 +270,9 @@ impl Gateway {
         to: &mut Connection,
         control: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
+        if self.aside.is_aside() {
+            return Err(io::Error::other("a worker stands still"));
+        }
         self.orders.pause(true);
         self.ring();
         let mut workers = Vec::new();
@@ -360,6 +366,36 @@ impl Gateway {
             }
         }
         well
+    }
+
+    /// Has new connections pass unsplit while a worker stands still, and takes them up again when it does not. To be
+    /// called often, where nobody else looks whether it [is well](Self::is_well).
+    pub fn watch_itself(&mut self, now: Instant) {
+        let Some(installed) = &mut self.installed else {
+            return;
+        };
+        let beats = self.beats.iter().map(|(b, _)| b.load(Ordering::Relaxed));
+        let Some(aside) = self.aside.handle_beats(now, beats) else {
+            return;
+        };
+        self.orders.step_aside(aside);
+        match (installed.step_aside(&self.config, aside), aside) {
+            (Ok(()), true) => {
+                tracing::warn!("a worker stands still: new connections pass unsplit meanwhile");
+            }
+            (Ok(()), false) => tracing::warn!("all workers go on: new connections are split again"),
+            (Err(e), _) => {
+                // At the next look.
+                tracing::warn!("a worker stands still, or goes on, and nftables refuses it: {e}");
+                return;
+            }
+        }
+        self.aside.on_done(aside);
+    }
+
+    /// New connections pass unsplit, because a worker stands still.
+    pub const fn is_aside(&self) -> bool {
+        self.aside.is_aside()
     }
 
     fn run(&mut self, worker: Worker) -> io::Result<()> {
@@ -514,20 +550,4 @@ const PIPES_PART: u64 = 16;
 pub(crate) const SPARE_DESCRIPTORS: u64 = 512;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptors_go_to_sockets_first_and_pipes_have_the_rest() {
-        let of = |descriptors| {
-            let config = bounded(Config::default(), descriptors);
-            (config.limits.connections, config.pipes)
-        };
-        assert_eq!(of(20_000), (9_135, 609));
-        // Enough for all: two pipes each.
-        let whole = Config::default().limits.connections;
-        assert_eq!(of(descriptors_for(whole)), (whole, 2 * whole as u64));
-        assert_eq!(of(0), (1, 0));
-        assert_eq!(descriptors_for(usize::MAX), u64::MAX);
-    }
-}
+mod tests;

@@ -3,10 +3,12 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::pipe::PipeFlags;
-use sys::{host, tcp, transparent};
+use sys::{host, privilege, tcp, transparent};
 use units::{Bytes, Duration};
 
 use crate::buffers::{Bounds, MOST, Sizes};
@@ -17,15 +19,65 @@ use crate::config::{Config, Pacing, ZoneConfig};
 pub(crate) struct Pipe {
     pub(crate) out: OwnedFd,
     pub(crate) into: OwnedFd,
+    /// What it may hold, as counted among all of this process.
+    bytes: u64,
 }
 
 impl Pipe {
+    /// One that holds as much as there is left for it.
+    ///
+    /// # Errors
+    /// As pipe(2).
     pub(crate) fn new() -> io::Result<Self> {
         let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // Without privilege only a part of the processes' pipes may be large (pipe(7)); then 64 KiB.
-        let _ = rustix::pipe::fcntl_setpipe_size(&into, PIPE_BYTES);
-        Ok(Self { out, into })
+        let size = size_of_another(ALL_PIPES_BYTES.load(Ordering::Relaxed), pipes_allowance());
+        let _ = rustix::pipe::fcntl_setpipe_size(&into, size);
+        Ok(Self::from_parts(out, into))
     }
+
+    /// False where another one would hold two pages: copying is better.
+    pub(crate) fn has_room() -> bool {
+        ALL_PIPES_BYTES.load(Ordering::Relaxed) < pipes_allowance()
+    }
+
+    /// As another process made it.
+    pub(crate) fn from_parts(out: OwnedFd, into: OwnedFd) -> Self {
+        let bytes = rustix::pipe::fcntl_getpipe_size(&into).unwrap_or(0) as u64;
+        ALL_PIPES_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        Self { out, into, bytes }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        ALL_PIPES_BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What the next pipe is to hold where all together may hold so much. Large pipes carry best, but many need some: the first
+/// half is for large ones, a quarter for middle ones, the rest for small ones.
+fn size_of_another(all: u64, allowance: u64) -> usize {
+    if all < allowance / 2 {
+        PIPE_BYTES
+    } else if all < allowance - allowance / 4 {
+        PIPE_BYTES / 4
+    } else {
+        LEAST_PIPE_BYTES
+    }
+}
+
+/// What the pipes of one user may hold (`fs.pipe-user-pages-soft`, pipe(7)); beyond that the kernel gives new ones two
+/// pages.
+fn pipes_allowance() -> u64 {
+    static ALLOWANCE: OnceLock<u64> = OnceLock::new();
+    *ALLOWANCE.get_or_init(|| {
+        let text = host::read_sysctl("fs.pipe-user-pages-soft").ok();
+        let pages: u64 = text.and_then(|t| t.trim().parse().ok()).unwrap_or(0);
+        match pages == 0 || privilege::is_beyond_user_limits() {
+            true => u64::MAX,
+            false => pages.saturating_mul(PAGE_BYTES),
+        }
+    })
 }
 
 /// Sets all that a listening socket hands down to those that are accepted; returns how much of it the kernel
@@ -194,12 +246,30 @@ pub(crate) fn close_gently(fd: BorrowedFd<'_>) {
     let _ = sockopt::set_socket_linger(fd, None);
 }
 
-/// A listening socket as anybody has it, for clients that know of the gateway.
-pub(crate) fn listen_openly(addr: SocketAddr, config: &ZoneConfig) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(addr)?;
-    prepare(listener.as_fd(), config);
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+/// A listening socket as anybody has it, for clients that know of the gateway: the one of that number among `all` at one
+/// address, of which each gets a part of those who connect.
+pub(crate) fn listen_openly(
+    addr: SocketAddr,
+    config: &ZoneConfig,
+    number: u8,
+    all: u8,
+) -> io::Result<TcpListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(tcp::family(addr), SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    // The first shares the address only once it has it: so it finds out that it is another's. What counts is that all
+    // share when they begin to listen (inet_reuseport_add_sock, Linux net/ipv4/inet_hashtables.c).
+    if number == 0 {
+        rustix::net::bind(&fd, &addr)?;
+    }
+    sockopt::set_socket_reuseport(&fd, all > 1)?;
+    if number > 0 {
+        rustix::net::bind(&fd, &addr)?;
+    }
+    prepare(fd.as_fd(), config);
+    // The kernel cuts it at net.core.somaxconn.
+    rustix::net::listen(&fd, i32::MAX)?;
+    Ok(TcpListener::from(fd))
 }
 
 /// Begins to connect from an address of ours.
@@ -220,10 +290,32 @@ const KEEPALIVE_COUNT: u32 = 9;
 
 /// The most that a pipe holds without a change of `fs.pipe-max-size`.
 const PIPE_BYTES: usize = 1 << 20;
+/// What a pipe has unless something is said (pipe(7)), and as much as is copied at a time.
+const LEAST_PIPE_BYTES: usize = 64 << 10;
+/// The least that a page has: where pages are larger, pipes are fewer than they might be.
+const PAGE_BYTES: u64 = 4096;
+/// What all pipes of this process may hold.
+static ALL_PIPES_BYTES: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_pipes_have_a_bound_the_first_are_large_and_hundreds_have_some() {
+        let sizes = |allowance: u64| {
+            let (mut all, mut sizes) = (0, Vec::new());
+            while all < allowance && sizes.len() < 1_000 {
+                sizes.push(size_of_another(all, allowance));
+                all += *sizes.last().unwrap() as u64;
+            }
+            let of = |size: usize| sizes.iter().filter(|s| **s == size).count();
+            [of(1 << 20), of(256 << 10), of(64 << 10)]
+        };
+        // As Linux comes: 64 MiB for each user.
+        assert_eq!(sizes(64 << 20), [32, 64, 256]);
+        assert_eq!(sizes(u64::MAX), [1_000, 0, 0]);
+    }
 
     /// What a connection would pay for if it were set on each.
     #[test]
@@ -236,7 +328,7 @@ mod tests {
             pacing: Some(Pacing::Rate(units::Rate::from_bits_per_second(80_000_000))),
             ..ZoneConfig::default()
         };
-        let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config).unwrap();
+        let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config, 0, 1).unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         listener.set_nonblocking(false).unwrap();
         let (accepted, _) = listener.accept().unwrap();
@@ -275,7 +367,7 @@ mod tests {
             user_timeout: Some(Duration::from_s(7)),
             ..ZoneConfig::default()
         };
-        let listen = |config| listen_openly(([127, 0, 0, 1], 0).into(), config).unwrap();
+        let listen = |config| listen_openly(([127, 0, 0, 1], 0).into(), config, 0, 1).unwrap();
         let (own, other) = (listen(&ZoneConfig::default()), listen(&full));
         prepare_anew(other.as_fd(), &ZoneConfig::default());
         let shown = |listener: &TcpListener| {
@@ -305,7 +397,8 @@ mod tests {
 
     #[test]
     fn a_listener_gets_what_its_side_needs_and_gives_it_back() {
-        let listener = listen_openly(([127, 0, 0, 1], 0).into(), &ZoneConfig::default()).unwrap();
+        let listener =
+            listen_openly(([127, 0, 0, 1], 0).into(), &ZoneConfig::default(), 0, 1).unwrap();
         let fd = listener.as_fd();
         let now = || [tcp::send_buffer, tcp::receive_buffer].map(|of| of(fd).unwrap());
         let before = now();
@@ -333,7 +426,7 @@ mod tests {
             ..ZoneConfig::default()
         };
         for (config, seconds) in [(ZoneConfig::default(), 600), (configured, 30)] {
-            let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config).unwrap();
+            let listener = listen_openly(([127, 0, 0, 1], 0).into(), &config, 0, 1).unwrap();
             let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             listener.set_nonblocking(false).unwrap();
             let (accepted, _) = listener.accept().unwrap();

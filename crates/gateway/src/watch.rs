@@ -3,7 +3,8 @@
 //! A link counts as dead without a carrier, and when a next hop that has answered leaves [`UNANSWERED`] questions
 //! in a row without an answer. It is questions that count and not time: a machine that was paused has asked
 //! nothing meanwhile. Then new connections avoid it, and its routing table gets the ways of a link that lives: what
-//! is under way on it goes on there with the next retransmission.
+//! is under way on it goes on there with the next retransmission. What leads by no link of the side, or nowhere, is the
+//! same in each table.
 
 use std::io;
 use std::sync::Arc;
@@ -130,25 +131,32 @@ impl Watcher {
         }
     }
 
-    /// Each table gets its link's ways, or where that is dead those of the next that lives. One that cannot be
-    /// filled keeps no other from being filled.
+    /// Each table gets all that the main one has but for ways by other links of the side: by its own link, or where
+    /// that is dead by the next that lives. One that cannot be filled keeps no other from being filled.
     fn fill(&mut self) -> io::Result<()> {
         let links = Arc::clone(&self.links);
         let all = links.all();
         let tables = Tables::read(&mut self.netlink)?;
+        let indices: Vec<io::Result<u32>> = all
+            .iter()
+            .map(|link| self.netlink.index_of(&link.name))
+            .collect();
         let mut result = Ok(());
         for (place, link) in all.iter().enumerate() {
-            let after = (1..=all.len()).map(|n| &all[(place + n) % all.len()]);
-            let mut living = after.filter(|l| l.zone == link.zone && l.is_alive());
-            let by = match link.is_alive() {
-                true => Some(link),
-                false => living.next(),
-            };
+            let of_side = |at: &usize| all[*at].zone == link.zone;
+            let after = (0..all.len()).map(|n| (place + n) % all.len());
+            let by = after.filter(of_side).find(|at| all[*at].is_alive());
             self.ask_whom(place, &tables);
             // Where none lives, nothing is better than what was.
             let Some(by) = by else { continue };
-            let index = self.netlink.index_of(&by.name);
-            let filled = index.and_then(|at| link.table.fill(&mut self.netlink, &tables, at));
+            let others = (0..all.len()).filter(|at| of_side(at) && *at != by);
+            let others: Vec<u32> = others
+                .filter_map(|at| indices[at].as_ref().ok().copied())
+                .collect();
+            let filled = match &indices[by] {
+                Ok(index) => link.table.fill(&mut self.netlink, &tables, *index, &others),
+                Err(e) => Err(io::Error::new(e.kind(), e.to_string())),
+            };
             result = result.and(filled);
         }
         result

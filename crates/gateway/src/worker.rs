@@ -21,7 +21,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec};
@@ -62,6 +62,8 @@ pub(crate) struct Orders {
     state: AtomicU8,
     /// Stand still where you are: another process may go on.
     paused: AtomicBool,
+    /// New connections pass without asking: what still waits in a queue may have passed since.
+    aside: AtomicBool,
     /// What to be from now on, and how often that was said.
     config: Mutex<Option<Arc<Config>>>,
     changes: AtomicU32,
@@ -73,6 +75,9 @@ pub(crate) struct Orders {
     samples: Shared,
     /// Where somebody wants to know what becomes of each connection.
     journal: OnceLock<Journal>,
+    /// Addresses that workers connect from on their own account (explicit mode): what comes from there comes in a circle,
+    /// whoever accepts it.
+    own: Mutex<HashSet<SocketAddr>>,
 }
 
 /// How a worker is to go on.
@@ -92,6 +97,10 @@ impl Orders {
 
     pub(crate) fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
+    }
+
+    pub(crate) fn step_aside(&self, aside: bool) {
+        self.aside.store(aside, Ordering::Relaxed);
     }
 
     pub(crate) fn change(&self, config: Arc<Config>) {
@@ -124,8 +133,20 @@ impl Orders {
         self.journal.set(journal).ok().map(|()| decisions)
     }
 
+    fn own(&self) -> MutexGuard<'_, HashSet<SocketAddr>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn journal(&self) -> Option<&Journal> {
         self.journal.get()
+    }
+
+    /// Has all workers stand still at their next look at the clock, for as long as this is held.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> MutexGuard<'_, Option<Arc<Config>>> {
+        let held = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changes.fetch_add(1, Ordering::Release);
+        held
     }
 
     fn changed(&self) -> Option<Arc<Config>> {
@@ -180,8 +201,6 @@ pub(crate) struct Worker {
     pipes: Vec<Pipe>,
     /// For what splice(2) does not carry.
     buffer: Vec<u8>,
-    /// Addresses that it connects from on its own account (explicit mode).
-    own: HashSet<SocketAddr>,
     questions: Receiver<Question>,
     /// For who has questions.
     asks: Sender<Question>,
@@ -250,7 +269,8 @@ impl Worker {
             Mode::Transparent => worker.listen_for_the_diverted()?,
             Mode::Explicit { listen, .. } => {
                 let config = worker.config.zone(Zone::Inside);
-                let listener = sockets::listen_openly(listen, config)
+                let all = worker.config.workers;
+                let listener = sockets::listen_openly(listen, config, number, all)
                     .map_err(|e| (format!("listening on {listen}"), e))?;
                 worker.listeners.push((listener, Zone::Inside));
             }
@@ -300,7 +320,6 @@ impl Worker {
             busy: VecDeque::new(),
             pipes: Vec::new(),
             buffer: vec![0; BUFFER_BYTES],
-            own: HashSet::new(),
             questions,
             asks,
             next_paces: clock::monotonic(),
@@ -475,8 +494,12 @@ impl Worker {
             ));
         }
         self.queue = Some(queue);
+        let aside = self.orders.aside.load(Ordering::Relaxed);
         for (id, interface, syn) in held {
             match syn {
+                // Its client has sent another one, which may be at the server: this one would be in its way.
+                Ok(_) if aside => self.decide(id, Fate::Drop),
+                Err(Some(_)) if aside => self.say(id, Word::Pass),
                 Ok(syn) => self.handle_syn(id, interface, syn),
                 Err(Some(reset)) => self.handle_reset(id, reset),
                 // Not ours to judge.
@@ -948,7 +971,7 @@ impl Worker {
             self.links.on_gone(link);
         }
         if let Some(own) = own {
-            self.own.remove(&own);
+            self.orders.own().remove(&own);
         }
         if let State::Carrying(mut carrying) = state {
             for (side, pipe) in Side::BOTH.into_iter().zip(&mut carrying.pipes) {

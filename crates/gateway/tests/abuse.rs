@@ -146,9 +146,10 @@ fn among_many_who_is_not_read_from_is_offered_little() {
 }
 
 /// A gateway that clients connect to, from and to addresses of its own.
-fn explicit(net: &Net, listen: SocketAddr, target: SocketAddr) -> Gateway {
+fn explicit(net: &Net, workers: u8, listen: SocketAddr, target: SocketAddr) -> Gateway {
     net.gateway(Config {
         mode: Mode::Explicit { listen, target },
+        workers,
         ..Config::default()
     })
 }
@@ -160,7 +161,7 @@ fn when_its_ports_are_used_up_it_says_so_and_the_rest_goes_on() {
     let range = || std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40009");
     net.middle.run(range).unwrap().unwrap();
     let listen: SocketAddr = ([198, 18, 1, 1], 5001).into();
-    let gateway = explicit(&net, listen, target);
+    let gateway = explicit(&net, 1, listen, target);
     let mut standing = Vec::new();
     for _ in 0..10 {
         let near = net.connect(listen).unwrap();
@@ -193,10 +194,16 @@ fn when_its_ports_are_used_up_it_says_so_and_the_rest_goes_on() {
 
 #[test]
 fn a_target_that_leads_back_is_found_out_at_the_first_connection() {
+    for workers in [1, 4] {
+        leads_back(workers);
+    }
+}
+
+fn leads_back(workers: u8) {
     let Some(net) = Net::new() else { return };
     let listen: SocketAddr = ([0, 0, 0, 0], 5001).into();
     let own: SocketAddr = ([198, 18, 1, 1], 5001).into();
-    let gateway = explicit(&net, listen, own);
+    let gateway = explicit(&net, workers, listen, own);
     // The reset may be there before connect(2) has come back.
     let connect = || net.connect(own).and_then(|mut near| near.read(&mut [0]));
     assert_eq!(connect().unwrap_err().kind(), ErrorKind::ConnectionReset);

@@ -2,9 +2,10 @@
 
 mod net;
 
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -279,4 +280,114 @@ fn nothing_of_the_links_stays_behind() {
         .middle
         .run(|| Netlink::open()?.rules_of(4710..=4711));
     assert_eq!(rules.unwrap().unwrap(), 0);
+}
+
+/// A command in the gateway's namespace; what it printed.
+fn ip(wide: &Wide, words: &str) -> String {
+    let mut command = Command::new("ip");
+    command.args(words.split(' '));
+    wide.net.middle.place(&mut command).unwrap();
+    let ended = command.output().expect("iproute2 is installed");
+    assert!(ended.status.success(), "{words}: {ended:?}");
+    String::from_utf8_lossy(&ended.stdout).into_owned()
+}
+
+/// Links that lead everywhere, as those to the world do.
+fn to_the_world(wide: &Wide, more: &str) {
+    for number in 0..wide.names.len() {
+        let (net, metric) = (100 + number, 100 + number);
+        let words = format!("via 198.18.{net}.2 dev up{number} metric {metric}{more}");
+        ip(wide, &format!("route add default {words}"));
+    }
+}
+
+#[test]
+fn a_server_behind_an_interface_of_no_side_is_reached_by_that() {
+    let Some(wide) = Wide::new(2) else { return };
+    to_the_world(&wide, "");
+    let beside = Ipv4Addr::new(198, 18, 2, 7);
+    let listener = wide.net.server.run(|| {
+        Netlink::open()?.add_address("eth0", beside, 24)?;
+        TcpListener::bind((beside, 0))
+    });
+    let listener = listener.unwrap().unwrap();
+    let gateway = wide.gateway("");
+    let sent = bytes(1 << 20);
+    let of = |name: &'static str| {
+        let read = wide.net.middle.run(|| Netlink::open()?.counters(name));
+        read.unwrap().unwrap().tx_bytes
+    };
+    let before = of("out0");
+    // Whichever link it is placed on.
+    for _ in 0..2 {
+        let mut near = wide.net.connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        carry(&mut near, &mut far, &sent);
+    }
+    assert!(of("out0") - before > 2 << 20);
+    assert_eq!(gateway.counts().split, 2);
+}
+
+#[test]
+fn what_routes_forbid_stays_forbidden_with_several_links() {
+    let Some(wide) = Wide::new(2) else { return };
+    to_the_world(&wide, "");
+    let kinds = ["unreachable", "prohibit", "blackhole"];
+    for (number, kind) in (1..).zip(kinds) {
+        let there = Ipv4Addr::new(203, 0, 113, number);
+        ip(&wide, &format!("route add {kind} {there}/32"));
+        let made = wide
+            .net
+            .server
+            .run(|| Netlink::open()?.add_address("lo", there, 32));
+        made.unwrap().unwrap();
+    }
+    let any = || TcpListener::bind("0.0.0.0:0");
+    let listener = wide.net.server.run(any).unwrap().unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let gateway = wide.gateway("");
+    let connect = |host: u8, patience: Duration| {
+        let to = SocketAddr::from(([203, 0, 113, host], port));
+        let tried = wide
+            .net
+            .client
+            .run(|| TcpStream::connect_timeout(&to, patience));
+        tried.unwrap().unwrap_err().kind()
+    };
+    assert_eq!(connect(1, PATIENCE), ErrorKind::HostUnreachable);
+    assert_eq!(connect(2, PATIENCE), ErrorKind::HostUnreachable);
+    assert_eq!(gateway.counts().unreachable, 2);
+    // Nobody says so: it passes, and is lost as it would be without a gateway.
+    assert_eq!(connect(3, Duration::from_millis(300)), ErrorKind::TimedOut);
+    assert!(gateway.counts().failed > 0);
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn what_a_route_says_of_its_connections_holds_on_each_link() {
+    let Some(wide) = Wide::new(2) else { return };
+    to_the_world(&wide, " features ecn mtu lock 1300 initcwnd 20");
+    for (number, name) in wide.names.iter().enumerate() {
+        // What leads there more closely says nothing.
+        let (net, metric) = (100 + number, 100 + number);
+        let via = format!("via 198.18.{net}.2 dev {name} metric {metric}");
+        ip(&wide, &format!("route del {SERVER}/32 {via}"));
+    }
+    let gateway = wide.gateway("");
+    for table in [4711, 4712] {
+        let shown = ip(&wide, &format!("route show table {table} default"));
+        for said in ["features ecn", "mtu lock 1300", "initcwnd 20"] {
+            assert!(shown.contains(said), "{shown}");
+        }
+    }
+    let _pairs = [wide.pair(), wide.pair()];
+    let seen = gateway.look(2);
+    assert_eq!(seen.len(), 2);
+    for seen in seen {
+        // Towards the client, towards the server; 52 bytes of headers with time stamps.
+        let sizes = seen.halves.map(|half| half.mss_bytes);
+        assert_eq!(sizes, [1448, 1248]);
+    }
 }

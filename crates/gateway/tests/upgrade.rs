@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gateway::config::Config;
+use gateway::config::{Config, Mode};
 use gateway::{Gateway, GatewayError};
 use net::*;
 use sys::control::{Connection, Listener};
@@ -399,4 +399,41 @@ fn a_last_ack_that_waits_waits_under_the_next_gateway() {
     assert_eq!(near.read(&mut [0]).unwrap(), 0);
     let counts = until(&new, "it ends", |c| c.live == 0);
     assert_eq!((counts.ended, counts.reset, counts.acks_held), (1, 0, 0));
+}
+
+#[test]
+fn what_several_workers_accept_openly_goes_on_with_all_of_them() {
+    let Some(net) = Net::new() else { return };
+    let (listener, target) = net.listen(SERVER);
+    let listen: SocketAddr = ([198, 18, 1, 1], 5001).into();
+    let config = Config {
+        mode: Mode::Explicit { listen, target },
+        workers: 4,
+        ..Config::default()
+    };
+    let speak = |count| -> Vec<_> {
+        let pair = |_| {
+            let mut near = net.connect(listen).unwrap();
+            let mut far = listener.accept().unwrap().0;
+            near.write_all(b"x").unwrap();
+            far.read_exact(&mut [0]).unwrap();
+            (near, far)
+        };
+        (0..count).map(pair).collect()
+    };
+    let mut old = net.gateway(config.clone());
+    let mut before = speak(16);
+    let (given, new) = renew(&net, &mut old, config);
+    given.unwrap();
+    let new = new.unwrap();
+    drop(old);
+    for (near, far) in &mut before {
+        far.write_all(b"y").unwrap();
+        near.read_exact(&mut [0]).unwrap();
+    }
+    // A listener that was lost would refuse its part of them, or leave it waiting.
+    let after = speak(64);
+    let counts = until(&new, "all are split", |c| c.split == 80);
+    assert_eq!((counts.live, counts.reset), (80, 0));
+    drop((before, after));
 }

@@ -35,7 +35,7 @@ use units::{Bytes, Duration};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use file::ConfigFile;
-use recorded::Recorder;
+use recorded::{Folder, Recorder};
 use status::{Status, words};
 
 /// What `goodput gateway` takes.
@@ -208,7 +208,7 @@ Examples:
 pub(crate) fn command(args: &GatewayArgs, start: impl FnOnce() -> StartResult) -> Verdict {
     match &args.verb {
         None if args.dry_run => dry_run(&args.flags),
-        None => run(args, &start()?),
+        None => run(args, start),
         Some(GatewayVerb::Check(check)) => look(check),
         Some(GatewayVerb::Status(status)) => control::status(status),
         Some(GatewayVerb::Reload(which)) => control::tell(which, "reload"),
@@ -385,8 +385,29 @@ fn line(checked: &Checked) -> String {
     format!("{mark} {}{advice}\n", checked.what)
 }
 
-fn run(args: &GatewayArgs, context: &Context) -> Verdict {
+/// What takes privileges comes first; then the process has those of a gateway and no others.
+fn run(args: &GatewayArgs, start: impl FnOnce() -> StartResult) -> Verdict {
     let config = args.flags.read()?;
+    gateway::make_room_for(config.limits.connections);
+    let mut folder = Folder::begin(&args.runs, &config);
+    let kept = sys::privilege::keep_network_only();
+    let ended = kept.map_err(Failure::here).and_then(|()| {
+        let folder = &mut folder;
+        folder.iter_mut().for_each(Folder::stay_in_reach);
+        carry(args, config, folder, &start()?)
+    });
+    if let Some(unused) = folder {
+        unused.discard();
+    }
+    ended
+}
+
+fn carry(
+    args: &GatewayArgs,
+    config: Config,
+    folder: &mut Option<Folder>,
+    context: &Context,
+) -> Verdict {
     let transparent = config.mode == Mode::Transparent;
     let log = config.log.as_ref().map(decision_log::DecisionLog::open);
     let mut log = log.transpose()?;
@@ -446,7 +467,9 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     }
     // Who was started by another gateway is another process than the one that systemd knows.
     watchdog::notify(&format!("MAINPID={}\nREADY=1", std::process::id()));
-    let mut recorder = Recorder::begin(&args.runs, &gateway, &recorded, context);
+    let mut recorder = folder
+        .take()
+        .map(|folder| Recorder::begin(folder, &gateway, &recorded));
     let mut watchdog = watchdog::Watchdog::new();
     let mut successor: Option<successor::Successor> = None;
     let mut draining_until = None;

@@ -27,6 +27,8 @@ use crate::model::{
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// By which its files are reached.
+    at: PathBuf,
     run: Run,
     samples: BufWriter<File>,
     line: Vec<u8>,
@@ -159,6 +161,7 @@ impl RunFolder {
         })?;
         let samples = BufWriter::with_capacity(SAMPLES_BUFFER_BYTES, samples);
         Ok(Self {
+            at: path.clone(),
             path,
             run,
             samples,
@@ -188,8 +191,8 @@ impl RunFolder {
     pub fn write(&mut self, run: &Run, findings: &[FindingRecord]) -> Result<(), FolderError> {
         self.flush_samples()?;
         self.run = self.completed(run);
-        write_json(&self.path.join(FINDINGS_FILE), findings)?;
-        write_json(&self.path.join(RUN_FILE), &self.run)
+        write_json(&self.at.join(FINDINGS_FILE), findings)?;
+        write_json(&self.at.join(RUN_FILE), &self.run)
     }
 
     /// Writes everything, `report.html` included, and `run.json` last: a run that says `done` on
@@ -202,11 +205,11 @@ impl RunFolder {
         run.finished_utc
             .get_or_insert_with(|| jiff::Timestamp::now().to_string());
         self.flush_samples()?;
-        let (samples, _, _) = load_samples(&self.path)?;
-        write_json(&self.path.join(FINDINGS_FILE), findings)?;
+        let (samples, _, _) = load_samples(&self.at)?;
+        write_json(&self.at.join(FINDINGS_FILE), findings)?;
         let page = html::render(&run, &samples, findings);
-        write_atomically(&self.path.join(REPORT_FILE), page.as_bytes())?;
-        write_json(&self.path.join(RUN_FILE), &run)?;
+        write_atomically(&self.at.join(REPORT_FILE), page.as_bytes())?;
+        write_json(&self.at.join(RUN_FILE), &run)?;
         self.run = run;
         self.finished = true;
         Ok(())
@@ -215,11 +218,10 @@ impl RunFolder {
     /// Writes everything while the run goes on, `report.html` included, and returns the page's file.
     pub fn draw(&mut self, run: &Run, findings: &[FindingRecord]) -> Result<PathBuf, FolderError> {
         self.write(run, findings)?;
-        let (samples, _, _) = load_samples(&self.path)?;
+        let (samples, _, _) = load_samples(&self.at)?;
         let page = html::render(&self.run, &samples, findings);
-        let file = self.path.join(REPORT_FILE);
-        write_atomically(&file, page.as_bytes())?;
-        Ok(file)
+        write_atomically(&self.at.join(REPORT_FILE), page.as_bytes())?;
+        Ok(self.path.join(REPORT_FILE))
     }
 
     /// Takes back what [`create`](Self::create) made, for a run that never began. The folder stays if
@@ -228,9 +230,15 @@ impl RunFolder {
         self.finished = true;
         // What cannot be removed stays: nobody is left to tell.
         for name in [RUN_FILE, SAMPLES_FILE] {
-            let _ = fs::remove_file(self.path.join(name));
+            let _ = fs::remove_file(self.at.join(name));
         }
         let _ = fs::remove_dir(&self.path);
+    }
+
+    /// From now on files are reached by this name of the folder, such as one below /proc/self/fd; it is still called as
+    /// before.
+    pub fn reach_by(&mut self, name: PathBuf) {
+        self.at = name;
     }
 
     /// The run as it was written last.
@@ -283,7 +291,7 @@ impl RunFolder {
     fn flush_samples(&mut self) -> Result<(), FolderError> {
         self.samples
             .flush()
-            .map_err(failed(&self.path.join(SAMPLES_FILE), "write"))
+            .map_err(failed(&self.at.join(SAMPLES_FILE), "write"))
     }
 }
 
@@ -300,7 +308,7 @@ impl Drop for RunFolder {
         }
         // Nobody is left to tell: the folder reads as interrupted even if this fails.
         let _ = self.flush_samples();
-        let _ = write_json(&self.path.join(RUN_FILE), &self.run);
+        let _ = write_json(&self.at.join(RUN_FILE), &self.run);
     }
 }
 
@@ -564,6 +572,27 @@ mod tests {
             tcp_info,
             ..SampleRecord::default()
         }
+    }
+
+    #[test]
+    fn a_folder_may_be_reached_by_another_name_than_its_own() {
+        use std::os::fd::AsRawFd;
+        let scratch = Scratch::new("reached");
+        let mut folder = scratch.run();
+        let own = folder.path().to_owned();
+        let directory = File::open(&own).unwrap();
+        folder.reach_by(format!("/proc/self/fd/{}", directory.as_raw_fd()).into());
+        let elsewhere = scratch.0.join("elsewhere");
+        fs::rename(&own, &elsewhere).unwrap();
+        let file = folder.draw(&Run::default(), &[]).unwrap();
+        assert_eq!((folder.path(), file), (&*own, own.join(REPORT_FILE)));
+        folder.append_sample(&sample(1)).unwrap();
+        folder.finish(&Run::default(), &[]).unwrap();
+        let loaded = RunFolder::load(&elsewhere).unwrap();
+        assert_eq!(
+            (loaded.samples.len(), loaded.run.state),
+            (1, RunState::Done)
+        );
     }
 
     #[test]

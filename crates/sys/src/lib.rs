@@ -31,6 +31,7 @@ pub mod nfqueue;
 pub mod nftables;
 pub mod packet;
 pub mod pci;
+pub mod privilege;
 pub mod qdisc;
 pub mod ring;
 pub mod sched;

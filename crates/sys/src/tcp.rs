@@ -422,7 +422,8 @@ fn await_connected(
     }
 }
 
-pub(crate) fn family(addr: SocketAddr) -> AddressFamily {
+/// The family of a socket for that address.
+pub const fn family(addr: SocketAddr) -> AddressFamily {
     match addr {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,

@@ -6,16 +6,18 @@
 //!
 //! Sources: ip-rule(8), rtnetlink(7), icmp(7), RFC 792, RFC 4443.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{Emitable, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Nla};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkFlags;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHopFlags,
+    RouteProtocol, RouteType,
 };
 use netlink_packet_route::rule::RuleMessage;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
@@ -67,75 +69,54 @@ impl LinkTable {
         }
     }
 
-    /// Makes the table hold what the main one had for the interface of that index when `tables` was read, and
-    /// nothing else.
+    /// Makes the table hold what the main one had when `tables` was read but for ways by the interfaces `others`, and
+    /// nothing else: of several ways of one route, that by `interface` if it is among them.
     ///
     /// # Errors
-    /// As rtnetlink(7); then what the kernel refused is missing, and nothing was taken away.
-    pub fn fill(self, netlink: &mut Netlink, tables: &Tables, interface: u32) -> io::Result<()> {
+    /// The first thing that the kernel refused, as rtnetlink(7); the rest is done all the same.
+    pub fn fill(
+        self,
+        netlink: &mut Netlink,
+        tables: &Tables,
+        interface: u32,
+        others: &[u32],
+    ) -> io::Result<()> {
         let main = tables.of(u32::from(RouteHeader::RT_TABLE_MAIN));
-        let mut wanted: Vec<RouteMessage> = main.filter_map(|r| self.by(r, interface)).collect();
-        wanted.sort_by_key(|r| r.header.destination_prefix_length);
-        // First what is new, so that there is no moment without a way.
-        for route in &wanted {
-            if !tables.of(self.table).any(|p| same(p, route)) {
-                let new = RouteNetlinkMessage::NewRoute(route.clone());
-                netlink.request(new, NLM_F_CREATE | NLM_F_REPLACE)?;
-            }
+        let ways = main.filter_map(|route| without(route, interface, others));
+        let mut wanted: Vec<RouteMessage> = ways.map(|route| self.own(&route)).collect();
+        // What leads most closely first: meanwhile others are found in the main table.
+        wanted.sort_by_key(|r| std::cmp::Reverse(r.header.destination_prefix_length));
+        let present: Vec<RouteMessage> = tables.of(self.table).map(|r| self.own(r)).collect();
+        let known: HashSet<Vec<u8>> = present.iter().map(bytes).collect();
+        let kept: HashSet<Vec<u8>> = wanted.iter().map(bytes).collect();
+        wanted.retain(|route| !known.contains(&bytes(route)));
+        // First what is new, so that there is no moment without a way. Several ways to one place stand behind one
+        // another as in the main table, which replacing would leave one of.
+        let refused = add(netlink, &wanted);
+        for route in present.iter().filter(|r| !kept.contains(&bytes(r))) {
+            // Gone meanwhile, perhaps, with its interface.
+            let _ = netlink.request(RouteNetlinkMessage::DelRoute(route.clone()), 0);
         }
-        for route in tables.of(self.table) {
-            if !wanted.iter().any(|w| same(w, route)) {
-                // Replaced meanwhile, or gone with its interface.
-                let _ = netlink.request(RouteNetlinkMessage::DelRoute(route.clone()), 0);
-            }
-        }
-        Ok(())
+        // IPv6 takes no way a second time, be it with other metrics: now that the old one is gone it does.
+        let (again, mut lost): (Vec<_>, Vec<_>) = refused
+            .into_iter()
+            .partition(|(_, e)| e.kind() == io::ErrorKind::AlreadyExists);
+        let again: Vec<RouteMessage> = again.into_iter().map(|(route, _)| route).collect();
+        lost.extend(add(netlink, &again));
+        lost.into_iter().next().map_or(Ok(()), |(_, e)| Err(e))
     }
 
-    /// A route of the main table as ours, if it leads by the interface.
-    fn by(self, route: &RouteMessage, interface: u32) -> Option<RouteMessage> {
-        if route.header.kind != RouteType::Unicast {
-            return None;
-        }
-        let oif = |a: &RouteAttribute| matches!(a, RouteAttribute::Oif(i) if *i == interface);
-        let hop = route.attributes.iter().find_map(|a| match a {
-            RouteAttribute::MultiPath(hops) => {
-                let own = hops.iter().find(|h| h.interface_index == interface);
-                own.map(|h| h.attributes.clone())
-            }
-            _ => None,
-        });
-        let alone = route.attributes.iter().any(oif);
-        if hop.is_none() && !alone {
-            return None;
-        }
-        let kept = route.attributes.iter().filter(|a| {
-            matches!(
-                a,
-                RouteAttribute::Destination(_)
-                    | RouteAttribute::Gateway(_)
-                    | RouteAttribute::Via(_)
-                    | RouteAttribute::PrefSource(_)
-                    | RouteAttribute::Priority(_)
-            )
-        });
+    /// A route as it stands in this table: what decides where packets go and what sockets learn from it.
+    fn own(self, route: &RouteMessage) -> RouteMessage {
         let mut own = RouteMessage::default();
         own.header = route.header.clone();
         own.header.table = RouteHeader::RT_TABLE_UNSPEC;
         own.header.protocol = RouteProtocol::Static;
-        own.header.flags = Default::default();
-        own.attributes = kept.cloned().collect();
-        for attribute in hop.unwrap_or_default() {
-            if matches!(
-                attribute,
-                RouteAttribute::Gateway(_) | RouteAttribute::Via(_)
-            ) {
-                own.attributes.push(attribute);
-            }
-        }
-        own.attributes.push(RouteAttribute::Oif(interface));
+        own.header.flags &= RouteFlags::Onlink;
+        own.attributes = route.attributes.iter().filter_map(told).collect();
         own.attributes.push(RouteAttribute::Table(self.table));
-        Some(own)
+        own.attributes.sort_by_key(Nla::kind);
+        own
     }
 
     fn rule(self, any: IpAddr) -> RuleMessage {
@@ -186,13 +167,8 @@ impl Tables {
     /// The next hop by which the main table leads most by the interface of that index: the default route's, IPv4
     /// before IPv6. `None` where all is on the link itself.
     pub fn next_hop(&self, interface: u32) -> Option<IpAddr> {
-        let any = LinkTable {
-            mark: 0,
-            table: 0,
-            priority: 0,
-        };
         let main = self.of(u32::from(RouteHeader::RT_TABLE_MAIN));
-        let ways = main.filter_map(|route| any.by(route, interface));
+        let ways = main.filter_map(|route| by(route, interface));
         let hops = ways.filter_map(|route| {
             let hop = next_hop(&route)?;
             Some((hop.is_ipv6(), route.header.destination_prefix_length, hop))
@@ -210,19 +186,102 @@ fn next_hop(route: &RouteMessage) -> Option<IpAddr> {
     })
 }
 
-/// The same destination by the same way; the kernel adds attributes of its own.
-fn same(a: &RouteMessage, b: &RouteMessage) -> bool {
-    let told = |r: &RouteMessage| {
-        let of =
-            |wanted: fn(&RouteAttribute) -> bool| r.attributes.iter().find(|a| wanted(a)).cloned();
-        [
-            of(|a| matches!(a, RouteAttribute::Destination(_))),
-            of(|a| matches!(a, RouteAttribute::Gateway(_))),
-            of(|a| matches!(a, RouteAttribute::Via(_))),
-            of(|a| matches!(a, RouteAttribute::Oif(_))),
-        ]
+/// Adds routes; those that the kernel refuses, and why.
+fn add(netlink: &mut Netlink, routes: &[RouteMessage]) -> Vec<(RouteMessage, io::Error)> {
+    let one = |route: &RouteMessage| {
+        let new = RouteNetlinkMessage::NewRoute(route.clone());
+        let added = netlink.request(new, NLM_F_CREATE | NLM_F_APPEND);
+        added.err().map(|e| (route.clone(), e))
     };
-    a.header.destination_prefix_length == b.header.destination_prefix_length && told(a) == told(b)
+    routes.iter().filter_map(one).collect()
+}
+
+/// A route as it is without ways by the interfaces `others`, and with that by `interface` alone where it has one;
+/// `None` when nothing is left, and of what is not for packets to one machine.
+fn without(route: &RouteMessage, interface: u32, others: &[u32]) -> Option<RouteMessage> {
+    match route.header.kind {
+        // These lead nowhere, and not by an interface, though IPv6 names lo.
+        RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit | RouteType::Throw => {
+            return Some(route.clone());
+        }
+        RouteType::Unicast | RouteType::Local => {}
+        _ => return None,
+    }
+    if let Some(own) = by(route, interface) {
+        return Some(own);
+    }
+    let mut left = route.clone();
+    for attribute in &mut left.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) if others.contains(index) => return None,
+            RouteAttribute::MultiPath(hops) => {
+                hops.retain(|hop| !others.contains(&hop.interface_index));
+                match hops.as_slice() {
+                    [] => return None,
+                    [hop] => return by(route, hop.interface_index),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(left)
+}
+
+/// A route with the one way that leads by the interface, if it has it.
+fn by(route: &RouteMessage, interface: u32) -> Option<RouteMessage> {
+    if route.header.kind != RouteType::Unicast {
+        return None;
+    }
+    let oif = |a: &RouteAttribute| matches!(a, RouteAttribute::Oif(i) if *i == interface);
+    if route.attributes.iter().any(oif) {
+        return Some(route.clone());
+    }
+    let hop = route.attributes.iter().find_map(|a| match a {
+        RouteAttribute::MultiPath(hops) => hops.iter().find(|h| h.interface_index == interface),
+        _ => None,
+    })?;
+    let mut own = route.clone();
+    let many = |a: &RouteAttribute| matches!(a, RouteAttribute::MultiPath(_));
+    own.attributes.retain(|a| !many(a));
+    own.attributes.extend(hop.attributes.iter().cloned());
+    own.attributes.push(RouteAttribute::Oif(interface));
+    if hop.flags.contains(RouteNextHopFlags::Onlink) {
+        own.header.flags |= RouteFlags::Onlink;
+    }
+    Some(own)
+}
+
+/// What of a route is told to the kernel again; the rest is the kernel's own.
+fn told(attribute: &RouteAttribute) -> Option<RouteAttribute> {
+    match attribute {
+        RouteAttribute::Destination(_)
+        | RouteAttribute::Source(_)
+        | RouteAttribute::Gateway(_)
+        | RouteAttribute::Via(_)
+        | RouteAttribute::PrefSource(_)
+        | RouteAttribute::Priority(_)
+        | RouteAttribute::Metrics(_)
+        | RouteAttribute::EncapType(_)
+        | RouteAttribute::Encap(_)
+        | RouteAttribute::Oif(_) => Some(attribute.clone()),
+        RouteAttribute::MultiPath(hops) => {
+            let mut hops = hops.clone();
+            for hop in &mut hops {
+                hop.flags &= RouteNextHopFlags::Onlink;
+                hop.attributes = hop.attributes.iter().filter_map(told).collect();
+            }
+            Some(RouteAttribute::MultiPath(hops))
+        }
+        _ => None,
+    }
+}
+
+/// A route as it is sent: what is the same is alike.
+fn bytes(route: &RouteMessage) -> Vec<u8> {
+    let mut bytes = vec![0; route.buffer_len()];
+    route.emit(&mut bytes);
+    bytes
 }
 
 impl Netlink {
@@ -393,5 +452,108 @@ mod tests {
             Ok([before, true])
         });
         assert_eq!(heard.unwrap().unwrap(), [false, true]);
+    }
+
+    #[test]
+    fn a_table_follows_the_main_one_but_for_other_links() {
+        let Ok(ns) = NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        let ip = |words: &str| {
+            let mut command = std::process::Command::new("ip");
+            command.args(words.split(' '));
+            ns.place(&mut command).unwrap();
+            let ended = command.output().expect("iproute2 is installed");
+            assert!(ended.status.success(), "{words}: {ended:?}");
+            String::from_utf8_lossy(&ended.stdout).into_owned()
+        };
+        // Of a table, what does not lead by eth1, without what the kernel adds.
+        let shown = |version: &str, table: &str| {
+            let all = ip(&format!("{version} -o route show table {table}"));
+            let lines = all.lines().filter(|line| !line.contains("dev eth1"));
+            let mut lines: Vec<String> = lines
+                .map(|line| {
+                    let mut words: Vec<&str> = line.split_whitespace().collect();
+                    if let Some(at) = words.iter().position(|w| *w == "proto") {
+                        words.drain(at..at + 2);
+                    }
+                    words.join(" ")
+                })
+                .collect();
+            lines.sort();
+            lines
+        };
+        // Addresses that come later would bring routes.
+        let file = "/proc/sys/net/ipv6/conf/default/addr_gen_mode";
+        ns.run(|| std::fs::write(file, "1")).unwrap().unwrap();
+        for (number, name) in ["eth0", "eth1", "dmz0", "dmz1"].iter().enumerate() {
+            ip(&format!("link add {name} type veth peer name far{number}"));
+            ip(&format!("link set far{number} up"));
+            ip(&format!("link set {name} up"));
+            // The last is of each link, as those of IPv6's own are.
+            for net in [number, 9] {
+                ip(&format!("addr add 10.0.{net}.1{number}/24 dev {name}"));
+                ip(&format!(
+                    "addr add fd00:0:0:{net}::1{number}/64 dev {name} nodad"
+                ));
+            }
+        }
+        let link = LinkTable {
+            mark: 1,
+            table: 4711,
+            priority: 4711,
+        };
+        let fill = || {
+            let filled = ns.run(|| {
+                let mut netlink = Netlink::open()?;
+                let [own, other] = ["eth0", "eth1"].map(|name| netlink.index_of(name));
+                let tables = Tables::read(&mut netlink)?;
+                link.fill(&mut netlink, &tables, own?, &[other?])
+            });
+            filled.unwrap().unwrap();
+            for version in ["-4", "-6"] {
+                let [main, own] = ["main", "4711"].map(|table| shown(version, table));
+                assert_eq!(own, main);
+                let all = ip(&format!("{version} route show table 4711"));
+                assert!(!all.contains("eth1"), "{all}");
+            }
+        };
+        for words in [
+            "route add default via 10.0.0.2 metric 100 features ecn",
+            "route add default via 10.0.1.2 metric 101",
+            "route add 10.9.0.0/16 via 10.0.2.2 mtu lock 1300",
+            "route append 10.9.0.0/16 via 10.0.3.2",
+            "route add 10.8.0.0/16 nexthop via 10.0.2.2 weight 2 nexthop via 10.0.3.2",
+            "route add blackhole 10.7.0.0/16",
+            "route add prohibit 10.6.0.0/16",
+            "route add 10.5.0.0/16 via 192.0.2.1 dev dmz0 onlink",
+            "-6 route add default via fd00::2 metric 100",
+            "-6 route add default via fd00:0:0:1::2 metric 101",
+            "-6 route add fd09::/16 via fd00:0:0:2::2 mtu 1400",
+            "-6 route add fd08::/16 nexthop via fd00:0:0:2::2 nexthop via fd00:0:0:3::2",
+            "-6 route add unreachable fd07::/16",
+        ] {
+            ip(words);
+        }
+        fill();
+        for words in [
+            "route change default via 10.0.0.3 metric 100",
+            "route del 10.9.0.0/16 via 10.0.2.2",
+            "route change 10.8.0.0/16 via 10.0.2.3 initcwnd 20",
+            "route del blackhole 10.7.0.0/16",
+            "-6 route change fd09::/16 via fd00:0:0:2::2 mtu 1300",
+            "-6 route del fd08::/16 via fd00:0:0:2::2",
+            "-6 route del unreachable fd07::/16",
+        ] {
+            ip(words);
+            fill();
+        }
+        let removed = ns.run(|| Netlink::open().map(|mut n| link.remove_all(&mut n)));
+        removed.unwrap().unwrap();
+        for version in ["-4", "-6"] {
+            let left = shown(version, "all");
+            assert!(left.iter().all(|l| !l.contains("table 4711")), "{left:?}");
+        }
     }
 }

@@ -118,7 +118,7 @@ impl Worker {
         if self.orders.current() != Order::Run {
             return;
         }
-        if self.own.contains(&from) {
+        if self.orders.own().contains(&from) {
             self.counters.looped.more();
             self.note(Event::Refused, Why::Loop, about);
             return refused(&"the gateway's target leads back to it");
@@ -144,7 +144,7 @@ impl Worker {
         let connected = sockets::connect_openly(target, self.config.zone(zone.other()));
         let placed = connected.and_then(|server| {
             let own = server.local_addr()?;
-            self.own.insert(own);
+            self.orders.own().insert(own);
             self.place(Connecting {
                 server,
                 ends,

@@ -294,7 +294,7 @@ impl Carrying {
 
     fn lacks_pipe(&self, from: Side, turn: &Turn<'_>) -> bool {
         let none = self.pipes[from.index()].is_none() && turn.pipes.is_empty();
-        none && turn.counters.pipes.get() >= turn.most_pipes
+        none && (turn.counters.pipes.get() >= turn.most_pipes || !Pipe::has_room())
     }
 
     /// As much as there is room for, and nothing is held on the way: what is not sent stays where it is.

@@ -272,7 +272,7 @@ impl Worker {
                     }
                     let out = upgrade::next(fds)?;
                     let into = upgrade::next(fds)?;
-                    Ok(Some(Pipe { out, into }))
+                    Ok(Some(Pipe::from_parts(out, into)))
                 };
                 let pipes = [pipe(pipes[0])?, pipe(pipes[1])?];
                 self.counters

@@ -63,9 +63,12 @@ impl Asker {
 impl Control {
     /// Makes the socket; without one the gateway runs all the same.
     pub(super) fn open(file: Option<&Path>) -> Option<Self> {
-        let file = match file {
-            Some(file) => file.to_owned(),
-            None => default_file()?,
+        let Some(file) = file.map(Path::to_owned).or_else(default_file) else {
+            context::note(
+                "gateway: no control socket, XDG_RUNTIME_DIR names no directory for it; status and reload \
+                 need one: --control FILE",
+            );
+            return None;
         };
         // Of one that was killed. Where somebody listens, it stays and we have none. connect(2) refuses
         // what is no socket by the same word as a dead one.

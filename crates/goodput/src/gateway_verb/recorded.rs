@@ -5,7 +5,9 @@
 //! with each [`READINGS`], so `samples.jsonl` grows by the logarithm of time.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use gateway::Gateway;
@@ -25,7 +27,7 @@ use sys::clock;
 use units::{Duration, Instant, Rate};
 
 use super::status;
-use crate::context::{self, Context};
+use crate::context;
 use crate::failure::Failure;
 use crate::record;
 
@@ -471,13 +473,13 @@ pub(super) fn verdict(gateways: &[GatewayRun]) -> Verdict {
 }
 
 /// A run of the gateway's, begun now.
-pub(super) fn run(name: &str, context: &Context) -> Run {
+pub(super) fn run(name: &str, command_line: Vec<String>) -> Run {
     Run {
         schema_version: SCHEMA_VERSION,
         verb: "gateway".to_owned(),
         name: name.to_owned(),
         state: RunState::Running,
-        command_line: context.command_line.clone(),
+        command_line,
         goodput_version: env!("CARGO_PKG_VERSION").to_owned(),
         started_utc: record::now_utc(),
         hosts: vec![record::this_host()],
@@ -485,12 +487,52 @@ pub(super) fn run(name: &str, context: &Context) -> Run {
     }
 }
 
-/// A service's run folder.
+/// A service's run folder, begun while the process may write wherever root may, and held: later it might not even reach it.
+#[derive(Debug)]
+pub(super) struct Folder {
+    folder: RunFolder,
+    /// The directory, for as long as its files are reached by it.
+    directory: File,
+}
+
+impl Folder {
+    /// Begins one below `runs`. Who cannot have one runs without.
+    pub(super) fn begin(runs: &Path, config: &Config) -> Option<Self> {
+        let interfaces = config.zones.iter().flat_map(|z| &z.interfaces);
+        let name = interfaces.cloned().collect::<Vec<_>>().join("-");
+        let run = run(&name, std::env::args().collect());
+        let begun = RunFolder::create(runs, "gateway", &name, run)
+            .map_err(|e| e.to_string())
+            .and_then(|folder| {
+                let directory = File::open(folder.path()).map_err(|e| e.to_string())?;
+                Ok(Self { folder, directory })
+            });
+        begun
+            .inspect_err(|e| context::note(format_args!("gateway: no run folder: {e}")))
+            .ok()
+    }
+
+    /// Where capabilities that led there are gone, files are reached by the open directory.
+    pub(super) fn stay_in_reach(&mut self) {
+        if std::fs::metadata(self.folder.path().join("run.json")).is_err() {
+            let number = self.directory.as_raw_fd();
+            self.folder
+                .reach_by(PathBuf::from(format!("/proc/self/fd/{number}")));
+        }
+    }
+
+    /// Takes it back: the gateway never began.
+    pub(super) fn discard(self) {
+        self.folder.discard();
+    }
+}
+
+/// A service's record.
 #[derive(Debug)]
 pub(super) struct Recorder {
     record: Record,
     config: Config,
-    folder: RunFolder,
+    folder: Folder,
     run: Run,
     next_look: Instant,
     next_reading: Instant,
@@ -500,31 +542,20 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a folder below `runs`. Who cannot have one runs without.
-    pub(super) fn begin(
-        runs: &Path,
-        gateway: &Gateway,
-        config: &Config,
-        context: &Context,
-    ) -> Option<Self> {
-        let interfaces = config.zones.iter().flat_map(|z| &z.interfaces);
-        let name = interfaces.cloned().collect::<Vec<_>>().join("-");
-        let run = run(&name, context);
-        let folder = RunFolder::create(runs, "gateway", &name, run.clone())
-            .inspect_err(|e| context::note(format_args!("gateway: no run folder: {e}")))
-            .ok()?;
+    /// Goes on with a folder.
+    pub(super) fn begin(folder: Folder, gateway: &Gateway, config: &Config) -> Self {
         let now = clock::monotonic();
-        Some(Self {
+        Self {
             record: Record::new(0, now, gateway.counts()),
             config: config.clone(),
+            run: folder.folder.run().clone(),
             folder,
-            run,
             next_look: now,
             next_reading: now,
             every: LOOK,
             readings: 0,
             next_write: now + WRITE,
-        })
+        }
     }
 
     /// To be called often. `None` where the folder cannot be written any more: the gateway goes on.
@@ -556,13 +587,13 @@ impl Recorder {
                 self.every = self.every + self.every;
             }
             for reading in self.record.readings() {
-                self.folder.append_sample(&reading)?;
+                self.folder.folder.append_sample(&reading)?;
             }
         }
         if now >= self.next_write {
             self.next_write = now + WRITE;
             self.sum_up();
-            self.folder.write(&self.run, &[])?;
+            self.folder.folder.write(&self.run, &[])?;
         }
         Ok(())
     }
@@ -576,7 +607,7 @@ impl Recorder {
     pub(super) fn draw(&mut self, gateway: &Gateway) -> Result<PathBuf, report::FolderError> {
         self.see(gateway, clock::monotonic());
         self.sum_up();
-        let file = self.folder.draw(&self.run, &[])?;
+        let file = self.folder.folder.draw(&self.run, &[])?;
         // Who asks is elsewhere.
         Ok(file.canonicalize().unwrap_or(file))
     }
@@ -586,11 +617,11 @@ impl Recorder {
         let links = std::mem::take(&mut self.record.links);
         self.record.look(clock::monotonic(), counts, &[], links);
         for reading in self.record.readings() {
-            self.folder.append_sample(&reading)?;
+            self.folder.folder.append_sample(&reading)?;
         }
         self.sum_up();
-        self.folder.finish(&self.run, &[])?;
-        Ok(self.folder.path().to_owned())
+        self.folder.folder.finish(&self.run, &[])?;
+        Ok(self.folder.folder.path().to_owned())
     }
 }
 

@@ -454,6 +454,14 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_leaves_a_gateway_what_the_gateway_keeps() {
+        for key in ["AmbientCapabilities=", "CapabilityBoundingSet="] {
+            let line = super::super::UNIT.lines().find_map(|l| l.strip_prefix(key));
+            assert_eq!(line, Some("CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE"));
+        }
+    }
+
+    #[test]
     fn capabilities_are_those_that_it_has_or_may_have() {
         let status = "Name:\tgoodput\nCapPrm:\t0000000000003400\nCapBnd:\t0000000001003400\nNoNewPrivs:\t1\nSeccomp:\t0\n";
         let process = process_in(status).unwrap();

@@ -135,7 +135,7 @@ fn run(args: &TrialArgs, context: &Context) -> Result<(Value, PathBuf), Failure>
     }
     let title = path.file.file_stem().unwrap_or_default().to_string_lossy();
     let name = format!("trial-{title}");
-    let mut run = recorded::run(&name, context);
+    let mut run = recorded::run(&name, context.command_line.clone());
     run.path = Some(record::of_file(&path));
     let mut folder = RunFolder::create(&args.runs, "gateway", &name, run.clone())?;
     let result = attempts(args, &path, &mut folder, &mut run, &context.stop);

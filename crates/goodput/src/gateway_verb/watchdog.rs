@@ -1,7 +1,8 @@
 //! What systemd is told: that the gateway is ready, and, where it asked for it, that its workers still turn.
 //!
 //! A worker that stands still is worse than none: SYNs wait for it. Where nothing is said for the unit's
-//! WatchdogSec, systemd ends the process, what comes then passes unsplit, and another one is started.
+//! WatchdogSec, systemd ends the process, what comes then passes unsplit, and another one is started. Without systemd the
+//! main thread has new connections pass unsplit meanwhile; a process that is stopped as a whole cannot.
 
 use gateway::Gateway;
 use sys::clock;
@@ -26,13 +27,13 @@ impl Watchdog {
         }
     }
 
-    /// To be called often.
+    /// To be called often. Where systemd does not look, the gateway looks after itself.
     pub(super) fn look(&mut self, gateway: &mut Gateway) {
         let now = clock::monotonic();
-        if let Some(every) = self.every
-            && now >= self.next
-            && gateway.is_well()
-        {
+        let Some(every) = self.every else {
+            return gateway.watch_itself(now);
+        };
+        if now >= self.next && gateway.is_well() {
             notify("WATCHDOG=1");
             self.next = now + every;
         }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::support::{Ended, Running, Scratch, as_nobody, wait_until};
+use super::support::{Ended, Running, Scratch, as_nobody, is_root, wait_until};
 use net::Net;
 
 const SIDES: [&str; 4] = ["--inside", "in0", "--outside", "out0"];
@@ -322,6 +322,94 @@ fn another_process_goes_on_and_nobody_notices() {
     let ended = scratch.run(inside(&net, third));
     ended.fails_with(4, &["no gateway answers here"]);
     scratch.assert_nothing_left();
+}
+
+/// Of each thread of a process and of what it started, what it may do beyond others.
+fn capabilities(pid: &str) -> Vec<u64> {
+    let mut found = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let thread = thread.unwrap().path();
+        let status = std::fs::read_to_string(thread.join("status")).unwrap();
+        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            let line = status.lines().find_map(|line| line.strip_prefix(set));
+            found.push(u64::from_str_radix(line.unwrap().trim(), 16).unwrap());
+        }
+        let children = std::fs::read_to_string(thread.join("children"));
+        for child in children.unwrap_or_default().split_whitespace() {
+            found.extend(capabilities(child));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_runs_has_the_networks_capabilities_and_no_others_and_that_is_enough() {
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    if !is_root() {
+        return;
+    }
+    // Where it could not write with these.
+    let theirs = scratch.give_to_nobody("theirs");
+    let alone = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&theirs, alone).unwrap();
+    let runs = theirs.join("runs");
+    let runs = runs.to_str().unwrap();
+    let file = "[inside]\ninterfaces = ['in0']\n[outside]\ninterfaces = ['out0']\n\
+                [log]\nfile = 'decisions.jsonl'\n";
+    let file = scratch.write("gateway.toml", file);
+    let words = ["--config", file.to_str().unwrap(), "--runs", runs];
+    let words = [&words[..], &["--metrics", "9105", "--workers", "2"]].concat();
+    let first = start(&scratch, &net, &words);
+    let are_few = |pid: &str| {
+        // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW.
+        let few = 1 << 10 | 1 << 12 | 1 << 13;
+        let found = capabilities(pid);
+        // Main, signals, metrics, two workers, the guard.
+        assert!(found.len() >= 6 * 4, "{found:x?}");
+        assert!(found.iter().all(|set| set & !few == 0), "{found:x?}");
+        assert!(found.contains(&few), "{found:x?}");
+    };
+    let pid = || status(&scratch, &net)["pid"].to_string();
+    let before = pid();
+    are_few(&before);
+    let (mut near, mut far) = speak(&net);
+    ask(&scratch, &net, &["reload"]).succeeds();
+    ask(&scratch, &net, &["upgrade"]).succeeds();
+    first.end().succeeds();
+    let made = super::support::run_folders(std::path::Path::new(runs));
+    assert!(made[0].join("report.html").is_file(), "{made:?}");
+    assert_ne!(pid(), before);
+    are_few(&pid());
+    near.write_all(b"still").unwrap();
+    far.read_exact(&mut [0; 5]).unwrap();
+    drop((near, far));
+    drop(speak(&net));
+    ask(&scratch, &net, &["reload"]).succeeds();
+    ask(&scratch, &net, &["drain"]).succeeds();
+    wait_until("it to end and tidy up", || routes_left(&net) == 0);
+    scratch.assert_nothing_left();
+}
+
+#[test]
+fn who_has_no_directory_for_a_control_socket_is_told() {
+    let scratch = Scratch::new();
+    let Some(nobody) = as_nobody() else { return };
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = free.local_addr().unwrap().to_string();
+    drop(free);
+    scratch.give_to_nobody("runs");
+    let words = ["gateway", "--listen", &listen, "--target", "127.0.0.1:9"];
+    let mut command = scratch.within(nobody, &words);
+    command.env_remove("XDG_RUNTIME_DIR");
+    let running = scratch.start(command);
+    let said = running.stderr_when("gateway: accepting");
+    assert!(
+        said.contains("no control socket, XDG_RUNTIME_DIR"),
+        "{said}"
+    );
+    running.signal("INT");
+    running.end().succeeds();
 }
 
 #[test]
