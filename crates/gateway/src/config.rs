@@ -583,7 +583,11 @@ fn read<T: FromStr<Err: ToString>>(
 
 /// The file as it is written.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "the keys of a gateway's file"
+)]
 struct Raw {
     #[serde(default)]
     inside: RawZone,
@@ -606,7 +610,11 @@ struct Raw {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [log], file = ..."
+)]
 struct RawLog {
     file: std::path::PathBuf,
     size: Option<String>,
@@ -623,7 +631,11 @@ impl RawLog {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [inside] or [outside], interfaces = [...]"
+)]
 struct RawZone {
     #[serde(default)]
     interfaces: Vec<String>,
@@ -662,7 +674,11 @@ impl RawZone {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [[rule]], action = ..."
+)]
 struct RawRule {
     action: RawAction,
     side: Option<Zone>,
@@ -707,7 +723,11 @@ enum RawAction {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [limits], connections = ..."
+)]
 struct RawLimits {
     connections: Option<usize>,
     connections_per_client: Option<usize>,
@@ -716,7 +736,11 @@ struct RawLimits {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [explicit], listen = ..., target = ..."
+)]
 struct RawExplicit {
     listen: String,
     target: String,
@@ -951,6 +975,30 @@ mod tests {
                 "queue: expected room for 16 queues from it on",
             ),
             ("[inside]\nbufer = '1'", "unknown field `bufer`"),
+            (
+                "inside = 3",
+                "invalid type: integer `3`, expected a section with its keys: [inside] or [outside]",
+            ),
+            (
+                "rule = [7]",
+                "invalid type: integer `7`, expected a section with its keys: [[rule]]",
+            ),
+            (
+                "limits = 'none'",
+                "invalid type: string \"none\", expected a section with its keys: [limits]",
+            ),
+            (
+                "explicit = true",
+                "invalid type: boolean `true`, expected a section with its keys: [explicit]",
+            ),
+            (
+                "[inside]\ninterfaces = ['a', 'b', 'a']",
+                "inside.interfaces: a is named twice",
+            ),
+            (
+                "[explicit]\nlisten = '127.0.0.1:1'\ntarget = '127.0.0.1:0'",
+                "explicit.target: expected a port",
+            ),
             (
                 "[[rule]]\naction = 'bypass'\nports = '9-1'",
                 "rule 1: ports: '9-1'",
