@@ -15,6 +15,7 @@ use sys::transparent::ANY;
 use crate::config::{Config, Mode, PORTS_PER_WORKER, Zone};
 use crate::install::{self, QueueBy, accepting, diversion};
 use crate::service::{descriptors_for, make_room_for, room_in};
+use crate::sockets;
 pub use ways::ways;
 
 /// How much a finding matters.
@@ -53,14 +54,9 @@ pub fn check(config: &Config) -> Vec<Checked> {
             interface(&mut list, zone, name);
         }
         if let Some(name) = &side.congestion {
-            let known = host::congestion_available();
-            if known.contains(name) {
-                list.fine(&format!("{}: congestion control {name}", zone.name()));
-            } else {
-                list.poor(
-                    &format!("{}: this kernel has no {name} loaded", zone.name()),
-                    &format!("load tcp_{name}; it has {}", known.join(", ")),
-                );
+            match sockets::check_congestion_of(zone, name) {
+                Ok(()) => list.fine(&format!("{}: congestion control {name}", zone.name())),
+                Err(e) => list.missing(&e.to_string(), "name another, or load its module"),
             }
         }
     }
@@ -386,6 +382,26 @@ fn descriptors(list: &mut List, config: &Config) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_congestion_control_that_is_not_there_is_missing() {
+        let mut config = Config {
+            mode: Mode::Explicit {
+                listen: ([127, 0, 0, 1], 0).into(),
+                target: ([127, 0, 0, 1], 1).into(),
+            },
+            ..Config::default()
+        };
+        config.zones[0].congestion = Some("bogus".to_owned());
+        let list = check(&config);
+        let it = list.iter().find(|c| c.what.contains("bogus")).unwrap();
+        assert_eq!(it.level, Level::Missing);
+        let started = crate::Gateway::start(config).map(drop).unwrap_err();
+        assert!(
+            matches!(started, crate::GatewayError::Config(_)),
+            "{started}"
+        );
+    }
 
     #[test]
     fn a_filter_in_the_way_is_named_with_what_to_do() {

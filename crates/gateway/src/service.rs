@@ -77,6 +77,7 @@ impl Gateway {
     /// What it lacks; nothing stays in the kernel then.
     pub fn start(config: Config) -> Result<Self, GatewayError> {
         config.check()?;
+        sockets::check_congestion(&config)?;
         let kernel = |what: &str| {
             let what = what.to_owned();
             move |error| GatewayError::Kernel { what, error }
@@ -179,6 +180,7 @@ impl Gateway {
         from: &mut Connection,
     ) -> Result<(Self, Option<OwnedFd>), GatewayError> {
         config.check()?;
+        sockets::check_congestion(&config)?;
         let descriptors = make_room_for(config.limits.connections);
         let config = Arc::new(bounded(config, descriptors));
         let zones = zones(&config)?;
@@ -385,6 +387,7 @@ impl Gateway {
     /// For what cannot be meant, and what cannot change while it runs; then all stays as it is.
     pub fn reload(&mut self, config: Config) -> Result<(), ConfigError> {
         config.check()?;
+        sockets::check_congestion(&config)?;
         self.config.can_become(&config)?;
         let config = Arc::new(bounded(config, sys::host::descriptor_limit()));
         self.config = Arc::clone(&config);
