@@ -66,6 +66,7 @@ pub fn check(config: &Config) -> Vec<Checked> {
         Mode::Transparent => transparent(&mut list, config),
         Mode::Explicit { listen, target } => explicit(&mut list, listen, target),
     }
+    black_holes(&mut list);
     descriptors(&mut list, config);
     list.0
 }
@@ -90,6 +91,20 @@ fn explicit(list: &mut List, listen: SocketAddr, target: SocketAddr) {
             &format!("connecting to {target}: {e}"),
             "until it accepts, connections to the gateway are reset",
         ),
+    }
+}
+
+/// Where a packet is too big for a link and nobody says so, only probing finds a size that passes.
+fn black_holes(list: &mut List) {
+    let key = "net.ipv4.tcp_mtu_probing";
+    match host::read_sysctl(key) {
+        Ok(text) if text.trim() == "0" => list.poor(
+            "where a router drops large packets and does not say so, connections stall (tcp_mtu_probing)",
+            &format!("sysctl -w {key}=1"),
+        ),
+        Ok(_) => list.fine("packet sizes are probed where none gets through (tcp_mtu_probing)"),
+        // Nothing is known of it.
+        Err(_) => {}
     }
 }
 
