@@ -71,6 +71,19 @@ pub fn check(config: &Config) -> Vec<Checked> {
     list.0
 }
 
+/// The first interface that is named and is not here, in words.
+pub fn absent_interface(config: &Config) -> Option<String> {
+    let mut netlink = Netlink::open().ok()?;
+    for zone in Zone::BOTH {
+        for name in &config.zone(zone).interfaces {
+            if let Err(e) = netlink.index_of(name) {
+                return Some(format!("{}: {name}: {e}", zone.name()));
+            }
+        }
+    }
+    None
+}
+
 /// What is listened at, and where connections go on to. Both are tried: a listener that nobody is told of, and a
 /// connection that is closed at once.
 fn explicit(list: &mut List, listen: SocketAddr, target: SocketAddr) {
@@ -496,6 +509,16 @@ mod tests {
             matches!(started, crate::GatewayError::Config(_)),
             "{started}"
         );
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named() {
+        let mut config = Config::default();
+        config.zones[0].interfaces = vec!["lo".to_owned()];
+        assert_eq!(absent_interface(&config), None);
+        config.zones[1].interfaces = vec!["nowhere".to_owned()];
+        let said = absent_interface(&config).unwrap();
+        assert!(said.starts_with("outside: nowhere: "), "{said}");
     }
 
     #[test]

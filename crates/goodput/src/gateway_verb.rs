@@ -339,6 +339,11 @@ fn rule(action: Action, server: Option<Block>, ports: &[Ports]) -> Rule {
 
 fn dry_run(flags: &Flags) -> Verdict {
     let config = flags.read()?;
+    if let Some(absent) = gateway::check::absent_interface(&config) {
+        return Err(Failure::here(anyhow::anyhow!(
+            "{absent}; name an interface of `ip link`"
+        )));
+    }
     if config.mode == Mode::Transparent {
         let queue = QueueBy::find().unwrap_or(QueueBy::Nftables);
         context::print(&install::text(&config, queue))?;

@@ -235,6 +235,16 @@ fn check_and_dry_run_say_what_there_is_and_change_nothing() {
         ended.stdout.contains("MISSING inside: nowhere"),
         "{ended:#?}"
     );
+    let args = [
+        "gateway",
+        "--dry-run",
+        "--inside",
+        "in0",
+        "--outside",
+        "nowhere",
+    ];
+    let ended = scratch.run(inside(&net, scratch.goodput(&args)));
+    ended.fails_with(3, &["outside: nowhere: ", "ip link"]);
 }
 
 #[test]
