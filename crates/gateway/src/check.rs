@@ -204,9 +204,13 @@ fn transparent(list: &mut List, config: &Config) {
         }
     }
     match QueueBy::find() {
-        Some(QueueBy::Nftables) => list.fine("SYNs wait in nftables' queue"),
-        Some(QueueBy::Extension) => list.fine("SYNs wait in iptables' NFQUEUE"),
-        None => list.missing(
+        Ok(Some(QueueBy::Nftables)) => list.fine("SYNs wait in nftables' queue"),
+        Ok(Some(QueueBy::Extension)) => list.fine("SYNs wait in iptables' NFQUEUE"),
+        Err(e) => list.missing(
+            &format!("asking nftables for a queue: {e}"),
+            "run it as root, or give it CAP_NET_ADMIN",
+        ),
+        Ok(None) => list.missing(
             "neither nftables' queue nor iptables' NFQUEUE",
             "load nft_queue or xt_NFQUEUE",
         ),

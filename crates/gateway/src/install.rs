@@ -73,13 +73,18 @@ impl QueueBy {
     }
 
     /// What this kernel has; `None` when neither.
-    pub fn find() -> Option<Self> {
-        let own = || probe(vec![Expression::Tcp, Expression::Queue(0)]);
-        let extension = || probe(vec![Expression::Tcp, Expression::QueueByExtension(0)]);
-        match own() {
-            Ok(()) => Some(Self::Nftables),
-            Err(_) => extension().is_ok().then_some(Self::Extension),
+    ///
+    /// # Errors
+    /// Where it does not say: `EPERM` without CAP_NET_ADMIN.
+    pub fn find() -> io::Result<Option<Self>> {
+        for by in [Self::Nftables, Self::Extension] {
+            match probe(vec![Expression::Tcp, by.to(0)]) {
+                Ok(()) => return Ok(Some(by)),
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
+                Err(e) => tracing::debug!("{by:?}: {e}"),
+            }
         }
+        Ok(None)
     }
 }
 
@@ -547,7 +552,26 @@ const EOPNOTSUPP: i32 = 95;
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
     use super::*;
+
+    /// Before, it was said that the kernel lacks the queue.
+    #[test]
+    fn who_may_not_ask_for_a_queue_hears_that_and_not_that_there_is_none() {
+        // Capabilities are a thread's own.
+        let asked = std::thread::spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::NET_ADMIN);
+            set_capabilities(None, sets).unwrap();
+            QueueBy::find()
+        });
+        let error = asked.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        let what = "asking nftables for a queue".to_owned();
+        let said = crate::GatewayError::Kernel { what, error }.to_string();
+        assert!(said.contains("CAP_NET_ADMIN"), "{said}");
+    }
 
     #[test]
     fn even_ports_which_linux_connects_from_are_spread_over_all_workers() {

@@ -31,7 +31,10 @@ pub enum GatewayError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The kernel cannot do it.
-    #[error("{what}: {error}; `goodput gateway check` says what this machine lacks")]
+    #[error(
+        "{what}: {error}{}; `goodput gateway check` says what this machine lacks",
+        privilege(error)
+    )]
     Kernel {
         /// What was tried.
         what: String,
@@ -87,7 +90,11 @@ impl Gateway {
         let zones = zones(&config)?;
         let transparent = config.mode == Mode::Transparent;
         let queue = match transparent {
-            true => Some(QueueBy::find().ok_or(GatewayError::NoQueue)?),
+            true => Some(
+                QueueBy::find()
+                    .map_err(kernel("asking nftables for a queue"))?
+                    .ok_or(GatewayError::NoQueue)?,
+            ),
             false => None,
         };
         let orders: Arc<Orders> = Arc::default();
@@ -489,6 +496,14 @@ fn bounded(mut config: Config, descriptors: u64) -> Config {
     let left = descriptors.saturating_sub(SPARE_DESCRIPTORS + sockets);
     config.pipes = config.pipes.min(left / PIPE);
     config
+}
+
+/// What is missing where the kernel does not let us.
+fn privilege(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ", it takes root or CAP_NET_ADMIN",
+        _ => "",
+    }
 }
 
 /// Which side each interface is on.

@@ -345,7 +345,8 @@ fn dry_run(flags: &Flags) -> Verdict {
         )));
     }
     if config.mode == Mode::Transparent {
-        let queue = QueueBy::find().unwrap_or(QueueBy::Nftables);
+        // Who may not ask sees what most kernels have.
+        let queue = QueueBy::find().ok().flatten().unwrap_or(QueueBy::Nftables);
         context::print(&install::text(&config, queue))?;
     } else {
         context::print("nothing is changed: connections are made to the gateway\n")?;
@@ -399,7 +400,7 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     let mut published = args.metrics.as_deref().map(publish).transpose()?;
     if transparent
         && !args.take_over
-        && let Some(queue) = QueueBy::find()
+        && let Ok(Some(queue)) = QueueBy::find()
     {
         context::note(format_args!("gateway: on this machine, until it ends:"));
         context::note(install::text(&config, queue).trim_end());

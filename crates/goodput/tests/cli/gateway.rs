@@ -245,6 +245,20 @@ fn check_and_dry_run_say_what_there_is_and_change_nothing() {
     ];
     let ended = scratch.run(inside(&net, scratch.goodput(&args)));
     ended.fails_with(3, &["outside: nowhere: ", "ip link"]);
+    // What a gateway would refuse, its check does not let pass.
+    for words in [&["check"][..], &[]] {
+        let args = [
+            &["gateway"],
+            words,
+            &SIDES,
+            &["--outside-congestion", "bogus"],
+        ]
+        .concat();
+        let ended = scratch.run(inside(&net, scratch.goodput(&args)));
+        assert_ne!(ended.code(), 0, "{ended:#?}");
+        let said = ended.stdout.clone() + &ended.stderr;
+        assert!(said.contains("this kernel has no 'bogus'"), "{ended:#?}");
+    }
 }
 
 #[test]
