@@ -4,8 +4,9 @@
 //! gateway's word, which is a mark. The next chain does as the mark says: gives it to an accepting socket,
 //! lets it pass, or answers it. Packets of connections that stand find their socket without any list.
 //!
-//! So nothing but SYNs, and resets of connections that are not split, ever waits for the gateway, and where it is
-//! gone everything passes: the queue's rule lets packets by when nobody listens, and the table goes with the process.
+//! So nothing but SYNs, answers to our own that have a class of service, and resets of connections that are not split
+//! ever waits for the gateway, and where it is gone everything passes: the queue's rule lets packets by when nobody
+//! listens, and the table goes with the process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -183,9 +184,7 @@ fn to_workers(
                 E::DestinationElsewhere,
             ];
             if config.workers > 1 {
-                // Not the lowest: connect() of Linux takes even ports while there are any
-                // (__inet_hash_connect, net/ipv4/inet_hashtables.c).
-                let [bits, value] = [config.workers - 1, worker].map(|n| u16::from(n) << 1);
+                let [bits, value] = share_of_ports(config, worker);
                 rule.push(E::SourcePortBits(bits, value));
             }
             rule.push(queue.to(config.queue + u16::from(worker)));
@@ -239,6 +238,7 @@ fn divert(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
         let mark = Word::Unreachable(why).mark(config);
         rules.push(vec![E::Mark(mark), E::Unreachable(why)]);
     }
+    rules.extend(answers(config, queue));
     // SYN-ACKs, and what the network says of a connection that we hold in another's name.
     for about in [E::Tcp, E::Icmp(IpVersion::V4), E::Icmp(IpVersion::V6)] {
         rules.push(vec![
@@ -249,6 +249,38 @@ fn divert(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
         ]);
     }
     rules
+}
+
+/// What a server answers in a class of service that is not the default one. The client's half shall have it, and no
+/// socket that connects over IPv4 says which it was: IP_PKTOPTIONS knows it of accepted ones alone. The word about
+/// it is the mark of what is taken up.
+fn answers(config: &Config, queue: QueueBy) -> impl Iterator<Item = Vec<Expression>> + '_ {
+    use Expression as E;
+    [IpVersion::V4, IpVersion::V6]
+        .into_iter()
+        .flat_map(move |version| {
+            (0..config.workers).map(move |worker| {
+                let mut rule = vec![
+                    E::Tcp,
+                    E::TcpFlags(SYN | ACK, SYN | ACK),
+                    E::Classed(version),
+                ];
+                if config.workers > 1 {
+                    let [bits, value] = share_of_ports(config, worker);
+                    rule.push(E::TargetPortBits(bits, value));
+                }
+                rule.push(E::TransparentSocket);
+                rule.push(queue.to(config.queue + u16::from(worker)));
+                rule
+            })
+        })
+}
+
+/// The bits of clients' ports that say whose they are, and which are this worker's.
+fn share_of_ports(config: &Config, worker: u8) -> [u16; 2] {
+    // Not the lowest: connect() of Linux takes even ports while there are any
+    // (__inet_hash_connect, net/ipv4/inet_hashtables.c).
+    [config.workers - 1, worker].map(|n| u16::from(n) << 1)
 }
 
 /// The routing rule and table for what is taken up.
@@ -542,6 +574,7 @@ const PRIORITY: u32 = 4710;
 const FIN_SYN_RST_ACK: u8 = 0x17;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
 /// How long somebody who is ending may take to give up a claim.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);

@@ -203,6 +203,7 @@ pub(crate) fn check_congestion_of(zone: Zone, name: &str) -> Result<(), ConfigEr
     )
 }
 
+/// Sets the class of service that the first packet from the other end had.
 pub(crate) fn set_dscp(fd: BorrowedFd<'_>, dscp: u8) {
     if dscp != 0 {
         let _ = tcp::set_tos(fd, dscp << 2);

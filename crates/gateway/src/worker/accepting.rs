@@ -154,6 +154,7 @@ impl Worker {
                 link: None,
                 begun: clock::monotonic(),
                 dscp: 0,
+                answer_dscp: 0,
                 client: Some(client),
                 answered: false,
                 seen: EventFlags::empty(),
