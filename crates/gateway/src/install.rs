@@ -351,7 +351,7 @@ pub fn text(config: &Config, queue: QueueBy) -> String {
         }
     }
     let (claim, table) = (claim_table(config.table), table(config, queue));
-    format!("{lines}nft -f - <<'END'\n{claim}{table}END\n")
+    format!("{lines}{OWNED}nft -f - <<'END'\n{claim}{table}END\n")
 }
 
 /// Who has this may add and take away rules that lead to a routing table. It is an empty table of nftables
@@ -569,6 +569,9 @@ impl Drop for Installed {
     }
 }
 
+/// Who copies the commands would look for the tables in vain.
+const OWNED: &str = "# These tables belong to the gateway and go with it (flags owner). Added by nft they would\n\
+                     # go as nft ends; without that line they would stay.\n";
 /// Below the rule for local addresses (0), above that for the main table (32766).
 const PRIORITY: u32 = 4710;
 const FIN_SYN_RST_ACK: u8 = 0x17;
@@ -604,6 +607,36 @@ mod tests {
         let what = "asking nftables for a queue".to_owned();
         let said = crate::GatewayError::Kernel { what, error }.to_string();
         assert!(said.contains("CAP_NET_ADMIN"), "{said}");
+    }
+
+    /// Before, it was no nft where the kernel has no queue of nftables.
+    #[test]
+    fn nft_takes_the_text_of_the_tables() {
+        let Ok(ns) = sys::netns::NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        let found = ns.run(QueueBy::find).unwrap().unwrap();
+        let text = "workers = 2\n[inside]\ninterfaces = ['a']\nhold-last-ack = true\n\
+                    [outside]\ninterfaces = ['b', 'c']\n";
+        let config = Config::parse(text).unwrap();
+        for queue in [Some(QueueBy::Extension), found].into_iter().flatten() {
+            let text = ns.run(|| super::text(&config, queue)).unwrap();
+            let (_, tables) = text.split_once("<<'END'\n").unwrap();
+            let tables = tables.strip_suffix("END\n").unwrap();
+            let mut nft = std::process::Command::new("nft");
+            nft.args(["-c", "-f", "-"]);
+            nft.stdin(std::process::Stdio::piped());
+            ns.place(&mut nft).unwrap();
+            let Ok(mut nft) = nft.spawn() else {
+                eprintln!("skipped: no nft");
+                return;
+            };
+            let mut input = nft.stdin.take().unwrap();
+            io::Write::write_all(&mut input, tables.as_bytes()).unwrap();
+            drop(input);
+            assert!(nft.wait().unwrap().success(), "{queue:?}: {tables}");
+        }
     }
 
     #[test]

@@ -256,7 +256,12 @@ impl fmt::Display for Table {
             )?;
             for rule in &chain.rules {
                 let words: Vec<String> = rule.iter().map(ToString::to_string).collect();
-                writeln!(f, "\t\t{}", words.join(" "))?;
+                let foreign = |e: &Expression| matches!(e, Expression::QueueByExtension(_));
+                let comment = match rule.iter().any(foreign) {
+                    true => "# by iptables' extension, which nft cannot write: ",
+                    false => "",
+                };
+                writeln!(f, "\t\t{comment}{}", words.join(" "))?;
             }
             writeln!(f, "\t}}")?;
         }
@@ -294,9 +299,8 @@ impl fmt::Display for Expression {
             Self::Mark(mark) => write!(f, "meta mark {mark:#x}"),
             Self::TransparentSocket => f.write_str("socket transparent 1"),
             Self::SetMark(mark) => write!(f, "meta mark set {mark:#x}"),
-            Self::Queue(number) => write!(f, "queue flags bypass to {number}"),
-            Self::QueueByExtension(number) => {
-                write!(f, "xt target \"NFQUEUE\" # queue {number}, bypass")
+            Self::Queue(number) | Self::QueueByExtension(number) => {
+                write!(f, "queue flags bypass to {number}")
             }
             Self::ToSocket(IpAddr::V4(address), port) => write!(f, "tproxy ip to {address}:{port}"),
             Self::ToSocket(IpAddr::V6(address), port) => {
