@@ -447,8 +447,8 @@ pub(super) fn verdict(gateways: &[GatewayRun]) -> Verdict {
         let carried = rate(g.carried_bits_per_second?);
         Some(match (g.gain, g.unsplit_bits_per_second) {
             (Some(gain), Some(unsplit)) if gain >= GAINED => format!(
-                "The gateway carried {carried} where the same connections would have had {} at most unsplit: \
-                 {gain:.1} times.",
+                "The gateway carried {carried} where the same connections would have had about {} unsplit, by the \
+                 model: {gain:.1} times.",
                 rate(unsplit)
             ),
             (Some(_), _) => format!(
@@ -701,7 +701,7 @@ mod tests {
         );
         let said = verdict(&[run]).sentence;
         assert!(
-            said.contains("73.4 Mb/s at most unsplit: 10.9 times"),
+            said.contains("about 73.4 Mb/s unsplit, by the model: 10.9 times"),
             "{said}"
         );
     }

@@ -1,9 +1,10 @@
 //! What a gateway shows of itself: as text, as JSON, as OpenMetrics, live.
 //!
-//! What the path would reach without it is a model and an upper bound: the receiver's window over both round
-//! trips, or Reno's rate at the losses that the sending half sees over both (Mathis et al. 1997), whichever is
-//! less. It knows neither the sender's buffer nor losses on the sender's side, so what it says is the least
-//! that the gateway can be thanked for.
+//! What the path would reach without it is a model and no bound: the receiver's window as it stands over the smallest
+//! round trips of both halves, or what Reno (Mathis et al. 1997) or CUBIC (RFC 9438 section 5), whichever is faster,
+//! make of the losses that the sending half sees, over both; of window and losses the smaller one. It knows neither the
+//! sender's buffer nor losses on the sender's side, which would make it less; nor a receiver that would open its
+//! window further, nor congestion controls that losses do not hold (BBR), which would make it more.
 
 use std::fmt::Write as _;
 
@@ -44,7 +45,7 @@ pub(super) struct Status {
 pub(super) struct Shown {
     #[serde(flatten)]
     seen: Seen,
-    /// At most, each way, bits per second; none where nothing has been learnt.
+    /// By the model, each way, bits per second; none where nothing has been learnt.
     unsplit_bps: [Option<u64>; 2],
 }
 
@@ -81,7 +82,7 @@ impl Status {
     }
 }
 
-/// What one connection end to end would carry at most towards this half's end.
+/// What one connection end to end would carry towards this half's end, by the model.
 pub(super) fn unsplit(seen: &Seen, to: usize) -> Option<Rate> {
     let receiver = &seen.halves[to];
     let rtt = |half: &HalfSeen| Duration::from_us(half.min_rtt_us);
@@ -93,7 +94,8 @@ pub(super) fn unsplit(seen: &Seen, to: usize) -> Option<Rate> {
     let mss = seen.halves.iter().map(|h| h.mss_bytes).min()?;
     #[allow(clippy::cast_precision_loss, reason = "a share of packets")]
     let lost = receiver.retransmissions as f64 / receiver.segments.max(1) as f64;
-    let loss = models::mathis(mss, whole, lost, AckPolicy::EveryPacket);
+    let reno = models::mathis(mss, whole, lost, AckPolicy::EveryPacket);
+    let loss = reno.max(models::cubic(mss, whole, lost));
     match (window, loss) {
         (Some(window), Some(loss)) => Some(window.min(loss)),
         (one, other) => one.or(other),
@@ -228,7 +230,7 @@ pub(super) fn buffers(decisions: &[Decision]) -> String {
 pub(super) fn table(status: &Status) -> String {
     let mut text = format!(
         "{:<24} {:<24} {:>11} {:>11} {:>10} {:>10}  {:<18} {:>11}\n",
-        "CLIENT", "SERVER", "THERE", "BACK", "RTT THERE", "RTT BACK", "HELD BY", "UNSPLIT <="
+        "CLIENT", "SERVER", "THERE", "BACK", "RTT THERE", "RTT BACK", "HELD BY", "UNSPLIT ~"
     );
     for Shown { seen, unsplit_bps } in &status.connections {
         let [there, back] = seen.rate_bps.map(Rate::from_bits_per_second);
@@ -485,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn unsplit_is_the_window_over_both_round_trips_or_reno_at_the_losses() {
+    fn unsplit_is_the_window_over_both_round_trips_or_the_faster_of_reno_and_cubic_at_the_losses() {
         let mut seen = seen();
         // 458,752 bytes in 50 ms.
         let rate = unsplit(&seen, 1).unwrap();
@@ -494,6 +496,18 @@ mod tests {
         seen.halves[1].retransmissions = 1;
         let rate = unsplit(&seen, 1).unwrap();
         assert_eq!(rate.to_string(), "28.37 Mb/s");
+        // The longer the path, the more CUBIC has of it: 1.054 * 0.5^0.75 / 0.0001^0.75 segments in 500 ms.
+        seen.halves[1].min_rtt_us = 499_000;
+        seen.halves[1].window_bytes = 1 << 30;
+        let rate = unsplit(&seen, 1).unwrap();
+        let reno = models::mathis(
+            1_448,
+            Duration::from_ms(500),
+            0.0001,
+            AckPolicy::EveryPacket,
+        );
+        assert_eq!(reno.unwrap().to_string(), "2.837 Mb/s");
+        assert_eq!(rate.to_string(), "14.52 Mb/s");
         seen.halves[0].acknowledged = 0;
         assert_eq!(unsplit(&seen, 0), None);
     }

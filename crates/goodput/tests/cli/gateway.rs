@@ -391,7 +391,7 @@ fn a_connection_is_shown_with_both_halves_and_to_collectors() {
         ended.stdout.matches("split 1, live 1").count() > 0,
         "{ended:#?}"
     );
-    assert!(ended.stdout.contains("UNSPLIT <="), "{ended:#?}");
+    assert!(ended.stdout.contains("UNSPLIT ~"), "{ended:#?}");
 }
 
 #[test]
