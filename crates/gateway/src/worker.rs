@@ -818,6 +818,7 @@ impl Worker {
         // Who sees it among all sees it among the living.
         self.counters.live.more();
         self.counters.split.more();
+        self.counters.on_held(held);
         let mut carrying = Box::new(Carrying {
             relay,
             sockets: [client, server],

@@ -458,9 +458,10 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
     let mut draining_until = None;
     let mut handed_over = false;
     while !gateway.is_over() {
+        let sums = || recorder.as_ref().map(Recorder::sums);
         let asked = control
             .as_ref()
-            .map(|c| c.serve(&gateway, context, || args.flags.read()));
+            .map(|c| c.serve(&gateway, context, sums, || args.flags.read()));
         match asked {
             Some(Some(control::Asked::Reload(config, asker))) => {
                 let (bounds, new) = (config.log.clone(), config.drain);
@@ -506,7 +507,7 @@ fn run(args: &GatewayArgs, context: &Context) -> Verdict {
         watchdog.look(&mut gateway);
         recorder = recorder.and_then(|r| r.look(&gateway));
         if let Some(published) = &mut published {
-            published.look(&gateway);
+            published.look(&gateway, recorder.as_ref());
         }
         let now = clock::monotonic();
         match draining_until {

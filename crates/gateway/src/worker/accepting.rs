@@ -98,7 +98,6 @@ impl Worker {
         let Some((slot, held)) = self.deferral.on_accepted(ends) else {
             return;
         };
-        self.counters.held_ns.add(held.as_ns());
         self.begin(slot, client, held);
     }
 
