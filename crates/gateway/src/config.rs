@@ -819,8 +819,12 @@ mod tests {
     fn the_guides_file_can_be_meant() {
         let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/gateway.md");
         let guide = std::fs::read_to_string(guide).unwrap();
-        let (_, rest) = guide.split_once("```toml\n").unwrap();
-        let (text, _) = rest.split_once("```").unwrap();
+        let mut files = guide.split("```toml\n").skip(1);
+        let mut file = || files.next().unwrap().split("```").next().unwrap();
+        let (text, explicit) = (file(), file());
+        let explicit = Config::parse(explicit).unwrap();
+        explicit.check().unwrap();
+        assert_ne!(explicit.mode, Mode::Transparent);
         let config = Config::parse(text).unwrap();
         config.check().unwrap();
         assert!(config.zone(Zone::Outside).buffer.is_some(), "{text}");
