@@ -129,6 +129,12 @@ impl Buffers {
         })
     }
 
+    /// The smallest round trip that any connection of a host's way has had, as far as it was looked at.
+    pub fn least_rtt(&self, zone: Zone, peer: IpAddr) -> Option<Duration> {
+        let known = self.ways.get(&(zone.index(), block(peer)));
+        known.map(|way| way.rtt)
+    }
+
     fn of(&self, way: &Way, live: u64) -> Sizes {
         let Bounds { tuned, most, .. } = self.bounds;
         let [send, receive] = [0, 1].map(|n| {
@@ -147,7 +153,9 @@ impl Buffers {
 
     /// All that is known, those of the largest need first.
     pub fn decisions(&self, live: u64) -> Vec<Decision> {
-        let mut all: Vec<_> = self.ways.iter().collect();
+        // Without a rate its buffers are set otherwise.
+        let measured = |(_, way): &(_, &Way)| way.rates.iter().any(|r| r.as_bits_per_second() > 0);
+        let mut all: Vec<_> = self.ways.iter().filter(measured).collect();
         let most = |way: &Way| need(way.rates[0].max(way.rates[1]), way.rtt);
         all.sort_by_key(|((zone, block), way)| (std::cmp::Reverse(most(way)), *zone, *block));
         all.truncate(SHOWN);
@@ -319,6 +327,24 @@ mod tests {
                 .why
                 .contains("memory for all allows")
         );
+    }
+
+    #[test]
+    fn the_smallest_round_trip_of_a_way_is_kept_for_all_its_hosts_whoever_sets_their_buffers() {
+        let mut buffers = Buffers::new(BOUNDS);
+        for ms in [50, 10, 90] {
+            let rates = [mbps(0); 2];
+            let rtt = MS.saturating_mul(ms);
+            buffers.observe(Zone::Outside, peer("10.0.1.1"), rates, rtt);
+        }
+        let least = |zone, host| buffers.least_rtt(zone, peer(host));
+        assert_eq!(
+            least(Zone::Outside, "10.0.1.99"),
+            Some(MS.saturating_mul(10))
+        );
+        assert_eq!(least(Zone::Inside, "10.0.1.1"), None);
+        assert_eq!(least(Zone::Outside, "10.0.2.1"), None);
+        assert_eq!(buffers.decisions(1), []);
     }
 
     #[test]

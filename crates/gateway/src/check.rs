@@ -4,6 +4,8 @@ mod ways;
 
 use std::fs;
 use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use sys::firewall::{self, BaseChain, Hook, Kind};
 use sys::host;
@@ -15,6 +17,7 @@ use sys::transparent::ANY;
 use crate::config::{Config, Mode, PORTS_PER_WORKER, Zone};
 use crate::install::{self, QueueBy, accepting, diversion};
 use crate::service::{descriptors_for, make_room_for, room_in};
+use crate::sockets;
 pub use ways::ways;
 
 /// How much a finding matters.
@@ -53,22 +56,69 @@ pub fn check(config: &Config) -> Vec<Checked> {
             interface(&mut list, zone, name);
         }
         if let Some(name) = &side.congestion {
-            let known = host::congestion_available();
-            if known.contains(name) {
-                list.fine(&format!("{}: congestion control {name}", zone.name()));
-            } else {
-                list.poor(
-                    &format!("{}: this kernel has no {name} loaded", zone.name()),
-                    &format!("load tcp_{name}; it has {}", known.join(", ")),
-                );
+            match sockets::check_congestion_of(zone, name) {
+                Ok(()) => list.fine(&format!("{}: congestion control {name}", zone.name())),
+                Err(e) => list.missing(&e.to_string(), "name another, or load its module"),
             }
         }
     }
-    if config.mode == Mode::Transparent {
-        transparent(&mut list, config);
+    match config.mode {
+        Mode::Transparent => transparent(&mut list, config),
+        Mode::Explicit { listen, target } => explicit(&mut list, listen, target),
     }
+    black_holes(&mut list);
     descriptors(&mut list, config);
     list.0
+}
+
+/// The first interface that is named and is not here, in words.
+pub fn absent_interface(config: &Config) -> Option<String> {
+    let mut netlink = Netlink::open().ok()?;
+    for zone in Zone::BOTH {
+        for name in &config.zone(zone).interfaces {
+            if let Err(e) = netlink.index_of(name) {
+                return Some(format!("{}: {name}: {e}", zone.name()));
+            }
+        }
+    }
+    None
+}
+
+/// What is listened at, and where connections go on to. Both are tried: a listener that nobody is told of, and a
+/// connection that is closed at once.
+fn explicit(list: &mut List, listen: SocketAddr, target: SocketAddr) {
+    match TcpListener::bind(listen) {
+        Ok(_) => list.fine(&format!("{listen} can be listened at")),
+        Err(e) => list.missing(
+            &format!("listening at {listen}: {e}"),
+            match e.kind() {
+                io::ErrorKind::AddrInUse => "choose another port, or end who has it: `ss -ltnp`",
+                io::ErrorKind::AddrNotAvailable => "name an address of this machine: `ip address`",
+                _ => "choose another address or port",
+            },
+        ),
+    }
+    match TcpStream::connect_timeout(&target, TARGET_PATIENCE) {
+        Ok(_) => list.fine(&format!("{target} accepts connections")),
+        Err(e) => list.poor(
+            &format!("connecting to {target}: {e}"),
+            "until it accepts, connections to the gateway are reset",
+        ),
+    }
+}
+
+/// Where a packet is too big for a link and nobody says so, only probing finds a size that passes.
+fn black_holes(list: &mut List) {
+    let key = "net.ipv4.tcp_mtu_probing";
+    match host::read_sysctl(key) {
+        Ok(text) if text.trim() == "0" => list.poor(
+            "where a router drops large packets and does not say so, connections stall (tcp_mtu_probing)",
+            &format!("sysctl -w {key}=1"),
+        ),
+        Ok(_) => list.fine("packet sizes are probed where none gets through (tcp_mtu_probing)"),
+        // Nothing is known of it.
+        Err(_) => {}
+    }
 }
 
 #[derive(Default)]
@@ -154,9 +204,13 @@ fn transparent(list: &mut List, config: &Config) {
         }
     }
     match QueueBy::find() {
-        Some(QueueBy::Nftables) => list.fine("SYNs wait in nftables' queue"),
-        Some(QueueBy::Extension) => list.fine("SYNs wait in iptables' NFQUEUE"),
-        None => list.missing(
+        Ok(Some(QueueBy::Nftables)) => list.fine("SYNs wait in nftables' queue"),
+        Ok(Some(QueueBy::Extension)) => list.fine("SYNs wait in iptables' NFQUEUE"),
+        Err(e) => list.missing(
+            &format!("asking nftables for a queue: {e}"),
+            "run it as root, or give it CAP_NET_ADMIN",
+        ),
+        Ok(None) => list.missing(
             "neither nftables' queue nor iptables' NFQUEUE",
             "load nft_queue or xt_NFQUEUE",
         ),
@@ -189,7 +243,7 @@ fn transparent(list: &mut List, config: &Config) {
     let first = config.port;
     let last = first + u16::from(config.workers) * PORTS_PER_WORKER - 1;
     let taken = (first..=last).find(|port| {
-        let bound = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, *port));
+        let bound = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, *port));
         bound.is_err_and(|e| e.kind() == io::ErrorKind::AddrInUse)
     });
     match taken {
@@ -205,7 +259,7 @@ fn transparent(list: &mut List, config: &Config) {
 
 /// Clients of NFS and rsh have such ports, and the gateway connects from their ports.
 fn privileged_ports(list: &mut List) {
-    let bound = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 1));
+    let bound = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 1));
     match bound {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => list.poor(
             "clients with ports below 1024 pass unsplit: their ports cannot be kept",
@@ -365,7 +419,11 @@ fn descriptors(list: &mut List, config: &Config) {
         list.poor(
             &match room < wanted {
                 true => format!(
-                    "{have} descriptors are enough for {room} of {wanted} connections; more pass unsplit"
+                    "{have} descriptors are enough for {room} of {wanted} connections; more {}",
+                    match config.mode {
+                        Mode::Transparent => "pass unsplit",
+                        Mode::Explicit { .. } => "are reset",
+                    }
                 ),
                 false => format!(
                     "{have} descriptors: when many of {wanted} connections are busy, some go by copying"
@@ -383,9 +441,89 @@ fn descriptors(list: &mut List, config: &Config) {
     }
 }
 
+/// For the target's answer: as long as who types `check` waits gladly.
+const TARGET_PATIENCE: Duration = Duration::from_secs(2);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_listened_at_and_connected_to_is_tried() {
+        let said = |listen: SocketAddr, target: SocketAddr| {
+            let mut list = List::default();
+            explicit(&mut list, listen, target);
+            let levels = list.0.iter().map(|c| c.level).collect::<Vec<_>>();
+            let what = list
+                .0
+                .iter()
+                .map(|c| c.what.clone() + &c.advice)
+                .collect::<String>();
+            (levels, what)
+        };
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = server.local_addr().unwrap();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        assert_eq!(said(any, target).0, [Level::Fine, Level::Fine]);
+        // 192.0.2.0/24 is nobody's (RFC 5737).
+        let (levels, what) = said(([192, 0, 2, 1], 5001).into(), target);
+        assert_eq!(levels, [Level::Missing, Level::Fine]);
+        assert!(what.contains("an address of this machine"), "{what}");
+        let (levels, what) = said(target, target);
+        assert_eq!(levels, [Level::Missing, Level::Fine]);
+        assert!(what.contains("choose another port"), "{what}");
+        drop(server);
+        let (levels, what) = said(any, target);
+        assert_eq!(levels, [Level::Fine, Level::Poor]);
+        assert!(what.contains("are reset"), "{what}");
+    }
+
+    #[test]
+    fn what_is_beyond_the_descriptors_passes_or_is_reset_as_the_mode_has_it() {
+        let mut config = Config::default();
+        config.limits.connections = usize::MAX;
+        let said = |config: &Config| {
+            let mut list = List::default();
+            descriptors(&mut list, config);
+            list.0[0].what.clone()
+        };
+        assert!(said(&config).ends_with("more pass unsplit"));
+        config.mode = Mode::Explicit {
+            listen: ([127, 0, 0, 1], 1).into(),
+            target: ([127, 0, 0, 1], 2).into(),
+        };
+        assert!(said(&config).ends_with("more are reset"));
+    }
+
+    #[test]
+    fn a_congestion_control_that_is_not_there_is_missing() {
+        let mut config = Config {
+            mode: Mode::Explicit {
+                listen: ([127, 0, 0, 1], 0).into(),
+                target: ([127, 0, 0, 1], 1).into(),
+            },
+            ..Config::default()
+        };
+        config.zones[0].congestion = Some("bogus".to_owned());
+        let list = check(&config);
+        let it = list.iter().find(|c| c.what.contains("bogus")).unwrap();
+        assert_eq!(it.level, Level::Missing);
+        let started = crate::Gateway::start(config).map(drop).unwrap_err();
+        assert!(
+            matches!(started, crate::GatewayError::Config(_)),
+            "{started}"
+        );
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named() {
+        let mut config = Config::default();
+        config.zones[0].interfaces = vec!["lo".to_owned()];
+        assert_eq!(absent_interface(&config), None);
+        config.zones[1].interfaces = vec!["nowhere".to_owned()];
+        let said = absent_interface(&config).unwrap();
+        assert!(said.starts_with("outside: nowhere: "), "{said}");
+    }
 
     #[test]
     fn a_filter_in_the_way_is_named_with_what_to_do() {

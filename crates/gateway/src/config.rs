@@ -366,6 +366,20 @@ impl Config {
                 format!("expected room for {queues} queues from it on"),
             );
         }
+        let limits = &self.limits;
+        for (key, most) in [
+            ("connections", limits.connections),
+            ("connections-per-client", limits.connections_per_client),
+            ("waiting", limits.waiting),
+            ("waiting-per-client", limits.waiting_per_client),
+        ] {
+            if most == 0 {
+                return wrong(
+                    &format!("limits.{key}"),
+                    "expected 1 or more; with 0 nothing would be split".into(),
+                );
+            }
+        }
         for (zone, config) in Zone::BOTH.into_iter().zip(&self.zones) {
             config.check(zone, &self.mode)?;
             if config.harmonize && self.workers > 1 {
@@ -397,6 +411,9 @@ impl Config {
                     "explicit",
                     "listen and target are of different versions of IP".into(),
                 )
+            }
+            Mode::Explicit { target, .. } if target.port() == 0 => {
+                wrong("explicit.target", "expected a port from 1 to 65535".into())
             }
             _ => Ok(()),
         }
@@ -470,7 +487,10 @@ impl ZoneConfig {
                 "only on a side with one interface".into(),
             );
         }
-        for name in &self.interfaces {
+        for (place, name) in self.interfaces.iter().enumerate() {
+            if self.interfaces[..place].contains(name) {
+                return wrong(&key("interfaces"), format!("{name} is named twice"));
+            }
             let ok = !name.is_empty()
                 && name.len() < 16
                 && name
@@ -497,6 +517,45 @@ impl ZoneConfig {
             .is_some_and(|b| b.as_u64() < 4096 || b.as_u64() > 1 << 30)
         {
             return wrong(&key("buffer"), "expected 4KiB to 1GiB".into());
+        }
+        self.check_times_and_rates(key)
+    }
+
+    /// What the kernel would refuse or take for something else, so that a connection would stall or be without it.
+    fn check_times_and_rates(&self, key: impl Fn(&str) -> String) -> Result<(), ConfigError> {
+        let out_of = |place: Option<u64>, range: std::ops::RangeInclusive<u64>| {
+            place.is_some_and(|value| !range.contains(&value))
+        };
+        let rate = match self.pacing {
+            Some(Pacing::Rate(rate)) => Some(rate.as_bits_per_second()),
+            _ => None,
+        };
+        if out_of(rate, SLOWEST_PACE..=u64::MAX) {
+            return wrong(
+                &key("pacing"),
+                "expected 12kb/s, which is one packet of 1500 bytes a second, or more; or even"
+                    .into(),
+            );
+        }
+        if out_of(self.notsent_lowat.map(Bytes::as_u64), 1..=u32::MAX.into()) {
+            return wrong(
+                &key("notsent-lowat"),
+                "expected 1 byte to 4 GiB less one".into(),
+            );
+        }
+        let user_timeout = self.user_timeout.map(Duration::as_ns);
+        if out_of(user_timeout, MS..=MOST_USER_TIMEOUT_MS * MS) {
+            return wrong(
+                &key("user-timeout"),
+                "expected 1ms to 2147483s; without it the kernel tries for some 15 minutes".into(),
+            );
+        }
+        let keepalive = self.keepalive.map(Duration::as_ns);
+        if out_of(keepalive, 1_000 * MS..=MOST_KEEPALIVE_S * 1_000 * MS) {
+            return wrong(
+                &key("keepalive"),
+                "expected 1s to 32767s; without it, it is 10min".into(),
+            );
         }
         Ok(())
     }
@@ -528,7 +587,11 @@ fn read<T: FromStr<Err: ToString>>(
 
 /// The file as it is written.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "the keys of a gateway's file"
+)]
 struct Raw {
     #[serde(default)]
     inside: RawZone,
@@ -551,7 +614,11 @@ struct Raw {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [log], file = ..."
+)]
 struct RawLog {
     file: std::path::PathBuf,
     size: Option<String>,
@@ -568,7 +635,11 @@ impl RawLog {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [inside] or [outside], interfaces = [...]"
+)]
 struct RawZone {
     #[serde(default)]
     interfaces: Vec<String>,
@@ -607,7 +678,11 @@ impl RawZone {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [[rule]], action = ..."
+)]
 struct RawRule {
     action: RawAction,
     side: Option<Zone>,
@@ -652,7 +727,11 @@ enum RawAction {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [limits], connections = ..."
+)]
 struct RawLimits {
     connections: Option<usize>,
     connections_per_client: Option<usize>,
@@ -661,12 +740,23 @@ struct RawLimits {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a section with its keys: [explicit], listen = ..., target = ..."
+)]
 struct RawExplicit {
     listen: String,
     target: String,
 }
 
+const MS: u64 = 1_000_000;
+/// One packet of 1500 bytes a second: below it a connection looks dead to whoever waits for it.
+const SLOWEST_PACE: u64 = 12_000;
+/// The kernel takes an int of milliseconds (TCP_USER_TIMEOUT, net/ipv4/tcp.c).
+const MOST_USER_TIMEOUT_MS: u64 = i32::MAX as u64;
+/// MAX_TCP_KEEPIDLE, include/net/tcp.h; its unit is the second, and 0 is refused.
+const MOST_KEEPALIVE_S: u64 = 32_767;
 /// Accepting sockets: by side and version of IP.
 pub const PORTS_PER_WORKER: u16 = 4;
 /// Interfaces of a side.
@@ -733,8 +823,12 @@ mod tests {
     fn the_guides_file_can_be_meant() {
         let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/gateway.md");
         let guide = std::fs::read_to_string(guide).unwrap();
-        let (_, rest) = guide.split_once("```toml\n").unwrap();
-        let (text, _) = rest.split_once("```").unwrap();
+        let mut files = guide.split("```toml\n").skip(1);
+        let mut file = || files.next().unwrap().split("```").next().unwrap();
+        let (text, explicit) = (file(), file());
+        let explicit = Config::parse(explicit).unwrap();
+        explicit.check().unwrap();
+        assert_ne!(explicit.mode, Mode::Transparent);
         let config = Config::parse(text).unwrap();
         config.check().unwrap();
         assert!(config.zone(Zone::Outside).buffer.is_some(), "{text}");
@@ -798,6 +892,69 @@ mod tests {
     }
 
     #[test]
+    fn of_what_has_bounds_the_last_that_fits_is_taken_and_the_next_is_refused() {
+        for (key, good, bad) in [
+            ("max-segment", &["88", "32767"][..], &["87", "32768"][..]),
+            (
+                "buffer",
+                &["'4KiB'", "'1GiB'"],
+                &["'4095B'", "'1073741825B'"],
+            ),
+            (
+                "pacing",
+                &["'12kb/s'", "'400Gb/s'", "'even'"],
+                &["'0b/s'", "'11999b/s'"],
+            ),
+            (
+                "notsent-lowat",
+                &["'1B'", "'4294967295B'"],
+                &["'0B'", "'4GiB'"],
+            ),
+            (
+                "user-timeout",
+                &["'1ms'", "'2147483s'"],
+                &["'0s'", "'999us'", "'2147484s'"],
+            ),
+            (
+                "keepalive",
+                &["'1s'", "'32767s'"],
+                &["'0s'", "'1ms'", "'999ms'", "'32768s'", "'40000s'"],
+            ),
+        ] {
+            let check = |value: &&str| {
+                let text = format!(
+                    "[inside]\ninterfaces = ['a']\n[outside]\ninterfaces = ['b']\n{key} = {value}"
+                );
+                Config::parse(&text).and_then(|c| c.check())
+            };
+            for value in good {
+                assert_eq!(check(value), Ok(()), "{key} = {value}");
+            }
+            for value in bad {
+                let error = check(value).unwrap_err().to_string();
+                let place = format!("outside.{key}: expected ");
+                assert!(error.starts_with(&place), "{key} = {value}: {error}");
+            }
+        }
+        for key in [
+            "connections",
+            "connections-per-client",
+            "waiting",
+            "waiting-per-client",
+        ] {
+            let check = |value: u32| {
+                let text = format!(
+                    "[inside]\ninterfaces = ['a']\n[outside]\ninterfaces = ['b']\n[limits]\n{key} = {value}"
+                );
+                Config::parse(&text).and_then(|c| c.check())
+            };
+            assert_eq!(check(1), Ok(()));
+            let error = check(0).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("limits.{key}: ")), "{error}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_said_with_its_place() {
         let error = |text: &str| {
             let config = Config::parse(text);
@@ -826,6 +983,30 @@ mod tests {
                 "queue: expected room for 16 queues from it on",
             ),
             ("[inside]\nbufer = '1'", "unknown field `bufer`"),
+            (
+                "inside = 3",
+                "invalid type: integer `3`, expected a section with its keys: [inside] or [outside]",
+            ),
+            (
+                "rule = [7]",
+                "invalid type: integer `7`, expected a section with its keys: [[rule]]",
+            ),
+            (
+                "limits = 'none'",
+                "invalid type: string \"none\", expected a section with its keys: [limits]",
+            ),
+            (
+                "explicit = true",
+                "invalid type: boolean `true`, expected a section with its keys: [explicit]",
+            ),
+            (
+                "[inside]\ninterfaces = ['a', 'b', 'a']",
+                "inside.interfaces: a is named twice",
+            ),
+            (
+                "[explicit]\nlisten = '127.0.0.1:1'\ntarget = '127.0.0.1:0'",
+                "explicit.target: expected a port",
+            ),
             (
                 "[[rule]]\naction = 'bypass'\nports = '9-1'",
                 "rule 1: ports: '9-1'",

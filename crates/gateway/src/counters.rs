@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use units::Duration;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts of one worker since it began.
@@ -85,6 +87,18 @@ counters! {
     acks_held,
     /// Times that SYNs were held, in all, in nanoseconds.
     held_ns,
+    /// Of these times, those of 1 ms at most.
+    held_1ms,
+    /// Beyond that, 10 ms at most.
+    held_10ms,
+    /// Beyond that, 100 ms at most.
+    held_100ms,
+    /// Beyond that, 1 s at most.
+    held_1s,
+    /// Beyond that, 10 s at most.
+    held_10s,
+    /// How often bytes went by copying since no pipe was left.
+    copies,
     /// Connections whose source port could not be kept.
     other_port,
     /// Socket options that the kernel refused.
@@ -102,6 +116,44 @@ counters! {
     /// Pipes that exist, in use or kept for the next connection.
     pipes,
 }
+
+impl Counters {
+    /// A SYN was held for so long and became a connection.
+    pub fn on_held(&self, held: Duration) {
+        self.held_ns.add(held.as_ns());
+        let buckets = [
+            &self.held_1ms,
+            &self.held_10ms,
+            &self.held_100ms,
+            &self.held_1s,
+            &self.held_10s,
+        ];
+        let fits = |(_, most_ms): &(_, u64)| held <= Duration::from_ms(*most_ms);
+        if let Some((bucket, _)) = buckets.into_iter().zip(HELD_MS).find(fits) {
+            bucket.more();
+        }
+    }
+}
+
+impl Counts {
+    /// How many SYNs that became connections were held no longer than each of [`HELD_MS`].
+    pub fn held_within(&self) -> [u64; 5] {
+        let mut all = [
+            self.held_1ms,
+            self.held_10ms,
+            self.held_100ms,
+            self.held_1s,
+            self.held_10s,
+        ];
+        for at in 1..all.len() {
+            all[at] += all[at - 1];
+        }
+        all
+    }
+}
+
+/// What times of held SYNs are counted by: a machine beside, a city, a continent, an ocean with a SYN lost, more.
+pub const HELD_MS: [u64; 5] = [1, 10, 100, 1_000, 10_000];
 
 /// A count that one thread changes and others read.
 #[derive(Debug, Default)]
@@ -136,5 +188,21 @@ impl Count {
     /// How many.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_syn_is_counted_with_those_of_its_bucket_and_of_all_above() {
+        let counters = Counters::default();
+        for us in [0, 1_000, 1_001, 99_000, 10_000_000, 10_000_001] {
+            counters.on_held(Duration::from_us(us));
+        }
+        let counts = counters.read();
+        assert_eq!(counts.held_within(), [2, 3, 4, 4, 5]);
+        assert_eq!(counts.held_ns, 20_101_002_000);
     }
 }

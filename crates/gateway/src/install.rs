@@ -4,8 +4,9 @@
 //! gateway's word, which is a mark. The next chain does as the mark says: gives it to an accepting socket,
 //! lets it pass, or answers it. Packets of connections that stand find their socket without any list.
 //!
-//! So nothing but SYNs, and resets of connections that are not split, ever waits for the gateway, and where it is
-//! gone everything passes: the queue's rule lets packets by when nobody listens, and the table goes with the process.
+//! So nothing but SYNs, answers to our own that have a class of service, and resets of connections that are not split
+//! ever waits for the gateway, and where it is gone everything passes: the queue's rule lets packets by when nobody
+//! listens, and the table goes with the process.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -73,13 +74,18 @@ impl QueueBy {
     }
 
     /// What this kernel has; `None` when neither.
-    pub fn find() -> Option<Self> {
-        let own = || probe(vec![Expression::Tcp, Expression::Queue(0)]);
-        let extension = || probe(vec![Expression::Tcp, Expression::QueueByExtension(0)]);
-        match own() {
-            Ok(()) => Some(Self::Nftables),
-            Err(_) => extension().is_ok().then_some(Self::Extension),
+    ///
+    /// # Errors
+    /// Where it does not say: `EPERM` without CAP_NET_ADMIN.
+    pub fn find() -> io::Result<Option<Self>> {
+        for by in [Self::Nftables, Self::Extension] {
+            match probe(vec![Expression::Tcp, by.to(0)]) {
+                Ok(()) => return Ok(Some(by)),
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
+                Err(e) => tracing::debug!("{by:?}: {e}"),
+            }
         }
+        Ok(None)
     }
 }
 
@@ -178,9 +184,7 @@ fn to_workers(
                 E::DestinationElsewhere,
             ];
             if config.workers > 1 {
-                // Not the lowest: connect() of Linux takes even ports while there are any
-                // (__inet_hash_connect, net/ipv4/inet_hashtables.c).
-                let [bits, value] = [config.workers - 1, worker].map(|n| u16::from(n) << 1);
+                let [bits, value] = share_of_ports(config, worker);
                 rule.push(E::SourcePortBits(bits, value));
             }
             rule.push(queue.to(config.queue + u16::from(worker)));
@@ -234,6 +238,7 @@ fn divert(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
         let mark = Word::Unreachable(why).mark(config);
         rules.push(vec![E::Mark(mark), E::Unreachable(why)]);
     }
+    rules.extend(answers(config, queue));
     // SYN-ACKs, and what the network says of a connection that we hold in another's name.
     for about in [E::Tcp, E::Icmp(IpVersion::V4), E::Icmp(IpVersion::V6)] {
         rules.push(vec![
@@ -244,6 +249,38 @@ fn divert(config: &Config, queue: QueueBy) -> Vec<Vec<Expression>> {
         ]);
     }
     rules
+}
+
+/// What a server answers in a class of service that is not the default one. The client's half shall have it, and no
+/// socket that connects over IPv4 says which it was: IP_PKTOPTIONS knows it of accepted ones alone. The word about
+/// it is the mark of what is taken up.
+fn answers(config: &Config, queue: QueueBy) -> impl Iterator<Item = Vec<Expression>> + '_ {
+    use Expression as E;
+    [IpVersion::V4, IpVersion::V6]
+        .into_iter()
+        .flat_map(move |version| {
+            (0..config.workers).map(move |worker| {
+                let mut rule = vec![
+                    E::Tcp,
+                    E::TcpFlags(SYN | ACK, SYN | ACK),
+                    E::Classed(version),
+                ];
+                if config.workers > 1 {
+                    let [bits, value] = share_of_ports(config, worker);
+                    rule.push(E::TargetPortBits(bits, value));
+                }
+                rule.push(E::TransparentSocket);
+                rule.push(queue.to(config.queue + u16::from(worker)));
+                rule
+            })
+        })
+}
+
+/// The bits of clients' ports that say whose they are, and which are this worker's.
+fn share_of_ports(config: &Config, worker: u8) -> [u16; 2] {
+    // Not the lowest: connect() of Linux takes even ports while there are any
+    // (__inet_hash_connect, net/ipv4/inet_hashtables.c).
+    [config.workers - 1, worker].map(|n| u16::from(n) << 1)
 }
 
 /// The routing rule and table for what is taken up.
@@ -317,7 +354,7 @@ pub fn text(config: &Config, queue: QueueBy) -> String {
         }
     }
     let (claim, table) = (claim_table(config.table), table(config, queue));
-    format!("{lines}nft -f - <<'END'\n{claim}{table}END\n")
+    format!("{lines}{OWNED}nft -f - <<'END'\n{claim}{table}END\n")
 }
 
 /// Who has this may add and take away rules that lead to a routing table. It is an empty table of nftables
@@ -505,7 +542,7 @@ impl Installed {
                 .into_iter()
                 .map(|(.., link)| link)
                 .collect(),
-            queue: QueueBy::find().unwrap_or(QueueBy::Nftables),
+            queue: QueueBy::find()?.unwrap_or(QueueBy::Nftables),
             claim: Some(Claim::from_fd(claim, config.table)),
         })
     }
@@ -561,11 +598,15 @@ impl Drop for Installed {
     }
 }
 
+/// Who copies the commands would look for the tables in vain.
+const OWNED: &str = "# These tables belong to the gateway and go with it (flags owner). Added by nft they would\n\
+                     # go as nft ends; without that line they would stay.\n";
 /// Below the rule for local addresses (0), above that for the main table (32766).
 const PRIORITY: u32 = 4710;
 const FIN_SYN_RST_ACK: u8 = 0x17;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
 /// How long somebody who is ending may take to give up a claim.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
@@ -576,7 +617,56 @@ const EOPNOTSUPP: i32 = 95;
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
     use super::*;
+
+    /// Before, it was said that the kernel lacks the queue.
+    #[test]
+    fn who_may_not_ask_for_a_queue_hears_that_and_not_that_there_is_none() {
+        // Capabilities are a thread's own.
+        let asked = std::thread::spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::NET_ADMIN);
+            set_capabilities(None, sets).unwrap();
+            QueueBy::find()
+        });
+        let error = asked.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        let what = "asking nftables for a queue".to_owned();
+        let said = crate::GatewayError::Kernel { what, error }.to_string();
+        assert!(said.contains("CAP_NET_ADMIN"), "{said}");
+    }
+
+    /// Before, it was no nft where the kernel has no queue of nftables.
+    #[test]
+    fn nft_takes_the_text_of_the_tables() {
+        let Ok(ns) = sys::netns::NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        let found = ns.run(QueueBy::find).unwrap().unwrap();
+        let text = "workers = 2\n[inside]\ninterfaces = ['a']\nhold-last-ack = true\n\
+                    [outside]\ninterfaces = ['b', 'c']\n";
+        let config = Config::parse(text).unwrap();
+        for queue in [Some(QueueBy::Extension), found].into_iter().flatten() {
+            let text = ns.run(|| super::text(&config, queue)).unwrap();
+            let (_, tables) = text.split_once("<<'END'\n").unwrap();
+            let tables = tables.strip_suffix("END\n").unwrap();
+            let mut nft = std::process::Command::new("nft");
+            nft.args(["-c", "-f", "-"]);
+            nft.stdin(std::process::Stdio::piped());
+            ns.place(&mut nft).unwrap();
+            let Ok(mut nft) = nft.spawn() else {
+                eprintln!("skipped: no nft");
+                return;
+            };
+            let mut input = nft.stdin.take().unwrap();
+            io::Write::write_all(&mut input, tables.as_bytes()).unwrap();
+            drop(input);
+            assert!(nft.wait().unwrap().success(), "{queue:?}: {tables}");
+        }
+    }
 
     #[test]
     fn even_ports_which_linux_connects_from_are_spread_over_all_workers() {

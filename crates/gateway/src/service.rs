@@ -33,7 +33,10 @@ pub enum GatewayError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The kernel cannot do it.
-    #[error("{what}: {error}; `goodput gateway check` says what this machine lacks")]
+    #[error(
+        "{what}: {error}{}; `goodput gateway check` says what this machine lacks",
+        privilege(error)
+    )]
     Kernel {
         /// What was tried.
         what: String,
@@ -80,6 +83,7 @@ impl Gateway {
     /// What it lacks; nothing stays in the kernel then.
     pub fn start(config: Config) -> Result<Self, GatewayError> {
         config.check()?;
+        sockets::check_congestion(&config)?;
         let kernel = |what: &str| {
             let what = what.to_owned();
             move |error| GatewayError::Kernel { what, error }
@@ -89,7 +93,11 @@ impl Gateway {
         let zones = zones(&config)?;
         let transparent = config.mode == Mode::Transparent;
         let queue = match transparent {
-            true => Some(QueueBy::find().ok_or(GatewayError::NoQueue)?),
+            true => Some(
+                QueueBy::find()
+                    .map_err(kernel("asking nftables for a queue"))?
+                    .ok_or(GatewayError::NoQueue)?,
+            ),
             false => None,
         };
         let orders: Arc<Orders> = Arc::default();
@@ -181,6 +189,7 @@ impl Gateway {
         from: &mut Connection,
     ) -> Result<(Self, Option<OwnedFd>), GatewayError> {
         config.check()?;
+        sockets::check_congestion(&config)?;
         let descriptors = make_room_for(config.limits.connections);
         let config = Arc::new(bounded(config, descriptors));
         let zones = zones(&config)?;
@@ -421,6 +430,7 @@ impl Gateway {
     /// For what cannot be meant, and what cannot change while it runs; then all stays as it is.
     pub fn reload(&mut self, config: Config) -> Result<(), ConfigError> {
         config.check()?;
+        sockets::check_congestion(&config)?;
         self.config.can_become(&config)?;
         let config = Arc::new(bounded(config, sys::host::descriptor_limit()));
         self.config = Arc::clone(&config);
@@ -522,6 +532,14 @@ fn bounded(mut config: Config, descriptors: u64) -> Config {
     let left = descriptors.saturating_sub(SPARE_DESCRIPTORS + sockets);
     config.pipes = config.pipes.min(left / PIPE);
     config
+}
+
+/// What is missing where the kernel does not let us.
+fn privilege(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ", it takes root or CAP_NET_ADMIN",
+        _ => "",
+    }
 }
 
 /// Which side each interface is on.

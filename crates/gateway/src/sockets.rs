@@ -12,7 +12,7 @@ use sys::{host, privilege, tcp, transparent};
 use units::{Bytes, Duration};
 
 use crate::buffers::{Bounds, MOST, Sizes};
-use crate::config::{Config, Pacing, ZoneConfig};
+use crate::config::{Config, ConfigError, Pacing, Zone, ZoneConfig, wrong};
 
 /// A pipe for splice(2).
 #[derive(Debug)]
@@ -220,7 +220,42 @@ pub(crate) fn bounds(config: &Config) -> Bounds {
     }
 }
 
-/// Sets the class of service that the connection's first packet had.
+/// Asks the kernel for each side's congestion control, as its sockets will; what it has as a module it loads for who
+/// may.
+///
+/// # Errors
+/// The first that a socket of this process cannot have, with what it can.
+pub(crate) fn check_congestion(config: &Config) -> Result<(), ConfigError> {
+    for zone in Zone::BOTH {
+        if let Some(name) = &config.zone(zone).congestion {
+            check_congestion_of(zone, name)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same of one side.
+pub(crate) fn check_congestion_of(zone: Zone, name: &str) -> Result<(), ConfigError> {
+    let asked = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
+        .map_err(io::Error::from)
+        .and_then(|socket| tcp::set_congestion(socket.as_fd(), name));
+    let Err(e) = asked else {
+        return Ok(());
+    };
+    let what = match e.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "'{name}' takes CAP_NET_ADMIN, or a place in net.ipv4.tcp_allowed_congestion_control"
+        ),
+        _ => format!("this kernel has no '{name}', nor a module tcp_{name}"),
+    };
+    let have = host::congestion_choosable().join(", ");
+    wrong(
+        &format!("{}.congestion", zone.name()),
+        format!("{what}; there is {have}"),
+    )
+}
+
+/// Sets the class of service that the first packet from the other end had.
 pub(crate) fn set_dscp(fd: BorrowedFd<'_>, dscp: u8) {
     if dscp != 0 {
         let _ = tcp::set_tos(fd, dscp << 2);
@@ -343,6 +378,24 @@ mod tests {
         for of in [tcp::send_buffer, tcp::receive_buffer] {
             assert_eq!(of(its).unwrap(), of(ours).unwrap());
         }
+    }
+
+    #[test]
+    fn a_congestion_control_that_no_socket_can_have_is_refused_with_those_that_there_are() {
+        let with = |name: &str| {
+            let mut config = Config::default();
+            config.zones[1].congestion = Some(name.to_owned());
+            check_congestion(&config)
+        };
+        assert_eq!(with("reno"), Ok(()));
+        let error = with("bogus").unwrap_err().to_string();
+        assert!(error.starts_with("outside.congestion: "), "{error}");
+        assert!(
+            error.contains("'bogus'") && error.contains("reno"),
+            "{error}"
+        );
+        // As long as the kernel's own names may be, and longer.
+        with("a-name-that-no-kernel-can-have").unwrap_err();
     }
 
     /// Before, nothing was ever set: the names of what bounds the kernel's tuning were wrong.

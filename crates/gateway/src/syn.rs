@@ -35,6 +35,15 @@ pub struct Reset {
     pub sequence: u32,
 }
 
+/// A server's answer to a SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Whom it is for is the client.
+    pub ends: Ends,
+    /// Differentiated services code point.
+    pub dscp: u8,
+}
+
 /// Any packet of TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
@@ -123,6 +132,25 @@ impl Reset {
             ends,
             sequence: segment.sequence(),
         })
+    }
+}
+
+impl Answer {
+    /// Reads a packet from its IP header on.
+    ///
+    /// # Errors
+    /// For what is no whole SYN-ACK of TCP.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        let (ends, dscp, segment) = segment(bytes)?;
+        let flags = segment.flags();
+        if !flags.contains(tcp::Flags::SYN) || !flags.contains(tcp::Flags::ACK) {
+            return Err(Error::Malformed);
+        }
+        let ends = Ends {
+            client: ends.server,
+            server: ends.client,
+        };
+        Ok(Self { ends, dscp })
     }
 }
 
@@ -230,6 +258,17 @@ mod tests {
         assert_eq!(reset.ends, Syn::parse(&v4(2)).unwrap().ends);
         for other in [0x14, 2, 0x10] {
             assert!(Reset::parse(&v4(other)).is_err(), "{other:#x}");
+        }
+    }
+
+    #[test]
+    fn an_answer_tells_whose_it_is_and_its_class() {
+        let answer = Answer::parse(&v4(0x12)).unwrap();
+        assert_eq!(answer.ends.client, "10.0.0.2:80".parse().unwrap());
+        assert_eq!(answer.ends.server, "10.0.0.1:12345".parse().unwrap());
+        assert_eq!(answer.dscp, 10);
+        for other in [2, 0x10, 4, 0x14] {
+            assert!(Answer::parse(&v4(other)).is_err(), "{other:#x}");
         }
     }
 

@@ -106,6 +106,8 @@ pub(crate) struct Record {
 pub(crate) enum Stage {
     Connecting {
         dscp: u8,
+        #[serde(default)]
+        answer_dscp: u8,
         answered: bool,
         progress: Progress,
         client: bool,

@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use wire::tcp_info::TcpInfo;
 
+use crate::buffers::Buffers;
+use crate::config::Zone;
+
 /// One connection as it stands. Pairs are of the direction from the client, then of that from the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
@@ -34,7 +37,7 @@ pub struct HalfSeen {
     pub congestion: String,
     /// Smoothed round trip.
     pub rtt_us: u64,
-    /// Smallest round trip.
+    /// Smallest round trip: this one's of the last minutes, or of another of the same way where that had less.
     pub min_rtt_us: u64,
     /// Segment size.
     pub mss_bytes: u64,
@@ -70,6 +73,23 @@ pub struct HalfSeen {
     pub receive_buffer_bytes: u64,
 }
 
+impl Seen {
+    /// What stands in queues, our own too, is no part of a way: others may have seen it without.
+    pub(crate) fn know_ways(&mut self, buffers: &Buffers) {
+        let zone = if self.outside {
+            Zone::Outside
+        } else {
+            Zone::Inside
+        };
+        let ends = [(zone, self.client), (zone.other(), self.server)];
+        for (half, (zone, end)) in self.halves.iter_mut().zip(ends) {
+            if let Some(least) = buffers.least_rtt(zone, end.ip()) {
+                half.min_rtt_us = half.min_rtt_us.min(least.as_ns() / 1_000);
+            }
+        }
+    }
+}
+
 impl HalfSeen {
     pub(crate) fn of(info: &TcpInfo, congestion: String, buffers: [u64; 2]) -> Self {
         Self {
@@ -99,3 +119,46 @@ impl HalfSeen {
 
 /// include/uapi/linux/tcp.h.
 const TCPI_OPT_ECN: u64 = 8;
+
+#[cfg(test)]
+mod tests {
+    use units::{Bytes, Duration, Rate};
+
+    use super::*;
+    use crate::buffers::Bounds;
+
+    #[test]
+    fn a_half_whose_queue_stands_has_the_round_trip_that_its_way_has_without() {
+        let mut buffers = Buffers::new(Bounds {
+            tuned: [Bytes::new(1); 2],
+            most: [Bytes::new(1); 2],
+            memory: Bytes::new(1),
+        });
+        let rates = [Rate::from_bits_per_second(0); 2];
+        let client = "10.0.0.1:9".parse().unwrap();
+        let server: SocketAddr = "10.0.1.1:80".parse().unwrap();
+        let mut see = |zone, ms| {
+            buffers.observe(zone, server.ip(), rates, Duration::from_ms(ms));
+            let half = HalfSeen {
+                min_rtt_us: 40_000,
+                ..HalfSeen::default()
+            };
+            let mut seen = Seen {
+                client,
+                server,
+                outside: false,
+                age_ms: 0,
+                carried: [0; 2],
+                rate_bps: [0; 2],
+                in_pipe: [0; 2],
+                halves: [half.clone(), half],
+            };
+            seen.know_ways(&buffers);
+            seen.halves.map(|half| half.min_rtt_us)
+        };
+        // Of the other side it says nothing, and longer ones are no news.
+        assert_eq!(see(Zone::Inside, 1), [40_000; 2]);
+        assert_eq!(see(Zone::Outside, 90), [40_000; 2]);
+        assert_eq!(see(Zone::Outside, 5), [40_000, 5_000]);
+    }
+}

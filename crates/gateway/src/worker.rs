@@ -36,7 +36,7 @@ use crate::config::{Config, Mode, Zone};
 use crate::counters::Counters;
 use crate::decisions::{self, Decisions, Event, Journal, Why};
 use crate::deferral::{Deferral, Limits, OnSyn};
-use crate::install::{Word, accepting};
+use crate::install::{Word, accepting, diversion};
 use crate::links::{self, Links};
 use crate::memory::Memory;
 use crate::one_way::OneWay;
@@ -45,7 +45,7 @@ use crate::relay::{Relay, Side};
 use crate::rules::{Action, Asked};
 use crate::sampled::{self, Shared};
 use crate::sockets::{self, Pipe};
-use crate::syn::{Ends, Reset, Syn};
+use crate::syn::{Answer, Ends, Reset, Syn};
 use accepting::Rest;
 use carrying::{BUFFER_BYTES, Carrying, Delay, Outcome, Turn, give_back};
 use decided::About;
@@ -242,7 +242,10 @@ struct Connecting {
     /// The link that it was placed on, where there was a choice.
     link: Option<usize>,
     begun: Instant,
+    /// Class of service of the client's SYN, which the server's half has.
     dscp: u8,
+    /// That of the server's answer, which the client's half has.
+    answer_dscp: u8,
     /// The client's socket, where it was accepted first (explicit mode).
     client: Option<TcpStream>,
     answered: bool,
@@ -488,24 +491,37 @@ impl Worker {
             return;
         };
         let mut held = Vec::new();
-        if let Err(e) = queue.receive(|h| held.push((h.id, h.interface, first(h.bytes)))) {
+        if let Err(e) = queue.receive(|h| held.push((h.id, h.interface, First::of(h.bytes)))) {
             self.warn(&format_args!(
                 "the queue of SYNs overflowed: {e}; they will come again"
             ));
         }
         self.queue = Some(queue);
         let aside = self.orders.aside.load(Ordering::Relaxed);
-        for (id, interface, syn) in held {
-            match syn {
+        for (id, interface, first) in held {
+            match first {
                 // Its client has sent another one, which may be at the server: this one would be in its way.
-                Ok(_) if aside => self.decide(id, Fate::Drop),
-                Err(Some(_)) if aside => self.say(id, Word::Pass),
-                Ok(syn) => self.handle_syn(id, interface, syn),
-                Err(Some(reset)) => self.handle_reset(id, reset),
+                First::Syn(_) if aside => self.decide(id, Fate::Drop),
+                First::Reset(_) if aside => self.say(id, Word::Pass),
+                First::Syn(syn) => self.handle_syn(id, interface, syn),
+                First::Reset(reset) => self.handle_reset(id, reset),
+                First::Answer(answer) => self.handle_answer(id, answer),
                 // Not ours to judge.
-                Err(None) => self.say(id, Word::Pass),
+                First::Other => self.say(id, Word::Pass),
             }
         }
+    }
+
+    /// The server's answer goes on to our socket; its class is what the client's half will have.
+    fn handle_answer(&mut self, id: u32, answer: Answer) {
+        let slot = self.deferral.unanswered_socket(answer.ends);
+        if let Some(slot) = slot
+            && let State::Connecting(connecting) = &mut self.slots[slot].state
+        {
+            connecting.answer_dscp = answer.dscp;
+        }
+        let taken_up = diversion(&self.config).mark;
+        self.decide(id, Fate::Go(taken_up));
     }
 
     fn handle_syn(&mut self, id: u32, interface: u32, syn: Syn) {
@@ -625,6 +641,7 @@ impl Worker {
             link,
             begun: clock::monotonic(),
             dscp,
+            answer_dscp: 0,
             client: None,
             answered: false,
             seen: EventFlags::empty(),
@@ -802,13 +819,13 @@ impl Worker {
             ends,
             zone,
             link,
-            dscp,
+            answer_dscp,
             seen,
             own,
             ..
         } = *connecting;
         let now = clock::monotonic();
-        sockets::set_dscp(client.as_fd(), dscp);
+        sockets::set_dscp(client.as_fd(), answer_dscp);
         // No page says so of SO_LINGER, so one is asked.
         let asked = || sockets::resets_on_close(client.as_fd());
         if !*self.accepted_reset.get_or_insert_with(asked) {
@@ -828,6 +845,7 @@ impl Worker {
         // Who sees it among all sees it among the living.
         self.counters.live.more();
         self.counters.split.more();
+        self.counters.on_held(held);
         let mut carrying = Box::new(Carrying {
             relay,
             sockets: [client, server],
@@ -1080,9 +1098,22 @@ impl Worker {
     }
 }
 
-/// What a queued packet is: the first of a connection, or a reset.
-fn first(bytes: &[u8]) -> Result<Syn, Option<Reset>> {
-    Syn::parse(bytes).map_err(|_| Reset::parse(bytes).ok())
+/// What a queued packet is.
+enum First {
+    /// The first of a connection.
+    Syn(Syn),
+    Reset(Reset),
+    Answer(Answer),
+    Other,
+}
+
+impl First {
+    fn of(bytes: &[u8]) -> Self {
+        let syn = Syn::parse(bytes).map(Self::Syn);
+        let first = syn.or_else(|_| Reset::parse(bytes).map(Self::Reset));
+        let first = first.or_else(|_| Answer::parse(bytes).map(Self::Answer));
+        first.unwrap_or(Self::Other)
+    }
 }
 
 /// What of all bounds is one worker's.

@@ -339,8 +339,14 @@ fn rule(action: Action, server: Option<Block>, ports: &[Ports]) -> Rule {
 
 fn dry_run(flags: &Flags) -> Verdict {
     let config = flags.read()?;
+    if let Some(absent) = gateway::check::absent_interface(&config) {
+        return Err(Failure::here(anyhow::anyhow!(
+            "{absent}; name an interface of `ip link`"
+        )));
+    }
     if config.mode == Mode::Transparent {
-        let queue = QueueBy::find().unwrap_or(QueueBy::Nftables);
+        // Who may not ask sees what most kernels have.
+        let queue = QueueBy::find().ok().flatten().unwrap_or(QueueBy::Nftables);
         context::print(&install::text(&config, queue))?;
     } else {
         context::print("nothing is changed: connections are made to the gateway\n")?;
@@ -415,7 +421,7 @@ fn carry(
     let mut published = args.metrics.as_deref().map(publish).transpose()?;
     if transparent
         && !args.take_over
-        && let Some(queue) = QueueBy::find()
+        && let Ok(Some(queue)) = QueueBy::find()
     {
         context::note(format_args!("gateway: on this machine, until it ends:"));
         context::note(install::text(&config, queue).trim_end());
@@ -475,9 +481,10 @@ fn carry(
     let mut draining_until = None;
     let mut handed_over = false;
     while !gateway.is_over() {
+        let sums = || recorder.as_ref().map(Recorder::sums);
         let asked = control
             .as_ref()
-            .map(|c| c.serve(&gateway, context, || args.flags.read()));
+            .map(|c| c.serve(&gateway, context, sums, || args.flags.read()));
         match asked {
             Some(Some(control::Asked::Reload(config, asker))) => {
                 let (bounds, new) = (config.log.clone(), config.drain);
@@ -523,7 +530,7 @@ fn carry(
         watchdog.look(&mut gateway);
         recorder = recorder.and_then(|r| r.look(&gateway));
         if let Some(published) = &mut published {
-            published.look(&gateway);
+            published.look(&gateway, recorder.as_ref());
         }
         let now = clock::monotonic();
         match draining_until {

@@ -62,6 +62,10 @@ pub enum Expression {
     TcpFlags(u8, u8),
     /// Of the client's port, the bits in the first are those in the second.
     SourcePortBits(u16, u16),
+    /// The same of the server's packets, whose target it is.
+    TargetPortBits(u16, u16),
+    /// The packet is of this IP version and of another class of service than 0 (DSCP, RFC 2474).
+    Classed(IpVersion),
     /// The packet is TCP from the first address and port to the second.
     Flow(SocketAddr, SocketAddr),
     /// The destination is another machine's, not ours, and no group.
@@ -272,7 +276,12 @@ impl fmt::Display for Table {
             )?;
             for rule in &chain.rules {
                 let words: Vec<String> = rule.iter().map(ToString::to_string).collect();
-                writeln!(f, "\t\t{}", words.join(" "))?;
+                let foreign = |e: &Expression| matches!(e, Expression::QueueByExtension(_));
+                let comment = match rule.iter().any(foreign) {
+                    true => "# by iptables' extension, which nft cannot write: ",
+                    false => "",
+                };
+                writeln!(f, "\t\t{comment}{}", words.join(" "))?;
             }
             writeln!(f, "\t}}")?;
         }
@@ -293,6 +302,9 @@ impl fmt::Display for Expression {
             Self::Icmp(IpVersion::V6) => f.write_str("meta l4proto ipv6-icmp"),
             Self::TcpFlags(mask, value) => write!(f, "tcp flags & {mask:#x} == {value:#x}"),
             Self::SourcePortBits(mask, value) => write!(f, "tcp sport & {mask:#x} == {value:#x}"),
+            Self::TargetPortBits(mask, value) => write!(f, "tcp dport & {mask:#x} == {value:#x}"),
+            Self::Classed(IpVersion::V4) => f.write_str("ip dscp != 0"),
+            Self::Classed(IpVersion::V6) => f.write_str("ip6 dscp != 0"),
             Self::Flow(from, to) => {
                 let ip = if from.is_ipv4() { "ip" } else { "ip6" };
                 let (a, b) = (from.ip(), to.ip());
@@ -307,9 +319,8 @@ impl fmt::Display for Expression {
             Self::Mark(mark) => write!(f, "meta mark {mark:#x}"),
             Self::TransparentSocket => f.write_str("socket transparent 1"),
             Self::SetMark(mark) => write!(f, "meta mark set {mark:#x}"),
-            Self::Queue(number) => write!(f, "queue flags bypass to {number}"),
-            Self::QueueByExtension(number) => {
-                write!(f, "xt target \"NFQUEUE\" # queue {number}, bypass")
+            Self::Queue(number) | Self::QueueByExtension(number) => {
+                write!(f, "queue flags bypass to {number}")
             }
             Self::ToSocket(IpAddr::V4(address), port) => write!(f, "tproxy ip to {address}:{port}"),
             Self::ToSocket(IpAddr::V6(address), port) => {
@@ -396,6 +407,26 @@ impl Expression {
                 masked(&mask.to_be_bytes()),
                 equals(&value.to_be_bytes()),
             ],
+            Self::TargetPortBits(mask, value) => vec![
+                transport(2, 2),
+                masked(&mask.to_be_bytes()),
+                equals(&value.to_be_bytes()),
+            ],
+            Self::Classed(version) => {
+                // RFC 791 3.1: the second byte's upper six bits; RFC 8200 3: those behind the version.
+                let (family, at, mask): (_, _, &[u8]) = match version {
+                    IpVersion::V4 => (FAMILY_IPV4, 1, &[0xfc]),
+                    IpVersion::V6 => (FAMILY_IPV6, 0, &[0x0f, 0xc0]),
+                };
+                let length = u32::try_from(mask.len()).unwrap_or(0);
+                vec![
+                    meta(META_NFPROTO),
+                    equals(&[family]),
+                    payload(PAYLOAD_NETWORK, at, length),
+                    masked(mask),
+                    compares(CMP_NEQ, &vec![0; mask.len()]),
+                ]
+            }
             Self::Flow(from, to) => {
                 // RFC 791 3.1, RFC 8200 3: both addresses stand in a row; RFC 9293 3.1: both ports.
                 let (family, at) = match from {
@@ -543,9 +574,13 @@ fn masked(mask: &[u8]) -> Primitive {
 }
 
 fn equals(value: &[u8]) -> Primitive {
+    compares(CMP_EQ, value)
+}
+
+fn compares(how: u32, value: &[u8]) -> Primitive {
     let what = Attributes::new()
         .be32(CMP_SREG, REG_1)
-        .be32(CMP_OP, CMP_EQ)
+        .be32(CMP_OP, how)
         .nested(CMP_DATA, &Attributes::new().bytes(DATA_VALUE, value));
     ("cmp", Some(what))
 }
@@ -625,6 +660,7 @@ const CMP_SREG: u16 = 1;
 const CMP_OP: u16 = 2;
 const CMP_DATA: u16 = 3;
 const CMP_EQ: u32 = 0;
+const CMP_NEQ: u32 = 1;
 const DATA_VALUE: u16 = 1;
 const DATA_VERDICT: u16 = 2;
 const VERDICT_CODE: u16 = 1;
@@ -725,6 +761,8 @@ mod tests {
                     E::TcpFlags(0x17, 2),
                 ],
                 vec![E::Tcp, E::SourcePortBits(3, 1), E::DestinationElsewhere],
+                vec![E::Classed(IpVersion::V4), E::Tcp, E::TargetPortBits(3, 1)],
+                vec![E::Classed(IpVersion::V6), E::Count],
                 vec![
                     E::Version(IpVersion::V4),
                     E::Tcp,

@@ -98,7 +98,6 @@ impl Worker {
         let Some((slot, held)) = self.deferral.on_accepted(ends) else {
             return;
         };
-        self.counters.held_ns.add(held.as_ns());
         self.begin(slot, client, held);
     }
 
@@ -154,6 +153,7 @@ impl Worker {
                 link: None,
                 begun: clock::monotonic(),
                 dscp: 0,
+                answer_dscp: 0,
                 client: Some(client),
                 answered: false,
                 seen: EventFlags::empty(),

@@ -329,6 +329,7 @@ impl Carrying {
         if taken.map(|(_, bytes)| bytes) != Ok(gone.len()) {
             return Err(io::Error::other("what was there is gone"));
         }
+        turn.counters.copies.more();
         self.count(to, sent, turn);
         self.relay.on_filled(from, Moved::Bytes(sent));
         self.relay.on_drained(to, Moved::Bytes(sent));

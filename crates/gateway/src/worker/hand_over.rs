@@ -72,6 +72,7 @@ impl Worker {
                     ends,
                     zone,
                     dscp,
+                    answer_dscp,
                     client,
                     answered,
                     link,
@@ -81,6 +82,7 @@ impl Worker {
                 } = &**connecting;
                 let stage = Stage::Connecting {
                     dscp: *dscp,
+                    answer_dscp: *answer_dscp,
                     answered: *answered,
                     progress: self.deferral.progress(*ends)?,
                     client: client.is_some(),
@@ -228,6 +230,7 @@ impl Worker {
         let state = match stage {
             Stage::Connecting {
                 dscp,
+                answer_dscp,
                 answered,
                 progress,
                 client,
@@ -245,6 +248,7 @@ impl Worker {
                     mss,
                     rule,
                     dscp,
+                    answer_dscp,
                     client: client.map(TcpStream::from),
                     answered,
                     link,

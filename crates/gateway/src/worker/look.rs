@@ -66,7 +66,12 @@ impl Worker {
                 });
                 busiest.truncate(question.most);
             }
-            let seen = busiest.iter().map(|c| c.seen(now)).collect();
+            let mut seen: Vec<Seen> = busiest.iter().map(|c| c.seen(now)).collect();
+            self.orders.with_buffers(|buffers| {
+                for seen in &mut seen {
+                    seen.know_ways(buffers);
+                }
+            });
             // Who asked may have gone.
             let _ = question.answer.try_send(seen);
         }
@@ -102,12 +107,12 @@ impl Worker {
                     Side::Server => (carrying.zone.other(), carrying.ends.server),
                 };
                 let info = sys::tcp::tcp_info(carrying.sockets[side.index()].as_fd());
-                if let Ok(info) = info
-                    && free(zone)
-                {
+                if let Ok(info) = info {
                     let rtt = Duration::from_us(info.min_rtt_us.min(info.rtt_us));
-                    // Sent to this end is what came from the other.
+                    // Sent to this end is what came from the other. Where buffers are given, round trips are all
+                    // that is of use.
                     let rates = [side.other(), side].map(|s| carrying.pace.rate_bps[s.index()]);
+                    let rates = if free(zone) { rates } else { [0; 2] };
                     let rates = rates.map(units::Rate::from_bits_per_second);
                     learnt.push((zone, peer.ip(), rates, rtt));
                 }

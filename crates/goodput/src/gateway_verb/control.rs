@@ -13,7 +13,7 @@ use gateway::Gateway;
 use gateway::config::Config;
 use sys::control::{Connection, Listener};
 
-use super::status::{self, Status, words};
+use super::status::{self, Status, Sums, words};
 use super::{StatusArgs, TellArgs};
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
@@ -133,6 +133,7 @@ impl Control {
         &self,
         gateway: &Gateway,
         context: &Context,
+        sums: impl FnOnce() -> Option<Sums>,
         read: impl FnOnce() -> Result<Config, Failure>,
     ) -> Option<Asked> {
         let _ = self.listener.wait(true, &[], LOOK);
@@ -154,7 +155,7 @@ impl Control {
             };
             let status = Status::of(gateway.counts(), seen).with_links(gateway.links());
             let status = status.with_buffers(gateway.buffers());
-            let status = status.with_samples(gateway.sampled());
+            let status = status.with_samples(gateway.sampled()).with_sums(sums());
             let mut line = serde_json::to_vec(&status).ok()?;
             line.push(b'\n');
             let _ = asker.0.send(&line, &[], deadline);
@@ -237,6 +238,7 @@ pub(super) fn status(args: &StatusArgs) -> Verdict {
         false => {
             let links = status::links(&status.links);
             words(&status.counts)
+                + &status::sums(status.sums.as_ref())
                 + &links
                 + &status::buffers(&status.buffers)
                 + &status::sampled(&status.unsplit_samples)
@@ -254,7 +256,9 @@ fn watch(args: &StatusArgs) -> Verdict {
         // Home and clear to the end (ECMA-48: CUP, ED).
         let begin = if screen { "\x1b[H\x1b[J" } else { "" };
         let (counts, table) = (
-            words(&status.counts) + &status::links(&status.links),
+            words(&status.counts)
+                + &status::sums(status.sums.as_ref())
+                + &status::links(&status.links),
             status::table(&status),
         );
         let text = format!("{begin}{counts}\n{table}\n");

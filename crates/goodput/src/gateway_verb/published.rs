@@ -9,6 +9,7 @@ use measure::Stop;
 use sys::clock;
 use units::{Duration, Instant};
 
+use super::recorded::Recorder;
 use super::status::{self, Status};
 use crate::context;
 use crate::failure::Failure;
@@ -52,11 +53,14 @@ impl Published {
     }
 
     /// To be called often.
-    pub(super) fn look(&mut self, gateway: &Gateway) {
+    pub(super) fn look(&mut self, gateway: &Gateway, recorder: Option<&Recorder>) {
         let now = clock::monotonic();
         if now >= self.next {
             self.next = now + Duration::from_s(1);
             let status = Status::of(gateway.counts(), Vec::new()).with_links(gateway.links());
+            let status = status
+                .with_buffers(gateway.buffers())
+                .with_sums(recorder.map(Recorder::sums));
             let new = status::openmetrics(&status);
             *self.text.lock().unwrap_or_else(PoisonError::into_inner) = new;
         }

@@ -1,18 +1,20 @@
 //! What a gateway shows of itself: as text, as JSON, as OpenMetrics, live.
 //!
-//! What the path would reach without it is a model and an upper bound: the receiver's window over both round
-//! trips, or Reno's rate at the losses that the sending half sees over both (Mathis et al. 1997), whichever is
-//! less. It knows neither the sender's buffer nor losses on the sender's side, so what it says is the least
-//! that the gateway can be thanked for.
+//! What the path would reach without it is a model and no bound: the receiver's window as it stands over the smallest
+//! round trips of both halves, or what Reno (Mathis et al. 1997) or CUBIC (RFC 9438 section 5), whichever is faster,
+//! make of the losses that the sending half sees, over both; of window and losses the smaller one. It knows neither the
+//! sender's buffer nor losses on the sender's side, which would make it less; nor a receiver that would open its
+//! window further, nor congestion controls that losses do not hold (BBR), which would make it more.
 
 use std::fmt::Write as _;
 
 use explain::models::{self, AckPolicy};
 use gateway::buffers::Decision;
-use gateway::counters::Counts;
+use gateway::counters::{Counts, HELD_MS};
 use gateway::links::LinkStatus;
 use gateway::sampled::Sampled;
 use gateway::view::{HalfSeen, Seen};
+use report::model::GatewayHalf;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Duration, Rate};
 
@@ -25,6 +27,9 @@ pub(super) struct Status {
     pid: u32,
     #[serde(flatten)]
     pub(super) counts: Counts,
+    /// Of the busiest, since it began to look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sums: Option<Sums>,
     /// The busiest of the last second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) connections: Vec<Shown>,
@@ -39,12 +44,28 @@ pub(super) struct Status {
     pub(super) unsplit_samples: Vec<Sampled>,
 }
 
+/// What the busiest connections came to, looked at once a second.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Sums {
+    /// Outward, inward, in the last second.
+    pub(super) rates_bps: [u64; 2],
+    /// While anything moved.
+    pub(super) carried_bps: Option<u64>,
+    /// What of it they would have carried unsplit, by the model.
+    pub(super) unsplit_bps: Option<u64>,
+    /// The one over the other.
+    pub(super) gain: Option<f64>,
+    /// Of halves inside, outside.
+    pub(super) halves: Vec<GatewayHalf>,
+}
+
 /// A connection, and what it would reach without the gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Shown {
     #[serde(flatten)]
     seen: Seen,
-    /// At most, each way, bits per second; none where nothing has been learnt.
+    /// By the model, each way, bits per second; none where nothing has been learnt.
     unsplit_bps: [Option<u64>; 2],
 }
 
@@ -58,6 +79,7 @@ impl Status {
             schema: 1,
             pid: std::process::id(),
             counts,
+            sums: None,
             connections: seen.into_iter().map(shown).collect(),
             links: Vec::new(),
             buffers: Vec::new(),
@@ -67,6 +89,10 @@ impl Status {
 
     pub(super) fn with_links(self, links: Vec<LinkStatus>) -> Self {
         Self { links, ..self }
+    }
+
+    pub(super) fn with_sums(self, sums: Option<Sums>) -> Self {
+        Self { sums, ..self }
     }
 
     pub(super) fn with_buffers(self, buffers: Vec<Decision>) -> Self {
@@ -81,7 +107,7 @@ impl Status {
     }
 }
 
-/// What one connection end to end would carry at most towards this half's end.
+/// What one connection end to end would carry towards this half's end, by the model.
 pub(super) fn unsplit(seen: &Seen, to: usize) -> Option<Rate> {
     let receiver = &seen.halves[to];
     let rtt = |half: &HalfSeen| Duration::from_us(half.min_rtt_us);
@@ -93,7 +119,8 @@ pub(super) fn unsplit(seen: &Seen, to: usize) -> Option<Rate> {
     let mss = seen.halves.iter().map(|h| h.mss_bytes).min()?;
     #[allow(clippy::cast_precision_loss, reason = "a share of packets")]
     let lost = receiver.retransmissions as f64 / receiver.segments.max(1) as f64;
-    let loss = models::mathis(mss, whole, lost, AckPolicy::EveryPacket);
+    let reno = models::mathis(mss, whole, lost, AckPolicy::EveryPacket);
+    let loss = reno.max(models::cubic(mss, whole, lost));
     match (window, loss) {
         (Some(window), Some(loss)) => Some(window.min(loss)),
         (one, other) => one.or(other),
@@ -151,6 +178,7 @@ pub(super) fn words(c: &Counts) -> String {
         (c.other_port, "connections went on from another port"),
         (c.looped, "connections came from the gateway itself"),
         (c.sampled, "SYNs passed unsplit as samples"),
+        (c.copies, "times bytes went by copying: no pipe was left"),
         (
             c.accept_rests,
             "times nothing was accepted for a moment: no descriptor or no memory left",
@@ -163,6 +191,41 @@ pub(super) fn words(c: &Counts) -> String {
         if count > 0 {
             let _ = writeln!(text, "{count} {what}");
         }
+    }
+    text
+}
+
+/// What the busiest connections came to: the gain, and a line for each side's halves.
+pub(super) fn sums(sums: Option<&Sums>) -> String {
+    let mut text = String::new();
+    let Some(sums) = sums else { return text };
+    let rate = Rate::from_bits_per_second;
+    if let Some(carried) = sums.carried_bps {
+        let _ = write!(text, "carried {} while anything moved", rate(carried));
+        if let (Some(unsplit), Some(gain)) = (sums.unsplit_bps, sums.gain) {
+            let unsplit = rate(unsplit);
+            let _ = write!(
+                text,
+                ", unsplit about {unsplit} by the model: {gain:.1} times"
+            );
+        }
+        text.push('\n');
+    }
+    for half in &sums.halves {
+        let (Some(rtt), Some(bps)) = (half.rtt_ns, half.acknowledged_bits_per_second) else {
+            continue;
+        };
+        let _ = writeln!(
+            text,
+            "{}: {} at a round trip of {}; held by receivers {:.0} % of the time, by our buffers {:.0} %; {:.2} % \
+             sent again",
+            half.side,
+            rate(bps),
+            Duration::from_ns(rtt),
+            100.0 * half.receiver_share,
+            100.0 * half.buffer_share,
+            100.0 * half.retransmitted_share,
+        );
     }
     text
 }
@@ -228,7 +291,7 @@ pub(super) fn buffers(decisions: &[Decision]) -> String {
 pub(super) fn table(status: &Status) -> String {
     let mut text = format!(
         "{:<24} {:<24} {:>11} {:>11} {:>10} {:>10}  {:<18} {:>11}\n",
-        "CLIENT", "SERVER", "THERE", "BACK", "RTT THERE", "RTT BACK", "HELD BY", "UNSPLIT <="
+        "CLIENT", "SERVER", "THERE", "BACK", "RTT THERE", "RTT BACK", "HELD BY", "UNSPLIT ~"
     );
     for Shown { seen, unsplit_bps } in &status.connections {
         let [there, back] = seen.rate_bps.map(Rate::from_bits_per_second);
@@ -390,6 +453,18 @@ pub(super) fn openmetrics(status: &Status) -> String {
         "Connections that went on from another port than their client's.",
         &[("", c.other_port)],
     );
+    family(
+        "accept_rests",
+        "counter",
+        "Times nothing was accepted for a moment: no descriptor or no memory left.",
+        &[("", c.accept_rests)],
+    );
+    family(
+        "copies",
+        "counter",
+        "Times bytes went by copying since no pipe was left.",
+        &[("", c.copies)],
+    );
     family("pipes", "gauge", "Pipes that exist.", &[("", c.pipes)]);
     family(
         "pipes_filled_bytes",
@@ -429,18 +504,152 @@ pub(super) fn openmetrics(status: &Status) -> String {
         "Connections that were ever placed on a link.",
         |l| l.placed,
     );
-    // Each held SYN became a connection.
+    let ways: Vec<(String, u64)> = status.buffers.iter().flat_map(set_buffers).collect();
+    let rows: Vec<_> = ways.iter().map(|(l, bytes)| (l.as_str(), *bytes)).collect();
+    if !rows.is_empty() {
+        family(
+            "buffer_bytes",
+            "gauge",
+            "Buffers that new connections of a way get since the kernel's tuning would be too small.",
+            &rows,
+        );
+    }
+    text += &held(c);
+    if let Some(sums) = &status.sums {
+        text += &measured(sums);
+    }
+    text += "# EOF\n";
+    text
+}
+
+fn set_buffers(decision: &Decision) -> Vec<(String, u64)> {
+    let Decision { side, hosts, .. } = decision;
+    let sizes = [
+        ("send", decision.send_bytes),
+        ("receive", decision.receive_bytes),
+    ];
+    let labels = |what| format!("{{side=\"{side}\",hosts=\"{hosts}\",buffer=\"{what}\"}}");
+    let set = sizes
+        .into_iter()
+        .filter_map(|(what, bytes)| Some((what, bytes?)));
+    set.map(|(what, bytes)| (labels(what), bytes)).collect()
+}
+
+/// Each held SYN became a connection.
+fn held(c: &Counts) -> String {
+    let mut text = "# TYPE goodput_gateway_held_seconds histogram\n\
+         # UNIT goodput_gateway_held_seconds seconds\n\
+         # HELP goodput_gateway_held_seconds Times that SYNs were held until their server had answered.\n"
+        .to_owned();
+    for (ms, within) in HELD_MS.into_iter().zip(c.held_within()) {
+        let le = Duration::from_ms(ms).as_s_f64();
+        let _ = writeln!(
+            text,
+            "goodput_gateway_held_seconds_bucket{{le=\"{le:?}\"}} {within}"
+        );
+    }
     let _ = writeln!(
         text,
-        "# TYPE goodput_gateway_held_seconds summary\n\
-         # UNIT goodput_gateway_held_seconds seconds\n\
-         # HELP goodput_gateway_held_seconds Times that SYNs were held until their server had answered.\n\
+        "goodput_gateway_held_seconds_bucket{{le=\"+Inf\"}} {}\n\
          goodput_gateway_held_seconds_count {}\n\
-         goodput_gateway_held_seconds_sum {}.{:09}\n# EOF",
+         goodput_gateway_held_seconds_sum {}.{:09}",
+        c.split,
         c.split,
         c.held_ns / 1_000_000_000,
         c.held_ns % 1_000_000_000,
     );
+    text
+}
+
+/// What the busiest connections came to. What is not known has no row.
+fn measured(sums: &Sums) -> String {
+    let mut text = String::new();
+    let mut gauge = |name: &str, unit: &str, help: &str, rows: &[(String, f64)]| {
+        if rows.is_empty() {
+            return;
+        }
+        let name = format!("goodput_gateway_{name}_{unit}");
+        let _ = writeln!(
+            text,
+            "# TYPE {name} gauge\n# UNIT {name} {unit}\n# HELP {name} {help}"
+        );
+        for (labels, value) in rows {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    #[allow(clippy::cast_precision_loss, reason = "rates and times, for a chart")]
+    let as_f64 = |n: u64| n as f64;
+    let (rate, seconds, ratio) = ("bits_per_second", "seconds", "ratio");
+    let ways = ["outward", "inward"].into_iter().zip(sums.rates_bps);
+    let ways = ways.map(|(way, bps)| (format!("{{direction=\"{way}\"}}"), as_f64(bps)));
+    let help = "What the busiest connections carried in the last second.";
+    gauge("busiest", rate, help, &ways.collect::<Vec<_>>());
+    for (name, unit, help, value) in [
+        (
+            "busiest_carried",
+            rate,
+            "What they carried while anything moved.",
+            sums.carried_bps.map(as_f64),
+        ),
+        (
+            "busiest_unsplit",
+            rate,
+            "What of it they would have carried unsplit, by the model.",
+            sums.unsplit_bps.map(as_f64),
+        ),
+        ("gain", ratio, "The one over the other.", sums.gain),
+    ] {
+        let row = value.map(|value| (String::new(), value));
+        gauge(name, unit, help, row.as_slice());
+    }
+    let ns = |ns: Option<u64>| ns.map(|ns| as_f64(ns) / 1e9);
+    type Of<'f> = &'f dyn Fn(&GatewayHalf) -> Option<f64>;
+    let families: [(&str, &str, &str, Of<'_>); 6] = [
+        (
+            "half_rtt",
+            seconds,
+            "Round trip of the halves of a side, by the bytes that they sent.",
+            &|h| ns(h.rtt_ns),
+        ),
+        (
+            "half_min_rtt",
+            seconds,
+            "Their smallest round trip.",
+            &|h| ns(h.min_rtt_ns),
+        ),
+        (
+            "half_acknowledged",
+            rate,
+            "What they had acknowledged while they sent.",
+            &|h| h.acknowledged_bits_per_second.map(as_f64),
+        ),
+        (
+            "half_held_by_receiver",
+            ratio,
+            "Share of the time with data outstanding in which their receivers' windows held them.",
+            &|h| h.rtt_ns.map(|_| h.receiver_share),
+        ),
+        (
+            "half_held_by_buffer",
+            ratio,
+            "The same of their own send buffers.",
+            &|h| h.rtt_ns.map(|_| h.buffer_share),
+        ),
+        (
+            "half_retransmitted",
+            ratio,
+            "Share of their segments that were sent again.",
+            &|h| h.rtt_ns.map(|_| h.retransmitted_share),
+        ),
+    ];
+    for (name, unit, help, value) in families {
+        let side = |half: &GatewayHalf| format!("{{side=\"{}\"}}", half.side);
+        let rows = sums
+            .halves
+            .iter()
+            .filter_map(|h| Some((side(h), value(h)?)));
+        gauge(name, unit, help, &rows.collect::<Vec<_>>());
+    }
     text
 }
 
@@ -485,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn unsplit_is_the_window_over_both_round_trips_or_reno_at_the_losses() {
+    fn unsplit_is_the_window_over_both_round_trips_or_the_faster_of_reno_and_cubic_at_the_losses() {
         let mut seen = seen();
         // 458,752 bytes in 50 ms.
         let rate = unsplit(&seen, 1).unwrap();
@@ -494,6 +703,18 @@ mod tests {
         seen.halves[1].retransmissions = 1;
         let rate = unsplit(&seen, 1).unwrap();
         assert_eq!(rate.to_string(), "28.37 Mb/s");
+        // The longer the path, the more CUBIC has of it: 1.054 * 0.5^0.75 / 0.0001^0.75 segments in 500 ms.
+        seen.halves[1].min_rtt_us = 499_000;
+        seen.halves[1].window_bytes = 1 << 30;
+        let rate = unsplit(&seen, 1).unwrap();
+        let reno = models::mathis(
+            1_448,
+            Duration::from_ms(500),
+            0.0001,
+            AckPolicy::EveryPacket,
+        );
+        assert_eq!(reno.unwrap().to_string(), "2.837 Mb/s");
+        assert_eq!(rate.to_string(), "14.52 Mb/s");
         seen.halves[0].acknowledged = 0;
         assert_eq!(unsplit(&seen, 0), None);
     }
@@ -525,6 +746,34 @@ mod tests {
     }
 
     #[test]
+    fn sums_are_the_gain_and_a_line_for_each_side_that_sent() {
+        assert_eq!(sums(None), "");
+        let half = |side: &str, rtt_ns| GatewayHalf {
+            side: side.to_owned(),
+            rtt_ns,
+            acknowledged_bits_per_second: Some(900_000_000),
+            receiver_share: 0.25,
+            ..GatewayHalf::default()
+        };
+        let mut all = Sums {
+            carried_bps: Some(900_000_000),
+            halves: vec![half("inside", None), half("outside", Some(50_000_000))],
+            ..Sums::default()
+        };
+        let text = sums(Some(&all));
+        assert_eq!(
+            text,
+            "carried 900 Mb/s while anything moved\n\
+             outside: 900 Mb/s at a round trip of 50 ms; held by receivers 25 % of the time, by our buffers 0 %; \
+             0.00 % sent again\n"
+        );
+        (all.unsplit_bps, all.gain) = (Some(90_000_000), Some(10.0));
+        let text = sums(Some(&all));
+        let gain = "moved, unsplit about 90 Mb/s by the model: 10.0 times\n";
+        assert!(text.contains(gain), "{text}");
+    }
+
+    #[test]
     fn each_way_has_a_line_with_its_buffers_and_why() {
         let text = buffers(&[Decision {
             side: "outside".to_owned(),
@@ -550,7 +799,11 @@ mod tests {
         let counts = Counts {
             split: 3,
             held_ns: 1_500_000_000,
+            held_1ms: 1,
+            held_1s: 1,
             bytes_inward: 9,
+            accept_rests: 4,
+            copies: 5,
             ..Counts::default()
         };
         let status = Status::of(counts, Vec::new());
@@ -564,7 +817,32 @@ mod tests {
             placed: 7,
             answer_ns: 0,
         };
-        let text = openmetrics(&status.with_links(vec![link]));
+        assert!(!openmetrics(&status).contains("gain"));
+        let half = GatewayHalf {
+            side: "outside".to_owned(),
+            rtt_ns: Some(50_000_000),
+            receiver_share: 0.25,
+            ..GatewayHalf::default()
+        };
+        let sums = Sums {
+            rates_bps: [8_000, 0],
+            carried_bps: Some(900_000_000),
+            unsplit_bps: Some(90_000_000),
+            gain: Some(10.0),
+            halves: vec![half],
+        };
+        let way = Decision {
+            side: "outside".to_owned(),
+            hosts: "10.9.2.0/24".to_owned(),
+            rtt_us: 50_000,
+            sent_bps: 937_000_000,
+            received_bps: 0,
+            send_bytes: Some(12 << 20),
+            receive_bytes: None,
+            why: "needs 12 MiB".to_owned(),
+        };
+        let status = status.with_links(vec![link]).with_sums(Some(sums));
+        let text = openmetrics(&status.with_buffers(vec![way]));
         for line in [
             "goodput_gateway_link_alive{side=\"outside\",interface=\"eth2\"} 1",
             "goodput_gateway_link_connections_total{side=\"outside\",interface=\"eth2\"} 7",
@@ -572,6 +850,23 @@ mod tests {
             "goodput_gateway_carried_bytes_total{direction=\"inward\"} 9",
             "# UNIT goodput_gateway_carried_bytes bytes",
             "goodput_gateway_held_seconds_sum 1.500000000",
+            "# TYPE goodput_gateway_held_seconds histogram",
+            "goodput_gateway_held_seconds_bucket{le=\"0.001\"} 1",
+            "goodput_gateway_held_seconds_bucket{le=\"0.1\"} 1",
+            "goodput_gateway_held_seconds_bucket{le=\"1.0\"} 2",
+            "goodput_gateway_held_seconds_bucket{le=\"10.0\"} 2",
+            "goodput_gateway_held_seconds_bucket{le=\"+Inf\"} 3",
+            "goodput_gateway_held_seconds_count 3",
+            "goodput_gateway_accept_rests_total 4",
+            "goodput_gateway_copies_total 5",
+            "goodput_gateway_busiest_bits_per_second{direction=\"outward\"} 8000",
+            "goodput_gateway_busiest_unsplit_bits_per_second 90000000",
+            "goodput_gateway_gain_ratio 10",
+            "# UNIT goodput_gateway_gain_ratio ratio",
+            "goodput_gateway_half_rtt_seconds{side=\"outside\"} 0.05",
+            "goodput_gateway_half_held_by_receiver_ratio{side=\"outside\"} 0.25",
+            "goodput_gateway_buffer_bytes{side=\"outside\",hosts=\"10.9.2.0/24\",buffer=\"send\"} 12582912",
+            "# UNIT goodput_gateway_buffer_bytes bytes",
             "goodput_gateway_unsplit_total{why=\"limit\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");

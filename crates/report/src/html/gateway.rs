@@ -62,7 +62,7 @@ fn figures(out: &mut String, gateway: &GatewayRun) {
     };
     let gain = gateway.gain.filter(|gain| *gain >= GAINED);
     if let (Some(unsplit), Some(_)) = (gateway.unsplit_bits_per_second, gain) {
-        let label = "the same unsplit, at most";
+        let label = "the same unsplit, by the model";
         figure(label, &text::rate(unsplit), "was");
     }
     figure("through the gateway", &text::rate(carried), "now");
@@ -355,7 +355,7 @@ pub(crate) const TALKER_HEADS: [&str; 8] = [
     "server",
     "carried",
     "rate",
-    "unsplit at most",
+    "unsplit, model",
     "RTT client",
     "RTT server",
     "held by",
@@ -412,7 +412,7 @@ fn sampled(out: &mut String, sampled: &[GatewaySampled]) {
     out.push_str(
         "<h4>Unsplit, counted by the kernel</h4>\n<div class=\"scroll\"><table class=\"list\">\n<thead><tr>\
          <th>client</th><th>server</th><th class=\"n\">carried</th><th class=\"n\">for</th>\
-         <th class=\"n\">rate</th><th class=\"n\">model, at most</th></tr></thead>\n<tbody>\n",
+         <th class=\"n\">rate</th><th class=\"n\">model</th></tr></thead>\n<tbody>\n",
     );
     for one in sampled.iter().take(ROWS_MAX) {
         let model = one.model_bits_per_second.map(text::rate);
@@ -465,9 +465,10 @@ fn buffers(out: &mut String, buffers: &[GatewayBuffer]) {
 
 /// Ways, with their colours.
 const WAYS: [(&str, &str); 2] = [("outward", "goodput"), ("inward", "rtt")];
-const NOTE: &str = "Unsplit is a model: the receiver's window over both round trips, or Reno's rate at the \
-    losses seen, whichever is less; where it allows as much as was carried, it counts as the same. The \
-    sender's own buffer cannot be seen from here, so the gain is that much or more. Looked at once a \
+const NOTE: &str = "Unsplit is a model: the receiver's window as it stands over both round trips, or the rate of Reno \
+    or CUBIC, whichever is faster, at the losses seen; of these the smaller one. Where it allows as much as \
+    was carried, it counts as the same. The sender's own buffer cannot be seen from here, which would make it \
+    less; a window that would grow and BBR, which losses do not hold, would make it more. Looked at once a \
     second: shorter connections count, but are not listed.";
 /// A gain of less is none that anybody would notice.
 pub const GAINED: f64 = 1.05;
@@ -600,7 +601,7 @@ mod tests {
         idle.gateways[0].gain = Some(1.0);
         let page = crate::html::render(&idle, &samples(2), &[]);
         assert!(
-            !page.contains("at most</span>") && !page.contains(">gain</span>"),
+            !page.contains("by the model</span>") && !page.contains(">gain</span>"),
             "{page}"
         );
         idle.gateways[0] = GatewayRun::default();

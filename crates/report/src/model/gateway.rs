@@ -65,7 +65,7 @@ pub struct GatewayRun {
     /// What the busiest connections carried together, mean of the seconds in which they did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried_bits_per_second: Option<u64>,
-    /// What of it they would have carried unsplit at most, by the model.
+    /// What of it they would have carried unsplit, by the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsplit_bits_per_second: Option<u64>,
     /// The one over the other.
@@ -183,7 +183,7 @@ pub struct GatewayTalker {
     pub rtt_server_ns: u64,
     /// What held the sending half back when it was last seen.
     pub held_by: String,
-    /// What it would have carried unsplit at most, by the model.
+    /// What it would have carried unsplit, by the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsplit_bits_per_second: Option<u64>,
 }
