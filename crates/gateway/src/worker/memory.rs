@@ -98,10 +98,14 @@ impl Worker {
         for (window, socket) in carrying.windows.iter_mut().zip(&carrying.sockets) {
             let (fd, size) = (socket.as_fd(), first.size());
             // Whose buffer was set has what it is to have.
-            let is_held = tcp::hold_receive_buffer(fd, size).is_ok_and(|held| held);
-            if is_held && offer(fd, size).is_ok() {
+            if !tcp::hold_receive_buffer(fd, size).is_ok_and(|held| held) {
+                continue;
+            }
+            if offer(fd, size).is_ok() {
                 *window = Some(first);
                 self.growing.is_any = true;
+            } else {
+                let _ = tcp::free_receive_buffer(fd);
             }
         }
     }
