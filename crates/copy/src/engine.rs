@@ -1,6 +1,7 @@
 //! What runs a session on either side: threads, what they share, and what the user is told meanwhile.
 
 mod carry;
+mod contents;
 pub mod disk;
 pub mod early;
 pub mod fetch;

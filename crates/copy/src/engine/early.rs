@@ -1,13 +1,16 @@
 //! A walk of the source that begins before the other side is there: while a shell starts that one, this host has nothing else
-//! to do.
+//! to do. Small files are read after it ([`super::contents`]).
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::filter::Filter;
 use crate::source::{Keep, Source, Walked};
+
+use super::contents::Contents;
 
 /// What a walk may come to before somebody takes it, in bytes, about: some 100,000 names.
 const EARLY_MOST: usize = 32 << 20;
@@ -24,6 +27,7 @@ const BATCH_WAIT: Duration = Duration::from_millis(5);
 pub struct Early {
     state: Mutex<State>,
     changed: Condvar,
+    pub(super) contents: Contents,
 }
 
 #[derive(Debug, Default)]
@@ -33,32 +37,66 @@ struct State {
     is_taken: bool,
     /// How the walk ended.
     ended: Option<ControlFlow<()>>,
+    /// It had to wait for room once.
+    has_waited: bool,
     is_stopped: bool,
 }
 
 impl Early {
-    /// Walks `source`, as far as there is room; returns when all was handed over, or once it is stopped.
-    pub fn walk(&self, source: &Source, filter: &Filter, keep: &Keep) {
+    /// Walks `source`, as far as there is room, and then reads small files, if `reads`; returns when all was handed over and
+    /// read, or once it is stopped.
+    pub fn walk(&self, source: &Source, filter: &Filter, keep: &Keep, reads: bool) {
+        thread::scope(|scope| {
+            if reads {
+                // Without this thread they are read when they are asked for.
+                let _ = thread::Builder::new().spawn_scoped(scope, || {
+                    self.wait_for_walk();
+                    self.contents.read(source);
+                });
+            }
+            let flow = self.walk_all(source, filter, keep, reads);
+            self.lock().ended = Some(flow);
+            self.changed.notify_all();
+        });
+    }
+
+    fn walk_all(
+        &self,
+        source: &Source,
+        filter: &Filter,
+        keep: &Keep,
+        reads: bool,
+    ) -> ControlFlow<()> {
         let mut batch = Vec::new();
         let mut bytes = 0;
         let mut since = Instant::now();
-        let flow = source.walk(filter, keep, &mut |walked| {
+        let hand_over = |batch: Vec<Walked>, bytes| {
+            if reads {
+                self.contents.note(&batch);
+            }
+            self.hand_over(batch, bytes)
+        };
+        source.walk(filter, keep, &mut |walked| {
             if batch.is_empty() {
                 since = Instant::now();
             }
             bytes += EACH_BYTES + length(&walked);
             batch.push(walked);
             match batch.len() >= BATCH || since.elapsed() >= BATCH_WAIT {
-                true => self.hand_over(std::mem::take(&mut batch), std::mem::take(&mut bytes)),
+                true => hand_over(std::mem::take(&mut batch), std::mem::take(&mut bytes)),
                 false => ControlFlow::Continue(()),
             }
-        });
-        let flow = match flow.is_break() {
-            true => flow,
-            false => self.hand_over(batch, bytes),
-        };
-        self.lock().ended = Some(flow);
-        self.changed.notify_all();
+        })?;
+        hand_over(batch, bytes)
+    }
+
+    /// Waits until the walk has ended, or waits itself: a disk has one thing to do at a time.
+    fn wait_for_walk(&self) {
+        let mut state = self.lock();
+        while state.ended.is_none() && !state.has_waited && !state.is_stopped {
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn hand_over(&self, batch: Vec<Walked>, bytes: usize) -> ControlFlow<()> {
@@ -68,6 +106,10 @@ impl Early {
             false => state.bytes < EARLY_MOST,
         };
         while !state.is_stopped && !has_room(&state) {
+            if !state.has_waited {
+                state.has_waited = true;
+                self.changed.notify_all();
+            }
             let waited = self.changed.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
@@ -113,6 +155,7 @@ impl Early {
         state.bytes = 0;
         drop(state);
         self.changed.notify_all();
+        self.contents.end();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -131,7 +174,6 @@ fn length(walked: &Walked) -> usize {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::thread;
 
     use super::*;
     use crate::scratch::Scratch;
@@ -167,12 +209,12 @@ mod tests {
         assert!(direct.len() > 3 * BATCH);
         // Before anybody takes it, and while.
         let early = Early::default();
-        early.walk(&source, &filter, &keep);
+        early.walk(&source, &filter, &keep, true);
         assert_eq!(paths(|each| early.each(each)), direct);
         let early = Early::default();
         thread::scope(|scope| {
             let taken = scope.spawn(|| paths(|each| early.each(each)));
-            early.walk(&source, &filter, &keep);
+            early.walk(&source, &filter, &keep, true);
             assert_eq!(taken.join().unwrap(), direct);
         });
     }
@@ -185,7 +227,7 @@ mod tests {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                early.walk(&source, &Filter::default(), &Keep::default());
+                early.walk(&source, &Filter::default(), &Keep::default(), true);
                 is_over.store(true, Ordering::Relaxed);
             });
             // It waits for room, whenever it gets there.

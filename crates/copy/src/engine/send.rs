@@ -112,7 +112,11 @@ pub fn send_early(
     options: &SendOptions,
     watch: &Watch,
 ) -> Result<Account, CopyError> {
-    let sent = Sender::new(meeting, source, options, watch).run(&|each| early.each(each));
+    let sender = Sender {
+        early: Some(early),
+        ..Sender::new(meeting, source, options, watch)
+    };
+    let sent = sender.run(&|each| early.each(each));
     early.stop();
     sent
 }
@@ -145,6 +149,7 @@ impl<'a> Sender<'a> {
             held: Arc::default(),
             is_over: AtomicBool::new(false),
             is_congestion_told: AtomicBool::new(false),
+            early: None,
             is_free: AtomicBool::new(
                 !super::gaps::is_first(options, meeting.ways()) || watch.limit().is_some(),
             ),
@@ -171,6 +176,8 @@ struct Sender<'a> {
     held: Arc<()>,
     is_over: AtomicBool,
     is_congestion_told: AtomicBool,
+    /// What walked, and read some files, before anybody was met.
+    early: Option<&'a Early>,
     /// Streams of a long path have BBR, and are not held below what they find together ([`Sender::is_free`]).
     is_free: AtomicBool,
 }
@@ -202,6 +209,10 @@ struct Known {
 impl Known {
     fn expected(&self) -> u64 {
         expected(self.fingerprint.size, self.data)
+    }
+
+    fn path(&self) -> &RelPath {
+        &self.entry.path
     }
 }
 
@@ -551,6 +562,9 @@ impl Sender<'_> {
             }
         }
         drop(work);
+        if let Some(early) = self.early {
+            early.contents.leave(decided.values().map(Known::path));
+        }
         self.changed.notify_all();
         Ok(())
     }
@@ -1005,23 +1019,25 @@ impl Sender<'_> {
         for (id, known) in files {
             let since = Instant::now();
             let at = buffer.len();
-            let size = usize::try_from(known.fingerprint.size).unwrap_or(usize::MAX);
-            let read = self.source.open_file(&known.entry.path).and_then(|file| {
-                buffer.resize(at + size, 0);
-                match file.file().read_exact_at(&mut buffer[at..], 0) {
-                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
-                    read => read?,
+            let early = self.early.map(|early| &early.contents);
+            let early = early.and_then(|read| read.take(known.path(), &known.fingerprint));
+            let read = match &early {
+                Some(content) => {
+                    buffer.extend_from_slice(&content.bytes);
+                    Ok(true)
                 }
-                // What grew has another length.
-                Ok(!file.changed_since(&known.fingerprint)?)
-            });
+                None => self.read_small(&known, buffer),
+            };
             disk += nanoseconds(since);
             match read {
                 Ok(true) => {
                     let since = Instant::now();
-                    let sum = *blake3::hash(&buffer[at..]).as_bytes();
+                    let sum = match early {
+                        Some(content) => content.sum,
+                        None => *blake3::hash(&buffer[at..]).as_bytes(),
+                    };
                     sums += nanoseconds(since);
-                    let len = u32::try_from(size).unwrap_or(u32::MAX);
+                    let len = u32::try_from(buffer.len() - at).unwrap_or(u32::MAX);
                     BlockHead {
                         id,
                         index: 0,
@@ -1042,6 +1058,20 @@ impl Sender<'_> {
         Watch::add(&self.watch.disk_ns, disk);
         Watch::add(&self.watch.sum_ns, sums);
         there
+    }
+
+    /// Puts the whole of a file behind what is in `buffer`; `false` where it is not as it was told.
+    fn read_small(&self, known: &Known, buffer: &mut Vec<u8>) -> io::Result<bool> {
+        let at = buffer.len();
+        let size = usize::try_from(known.fingerprint.size).unwrap_or(usize::MAX);
+        let file = self.source.open_file(known.path())?;
+        buffer.resize(at + size, 0);
+        match file.file().read_exact_at(&mut buffer[at..], 0) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+            read => read?,
+        }
+        // What grew has another length.
+        Ok(!file.changed_since(&known.fingerprint)?)
     }
 
     /// A block is about to leave, which may have been its file's last.

@@ -861,9 +861,10 @@ pub(super) fn push(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> 
     let source = plan.source()?;
     let (options, filter) = (plan.args.send_options()?, plan.args.filter()?);
     let early = Early::default();
+    let reads = !plan.args.dry_run && !options.null;
     thread::scope(|scope| {
         // A shell takes more than a dozen round trips to start the far side.
-        scope.spawn(|| early.walk(&source, &filter, &options.keep));
+        scope.spawn(|| early.walk(&source, &filter, &options.keep, reads));
         let _stops = Stops(&early);
         push_of(plan, (&source, &early), &options, context)
     })

@@ -1,0 +1,281 @@
+//! Small files that are read before anybody asks for them: while a shell starts the other side, this host has nothing else to do.
+//!
+//! It is in vain where the other side has them already. So the first file that it does not want ends it.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::digest::Sum;
+use crate::entry::RelPath;
+use crate::source::{Fingerprint, Source, Walked};
+
+use super::send::SMALL;
+
+/// What is held of contents, in bytes at most, and the part of free memory that it is at most.
+const HELD_MOST: u64 = 256 << 20;
+const OF_FREE: u64 = 16;
+/// What one takes beside its bytes, about.
+const EACH_BYTES: u64 = 256;
+/// Threads that read, at most: disks and file servers do several things at a time.
+const READERS_MOST: usize = 4;
+
+/// What a small file held when it was as its fingerprint says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) bytes: Vec<u8>,
+    pub(super) sum: Sum,
+}
+
+/// Small files, in the order in which they will be asked for.
+#[derive(Debug)]
+pub(super) struct Contents {
+    state: Mutex<State>,
+    most: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// To be read.
+    order: VecDeque<RelPath>,
+    all: HashMap<RelPath, (Fingerprint, Option<Content>)>,
+    /// Bytes of all that were noted.
+    bytes: u64,
+    is_over: bool,
+}
+
+impl Default for Contents {
+    fn default() -> Self {
+        let free = sys::host::memory_available().map_or(0, units::Bytes::as_u64);
+        Self {
+            state: Mutex::default(),
+            most: HELD_MOST.min(free / OF_FREE),
+        }
+    }
+}
+
+impl Contents {
+    /// Notes what is to be read of what a walk came to, as far as there is room.
+    pub(super) fn note(&self, walked: &[Walked]) {
+        let mut state = self.lock();
+        for walked in walked {
+            let Walked::Found(found) = walked else {
+                continue;
+            };
+            let Some(fingerprint) = found.fingerprint.filter(|print| print.size <= SMALL) else {
+                continue;
+            };
+            let bytes = fingerprint.size + EACH_BYTES;
+            if state.is_over || state.bytes + bytes > self.most {
+                return;
+            }
+            state.bytes += bytes;
+            let path = &found.entry.path;
+            state.order.push_back(path.clone());
+            state.all.insert(path.clone(), (fingerprint, None));
+        }
+    }
+
+    /// Reads what was noted, until that is all or [`Contents::end`].
+    pub(super) fn read(&self, source: &Source) {
+        let readers = thread::available_parallelism().map_or(1, usize::from);
+        thread::scope(|scope| {
+            for _ in 0..readers.min(READERS_MOST) {
+                // Without another thread this is slower, or not done at all.
+                let _ = thread::Builder::new().spawn_scoped(scope, || self.read_all(source));
+            }
+        });
+    }
+
+    fn read_all(&self, source: &Source) {
+        while let Some((path, fingerprint)) = self.next() {
+            let Some(content) = read(source, &path, &fingerprint) else {
+                continue;
+            };
+            let mut state = self.lock();
+            if state.is_over {
+                return;
+            }
+            // Nobody reads it twice, unless it is wanted meanwhile.
+            if let Some(there) = state.all.get_mut(&path) {
+                there.1 = Some(content);
+            }
+        }
+    }
+
+    /// What is read next: nobody took or left it meanwhile.
+    fn next(&self) -> Option<(RelPath, Fingerprint)> {
+        let mut state = self.lock();
+        while let Some(path) = state.order.pop_front() {
+            if let Some((fingerprint, None)) = state.all.get(&path) {
+                let fingerprint = *fingerprint;
+                return Some((path, fingerprint));
+            }
+        }
+        None
+    }
+
+    /// The content of a file that is wanted, if it was read as `fingerprint` says. It is gone from here.
+    pub(super) fn take(&self, path: &RelPath, fingerprint: &Fingerprint) -> Option<Content> {
+        let (of, content) = self.lock().all.remove(path)?;
+        content.filter(|_| of == *fingerprint)
+    }
+
+    /// The other side wants nothing of these: it has some, and what it wants is read when it is asked for.
+    pub(super) fn leave<'a>(&self, paths: impl Iterator<Item = &'a RelPath>) {
+        let mut state = self.lock();
+        for path in paths {
+            state.all.remove(path);
+            state.order.clear();
+        }
+    }
+
+    /// Nothing more is read, and what was is forgotten.
+    pub(super) fn end(&self) {
+        *self.lock() = State {
+            is_over: true,
+            ..State::default()
+        };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The whole of a file that is as `fingerprint` says, before and after. `None` for others, of whom more is said when they are
+/// sent.
+fn read(source: &Source, path: &RelPath, fingerprint: &Fingerprint) -> Option<Content> {
+    let file = source.open_file(path).ok()?;
+    if file.fingerprint() != fingerprint {
+        return None;
+    }
+    let mut bytes = vec![0; usize::try_from(fingerprint.size).ok()?];
+    file.file().read_exact_at(&mut bytes, 0).ok()?;
+    let is_same = !file.changed_since(fingerprint).ok()?;
+    let sum = *blake3::hash(&bytes).as_bytes();
+    is_same.then_some(Content { bytes, sum })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::ops::ControlFlow;
+
+    use super::*;
+    use crate::filter::Filter;
+    use crate::scratch::Scratch;
+    use crate::source::Keep;
+
+    fn walked(scratch: &Scratch) -> (Source, Vec<Walked>) {
+        let source = Source::open(&[scratch.path().join(".")]).unwrap();
+        let mut all = Vec::new();
+        let _ = source.walk(&Filter::default(), &Keep::default(), &mut |walked| {
+            all.push(walked);
+            ControlFlow::Continue(())
+        });
+        (source, all)
+    }
+
+    fn files(all: &[Walked]) -> Vec<(RelPath, Fingerprint)> {
+        let files = all.iter().filter_map(|walked| match walked {
+            Walked::Found(found) => Some((found.entry.path.clone(), found.fingerprint?)),
+            Walked::Skipped(_) => None,
+        });
+        files.collect()
+    }
+
+    #[test]
+    fn what_was_read_early_is_what_is_there_and_is_taken_once() {
+        let scratch = Scratch::new();
+        fs::write(scratch.path().join("a"), b"some").unwrap();
+        fs::write(scratch.path().join("empty"), b"").unwrap();
+        fs::write(
+            scratch.path().join("large"),
+            vec![0; usize::try_from(SMALL).unwrap() + 1],
+        )
+        .unwrap();
+        let (source, all) = walked(&scratch);
+        let contents = Contents::default();
+        contents.note(&all);
+        contents.read(&source);
+        let taken: Vec<Option<Vec<u8>>> = files(&all)
+            .iter()
+            .map(|(path, print)| Some(contents.take(path, print)?.bytes))
+            .collect();
+        assert_eq!(taken, [Some(b"some".to_vec()), Some(Vec::new()), None]);
+        let (path, print) = &files(&all)[0];
+        assert_eq!(contents.take(path, print), None);
+    }
+
+    #[test]
+    fn what_changes_is_not_taken_for_what_it_was() {
+        let scratch = Scratch::new();
+        let at = scratch.path().join("a");
+        fs::write(&at, b"before").unwrap();
+        let (source, all) = walked(&scratch);
+        let (path, before) = files(&all).remove(0);
+        // Between the walk and the reading.
+        fs::write(&at, b"a longer one").unwrap();
+        let contents = Contents::default();
+        contents.note(&all);
+        contents.read(&source);
+        assert_eq!(contents.take(&path, &before), None);
+        // After it: told anew, it has another fingerprint.
+        let (source, all) = walked(&scratch);
+        let contents = Contents::default();
+        contents.note(&all);
+        contents.read(&source);
+        assert_eq!(contents.take(&path, &before), None);
+    }
+
+    #[test]
+    fn what_the_other_side_has_ends_it() {
+        let scratch = Scratch::new();
+        for name in ["a", "b", "c"] {
+            fs::write(scratch.path().join(name), name).unwrap();
+        }
+        let (source, all) = walked(&scratch);
+        let files = files(&all);
+        let contents = Contents::default();
+        contents.note(&all);
+        contents.leave(std::iter::once(&files[0].0));
+        contents.read(&source);
+        for (path, print) in &files {
+            assert_eq!(contents.take(path, print), None, "{path}");
+        }
+        // Nothing was left: all is read.
+        let contents = Contents::default();
+        contents.note(&all);
+        contents.leave(std::iter::empty());
+        contents.read(&source);
+        assert!(contents.take(&files[2].0, &files[2].1).is_some());
+    }
+
+    #[test]
+    fn no_more_is_held_than_there_is_room_for() {
+        let scratch = Scratch::new();
+        for name in ["a", "b", "c"] {
+            fs::write(scratch.path().join(name), vec![0; 4096]).unwrap();
+        }
+        let (source, all) = walked(&scratch);
+        let contents = Contents {
+            most: 2 * (4096 + EACH_BYTES),
+            ..Contents::default()
+        };
+        contents.note(&all);
+        contents.read(&source);
+        let held = files(&all)
+            .iter()
+            .filter(|(path, print)| contents.take(path, print).is_some())
+            .count();
+        assert_eq!(held, 2);
+        // What ended takes nothing on.
+        contents.end();
+        contents.note(&all);
+        contents.read(&source);
+        let (path, print) = &files(&all)[0];
+        assert_eq!(contents.take(path, print), None);
+    }
+}
