@@ -18,7 +18,9 @@
 //!   below the rate until the queue is gone.
 //! * **Hold** keeps a share ([`HELD`]) of the rate found. A queue that stands although nothing here
 //!   probes is a neighbour's probe, or a path that became slower: the ceiling yields as large a share of
-//!   itself as the queue is of the round trip, which is by how much the path was asked for too much.
+//!   itself as the queue is of the round trip, which is by how much the path was asked for too much. After
+//!   a yield larger than any probe asks for, the next probe asks, once, for what there was before: bursts of
+//!   others, or of a busy machine, go as they come.
 //! * **Probe** raises the ceiling by a step for one round trip; **Judge** looks at it one round trip
 //!   later. If delivery rose and the queue did not, the new rate is kept and the next step is twice as
 //!   large; otherwise it is taken back, but for what was delivered more meanwhile. Steps are so large that
@@ -103,6 +105,12 @@ const LOSS_ROUNDS: u64 = 3;
 /// Rounds after which what does not drain is taken for a longer path.
 const DRAIN_ROUNDS: u64 = 8;
 
+/// Rounds of Hold after which what was there before a dip is asked for: others' bursts are short.
+const YIELD_ROUNDS: u64 = 1;
+
+/// A yield of more than this share is a dip: a neighbour's probe asks for less, and what it asks for is to become its own.
+const DIP: f64 = 0.06;
+
 /// Readings kept, at most.
 const READINGS: usize = 112;
 
@@ -170,6 +178,10 @@ pub struct GapControl {
     waits_for_use: bool,
     /// Probes taken back in a row at this rate.
     refused: u32,
+    /// What had been found before a dip, until a probe has asked whether it is there again.
+    before_yield: Option<f64>,
+    /// The probe asks that.
+    asks_back: bool,
     ride: Ride,
     /// Shortest round trip, and the shortest since the last Drain began.
     base: Duration,
@@ -252,6 +264,8 @@ impl GapControl {
             rest: 1,
             waits_for_use: false,
             refused: 0,
+            before_yield: None,
+            asks_back: false,
             ride: Ride::Any,
             base: Duration::from_ns(u64::MAX),
             base_lately: Duration::from_ns(u64::MAX),
@@ -517,7 +531,7 @@ impl GapControl {
         {
             // It empties far too slowly: the path is slower than thought, and delivers all it can.
             if let Some(delivered) = self.delivered(round).filter(|d| *d < self.rate) {
-                self.rate = delivered.max(self.rate / 2.0);
+                self.yields_to(delivered.max(self.rate / 2.0));
                 self.go_drain(count, queue);
                 self.followed = true;
                 return;
@@ -534,6 +548,13 @@ impl GapControl {
             self.step = self.first_step();
             self.enter(Phase::Hold, count);
         }
+    }
+
+    /// Lowers the rate for a queue that is not ours, and remembers where it was.
+    fn yields_to(&mut self, rate: f64) {
+        let was = self.before_yield.unwrap_or(self.rate).max(self.rate);
+        self.before_yield = Some(was).filter(|was| rate < was * (1.0 - DIP));
+        self.rate = rate;
     }
 
     fn first_step(&self) -> f64 {
@@ -573,7 +594,7 @@ impl GapControl {
                 return;
             }
             let over = self.queue_max.as_s_f64() / round.as_s_f64();
-            self.rate *= 1.0 - over.min(YIELD_MAX);
+            self.yields_to(self.rate * (1.0 - over.min(YIELD_MAX)));
             self.refused = 0;
             self.rest = self.draw_rest();
             self.go_drain(count, queue);
@@ -586,7 +607,22 @@ impl GapControl {
                 self.ride = Ride::LossTolerant;
             }
         }
-        if age.as_ns() >= round.as_ns() * self.rest {
+        // Whoever came may be gone.
+        let rest = match self.before_yield {
+            Some(_) => self.rest.min(YIELD_ROUNDS),
+            None => self.rest,
+        };
+        if age.as_ns() >= round.as_ns() * rest {
+            self.asks_back = false;
+            if let Some(was) = self.before_yield {
+                let back = ((was - self.rate) * HELD).min(self.rate * STEP_MAX);
+                if back > self.step {
+                    self.asks_back = true;
+                    self.step = back;
+                } else {
+                    self.before_yield = None;
+                }
+            }
             self.enter(Phase::Probe, count);
             self.queue_before = queue;
         }
@@ -642,7 +678,10 @@ impl GapControl {
         self.waits_for_use = false;
         if !queued && !lossy && used {
             self.rate = tried;
-            self.step = (self.step * 2.0).min(self.rate * STEP_MAX);
+            self.step = match std::mem::take(&mut self.asks_back) {
+                true => self.first_step(),
+                false => (self.step * 2.0).min(self.rate * STEP_MAX),
+            };
             self.rest = 0;
             self.refused = 0;
             self.enter(Phase::Hold, count);
@@ -659,7 +698,10 @@ impl GapControl {
                 self.rate += (delivered.min(tried) - self.rate) * NEW_WEIGHT;
             }
         }
-        if foreign {
+        if std::mem::take(&mut self.asks_back) {
+            // Others have it; what shows as a queue was not asked.
+            self.before_yield = None;
+        } else if foreign {
             // More than the probe can have made: somebody else's, and nothing learnt.
             self.rest = 1 + self.rest % 2;
         } else {

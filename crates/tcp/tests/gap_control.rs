@@ -311,6 +311,32 @@ fn a_path_that_becomes_slower_is_followed_and_one_that_becomes_faster_too() {
 }
 
 #[test]
+fn what_a_burst_of_others_took_is_had_again_soon() {
+    for (megabits, ms) in [(100.0, 20.0), (1000.0, 100.0), (500.0, 300.0)] {
+        // Of 25 round trips, their drain among them: 0.88 and 0.71 where only probes' steps lead back.
+        for (left, least) in [(0.8, 0.93), (0.5, 0.84)] {
+            let whole = path(megabits, ms, 1.0);
+            let mut world = World::new(whole, &[0.0]);
+            world.run(60);
+            let after_burst = |_| {
+                world.path.bits_per_second = whole.bits_per_second * left;
+                world.path.queue = whole.queue / left;
+                world.run(4);
+                world.path = whole;
+                let (share, _) = got(&whole, &world.run(25), 0);
+                world.run(15);
+                share
+            };
+            let share = mean((0..10).map(after_burst));
+            assert!(
+                share > least,
+                "{megabits} Mb/s, {ms} ms, {left} left: {share}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_longer_way_is_no_queue_for_ever() {
     let mut world = World::new(path(100.0, 50.0, 1.0), &[0.0]);
     world.run(40);
