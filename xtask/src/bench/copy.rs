@@ -197,6 +197,7 @@ impl Cell {
                 true => amount * FILE,
                 false => amount,
             };
+            limits::touch(&folder.0, bytes)?;
             let copy = || site.copy(who, &from, &into);
             let (told, held) = limits::held_during(program, copy);
             let told = told?;
@@ -250,7 +251,10 @@ impl Cell {
                 if self.between.is_no_path() {
                     let parts = match parts {
                         Some(parts) => parts,
-                        None => *parts.insert(limits::parts(&from, &into, amount, to)?),
+                        None => {
+                            limits::touch(&folder.0, amount)?;
+                            *parts.insert(limits::parts(&from, &into, amount, to)?)
+                        }
                     };
                     let (cores, is_open) = (thread::available_parallelism()?.get(), who.is_open());
                     to.put(
@@ -868,7 +872,7 @@ const COPY: Duration = Duration::from_secs(280);
 const MARKERS: (&str, &str) = ("<!-- copy:begin -->", "<!-- copy:end -->");
 const LARGE_LEGEND: &str = "Seconds from the command to its end, ssh's beginning in them (15 round trips). Middle: between the first \
     fifth of the bytes and the last. CPU: of both ends' processes, kernel and all. iperf3: CUBIC, unencrypted, with as many \
-    connections as goodput copy had. The parts alone: the CPU of cp, of BLAKE3 at both ends, of AES-GCM at both ends and of \
+    connections as goodput copy had. Memory for what arrives was in use just before each copy. The parts alone: the CPU of cp, of BLAKE3 at both ends, of AES-GCM at both ends and of \
     iperf3, each by itself, and the rate at which all cores together could do that.";
 const MANY_LEGEND: &str =
     "The same, a thousand files in a folder. Peers that take minutes over a path get fewer.";
