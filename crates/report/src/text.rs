@@ -98,10 +98,10 @@ pub(crate) fn status(run: &Run) -> Status {
         return of("simulated", Tone::Good);
     }
     if let Some(copy) = &run.copy {
-        let label = if copy.dry_run {
-            "not changed"
-        } else {
-            "copied"
+        let label = match (copy.dry_run, copy.null_sink) {
+            (true, _) => "not changed",
+            (false, true) => "checked",
+            (false, false) => "copied",
         };
         return of(label, Tone::Good);
     }

@@ -70,6 +70,7 @@ pub(super) fn put(run: &mut Run, plan: &Plan<'_>, done: &Done) {
         from,
         to,
         dry_run: plan.args.dry_run,
+        null_sink: plan.args.null_sink,
         cipher: done.cipher.name().to_owned(),
         transport: match done.watch.is_quic.load(Ordering::Relaxed) {
             true => "quic".to_owned(),
@@ -319,6 +320,7 @@ fn verdict(copy: &Copy) -> Verdict {
         (0, false) if copy.received_bytes == 0 && copy.placed == 0 => {
             "All was there already".to_owned()
         }
+        (0, false) if copy.null_sink => "All arrived, and nothing was written".to_owned(),
         (0, false) => "All arrived".to_owned(),
         (n, _) => format!("{n} names could not be copied"),
     };

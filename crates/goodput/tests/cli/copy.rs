@@ -429,6 +429,9 @@ fn what_only_checks_what_arrives_makes_nothing() {
         let args = ["--null-sink", "--json", &source, &to];
         let run = scratch.run(copy(&scratch, &args)).succeeds().json();
         assert!(run["copy"]["received_bytes"].as_u64() >= Some(1 << 20));
+        assert_eq!(run["copy"]["null_sink"], true);
+        let sentence = run["verdict"]["sentence"].as_str().unwrap();
+        assert!(sentence.contains("nothing was written"), "{sentence}");
         assert!(!scratch.path("to").exists(), "{to}");
     }
     let args = ["--null-sink", "--delete", &source, &to];

@@ -14,6 +14,9 @@ pub struct Copy {
     pub to: String,
     /// Whether nothing was changed, only told.
     pub dry_run: bool,
+    /// Whether what arrived was checked and not written (`--null-sink`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub null_sink: bool,
     /// What the connections were encrypted with.
     pub cipher: String,
     /// What carried blocks at the end: `tcp` or `quic`.

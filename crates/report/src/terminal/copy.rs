@@ -40,6 +40,12 @@ impl Page {
 pub(crate) fn lines(copy: &Copy) -> Vec<String> {
     let mut lines = Vec::new();
     let mut parts = vec![format!("{} copied", text::plural(copy.placed, "file"))];
+    if copy.null_sink {
+        parts = vec![format!(
+            "{} checked, nothing written",
+            text::plural(copy.placed, "file")
+        )];
+    }
     if copy.dry_run {
         parts = vec![format!(
             "{} would be copied",
@@ -139,6 +145,22 @@ pub(crate) fn parts(time: &CopyTime) -> [(&'static str, &'static str, f64); 4] {
 mod tests {
     use super::*;
     use crate::model::Certificate;
+
+    #[test]
+    fn what_nobody_wrote_is_not_called_copied() {
+        let told = |null_sink, dry_run| {
+            let copy = Copy {
+                placed: 2,
+                null_sink,
+                dry_run,
+                ..Copy::default()
+            };
+            lines(&copy).remove(0)
+        };
+        assert_eq!(told(false, false), "2 files copied");
+        assert_eq!(told(true, false), "2 files checked, nothing written");
+        assert_eq!(told(true, true), "2 files would be copied");
+    }
 
     #[test]
     fn a_lab_that_is_not_trusted_says_why() {
