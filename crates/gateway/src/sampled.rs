@@ -5,6 +5,7 @@
 //! few at a time, and read once a second. Payload is what is counted less the headers of IP and TCP, with
 //! timestamps; acknowledgments alone come out as nothing.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,8 @@ pub struct Sampled {
 /// Which connections those are, and what was counted of them.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
+    /// That were let pass of late: a SYN that is sent again is no other connection.
+    passed: VecDeque<Ends>,
     /// Chosen and not yet counted.
     chosen: Vec<Ends>,
     /// Counted, the newest last.
@@ -59,11 +62,20 @@ pub(crate) const fn is_one(hash: u64, every: u32) -> bool {
 }
 
 impl Samples {
-    /// A connection is let pass. Where too many wait to be counted, it is not counted.
-    pub(crate) fn choose(&mut self, ends: Ends) {
-        if self.chosen.len() < AT_ONCE && !self.chosen.contains(&ends) {
+    /// A connection is let pass; false where it was already, and its SYN is sent again. Where too many wait to be counted, it is
+    /// not counted.
+    pub(crate) fn choose(&mut self, ends: Ends) -> bool {
+        if self.passed.contains(&ends) {
+            return false;
+        }
+        if self.passed.len() == PASSED {
+            self.passed.pop_front();
+        }
+        self.passed.push_back(ends);
+        if self.chosen.len() < AT_ONCE {
             self.chosen.push(ends);
         }
+        true
     }
 
     /// As they stand, the newest first.
@@ -272,6 +284,8 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 const AT_ONCE: usize = 8;
 /// Remembered.
 const KEPT: usize = 32;
+/// Of which a SYN that comes again is known: those of some seconds.
+const PASSED: usize = 256;
 /// Bytes of a second that are no mere signs of life.
 const MOVES: u64 = 16 << 10;
 /// Then its place is another's.
@@ -305,8 +319,8 @@ mod tests {
     fn those_that_wait_and_those_that_were_seen_are_bounded() {
         let mut samples = Samples::default();
         for port in 1..=100 {
-            samples.choose(ends(port));
-            samples.choose(ends(port));
+            assert!(samples.choose(ends(port)));
+            assert!(!samples.choose(ends(port)), "its SYN is sent again");
             samples.note(Sampled {
                 client: ends(port).client,
                 server: ends(port).server,
@@ -316,6 +330,11 @@ mod tests {
             });
         }
         assert_eq!(samples.chosen.len(), AT_ONCE);
+        for port in 101..=400 {
+            samples.choose(ends(port));
+        }
+        assert_eq!(samples.passed.len(), PASSED);
+        assert!(samples.choose(ends(1)), "forgotten");
         let all = samples.all();
         assert_eq!((all.len(), all[0].carried[0]), (KEPT, 100));
     }

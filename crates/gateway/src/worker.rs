@@ -547,12 +547,14 @@ impl Worker {
         match (action, rule) {
             _ if known => {}
             (Action::Split, _) if self.passes_as_sample(syn.ends) => {
-                self.counters.sampled.more();
                 let samples = self.orders.samples();
                 let mut samples = samples.lock().unwrap_or_else(PoisonError::into_inner);
-                samples.choose(syn.ends);
+                let is_new = samples.choose(syn.ends);
                 drop(samples);
-                self.note(Event::Unsplit, Why::Sample, about);
+                if is_new {
+                    self.counters.sampled.more();
+                    self.note(Event::Unsplit, Why::Sample, about);
+                }
                 return self.say(id, Word::Pass);
             }
             (Action::Split, rule) if self.passes_as_small(rule, syn.ends) => {

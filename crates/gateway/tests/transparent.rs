@@ -89,8 +89,13 @@ fn a_client_hears_what_the_server_says_before_its_handshake_is_complete() {
     // What a router beyond the gateway says.
     let error = net.connect((BEYOND, 9).into()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NetworkUnreachable);
+    // Whoever waits asks again, and may be refused again.
+    let again = net.syns_again();
     let counts = gateway.counts();
-    assert_eq!((counts.refused, counts.unreachable), (2, 3));
+    let (refused, unreachable) = (counts.refused, counts.unreachable);
+    assert!((2..=2 + again).contains(&refused), "{refused}, {again}");
+    let most = 3 + again;
+    assert!((3..=most).contains(&unreachable), "{unreachable}, {again}");
     assert_eq!(counts.split, 0);
 }
 
@@ -134,6 +139,9 @@ fn each_end_may_end_first_and_the_other_still_speaks() {
     assert_eq!((counts.ended, counts.reset), (2, 0));
 }
 
+/// Less than two sockets and a pipe hold.
+const HELD: usize = 1 << 20;
+
 #[test]
 fn an_end_behind_a_blocked_peer_truncates_nothing() {
     for pipes in PIPES {
@@ -149,7 +157,9 @@ fn an_end_behind_a_blocked_peer_truncates_nothing() {
         let mut rng = Rng::new(1);
         let mut expected: Vec<u8> = Vec::new();
         let mut idle = 0;
-        while idle < 20 {
+        let begun = Instant::now();
+        while idle < 20 || sent <= HELD {
+            assert!(begun.elapsed() < PATIENCE, "{sent}");
             let block: Vec<u8> = (0..4096).map(|_| byte(&mut rng)).collect();
             match near.write(&block) {
                 Ok(n) => {
@@ -164,7 +174,6 @@ fn an_end_behind_a_blocked_peer_truncates_nothing() {
                 Err(e) => panic!("{e}"),
             }
         }
-        assert!(sent > 1 << 20, "{sent}");
         near.set_nonblocking(false).unwrap();
         near.shutdown(Shutdown::Write).unwrap();
         thread::sleep(Duration::from_millis(300));

@@ -130,6 +130,17 @@ impl Net {
         Ok(stream)
     }
 
+    /// SYNs that the client's kernel sent again, since somebody was slow to answer (`TcpExtTCPSynRetrans`).
+    pub(crate) fn syns_again(&self) -> u64 {
+        let read = || fs::read_to_string("/proc/thread-self/net/netstat");
+        let text = self.client.run(read).unwrap().unwrap();
+        let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+        let at = names.split_whitespace().position(|n| n == "TCPSynRetrans");
+        let value = values.split_whitespace().nth(at.unwrap());
+        value.unwrap().parse().unwrap()
+    }
+
     /// Both ends of a connection from the client to the server.
     pub(crate) fn pair(&self) -> (TcpStream, TcpStream) {
         let (listener, addr) = self.listen(SERVER);
