@@ -61,6 +61,8 @@ pub struct Watch {
     pub link_ns: AtomicU64,
     /// Nanoseconds that streams had nothing to do.
     pub idle_ns: AtomicU64,
+    /// The destination has said that all is done, and only waits until the source has heard it.
+    pub is_finished: AtomicBool,
     /// QUIC carried blocks when the session ended.
     pub is_quic: AtomicBool,
     /// CPU time, in nanoseconds, of the thread that moves QUIC's packets on this side.

@@ -749,7 +749,8 @@ impl Meeting {
         self.lock().over
     }
 
-    fn sleep(&self, time: Duration) {
+    /// Waits so long, or until it is ended or hurried.
+    pub fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut state = self.lock();
         while let Some(left) = until.checked_duration_since(Instant::now()) {

@@ -322,6 +322,7 @@ impl Receiver<'_> {
                 Ok(account) => {
                     self.outbox
                         .say_now(FromDestination::Finished(*account).to_bytes());
+                    self.watch.is_finished.store(true, Ordering::Relaxed);
                 }
                 // Those who broke with us are not told more.
                 Err(CopyError::Far(_) | CopyError::Link(_)) => {}

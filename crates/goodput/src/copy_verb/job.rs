@@ -179,6 +179,12 @@ pub(super) enum Reply {
         /// Of the thread that moves QUIC's packets.
         #[serde(default)]
         quic_cpu_ns: u64,
+        /// Bytes of blocks that went past its page cache.
+        #[serde(default)]
+        direct_bytes: u64,
+        /// The session is done, and nothing is to come but [`Self::Done`], which says the same a round trip later.
+        #[serde(default)]
+        is_last: bool,
     },
     /// Something the user is to know.
     Note(String),
@@ -775,11 +781,17 @@ impl Job {
                 }
             });
             let (mut told, mut looks) = (0, 0_u64);
+            let mut is_last_told = false;
             while !working.is_finished() {
                 let due = Instant::now() + Duration::from_millis(100);
-                // The other side waits for the last word.
                 while Instant::now() < due && !working.is_finished() {
-                    thread::sleep(Duration::from_millis(5));
+                    // The other side waits for it.
+                    if !is_last_told && watch.is_finished.load(Ordering::Relaxed) {
+                        is_last_told = true;
+                        told = tell_notes(watch, told, say);
+                        tell_progress(watch, true, true, say);
+                    }
+                    thread::sleep(Duration::from_millis(2));
                 }
                 if is_ended() {
                     watch.stop();
@@ -791,11 +803,11 @@ impl Job {
                     say(&Reply::Note(text));
                 }
                 looks += 1;
-                tell_progress(watch, looks % TELL_EACH == 0, say);
+                tell_progress(watch, looks % TELL_EACH == 0, false, say);
             }
             tell_notes(watch, told, say);
             // Whoever sent does not wait for the last word.
-            tell_progress(watch, true, say);
+            tell_progress(watch, true, false, say);
             let done = working.join();
             meeting.close();
             done
@@ -895,7 +907,7 @@ fn tell_notes(watch: &Watch, told: usize, say: &mut dyn FnMut(&Reply)) -> usize 
 /// Connections are told of each so many times.
 const TELL_EACH: u64 = 5;
 
-fn tell_progress(watch: &Watch, connections: bool, say: &mut dyn FnMut(&Reply)) {
+fn tell_progress(watch: &Watch, connections: bool, is_last: bool, say: &mut dyn FnMut(&Reply)) {
     let now = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     say(&Reply::Progress {
         confirmed_bytes: now(&watch.confirmed_bytes),
@@ -922,6 +934,8 @@ fn tell_progress(watch: &Watch, connections: bool, say: &mut dyn FnMut(&Reply)) 
             false => Vec::new(),
         },
         quic_cpu_ns: now(&watch.quic_cpu_ns),
+        direct_bytes: now(&watch.direct_bytes),
+        is_last,
     });
 }
 

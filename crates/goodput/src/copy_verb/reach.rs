@@ -1,7 +1,6 @@
 //! Whether the two sides come to each other: a word while they do not, and what to do where they never did.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use ::copy::engine::{CopyError, Note, Watch};
@@ -84,7 +83,7 @@ impl Reach {
                 is_said = true;
                 watch.note(Note::Chosen(self.still()));
             }
-            thread::sleep(LOOK);
+            meeting.sleep(LOOK);
         }
     }
 

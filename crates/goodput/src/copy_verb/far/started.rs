@@ -321,7 +321,7 @@ impl Far {
         if let Held::Shell(_, _, grace) = &mut self.held {
             *grace = PARTING;
         }
-        // Its last word left there with the session's, not a round trip later.
+        // Its last word left there right behind the session's.
         self.spent.last(END)
     }
 
@@ -441,11 +441,13 @@ fn read_replies(output: impl io::Read, tell: &SyncSender<Reply>, spent: &Heard) 
                 connections,
                 over_quic,
                 quic_cpu_ns,
+                direct_bytes,
+                is_last,
                 ..
             } => {
-                let told = spent_of(*spent_ns, *cpu_ns, *quic_cpu_ns, 0);
-                spent.note(Some(told), false);
+                let told = spent_of(*spent_ns, *cpu_ns, *quic_cpu_ns, *direct_bytes);
                 spent.know(connections, over_quic);
+                spent.note(Some(told), *is_last);
             }
             Reply::Done {
                 spent_ns,
@@ -479,7 +481,7 @@ pub(super) fn hurry_when_gone(is_gone: &AtomicBool, meeting: &Meeting) {
             meeting.hurry(GONE);
             return;
         }
-        thread::sleep(Duration::from_millis(50));
+        meeting.sleep(Duration::from_millis(50));
     }
 }
 
