@@ -70,6 +70,8 @@ const UNSENT_MOST: units::Bytes = units::Bytes::new(256 << 10);
 const GAIN: f64 = 1.10;
 /// How often more streams may bring nothing before they are enough.
 const VAIN_MOST: u32 = 2;
+/// Of a span's looks, every how many one is at queues.
+const QUEUE_LOOKS: u32 = 5;
 /// A span of looking is at least so long, and at least so many round trips.
 const SPAN_LEAST: Duration = Duration::from_millis(300);
 const SPAN_ROUND_TRIPS: u32 = 4;
@@ -207,8 +209,12 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         let (bytes, again, since) = (delivered(meeting), resent(meeting), Instant::now());
         let windows = window_time(meeting);
         let (looks, idle) = (Cell::new(0_u32), Cell::new(0_u32));
+        let had_queue = Cell::new(false);
         let may_be_behind = wanted < cores.min(usual);
         wait(meeting, span, || {
+            if looks.get().is_multiple_of(QUEUE_LOOKS) && !had_queue.get() {
+                had_queue.set(has_queue(meeting));
+            }
             looks.set(looks.get() + 1);
             idle.set(idle.get() + u32::from(may_be_behind && falls_behind(meeting)));
             None::<()>
@@ -239,10 +245,18 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         if in_vain >= VAIN_MOST || has_queue(meeting) {
             continue;
         }
-        let why = match (
-            held_by_windows(windows, window_time(meeting)),
-            resent(meeting) > again,
-        ) {
+        // What a queue that ran over took is sent again while it empties, and says nothing of the path.
+        let lost = match had_queue.get() {
+            true => 0,
+            false => resent(meeting).saturating_sub(again),
+        };
+        let tells = lost > 0 && {
+            let all = of_streams(meeting);
+            let segments = all.iter().map(|info| info.snd_cwnd_segments).sum::<u64>();
+            let each = segments as f64 / all.len().max(1) as f64;
+            comes_too_often(lost, since.elapsed(), all.len(), each)
+        };
+        let why = match (held_by_windows(windows, window_time(meeting)), tells) {
             // While it grows by itself, more connections would only be in each other's way.
             _ if is_faster => continue,
             (true, _) => Why::Buffers,
@@ -283,6 +297,13 @@ impl Why {
             Self::Threads => "one thread each does not keep them busy",
         }
     }
+}
+
+/// Whether so many losses in a time come more often to each of `streams` than its window of so many segments comes back after one:
+/// CUBIC takes K = ∛(0.3 W / 0.4) seconds (RFC 9438, section 4.2), of which it is near what it had for the second half.
+fn comes_too_often(lost: u64, time: Duration, streams: usize, window: f64) -> bool {
+    let apart = time.as_secs_f64() * streams as f64 / lost as f64;
+    apart < (window * 0.75).cbrt() / 2.0
 }
 
 /// Has a long path's streams connect while the first one waits for its answer, where what this host knows of the way says how
@@ -546,6 +567,18 @@ mod tests {
         assert_eq!(begin_with(8_948, ms(300), USUAL_BUFFER), 16);
         assert_eq!(begin_with(8_948, ms(300), 64 << 20), 2);
         assert_eq!(begin_with(USUAL_SEGMENT, LONG, 0), 16);
+    }
+
+    #[test]
+    fn a_loss_now_and_then_holds_no_stream() {
+        let span = Duration::from_millis(340);
+        // 8 of 1 Gb/s over 85 ms in segments of 8,948 bytes: 4.6 s to come back.
+        assert!(!comes_too_often(1, span, 8, 148.0));
+        assert!(comes_too_often(2, span, 8, 148.0));
+        // 16 of 1,448 bytes over 100 ms, one in 10,000 lost, and one in 300,000.
+        let span = Duration::from_millis(400);
+        assert!(comes_too_often(34, span, 16, 540.0));
+        assert!(!comes_too_often(1, span, 16, 540.0));
     }
 
     #[test]
