@@ -82,9 +82,11 @@ fn an_interrupted_copy_goes_on_past_the_cache() {
     // Neither a whole number of blocks nor of pages.
     let size = (48 << 20) + 4_711;
     fs::write(place.from().join("large"), bytes(size, 5)).unwrap();
-    let session = Session {
+    let mut session = Session {
         block: Some(1 << 18),
         reads_back: true,
+        // Two seconds: it is stopped before its end on a busy machine, too.
+        limit: Some(units::Rate::from_bits_per_second(200_000_000)),
         ..session(Io::Direct, Io::Direct)
     };
     let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
@@ -95,6 +97,7 @@ fn an_interrupted_copy_goes_on_past_the_cache() {
     });
     assert!(matches!(sent, Err(CopyError::Stopped)), "{sent:?}");
     assert!(received.is_err() && !place.to().join("large").exists());
+    session.limit = None;
     let (sent, received) = session.run(&place.from(), &place.to());
     let account = sent.unwrap();
     assert!(account.resumed_bytes >= 8 << 20, "{account:?}");
