@@ -31,7 +31,7 @@ pub(crate) struct Experiment {
     /// Our side.
     pub(crate) ours: Ours,
     /// What `goodput reproduce ID` runs; empty while `not_yet` says what is missing.
-    #[serde(default, rename = "run")]
+    #[serde(default, rename = "run", deserialize_with = "steps")]
     pub(crate) steps: Vec<RunStep>,
     /// What is missing before the row can be run, in one sentence.
     pub(crate) not_yet: Option<String>,
@@ -236,6 +236,12 @@ impl TryFrom<RawTolerance> for Tolerance {
 pub(crate) struct RunStep {
     /// Name within the row; part of run names.
     pub(crate) name: String,
+    /// The same as the file writes it, [`PLACE`] and all.
+    #[serde(skip)]
+    written: String,
+    /// What stands for [`PLACE`], a step each; none is the step as it is written.
+    #[serde(default)]
+    over: Option<Vec<Scalar>>,
     /// The verb, such as `doctor`; or [`GUEST`] for a part of the script of that virtual machine.
     pub(crate) verb: String,
     /// Its arguments, as a user would type them.
@@ -265,6 +271,60 @@ impl RunStep {
             }
         }));
         words.join(" ")
+    }
+}
+
+/// Reads `[[run]]`: a step that is written once for several values becomes as many steps.
+fn steps<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<RunStep>, D::Error> {
+    let mut steps = Vec::new();
+    for step in Vec::<RunStep>::deserialize(input)? {
+        steps.extend(step.spread().map_err(serde::de::Error::custom)?);
+    }
+    Ok(steps)
+}
+
+impl RunStep {
+    /// The step once for each value of `over`, in their order, or as it is.
+    ///
+    /// # Errors
+    ///
+    /// `over` is empty, or nothing in the step's name tells its steps apart; or [`PLACE`] stands
+    /// where there is nothing to put for it.
+    fn spread(self) -> Result<Vec<Self>, String> {
+        let written = self.name.clone();
+        let Some(values) = self.over.clone() else {
+            let has_place = |word: &String| word.contains(PLACE);
+            if has_place(&written) || has_place(&self.why) || self.args.iter().any(has_place) {
+                return Err(format!("step '{written}': {PLACE} wants over = [...]"));
+            }
+            return Ok(vec![Self { written, ..self }]);
+        };
+        if values.is_empty() {
+            return Err(format!("step '{written}': over wants at least one value"));
+        }
+        if !written.contains(PLACE) {
+            return Err(format!("step '{written}': over wants {PLACE} in the name"));
+        }
+        let with = |value: &Scalar| {
+            let word = value.to_string();
+            let put = |text: &String| text.replace(PLACE, &word);
+            let mut checks = self.checks.clone();
+            for check in &mut checks {
+                if check.op == Op::Equals(Scalar::Text(PLACE.to_owned())) {
+                    check.op = Op::Equals(value.clone());
+                }
+            }
+            Self {
+                name: put(&self.name),
+                written: written.clone(),
+                over: None,
+                verb: self.verb.clone(),
+                args: self.args.iter().map(put).collect(),
+                why: put(&self.why),
+                checks,
+            }
+        };
+        Ok(values.iter().map(with).collect())
     }
 }
 
@@ -382,6 +442,16 @@ pub(crate) enum Scalar {
     Number(f64),
     /// A word.
     Text(String),
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(x) => write!(f, "{x}"),
+            Self::Number(x) => write!(f, "{x}"),
+            Self::Text(x) => f.write_str(x),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -601,13 +671,13 @@ impl Experiment {
         for step in &self.steps {
             if !names.insert(step.name.as_str()) {
                 return Some((
-                    step.name.clone(),
+                    step.written.clone(),
                     format!("step '{}' stands here twice", step.name),
                 ));
             }
             if step.checks.iter().all(|check| check.premise) {
                 let problem = format!("step '{}' checks nothing", step.name);
-                return Some((step.name.clone(), problem));
+                return Some((step.written.clone(), problem));
             }
             for check in &step.checks {
                 if let Some(problem) = self.one_check_problem(check) {
@@ -723,6 +793,8 @@ fn line_of(text: &str, near: &str) -> usize {
         .map_or(1, |index| index + 1)
 }
 
+/// Where a value of a step's `over` is put: in its name, arguments, reason, and as what a check equals.
+const PLACE: &str = "{}";
 /// The verb of steps that another kernel than this machine's is booted for.
 pub(crate) const GUEST: &str = "guest";
 /// The name under which goodput's own readings stand.
@@ -866,6 +938,56 @@ mod tests {
     #[test]
     fn a_seed_number_quotes_the_seed() {
         assert!(changed("scp = \"scp 2-5 Mbps\"\n", "").contains("quote its words"));
+    }
+
+    /// The sound row with its step written once for three values.
+    fn swept() -> String {
+        ROW.replace(
+            "name = \"untuned\"",
+            "name = \"with-{}\"\nover = [1, \"two\", 8]",
+        )
+        .replace("the untuned host", "with {} streams")
+        .replace("paths/x.toml\"]", "paths/x.toml\", \"-s\", \"{}\"]")
+        .replace("equals = true\n", "equals = \"{}\"\n")
+    }
+
+    #[test]
+    fn a_step_over_several_values_is_as_many_steps_in_their_order() {
+        let row = parse(&swept()).unwrap();
+        let said = |step: &RunStep| (step.name.clone(), step.command(), step.why.clone());
+        let of = |value: &str| {
+            (
+                format!("with-{value}"),
+                format!("goodput doctor lab:paths/x.toml -s {value}"),
+                format!("with {value} streams"),
+            )
+        };
+        let steps: Vec<_> = row.steps.iter().map(said).collect();
+        assert_eq!(steps, [of("1"), of("two"), of("8")]);
+        let equal: Vec<_> = row.steps.iter().map(|s| s.checks[0].op.clone()).collect();
+        let text = |word: &str| Op::Equals(Scalar::Text(word.to_owned()));
+        assert_eq!(equal[0], Op::Equals(Scalar::Number(1.0)));
+        assert_eq!(equal[1..], [text("two"), Op::Equals(Scalar::Number(8.0))]);
+        // Only where it stands alone is a value put: the rest of each check is as written.
+        assert!(row.steps.iter().all(|s| s.checks.len() == 3));
+        assert_eq!(row.steps[2].checks[1].op, Op::Tolerance);
+    }
+
+    #[test]
+    fn values_and_the_places_for_them_come_together() {
+        let error = |from: &str, to: &str| {
+            assert!(swept().contains(from), "{from}");
+            parse(&swept().replacen(from, to, 1)).unwrap_err()
+        };
+        let over = "over = [1, \"two\", 8]\n";
+        assert!(error(over, "").contains("step 'with-{}': {} wants over"));
+        assert!(error(over, "over = []\n").contains("at least one value"));
+        assert!(error("with-{}\"", "with\"").contains("wants {} in the name"));
+        let twice = error(over, "over = [1, \"two\", 1]\n");
+        assert_eq!(
+            twice,
+            "experiments/N1.toml:34: step 'with-1' stands here twice"
+        );
     }
 
     #[test]
