@@ -327,6 +327,16 @@ impl Source {
         SourceFile::new(self.part_of(path)?.top.open(path.as_bytes(), READ_FILE)?)
     }
 
+    /// Whether what is at `path` now is what `fingerprint` says. It is not opened for reading.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub(crate) fn is_as(&self, path: &RelPath, fingerprint: &Fingerprint) -> io::Result<bool> {
+        let part = self.part_of(path)?;
+        let place = part.top.open(path.as_bytes(), OFlags::PATH)?;
+        Ok(Fingerprint::of(&fstat(&place)?) == *fingerprint)
+    }
+
     /// Opens it past the kernel's page cache, if it is still what `fingerprint` says: blocks of another file would be taken
     /// for this one's.
     pub(crate) fn past_cache(

@@ -116,10 +116,17 @@ impl Contents {
         None
     }
 
-    /// The content of a file that is wanted, if it was read as `fingerprint` says. It is gone from here.
-    pub(super) fn take(&self, path: &RelPath, fingerprint: &Fingerprint) -> Option<Content> {
+    /// The content of a file of `source` that is wanted, if it was read as `fingerprint` says and the file still is so: whoever
+    /// starts the other side may be asked for a password first, and take minutes. It is gone from here.
+    pub(super) fn take(
+        &self,
+        source: &Source,
+        path: &RelPath,
+        fingerprint: &Fingerprint,
+    ) -> Option<Content> {
         let (of, content) = self.lock().all.remove(path)?;
-        content.filter(|_| of == *fingerprint)
+        let content = content.filter(|_| of == *fingerprint)?;
+        source.is_as(path, fingerprint).ok()?.then_some(content)
     }
 
     /// The other side wants nothing of these: it has some, and what it wants is read when it is asked for.
@@ -202,11 +209,11 @@ mod tests {
         contents.read(&source);
         let taken: Vec<Option<Vec<u8>>> = files(&all)
             .iter()
-            .map(|(path, print)| Some(contents.take(path, print)?.bytes))
+            .map(|(path, print)| Some(contents.take(&source, path, print)?.bytes))
             .collect();
         assert_eq!(taken, [Some(b"some".to_vec()), Some(Vec::new()), None]);
         let (path, print) = &files(&all)[0];
-        assert_eq!(contents.take(path, print), None);
+        assert_eq!(contents.take(&source, path, print), None);
     }
 
     #[test]
@@ -221,13 +228,32 @@ mod tests {
         let contents = Contents::default();
         contents.note(&all);
         contents.read(&source);
-        assert_eq!(contents.take(&path, &before), None);
-        // After it: told anew, it has another fingerprint.
+        assert_eq!(contents.take(&source, &path, &before), None);
+        // Told anew, it has another fingerprint.
         let (source, all) = walked(&scratch);
         let contents = Contents::default();
         contents.note(&all);
         contents.read(&source);
-        assert_eq!(contents.take(&path, &before), None);
+        assert_eq!(contents.take(&source, &path, &before), None);
+        // Between the reading and the sending: changed, another under its name, gone.
+        let changes: [&dyn Fn(); 3] = [
+            &|| fs::write(&at, b"a longer one still").unwrap(),
+            &|| {
+                let other = scratch.path().join("other");
+                fs::write(&other, b"a longer one").unwrap();
+                fs::rename(&other, &at).unwrap();
+            },
+            &|| fs::remove_file(&at).unwrap(),
+        ];
+        for (n, change) in changes.iter().enumerate() {
+            let (source, all) = walked(&scratch);
+            let (path, print) = files(&all).remove(0);
+            let contents = Contents::default();
+            contents.note(&all);
+            contents.read(&source);
+            change();
+            assert_eq!(contents.take(&source, &path, &print), None, "{n}");
+        }
     }
 
     #[test]
@@ -243,14 +269,14 @@ mod tests {
         contents.leave(std::iter::once(&files[0].0));
         contents.read(&source);
         for (path, print) in &files {
-            assert_eq!(contents.take(path, print), None, "{path}");
+            assert_eq!(contents.take(&source, path, print), None, "{path}");
         }
         // Nothing was left: all is read.
         let contents = Contents::default();
         contents.note(&all);
         contents.leave(std::iter::empty());
         contents.read(&source);
-        assert!(contents.take(&files[2].0, &files[2].1).is_some());
+        assert!(contents.take(&source, &files[2].0, &files[2].1).is_some());
     }
 
     #[test]
@@ -268,7 +294,7 @@ mod tests {
         contents.read(&source);
         let held = files(&all)
             .iter()
-            .filter(|(path, print)| contents.take(path, print).is_some())
+            .filter(|(path, print)| contents.take(&source, path, print).is_some())
             .count();
         assert_eq!(held, 2);
         // What ended takes nothing on.
@@ -276,6 +302,6 @@ mod tests {
         contents.note(&all);
         contents.read(&source);
         let (path, print) = &files(&all)[0];
-        assert_eq!(contents.take(path, print), None);
+        assert_eq!(contents.take(&source, path, print), None);
     }
 }

@@ -1020,7 +1020,8 @@ impl Sender<'_> {
             let since = Instant::now();
             let at = buffer.len();
             let early = self.early.map(|early| &early.contents);
-            let early = early.and_then(|read| read.take(known.path(), &known.fingerprint));
+            let early =
+                early.and_then(|read| read.take(self.source, known.path(), &known.fingerprint));
             let read = match &early {
                 Some(content) => {
                     buffer.extend_from_slice(&content.bytes);
