@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::digest::Sum;
 use crate::entry::RelPath;
@@ -21,9 +22,14 @@ const EACH_BYTES: u64 = 256;
 /// Threads that read, at most: disks and file servers do several things at a time.
 const READERS_MOST: usize = 4;
 
+/// What was read this long ago is as fresh as what is read now and waits in a connection's buffers.
+const FRESH: Duration = Duration::from_secs(5);
+
 /// What a small file held when it was as its fingerprint says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Content {
+    /// When that was.
+    at: Instant,
     pub(super) bytes: Vec<u8>,
     pub(super) sum: Sum,
 }
@@ -33,6 +39,7 @@ pub(super) struct Content {
 pub(super) struct Contents {
     state: Mutex<State>,
     most: u64,
+    fresh: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +58,7 @@ impl Default for Contents {
         Self {
             state: Mutex::default(),
             most: HELD_MOST.min(free / OF_FREE),
+            fresh: FRESH,
         }
     }
 }
@@ -116,8 +124,8 @@ impl Contents {
         None
     }
 
-    /// The content of a file of `source` that is wanted, if it was read as `fingerprint` says and the file still is so: whoever
-    /// starts the other side may be asked for a password first, and take minutes. It is gone from here.
+    /// The content of a file of `source` that is wanted, if it was read as `fingerprint` says, and just now or the file still is
+    /// so: who starts the other side may be asked for a password first, and take minutes. It is gone from here.
     pub(super) fn take(
         &self,
         source: &Source,
@@ -126,7 +134,8 @@ impl Contents {
     ) -> Option<Content> {
         let (of, content) = self.lock().all.remove(path)?;
         let content = content.filter(|_| of == *fingerprint)?;
-        source.is_as(path, fingerprint).ok()?.then_some(content)
+        let is_still = content.at.elapsed() < self.fresh || source.is_as(path, fingerprint).ok()?;
+        is_still.then_some(content)
     }
 
     /// The other side wants nothing of these: it has some, and what it wants is read when it is asked for.
@@ -158,11 +167,12 @@ fn read(source: &Source, path: &RelPath, fingerprint: &Fingerprint) -> Option<Co
     if file.fingerprint() != fingerprint {
         return None;
     }
+    let at = Instant::now();
     let mut bytes = vec![0; usize::try_from(fingerprint.size).ok()?];
     file.file().read_exact_at(&mut bytes, 0).ok()?;
     let is_same = !file.changed_since(fingerprint).ok()?;
     let sum = *blake3::hash(&bytes).as_bytes();
-    is_same.then_some(Content { bytes, sum })
+    is_same.then_some(Content { at, bytes, sum })
 }
 
 #[cfg(test)]
@@ -235,7 +245,7 @@ mod tests {
         contents.note(&all);
         contents.read(&source);
         assert_eq!(contents.take(&source, &path, &before), None);
-        // Between the reading and the sending: changed, another under its name, gone.
+        // Between the reading and a sending that comes long after it: changed, another under its name, gone.
         let changes: [&dyn Fn(); 3] = [
             &|| fs::write(&at, b"a longer one still").unwrap(),
             &|| {
@@ -248,9 +258,18 @@ mod tests {
         for (n, change) in changes.iter().enumerate() {
             let (source, all) = walked(&scratch);
             let (path, print) = files(&all).remove(0);
-            let contents = Contents::default();
+            let contents = Contents {
+                fresh: Duration::ZERO,
+                ..Contents::default()
+            };
             contents.note(&all);
             contents.read(&source);
+            if n == 0 {
+                // What is as it was is taken however late it is.
+                assert!(contents.take(&source, &path, &print).is_some());
+                contents.note(&all);
+                contents.read(&source);
+            }
             change();
             assert_eq!(contents.take(&source, &path, &print), None, "{n}");
         }
