@@ -66,6 +66,8 @@ struct State {
     /// Streams of blocks that there should be.
     streams: u16,
     over: bool,
+    /// All is done but the last words.
+    parting: bool,
     /// The newest failure, for the user.
     failure: Option<String>,
     reconnects: u64,
@@ -363,6 +365,9 @@ impl Meeting {
             // Whoever waits for it has as much patience, and is not to lose it.
             self.sleep(pause.min(self.patience() / PATIENCE_PARTS));
         }
+        if self.is_done_with(which) {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
         let since = Instant::now();
         let mut pause = PAUSE_LEAST;
         loop {
@@ -376,7 +381,7 @@ impl Meeting {
             });
             self.lock().greeting.remove(&which);
             if let How::Connects(ways) = &self.how
-                && !self.is_over()
+                && !self.is_parting()
             {
                 ways.came(which, met.as_ref().err());
             }
@@ -395,7 +400,7 @@ impl Meeting {
                 }
                 Err(error) => error,
             };
-            if self.lock().over {
+            if self.is_done_with(which) {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
             // A refusal is said in clear, and anybody on the path could say it: who was let in once tries again.
@@ -744,6 +749,23 @@ impl Meeting {
         self.changed.notify_all();
     }
 
+    /// All is done but the last words: the other side may cut links at any moment, which is no way's failure any more, and
+    /// no link of blocks is made again.
+    pub(crate) fn part(&self) {
+        self.lock().parting = true;
+    }
+
+    fn is_parting(&self) -> bool {
+        let state = self.lock();
+        state.over || state.parting
+    }
+
+    /// Whether a link of this kind is not needed any more.
+    fn is_done_with(&self, which: Which) -> bool {
+        let state = self.lock();
+        state.over || state.parting && matches!(which, Which::Blocks(_))
+    }
+
     /// Whether it was ended.
     pub fn is_over(&self) -> bool {
         self.lock().over
@@ -919,6 +941,33 @@ mod tests {
             now += lives;
         }
         (made, longest)
+    }
+
+    #[test]
+    fn who_parts_blames_no_way_and_makes_no_link_of_blocks_again() {
+        let refuse = || -> Dial { Box::new(|| Err(ErrorKind::ConnectionRefused.into())) };
+        let ways = ["a", "b"].map(|name| Way::new(name, refuse())).into();
+        let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+        let meeting = Meeting::connecting_over(ways, session, key, Cipher::Aes128Gcm);
+        let meeting = meeting.with_patience(PAUSE_LEAST);
+        let asked = |which| meeting.to_write(which).unwrap_err().kind();
+        let failures = || {
+            meeting
+                .carried()
+                .iter()
+                .map(|way| way.failures)
+                .sum::<u64>()
+        };
+        for which in [Which::Blocks(0), Which::FromSource] {
+            assert_eq!(asked(which), ErrorKind::ConnectionRefused);
+        }
+        let before = failures();
+        assert!(before >= 2);
+        meeting.part();
+        assert_eq!(asked(Which::Blocks(0)), ErrorKind::ConnectionAborted);
+        // Last words are tried for as long as there is patience.
+        assert_eq!(asked(Which::FromSource), ErrorKind::ConnectionRefused);
+        assert_eq!(failures(), before);
     }
 
     #[test]

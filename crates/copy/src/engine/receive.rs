@@ -320,6 +320,7 @@ impl Receiver<'_> {
             };
             match &result {
                 Ok(account) => {
+                    self.meeting.part();
                     self.outbox
                         .say_now(FromDestination::Finished(*account).to_bytes());
                     self.watch.is_finished.store(true, Ordering::Relaxed);

@@ -521,6 +521,7 @@ impl Sender<'_> {
                 confirmed.fetch_max(account.received_bytes, Ordering::Relaxed);
                 watch.placed.store(account.placed, Ordering::Relaxed);
                 watch.mark();
+                self.meeting.part();
                 self.outbox.say_now(FromSource::Bye.to_bytes());
                 self.outbox.wait_written(Duration::from_secs(2));
                 self.end(Ok(account));
