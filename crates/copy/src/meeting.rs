@@ -81,6 +81,11 @@ struct State {
 }
 
 impl State {
+    /// Whether a link of this kind is not needed any more.
+    fn is_done_with(&self, which: Which) -> bool {
+        self.over || self.parting && matches!(which, Which::Blocks(_))
+    }
+
     /// A connection was made.
     fn found(&mut self, socket: &Socket) {
         if self.round_trip.is_none() {
@@ -440,7 +445,7 @@ impl Meeting {
         let How::Connects(ways) = &self.how else {
             let mut state = self.lock();
             loop {
-                if state.over {
+                if state.is_done_with(which) {
                     return Err(ErrorKind::ConnectionAborted.into());
                 }
                 if let Some(link) = state.waiting.remove(&which) {
@@ -753,6 +758,7 @@ impl Meeting {
     /// no link of blocks is made again.
     pub(crate) fn part(&self) {
         self.lock().parting = true;
+        self.changed.notify_all();
     }
 
     fn is_parting(&self) -> bool {
@@ -760,10 +766,8 @@ impl Meeting {
         state.over || state.parting
     }
 
-    /// Whether a link of this kind is not needed any more.
     fn is_done_with(&self, which: Which) -> bool {
-        let state = self.lock();
-        state.over || state.parting && matches!(which, Which::Blocks(_))
+        self.lock().is_done_with(which)
     }
 
     /// Whether it was ended.

@@ -9,14 +9,15 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, utimensat};
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
 use crate::attributes::{self, Attributes, Reader};
 use crate::beneath::kind_of;
 use crate::entry::{Meta, RelPath};
 
-use super::{Destination, Existing, Standing, Trust, count};
+use super::{Destination, Existing, Standing, Trust, count, times};
 
 /// What of a name is not as the source has it, and could be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +95,28 @@ impl Destination {
             attributes,
             time: time.is_some_and(|time| !self.is_time(stands.modified, time)),
         })
+    }
+
+    /// Gives a file its time of modification again, where it has another; whether it had.
+    ///
+    /// # Errors
+    /// As openat2(2) and utimensat(2).
+    pub(crate) fn mend_time(&self, path: &RelPath, meta: &Meta) -> io::Result<bool> {
+        let Some(time) = meta.modified else {
+            return Ok(false);
+        };
+        match self.look(path)? {
+            Some(stands) if matches!(stands.kind, Standing::File) && stands.modified != time => {}
+            _ => return Ok(false),
+        }
+        let (folder, name) = self.folder_of(self.written()?, path)?;
+        let folder = folder.open.as_fd();
+        match utimensat(folder, name, &times(time), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(()) => Ok(true),
+            // Counted when the file was placed.
+            Err(Errno::PERM | Errno::INVAL | Errno::OVERFLOW) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Gives a file or symbolic link what of `meta` it has not, and no other time than it has, but to a link; whether that
@@ -222,13 +245,13 @@ impl Destination {
             .get_or_init(|| Reader::new(self.superuser).into());
         let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
         if !path.is_top() && (reader.by_name() || is_link) {
-            let top = self.top.as_ref().ok_or(rustix::io::Errno::NOENT)?;
+            let top = self.top.as_ref().ok_or(Errno::NOENT)?;
             let (folder, name) = self.folder_of(top, path)?;
             return reader.of_name(folder.open.as_fd(), name);
         }
         match path.is_top() {
             true => {
-                let top = self.top.as_ref().ok_or(rustix::io::Errno::NOENT)?;
+                let top = self.top.as_ref().ok_or(Errno::NOENT)?;
                 reader.of(top.folder())
             }
             false => reader.of(self.open_existing(path)?.as_fd()),

@@ -1095,3 +1095,37 @@ fn what_cannot_be_set_changes_nothing_and_says_so() {
     );
     assert_eq!(mode_of(&scratch.at("outside")), before);
 }
+
+#[test]
+fn a_file_that_was_written_to_after_it_was_placed_gets_its_time_again() {
+    let scratch = Scratch::new();
+    scratch.file("file", "bytes");
+    symlink("file", scratch.at("link")).unwrap();
+    let destination = open(&scratch.at("."));
+    let time = Stamp {
+        seconds: 1_700_000_000,
+        nanoseconds: 7,
+    };
+    let meta = Meta {
+        modified: Some(time),
+        ..Meta::default()
+    };
+    let modified = |name| destination.look(&rel(name)).unwrap().unwrap().modified;
+    let (mend, link) = (
+        |name| destination.mend_time(&rel(name), &meta),
+        modified("link"),
+    );
+    assert!(mend("file").unwrap());
+    assert_eq!(modified("file"), time);
+    // Once it has it, nothing is set; nor what is no file, or of which no time is kept.
+    assert!(!mend("file").unwrap());
+    assert!(!mend("link").unwrap() && !mend("none").unwrap());
+    assert_eq!(modified("link"), link);
+    scratch.file("file", "other");
+    assert!(
+        !destination
+            .mend_time(&rel("file"), &Meta::default())
+            .unwrap()
+    );
+    assert_ne!(modified("file"), time);
+}

@@ -8,7 +8,7 @@ mod shared;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -126,6 +126,8 @@ pub fn receive(
         counts: Mutex::default(),
         account: Mutex::default(),
         amended: AtomicU64::new(0),
+        shared: Mutex::default(),
+        streaming: AtomicUsize::new(0),
         ended: Mutex::default(),
         is_over: AtomicBool::new(false),
         is_left: AtomicBool::new(false),
@@ -164,6 +166,10 @@ struct Receiver<'a> {
     account: Mutex<Account>,
     /// Names whose bytes were there, and that were given what belongs to them.
     amended: AtomicU64,
+    /// Files placed last that other hosts may have written to.
+    shared: Mutex<VecDeque<(RelPath, Meta)>>,
+    /// Streams whose links are read.
+    streaming: AtomicUsize,
     ended: Mutex<Option<Result<(), CopyError>>>,
     is_over: AtomicBool,
     /// The source knows that all is done.
@@ -285,7 +291,11 @@ impl Receiver<'_> {
                 let mut there = 0;
                 while let Some(wanted) = self.meeting.more_streams(there) {
                     for n in there..wanted {
-                        scope.spawn(move || self.stream(n));
+                        self.streaming.fetch_add(1, Ordering::Relaxed);
+                        scope.spawn(move || {
+                            self.stream(n);
+                            self.streaming.fetch_sub(1, Ordering::Release);
+                        });
                     }
                     there = wanted;
                     self.watch.streams.store(there.into(), Ordering::Relaxed);
@@ -333,6 +343,9 @@ impl Receiver<'_> {
                 }
             }
             self.part(result.is_ok());
+            if result.is_ok() {
+                self.mend_times();
+            }
             self.journal_now();
             self.watch.note_carried(self.meeting);
             self.is_over.store(true, Ordering::Relaxed);
@@ -987,6 +1000,9 @@ impl Receiver<'_> {
         }
         match placed {
             Ok(()) => {
+                if self.staging.is_some() {
+                    self.may_be_written_late(file);
+                }
                 self.placed(file.size);
                 self.settled(file);
             }

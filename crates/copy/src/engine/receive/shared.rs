@@ -1,7 +1,10 @@
 //! What other hosts do that see the same files: they ask where blocks go, and tell which they wrote.
 
 use std::io::{self, ErrorKind};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::link::Link;
 use crate::message::{BlockHead, NameId};
@@ -9,6 +12,10 @@ use crate::message::{BlockHead, NameId};
 use super::super::help::{PLACE, Place};
 use super::super::{Note, Watch};
 use super::{Body, Incoming, Receiver, is_full};
+
+/// Files that are remembered after they were placed, and how long those who write late are waited for.
+const SHARED_MOST: usize = 1 << 16;
+const LATE: Duration = Duration::from_secs(2);
 
 impl Receiver<'_> {
     /// Says where blocks of a file go.
@@ -63,6 +70,37 @@ impl Receiver<'_> {
             }
         }
         true
+    }
+
+    /// Remembers a file that was placed: a block that was sent twice may be on its way to another host still, which writes it
+    /// over the same bytes, and so gives the file another time.
+    pub(super) fn may_be_written_late(&self, file: &Incoming) {
+        if !self.options.has_helpers || file.meta.modified.is_none() {
+            return;
+        }
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared.len() >= SHARED_MOST {
+            shared.pop_front();
+        }
+        shared.push_back((file.path.clone(), file.meta.clone()));
+    }
+
+    /// Once the source has left: waits for what other hosts still write, and gives files that got another time by it theirs.
+    pub(super) fn mend_times(&self) {
+        if !self.options.has_helpers {
+            return;
+        }
+        let since = Instant::now();
+        while self.streaming.load(Ordering::Acquire) > 0 && since.elapsed() < LATE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        for (path, meta) in shared.drain(..) {
+            if let Err(error) = self.destination.mend_time(&path, &meta) {
+                let text = format!("{path}: its time cannot be set again: {error}");
+                self.watch.note(Note::Skipped(text));
+            }
+        }
     }
 
     fn note_written(&self, file: &Incoming, head: &BlockHead) -> io::Result<()> {
