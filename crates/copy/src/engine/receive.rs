@@ -166,7 +166,7 @@ struct Receiver<'a> {
     account: Mutex<Account>,
     /// Names whose bytes were there, and that were given what belongs to them.
     amended: AtomicU64,
-    /// Files placed last that other hosts may have written to.
+    /// Files placed last of which other hosts may write blocks late.
     shared: Mutex<VecDeque<(RelPath, Meta)>>,
     /// Streams whose links are read.
     streaming: AtomicUsize,
@@ -252,6 +252,8 @@ struct Growing {
     is_ended: bool,
     /// Threads in the middle of writing: one may write again what another connection brought.
     writing: u32,
+    /// Another host was told where its blocks go, and may write some late.
+    is_shared: bool,
 }
 
 impl Growing {
@@ -640,6 +642,7 @@ impl Receiver<'_> {
             fresh: Vec::new(),
             is_ended: false,
             writing: 0,
+            is_shared: false,
         }));
         drop(body);
         file.changed.notify_all();
@@ -952,7 +955,7 @@ impl Receiver<'_> {
         let growing = Arc::new(*growing);
         *body = Body::Placing(Arc::clone(&growing));
         drop(body);
-        let number = growing.number;
+        let (number, is_shared) = (growing.number, growing.is_shared);
         let since = Instant::now();
         let placed = match &growing.partial {
             None => Ok(()),
@@ -1000,7 +1003,7 @@ impl Receiver<'_> {
         }
         match placed {
             Ok(()) => {
-                if self.staging.is_some() {
+                if is_shared {
                     self.may_be_written_late(file);
                 }
                 self.placed(file.size);

@@ -32,16 +32,19 @@ impl Receiver<'_> {
     }
 
     fn place_of(&self, file: &Incoming) -> io::Result<Place> {
-        let body = self.laid_out(file)?;
-        Ok(match &*body {
-            Body::Open(growing) => Place::There {
-                is_checked_only: self.staging.is_none(),
-                number: growing.number,
-                cut: growing.cut,
-                staging: self
-                    .staging
-                    .map_or_else(Vec::new, |staging| staging.name().to_vec()),
-            },
+        let mut body = self.laid_out(file)?;
+        Ok(match &mut *body {
+            Body::Open(growing) => {
+                growing.is_shared = self.staging.is_some();
+                Place::There {
+                    is_checked_only: self.staging.is_none(),
+                    number: growing.number,
+                    cut: growing.cut,
+                    staging: self
+                        .staging
+                        .map_or_else(Vec::new, |staging| staging.name().to_vec()),
+                }
+            }
             _ => Place::Here,
         })
     }
@@ -75,7 +78,7 @@ impl Receiver<'_> {
     /// Remembers a file that was placed: a block that was sent twice may be on its way to another host still, which writes it
     /// over the same bytes, and so gives the file another time.
     pub(super) fn may_be_written_late(&self, file: &Incoming) {
-        if !self.options.has_helpers || file.meta.modified.is_none() {
+        if file.meta.modified.is_none() {
             return;
         }
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
