@@ -1,17 +1,20 @@
 //! A program that runs in our place on the terminal: waited for and signalled without a race.
 //!
-//! Sources: pidfd_open(2), pidfd_send_signal(2), pthread_sigmask(3).
+//! Sources: pidfd_open(2), pidfd_getfd(2), pidfd_send_signal(2), pthread_sigmask(3).
 
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Child;
 use std::ptr;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::io::Errno;
+use rustix::net::{ipproto, sockopt};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd};
 
 use crate::netns::NetNs;
 use crate::signal::Interrupt;
@@ -20,6 +23,7 @@ use crate::signal::Interrupt;
 #[derive(Debug)]
 pub struct ChildHandle {
     fd: OwnedFd,
+    pid: Pid,
 }
 
 impl ChildHandle {
@@ -28,9 +32,40 @@ impl ChildHandle {
     /// # Errors
     /// `ENOSYS` before Linux 5.3.
     pub fn of(child: &Child) -> io::Result<Self> {
+        let pid = Pid::from_child(child);
         Ok(Self {
-            fd: rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?,
+            fd: rustix::process::pidfd_open(pid, PidfdFlags::empty())?,
+            pid,
         })
+    }
+
+    /// Has the TCP connections that the child has open send without delay (`TCP_NODELAY` in tcp(7)), whatever it asked for
+    /// itself. True when it has any.
+    ///
+    /// # Errors
+    /// As pidfd_getfd(2): `EPERM` for a program with rights that we have not, `ENOSYS` before Linux 5.6; `ESRCH` or `ENOENT`
+    /// once it has ended.
+    pub fn send_without_delay(&self) -> io::Result<bool> {
+        let mut any = false;
+        for entry in fs::read_dir(format!("/proc/{}/fd", self.pid.as_raw_nonzero()))? {
+            let entry = entry?;
+            let number = entry.file_name().to_str().map(str::parse);
+            // A name that cannot be read is of what was closed since.
+            let is_socket = fs::read_link(entry.path())
+                .is_ok_and(|what| what.as_os_str().as_bytes().starts_with(b"socket:"));
+            let (true, Some(Ok(number))) = (is_socket, number) else {
+                continue;
+            };
+            let socket = match pidfd_getfd(&self.fd, number, PidfdGetfdFlags::empty()) {
+                Err(Errno::BADF) => continue,
+                other => other?,
+            };
+            if sockopt::socket_protocol(&socket) == Ok(Some(ipproto::TCP)) {
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                any = true;
+            }
+        }
+        Ok(any)
     }
 
     /// Waits for the child's end, at most `patience`. True when it has ended.
@@ -44,7 +79,7 @@ impl ChildHandle {
         };
         match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
             Ok(n) => Ok(n > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(Errno::INTR) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }
@@ -93,7 +128,7 @@ pub fn interrupt_all_in(ns: &NetNs, interrupt: Option<Interrupt>) -> io::Result<
         if let Ok(fd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             && is_inside(pid)
         {
-            let handle = ChildHandle { fd };
+            let handle = ChildHandle { fd, pid };
             match interrupt {
                 Some(interrupt) => handle.interrupt(interrupt),
                 None => handle.kill(),
@@ -126,6 +161,8 @@ pub fn block_quit() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
@@ -141,6 +178,30 @@ mod tests {
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
         // Nobody else is hit once its number is free.
         handle.kill();
+    }
+
+    #[test]
+    fn a_childs_connections_send_without_delay_when_told_to() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let no_tcp = UnixStream::pair().unwrap().0;
+        for (input, is_tcp) in [
+            (OwnedFd::from(no_tcp), false),
+            (stream.try_clone().unwrap().into(), true),
+        ] {
+            assert!(!stream.nodelay().unwrap());
+            let mut child = Command::new("sleep")
+                .arg("600")
+                .stdin(input)
+                .spawn()
+                .unwrap();
+            let handle = ChildHandle::of(&child).unwrap();
+            assert_eq!(handle.send_without_delay().unwrap(), is_tcp);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(handle.send_without_delay().is_err());
+        }
+        assert!(stream.nodelay().unwrap());
     }
 
     #[test]
