@@ -9,7 +9,10 @@
 //! * A backslash takes a wildcard's meaning away, where there are wildcards at all.
 //!
 //! What is in a folder that is excluded is never looked at. Bytes are compared, case and all. A comparison costs at most
-//! the pattern's length times the path's, whatever both are: every way through a pattern is followed at once.
+//! the pattern's length times the path's, whatever both are: every way through a pattern is followed at once. Patterns without
+//! wildcards for one path from the top, or for a last name, are looked up, however many there are.
+
+use std::collections::HashMap;
 
 use thiserror::Error;
 
@@ -18,12 +21,17 @@ use crate::entry::RelPath;
 /// The longest pattern in bytes.
 pub const PATTERN_BYTES_MOST: usize = 4_096;
 /// The most rules of one filter.
-pub const RULES_MOST: usize = 65_536;
+pub const RULES_MOST: usize = 262_144;
 
 /// Rules in order. Without any, everything is copied.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     rules: Vec<Rule>,
+    /// Rules for this path, and for this last name, by their places among all.
+    paths: HashMap<Box<[u8]>, Vec<usize>>,
+    names: HashMap<Box<[u8]>, Vec<usize>>,
+    /// All others.
+    others: Vec<usize>,
 }
 
 /// Why a pattern is none.
@@ -88,7 +96,7 @@ impl Filter {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             match line {
                 b"" | [b'#' | b';', ..] => {}
-                b"!" => self.rules.clear(),
+                b"!" => *self = Self::new(),
                 _ => self
                     .add(include, line)
                     .map_err(|error| (index + 1, error))?,
@@ -122,6 +130,16 @@ impl Filter {
             None => (false, pattern),
         };
         let pattern = Pattern::new(pattern)?;
+        let place = self.rules.len();
+        match &pattern.literal {
+            Some(path) if pattern.anchored => {
+                self.paths.entry(path.clone()).or_default().push(place)
+            }
+            Some(name) if pattern.name_only => {
+                self.names.entry(name.clone()).or_default().push(place)
+            }
+            _ => self.others.push(place),
+        }
         self.rules.push(Rule {
             include,
             folders_only,
@@ -135,13 +153,17 @@ impl Filter {
         if path.is_top() {
             return true;
         }
-        let bytes = path.as_bytes();
-        let rules = self
-            .rules
-            .iter()
-            .filter(|rule| is_folder || !rule.folders_only);
-        let mut matching = rules.filter(|rule| rule.pattern.matches(bytes));
-        matching.next().is_none_or(|rule| rule.include)
+        let (bytes, name) = (path.as_bytes(), last_name(path.as_bytes()));
+        let is_for = |place: &&usize| is_folder || !self.rules[**place].folders_only;
+        let looked_up = [self.paths.get(bytes), self.names.get(name)];
+        let exact = looked_up.into_iter().flatten();
+        let exact = exact.filter_map(|places| places.iter().find(is_for)).min();
+        let before = exact.map_or(self.rules.len(), |place| *place);
+        let mut tried = self.others.iter().take_while(|place| **place < before);
+        let first = tried
+            .find(|place| is_for(place) && self.rules[**place].pattern.matches(bytes))
+            .or(exact);
+        first.is_none_or(|place| self.rules[*place].include)
     }
 
     /// Whether `path` and every folder it is in are copied: for one who did not come down to it.
@@ -153,6 +175,11 @@ impl Filter {
         let mut folders = std::iter::successors(above(path), above);
         folders.all(|folder| self.admits(&folder, true)) && self.admits(path, is_folder)
     }
+}
+
+fn last_name(path: &[u8]) -> &[u8] {
+    let slash = path.iter().rposition(|byte| *byte == b'/');
+    &path[slash.map_or(0, |slash| slash + 1)..]
 }
 
 /// What one step of a pattern takes.
@@ -213,11 +240,10 @@ impl Pattern {
     }
 
     fn matches(&self, path: &[u8]) -> bool {
-        let start = path
-            .iter()
-            .rposition(|byte| *byte == b'/')
-            .map_or(0, |slash| slash + 1);
-        let text = if self.name_only { &path[start..] } else { path };
+        let text = match self.name_only {
+            true => last_name(path),
+            false => path,
+        };
         match &self.literal {
             Some(literal) if self.anchored || self.name_only => text == &literal[..],
             Some(literal) => {
@@ -486,6 +512,26 @@ mod tests {
         assert!(filter.admits(&RelPath::top(), true));
         let inside = RelPath::new(b"src/main.rs").unwrap();
         assert!(filter.admits(&inside, false) && !filter.admits_all_the_way(&inside, false));
+    }
+
+    proptest! {
+        #[test]
+        fn looked_up_or_tried_the_first_match_wins(
+            patterns in proptest::collection::vec("[-+] /?[ab*]{1,2}(/[ab]{1,2})?/?", 0..12),
+            path in "[ab]{1,2}(/[ab]{1,2}){0,2}",
+            is_folder: bool,
+        ) {
+            let mut filter = Filter::new();
+            for pattern in &patterns {
+                filter.exclude(pattern.as_bytes()).unwrap();
+            }
+            let path = RelPath::new(path.as_bytes()).unwrap();
+            let matches = |rule: &&Rule| {
+                (is_folder || !rule.folders_only) && rule.pattern.matches(path.as_bytes())
+            };
+            let first = filter.rules.iter().find(matches);
+            prop_assert_eq!(filter.admits(&path, is_folder), first.is_none_or(|rule| rule.include));
+        }
     }
 
     #[test]
