@@ -486,10 +486,21 @@ impl Destination {
         meta: &Meta,
     ) -> io::Result<()> {
         check_time(meta)?;
-        self.put(staging, path, |folder, name, _| {
+        self.put(staging, path, |folder, name| {
             symlinkat(target, folder, name)?;
             self.dress_symlink(folder, name, meta)
         })
+    }
+
+    /// Whether `path` and `to` are names of one file already.
+    ///
+    /// # Errors
+    /// As [`Destination::look`].
+    pub fn is_linked(&self, path: &RelPath, to: &RelPath) -> io::Result<bool> {
+        let (path, to) = (self.look(path)?, self.look(to)?);
+        Ok(path
+            .zip(to)
+            .is_some_and(|(path, to)| path.identity == to.identity))
     }
 
     /// Makes `path` another name of the file `to`, over what stands there unless that is a folder with something in it.
@@ -517,7 +528,7 @@ impl Destination {
             return Ok(false);
         }
         let (from, name) = self.folder_of(top, to)?;
-        let linked = self.put(staging, path, |folder, new, _| {
+        let linked = self.put(staging, path, |folder, new| {
             Ok(linkat(&from.open, name, folder, new, AtFlags::empty())?)
         });
         match linked {
@@ -551,11 +562,10 @@ impl Destination {
             owner: Some(like.owner),
             ..Meta::default()
         };
-        self.put(staging, path, |folder, new, _| {
-            let mut copy = self.copy_in(folder, new)?;
-            copy_sparse(&file, &mut copy, &|| self.stopped())?;
+        self.put_file(staging, path, &meta, &|copy| {
+            copy_sparse(&file, copy, &|| self.stopped())?;
             if self.reads_back {
-                check_copy(&file, &copy, &|| self.stopped())?;
+                check_copy(&file, copy, &|| self.stopped())?;
             }
             self.dress(copy.as_fd(), &meta)
         })
@@ -585,20 +595,18 @@ impl Destination {
             Err(error) if is(&error, &[Errno::XDEV]) => {}
             other => return other,
         }
-        let put = beside(folder.open.as_fd(), name, |folder, new| {
-            let mut copy = self.copy_in(folder, new)?;
-            copy_sparse(partial.file(), &mut copy, &|| self.stopped())?;
+        self.put_beside(&folder, name, &meta, &|copy| {
+            copy_sparse(partial.file(), copy, &|| self.stopped())?;
             if self.reads_back {
                 // The partial file was read back; this is another, on another disk.
-                check_copy(partial.file(), &copy, &|| self.stopped())?;
+                check_copy(partial.file(), copy, &|| self.stopped())?;
             }
             self.dress(copy.as_fd(), &meta)?;
             if fsync {
-                rustix::fs::fsync(&copy)?;
+                rustix::fs::fsync(copy)?;
             }
             Ok(())
-        });
-        put?;
+        })?;
         partial.remove()
     }
 
@@ -610,24 +618,96 @@ impl Destination {
         }
     }
 
-    fn copy_in(&self, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
-        let mode = Mode::from_raw_mode(0o600);
-        Ok(File::from(openat(folder, name, self.new_file(), mode)?))
-    }
-
-    /// Makes something new by `make` in the staging folder and moves it to `path`; beside `path` where a file system
-    /// ends between the two.
+    /// Puts what `make` makes at `path`, as [`Destination::put_staged`]; beside `path` where that cannot be.
     fn put(
         &self,
         staging: &Staging,
         path: &RelPath,
-        make: impl Fn(BorrowedFd<'_>, &[u8], bool) -> io::Result<()>,
+        make: impl Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
+        match self.put_staged(staging, path, &make)? {
+            None => Ok(()),
+            Some((folder, name)) => {
+                self.keep_mount(&folder);
+                beside(folder.open.as_fd(), name, make)
+            }
+        }
+    }
+
+    /// As [`Destination::put`], a file that `fill` writes and gives what belongs to it, which is `meta`.
+    fn put_file(
+        &self,
+        staging: &Staging,
+        path: &RelPath,
+        meta: &Meta,
+        fill: &dyn Fn(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        // In the staging folder nobody sees it before it has its mode; there, the usual one saves a call.
+        let mode = Mode::from_raw_mode(0o666);
+        let staged = self.put_staged(staging, path, &|folder, name| {
+            fill(&File::from(openat(folder, name, self.new_file(), mode)?))
+        })?;
+        match staged {
+            None => Ok(()),
+            Some((folder, name)) => self.put_beside(&folder, name, meta, fill),
+        }
+    }
+
+    /// Puts a file that `fill` writes, and gives what belongs to it, at `name` in `folder`, over what stands there: written
+    /// before it has a name (`O_TMPFILE` in open(2)), so that nothing is left of it where this process is killed meanwhile;
+    /// under a name of its own where there is no such file.
+    fn put_beside(
+        &self,
+        folder: &Arc<Folder>,
+        name: &[u8],
+        meta: &Meta,
+        fill: &dyn Fn(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.keep_mount(folder);
+        let open = folder.open.as_fd();
+        let has_nameless = !self.has_no_nameless.load(Ordering::Relaxed);
+        if has_nameless && let Some(file) = self.nameless(folder)? {
+            fill(&file)?;
+            let mut linked = small::link(&file, folder, name);
+            if linked == Err(Errno::EXIST) {
+                // Only a rename takes the place of what stands there, and takes a name for it.
+                let put = beside(open, name, |_, new| {
+                    linked = small::link(&file, folder, new);
+                    Ok(linked?)
+                });
+                if linked.is_ok() {
+                    return put;
+                }
+            }
+            match linked {
+                Ok(()) => return Ok(()),
+                Err(Errno::NOENT) if Folders::is_stale(folder) => {}
+                Err(_) => self.has_no_nameless.store(true, Ordering::Relaxed),
+            }
+        }
+        // Others see it before it has its mode, if it gets one.
+        let mode = match meta.mode {
+            Some(_) => 0o600,
+            None => 0o666,
+        };
+        let mode = Mode::from_raw_mode(mode);
+        beside(open, name, |folder, new| {
+            fill(&File::from(openat(folder, new, self.new_file(), mode)?))
+        })
+    }
+
+    /// Makes something new by `make` in the staging folder and moves it to `path`. The folder and the name there that it is
+    /// to have, where a file system ends between the two.
+    fn put_staged<'a>(
+        &self,
+        staging: &Staging,
+        path: &'a RelPath,
+        make: &dyn Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
+    ) -> io::Result<Option<(Arc<Folder>, &'a [u8])>> {
         let top = self.written()?;
         let (folder, name) = self.folder_of(top, path)?;
-        let hidden = |folder: BorrowedFd<'_>, name: &[u8]| make(folder, name, false);
         if folder.is_on(staging.device()) {
-            match staging.make_and_move(hidden, |from, new| {
+            match staging.make_and_move(make, |from, new| {
                 replace(from, new, folder.open.as_fd(), name)
             }) {
                 // A bind mount of the same file system.
@@ -636,17 +716,15 @@ impl Destination {
                 Err(error) if is(&error, &[Errno::NOENT]) => {
                     self.folders.forget(halves(path).0);
                     let (folder, name) = self.folder_of(top, path)?;
-                    return staging.make_and_move(hidden, |from, new| {
+                    staging.make_and_move(make, |from, new| {
                         replace(from, new, folder.open.as_fd(), name)
-                    });
+                    })?;
+                    return Ok(None);
                 }
-                other => return other,
+                other => return other.map(|()| None),
             }
         }
-        self.keep_mount(&folder);
-        beside(folder.open.as_fd(), name, |folder, name| {
-            make(folder, name, true)
-        })
+        Ok(Some((folder, name)))
     }
 
     /// Remembers that something was written on the file system of `folder`, for [`Destination::sync`].
@@ -961,7 +1039,7 @@ fn replace(
 fn beside(
     folder: BorrowedFd<'_>,
     name: &[u8],
-    make: impl Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
+    make: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let new = [BESIDE_PREFIX, fresh_digits().as_bytes()].concat();
     let put = make(folder, &new).and_then(|()| replace(folder, &new, folder, name));
@@ -984,7 +1062,7 @@ pub(crate) fn out_of_memory(file: &File) -> io::Result<()> {
 }
 
 /// Copies a file with its holes, unless `stopped` fails.
-fn copy_sparse(from: &File, to: &mut File, stopped: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+fn copy_sparse(from: &File, to: &File, stopped: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
     use std::os::unix::fs::FileExt as _;
     let size = from.metadata()?.len();
     data_in(from, 0..size, &mut |block, at| {

@@ -30,16 +30,7 @@ impl Destination {
         meta: &Meta,
     ) -> io::Result<()> {
         let meta = self.with_mode_of(path, meta)?;
-        self.put(staging, path, |folder, name, is_open| {
-            // In the staging folder nobody sees it before it has its mode; there, the usual one saves a call.
-            let mode = match is_open && meta.mode.is_some() {
-                true => 0o600,
-                false => 0o666,
-            };
-            let mode = Mode::from_raw_mode(mode);
-            let file = File::from(openat(folder, name, self.new_file(), mode)?);
-            self.fill(&file, bytes, &meta)
-        })
+        self.put_file(staging, path, &meta, &|file| self.fill(file, bytes, &meta))
     }
 
     /// As [`Destination::put_small`], where nothing stood at `path` a moment ago: written in its folder before it has a name
@@ -77,7 +68,7 @@ impl Destination {
     }
 
     /// A file in `folder` that has no name yet; `None` where there can be none.
-    fn nameless(&self, folder: &Folder) -> io::Result<Option<File>> {
+    pub(super) fn nameless(&self, folder: &Folder) -> io::Result<Option<File>> {
         let way = match self.reads_back {
             true => OFlags::RDWR,
             false => OFlags::WRONLY,
@@ -116,7 +107,7 @@ impl Destination {
 }
 
 /// Gives a file its first name.
-fn link(file: &File, folder: &Folder, name: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn link(file: &File, folder: &Folder, name: &[u8]) -> rustix::io::Result<()> {
     match linkat(file, c"", &folder.open, name, AtFlags::EMPTY_PATH) {
         // Before Linux 6.10 that takes a right over all files (CAP_DAC_READ_SEARCH); what /proc shows of it does not.
         Err(Errno::NOENT) => {

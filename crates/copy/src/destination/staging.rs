@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, renameat,
-    statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir, flock, fstat, mkdirat, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -28,6 +28,11 @@ const JOURNAL: &str = "journal";
 const NEW_JOURNAL: &str = "n-journal";
 /// How long a folder that is in use is waited for.
 const HELD: Duration = Duration::from_secs(4);
+/// The most staging folders of a top that are looked at. Each is a copy that was not finished, and costs some five calls; what
+/// only lies beyond is begun anew.
+const FOLDERS_MOST: usize = 4_096;
+/// Room for what one getdents64(2) answers.
+const READ_BYTES: usize = 32 << 10;
 /// How often another name is tried for a new folder.
 const NAME_TRIES: usize = 64;
 const OWN_FILE: OFlags = OFlags::RDWR
@@ -415,14 +420,24 @@ impl Own {
     }
 }
 
-/// Names of all staging folders.
+/// Names of all staging folders, sorted, but [`FOLDERS_MOST`] at most. What else is in the top may be more than fits into
+/// memory.
 fn all(top: &Top) -> io::Result<Vec<Vec<u8>>> {
-    let names = Names::of(top.open(b"", READ_FOLDER)?.as_fd())?;
-    let names = (0..names.len()).map(|index| names.name(index));
-    Ok(names
-        .filter(|name| is_staging(name))
-        .map(<[u8]>::to_vec)
-        .collect())
+    let folder = top.open(b"", READ_FOLDER)?;
+    let mut room = Vec::with_capacity(READ_BYTES);
+    let mut read = RawDir::new(&folder, room.spare_capacity_mut());
+    let mut names = Vec::new();
+    while names.len() < FOLDERS_MOST
+        && let Some(entry) = read.next()
+    {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if is_staging(name) {
+            names.push(name.to_vec());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Whose a folder is that somebody uses.
@@ -532,6 +547,44 @@ fn own_file(folder: &OwnedFd, name: &str) -> io::Result<(File, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
+
+    fn top(scratch: &Scratch) -> Arc<Top> {
+        let folder = openat(rustix::fs::CWD, scratch.path(), READ_FOLDER, Mode::empty());
+        Arc::new(Top::new(folder.unwrap()))
+    }
+
+    #[test]
+    fn staging_folders_are_found_among_whatever_else_is_there() {
+        let scratch = Scratch::new();
+        let top = top(&scratch);
+        assert_eq!(all(&top).unwrap(), [b""; 0]);
+        // More names than one call answers, and some that only look alike.
+        for n in 0..5_000 {
+            scratch.folder(format!("other-{n}-of-a-name-that-is-long"));
+        }
+        scratch.folder(".goodput-part-short");
+        scratch.folder(".goodput-new-0123456789abcdef");
+        let names = ["0000000000000001", "0123456789abcdef", "fedcba9876543210"];
+        let names = names.map(|digits| format!(".goodput-part-{digits}"));
+        for name in names.iter().rev() {
+            scratch.folder(name);
+        }
+        assert_eq!(all(&top).unwrap(), names.map(String::into_bytes));
+    }
+
+    #[test]
+    fn who_left_more_folders_than_are_looked_at_begins_anew() {
+        let scratch = Scratch::new();
+        for n in 0..FOLDERS_MOST + 5 {
+            scratch.folder(format!(".goodput-part-{n:016x}"));
+        }
+        let top = top(&scratch);
+        assert_eq!(all(&top).unwrap().len(), FOLDERS_MOST);
+        let staging = Staging::open(&top, &[1; 16], &|| false).unwrap();
+        assert!(!staging.resumed());
+        staging.discard().unwrap();
+    }
 
     #[test]
     fn a_folder_that_others_could_have_filled_is_nobodys_own() {

@@ -711,11 +711,11 @@ fn a_copy_across_file_systems_keeps_holes() {
     from.write_all_at(b"begin", 0).unwrap();
     from.write_all_at(&[7; 3_000_000], 50 << 20).unwrap();
     from.set_len(100 << 20).unwrap();
-    let mut to = File::create_new(scratch.at("b")).unwrap();
+    let to = File::create_new(scratch.at("b")).unwrap();
     let stop = || Err(io::ErrorKind::Interrupted.into());
-    let stopped = copy_sparse(&from, &mut to, &stop);
+    let stopped = copy_sparse(&from, &to, &stop);
     assert_eq!(stopped.unwrap_err().kind(), io::ErrorKind::Interrupted);
-    copy_sparse(&from, &mut to, &|| Ok(())).unwrap();
+    copy_sparse(&from, &to, &|| Ok(())).unwrap();
     let (a, b) = (
         fs::metadata(scratch.at("a")).unwrap(),
         fs::metadata(scratch.at("b")).unwrap(),
@@ -748,6 +748,8 @@ fn a_file_system_that_ends_on_the_way_is_no_obstacle() {
     there
         .commit(&partial, &rel("large"), &meta(0o640), true)
         .unwrap();
+    // It is to be brought to the disk there too.
+    assert_eq!(there.mounts.lock().unwrap().len(), 1);
     there
         .put_small(&staging, &rel("small"), b"bytes", &meta(0o640))
         .unwrap();
@@ -769,6 +771,69 @@ fn a_file_system_that_ends_on_the_way_is_no_obstacle() {
     assert_eq!(written, ["hard", "large", "link", "small"]);
     assert!(bytes.iter().all(|file| *file == (b"bytes".to_vec(), 0o640)));
     staging.discard().unwrap();
+}
+
+#[test]
+fn what_is_written_beside_its_place_has_no_name_before_it_is_whole() {
+    let scratch = Scratch::new();
+    let destination = open(scratch.path());
+    let (folder, _) = destination
+        .folder_of(destination.written().unwrap(), &rel("x"))
+        .unwrap();
+    let usual = mode_of(&scratch.file("full/x", ""));
+    let seen = Mutex::default();
+    let put = |name: &str, meta: &Meta| {
+        *seen.lock().unwrap() = Vec::new();
+        destination.put_beside(&folder, name.as_bytes(), meta, &|file| {
+            file.write_all_at(b"bytes", 0)?;
+            *seen.lock().unwrap() = tree(scratch.path());
+            destination.dress(file.as_fd(), meta)
+        })
+    };
+    let is_whole = |name: &str, mode| {
+        let path = scratch.at(name);
+        assert_eq!(fs::read(&path).unwrap(), b"bytes", "{name}");
+        assert_eq!(mode_of(&path), mode, "{name}");
+        assert_eq!(fs::metadata(&path).unwrap().nlink(), 1, "{name}");
+    };
+    for is_nameless in [true, false] {
+        destination
+            .has_no_nameless
+            .store(!is_nameless, Ordering::Relaxed);
+        let other = scratch.at("other");
+        fs::hard_link(scratch.file("stands", "old"), &other).unwrap();
+        scratch.folder("empty");
+        for name in ["new", "stands", "empty"] {
+            let before = tree(scratch.path());
+            put(name, &meta(0o604)).unwrap();
+            is_whole(name, 0o604);
+            if destination.has_no_nameless.load(Ordering::Relaxed) {
+                // A name of its own, which is first in order.
+                let seen = seen.lock().unwrap();
+                assert!(seen[0].starts_with(".goodput-new-") && seen[1..] == before);
+            } else {
+                assert_eq!(*seen.lock().unwrap(), before, "{name}");
+            }
+        }
+        assert_eq!(fs::read(&other).unwrap(), b"old");
+        put("plain", &Meta::default()).unwrap();
+        is_whole("plain", usual);
+        // What does not come to its place leaves nothing behind.
+        let error = put("full", &meta(0o604)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        let fails = destination.put_beside(&folder, b"failed", &meta(0o604), &|file| {
+            file.write_all_at(b"by", 0)?;
+            Err(Errno::NOSPC.into())
+        });
+        assert_eq!(fails.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        for name in ["new", "stands", "empty", "plain", "other"] {
+            fs::remove_file(scratch.at(name)).unwrap();
+        }
+        assert_eq!(tree(scratch.path()), ["full", "full/x"]);
+        if is_nameless && destination.has_no_nameless.load(Ordering::Relaxed) {
+            println!("files without a name not tested: the file system has none");
+        }
+    }
 }
 
 #[test]

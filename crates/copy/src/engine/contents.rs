@@ -15,7 +15,7 @@ use crate::source::{Fingerprint, Source, Walked};
 use super::send::SMALL;
 
 /// What is held of contents, in bytes at most, and the part of free memory that it is at most.
-const HELD_MOST: u64 = 256 << 20;
+const HELD_MOST: u64 = 512 << 20;
 const OF_FREE: u64 = 16;
 /// What one takes beside its bytes, about.
 const EACH_BYTES: u64 = 256;
@@ -71,7 +71,10 @@ impl Contents {
             let Walked::Found(found) = walked else {
                 continue;
             };
-            let Some(fingerprint) = found.fingerprint.filter(|print| print.size <= SMALL) else {
+            let Some(fingerprint) = found
+                .fingerprint
+                .filter(|print| (1..=SMALL).contains(&print.size))
+            else {
                 continue;
             };
             let bytes = fingerprint.size + EACH_BYTES;
@@ -221,7 +224,8 @@ mod tests {
             .iter()
             .map(|(path, print)| Some(contents.take(&source, path, print)?.bytes))
             .collect();
-        assert_eq!(taken, [Some(b"some".to_vec()), Some(Vec::new()), None]);
+        // Nobody asks for what is empty.
+        assert_eq!(taken, [Some(b"some".to_vec()), None, None]);
         let (path, print) = &files(&all)[0];
         assert_eq!(contents.take(&source, path, print), None);
     }

@@ -76,7 +76,7 @@ impl Early {
             }
             self.hand_over(batch, bytes)
         };
-        source.walk(filter, keep, &mut |walked| {
+        source.walk_unless(filter, keep, &|| self.lock().is_stopped, &mut |walked| {
             if batch.is_empty() {
                 since = Instant::now();
             }
@@ -176,6 +176,9 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::Session;
+    use crate::engine::send::{SendOptions, send_early};
+    use crate::engine::{CopyError, Watch};
     use crate::scratch::Scratch;
 
     fn tree(files: usize) -> (Scratch, Source) {
@@ -237,5 +240,43 @@ mod tests {
         });
         assert_eq!(early.lock().ended, Some(ControlFlow::Break(())));
         assert!(early.each(&mut |_| ControlFlow::Continue(())).is_break());
+    }
+
+    #[test]
+    fn a_walk_is_stopped_among_names_that_are_excluded() {
+        let (scratch, source) = tree(BATCH);
+        std::fs::write(scratch.path().join(".first"), b"x").unwrap();
+        let mut filter = Filter::default();
+        filter.exclude(b".first").unwrap();
+        let early = Early::default();
+        // As Early::stop does, which forgets what was noted by then.
+        early.lock().is_stopped = true;
+        let keep = Keep::default();
+        early.walk(&source, &filter, &keep, true);
+        assert_eq!(early.lock().ended, Some(ControlFlow::Break(())));
+        // It did not get to those that come after.
+        let _ = source.walk(&filter, &keep, &mut |walked| {
+            if let Walked::Found(found) = walked
+                && let Some(print) = found.fingerprint
+            {
+                assert_eq!(
+                    early.contents.take(&source, &found.entry.path, &print),
+                    None
+                );
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    #[test]
+    fn a_copy_that_is_stopped_waits_for_no_walk() {
+        let (_scratch, source) = tree(0);
+        let meeting = Session::new().unwrap().listens();
+        let (early, watch) = (Early::default(), Watch::default());
+        watch.stop();
+        // Nobody comes, and the walk comes to nothing.
+        let sent = send_early(&meeting, &source, &early, &SendOptions::default(), &watch);
+        assert!(matches!(sent, Err(CopyError::Stopped)));
+        assert!(early.lock().is_stopped);
     }
 }

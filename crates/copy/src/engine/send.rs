@@ -98,8 +98,9 @@ pub fn send(
     options: &SendOptions,
     watch: &Watch,
 ) -> Result<Account, CopyError> {
-    let walk = |each: &mut Each<'_>| source.walk(filter, &options.keep, each);
-    Sender::new(meeting, source, options, watch).run(&walk)
+    let sender = Sender::new(meeting, source, options, watch);
+    let is_over = || sender.is_over();
+    sender.run(&|each| source.walk_unless(filter, &options.keep, &is_over, each))
 }
 
 /// As [`send`], of what `early` walks, in a thread of its own that began before anybody was met.
@@ -117,9 +118,7 @@ pub fn send_early(
         early: Some(early),
         ..Sender::new(meeting, source, options, watch)
     };
-    let sent = sender.run(&|each| early.each(each));
-    early.stop();
-    sent
+    sender.run(&|each| early.each(each))
 }
 
 /// What is done with what a walk comes to, and whether it goes on.
@@ -342,6 +341,10 @@ impl Sender<'_> {
         self.watch.note_ways(self.meeting);
         self.watch.note_carried(self.meeting);
         self.is_over.store(true, Ordering::Relaxed);
+        if let Some(early) = self.early {
+            // Whoever takes what it comes to may wait for the next for long, among names that are excluded.
+            early.stop();
+        }
         self.outbox.close();
         self.meeting.close();
         let _guard = self.lock();
@@ -565,7 +568,9 @@ impl Sender<'_> {
         }
         drop(work);
         if let Some(early) = self.early {
-            early.contents.leave(decided.values().map(Known::path));
+            // Empty ones are never wanted: the destination makes them itself.
+            let left = decided.values().filter(|known| known.fingerprint.size > 0);
+            early.contents.leave(left.map(Known::path));
         }
         self.changed.notify_all();
         Ok(())

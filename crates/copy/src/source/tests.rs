@@ -326,6 +326,101 @@ fn what_is_in_an_excluded_folder_is_not_looked_at() {
 }
 
 #[test]
+fn an_excluded_file_that_goes_meanwhile_is_nobodys_loss() {
+    let scratch = Scratch::new();
+    scratch.file("d/a", "");
+    scratch.file("d/b.o", "");
+    scratch.file("d/c", "");
+    let mut filter = Filter::new();
+    filter.exclude(b"*.o").unwrap();
+    let source = Source::open(&[scratch.at("d")]).unwrap();
+    let (mut found, mut gone) = (Vec::new(), Vec::new());
+    let flow = source.walk(&filter, &Keep::default(), &mut |walked| {
+        match walked {
+            Walked::Found(one) => found.push(one.entry.path.to_string()),
+            Walked::Skipped(one) => gone.push(one.path.to_string()),
+        }
+        // The names of d were read by then; one that is copied is told to be gone.
+        if found.len() == 2 && gone.is_empty() {
+            fs::remove_file(scratch.at("d/b.o")).unwrap();
+            fs::remove_file(scratch.at("d/c")).unwrap();
+        }
+        ControlFlow::Continue(())
+    });
+    assert!(flow.is_continue());
+    assert_eq!(
+        (found, gone),
+        (vec!["d".into(), "d/a".into()], vec!["d/c".into()])
+    );
+}
+
+#[test]
+fn what_is_no_file_is_excluded_as_files_are() {
+    let scratch = Scratch::new();
+    scratch.file("d/f", "");
+    symlink("f", scratch.at("d/link.o")).unwrap();
+    symlink("f", scratch.at("d/link")).unwrap();
+    let folder = open_folder(&scratch.at("d")).unwrap();
+    for pipe in ["pipe", "pipe.o"] {
+        rustix::fs::mknodat(&folder, pipe, FileType::Fifo, 0o600.into(), 0).unwrap();
+    }
+    let mut filter = Filter::new();
+    // The last is for folders, of which there are none.
+    filter.lines(false, b"*.o\nlink/\n").unwrap();
+    let source = Source::open(&[scratch.at("d")]).unwrap();
+    let (found, skipped) = walked(&source, &filter, &Keep::default());
+    let found: Vec<String> = found
+        .iter()
+        .map(|found| found.entry.path.to_string())
+        .collect();
+    assert_eq!(found, ["d", "d/f", "d/link"]);
+    assert_eq!(skipped.len(), 1);
+    assert_eq!(
+        (&skipped[0].path, &skipped[0].why),
+        (&rel("d/pipe"), &Why::Pipe)
+    );
+}
+
+#[test]
+fn a_walk_is_stopped_among_names_that_are_all_excluded() {
+    let scratch = Scratch::new();
+    for n in 0..10 {
+        scratch.file(format!("d/{n}.o"), "");
+        scratch.folder(format!("d/{n}"));
+    }
+    scratch.file("d/last", "");
+    let mut filter = Filter::new();
+    filter.lines(false, b"*.o\n[0-9]/\n").unwrap();
+    let listed = listed(b"d/0\nd/0.o\nd/1.o\nd/2\nd/last\n", false).unwrap();
+    for (source, names) in [
+        (Source::open(&[scratch.at("d")]).unwrap(), 20),
+        (Source::from_list(scratch.path(), listed).unwrap(), 4),
+    ] {
+        for stopped_at in [1, 2, names, names + 1] {
+            let (asked, mut found) = (std::cell::Cell::new(0), Vec::new());
+            let is_stopped = || {
+                asked.set(asked.get() + 1);
+                asked.get() == stopped_at
+            };
+            let keep = Keep::default();
+            let flow = source.walk_unless(&filter, &keep, &is_stopped, &mut |walked| {
+                if let Walked::Found(one) = walked {
+                    found.push(one.entry.path.to_string());
+                }
+                ControlFlow::Continue(())
+            });
+            assert_eq!(flow.is_break(), stopped_at <= names);
+            assert_eq!(asked.get(), stopped_at.min(names));
+            assert_eq!(
+                found.len(),
+                if flow.is_break() { 1 } else { 2 },
+                "{found:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_list_brings_the_folders_its_names_are_in() {
     let scratch = Scratch::new();
     for name in [

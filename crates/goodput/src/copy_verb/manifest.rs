@@ -43,7 +43,7 @@ pub(super) fn write(plan: &Plan<'_>, context: &Context) -> Result<(), Failure> {
     let (mut unsaid, mut unread) = (0_u64, 0_u64);
     let keep = plan.args.keep();
     let is_stopped = || context.interrupted().is_some();
-    let _ = source.walk(&filter, &keep, &mut |walked| {
+    let _ = source.walk_unless(&filter, &keep, &is_stopped, &mut |walked| {
         if is_stopped() {
             return ControlFlow::Break(());
         }
