@@ -730,6 +730,8 @@ const PROOF: u8 = 0;
 const NOTHING: u8 = 4;
 /// What waits for the kernel in user space, some 8 records of TLS: what a core's own cache holds twice.
 const TLS_BUFFER: usize = 128 << 10;
+/// What a frame has room for before any of it came.
+const GROWS: usize = 64 << 10;
 /// What is taken from the kernel at a time.
 const INBOX: usize = 128 << 10;
 
@@ -819,10 +821,7 @@ impl Link {
             Seal::Sum { .. } => SUM_BYTES,
         };
         let mut told = [0; SUM_BYTES];
-        if buffer.len() < about + data {
-            buffer.resize(about + data, 0);
-        }
-        self.read_exact(&mut buffer[..about])?;
+        self.fill(buffer, 0, about)?;
         self.read_exact(&mut told[..sum_bytes])?;
         if let Seal::Sum { theirs, .. } = &self.seal {
             self.scratch.clear();
@@ -838,12 +837,26 @@ impl Link {
             }
         }
         self.received += 1;
-        self.read_exact(&mut buffer[about..about + data])?;
+        self.fill(buffer, about, about + data)?;
         Ok(FrameHead {
             kind: head[0],
             about,
             data,
         })
+    }
+
+    /// Reads what lies from `from` to `to` in `buffer`, which grows to no more than twice of what came, and [`GROWS`].
+    fn fill(&mut self, buffer: &mut Vec<u8>, from: usize, to: usize) -> io::Result<()> {
+        let mut at = from;
+        while at < to {
+            let until = to.min(buffer.len().max(2 * at).max(GROWS));
+            if buffer.len() < until {
+                buffer.resize(until, 0);
+            }
+            self.read_exact(&mut buffer[at..until])?;
+            at = until;
+        }
+        Ok(())
     }
 
     fn read_exact(&mut self, mut bytes: &mut [u8]) -> io::Result<()> {

@@ -358,10 +358,18 @@ fn entry(input: &mut In<'_>) -> Result<Told, Malformed> {
     if flags & 8 != 0 {
         meta.modified = Some(input.stamp()?);
     }
+    let mut names_bytes = 0;
     for _ in 0..input.count(8)? {
         let (name, value) = (input.bytes()?, input.bytes()?);
-        // Linux's limits (include/uapi/linux/limits.h: XATTR_NAME_MAX, XATTR_SIZE_MAX).
-        if name.is_empty() || name.contains(&0) || name.len() > 255 || value.len() > 65_536 {
+        // Linux's limits (include/uapi/linux/limits.h: XATTR_NAME_MAX, XATTR_SIZE_MAX, XATTR_LIST_MAX of names that end
+        // with a zero each).
+        names_bytes += name.len() + 1;
+        if name.is_empty()
+            || name.contains(&0)
+            || name.len() > 255
+            || value.len() > 65_536
+            || names_bytes > 65_536
+        {
             return Err(Malformed::Number);
         }
         meta.attributes.push((name.into(), value.into()));
@@ -485,13 +493,17 @@ impl FromSource {
     }
 }
 
-/// Bytes of a name's entry, about: to keep messages below a frame's length.
+/// What an attribute takes of memory beside its name and value: two pointers with lengths, as often again while a list of them
+/// grows, and what an allocator adds to two pieces.
+const ATTRIBUTE_BYTES: usize = 96;
+
+/// Bytes of a name's entry, about: in memory, which is never less than in a message.
 pub(crate) fn bytes_of(entry: &Entry) -> usize {
     let meta = &entry.meta;
     let attributes = meta
         .attributes
         .iter()
-        .map(|(name, value)| name.len() + value.len() + 8);
+        .map(|(name, value)| name.len() + value.len() + ATTRIBUTE_BYTES);
     let kind = match &entry.kind {
         Kind::Symlink { target } => target.len(),
         Kind::Hardlink { to } => to.as_bytes().len(),
@@ -860,6 +872,19 @@ mod tests {
             }
             .to_bytes();
             assert_eq!(FromSource::read(&bytes), Err(Malformed::Number));
+        }
+    }
+
+    #[test]
+    fn attributes_have_no_more_names_than_linux_lists() {
+        // 256 bytes each with the zero at its end: 256 of them have 65,536.
+        for (count, is_taken) in [(256, true), (257, false)] {
+            let mut many = told();
+            many.entry.meta.attributes = (0..count)
+                .map(|n: u32| (format!("{n:0>255}").into_bytes().into(), Box::default()))
+                .collect();
+            let read = FromSource::read(&FromSource::Names(vec![many]).to_bytes());
+            assert_eq!(read.is_ok(), is_taken, "{count}");
         }
     }
 
