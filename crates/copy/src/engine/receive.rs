@@ -42,7 +42,7 @@ pub struct ReceiveOptions {
     pub delete: bool,
     /// Changes nothing, and notes what would be copied.
     pub dry: bool,
-    /// Files are brought to the disk before they get their names.
+    /// Files that come in blocks are brought to the disk before they get their names, and all others before this is done.
     pub fsync: bool,
     /// Checks what arrives and writes none of it, nor changes anything else at the destination: to see what the rest can do.
     pub null: bool,
@@ -181,6 +181,8 @@ struct Receiver<'a> {
 #[derive(Default)]
 struct Files {
     wanted: HashMap<NameId, Arc<Incoming>>,
+    /// Those of them that come in blocks.
+    growing: HashMap<NameId, Arc<Incoming>>,
     /// Those of which it was told how they are cut, and not that all of their blocks were sent.
     cut: HashSet<NameId>,
     /// Folders with what belongs to them, set last.
@@ -208,6 +210,25 @@ struct Files {
     /// What `wanted` takes of memory, and what waits for the end, in bytes, about.
     wanted_bytes: usize,
     later_bytes: usize,
+}
+
+impl Files {
+    fn want(&mut self, file: &Arc<Incoming>) {
+        self.wanted_bytes += file.weight;
+        self.wanted.insert(file.id, Arc::clone(file));
+        if !file.is_small {
+            self.growing.insert(file.id, Arc::clone(file));
+        }
+    }
+
+    fn settle(&mut self, file: &Incoming) {
+        if self.wanted.remove(&file.id).is_some() {
+            self.wanted_bytes = self.wanted_bytes.saturating_sub(file.weight);
+        }
+        if !file.is_small {
+            self.growing.remove(&file.id);
+        }
+    }
 }
 
 /// A file that is wanted.
@@ -387,6 +408,13 @@ impl Receiver<'_> {
 
     fn lock(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an earlier attempt left of files that the source has not told yet.
+    fn left(&self) -> MutexGuard<'_, HashMap<RelPath, Unfinished>> {
+        self.unfinished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
@@ -751,12 +779,31 @@ impl Receiver<'_> {
     }
 
     /// Writes the blocks of a frame; `false` where it has to come again.
-    fn blocks(&self, heads: &[BlockHead], mut data: &[u8], room: &mut Vec<u8>) -> bool {
-        for head in heads {
+    fn blocks(&self, heads: &[BlockHead], data: &[u8], room: &mut Vec<u8>) -> bool {
+        // What all streams share is locked for a frame, not for each of its small files.
+        let files: Vec<_> = {
+            let files = self.lock();
+            let of = |head: &BlockHead| files.wanted.get(&head.id).cloned();
+            heads.iter().map(of).collect()
+        };
+        let mut placed = Vec::new();
+        let is_taken = self.blocks_of(heads.iter().zip(&files), data, room, &mut placed);
+        self.smalls_placed(&placed);
+        is_taken
+    }
+
+    /// The same, of files that are known; `placed` are the small ones of them that are there then.
+    fn blocks_of<'f>(
+        &self,
+        blocks: impl Iterator<Item = (&'f BlockHead, &'f Option<Arc<Incoming>>)>,
+        mut data: &[u8],
+        room: &mut Vec<u8>,
+        placed: &mut Vec<&'f Incoming>,
+    ) -> bool {
+        for (head, file) in blocks {
             let (bytes, rest) = data.split_at(head.len as usize);
             data = rest;
             let arrived = bytes.len() as u64;
-            let file = self.lock().wanted.get(&head.id).cloned();
             let Some(file) = file else {
                 // Given up, or placed already, and then it was counted.
                 self.watch.confirm_some(arrived);
@@ -764,10 +811,11 @@ impl Receiver<'_> {
             };
             Watch::add(&self.watch.confirmed_bytes, arrived);
             let taken = match file.is_small {
-                true => self.small(&file, head, bytes),
-                false => self.block(&file, head, bytes, room),
+                true => self.small(file, head, bytes),
+                false => self.block(file, head, bytes, room),
             };
             match taken {
+                Ok(true) if file.is_small => placed.push(file),
                 Ok(true) => {}
                 Ok(false) => Watch::less(&self.watch.confirmed_bytes, arrived),
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
@@ -781,7 +829,7 @@ impl Receiver<'_> {
                         return false;
                     }
                     self.problem(&file.path, "cannot be written", &error);
-                    self.give_up(&file);
+                    self.give_up(file);
                 }
             }
         }
@@ -806,11 +854,19 @@ impl Receiver<'_> {
         let since = Instant::now();
         self.patiently(|| self.put(file.is_new, &file.path, bytes, &file.meta))?;
         Watch::add(&self.watch.disk_ns, nanoseconds(since));
-        self.account().received_bytes += bytes.len() as u64;
-        // In this order: what is settled may end the session, with the account as it is then.
-        self.placed(file.size);
-        self.settled(file);
         Ok(true)
+    }
+
+    /// Small files are at their paths.
+    fn smalls_placed(&self, files: &[&Incoming]) {
+        if files.is_empty() {
+            return;
+        }
+        let bytes = files.iter().map(|file| file.size).sum();
+        // In this order: what is settled may end the session, with the account as it is then.
+        self.account().received_bytes += bytes;
+        self.placed(files.len() as u64, bytes);
+        self.settled(files);
     }
 
     /// Puts a small file at its path, where anything is written.
@@ -877,7 +933,14 @@ impl Receiver<'_> {
         if let Body::Open(growing) = &mut *body {
             growing.writing -= 1;
         }
-        let bytes = wrote?;
+        let bytes = match wrote {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                // The other of two that wrote the last block may have left it to this one to place the file.
+                self.place_if_whole(file, body);
+                return Err(error);
+            }
+        };
         let is_new = matches!(&*body, Body::Open(growing) if !growing.sums.contains_key(&index));
         self.arrived(file, body, head, bytes);
         Ok(is_new)
@@ -1006,8 +1069,8 @@ impl Receiver<'_> {
                 if is_shared {
                     self.may_be_written_late(file);
                 }
-                self.placed(file.size);
-                self.settled(file);
+                self.placed(1, file.size);
+                self.settled(&[file]);
             }
             Err(error) => {
                 self.problem(&file.path, "cannot be placed", &error);
@@ -1015,7 +1078,7 @@ impl Receiver<'_> {
                     // The journal does not know it any more.
                     let _ = staging.remove(number);
                 }
-                self.settled(file);
+                self.settled(&[file]);
             }
         }
     }
@@ -1057,18 +1120,18 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    fn placed(&self, bytes: u64) {
+    fn placed(&self, files: u64, bytes: u64) {
         let mut account = self.account();
-        account.placed += 1;
+        account.placed += files;
         account.placed_bytes += bytes;
         self.watch.placed.store(account.placed, Ordering::Relaxed);
     }
 
-    /// A wanted file is dealt with.
-    fn settled(&self, file: &Incoming) {
+    /// Wanted files are dealt with.
+    fn settled(&self, settled: &[&Incoming]) {
         let mut files = self.lock();
-        if files.wanted.remove(&file.id).is_some() {
-            files.wanted_bytes = files.wanted_bytes.saturating_sub(file.weight);
+        for file in settled {
+            files.settle(file);
         }
         if files.wanted.is_empty() {
             self.changed.notify_all();
@@ -1085,7 +1148,7 @@ impl Receiver<'_> {
             }
         }
         file.changed.notify_all();
-        self.settled(file);
+        self.settled(&[file]);
     }
 
     /// Tells the source what arrived, now and then.

@@ -11,7 +11,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use copy::destination::Destination;
-use copy::engine::gaps::Pacing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -20,7 +19,7 @@ use copy::filter::Filter;
 use copy::link::{self, Link, Sessions, Socket, Which};
 use copy::meeting::{self, Meeting};
 use copy::message::{Account, BlockHead, FromDestination, FromSource, Told};
-use copy::source::{Keep, Source};
+use copy::source::Source;
 use copy::{Cipher, Entry, Key, Kind, Meta, RelPath, SessionId, Stamp};
 
 use crate::common::{Place, bytes, tree};
@@ -267,6 +266,34 @@ fn names_that_were_not_asked_for_end_the_session() {
                 });
             });
         assert_eq!(is_refused(&received), is_evil, "{path}: {received:?}");
+    }
+}
+
+#[test]
+fn hard_links_to_what_was_not_asked_for_end_the_session() {
+    for (to, is_evil) in [(".ssh/authorized_keys", true), ("notes/a", false)] {
+        let only = Some(vec![b"notes"[..].into()]);
+        let (received, _) =
+            against_destination_that_wants(Cipher::None, only, |_, mut says, heard| {
+                let to = RelPath::new(to.as_bytes()).unwrap();
+                says.names(vec![
+                    told(0, "notes", Kind::Folder),
+                    file(1, "notes/a", 0),
+                    told(2, "notes/b", Kind::Hardlink { to }),
+                ]);
+                says.walked();
+                wait_for(&heard, |message| {
+                    matches!(
+                        message,
+                        FromDestination::Stops(_) | FromDestination::Finished(_)
+                    )
+                });
+                says.raw(&FromSource::Bye.to_bytes());
+            });
+        assert_eq!(is_refused(&received), is_evil, "{to}: {received:?}");
+        if let Ok(account) = received {
+            assert_eq!(account.placed, 2);
+        }
     }
 }
 
@@ -676,15 +703,8 @@ fn silent_connections_keep_nobody_out_and_hold_nothing_up() {
 
 fn options() -> SendOptions {
     SendOptions {
-        keep: Keep::default(),
         streams: Streams::Fixed(1),
-        block: None,
-        limit: None,
-        null: false,
-        congestion: None,
-        pacing: Pacing::default(),
-        has_helpers: false,
-        io: copy::engine::disk::Io::Auto,
+        ..SendOptions::default()
     }
 }
 

@@ -177,14 +177,7 @@ impl Receiver<'_> {
             }
             None => path,
         };
-        let first = path.names().next();
-        if let Some(only) = &self.options.only
-            && !first.is_some_and(|first| only.iter().any(|name| **name == *first))
-            && self.options.name.is_none()
-        {
-            let text = format!("{path}, which was not asked for");
-            return Err(io::Error::new(ErrorKind::InvalidData, text));
-        }
+        self.asked_for(&path)?;
         if self.options.delete {
             let mut files = self.lock();
             match files.told.len() < TOLD_MOST {
@@ -204,6 +197,8 @@ impl Receiver<'_> {
             Kind::Symlink { target } => self.patiently(|| self.symlink(&path, &target, &meta)),
             Kind::Hardlink { to } => {
                 let to = self.options.name.clone().unwrap_or(to);
+                // Or a file of this host that nobody asked about would have a second name.
+                self.asked_for(&to)?;
                 self.lock().links.push((path.clone(), to));
                 Ok(())
             }
@@ -214,6 +209,23 @@ impl Receiver<'_> {
         Ok(Decision::No)
     }
 
+    /// Whether a path begins with a name that was asked for.
+    fn asked_for(&self, path: &RelPath) -> io::Result<()> {
+        let first = path.names().next();
+        let is_asked_for = match (&self.options.only, &self.options.name) {
+            (Some(only), None) => only.iter().any(|name| first == Some(&**name)),
+            // One file, under the name that it was given here.
+            (_, Some(_)) | (None, None) => true,
+        };
+        match is_asked_for {
+            true => Ok(()),
+            false => {
+                let text = format!("{path}, which was not asked for");
+                Err(io::Error::new(ErrorKind::InvalidData, text))
+            }
+        }
+    }
+
     fn folder(&self, path: &RelPath, meta: &Meta) -> io::Result<()> {
         match self.options.dry {
             true => {
@@ -222,7 +234,8 @@ impl Receiver<'_> {
                     Some(stands) => {
                         self.would_amend(path, self.destination.differs(path, &stands, meta)?)
                     }
-                    None => self.would(path, "a folder"),
+                    // As in a run that is real, folders are not counted.
+                    None => self.would_copy(path, "a folder"),
                 }
             }
             false => {
@@ -253,7 +266,7 @@ impl Receiver<'_> {
             None => self.would(path, "a symbolic link"),
             Some(staging) => {
                 self.destination.symlink(staging, path, target, meta)?;
-                self.placed(0);
+                self.placed(1, 0);
             }
         }
         Ok(())
@@ -270,7 +283,7 @@ impl Receiver<'_> {
         let is_amended = self.destination.amend(path, stands, meta)?;
         if is_amended {
             self.amended.fetch_add(1, Ordering::Relaxed);
-            self.placed(0);
+            self.placed(1, 0);
         }
         Ok(is_amended)
     }
@@ -283,10 +296,15 @@ impl Receiver<'_> {
         }
     }
 
-    fn would(&self, path: &RelPath, what: &str) {
+    /// Says that a name would be copied, and counts it.
+    pub(super) fn would(&self, path: &RelPath, what: &str) {
+        self.would_copy(path, what);
+        self.account().placed += 1;
+    }
+
+    fn would_copy(&self, path: &RelPath, what: &str) {
         let text = format!("would copy {} ({what})", shown(path));
         self.watch.note(Note::Skipped(text));
-        self.account().placed += 1;
     }
 
     fn decide_file(
@@ -342,32 +360,17 @@ impl Receiver<'_> {
         if size == 0 {
             let put = || self.put(is_free, &path, &[], &meta);
             match self.patiently(put) {
-                Ok(()) => self.placed(0),
+                Ok(()) => self.placed(1, 0),
                 Err(error) => self.problem(&path, "cannot be written", &error),
             }
             return Decision::No;
         }
-        let unfinished = self
-            .unfinished
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&path);
-        let unfinished = match unfinished {
+        // It stays with those of which nobody heard until it is wanted: whoever writes the journal anew finds it at one of
+        // both places at any time.
+        let unfinished = self.left_behind(&path, |file| {
             // Who compares sums believes no length and time.
-            Some(file)
-                if file.cut.size() == size
-                    && file.modified == modified
-                    && !self.options.checksum =>
-            {
-                Some(file)
-            }
-            // Of another version: its bytes are in the way.
-            Some(file) => {
-                self.forget(file.number);
-                None
-            }
-            None => None,
-        };
+            file.cut.size() == size && file.modified == modified && !self.options.checksum
+        });
         let there = like
             .map(|like| like.size)
             .filter(|there| unfinished.is_none() && self.is_compared(size, *there));
@@ -376,6 +379,7 @@ impl Receiver<'_> {
             (file.sums.len() as u64).saturating_mul(file.cut.block().into())
         });
         let is_long = read.max(there.unwrap_or(0)) > LONG;
+        let is_left = unfinished.is_some();
         let file = Arc::new(Incoming {
             id,
             path,
@@ -390,18 +394,36 @@ impl Receiver<'_> {
         });
         Watch::add(&self.watch.wanted, 1);
         Watch::add(&self.watch.wanted_bytes, size);
-        let mut files = self.lock();
-        files.wanted_bytes += weight;
-        files.wanted.insert(id, Arc::clone(&file));
+        self.lock().want(&file);
+        if is_left {
+            self.left().remove(&file.path);
+        }
         if is_long {
-            files.long_told.push(Long { file, like: there });
+            self.lock().long_told.push(Long { file, like: there });
             return Decision::Later(id);
         }
-        drop(files);
         match self.want_of(&file, there) {
             Some(want) => Decision::Wanted(want),
             None => Decision::No,
         }
+    }
+
+    /// What an earlier attempt left of a file, if it is of use; if not, it goes.
+    fn left_behind(
+        &self,
+        path: &RelPath,
+        is_of_use: impl FnOnce(&Unfinished) -> bool,
+    ) -> Option<Unfinished> {
+        let mut left = self.left();
+        let file = left.get(path)?;
+        if is_of_use(file) {
+            return Some(file.clone());
+        }
+        let number = file.number;
+        left.remove(path);
+        drop(left);
+        self.forget(number);
+        None
     }
 
     /// Whether sums are told of an older copy of `there` bytes.

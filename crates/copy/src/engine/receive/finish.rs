@@ -42,13 +42,17 @@ impl Receiver<'_> {
                 walked,
             )
         };
-        if let Some(staging) = self.staging {
-            for (path, to) in links {
-                match self.destination.hardlink(staging, &path, &to) {
-                    Ok(true) => self.account().placed += 1,
-                    Ok(false) => {}
-                    Err(error) => self.problem(&path, "cannot be linked", &error),
-                }
+        for (path, to) in links {
+            let linked = match self.staging {
+                Some(staging) => self.destination.hardlink(staging, &path, &to),
+                None if self.options.null => Ok(false),
+                None => self.destination.is_linked(&path, &to).map(|is| !is),
+            };
+            match linked {
+                Ok(true) if self.options.dry => self.would(&path, "a hard link"),
+                Ok(true) => self.account().placed += 1,
+                Ok(false) => {}
+                Err(error) => self.problem(&path, "cannot be linked", &error),
             }
         }
         let is_deleted = self.options.delete && !self.options.null;

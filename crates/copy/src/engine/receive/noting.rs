@@ -32,18 +32,15 @@ impl Receiver<'_> {
         // Before the journal is locked again: who has a file's lock asks for the journal's.
         let mut live: Vec<(RelPath, Unfinished)> = Vec::new();
         // First those that nobody wanted yet: one that is wanted meanwhile is found twice, which hurts nobody.
-        let before = self
-            .unfinished
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let before = self.left();
         live.extend(
             before
                 .iter()
                 .map(|(path, file)| (path.clone(), file.clone())),
         );
         drop(before);
-        let wanted: Vec<_> = self.lock().wanted.values().cloned().collect();
-        for file in wanted.iter().filter(|file| !file.is_small) {
+        let growing: Vec<_> = self.lock().growing.values().cloned().collect();
+        for file in growing {
             let body = file.lock();
             let growing = match &*body {
                 Body::Unknown(Some(unfinished)) => {
@@ -85,13 +82,7 @@ impl Receiver<'_> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         self.compact_journal();
-        let files: Vec<_> = self
-            .lock()
-            .wanted
-            .values()
-            .filter(|f| !f.is_small)
-            .cloned()
-            .collect();
+        let files: Vec<_> = self.lock().growing.values().cloned().collect();
         for file in files {
             if !self.note_fresh(&file) {
                 return;
