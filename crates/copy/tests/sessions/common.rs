@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use copy::destination::Destination;
 use copy::engine::disk::Io;
-use copy::engine::gaps::Pacing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -22,7 +21,7 @@ use copy::link::Socket;
 use copy::meeting::{self, Meeting};
 use copy::message::Account;
 use copy::quic::{Carriage, Counts, Transport, beside};
-use copy::source::{Keep, Source};
+use copy::source::Source;
 use copy::{Cipher, Key, SessionId};
 
 /// A folder that goes with the test.
@@ -155,15 +154,11 @@ impl Session {
             false => destination,
         };
         let options = SendOptions {
-            keep: Keep::default(),
             streams: self.streams,
             block: self.block,
             limit: self.limit,
-            null: false,
-            congestion: None,
-            pacing: Pacing::default(),
-            has_helpers: false,
             io: self.io,
+            ..SendOptions::default()
         };
         let (sends, receives) = (Watch::default(), Watch::default());
         let result = thread::scope(|scope| {

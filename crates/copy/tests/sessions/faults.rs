@@ -10,7 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use copy::destination::Destination;
-use copy::engine::gaps::Pacing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -18,7 +17,7 @@ use copy::engine::{CopyError, Watch};
 use copy::filter::Filter;
 use copy::link::{Socket, Which};
 use copy::meeting::{self, Meeting};
-use copy::source::{Keep, Source};
+use copy::source::Source;
 use copy::{Cipher, Key, SessionId};
 
 use crate::common::{Chance, Place, Session, bytes, cut_again_and_again, left_over, plant, tree};
@@ -391,15 +390,9 @@ fn who_was_let_in_once_does_not_believe_a_refusal_said_in_clear() {
     let source = Source::open(&[format!("{}/", place.from().display())]).unwrap();
     let (destination, _) = Destination::resolve(&place.to(), false, false).unwrap();
     let options = SendOptions {
-        keep: Keep::default(),
         streams: Streams::Fixed(2),
         block: Some(1 << 18),
-        limit: None,
-        null: false,
-        congestion: None,
-        pacing: Pacing::default(),
-        has_helpers: false,
-        io: copy::engine::disk::Io::Auto,
+        ..SendOptions::default()
     };
     let (watch, far_watch) = (Watch::default(), Watch::default());
     thread::scope(|scope| {
@@ -428,9 +421,12 @@ fn what_the_disk_gives_back_otherwise_gets_no_name() {
     let place = Place::new();
     fs::write(place.from().join("large"), bytes(6 << 20, 5)).unwrap();
     fs::write(place.from().join("small"), b"small").unwrap();
-    let session = Session {
+    let mut session = Session {
         reads_back: true,
         block: Some(1 << 16),
+        // From the first block, which the disk forgets, to the last 6 MiB take two seconds: it has its turn on a busy machine,
+        // too.
+        limit: Some(units::Rate::from_bits_per_second(25_000_000)),
         ..Session::default()
     };
     let is_over = AtomicBool::new(false);
@@ -457,6 +453,7 @@ fn what_the_disk_gives_back_otherwise_gets_no_name() {
     assert_eq!((account.failed, account.placed), (1, 1), "{account:?}");
     assert!(place.to().join("small").exists() && !place.to().join("large").exists());
     // And all is well where the disk is.
+    session.limit = None;
     let (sent, _) = session.run(&place.from(), &place.to());
     assert_eq!(sent.unwrap().failed, 0);
     assert_eq!(tree(&place.from()), tree(&place.to()));

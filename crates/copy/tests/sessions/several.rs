@@ -22,13 +22,15 @@ use copy::link::{Socket, Which};
 use copy::meeting::{self, Dial, Meeting};
 use copy::message::Account;
 use copy::quic::{self, Carriage, Transport};
-use copy::source::{Keep, Source};
+use copy::source::Source;
 use copy::{Cipher, Key, SessionId, Way};
 
 use crate::common::{Place, bytes, left_over, plant, tree};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const CIPHER: Cipher = Cipher::Aes128Gcm;
+/// What is planted takes a second and a half at this: links whose handshakes come late on a busy machine have their part, too.
+const UNHURRIED: units::Rate = units::Rate::from_bits_per_second(160_000_000);
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -128,15 +130,10 @@ impl Session<'_> {
             false => destination,
         };
         let send_options = SendOptions {
-            keep: Keep::default(),
             streams: self.streams,
             block: Some(1 << 16),
             limit: self.limit,
-            null: false,
-            congestion: None,
-            pacing: copy::engine::gaps::Pacing::default(),
-            has_helpers: false,
-            io: copy::engine::disk::Io::Auto,
+            ..SendOptions::default()
         };
         let receive_options = ReceiveOptions {
             has_helpers: !self.beside.is_empty(),
@@ -210,6 +207,7 @@ fn planted() -> Place {
 fn links_are_spread_over_all_addresses_and_one_that_is_dead_is_told_and_left() {
     let place = planted();
     let mut session = Session::over(3);
+    session.limit = Some(UNHURRIED);
     // Nobody listens there any more.
     let (gone, at) = listener();
     drop(gone);
@@ -241,6 +239,7 @@ fn quic_goes_over_all_addresses_and_leaves_one_that_is_dead() {
     let place = planted();
     let mut session = Session::over(3);
     session.transport = Transport::Quic;
+    session.limit = Some(UNHURRIED);
     let (gone, at) = listener();
     drop(gone);
     session.ways.insert(1, Way::new("dead", dial(at)));
@@ -284,6 +283,7 @@ fn hosts_that_see_the_same_files_take_blocks_over_quic() {
     let to = place.to();
     let mut session = Session::hosts(&[&to, &to]);
     session.transport = Transport::Quic;
+    session.limit = Some(UNHURRIED);
     let ended = session.run(&place.from(), &place.to());
     ended.is_whole(&place.from(), &place.to());
     assert!(ended.helped() > 1 << 20, "{} bytes", ended.helped());
@@ -499,20 +499,28 @@ fn what_was_lost_with_an_address_is_not_kept_until_it_was_dialled() {
     assert!(hole.swallowed.load(Ordering::Relaxed) > 1 << 18);
 }
 
+fn written_together(reads_back: bool) {
+    let place = planted();
+    fs::create_dir(place.to()).unwrap();
+    let to = place.to();
+    let mut session = Session::hosts(&[&to, &to]);
+    session.reads_back = reads_back;
+    session.limit = Some(UNHURRIED);
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    assert!(ended.helped() > 1 << 20, "{} bytes", ended.helped());
+    let carried = ended.near.carried();
+    assert!(carried.iter().all(|way| way.bytes > 0), "{carried:?}");
+}
+
 #[test]
 fn hosts_that_see_the_same_files_write_them_together() {
-    for reads_back in [false, true] {
-        let place = planted();
-        fs::create_dir(place.to()).unwrap();
-        let to = place.to();
-        let mut session = Session::hosts(&[&to, &to]);
-        session.reads_back = reads_back;
-        let ended = session.run(&place.from(), &place.to());
-        ended.is_whole(&place.from(), &place.to());
-        assert!(ended.helped() > 1 << 20, "{} bytes", ended.helped());
-        let carried = ended.near.carried();
-        assert!(carried.iter().all(|way| way.bytes > 0), "{carried:?}");
-    }
+    written_together(false);
+}
+
+#[test]
+fn what_hosts_wrote_together_is_read_back() {
+    written_together(true);
 }
 
 #[test]
@@ -597,6 +605,7 @@ fn from_hosts(from: &Path, beside: &[&Path], to: &Path) -> (Result<Account, Copy
     let options = SendOptions {
         streams: Streams::Fixed(6),
         block: Some(1 << 16),
+        limit: Some(UNHURRIED),
         has_helpers: true,
         ..SendOptions::default()
     };

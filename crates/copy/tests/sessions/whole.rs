@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use copy::engine::gaps::Pacing;
 use copy::engine::receive::ReceiveOptions;
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -15,7 +14,7 @@ use copy::engine::{CopyError, Watch};
 use copy::filter::Filter;
 use copy::link::{Socket, Which};
 use copy::meeting::{self, Meeting};
-use copy::source::{Keep, Source};
+use copy::source::Source;
 use copy::{Cipher, Key, SessionId};
 
 use crate::common::{Place, Session, bytes, plant, tree};
@@ -55,11 +54,13 @@ fn a_tree_arrives_as_it_was_under_every_cipher_and_both_ways_round() {
 fn connections_that_are_cut_again_and_again_cost_time_only() {
     let place = Place::new();
     plant(&place.from());
-    fs::write(place.from().join("large"), bytes(96 << 20, 5)).unwrap();
+    fs::write(place.from().join("large"), bytes(48 << 20, 5)).unwrap();
     let session = Session {
         streams: Streams::Fixed(3),
         block: Some(1 << 18),
         patience: Duration::from_secs(60),
+        // 48 MiB take two seconds: it is not over before a link that was cut is met again.
+        limit: Some(units::Rate::from_bits_per_second(200_000_000)),
         ..Session::default()
     };
     let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
@@ -178,7 +179,7 @@ fn what_the_source_has_not_is_deleted_when_asked_for() {
 }
 
 #[test]
-fn a_dry_run_changes_nothing() {
+fn a_dry_run_changes_nothing_and_counts_what_a_real_one_does() {
     let place = Place::new();
     plant(&place.from());
     let session = Session {
@@ -189,8 +190,15 @@ fn a_dry_run_changes_nothing() {
         ..Session::default()
     };
     let (sent, _) = session.run(&place.from(), &place.to());
-    assert!(sent.unwrap().placed > 300);
+    let would = sent.unwrap();
     assert!(!place.to().exists());
+    let done = Session::default()
+        .run(&place.from(), &place.to())
+        .0
+        .unwrap();
+    assert!(done.placed > 300);
+    assert_eq!(would.placed, done.placed);
+    assert_eq!(would.placed_bytes, done.placed_bytes);
 }
 
 #[test]
@@ -206,15 +214,8 @@ fn a_source_without_the_key_is_told_so() {
         scope.spawn(|| meeting::listen(&listener, &listens).unwrap());
         let source = Source::open(&[place.from()]).unwrap();
         let options = SendOptions {
-            keep: Keep::default(),
             streams: Streams::Fixed(1),
-            block: None,
-            limit: None,
-            null: false,
-            congestion: None,
-            pacing: Pacing::default(),
-            has_helpers: false,
-            io: copy::engine::disk::Io::Auto,
+            ..SendOptions::default()
         };
         let sent = send(
             &connects,
