@@ -40,6 +40,8 @@ pub(super) fn run(
             );
         }
     };
+    // Both hosts have this host's disk.
+    plan.not_into_itself()?;
     let source = plan.source()?;
     let direction = match to_far {
         true => measure::Direction::Up,

@@ -330,6 +330,14 @@ fn what_goes_wrong_has_its_exit_code_and_its_words() {
     scratch
         .run(copy(&scratch, &["-s2", "hostA:a", "hostB:b", &far]))
         .fails_with(2, &["must be on one host"]);
+    // A lab's hosts have this host's disk.
+    for to in [
+        format!("{source}/a/copy"),
+        format!("lab:dtn-100ms:{source}/a/copy/"),
+    ] {
+        let ended = scratch.run(copy(&scratch, &[source, &to]));
+        ended.fails_with(2, &["is to be copied there"]);
+    }
     // A far side that says nothing of the kind, and ends.
     let talks = executable(
         &scratch,
