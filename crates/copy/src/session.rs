@@ -114,7 +114,8 @@ pub fn send_tree(meeting: &Meeting, from: &Path, watch: &Watch) -> Result<Accoun
 }
 
 /// Writes what the other end sends into the folder `to`, which is made if its parent is there, and nothing anywhere else;
-/// files get their names when they are whole, checked and on the disk. Closes `meeting`.
+/// files get their names when they are whole and checked, those longer than 256 KiB when they are on the disk too; the others
+/// are there when this returns. Closes `meeting`.
 ///
 /// # Errors
 /// As [`CopyError`] tells.

@@ -105,7 +105,7 @@ pub(crate) struct CopyArgs {
     /// Copy each name of a file with several as a file of its own
     #[arg(long)]
     no_links: bool,
-    /// Do not wait until files are on the destination's disk
+    /// Do not wait until files are on the destination's disk; after a power cut there, compare with --checksum
     #[arg(long)]
     no_fsync: bool,
     /// How many connections carry bytes [default: as many as help]
