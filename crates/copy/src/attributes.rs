@@ -10,7 +10,9 @@ use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
-use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr, lgetxattr, llistxattr, lsetxattr};
+use rustix::fs::{
+    XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, lgetxattr, llistxattr, lsetxattr,
+};
 use rustix::io::Errno;
 
 use crate::entry::Attribute;
@@ -18,10 +20,20 @@ use crate::entry::Attribute;
 /// Names and values, as in [`crate::Meta::attributes`].
 pub(crate) type Attributes = Vec<Attribute>;
 
+/// Attributes that were read.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) attributes: Attributes,
+    /// Nothing of what users set is left out.
+    pub(crate) has_all: bool,
+}
+
 /// The most bytes of names and values of one file. ext4 stores 4 KiB, XFS more than anyone uses.
 pub const ATTRIBUTES_BYTES_MOST: usize = 128 << 10;
 /// The longest list of names (`XATTR_LIST_MAX` in include/uapi/linux/limits.h), and value (`XATTR_SIZE_MAX`).
 const LIST_BYTES_MOST: usize = 64 << 10;
+/// What a list has room for at first: nearly all are shorter.
+const LIST_FIRST: usize = 1 << 10;
 /// `ENOENT`: of the file, and no word about the call.
 const NOT_THERE: i32 = Errno::NOENT.raw_os_error();
 const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -36,6 +48,11 @@ pub(crate) fn is_copied(name: &[u8], superuser: bool) -> bool {
         && (name == b"security.capability"
             || (name.starts_with(b"trusted.") && !name.starts_with(b"trusted.overlay.")));
     name.starts_with(b"user.") || name == ACCESS || name == DEFAULT || outside
+}
+
+/// Whether an attribute of this name is what users set: it goes where the source has it no more.
+pub(crate) fn is_of_users(name: &[u8]) -> bool {
+    is_copied(name, false)
 }
 
 /// Whether an attribute of this name is copied of a symbolic link.
@@ -86,7 +103,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`io::ErrorKind::FileTooLarge`] over [`ATTRIBUTES_BYTES_MOST`]; as flistxattr(2).
-    pub(crate) fn of(&mut self, open: BorrowedFd<'_>) -> io::Result<Attributes> {
+    pub(crate) fn of(&mut self, open: BorrowedFd<'_>) -> io::Result<Read> {
         self.read(
             |list| flistxattr(open, list),
             |name, value| fgetxattr(open, name, value),
@@ -97,15 +114,11 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Reader::of`].
-    pub(crate) fn of_name(
-        &mut self,
-        folder: BorrowedFd<'_>,
-        name: &[u8],
-    ) -> io::Result<Attributes> {
+    pub(crate) fn of_name(&mut self, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Read> {
         if self.is_direct {
             self.list.resize(LIST_BYTES_MOST, 0);
             match sys::attribute::list_at(folder, name, &mut self.list) {
-                Ok(0) => return Ok(Vec::new()),
+                Ok(0) => return Ok(NONE),
                 // There are some; or what is wrong is told again.
                 Ok(_) => {}
                 Err(error) => self.is_direct = error.raw_os_error() == Some(NOT_THERE),
@@ -130,18 +143,17 @@ impl Reader {
         &mut self,
         names: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
         value: impl Fn(&CStr, &mut [u8]) -> rustix::io::Result<usize>,
-    ) -> io::Result<Attributes> {
+    ) -> io::Result<Read> {
         self.list.resize(LIST_BYTES_MOST, 0);
         let length = match names(&mut self.list) {
+            Ok(0) => return Ok(NONE),
             Ok(length) => length,
-            Err(Errno::OPNOTSUPP | Errno::NOENT) => 0,
+            // A file system that has none says nothing of what somebody took away.
+            Err(Errno::OPNOTSUPP | Errno::NOENT) => return Ok(Read::default()),
             Err(error) => return Err(error.into()),
         };
-        if length == 0 {
-            return Ok(Vec::new());
-        }
         self.value.resize(LIST_BYTES_MOST, 0);
-        let mut found = Vec::new();
+        let mut read = NONE;
         let mut bytes = 0;
         for name in self.list[..length].split_inclusive(|byte| *byte == 0) {
             let Ok(terminated) = CStr::from_bytes_with_nul(name) else {
@@ -153,19 +165,31 @@ impl Reader {
             }
             let length = match value(terminated, &mut self.value) {
                 Ok(length) => length,
-                // Gone meanwhile, or not ours to read.
-                Err(Errno::NODATA | Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP) => continue,
+                // Gone meanwhile.
+                Err(Errno::NODATA) => continue,
+                // Not ours to read.
+                Err(Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP) => {
+                    read.has_all &= !is_of_users(name);
+                    continue;
+                }
                 Err(error) => return Err(error.into()),
             };
             bytes += name.len() + length;
             if bytes > ATTRIBUTES_BYTES_MOST {
                 return Err(io::ErrorKind::FileTooLarge.into());
             }
-            found.push((name.into(), self.value[..length].into()));
+            let value = self.value[..length].into();
+            read.attributes.push((name.into(), value));
         }
-        Ok(found)
+        Ok(read)
     }
 }
+
+/// There are none.
+const NONE: Read = Read {
+    attributes: Vec::new(),
+    has_all: true,
+};
 
 /// What became of attributes that were to be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,6 +222,44 @@ pub(crate) fn set(
     set_each(attributes, is_allowed, |name, value| {
         fsetxattr(&open, name, value, XattrFlags::empty())
     })
+}
+
+/// Removes what users set on what `open` is and `kept` has not: how many names were not removed for want of a right, and
+/// whether an access control list was, in [`Set`].
+///
+/// # Errors
+/// As flistxattr(2) and fremovexattr(2), but for those.
+pub(crate) fn remove_others(open: impl AsFd, kept: &Attributes) -> io::Result<Set> {
+    let mut told = Set::default();
+    let mut list = vec![0; LIST_FIRST];
+    let length = match flistxattr(&open, &mut list[..]) {
+        Err(Errno::RANGE) => {
+            list.resize(LIST_BYTES_MOST, 0);
+            flistxattr(&open, &mut list[..])
+        }
+        other => other,
+    };
+    let length = match length {
+        Ok(length) => length,
+        Err(Errno::OPNOTSUPP) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    for name in list[..length].split_inclusive(|byte| *byte == 0) {
+        let Ok(terminated) = CStr::from_bytes_with_nul(name) else {
+            continue;
+        };
+        let name = terminated.to_bytes();
+        if !is_of_users(name) || kept.iter().any(|(kept, _)| **kept == *name) {
+            continue;
+        }
+        match fremovexattr(&open, terminated) {
+            Ok(()) => told.list |= *name == *ACCESS,
+            Err(Errno::NODATA) => {}
+            Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => told.refused += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(told)
 }
 
 /// Sets `attributes` on the symbolic link `name` in `folder`, if they are `trusted`.

@@ -7,8 +7,8 @@
 //!
 //! All functions may be called from several threads.
 //!
-//! Left out: attributes of a folder or file that stays are not removed, only set; an access control list that a folder
-//! inherits stays. Space is not reserved: the other side could claim what it never sends.
+//! Attributes that the source has not, an inherited access control list among them, go only where [`Meta`] says that it has no
+//! others. Space is not reserved: the other side could claim what it never sends.
 
 mod belongings;
 mod extras;
@@ -888,12 +888,20 @@ impl Destination {
                 user && group && self.trust == Trust::Whole,
             )?,
         };
-        count(&self.counts.attributes_refused, set.refused);
+        let removed = match meta.has_all_attributes {
+            true => attributes::remove_others(open, &meta.attributes)?,
+            false => attributes::Set::default(),
+        };
+        count(
+            &self.counts.attributes_refused,
+            set.refused + removed.refused,
+        );
         count(&self.counts.attributes_unsupported, set.unsupported);
         if let Some(mode) = meta.mode {
             let mode = self.safe_mode(mode, &stat, user, group);
             // A change of owner may have cleared bits.
-            let same = stat.st_mode & 0o7777 == mode && !set.list && mode & 0o6000 == 0;
+            let is_list = set.list || removed.list;
+            let same = stat.st_mode & 0o7777 == mode && !is_list && mode & 0o6000 == 0;
             if !same {
                 self.or_count(fchmod(open, Mode::from_raw_mode(mode)))?;
             }

@@ -197,6 +197,8 @@ pub struct Meta {
     pub modified: Option<Stamp>,
     /// Extended attributes, access control lists among them (`system.posix_acl_access`): name without NUL, value.
     pub attributes: Vec<Attribute>,
+    /// These are all that it has of what users set ([`crate::attributes`]): others at the destination are not the source's.
+    pub has_all_attributes: bool,
 }
 
 /// One name of a tree.

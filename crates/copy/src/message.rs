@@ -283,7 +283,8 @@ fn put_entry(out: &mut Out, told: &Told) {
     let flags = u8::from(meta.mode.is_some())
         | u8::from(meta.owner.is_some()) << 1
         | u8::from(meta.owner_names.is_some()) << 2
-        | u8::from(meta.modified.is_some()) << 3;
+        | u8::from(meta.modified.is_some()) << 3
+        | u8::from(meta.has_all_attributes) << 4;
     out.u8(flags);
     if let Some(mode) = meta.mode {
         out.u32(mode);
@@ -338,10 +339,13 @@ fn entry(input: &mut In<'_>) -> Result<Told, Malformed> {
         return Err(Malformed::Path(PathError::Empty));
     }
     let flags = input.u8()?;
-    if flags > 15 {
+    if flags > 31 {
         return Err(Malformed::Number);
     }
-    let mut meta = Meta::default();
+    let mut meta = Meta {
+        has_all_attributes: flags & 16 != 0,
+        ..Meta::default()
+    };
     if flags & 1 != 0 {
         meta.mode = Some(input.u32()?).filter(|mode| *mode <= 0o7777);
         if meta.mode.is_none() {
@@ -758,6 +762,7 @@ mod tests {
                         nanoseconds: 999_999_999,
                     }),
                     attributes: vec![(b"user.x"[..].into(), b"\0value"[..].into())],
+                    has_all_attributes: true,
                 },
             },
             modified: Stamp {

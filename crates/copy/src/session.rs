@@ -174,6 +174,7 @@ impl Default for SendOptions {
             pacing: crate::engine::gaps::Pacing::default(),
             has_helpers: false,
             io: crate::engine::disk::Io::default(),
+            tells_all_attributes: false,
         }
     }
 }

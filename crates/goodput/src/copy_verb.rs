@@ -429,6 +429,8 @@ impl CopyArgs {
             pacing: self.pacing(),
             has_helpers: false,
             io: self.io(true),
+            // Another host's version is asked.
+            tells_all_attributes: true,
         })
     }
 

@@ -1,7 +1,7 @@
 //! What belongs to a name whose bytes are there already: held against what the source has, and set where it differs.
 //!
 //! A name that has it costs no call beside the one that looked at it, but where the source has extended attributes: then
-//! those here are read. Attributes that the source has not are left, as [`super`] says.
+//! those here are read; and where others are to go that it has not.
 
 use std::fmt;
 use std::fs::File;
@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, utimensat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
-use crate::attributes::{self, Attributes, Reader};
+use crate::attributes::{self, Reader};
 use crate::beneath::kind_of;
 use crate::entry::{Meta, RelPath};
 
@@ -85,7 +85,7 @@ impl Destination {
             kept != stands.mode
         });
         let time = meta.modified.filter(|_| is_link);
-        let attributes = match meta.attributes.is_empty() {
+        let attributes = match meta.attributes.is_empty() && !meta.has_all_attributes {
             true => false,
             false => self.attributes_differ(path, is_link, meta, user && group)?,
         };
@@ -212,7 +212,7 @@ impl Destination {
         groups.contains(&group)
     }
 
-    /// Whether an attribute that may be set is missing, or has another value.
+    /// Whether an attribute that may be set is missing, or has another value, or there is one that is to go.
     fn attributes_differ(
         &self,
         path: &RelPath,
@@ -231,14 +231,19 @@ impl Destination {
             .iter()
             .filter(|(name, _)| is_allowed(name))
             .peekable();
-        if wanted.peek().is_none() {
+        let removes = meta.has_all_attributes && !is_link;
+        if wanted.peek().is_none() && !removes {
             return Ok(false);
         }
-        let there = self.attributes_at(path, is_link)?;
-        Ok(wanted.any(|attribute| !there.contains(attribute)))
+        let there = self.attributes_at(path, is_link)?.attributes;
+        let is_other = |name: &[u8]| {
+            attributes::is_of_users(name) && meta.attributes.iter().all(|(kept, _)| **kept != *name)
+        };
+        Ok(wanted.any(|attribute| !there.contains(attribute))
+            || removes && there.iter().any(|(name, _)| is_other(name)))
     }
 
-    fn attributes_at(&self, path: &RelPath, is_link: bool) -> io::Result<Attributes> {
+    fn attributes_at(&self, path: &RelPath, is_link: bool) -> io::Result<attributes::Read> {
         let reader = self
             .looks
             .reader

@@ -52,6 +52,8 @@ pub struct SendOptions {
     pub has_helpers: bool,
     /// How files are read.
     pub io: Io,
+    /// The destination understands word of whether a name's attributes are all told.
+    pub tells_all_attributes: bool,
 }
 
 /// A frame of blocks.
@@ -435,8 +437,9 @@ impl Sender<'_> {
     }
 
     /// Numbers a name, and remembers files.
-    fn told(&self, id: NameId, found: Found) -> Told {
+    fn told(&self, id: NameId, mut found: Found) -> Told {
         Watch::add(&self.watch.names, 1);
+        found.entry.meta.has_all_attributes &= self.options.tells_all_attributes;
         let mut modified = found.entry.meta.modified.unwrap_or_default();
         if let Some(fingerprint) = found.fingerprint {
             modified = fingerprint.modified;

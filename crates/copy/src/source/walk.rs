@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::attributes::{Attributes, Reader, is_of_link};
+use crate::attributes::{self, Reader, is_of_link};
 use crate::beneath::{READ_FILE, READ_FOLDER, Top, is_staging, kind_of, modified, size_of, stored};
 use crate::entry::{Entry, Kind, Meta, PATH_BYTES_MOST, RelPath};
 use crate::filter::Filter;
@@ -321,7 +321,7 @@ impl Walk<'_> {
                 if let Ok(stat) = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)
                     && kind_of(&stat) == FileType::Directory
                 {
-                    let meta = self.meta(&stat, Vec::new());
+                    let meta = self.meta(&stat, attributes::Read::default());
                     self.found(path, Kind::Folder, meta, None)?;
                 }
                 self.skip(path.clone(), unreadable(&error.into()))?;
@@ -338,7 +338,7 @@ impl Walk<'_> {
         };
         let attributes = match self.keep.attributes {
             true => self.attributes.of(folder),
-            false => Ok(Vec::new()),
+            false => Ok(attributes::Read::default()),
         };
         let attributes = self.attributes_or_word(path, attributes)?;
         let meta = self.meta(&stat, attributes);
@@ -366,7 +366,7 @@ impl Walk<'_> {
         }
         let attributes = match self.keep.attributes {
             true => self.file_attributes(folder, name),
-            false => Ok(Vec::new()),
+            false => Ok(attributes::Read::default()),
         };
         let attributes = self.attributes_or_word(path, attributes)?;
         let meta = self.meta(stat, attributes);
@@ -380,7 +380,11 @@ impl Walk<'_> {
         )
     }
 
-    fn file_attributes(&mut self, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Attributes> {
+    fn file_attributes(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> io::Result<attributes::Read> {
         if self.attributes.by_name() {
             return self.attributes.of_name(folder, name);
         }
@@ -429,13 +433,15 @@ impl Walk<'_> {
                 let has_any = self.keep.attributes && self.source.superuser;
                 let attributes = match has_any && self.attributes.by_name() {
                     true => self.attributes.of_name(folder, name),
-                    false => Ok(Vec::new()),
+                    false => Ok(attributes::Read::default()),
                 };
-                let mut attributes = self.attributes_or_word(path, attributes)?;
-                attributes.retain(|(name, _)| is_of_link(name));
+                let mut read = self.attributes_or_word(path, attributes)?;
+                read.attributes.retain(|(name, _)| is_of_link(name));
+                // Users set none on links.
+                read.has_all = false;
                 let meta = Meta {
                     mode: None,
-                    ..self.meta(stat, attributes)
+                    ..self.meta(stat, read)
                 };
                 self.found(path, Kind::Symlink { target }, meta, None)
             }
@@ -453,27 +459,28 @@ impl Walk<'_> {
             || accessat(folder, name, Access::READ_OK, AtFlags::EACCESS) != Err(Errno::ACCESS)
     }
 
-    fn meta(&self, stat: &Stat, attributes: Attributes) -> Meta {
+    fn meta(&self, stat: &Stat, read: attributes::Read) -> Meta {
         let owner = (stat.st_uid, stat.st_gid);
         Meta {
             mode: self.keep.mode.then_some(stat.st_mode & 0o7777),
             owner: self.keep.owner.then_some(owner),
             owner_names: self.keep.owner.then(|| self.source.accounts.names(owner)),
             modified: self.keep.times.then(|| modified(stat)),
-            attributes,
+            attributes: read.attributes,
+            has_all_attributes: read.has_all,
         }
     }
 
     fn attributes_or_word(
         &mut self,
         path: &RelPath,
-        read: io::Result<Attributes>,
-    ) -> ControlFlow<(), Attributes> {
+        read: io::Result<attributes::Read>,
+    ) -> ControlFlow<(), attributes::Read> {
         ControlFlow::Continue(match read {
-            Ok(attributes) => attributes,
+            Ok(read) => read,
             Err(_) => {
                 self.skip(path.clone(), Why::Attributes)?;
-                Vec::new()
+                attributes::Read::default()
             }
         })
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, sy
 use std::path::Path;
 
 use copy::engine::receive::ReceiveOptions;
-use rustix::fs::{XattrFlags, lgetxattr, setxattr};
+use rustix::fs::{XattrFlags, lgetxattr, removexattr, setxattr};
 
 use crate::common::{Place, Session, plant, tree};
 
@@ -148,6 +148,80 @@ fn an_extended_attribute_alone_is_carried() {
         assert_eq!(kept(&there), before);
     }
     let account = session.run(&place.from(), &place.to()).0.unwrap();
+    assert_eq!((account.placed, account.same), (0, 1));
+}
+
+#[test]
+fn attributes_that_the_source_has_no_more_go_where_what_it_has_not_is_deleted() {
+    let (list, flags) = ("system.posix_acl_access", XattrFlags::empty());
+    let place = Place::new();
+    let (from, to) = (place.from(), place.to());
+    fs::create_dir(from.join("folder")).unwrap();
+    fs::write(from.join("file"), "bytes").unwrap();
+    let names = ["folder", "file"];
+    for name in names {
+        for note in ["user.note", "user.kept"] {
+            if setxattr(from.join(name), note, b"value", flags).is_err() {
+                println!("not tested: a file system without");
+                return;
+            }
+        }
+    }
+    let has_lists = setxattr(from.join("file"), list, &access_list(1_000), flags).is_ok();
+    let session = Session::default();
+    session.run(&from, &to).0.unwrap();
+    for name in names {
+        removexattr(from.join(name), "user.note").unwrap();
+        setxattr(to.join(name), "user.own", b"another's", flags).unwrap();
+        // Longer names together than a list is read with at first.
+        for n in 0..30 {
+            let note = format!("user.{n:0>50}");
+            setxattr(to.join(name), note.as_str(), b"", flags).unwrap();
+        }
+    }
+    // Who may not set it need not be spared it.
+    let _ = setxattr(to.join("file"), "trusted.own", b"the host's", flags);
+    let before = attribute(&to.join("file"), "trusted.own");
+    if has_lists {
+        removexattr(from.join("file"), list).unwrap();
+    }
+    set_mode(&from.join("file"), 0o640);
+    set_mode(&to.join("file"), 0o640);
+    let is_left = |name: &str, note: &str| attribute(&to.join(name), note).is_some();
+    let all = ["user.note", "user.kept", "user.own"];
+    let account = session.run(&from, &to).0.unwrap();
+    assert_eq!((account.placed, account.same), (0, 1));
+    assert!(
+        names
+            .iter()
+            .all(|name| all.iter().all(|note| is_left(name, note)))
+    );
+    let deletes = |dry| Session {
+        receive: ReceiveOptions {
+            delete: true,
+            dry,
+            ..ReceiveOptions::default()
+        },
+        ..Session::default()
+    };
+    let would = deletes(true).run(&from, &to).0.unwrap();
+    assert_eq!(would.placed, 1);
+    assert!(is_left("file", "user.note"));
+    let account = deletes(false).run(&from, &to).0.unwrap();
+    assert_eq!(
+        (account.placed, account.failed, account.received_bytes),
+        (1, 0, 0)
+    );
+    for name in names {
+        let left = all.map(|note| is_left(name, note));
+        assert_eq!(left, [false, true, false], "{name}");
+        assert!((0..30).all(|n| !is_left(name, &format!("user.{n:0>50}"))));
+    }
+    assert_eq!(attribute(&to.join("file"), list), None);
+    assert_eq!(mode(&to.join("file")), 0o640);
+    // What a host keeps for itself stays.
+    assert_eq!(attribute(&to.join("file"), "trusted.own"), before);
+    let account = deletes(false).run(&from, &to).0.unwrap();
     assert_eq!((account.placed, account.same), (0, 1));
 }
 

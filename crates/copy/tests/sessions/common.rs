@@ -158,6 +158,7 @@ impl Session {
             block: self.block,
             limit: self.limit,
             io: self.io,
+            tells_all_attributes: true,
             ..SendOptions::default()
         };
         let (sends, receives) = (Watch::default(), Watch::default());

@@ -329,6 +329,10 @@ fn push_of(
         job.is_one_file = source.is_one_file();
         Ok(led(&plan.to, job))
     })?;
+    let options = &SendOptions {
+        tells_all_attributes: far.ready.all_attributes,
+        ..options.clone()
+    };
     let watch = Watch::default();
     far.say_inside(&watch, plan.args.streams);
     let mut limits = Limits::of(plan.args)?;
@@ -522,7 +526,8 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
             to: addresses(to, &destination.ready)?,
         },
     };
-    let job = Job::of(plan, true, meets)?;
+    let mut job = Job::of(plan, true, meets)?;
+    job.all_attributes = destination.ready.all_attributes;
     let source = Far::start(args, from, &job, None, context)?;
     let mut hosts = [HostFacts::told(&source.ready), HostFacts::default()];
     let watch = Watch::default();

@@ -108,6 +108,9 @@ pub(super) struct Job {
     /// Only its first answer is wanted; who does not know of this waits for the other side until its input ends.
     #[serde(default)]
     pub(super) asks: bool,
+    /// Of a source: the other side understands word of whether a name's attributes are all told.
+    #[serde(default)]
+    pub(super) all_attributes: bool,
 }
 
 /// What every version of a job has.
@@ -263,6 +266,9 @@ pub(super) struct Ready {
     /// What TCP's buffers grow to there at most, in bytes, to send and to receive; 0 as before.
     #[serde(default)]
     pub(super) buffers: [u64; 2],
+    /// It understands word of whether a name's attributes are all told.
+    #[serde(default)]
+    pub(super) all_attributes: bool,
 }
 
 impl Ready {
@@ -273,6 +279,7 @@ impl Ready {
             speeds,
             cores: u32::try_from(cores).unwrap_or(0),
             buffers: why::buffers_here().map(Option::unwrap_or_default),
+            all_attributes: true,
             ..Self::default()
         }
     }
@@ -372,6 +379,7 @@ impl Job {
             has_helpers: false,
             helps: None,
             asks: false,
+            all_attributes: is_source,
         })
     }
 
@@ -479,6 +487,7 @@ impl Job {
             },
             has_helpers: self.has_helpers,
             io: self.io,
+            tells_all_attributes: self.all_attributes,
         }
     }
 }

@@ -165,7 +165,12 @@ impl Receiver<'_> {
             entry,
             modified,
         } = told;
-        let Entry { path, kind, meta } = entry;
+        let Entry {
+            path,
+            kind,
+            mut meta,
+        } = entry;
+        meta.has_all_attributes &= self.options.delete;
         let path = match &self.options.name {
             // One file, under another name.
             Some(name) if path.split().is_some_and(|(folder, _)| folder.is_top()) => name.clone(),
