@@ -225,6 +225,17 @@ fn links_are_spread_over_all_addresses_and_one_that_is_dead_is_told_and_left() {
     assert!(notes.contains("dead: ") && notes.contains("carried over each: way 0"));
 }
 
+/// Runs a session slowly enough that all hosts and ways have their part, and sees that they did.
+fn all_take_part(mut session: Session<'_>, place: &Place) -> Ended {
+    session.limit = Some(UNHURRIED);
+    let ended = session.run(&place.from(), &place.to());
+    ended.is_whole(&place.from(), &place.to());
+    assert!(ended.helped() > 1 << 20, "{} bytes", ended.helped());
+    let carried = ended.near.carried();
+    assert!(carried.iter().all(|way| way.bytes > 0), "{carried:?}");
+    ended
+}
+
 /// Streams that QUIC carried, and bytes of theirs.
 fn over_quic(ended: &Ended) -> (usize, u64) {
     let counts = ended.source.over_quic();
@@ -283,12 +294,7 @@ fn hosts_that_see_the_same_files_take_blocks_over_quic() {
     let to = place.to();
     let mut session = Session::hosts(&[&to, &to]);
     session.transport = Transport::Quic;
-    session.limit = Some(UNHURRIED);
-    let ended = session.run(&place.from(), &place.to());
-    ended.is_whole(&place.from(), &place.to());
-    assert!(ended.helped() > 1 << 20, "{} bytes", ended.helped());
-    let carried = ended.near.carried();
-    assert!(carried.iter().all(|way| way.bytes > 0), "{carried:?}");
+    let ended = all_take_part(session, &place);
     assert_eq!(over_quic(&ended).0, 6);
 }
 
@@ -505,12 +511,7 @@ fn written_together(reads_back: bool) {
     let to = place.to();
     let mut session = Session::hosts(&[&to, &to]);
     session.reads_back = reads_back;
-    session.limit = Some(UNHURRIED);
-    let ended = session.run(&place.from(), &place.to());
-    ended.is_whole(&place.from(), &place.to());
-    assert!(ended.helped() > 1 << 20, "{} bytes", ended.helped());
-    let carried = ended.near.carried();
-    assert!(carried.iter().all(|way| way.bytes > 0), "{carried:?}");
+    all_take_part(session, &place);
 }
 
 #[test]
