@@ -13,6 +13,7 @@
 mod belongings;
 mod extras;
 mod folders;
+mod placing;
 mod small;
 mod staging;
 
@@ -30,16 +31,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid,
     chownat, fchmod, fchown, fstat, fstatvfs, futimens, linkat, mkdirat, openat, readlinkat,
-    renameat, statat, symlinkat, syncfs, unlinkat, utimensat,
+    statat, symlinkat, syncfs, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 use crate::accounts::Accounts;
 use crate::attributes;
-use crate::beneath::{
-    BESIDE_PREFIX, READ_FILE, READ_FOLDER, Top, fresh_digits, is_staging, kind_of, modified,
-    size_of,
-};
+use crate::beneath::{READ_FILE, READ_FOLDER, Top, is_staging, kind_of, modified, size_of};
 use crate::confined::{Asked, Confined};
 use crate::entry::{Meta, RelPath, Stamp};
 use crate::room::{self, PAGE};
@@ -48,6 +46,7 @@ pub use self::belongings::Differs;
 use self::belongings::Looks;
 pub use self::extras::{Deleted, Deletion};
 use self::folders::{Folder, Folders};
+use self::placing::replace;
 pub use self::staging::{Partial, Staging};
 
 /// What stands at a path.
@@ -610,123 +609,6 @@ impl Destination {
         partial.remove()
     }
 
-    /// How a new file is opened: to be read too where it is read back.
-    fn new_file(&self) -> OFlags {
-        match self.reads_back {
-            true => NEW_FILE.difference(OFlags::WRONLY) | OFlags::RDWR,
-            false => NEW_FILE,
-        }
-    }
-
-    /// Puts what `make` makes at `path`, as [`Destination::put_staged`]; beside `path` where that cannot be.
-    fn put(
-        &self,
-        staging: &Staging,
-        path: &RelPath,
-        make: impl Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
-        match self.put_staged(staging, path, &make)? {
-            None => Ok(()),
-            Some((folder, name)) => {
-                self.keep_mount(&folder);
-                beside(folder.open.as_fd(), name, make)
-            }
-        }
-    }
-
-    /// As [`Destination::put`], a file that `fill` writes and gives what belongs to it, which is `meta`.
-    fn put_file(
-        &self,
-        staging: &Staging,
-        path: &RelPath,
-        meta: &Meta,
-        fill: &dyn Fn(&File) -> io::Result<()>,
-    ) -> io::Result<()> {
-        // In the staging folder nobody sees it before it has its mode; there, the usual one saves a call.
-        let mode = Mode::from_raw_mode(0o666);
-        let staged = self.put_staged(staging, path, &|folder, name| {
-            fill(&File::from(openat(folder, name, self.new_file(), mode)?))
-        })?;
-        match staged {
-            None => Ok(()),
-            Some((folder, name)) => self.put_beside(&folder, name, meta, fill),
-        }
-    }
-
-    /// Puts a file that `fill` writes, and gives what belongs to it, at `name` in `folder`, over what stands there: written
-    /// before it has a name (`O_TMPFILE` in open(2)), so that nothing is left of it where this process is killed meanwhile;
-    /// under a name of its own where there is no such file.
-    fn put_beside(
-        &self,
-        folder: &Arc<Folder>,
-        name: &[u8],
-        meta: &Meta,
-        fill: &dyn Fn(&File) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.keep_mount(folder);
-        let open = folder.open.as_fd();
-        let has_nameless = !self.has_no_nameless.load(Ordering::Relaxed);
-        if has_nameless && let Some(file) = self.nameless(folder)? {
-            fill(&file)?;
-            let mut linked = small::link(&file, folder, name);
-            if linked == Err(Errno::EXIST) {
-                // Only a rename takes the place of what stands there, and takes a name for it.
-                let put = beside(open, name, |_, new| {
-                    linked = small::link(&file, folder, new);
-                    Ok(linked?)
-                });
-                if linked.is_ok() {
-                    return put;
-                }
-            }
-            match linked {
-                Ok(()) => return Ok(()),
-                Err(Errno::NOENT) if Folders::is_stale(folder) => {}
-                Err(_) => self.has_no_nameless.store(true, Ordering::Relaxed),
-            }
-        }
-        // Others see it before it has its mode, if it gets one.
-        let mode = match meta.mode {
-            Some(_) => 0o600,
-            None => 0o666,
-        };
-        let mode = Mode::from_raw_mode(mode);
-        beside(open, name, |folder, new| {
-            fill(&File::from(openat(folder, new, self.new_file(), mode)?))
-        })
-    }
-
-    /// Makes something new by `make` in the staging folder and moves it to `path`. The folder and the name there that it is
-    /// to have, where a file system ends between the two.
-    fn put_staged<'a>(
-        &self,
-        staging: &Staging,
-        path: &'a RelPath,
-        make: &dyn Fn(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
-    ) -> io::Result<Option<(Arc<Folder>, &'a [u8])>> {
-        let top = self.written()?;
-        let (folder, name) = self.folder_of(top, path)?;
-        if folder.is_on(staging.device()) {
-            match staging.make_and_move(make, |from, new| {
-                replace(from, new, folder.open.as_fd(), name)
-            }) {
-                // A bind mount of the same file system.
-                Err(error) if is(&error, &[Errno::XDEV]) => {}
-                // The folder was moved or deleted under us; what is at its path now counts.
-                Err(error) if is(&error, &[Errno::NOENT]) => {
-                    self.folders.forget(halves(path).0);
-                    let (folder, name) = self.folder_of(top, path)?;
-                    staging.make_and_move(make, |from, new| {
-                        replace(from, new, folder.open.as_fd(), name)
-                    })?;
-                    return Ok(None);
-                }
-                other => return other.map(|()| None),
-            }
-        }
-        Ok(Some((folder, name)))
-    }
-
     /// Remembers that something was written on the file system of `folder`, for [`Destination::sync`].
     fn keep_mount(&self, folder: &Arc<Folder>) {
         self.mounts
@@ -1020,44 +902,6 @@ const FOLDER_ITSELF: OFlags = OFlags::PATH
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
-const NEW_FILE: OFlags = OFlags::WRONLY
-    .union(OFlags::CREATE)
-    .union(OFlags::EXCL)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-
-/// Renames over what is there; an empty folder makes way.
-fn replace(
-    from: BorrowedFd<'_>,
-    new: &[u8],
-    folder: BorrowedFd<'_>,
-    name: &[u8],
-) -> io::Result<()> {
-    match renameat(from, new, folder, name) {
-        Err(Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY) => {}
-        other => return Ok(other?),
-    }
-    match unlinkat(folder, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(renameat(from, new, folder, name)?),
-        Err(_) => Err(Errno::ISDIR.into()),
-    }
-}
-
-/// Makes something new by `make` under a name of its own in the folder where it belongs, and renames it.
-fn beside(
-    folder: BorrowedFd<'_>,
-    name: &[u8],
-    make: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let new = [BESIDE_PREFIX, fresh_digits().as_bytes()].concat();
-    let put = make(folder, &new).and_then(|()| replace(folder, &new, folder, name));
-    if put.is_err() {
-        // It may never have been made.
-        let _ = unlinkat(folder, &new[..], AtFlags::empty());
-    }
-    put
-}
-
 /// What a file is told by that reads otherwise than it was written.
 pub(crate) const NOT_AS_WRITTEN: &str = "what the disk gives back is not what was written";
 

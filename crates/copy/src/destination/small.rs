@@ -14,7 +14,7 @@ use crate::entry::{Meta, RelPath};
 use super::folders::Folder;
 use super::{Destination, NOT_AS_WRITTEN, Staging, out_of_memory};
 
-/// What of [`super::NEW_FILE`] goes with a file that has no name.
+/// What of [`super::placing::NEW_FILE`] goes with a file that has no name.
 const NAMELESS: OFlags = OFlags::TMPFILE.union(OFlags::CLOEXEC);
 
 impl Destination {

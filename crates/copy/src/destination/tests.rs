@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{RenameFlags, XattrFlags, getxattr, renameat_with, setxattr};
 
+use super::placing::{NEW_FILE, beside};
 use super::*;
 use crate::entry::DEPTH_MOST;
 use crate::filter::Filter;
