@@ -29,7 +29,8 @@ use sha2::Sha256;
 
 use crate::key::{Key, SessionId, nonce};
 use crate::quic::Pipe;
-use crate::room::{self, PAGE};
+
+use inbox::Inbox;
 
 /// The protocol's version that is spoken here, and the oldest that is understood.
 pub const VERSION: u16 = 3;
@@ -316,39 +317,10 @@ pub struct Link {
     received: u64,
     scratch: Vec<u8>,
     inbox: Inbox,
+    /// Bytes of the frame that is being read that are still to come.
+    due: usize,
     /// When its handshake has to be through; `None` after it.
     until: Option<Instant>,
-}
-
-/// What the kernel had and TLS has not taken yet: rustls reads 4 KiB at a time, which is a call into the kernel each.
-#[derive(Default)]
-struct Inbox {
-    bytes: Vec<u8>,
-    from: usize,
-    to: usize,
-}
-
-impl Inbox {
-    /// A source for rustls, which asks `socket` when there is nothing left.
-    fn of<'a>(&'a mut self, socket: &'a Socket) -> impl Read + 'a {
-        struct Both<'a>(&'a mut Inbox, &'a Socket);
-        impl Read for Both<'_> {
-            fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-                let inbox = &mut *self.0;
-                let mut socket = self.1;
-                if inbox.from == inbox.to {
-                    let place = room::place(&mut inbox.bytes, INBOX, PAGE);
-                    let read = socket.read(&mut inbox.bytes[place.clone()])?;
-                    (inbox.from, inbox.to) = (place.start, place.start + read);
-                }
-                let taken = bytes.len().min(inbox.to - inbox.from);
-                bytes[..taken].copy_from_slice(&inbox.bytes[inbox.from..inbox.from + taken]);
-                inbox.from += taken;
-                Ok(taken)
-            }
-        }
-        Both(self, socket)
-    }
 }
 
 enum Seal {
@@ -671,6 +643,7 @@ fn finish(
         received: 0,
         scratch: Vec::new(),
         inbox: Inbox::default(),
+        due: 0,
         until: Some(until),
     };
     let bound = link.bound(said)?;
@@ -732,8 +705,6 @@ const NOTHING: u8 = 4;
 const TLS_BUFFER: usize = 128 << 10;
 /// What a frame has room for before any of it came.
 const GROWS: usize = 64 << 10;
-/// What is taken from the kernel at a time.
-const INBOX: usize = 128 << 10;
 
 impl Link {
     /// The socket under it.
@@ -821,6 +792,7 @@ impl Link {
             Seal::Sum { .. } => SUM_BYTES,
         };
         let mut told = [0; SUM_BYTES];
+        self.due = about + sum_bytes + data;
         self.fill(buffer, 0, about)?;
         self.read_exact(&mut told[..sum_bytes])?;
         if let Seal::Sum { theirs, .. } = &self.seal {
@@ -863,7 +835,7 @@ impl Link {
         let Seal::Tls(tls) = &mut self.seal else {
             let read = match self.until {
                 Some(until) => Timed(&self.socket, until).read_exact(bytes),
-                None => (&self.socket).read_exact(bytes),
+                None => self.inbox.fill(&self.socket, bytes),
             };
             return read.map_err(patience_ended);
         };
@@ -875,6 +847,7 @@ impl Link {
                     bytes[..taken].copy_from_slice(&ready[..taken]);
                     tls.reader().consume(taken);
                     bytes = &mut bytes[taken..];
+                    self.due = self.due.saturating_sub(taken);
                     continue;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -884,7 +857,7 @@ impl Link {
                 Timed(&self.socket, until).set().map_err(patience_ended)?;
             }
             // Zero bytes are the end, which `reader` tells after the next look.
-            tls.read_tls(&mut self.inbox.of(&self.socket))
+            tls.read_tls(&mut self.inbox.of(&self.socket, self.due))
                 .map_err(patience_ended)?;
             tls.process_new_packets().map_err(invalid)?;
             // New keys are answered with new keys.
@@ -1027,5 +1000,6 @@ fn patience_ended(error: io::Error) -> io::Error {
     }
 }
 
+mod inbox;
 #[cfg(test)]
 mod tests;

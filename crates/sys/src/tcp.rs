@@ -136,6 +136,45 @@ pub fn set_notsent_lowat(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
     )
 }
 
+/// How many bytes have to be there before the socket reads as readable (SO_RCVLOWAT); the kernel takes no more than half of
+/// what its receive buffer may grow to, and says earlier that it is readable where the buffer is full (`tcp_set_rcvlowat` and
+/// `tcp_epollin_ready`, net/ipv4/tcp.c). A read that blocks waits for as many, after it took what was there: what
+/// [`receive_together`] does not.
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn set_receive_low_water(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
+    let size = i32::try_from(size.as_u64()).unwrap_or(i32::MAX);
+    setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &size.to_ne_bytes())
+}
+
+/// Reads what is there once it is as much as [`set_receive_low_water`] asks for, or the end; `None` where it is not within `longest`.
+///
+/// # Errors
+///
+/// As poll(2) and recv(2), except that an interruption by a signal reads as nothing there.
+pub fn receive_together(
+    fd: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    longest: std::time::Duration,
+) -> io::Result<Option<usize>> {
+    let longest = Duration::from_ns(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
+    match poll(
+        &mut [PollFd::new(&fd, PollFlags::IN)],
+        Some(&timespec(longest)),
+    ) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+        Ok(_) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match rustix::net::recv(fd, bytes, rustix::net::RecvFlags::DONTWAIT) {
+        Ok((read, _)) => Ok(Some(read)),
+        Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Asks for a send buffer and ends its autotuning (SO_SNDBUF). The kernel cuts the request at
 /// `net.core.wmem_max`; [`send_buffer`] says what it granted.
 ///
@@ -548,6 +587,25 @@ mod tests {
         set_congestion(fd, &name).unwrap();
         assert_eq!(congestion(fd).unwrap(), name);
         assert!(path_mtu(fd).unwrap() >= 576);
+    }
+
+    #[test]
+    fn less_than_the_low_water_mark_does_not_wake_a_reader() {
+        use std::io::Write as _;
+        use std::time::Duration;
+
+        let (near, mut far) = pair();
+        let mut room = [0; 50_000];
+        set_receive_low_water(near.as_fd(), Bytes::new(40_000)).unwrap();
+        let mut read = |longest| receive_together(near.as_fd(), &mut room, longest).unwrap();
+        far.write_all(&[1; 39_999]).unwrap();
+        assert_eq!(read(Duration::from_millis(20)), None);
+        far.write_all(&[1; 1]).unwrap();
+        assert_eq!(read(Duration::from_secs(60)), Some(40_000));
+        far.write_all(&[1; 10]).unwrap();
+        drop(far);
+        assert_eq!(read(Duration::from_secs(60)), Some(10));
+        assert_eq!(read(Duration::from_secs(60)), Some(0));
     }
 
     #[test]
