@@ -1118,13 +1118,16 @@ const RPS_FILE: &str = "class/net/eth0/queues/rx-0/rps_cpus";
 /// A single CPU keeps up with full frames at this rate.
 const SPREAD_ABOVE: Rate = Rate::from_bits_per_second(1_500_000_000);
 /// What keeps IPv6 from talking by itself (Linux Documentation/networking/ip-sysctl.rst).
-pub(crate) const QUIET_IPV6: [(&str, &str); 5] = [
+pub(crate) const QUIET_IPV6: [(&str, &str); 7] = [
     ("accept_dad", "0"),
     ("accept_ra", "0"),
     ("autoconf", "0"),
     ("router_solicitations", "0"),
     // No link-local address is made up.
     ("addr_gen_mode", "1"),
+    // Groups that addresses belong to are reported at once, and again at random within this time (RFC 3810, section 9.11): days.
+    ("mldv1_unsolicited_report_interval", "2000000000"),
+    ("mldv2_unsolicited_report_interval", "2000000000"),
 ];
 /// Asked for by force; without root the machine's net.core.rmem_max decides.
 const SOCKET_BUFFER_BYTES: u32 = 64 << 20;
