@@ -157,9 +157,8 @@ pub fn set_receive_low_water(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> 
 pub fn receive_together(
     fd: BorrowedFd<'_>,
     bytes: &mut [u8],
-    longest: std::time::Duration,
+    longest: Duration,
 ) -> io::Result<Option<usize>> {
-    let longest = Duration::from_ns(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
     match poll(
         &mut [PollFd::new(&fd, PollFlags::IN)],
         Some(&timespec(longest)),
@@ -592,20 +591,19 @@ mod tests {
     #[test]
     fn less_than_the_low_water_mark_does_not_wake_a_reader() {
         use std::io::Write as _;
-        use std::time::Duration;
 
         let (near, mut far) = pair();
         let mut room = [0; 50_000];
         set_receive_low_water(near.as_fd(), Bytes::new(40_000)).unwrap();
         let mut read = |longest| receive_together(near.as_fd(), &mut room, longest).unwrap();
         far.write_all(&[1; 39_999]).unwrap();
-        assert_eq!(read(Duration::from_millis(20)), None);
+        assert_eq!(read(Duration::from_ms(20)), None);
         far.write_all(&[1; 1]).unwrap();
-        assert_eq!(read(Duration::from_secs(60)), Some(40_000));
+        assert_eq!(read(Duration::from_s(60)), Some(40_000));
         far.write_all(&[1; 10]).unwrap();
         drop(far);
-        assert_eq!(read(Duration::from_secs(60)), Some(10));
-        assert_eq!(read(Duration::from_secs(60)), Some(0));
+        assert_eq!(read(Duration::from_s(60)), Some(10));
+        assert_eq!(read(Duration::from_s(60)), Some(0));
     }
 
     #[test]

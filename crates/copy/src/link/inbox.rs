@@ -5,10 +5,10 @@
 //! kernel is asked for a good part of it at a time (`SO_RCVLOWAT`, socket(7)).
 
 use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
 use std::os::fd::AsFd as _;
-use std::time::Duration;
 
-use units::Bytes;
+use units::{Bytes, Duration};
 
 use super::Socket;
 use crate::room::{self, PAGE};
@@ -20,7 +20,7 @@ const RECORD: usize = 5 + (16 << 10) + 256;
 /// Less is not waited for together.
 const TOGETHER_LEAST: usize = 32 << 10;
 /// How long what has come may lie there while more is waited for.
-const TOGETHER_LONGEST: Duration = Duration::from_millis(50);
+const TOGETHER_LONGEST: Duration = Duration::from_ms(50);
 
 /// What the kernel had and TLS has not taken yet: rustls reads 4 KiB at a time, which is a call into the kernel each.
 #[derive(Default)]
@@ -96,7 +96,7 @@ impl Mark {
         socket.read(bytes)
     }
 
-    fn set(&mut self, tcp: &std::net::TcpStream, bytes: usize) -> bool {
+    fn set(&mut self, tcp: &TcpStream, bytes: usize) -> bool {
         if self.0 != bytes {
             let set = sys::tcp::set_receive_low_water(tcp.as_fd(), Bytes::new(bytes as u64));
             if set.is_err() {
@@ -111,7 +111,7 @@ impl Mark {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
     use std::thread;
     use std::time::Instant;
 
@@ -136,7 +136,7 @@ mod tests {
         far.write_all(&sent[..100]).unwrap();
         let since = Instant::now();
         assert_eq!(mark.read(&socket, &mut room, 40_000).unwrap(), 100);
-        assert!(since.elapsed() >= TOGETHER_LONGEST);
+        assert!(since.elapsed().as_nanos() >= TOGETHER_LONGEST.as_ns().into());
         // What is not much is taken at once, whatever was waited for before.
         far.write_all(&sent[..100]).unwrap();
         assert_eq!(mark.read(&socket, &mut room, 32_767).unwrap(), 100);
