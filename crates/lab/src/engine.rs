@@ -530,6 +530,16 @@ impl Engine {
         Poll::Wait(self.next.iter().copied().min().unwrap_or(Instant::MAX))
     }
 
+    /// Lets what is overdue of a train leave as one piece at once (`soon`), or only once it is [`BEHIND`].
+    pub(crate) fn catch_up_when(&mut self, soon: bool) {
+        let behind = if soon { Duration::ZERO } else { BEHIND };
+        for (way, direction) in self.directions.iter().enumerate() {
+            if !direction.feeds {
+                self.links[way / 2].catch_up_when(way_of(way), behind);
+            }
+        }
+    }
+
     /// The direction towards a node in which something is due first, if by `now`.
     fn earliest_feeder(&self, now: Instant) -> Option<(usize, Instant)> {
         let due = self.next.iter().copied().enumerate();

@@ -18,6 +18,7 @@ use units::{Duration, Instant};
 
 use crate::engine::{Engine, Lost, Poll};
 use crate::node::Rule;
+use crate::patience::Patience;
 use crate::rate::RateError;
 use crate::urgency::{NAP, Urgency};
 
@@ -113,6 +114,9 @@ pub(crate) struct Forwarder {
     /// Where the thread is to stay, if anywhere.
     cpu: Option<usize>,
     urgency: Urgency,
+    patience: Patience,
+    /// That what is due has now.
+    waits: Duration,
     /// CPUs of the machine: with more threads than these that could run, somebody waits.
     cpus: u32,
     /// Since when it spins.
@@ -134,6 +138,7 @@ impl Forwarder {
         cpu: Option<usize>,
     ) -> std::io::Result<Self> {
         let receive_interval = Duration::from_ns(shortest.as_ns() / 8).min(RECEIVE_INTERVAL_MAX);
+        let cpus = sys::host::cpus_online();
         let readable = Readable::new(sockets.iter().map(AsFd::as_fd))?;
         Ok(Self {
             ready: Vec::with_capacity(sockets.len()),
@@ -148,7 +153,9 @@ impl Forwarder {
             taken_at: Instant::ZERO,
             cpu,
             urgency: Urgency::new(clock::monotonic()),
-            cpus: sys::host::cpus_online(),
+            patience: Patience::new(shortest, cpus),
+            waits: Duration::ZERO,
+            cpus,
             spun_from: None,
             failure: None,
         })
@@ -209,7 +216,18 @@ impl Forwarder {
         let wait = next.saturating_since(idle);
         let cpus = self.cpus;
         let crowded = || sys::host::runnable().is_some_and(|n| n > cpus);
-        if self.urgency.owes_nap(idle, crowded) {
+        let waits = self.patience.at(idle, sys::host::runnable);
+        if waits != self.waits {
+            self.waits = waits;
+            self.engine.catch_up_when(waits > Duration::ZERO);
+        }
+        let taken = now.saturating_since(self.taken_at) < waits;
+        if waits > Duration::ZERO && (taken || wait < waits + spin) {
+            // By time, not by arrivals: each would wake it up, and take the CPU from whoever has work.
+            std::thread::sleep(waits.to_std());
+            self.urgency.sleep(idle, clock::monotonic());
+            self.received_at = Instant::ZERO;
+        } else if self.urgency.owes_nap(idle, crowded) {
             std::thread::sleep(NAP.to_std());
             self.urgency.sleep(idle, clock::monotonic());
             self.received_at = Instant::ZERO;

@@ -18,6 +18,7 @@ mod middlebox;
 mod node;
 mod pace;
 pub mod path;
+mod patience;
 mod probe;
 mod rate;
 pub mod rehearsal;

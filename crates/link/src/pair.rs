@@ -133,8 +133,13 @@ impl Link {
     /// one piece, as [`Pipeline::catching_up_when`].
     #[must_use]
     pub fn catching_up_when(mut self, way: Way, behind: Duration) -> Self {
-        self.sides[way.place()].set_catch_up(behind);
+        self.catch_up_when(way, behind);
         self
+    }
+
+    /// The same from now on.
+    pub fn catch_up_when(&mut self, way: Way, behind: Duration) {
+        self.sides[way.place()].set_catch_up(behind);
     }
 
     /// Changes a direction at `at`; what happened until then is settled by the old rules.
