@@ -885,8 +885,8 @@ impl Link {
     }
 }
 
-/// Bytes a second that this core encrypts and decrypts one after the other with a cipher; `None` where it is none of TLS.
-/// Takes some milliseconds.
+/// Bytes a second that this core encrypts and decrypts one after the other with a cipher, in the best of some turns: in the
+/// others it may have had something else to do. `None` where it is none of TLS. Takes some milliseconds.
 pub fn speed(cipher: Cipher) -> Option<f64> {
     let suite = cipher.suite()?;
     let (mut near, mut far) = (client(suite).ok()?, server(suite).ok()?);
@@ -910,18 +910,22 @@ pub fn speed(cipher: Cipher) -> Option<f64> {
         pass(&mut far, &mut near)?;
     }
     let block = vec![0x5a; 64 << 10];
-    let mut passed = 0;
-    let since = Instant::now();
-    while passed < SPEED_BYTES {
-        near.writer().write_all(&block).ok()?;
-        pass(&mut near, &mut far)?;
-        passed += block.len();
+    let mut best = 0.0_f64;
+    for _ in 0..SPEED_TURNS {
+        let since = Instant::now();
+        for _ in 0..SPEED_BLOCKS {
+            near.writer().write_all(&block).ok()?;
+            pass(&mut near, &mut far)?;
+        }
+        let passed = (SPEED_BLOCKS * block.len()) as f64;
+        best = best.max(passed / since.elapsed().as_secs_f64().max(1e-9));
     }
-    Some(passed as f64 / since.elapsed().as_secs_f64().max(1e-9))
+    Some(best)
 }
 
-/// What a cipher's speed is measured with.
-const SPEED_BYTES: usize = 4 << 20;
+/// What a cipher's speed is measured with: blocks of 64 KiB in a turn, and turns.
+const SPEED_BLOCKS: usize = 8;
+const SPEED_TURNS: usize = 8;
 
 fn flush_tls(tls: &mut Connection, mut socket: &Socket) -> io::Result<()> {
     while tls.wants_write() {
