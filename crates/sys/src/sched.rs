@@ -63,6 +63,14 @@ pub fn prefer_this_thread() {
     }
 }
 
+/// Gives way to other threads: the calling one does what has time.
+pub fn defer_this_thread() {
+    // SAFETY: setpriority(PRIO_PROCESS, 0) acts on the calling thread.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, 10);
+    }
+}
+
 /// A set of descriptors of which one asks which can be read.
 #[derive(Debug)]
 pub struct Readable {

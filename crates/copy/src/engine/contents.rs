@@ -3,8 +3,9 @@
 //! It is in vain where the other side has them already. So the first file that it does not want ends it.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,10 @@ const EACH_BYTES: u64 = 256;
 /// Threads that read, at most: disks and file servers do several things at a time.
 const READERS_MOST: usize = 4;
 
+/// What is read in a row, in files and bytes: a chunk of memory for each file cost a tenth of all, to make the heap longer.
+const CHUNK_FILES: usize = 64;
+const CHUNK_BYTES: u64 = 256 << 10;
+
 /// What was read this long ago is as fresh as what is read now and waits in a connection's buffers.
 const FRESH: Duration = Duration::from_secs(5);
 
@@ -30,8 +35,15 @@ const FRESH: Duration = Duration::from_secs(5);
 pub(super) struct Content {
     /// When that was.
     at: Instant,
-    pub(super) bytes: Vec<u8>,
+    chunk: Arc<Vec<u8>>,
+    place: Range<usize>,
     pub(super) sum: Sum,
+}
+
+impl Content {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.chunk[self.place.clone()]
+    }
 }
 
 /// Small files, in the order in which they will be asked for.
@@ -100,31 +112,56 @@ impl Contents {
     }
 
     fn read_all(&self, source: &Source) {
-        while let Some((path, fingerprint)) = self.next() {
-            let Some(content) = read(source, &path, &fingerprint) else {
-                continue;
-            };
+        // What starts the other side has this host's CPUs first: nothing can be sent before.
+        sys::sched::defer_this_thread();
+        loop {
+            let (files, bytes) = self.next();
+            if files.is_empty() {
+                return;
+            }
+            let mut chunk = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+            let mut there = Vec::with_capacity(files.len());
+            for (path, fingerprint) in files {
+                let from = chunk.len();
+                match read(source, &path, &fingerprint, &mut chunk) {
+                    Some((at, sum)) => there.push((path, at, from..chunk.len(), sum)),
+                    None => chunk.truncate(from),
+                }
+            }
+            let chunk = Arc::new(chunk);
             let mut state = self.lock();
             if state.is_over {
                 return;
             }
-            // Nobody reads it twice, unless it is wanted meanwhile.
-            if let Some(there) = state.all.get_mut(&path) {
-                there.1 = Some(content);
+            for (path, at, place, sum) in there {
+                // Nobody reads it twice, unless it is wanted meanwhile.
+                if let Some(of) = state.all.get_mut(&path) {
+                    let chunk = Arc::clone(&chunk);
+                    of.1 = Some(Content {
+                        at,
+                        chunk,
+                        place,
+                        sum,
+                    });
+                }
             }
         }
     }
 
-    /// What is read next: nobody took or left it meanwhile.
-    fn next(&self) -> Option<(RelPath, Fingerprint)> {
+    /// What is read next, as many as go into a chunk, with their bytes: nobody took or left it meanwhile.
+    fn next(&self) -> (Vec<(RelPath, Fingerprint)>, u64) {
+        let (mut files, mut bytes) = (Vec::new(), 0);
         let mut state = self.lock();
-        while let Some(path) = state.order.pop_front() {
+        while files.len() < CHUNK_FILES && bytes < CHUNK_BYTES {
+            let Some(path) = state.order.pop_front() else {
+                break;
+            };
             if let Some((fingerprint, None)) = state.all.get(&path) {
-                let fingerprint = *fingerprint;
-                return Some((path, fingerprint));
+                bytes += fingerprint.size;
+                files.push((path, *fingerprint));
             }
         }
-        None
+        (files, bytes)
     }
 
     /// The content of a file of `source` that is wanted, if it was read as `fingerprint` says, and just now or the file still is
@@ -163,19 +200,25 @@ impl Contents {
     }
 }
 
-/// The whole of a file that is as `fingerprint` says, before and after. `None` for others, of whom more is said when they are
-/// sent.
-fn read(source: &Source, path: &RelPath, fingerprint: &Fingerprint) -> Option<Content> {
+/// Puts the whole of a file that is as `fingerprint` says, before and after, behind what is in `chunk`. `None` for others, of
+/// whom more is said when they are sent.
+fn read(
+    source: &Source,
+    path: &RelPath,
+    fingerprint: &Fingerprint,
+    chunk: &mut Vec<u8>,
+) -> Option<(Instant, Sum)> {
     let file = source.open_file(path).ok()?;
     if file.fingerprint() != fingerprint {
         return None;
     }
     let at = Instant::now();
-    let mut bytes = vec![0; usize::try_from(fingerprint.size).ok()?];
-    file.file().read_exact_at(&mut bytes, 0).ok()?;
+    let from = chunk.len();
+    chunk.resize(from + usize::try_from(fingerprint.size).ok()?, 0);
+    file.file().read_exact_at(&mut chunk[from..], 0).ok()?;
     let is_same = !file.changed_since(fingerprint).ok()?;
-    let sum = *blake3::hash(&bytes).as_bytes();
-    is_same.then_some(Content { at, bytes, sum })
+    let sum = *blake3::hash(&chunk[from..]).as_bytes();
+    is_same.then_some((at, sum))
 }
 
 #[cfg(test)]
@@ -222,7 +265,7 @@ mod tests {
         contents.read(&source);
         let taken: Vec<Option<Vec<u8>>> = files(&all)
             .iter()
-            .map(|(path, print)| Some(contents.take(&source, path, print)?.bytes))
+            .map(|(path, print)| Some(contents.take(&source, path, print)?.bytes().to_vec()))
             .collect();
         // Nobody asks for what is empty.
         assert_eq!(taken, [Some(b"some".to_vec()), None, None]);

@@ -735,7 +735,7 @@ impl Sender<'_> {
                 early.and_then(|read| read.take(self.source, known.path(), &known.fingerprint));
             let read = match &early {
                 Some(content) => {
-                    buffer.extend_from_slice(&content.bytes);
+                    buffer.extend_from_slice(content.bytes());
                     Ok(true)
                 }
                 None => self.read_small(&known, buffer),
