@@ -72,6 +72,7 @@ const NAMES_BYTES: usize = 48 << 10;
 const NAMES_WAIT: Duration = Duration::from_millis(20);
 /// Bytes from which on it does not matter that connections begin with some 40 KiB of nothing each.
 const MUCH: u64 = 64 << 20;
+const NAMES_BYTES_FIRST: usize = 3 << 10;
 /// The same of names, of which each takes some 50.
 const MANY: u64 = 10_000;
 /// Names from which on their mean length says what is to be sent, and the mean up to which the work for each file is what
@@ -385,6 +386,7 @@ impl Sender<'_> {
                         is_partial.store(true, Ordering::Relaxed);
                         Watch::add(&self.watch.unread, 1);
                     }
+        let mut most = NAMES_BYTES_FIRST;
                     let text = format!("{}: {}", skipped.path, skipped.why);
                     self.watch.note(Note::Skipped(text));
                 }
@@ -396,7 +398,7 @@ impl Sender<'_> {
                     names.push(found);
                 }
             }
-            if bytes >= NAMES_BYTES || (!names.is_empty() && since.elapsed() >= NAMES_WAIT) {
+            if bytes >= most || (!names.is_empty() && since.elapsed() >= NAMES_WAIT) {
                 bytes = 0;
                 if !self.tell(std::mem::take(&mut names)) {
                     return ControlFlow::Break(());
@@ -406,6 +408,7 @@ impl Sender<'_> {
             while work.told.len() + work.later.len() + work.open >= NAMES_OPEN && !self.is_over() {
                 // What is told is decided upon only when it is told.
                 if !names.is_empty() {
+                most = NAMES_BYTES.min(2 * most);
                     drop(work);
                     bytes = 0;
                     self.tell(std::mem::take(&mut names));
