@@ -149,6 +149,19 @@ pub fn set_receive_low_water(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> 
     setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &size.to_ne_bytes())
 }
 
+/// Lets the receive buffer, if nobody set it, be as large at once as `size` in it takes, instead of growing to that over some
+/// round trips; no more than half of what it may grow to. What is offered to the other side grows with what it sends from then
+/// on, twice as fast. Asking for a low-water mark does that (`tcp_set_rcvlowat`, net/ipv4/tcp.c, Linux 4.18), and taking it
+/// back does not undo it.
+///
+/// # Errors
+///
+/// Whatever setsockopt(2) says.
+pub fn make_receive_room(fd: BorrowedFd<'_>, size: Bytes) -> io::Result<()> {
+    set_receive_low_water(fd, size)?;
+    set_receive_low_water(fd, Bytes::new(1))
+}
+
 /// Reads what is there once it is as much as [`set_receive_low_water`] asks for, or the end; `None` where it is not within `longest`.
 ///
 /// # Errors
@@ -604,6 +617,26 @@ mod tests {
         drop(far);
         assert_eq!(read(Duration::from_s(60)), Some(10));
         assert_eq!(read(Duration::from_s(60)), Some(0));
+    }
+
+    #[test]
+    fn room_is_made_in_a_receive_buffer_that_grows_by_itself_and_in_no_other() {
+        let (near, _far) = pair();
+        let fd = near.as_fd();
+        let size = Bytes::new(1 << 20);
+        let before = receive_buffer(fd).unwrap();
+        assert!(before < size);
+        make_receive_room(fd, size).unwrap();
+        assert!(receive_buffer(fd).unwrap() >= size);
+        // It does not wait for as much.
+        let (held, mut far) = pair();
+        set_receive_buffer(held.as_fd(), Bytes::new(65_536)).unwrap();
+        let before = receive_buffer(held.as_fd()).unwrap();
+        make_receive_room(held.as_fd(), size).unwrap();
+        assert_eq!(receive_buffer(held.as_fd()).unwrap(), before);
+        std::io::Write::write_all(&mut far, &[1; 10]).unwrap();
+        let read = receive_together(held.as_fd(), &mut [0; 64], Duration::from_s(60));
+        assert_eq!(read.unwrap(), Some(10));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What one stream brings: frames of blocks, checked and written; small files whole, others block by block.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,14 +9,19 @@ use std::time::{Duration, Instant};
 use crate::digest::Cut;
 use crate::direct::Direct;
 use crate::entry::{Meta, RelPath};
-use crate::link::Which;
-use crate::message::BlockHead;
+use crate::link::{Socket, Which};
+use crate::meeting::{LONG, tcp_info};
+use crate::message::{BlockHead, NameId};
 use crate::room::{self, PAGE};
 
 use super::super::help::{ASK, WRITTEN};
 use super::super::send::{BLOCKS, nanoseconds};
 use super::super::{CopyError, Note, Watch};
-use super::{Body, Incoming, Receiver, is_full};
+use super::{Body, Files, Incoming, Receiver, is_full};
+
+/// What a stream of a long path may have under way from its beginning: kernels begin with 64 KiB and give more once that was
+/// full, which costs each stream some round trips.
+const ROOM: units::Bytes = units::Bytes::new(4 << 20);
 
 /// Frames in a row on one stream that are not as their sums say, at most: no cable does that.
 const BAD_MOST: u32 = 16;
@@ -36,6 +42,7 @@ impl Receiver<'_> {
                     return;
                 }
             };
+            make_room(link.socket());
             loop {
                 let since = Instant::now();
                 let head = link.receive(&mut buffer);
@@ -314,5 +321,16 @@ impl Receiver<'_> {
             }
         }
         self.place_if_whole(file, body);
+    }
+}
+
+/// Makes room for what comes over a long path.
+fn make_room(socket: &Socket) {
+    let Socket::Tcp(tcp) = socket else { return };
+    let round_trip = tcp_info(socket).map(|info| Duration::from_micros(info.rtt_us));
+    let is_long = round_trip.is_some_and(|time| time >= LONG);
+    if is_long {
+        // Without it, it takes longer.
+        let _ = sys::tcp::make_receive_room(tcp.as_fd(), ROOM);
     }
 }
