@@ -345,6 +345,23 @@ impl Destination {
         Staging::open(self.written()?, identity, is_stopped)
     }
 
+    /// Whether nothing stands at these names at the top, or nothing at all where none are said: a source may then send small
+    /// files before it is asked for them. False as well where that cannot be seen.
+    pub fn is_free(&self, names: &[RelPath]) -> bool {
+        let Some(top) = &self.top else {
+            return true;
+        };
+        if names.is_empty() {
+            let names = top.open(b"", READ_FOLDER).map(rustix::fs::Dir::new);
+            let Ok(Ok(names)) = names else { return false };
+            let is_other = |name: &[u8]| !matches!(name, b"." | b"..");
+            let mut names =
+                names.map(|name| name.is_ok_and(|n| !is_other(n.file_name().to_bytes())));
+            return names.all(|is_itself| is_itself);
+        }
+        names.iter().all(|name| matches!(self.look(name), Ok(None)))
+    }
+
     /// What is at `path`, a link not followed; `None` where nothing is or where something on the way is no folder.
     ///
     /// # Errors

@@ -23,8 +23,9 @@ mod why;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -431,6 +432,8 @@ impl CopyArgs {
             io: self.io(true),
             // Another host's version is asked.
             tells_all_attributes: true,
+            // A far destination says whether it takes them.
+            unasked: false,
         })
     }
 
@@ -763,6 +766,26 @@ impl Plan<'_> {
         let first = names.iter().map(|(name, _)| name.names().next());
         let first: Option<BTreeSet<_>> = first.map(|name| name.map(Box::from)).collect();
         Ok(first.map(|first| first.into_iter().collect()))
+    }
+
+    /// Of a destination on this host: whether nothing stands there that a copy may meet.
+    fn is_free(&self) -> Result<bool, Failure> {
+        if self.args.makes_nothing() || self.args.files_from.is_some() {
+            return Ok(false);
+        }
+        let to = self.to.path();
+        let mut names = match std::fs::read_dir(to) {
+            Ok(names) => names,
+            Err(error) => return Ok(error.kind() == std::io::ErrorKind::NotFound),
+        };
+        let is_missing = |name: &[u8]| {
+            let stands = std::fs::symlink_metadata(to.join(OsStr::from_bytes(name)));
+            stands.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+        };
+        Ok(match self.only()? {
+            Some(only) => only.iter().all(|name| is_missing(name)),
+            None => names.next().is_none(),
+        })
     }
 
     /// What `--files-from` lists, as it stands there.

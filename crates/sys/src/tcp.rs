@@ -634,7 +634,7 @@ mod tests {
         let before = receive_buffer(held.as_fd()).unwrap();
         make_receive_room(held.as_fd(), size).unwrap();
         assert_eq!(receive_buffer(held.as_fd()).unwrap(), before);
-        std::io::Write::write_all(&mut far, &[1; 10]).unwrap();
+        io::Write::write_all(&mut far, &[1; 10]).unwrap();
         let read = receive_together(held.as_fd(), &mut [0; 64], Duration::from_s(60));
         assert_eq!(read.unwrap(), Some(10));
     }

@@ -118,6 +118,7 @@ pub fn receive(
         disk: Disk::new(options.io, "destination", watch),
         files: Mutex::default(),
         changed: Condvar::new(),
+        decided: Condvar::new(),
         counts: Mutex::default(),
         account: Mutex::default(),
         amended: AtomicU64::new(0),
@@ -156,6 +157,8 @@ struct Receiver<'a> {
     disk: Disk<'a>,
     files: Mutex<Files>,
     changed: Condvar,
+    /// More names are decided upon.
+    decided: Condvar,
     /// Frames handled on each stream.
     counts: Mutex<BTreeMap<u16, u64>>,
     account: Mutex<Account>,
@@ -191,6 +194,8 @@ struct Files {
     /// Those of them that are folders.
     told_folders: HashSet<[u8; 16]>,
     next_id: NameId,
+    /// Names below it are decided upon.
+    decided: NameId,
     walked: Option<(Vec<RelPath>, bool)>,
     /// Messages that take long, in order, with their lengths; and whether one is being dealt with.
     queue: VecDeque<(FromSource, usize)>,

@@ -27,6 +27,7 @@ use super::ranges::{is_of, without};
 use super::{CopyError, Note, Watch};
 
 mod stream;
+mod unasked;
 mod under_way;
 
 use under_way::{Due, Sent};
@@ -54,6 +55,8 @@ pub struct SendOptions {
     pub io: Io,
     /// The destination understands word of whether a name's attributes are all told.
     pub tells_all_attributes: bool,
+    /// Small files are sent before they are asked for: nothing stands in their way at the destination, which takes them so.
+    pub unasked: bool,
 }
 
 /// A frame of blocks.
@@ -66,13 +69,14 @@ const PACK_FILES: usize = 512;
 const _: () = assert!(PACK_FILES * BLOCK_HEAD_BYTES <= crate::link::ABOUT_MOST);
 /// Names that were told and are neither refused nor confirmed, at most: the walk waits.
 const NAMES_OPEN: usize = 300_000;
-/// Names in a message.
+/// Bytes of names in a message, and in the first, of which each has twice the one before: a connection that begins brings some
+/// 14 KB in its first round trip, and a message that is longer is heard one or two later.
 const NAMES_BYTES: usize = 48 << 10;
+const NAMES_BYTES_FIRST: usize = 3 << 10;
 /// How long names wait for others before they are told.
 const NAMES_WAIT: Duration = Duration::from_millis(20);
 /// Bytes from which on it does not matter that connections begin with some 40 KiB of nothing each.
 const MUCH: u64 = 64 << 20;
-const NAMES_BYTES_FIRST: usize = 3 << 10;
 /// The same of names, of which each takes some 50.
 const MANY: u64 = 10_000;
 /// Names from which on their mean length says what is to be sent, and the mean up to which the work for each file is what
@@ -189,6 +193,10 @@ struct Sender<'a> {
 struct Work {
     /// Told and not decided, in order of their numbers.
     told: BTreeMap<NameId, Known>,
+    /// Small ones that are sent, or about to be, and not decided ([`unasked`]).
+    unasked: BTreeMap<NameId, Arc<Known>>,
+    /// The destination did not want one of these.
+    is_asked_only: bool,
     /// Told, and decided upon later, by themselves.
     later: HashMap<NameId, Known>,
     /// Frames that were lost with a connection.
@@ -378,6 +386,7 @@ impl Sender<'_> {
         let mut names: Vec<Found> = Vec::new();
         let is_partial = AtomicBool::new(false);
         let mut bytes = 0;
+        let mut most = NAMES_BYTES_FIRST;
         let mut since = Instant::now();
         let flow = walk(&mut |walked| {
             match walked {
@@ -386,7 +395,6 @@ impl Sender<'_> {
                         is_partial.store(true, Ordering::Relaxed);
                         Watch::add(&self.watch.unread, 1);
                     }
-        let mut most = NAMES_BYTES_FIRST;
                     let text = format!("{}: {}", skipped.path, skipped.why);
                     self.watch.note(Note::Skipped(text));
                 }
@@ -400,6 +408,7 @@ impl Sender<'_> {
             }
             if bytes >= most || (!names.is_empty() && since.elapsed() >= NAMES_WAIT) {
                 bytes = 0;
+                most = NAMES_BYTES.min(2 * most);
                 if !self.tell(std::mem::take(&mut names)) {
                     return ControlFlow::Break(());
                 }
@@ -408,7 +417,6 @@ impl Sender<'_> {
             while work.told.len() + work.later.len() + work.open >= NAMES_OPEN && !self.is_over() {
                 // What is told is decided upon only when it is told.
                 if !names.is_empty() {
-                most = NAMES_BYTES.min(2 * most);
                     drop(work);
                     bytes = 0;
                     self.tell(std::mem::take(&mut names));
@@ -476,6 +484,7 @@ impl Sender<'_> {
         }
         // Whoever numbers names tells them before another does: the destination takes them in order only.
         let mut next = self.next_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = *next;
         let mut numbered = Vec::with_capacity(names.len());
         for found in names {
             numbered.push(self.told(*next, found));
@@ -488,7 +497,9 @@ impl Sender<'_> {
             )));
             return false;
         }
-        self.outbox.say(message)
+        let is_said = self.outbox.say(message);
+        self.send_unasked(first, *next);
+        is_said
     }
 
     fn is_over(&self) -> bool {
@@ -549,7 +560,13 @@ impl Sender<'_> {
         let mut work = self.lock();
         let later = work.told.split_off(&until);
         let mut decided = std::mem::replace(&mut work.told, later);
+        let later = work.unasked.split_off(&until);
+        let mut unasked = std::mem::replace(&mut work.unasked, later);
         for want in wants {
+            if unasked.remove(&want.id).is_some() {
+                unasked::confirm(&want)?;
+                continue;
+            }
             let known = decided.remove(&want.id);
             let Some(known) = known.or_else(|| work.later.remove(&want.id)) else {
                 return Err(io::Error::new(
@@ -572,10 +589,12 @@ impl Sender<'_> {
                 false => work.large.push_back((want.id, known, want)),
             }
         }
+        self.refused(&mut work, &unasked);
         drop(work);
         if let Some(early) = self.early {
             // Empty ones are never wanted: the destination makes them itself.
             let left = decided.values().filter(|known| known.fingerprint.size > 0);
+            let left = left.chain(unasked.values().map(|known| &**known));
             early.contents.leave(left.map(Known::path));
         }
         self.changed.notify_all();
@@ -765,6 +784,9 @@ impl Sender<'_> {
                 }
                 lost => {
                     buffer.truncate(at);
+                    if self.take_back(id) {
+                        continue;
+                    }
                     self.watch.comes_not(known.fingerprint.size);
                     self.lost(id, &known.entry, lost.err().as_ref());
                 }

@@ -70,6 +70,8 @@ pub(crate) struct Session {
     /// The source listens and the destination connects.
     pub(crate) is_reverse: bool,
     pub(crate) patience: Duration,
+    /// Small files come before they are asked for.
+    pub(crate) unasked: bool,
     pub(crate) limit: Option<units::Rate>,
     pub(crate) reads_back: bool,
     pub(crate) transport: Transport,
@@ -98,6 +100,7 @@ impl Default for Session {
             block: None,
             is_reverse: false,
             patience: Duration::from_secs(20),
+            unasked: false,
             limit: None,
             reads_back: false,
             transport: Transport::Tcp,
@@ -159,6 +162,7 @@ impl Session {
             limit: self.limit,
             io: self.io,
             tells_all_attributes: true,
+            unasked: self.unasked,
             ..SendOptions::default()
         };
         let (sends, receives) = (Watch::default(), Watch::default());

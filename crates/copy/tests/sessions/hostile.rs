@@ -31,7 +31,7 @@ const MESSAGE: u8 = 2;
 const BLOCKS: u8 = 3;
 
 /// One side's messages, said by hand.
-struct Says {
+pub(crate) struct Says {
     link: Link,
     number: u64,
 }
@@ -43,7 +43,7 @@ impl Says {
     }
 
     /// Whether the other side still took it.
-    fn raw(&mut self, message: &[u8]) -> bool {
+    pub(crate) fn raw(&mut self, message: &[u8]) -> bool {
         self.number += 1;
         let mut about = self.number.to_le_bytes().to_vec();
         about.extend_from_slice(&0_u64.to_le_bytes());
@@ -51,11 +51,11 @@ impl Says {
         self.link.send(MESSAGE, &about, &[]).is_ok()
     }
 
-    fn names(&mut self, names: Vec<Told>) -> bool {
+    pub(crate) fn names(&mut self, names: Vec<Told>) -> bool {
         self.raw(&FromSource::Names(names).to_bytes())
     }
 
-    fn walked(&mut self) -> bool {
+    pub(crate) fn walked(&mut self) -> bool {
         let (roots, is_whole) = (vec![RelPath::top()], true);
         self.raw(&FromSource::Walked { roots, is_whole }.to_bytes())
     }
@@ -75,7 +75,10 @@ fn hears(mut link: Link) -> Receiver<FromDestination> {
     heard
 }
 
-fn wait_for(heard: &Receiver<FromDestination>, is_it: impl Fn(&FromDestination) -> bool) -> bool {
+pub(crate) fn wait_for(
+    heard: &Receiver<FromDestination>,
+    is_it: impl Fn(&FromDestination) -> bool,
+) -> bool {
     // A machine with much else to do takes a while over thousands of files.
     let until = Instant::now() + Duration::from_secs(120);
     while Instant::now() < until {
@@ -88,12 +91,12 @@ fn wait_for(heard: &Receiver<FromDestination>, is_it: impl Fn(&FromDestination) 
     false
 }
 
-fn is_decided(message: &FromDestination) -> bool {
+pub(crate) fn is_decided(message: &FromDestination) -> bool {
     matches!(message, FromDestination::Decided { .. })
 }
 
 /// A destination and a source that means harm: what the destination says at last, and what it noted.
-fn against_destination(
+pub(crate) fn against_destination(
     cipher: Cipher,
     evil: impl FnOnce(&Meeting, Says, Receiver<FromDestination>) + Send,
 ) -> (Result<Account, CopyError>, String) {
@@ -173,11 +176,11 @@ fn told(id: u64, path: &str, kind: Kind) -> Told {
     }
 }
 
-fn file(id: u64, path: &str, size: u64) -> Told {
+pub(crate) fn file(id: u64, path: &str, size: u64) -> Told {
     told(id, path, Kind::File { size })
 }
 
-fn head(id: u64, index: u64, data: &[u8], sum: [u8; 32]) -> Vec<u8> {
+pub(crate) fn head(id: u64, index: u64, data: &[u8], sum: [u8; 32]) -> Vec<u8> {
     let mut about = Vec::new();
     BlockHead {
         id,
@@ -190,7 +193,7 @@ fn head(id: u64, index: u64, data: &[u8], sum: [u8; 32]) -> Vec<u8> {
     about
 }
 
-fn is_refused(result: &Result<Account, CopyError>) -> bool {
+pub(crate) fn is_refused(result: &Result<Account, CopyError>) -> bool {
     matches!(result, Err(CopyError::Protocol(_)))
 }
 
@@ -701,7 +704,7 @@ fn silent_connections_keep_nobody_out_and_hold_nothing_up() {
     drop(silent);
 }
 
-fn options() -> SendOptions {
+pub(crate) fn options() -> SendOptions {
     SendOptions {
         streams: Streams::Fixed(1),
         ..SendOptions::default()
@@ -710,6 +713,14 @@ fn options() -> SendOptions {
 
 /// A source and a destination that means harm: what the source says at last.
 fn against_source(evil: impl FnOnce(&Meeting, Says, &Watch) + Send) -> Result<Account, CopyError> {
+    against_source_with(&options(), evil)
+}
+
+/// The same of a source that was told more.
+pub(crate) fn against_source_with(
+    options: &SendOptions,
+    evil: impl FnOnce(&Meeting, Says, &Watch) + Send,
+) -> Result<Account, CopyError> {
     let place = Place::new();
     fs::write(place.from().join("f"), bytes(3 << 20, 4)).unwrap();
     fs::write(place.from().join("g"), b"small").unwrap();
@@ -727,7 +738,7 @@ fn against_source(evil: impl FnOnce(&Meeting, Says, &Watch) + Send) -> Result<Ac
         scope.spawn(|| meeting::listen(&listener, &theirs).unwrap());
         let sent = scope.spawn(|| {
             let source = Source::open(&[place.from()]).unwrap();
-            let sent = send(&ours, &source, &Filter::new(), &options(), &watch);
+            let sent = send(&ours, &source, &Filter::new(), options, &watch);
             ours.close();
             sent
         });

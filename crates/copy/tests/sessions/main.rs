@@ -15,4 +15,5 @@ mod hostile;
 mod null;
 mod quic;
 mod several;
+mod unasked;
 mod whole;

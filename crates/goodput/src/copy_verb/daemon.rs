@@ -400,6 +400,7 @@ impl Daemon<'_> {
         let _expected = door.map(|door| door.expect(session, &key));
         let ready = Ready {
             is_one_file: ends.is_one_file(),
+            unasked: job.takes_unasked(&ends),
             quic: door.is_some(),
             ..Ready::of_this_host(self.speeds.clone())
         };

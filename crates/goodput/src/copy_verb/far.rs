@@ -331,6 +331,7 @@ fn push_of(
     })?;
     let options = &SendOptions {
         tells_all_attributes: far.ready.all_attributes,
+        unasked: far.ready.unasked,
         ..options.clone()
     };
     let watch = Watch::default();
@@ -404,7 +405,8 @@ fn push_of(
 /// From there to here.
 pub(super) fn pull(plan: &Plan<'_>, context: &Context) -> Result<Done, Failure> {
     let (far, listeners, meeting) = meet(plan, &plan.from[0], context, |meets| {
-        let job = Job::of(plan, true, meets)?;
+        let mut job = Job::of(plan, true, meets)?;
+        job.unasked = plan.is_free()?;
         Ok(led(&plan.from[0], job))
     })?;
     let (destination, name) = job::destination(
@@ -528,6 +530,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
     };
     let mut job = Job::of(plan, true, meets)?;
     job.all_attributes = destination.ready.all_attributes;
+    job.unasked = destination.ready.unasked;
     let source = Far::start(args, from, &job, None, context)?;
     let mut hosts = [HostFacts::told(&source.ready), HostFacts::default()];
     let watch = Watch::default();

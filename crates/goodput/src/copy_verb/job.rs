@@ -111,6 +111,12 @@ pub(super) struct Job {
     /// Of a source: the other side understands word of whether a name's attributes are all told.
     #[serde(default)]
     pub(super) all_attributes: bool,
+    /// Of a destination: the first names that come, a letter for each byte; none where they are not known.
+    #[serde(default)]
+    pub(super) first_names: Vec<String>,
+    /// Of a source: nothing stands at the destination, which takes small files that it did not ask for.
+    #[serde(default)]
+    pub(super) unasked: bool,
 }
 
 /// What every version of a job has.
@@ -119,6 +125,8 @@ struct AnyJob {
     version: u32,
 }
 
+/// First names that are told of a source, at most: of more, a destination looks whether anything stands there.
+const FIRST_NAMES_MOST: usize = 64;
 /// The layout of [`Job`] and [`Reply`], and the oldest that is understood: a job that needs nothing newer is of that one.
 pub(super) const JOB_VERSION: u32 = 5;
 /// From this one on there are lists, several addresses, and anything.
@@ -269,6 +277,9 @@ pub(super) struct Ready {
     /// It understands word of whether a name's attributes are all told.
     #[serde(default)]
     pub(super) all_attributes: bool,
+    /// Of a destination: nothing stands there, and it takes small files that it did not ask for.
+    #[serde(default)]
+    pub(super) unasked: bool,
 }
 
 impl Ready {
@@ -328,6 +339,13 @@ impl Job {
             true => plan.list()?.map(letters),
             false => None,
         };
+        let first_names = match is_source {
+            true => None,
+            false => plan.only()?,
+        };
+        let first_names = first_names.filter(|names| names.len() <= FIRST_NAMES_MOST);
+        let first_names = first_names.unwrap_or_default();
+        let first_names = first_names.iter().map(|name| letters(name)).collect();
         let bytes = |operand: &super::Operand| operand.path().as_os_str().as_bytes().to_vec();
         Ok(Self {
             version: match list {
@@ -380,6 +398,8 @@ impl Job {
             helps: None,
             asks: false,
             all_attributes: is_source,
+            first_names,
+            unasked: false,
         })
     }
 
@@ -422,6 +442,22 @@ impl Job {
     /// Nothing at a destination is made, nor written.
     pub(super) const fn makes_nothing(&self) -> bool {
         self.dry || self.null
+    }
+
+    /// Whether small files may come to a destination before it asks for them: nothing stands in their way.
+    pub(super) fn takes_unasked(&self, ends: &Ends) -> bool {
+        let Ends::Destination(destination, name) = ends else {
+            return false;
+        };
+        if self.makes_nothing() || self.has_helpers {
+            return false;
+        }
+        let path = |name: &String| RelPath::new(&bytes_of(name)?).ok();
+        let names: Option<Vec<_>> = match name {
+            Some(name) => Some(vec![name.clone()]),
+            None => self.first_names.iter().map(path).collect(),
+        };
+        names.is_some_and(|names| destination.is_free(&names))
     }
 
     pub(super) fn filter(&self) -> anyhow::Result<Filter> {
@@ -488,6 +524,7 @@ impl Job {
             has_helpers: self.has_helpers,
             io: self.io,
             tells_all_attributes: self.all_attributes,
+            unasked: self.unasked,
         }
     }
 }
@@ -723,6 +760,7 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         }
     };
     ready.is_one_file = ends.is_one_file();
+    ready.unasked = job.takes_unasked(&ends);
     say(&Reply::Ready(ready));
     if job.asks {
         return Ok(Account::default());

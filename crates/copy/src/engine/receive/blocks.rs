@@ -93,7 +93,10 @@ impl Receiver<'_> {
     fn blocks(&self, heads: &[BlockHead], data: &[u8], room: &mut Vec<u8>) -> bool {
         // What all streams share is locked for a frame, not for each of its small files.
         let files: Vec<_> = {
-            let files = self.lock();
+            let last = heads.iter().map(|head| head.id).max();
+            let Some(files) = self.when_decided(last) else {
+                return false;
+            };
             let of = |head: &BlockHead| files.wanted.get(&head.id).cloned();
             heads.iter().map(of).collect()
         };
@@ -101,6 +104,30 @@ impl Receiver<'_> {
         let is_taken = self.blocks_of(heads.iter().zip(&files), data, room, &mut placed);
         self.smalls_placed(&placed);
         is_taken
+    }
+
+    /// Waits until names up to one are decided upon: a source that was told that nothing stands here sends small files before
+    /// it is asked for them. `None` where that does not come to be.
+    fn when_decided(&self, last: Option<NameId>) -> Option<MutexGuard<'_, Files>> {
+        let mut files = self.lock();
+        let mut since = (files.decided, Instant::now());
+        while last.is_some_and(|last| last >= files.decided) {
+            if self.is_over() {
+                return None;
+            }
+            if files.decided != since.0 {
+                since = (files.decided, Instant::now());
+            }
+            // Later than the connection that brings names would have been made again, and than a full disk is waited for.
+            if since.1.elapsed() > self.meeting.patience().mul_f64(1.25) {
+                drop(files);
+                self.end(CopyError::Protocol("a block of what was not told".into()));
+                return None;
+            }
+            let waited = self.decided.wait_timeout(files, Duration::from_millis(100));
+            files = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Some(files)
     }
 
     /// The same, of files that are known; `placed` are the small ones of them that are there then.

@@ -111,6 +111,7 @@ impl Receiver<'_> {
                 wants.push(want);
                 if bytes > MESSAGE_MOST / 4 {
                     self.say_later(&mut later);
+                    self.decided_until(until);
                     let wants = std::mem::take(&mut wants);
                     self.outbox
                         .say(FromDestination::Decided { until, wants }.to_bytes());
@@ -119,6 +120,7 @@ impl Receiver<'_> {
             }
         }
         self.say_later(&mut later);
+        self.decided_until(until);
         self.outbox
             .say(FromDestination::Decided { until, wants }.to_bytes());
         // Now that the source knows that word of them comes by itself.
@@ -128,6 +130,14 @@ impl Receiver<'_> {
         drop(files);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// What comes of names below `until` is wanted, or is not.
+    fn decided_until(&self, until: NameId) {
+        let mut files = self.lock();
+        files.decided = files.decided.max(until);
+        drop(files);
+        self.decided.notify_all();
     }
 
     fn say_later(&self, ids: &mut Vec<NameId>) {
