@@ -89,6 +89,8 @@ pub(crate) struct Engine {
     log: Option<Logger>,
     /// The ports whose probes go forward.
     near: Vec<usize>,
+    /// The shortest delay that a link has, or may have had since the start.
+    least_delay: Duration,
 }
 
 /// What a step of [`Engine::poll`] asks for.
@@ -238,6 +240,14 @@ impl Engine {
         stores.push(FrameStore::new(wiring.made_bytes, FRAME_BYTES_MAX));
         let ways = wiring.directions.len();
         let is_port = |node: usize| matches!(nodes[node], Node::Port(_));
+        let delays = wiring.directions.iter().flat_map(|d| {
+            let changes = d.schedule.iter().filter_map(|(_, change)| match change {
+                Change::Delay(delay) => Some(*delay),
+                _ => None,
+            });
+            changes.chain([d.spec.delay])
+        });
+        let least_delay = delays.min().unwrap_or(Duration::ZERO);
         let links = wiring.directions.chunks_exact(2);
         let links = links
             .map(|both| link_of([&both[0], &both[1]], &wiring.buffers, start, is_port))
@@ -278,6 +288,7 @@ impl Engine {
             frames_admitted: 0,
             log,
             near: wiring.near,
+            least_delay,
         }
     }
 
@@ -530,6 +541,11 @@ impl Engine {
         Poll::Wait(self.next.iter().copied().min().unwrap_or(Instant::MAX))
     }
 
+    /// The shortest delay that a link has, or by its schedule will have.
+    pub(crate) const fn least_delay(&self) -> Duration {
+        self.least_delay
+    }
+
     /// Lets what is overdue of a train leave as one piece at once (`soon`), or only once it is [`BEHIND`].
     pub(crate) fn catch_up_when(&mut self, soon: bool) {
         let behind = if soon { Duration::ZERO } else { BEHIND };
@@ -738,6 +754,9 @@ impl Engine {
         if let Some(direction) = self.directions.get_mut(way) {
             self.links[way / 2].schedule(way_of(way), at, change);
             self.next[way] = Instant::ZERO;
+            if let Change::Delay(delay) = change {
+                self.least_delay = self.least_delay.min(delay);
+            }
             if let (Change::Rate(rate), Some(spec)) = (change, &mut direction.spec.rate) {
                 // What was due is no measure any more; counting anew begins with the new rate.
                 direction.meter = None;
@@ -898,15 +917,19 @@ mod tests {
     use crate::wiring;
     use std::path::Path;
 
-    /// Windows over which the rate forward is measured, after the counts began anew.
-    fn measured(schedule: &str) -> usize {
+    fn engine(rest: &str) -> Engine {
         let text = format!(
             "title = \"x\"\n[hosts.a]\n[hosts.b]\n[links.l]\nbetween = [\"a\", \"b\"]\n\
-             rate = \"1Gb/s\"\n{schedule}"
+             rate = \"1Gb/s\"\n{rest}"
         );
         let path = PathFile::parse(Path::new("x.toml"), &text).unwrap();
         let wiring = wiring::wiring(&path.network, vec![0], &[1 << 20, 1 << 20]);
-        let mut engine = Engine::new(wiring, Instant::ZERO, None);
+        Engine::new(wiring, Instant::ZERO, None)
+    }
+
+    /// Windows over which the rate forward is measured, after the counts began anew.
+    fn measured(schedule: &str) -> usize {
+        let mut engine = engine(schedule);
         engine.reset_counts();
         engine.rate_errors(Instant::ZERO)[0].len()
     }
@@ -916,5 +939,19 @@ mod tests {
         assert_eq!(measured(""), 3);
         let changes = "[[schedule]]\nat = \"1s\"\nlink = \"l\"\nrate = \"100Mb/s\"\n";
         assert_eq!(measured(changes), 0);
+    }
+
+    #[test]
+    fn the_least_delay_is_that_of_any_direction_at_any_time() {
+        let ms = Duration::from_ms;
+        assert_eq!(engine("").least_delay(), ms(0));
+        assert_eq!(engine("delay = \"50ms\"\n").least_delay(), ms(50));
+        let change = "delay = \"50ms\"\n[[schedule]]\nat = \"1s\"\nlink = \"l\"\ndelay = \"7ms\"\n";
+        let mut engine = engine(change);
+        assert_eq!(engine.least_delay(), ms(7));
+        engine.change(1, Instant::ZERO, Change::Delay(ms(9)));
+        assert_eq!(engine.least_delay(), ms(7));
+        engine.change(1, Instant::ZERO, Change::Delay(ms(3)));
+        assert_eq!(engine.least_delay(), ms(3));
     }
 }

@@ -139,6 +139,7 @@ impl Forwarder {
     ) -> std::io::Result<Self> {
         let receive_interval = Duration::from_ns(shortest.as_ns() / 8).min(RECEIVE_INTERVAL_MAX);
         let cpus = sys::host::cpus_online();
+        let patience = Patience::new(engine.least_delay(), cpus);
         let readable = Readable::new(sockets.iter().map(AsFd::as_fd))?;
         Ok(Self {
             ready: Vec::with_capacity(sockets.len()),
@@ -153,7 +154,7 @@ impl Forwarder {
             taken_at: Instant::ZERO,
             cpu,
             urgency: Urgency::new(clock::monotonic()),
-            patience: Patience::new(shortest, cpus),
+            patience,
             waits: Duration::ZERO,
             cpus,
             spun_from: None,
@@ -359,6 +360,7 @@ impl Forwarder {
                 }
                 Command::Change(way, change) => {
                     self.engine.change(way, clock::monotonic(), change);
+                    self.patience = Patience::new(self.engine.least_delay(), self.cpus);
                 }
                 Command::SetRules(node, rules, reply) => {
                     let _ = reply.send(self.engine.set_rules(node, rules));
