@@ -63,11 +63,12 @@ pub fn prefer_this_thread() {
     }
 }
 
-/// Gives way to other threads: the calling one does what has time.
+/// Gives way to other threads: the calling one does what has time. A nice value of 10, or what it has where that is more.
 pub fn defer_this_thread() {
-    // SAFETY: setpriority(PRIO_PROCESS, 0) acts on the calling thread.
+    // SAFETY: getpriority(PRIO_PROCESS, 0) and setpriority(PRIO_PROCESS, 0) are about the calling thread.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, 10);
+        let has = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, has.max(10));
     }
 }
 

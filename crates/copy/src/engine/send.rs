@@ -208,6 +208,13 @@ struct Work {
     open: usize,
 }
 
+impl Work {
+    /// Names that were told and are neither refused nor confirmed. A far side may confirm what it does not decide upon.
+    fn undecided(&self) -> usize {
+        self.told.len() + self.later.len() + self.open.max(self.unasked.len())
+    }
+}
+
 /// A file that was told.
 #[derive(Clone, Debug)]
 struct Known {
@@ -409,17 +416,17 @@ impl Sender<'_> {
             if bytes >= most || (!names.is_empty() && since.elapsed() >= NAMES_WAIT) {
                 bytes = 0;
                 most = NAMES_BYTES.min(2 * most);
-                if !self.tell(std::mem::take(&mut names)) {
+                if !self.tell(std::mem::take(&mut names), self.options.unasked) {
                     return ControlFlow::Break(());
                 }
             }
             let mut work = self.lock();
-            while work.told.len() + work.later.len() + work.open >= NAMES_OPEN && !self.is_over() {
+            while work.undecided() >= NAMES_OPEN && !self.is_over() {
                 // What is told is decided upon only when it is told.
                 if !names.is_empty() {
                     drop(work);
                     bytes = 0;
-                    self.tell(std::mem::take(&mut names));
+                    self.tell(std::mem::take(&mut names), self.options.unasked);
                     work = self.lock();
                 }
                 let waited = self.changed.wait_timeout(work, Duration::from_millis(200));
@@ -430,7 +437,7 @@ impl Sender<'_> {
                 false => ControlFlow::Continue(()),
             }
         });
-        if flow.is_break() || !self.tell(names) {
+        if flow.is_break() || !self.tell(names, self.options.unasked) {
             return;
         }
         self.watch.is_walked.store(true, Ordering::Relaxed);
@@ -478,7 +485,8 @@ impl Sender<'_> {
         }
     }
 
-    fn tell(&self, names: Vec<Found>) -> bool {
+    /// Tells names, whose small files are sent at once or once they are asked for.
+    fn tell(&self, names: Vec<Found>, unasked: bool) -> bool {
         if names.is_empty() {
             return true;
         }
@@ -498,7 +506,9 @@ impl Sender<'_> {
             return false;
         }
         let is_said = self.outbox.say(message);
-        self.send_unasked(first, *next);
+        if unasked {
+            self.send_unasked(first, *next);
+        }
         is_said
     }
 
@@ -866,12 +876,14 @@ impl Sender<'_> {
                             if entry.meta.modified.is_some() {
                                 entry.meta.modified = Some(fingerprint.modified);
                             }
-                            // Before the other is taken back, so that not all seems done between the two.
-                            self.tell(vec![Found {
+                            let found = Found {
                                 entry,
                                 fingerprint: Some(fingerprint),
                                 data: fingerprint.size,
-                            }]);
+                            };
+                            // Before the other is taken back, so that not all seems done between the two. It waits to be asked
+                            // for: what it held before may be on its way still.
+                            self.tell(vec![found], false);
                             String::new()
                         }
                         Err(error) => format!("{path}: {error}"),

@@ -110,16 +110,17 @@ impl Receiver<'_> {
     /// it is asked for them. `None` where that does not come to be.
     fn when_decided(&self, last: Option<NameId>) -> Option<MutexGuard<'_, Files>> {
         let mut files = self.lock();
-        let mut since = (files.decided, Instant::now());
+        let mut since = Instant::now();
         while last.is_some_and(|last| last >= files.decided) {
             if self.is_over() {
                 return None;
             }
-            if files.decided != since.0 {
-                since = (files.decided, Instant::now());
+            // A disk may be full, and a folder slow.
+            if files.is_busy || !files.queue.is_empty() {
+                since = Instant::now();
             }
-            // Later than the connection that brings names would have been made again, and than a full disk is waited for.
-            if since.1.elapsed() > self.meeting.patience().mul_f64(1.25) {
+            // Later than the connection that brings names would have been made again.
+            if since.elapsed() > self.meeting.patience().mul_f64(1.25) {
                 drop(files);
                 self.end(CopyError::Protocol("a block of what was not told".into()));
                 return None;

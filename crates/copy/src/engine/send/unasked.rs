@@ -15,9 +15,6 @@ use crate::message::{NameId, Want};
 impl Sender<'_> {
     /// Names were told, from one number up to another: their small files are for the streams.
     pub(super) fn send_unasked(&self, from: NameId, until: NameId) {
-        if !self.options.unasked {
-            return;
-        }
         let mut work = self.lock();
         if work.is_asked_only {
             return;
@@ -47,7 +44,8 @@ impl Sender<'_> {
     pub(super) fn take_back(&self, id: NameId) -> bool {
         let mut work = self.lock();
         let Some(known) = work.unasked.remove(&id) else {
-            return false;
+            // Another copy of the same frame came here first.
+            return work.told.contains_key(&id);
         };
         work.open = work.open.saturating_sub(1);
         self.wants_not(&known);
@@ -58,10 +56,9 @@ impl Sender<'_> {
     /// What the destination does not want is sent no more, and no other that it did not ask for. What has left is confirmed as
     /// if it were wanted.
     pub(super) fn refused(&self, work: &mut Work, refused: &BTreeMap<NameId, Arc<Known>>) {
-        if refused.is_empty() {
+        if refused.is_empty() || std::mem::replace(&mut work.is_asked_only, true) {
             return;
         }
-        work.is_asked_only = true;
         for (id, known) in std::mem::take(&mut work.small) {
             if refused.contains_key(&id) {
                 work.open = work.open.saturating_sub(1);
