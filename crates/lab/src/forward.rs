@@ -3,7 +3,8 @@
 //! One thread carries all of a lab. A frame's time is the kernel's receive stamp, not the moment
 //! at which this thread got round to it, so a late wake-up does not lengthen a delay that is longer
 //! than the wake-up's latency. It waits by sleeping until shortly before the next departure and then
-//! spinning; while frames leave densely it spins throughout, and looks for arrivals every so often.
+//! spinning; while frames leave densely it spins throughout, and looks for arrivals every so often. Where many
+//! threads want few CPUs it sleeps for a fixed time instead ([`crate::patience`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -64,7 +64,7 @@ impl Patience {
 
 /// Of the shortest delay: a fourth of what a trusted lab's median may be late.
 const DELAY_PARTS: u64 = 200;
-/// A hundredth of that of most long paths, and two dozen full frames at 1 Gb/s.
+/// Of paths of 50 ms one way and more: some twenty full frames at 1 Gb/s.
 const MOST: Duration = Duration::from_us(250);
 /// A sleep takes some 50 us longer than asked for.
 const WORTH: Duration = Duration::from_us(100);
