@@ -23,13 +23,13 @@ mod why;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::net::TcpListener;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::copy::destination::Destination;
 use ::copy::engine::disk::Io;
 use ::copy::engine::gaps::Pacing;
 use ::copy::engine::receive::ReceiveOptions;
@@ -770,22 +770,13 @@ impl Plan<'_> {
 
     /// Of a destination on this host: whether nothing stands there that a copy may meet.
     fn is_free(&self) -> Result<bool, Failure> {
-        if self.args.makes_nothing() || self.args.files_from.is_some() {
+        // Whether the source is one file is not known yet; as a dry run, nothing is made.
+        let Ok((there, _)) = Destination::resolve(self.to.path(), false, true) else {
             return Ok(false);
-        }
-        let to = self.to.path();
-        let mut names = match std::fs::read_dir(to) {
-            Ok(names) => names,
-            Err(error) => return Ok(error.kind() == std::io::ErrorKind::NotFound),
         };
-        let is_missing = |name: &[u8]| {
-            let stands = std::fs::symlink_metadata(to.join(OsStr::from_bytes(name)));
-            stands.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
-        };
-        Ok(match self.only()? {
-            Some(only) => only.iter().all(|name| is_missing(name)),
-            None => names.next().is_none(),
-        })
+        let names = self.only()?.unwrap_or_default();
+        let names: Result<Vec<_>, _> = names.iter().map(|name| RelPath::new(name)).collect();
+        Ok(!self.args.makes_nothing() && names.is_ok_and(|names| there.is_free(&names)))
     }
 
     /// What `--files-from` lists, as it stands there.

@@ -127,6 +127,7 @@ struct AnyJob {
 
 /// First names that are told of a source, at most: of more, a destination looks whether anything stands there.
 const FIRST_NAMES_MOST: usize = 64;
+
 /// The layout of [`Job`] and [`Reply`], and the oldest that is understood: a job that needs nothing newer is of that one.
 pub(super) const JOB_VERSION: u32 = 5;
 /// From this one on there are lists, several addresses, and anything.

@@ -89,23 +89,6 @@ impl Receiver<'_> {
         }
     }
 
-    /// Writes the blocks of a frame; `false` where it has to come again.
-    fn blocks(&self, heads: &[BlockHead], data: &[u8], room: &mut Vec<u8>) -> bool {
-        // What all streams share is locked for a frame, not for each of its small files.
-        let files: Vec<_> = {
-            let last = heads.iter().map(|head| head.id).max();
-            let Some(files) = self.when_decided(last) else {
-                return false;
-            };
-            let of = |head: &BlockHead| files.wanted.get(&head.id).cloned();
-            heads.iter().map(of).collect()
-        };
-        let mut placed = Vec::new();
-        let is_taken = self.blocks_of(heads.iter().zip(&files), data, room, &mut placed);
-        self.smalls_placed(&placed);
-        is_taken
-    }
-
     /// Waits until names up to one are decided upon: a source that was told that nothing stands here sends small files before
     /// it is asked for them. `None` where that does not come to be.
     fn when_decided(&self, last: Option<NameId>) -> Option<MutexGuard<'_, Files>> {
@@ -129,6 +112,23 @@ impl Receiver<'_> {
             files = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Some(files)
+    }
+
+    /// Writes the blocks of a frame; `false` where it has to come again.
+    fn blocks(&self, heads: &[BlockHead], data: &[u8], room: &mut Vec<u8>) -> bool {
+        // What all streams share is locked for a frame, not for each of its small files.
+        let files: Vec<_> = {
+            let last = heads.iter().map(|head| head.id).max();
+            let Some(files) = self.when_decided(last) else {
+                return false;
+            };
+            let of = |head: &BlockHead| files.wanted.get(&head.id).cloned();
+            heads.iter().map(of).collect()
+        };
+        let mut placed = Vec::new();
+        let is_taken = self.blocks_of(heads.iter().zip(&files), data, room, &mut placed);
+        self.smalls_placed(&placed);
+        is_taken
     }
 
     /// The same, of files that are known; `placed` are the small ones of them that are there then.
