@@ -62,6 +62,7 @@ pub mod schedule;
 mod scratch;
 mod session;
 pub mod source;
+pub mod unpaced;
 mod ways;
 
 pub use attributes::ATTRIBUTES_BYTES_MOST;

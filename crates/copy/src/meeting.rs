@@ -19,6 +19,7 @@ use wire::tcp_info::TcpInfo;
 use crate::key::{Key, SessionId};
 use crate::link::{self, Cipher, Link, STREAMS_MOST, Sessions, Socket, Which};
 use crate::quic::{self, Carriage, Towards, Transport};
+use crate::unpaced;
 use crate::ways::{Carried, Near, Way, Ways};
 
 /// Makes a new connection to the far side.
@@ -473,6 +474,7 @@ impl Meeting {
             Which::Blocks(_) if self.carriage.is_quic_by(way) => self.dial_quic(ways, way)?,
             _ => ways.dial(way)?,
         };
+        unpaced::settle(&socket, which);
         let fills = {
             let mut state = self.lock();
             if state.over {
@@ -681,6 +683,7 @@ impl Meeting {
         }
         // Where a daemon took the connection, this is the first that is seen of it.
         state.found(link.socket());
+        unpaced::settle(link.socket(), which);
         if let Some(old) = state.open.remove(&which) {
             old.shut();
         }
@@ -811,6 +814,7 @@ impl Sessions for Meeting {
 /// As poll(2).
 pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
     listener.set_nonblocking(true)?;
+    unpaced::begin(listener.as_fd());
     let under_way = AtomicUsize::new(0);
     let allowed = meeting.allowed();
     let quic = meeting

@@ -832,8 +832,7 @@ impl Plan<'_> {
         let source = self.source()?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(Failure::here)?;
         let at = listener.local_addr().map_err(Failure::here)?;
-        let dial =
-            Box::new(move || std::net::TcpStream::connect(at).map(::copy::link::Socket::Tcp));
+        let dial = ways::dialing(None, vec![at], job::CONNECT);
         // Nothing is lost on the way to oneself.
         let wish = match self.args.transport() {
             Transport::Auto => Transport::Tcp,

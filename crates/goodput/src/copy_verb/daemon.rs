@@ -21,7 +21,7 @@ use ::copy::link::{self, Sessions, Socket};
 use ::copy::meeting::{self, Meeting};
 use ::copy::quic::{self, Carriage, Door, Transport};
 use ::copy::source::Source;
-use ::copy::{Cipher, Confined, Key, SessionId};
+use ::copy::{Cipher, Confined, Key, SessionId, unpaced};
 use measure::Secret;
 
 use super::job::{self, Ends, Failed, JOB_MOST, Job, Meets, Ready, Reply};
@@ -136,6 +136,7 @@ pub(crate) fn serve(args: &ServeArgs, folder: &Path, context: &Context) -> Verdi
     sys::host::raise_descriptor_limit();
     let listener = TcpListener::bind(at)
         .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen at {at}: {error}")))?;
+    unpaced::begin(listener.as_fd());
     let local = listener.local_addr().map_err(Failure::here)?;
     let door = quic::beside(&listener).and_then(Door::open);
     let door = door.inspect_err(|error| {

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use ::copy::link::Socket;
 use ::copy::meeting::Dial;
-use ::copy::{Near, Way};
+use ::copy::{Near, Way, unpaced};
 use serde::{Deserialize, Serialize};
 
 use super::CopyArgs;
@@ -117,17 +118,17 @@ pub(super) fn dialing(from: Option<IpAddr>, to: Vec<SocketAddr>, patience: Durat
 }
 
 fn connect(from: Option<IpAddr>, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
-    let Some(from) = from else {
-        return TcpStream::connect_timeout(&to, patience);
-    };
-    let from = at(from, 0);
+    let from = from.map(|from| at(from, 0));
     // What is good on one link only is reached over the link that it is left by.
     let to = match from {
-        SocketAddr::V6(link) if link.scope_id() != 0 => scoped(to, link.scope_id()),
+        Some(SocketAddr::V6(link)) if link.scope_id() != 0 => scoped(to, link.scope_id()),
         _ => to,
     };
     let patience = units::Duration::from_ns(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
-    let leaves = |socket: std::os::fd::BorrowedFd<'_>| sys::tcp::set_source(socket, from);
+    let leaves = |socket: BorrowedFd<'_>| {
+        unpaced::begin(socket);
+        from.map_or(Ok(()), |from| sys::tcp::set_source(socket, from))
+    };
     let mut sockets = sys::tcp::connect_many(to, 1, patience, leaves, || false)?;
     sockets
         .pop()

@@ -12,8 +12,9 @@ use super::{
 use crate::engine::fetch::FETCH;
 use crate::engine::gaps::Pacing;
 use crate::engine::{Note, Watch, tune};
-use crate::link::{Link, Which};
+use crate::link::{Link, Socket, Which};
 use crate::meeting::LONG;
+use crate::unpaced;
 
 impl Sender<'_> {
     /// One stream, connection after connection.
@@ -57,15 +58,16 @@ impl Sender<'_> {
     }
 
     fn prepare(&self, link: &Link) {
-        if let (crate::link::Socket::Quic(pipe), Some(rate)) = (link.socket(), self.limit()) {
+        if let (Socket::Quic(pipe), Some(rate)) = (link.socket(), self.limit()) {
             let streams = self.lock_streams().len().max(1) as u64;
             let share = (rate.as_bits_per_second() / streams).max(8);
             pipe.set_limit(units::Rate::from_bits_per_second(share));
         }
-        if let crate::link::Socket::Tcp(socket) = link.socket() {
+        if let Socket::Tcp(socket) = link.socket() {
             let is_free = self.is_free();
             tune::prepare(socket, self.options, self.meeting.ways(), is_free);
             self.tell_congestion(socket);
+            self.tell_unpaced(link.socket());
             if let Some(rate) = self.limit() {
                 use std::os::fd::AsFd as _;
                 // Before the first byte; what others come is seen to soon (`tune::limit`).
@@ -114,6 +116,20 @@ impl Sender<'_> {
             self.watch.note(Note::Chosen(format!(
                 "the source's host does not give this user the congestion control {wanted}: {has} is used \
                  (net.ipv4.tcp_allowed_congestion_control)"
+            )));
+        }
+    }
+
+    /// Says once that streams do not have the host's own congestion control, and why.
+    fn tell_unpaced(&self, socket: &Socket) {
+        let Some((has, own)) = unpaced::instead(socket) else {
+            return;
+        };
+        if self.options.congestion.is_none()
+            && !self.is_congestion_told.swap(true, Ordering::Relaxed)
+        {
+            self.watch.note(Note::Chosen(format!(
+                "streams have {has}, not the {own} of the source's host: its timers take CPU, and bring nothing over so short a path"
             )));
         }
     }
