@@ -474,7 +474,6 @@ impl Meeting {
             Which::Blocks(_) if self.carriage.is_quic_by(way) => self.dial_quic(ways, way)?,
             _ => ways.dial(way)?,
         };
-        unpaced::settle(&socket, which);
         let fills = {
             let mut state = self.lock();
             if state.over {
@@ -683,7 +682,6 @@ impl Meeting {
         }
         // Where a daemon took the connection, this is the first that is seen of it.
         state.found(link.socket());
-        unpaced::settle(link.socket(), which);
         if let Some(old) = state.open.remove(&which) {
             old.shut();
         }
@@ -814,7 +812,7 @@ impl Sessions for Meeting {
 /// As poll(2).
 pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    unpaced::begin(listener.as_fd());
+    let begun = unpaced::begin(listener.as_fd());
     let under_way = AtomicUsize::new(0);
     let allowed = meeting.allowed();
     let quic = meeting
@@ -851,6 +849,7 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
             let Ok((socket, _)) = listener.accept() else {
                 continue;
             };
+            begun.settle(socket.as_fd());
             if under_way.load(Ordering::Relaxed) >= HANDSHAKES_MOST {
                 // Whoever opens connections and says nothing keeps nobody out.
                 meeting.dismiss_oldest();
@@ -933,7 +932,49 @@ pub fn tcp_info(socket: &Socket) -> Option<TcpInfo> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+
+    use sys::netlink::Netlink;
+    use sys::netns::NetNs;
+
     use super::*;
+
+    #[test]
+    fn who_listens_keeps_streams_over_loopback_off_the_hosts_bbr() {
+        let Ok(host) = NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        let seen = host.run(|| {
+            Netlink::open().unwrap().set_up("lo", None).unwrap();
+            std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "bbr").ok()?;
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let to = listener.local_addr().unwrap();
+            let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+            let meeting = Meeting::listening(session, key.clone(), vec![Cipher::None]);
+            thread::scope(|scope| {
+                scope.spawn(|| listen(&listener, &meeting));
+                // The listener is ready once it has taken one.
+                let links = [0, 1].map(|n| {
+                    let socket = Socket::Tcp(TcpStream::connect(to).unwrap());
+                    link::connect(socket, session, Which::Blocks(n), Cipher::None, &key).unwrap()
+                });
+                let link = meeting.to_read(Which::Blocks(1), 0).unwrap();
+                let info = tcp_info(link.socket()).unwrap();
+                let has = sys::tcp::congestion(link.socket().as_fd()).unwrap();
+                meeting.close();
+                drop(links);
+                Some((has, info))
+            })
+        });
+        let Some((has, info)) = seen.unwrap() else {
+            eprintln!("skipped: no BBR in a namespace");
+            return;
+        };
+        // A machine that stood still meanwhile makes a longer path of it.
+        let is_short = (1..500).contains(&info.min_rtt_us.min(info.rtt_us));
+        assert_eq!(has != "bbr", is_short, "{has} {info:?}");
+    }
 
     /// Connections made in a minute of virtual time, each of which lives so long, and the longest pause.
     fn made_in_a_minute(lives: Duration) -> (u32, Duration) {

@@ -1,65 +1,92 @@
-//! No pacing over the shortest paths.
+//! No BBR over the shortest paths, where it is only what the host has by itself.
 //!
 //! BBR lets a timer say when each burst leaves. Over a path without length a copy had 11,000 such timers a second, which took a
-//! quarter of two virtual processors; and a loss is made good there at once, whatever the congestion control. Linux does not
-//! take pacing back from a connection that once had it (`sk_pacing_status`, net/ipv4/tcp_cong.c). So where a host's own
-//! congestion control is BBR, connections begin with another, and have the host's own as soon as their path shows to be longer.
+//! quarter of two virtual processors, and there is no queue for them to keep empty. Linux does not take pacing back from a
+//! connection that once had it (`sk_pacing_status`, set by net/ipv4/tcp_bbr.c). So where a host's own congestion control is BBR,
+//! connections begin with another, and have the host's own as soon as they are made, if their path shows to be longer then, or
+//! later, where losses hold them (`engine::tune`).
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::link::{Socket, Which};
-use crate::meeting::tcp_info;
+use wire::tcp_info::TcpInfo;
+
+use crate::link::Socket;
 
 /// The shortest round trip over which the host's own congestion control is used.
 const SHORTEST: Duration = Duration::from_micros(500);
-/// What does not pace, the best first; every host allows the last.
+/// What does not pace by itself, the best first.
 const INSTEAD: [&str; 2] = ["cubic", "reno"];
+/// The host's own congestion control, once a connection was kept off it.
+static OWN: OnceLock<String> = OnceLock::new();
 
-/// The host's own congestion control, where that is one that paces.
-fn own() -> Option<String> {
-    sys::host::congestion_default().filter(|name| name.starts_with("bbr"))
+/// What a socket had before [`begin`], and has since; nothing where that is the same.
+#[derive(Debug)]
+pub struct Begun(Option<(String, &'static str)>);
+
+/// Keeps a socket off BBR, if that is what it was made with: one that is not connected yet, or one that listens, for the
+/// connections that it takes. [`Begun::settle`] has to follow on each connection.
+pub fn begin(socket: BorrowedFd<'_>) -> Begun {
+    let own = sys::tcp::congestion(socket)
+        .ok()
+        .filter(|own| own.starts_with("bbr"))
+        // Else it could not be given back.
+        .filter(|own| sys::host::congestion_choosable().contains(own));
+    Begun(own.and_then(|own| {
+        let set = |name: &&str| sys::tcp::set_congestion(socket, name).is_ok();
+        Some((own, INSTEAD.into_iter().find(set)?))
+    }))
 }
 
-/// Has a socket begin without pacing: one that is not connected yet, or one that listens, for the connections that it takes.
-/// [`crate::meeting::Meeting`] sees to the rest.
-pub fn begin(socket: BorrowedFd<'_>) {
-    if own().is_some() {
-        // Without another it begins with the host's own.
-        let _ = INSTEAD
-            .iter()
-            .find(|name| sys::tcp::set_congestion(socket, name).is_ok());
+impl Begun {
+    /// Gives a connection that was made just now the host's own back, unless its path is one of the shortest, or somebody else
+    /// chose for it meanwhile.
+    pub fn settle(&self, socket: BorrowedFd<'_>) {
+        self.settle_over(socket, sys::tcp::tcp_info(socket).ok());
+    }
+
+    fn settle_over(&self, socket: BorrowedFd<'_>, path: Option<TcpInfo>) {
+        let Self(Some((own, instead))) = self else {
+            return;
+        };
+        if sys::tcp::congestion(socket).is_ok_and(|has| has == *instead) {
+            if path.is_some_and(|path| is_shortest(&path)) {
+                OWN.get_or_init(|| own.clone());
+            } else {
+                let _ = sys::tcp::set_congestion(socket, own);
+            }
+        }
     }
 }
 
-/// Gives a connection back what the host has of itself, unless it is a stream over one of the shortest paths.
-pub(crate) fn settle(socket: &Socket, which: Which) {
-    let Socket::Tcp(tcp) = socket else { return };
-    let is_stream = matches!(which, Which::Blocks(_));
-    if let Some(own) = own()
-        && !(is_stream && is_shortest(socket))
-        && sys::tcp::congestion(tcp.as_fd()).is_ok_and(|has| has != own)
-    {
-        let _ = sys::tcp::set_congestion(tcp.as_fd(), &own);
-    }
+/// Whether any connection of this process was kept off it.
+pub(crate) fn has_kept_off() -> bool {
+    OWN.get().is_some()
 }
 
-/// The congestion control that a stream has over one of the shortest paths and the host's own, where these are two.
-pub(crate) fn instead(socket: &Socket) -> Option<(String, String)> {
+/// The congestion control that a stream has and the one that it was kept off.
+pub(crate) fn kept_off(socket: &Socket) -> Option<(String, &'static str)> {
+    let own = OWN.get()?;
     let Socket::Tcp(tcp) = socket else {
         return None;
     };
-    let own = own().filter(|_| is_shortest(socket))?;
+    let is_short = sys::tcp::tcp_info(tcp.as_fd()).is_ok_and(|path| is_shortest(&path));
     let has = sys::tcp::congestion(tcp.as_fd()).ok()?;
-    (has != own).then_some((has, own))
+    (is_short && INSTEAD.contains(&&has[..])).then_some((has, own))
 }
 
-fn is_shortest(socket: &Socket) -> bool {
-    tcp_info(socket).is_some_and(|info| is_so_short(info.min_rtt_us.min(info.rtt_us)))
+/// Gives a stream what it was kept off; what that is.
+pub(crate) fn give_back(socket: &Socket) -> Option<&'static str> {
+    let (_, own) = kept_off(socket)?;
+    sys::tcp::set_congestion(socket.as_fd(), own).ok()?;
+    Some(own)
 }
 
-fn is_so_short(round_trip_us: u64) -> bool {
-    Duration::from_micros(round_trip_us) < SHORTEST
+fn is_shortest(path: &TcpInfo) -> bool {
+    // Nothing was measured where a SYN was lost.
+    let shortest = path.min_rtt_us.min(path.rtt_us);
+    shortest > 0 && Duration::from_micros(shortest) < SHORTEST
 }
 
 #[cfg(test)]
@@ -72,8 +99,9 @@ mod tests {
 
     use super::*;
 
-    /// Shows two ends of a connection over loopback, begun here, on a host that has `own` for congestion control.
-    fn on_a_host(own: &str, see: impl FnOnce(&[Socket; 2]) + Send) {
+    /// Shows two ends of a connection over loopback, both begun and not settled, on a host that has `own` for congestion
+    /// control.
+    fn on_a_host(own: &str, see: impl FnOnce([(&Begun, &Socket); 2]) + Send) {
         let Ok(host) = NetNs::create() else {
             eprintln!("skipped: no privilege to make namespaces");
             return;
@@ -85,16 +113,18 @@ mod tests {
                 return;
             }
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            begin(listener.as_fd());
+            let listens = begin(listener.as_fd());
             let to = listener.local_addr().unwrap();
+            let mut dials = None;
             let prepare = |socket: BorrowedFd<'_>| {
-                begin(socket);
+                dials = Some(begin(socket));
                 Ok(())
             };
             let patience = units::Duration::from_s(10);
             let dialled = sys::tcp::connect_many(to, 1, patience, prepare, || false);
-            let accepted = listener.accept().unwrap().0;
-            see(&[dialled.unwrap().remove(0), accepted].map(Socket::Tcp));
+            let dialled = Socket::Tcp(dialled.unwrap().remove(0));
+            let accepted = Socket::Tcp(listener.accept().unwrap().0);
+            see([(&dials.unwrap(), &dialled), (&listens, &accepted)]);
         });
         looked.unwrap();
     }
@@ -103,37 +133,62 @@ mod tests {
         sys::tcp::congestion(socket.as_fd()).unwrap()
     }
 
+    fn path(us: u64) -> Option<TcpInfo> {
+        Some(TcpInfo {
+            rtt_us: us,
+            min_rtt_us: us,
+            ..TcpInfo::default()
+        })
+    }
+
     #[test]
-    fn over_the_shortest_paths_streams_keep_off_bbr_and_messages_have_it() {
-        on_a_host("bbr", |pair| {
-            for socket in pair {
-                let begun = has(socket);
-                assert!(INSTEAD.contains(&&begun[..]), "{begun}");
-                settle(socket, Which::Blocks(0));
-                assert_eq!(has(socket), begun);
-                assert_eq!(instead(socket), Some((begun, "bbr".to_owned())));
-                settle(socket, Which::FromSource);
-                assert_eq!(has(socket), "bbr");
-                assert_eq!(instead(socket), None);
+    fn over_the_shortest_paths_connections_keep_off_bbr_until_it_is_given_back() {
+        on_a_host("bbr", |ends| {
+            for (begun, socket) in ends {
+                let kept = has(socket);
+                assert!(INSTEAD.contains(&&kept[..]), "{kept}");
+                begun.settle_over(socket.as_fd(), path(499));
+                assert_eq!(has(socket), kept);
+                let real = sys::tcp::tcp_info(socket.as_fd()).unwrap();
+                if is_shortest(&real) {
+                    assert_eq!(kept_off(socket), Some((kept, "bbr")));
+                    assert_eq!(give_back(socket), Some("bbr"));
+                    assert_eq!(has(socket), "bbr");
+                }
+                assert_eq!(give_back(socket), None);
             }
         });
     }
 
     #[test]
-    fn what_does_not_pace_is_left_as_it_is() {
-        on_a_host("reno", |pair| {
-            for socket in pair {
-                assert_eq!(has(socket), "reno");
-                settle(socket, Which::Blocks(0));
-                assert_eq!(has(socket), "reno");
-                assert_eq!(instead(socket), None);
-            }
-        });
+    fn longer_paths_and_those_of_which_nothing_is_known_have_the_hosts_own() {
+        for us in [Some(500), Some(0), None] {
+            on_a_host("bbr", |ends| {
+                for (begun, socket) in ends {
+                    begun.settle_over(socket.as_fd(), us.and_then(path));
+                    assert_eq!(has(socket), "bbr", "{us:?}");
+                }
+            });
+        }
     }
 
     #[test]
-    fn half_a_millisecond_is_not_so_short() {
-        assert!(is_so_short(499));
-        assert!(!is_so_short(500));
+    fn what_somebody_else_chose_stays() {
+        on_a_host("bbr", |ends| {
+            for (begun, socket) in ends {
+                let other = INSTEAD.into_iter().find(|name| {
+                    *name != has(socket) && sys::tcp::set_congestion(socket.as_fd(), name).is_ok()
+                });
+                begun.settle_over(socket.as_fd(), path(500));
+                assert_eq!(has(socket), other.unwrap_or("bbr"));
+            }
+        });
+        on_a_host("reno", |ends| {
+            for (begun, socket) in ends {
+                assert!(begun.0.is_none());
+                begun.settle_over(socket.as_fd(), path(499));
+                assert_eq!(has(socket), "reno");
+            }
+        });
     }
 }

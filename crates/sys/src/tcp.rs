@@ -468,7 +468,8 @@ fn await_connected(
             return Err(io::ErrorKind::Interrupted.into());
         }
         if left == Duration::ZERO {
-            return Err(io::ErrorKind::TimedOut.into());
+            let text = "connection timed out";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
     }
 }

@@ -25,7 +25,7 @@ const LOOKS: u32 = 2;
 /// What is left to send must keep both going for so many times what a trial takes, or there is nothing to gain.
 const WORTH: u32 = 4;
 /// Of packets sent, those sent again, from which on losses are tried against.
-const LOSSES: f64 = 1e-3;
+pub(super) const LOSSES: f64 = 1e-3;
 /// How long links may take to come again over QUIC.
 const SWITCH: Duration = Duration::from_secs(12);
 /// What QUIC must bring to be kept: it costs several times the CPU.
@@ -222,7 +222,7 @@ fn rate(meeting: &Meeting, watch: &Watch, span: Duration) -> f64 {
 }
 
 /// Segments with data that were sent on all streams of blocks now open.
-fn sent(meeting: &Meeting) -> u64 {
+pub(super) fn sent(meeting: &Meeting) -> u64 {
     let all = tune::of_streams(meeting);
     all.iter().map(|info| info.data_segs_out).sum()
 }

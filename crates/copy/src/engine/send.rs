@@ -304,8 +304,12 @@ impl Sender<'_> {
                 self.link_ended(heard);
             });
             scope.spawn(|| self.walk(walk));
-            scope
-                .spawn(|| super::tune::tune(self.meeting, &self.options.streams, self.watch, self));
+            scope.spawn(|| {
+                super::tune::tune(self.meeting, &self.options.streams, self.watch, self);
+                if self.options.congestion.is_none() {
+                    super::tune::heed_losses(self.meeting, self.watch);
+                }
+            });
             scope.spawn(|| super::carry::watch(self.meeting, self.watch, self));
             scope.spawn(|| super::tune::look(self.meeting, self.watch));
             scope.spawn(|| {

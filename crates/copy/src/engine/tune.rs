@@ -17,9 +17,10 @@ use wire::tcp_info::TcpInfo;
 use crate::link::{STREAMS_MOST, Socket, Which};
 use crate::meeting::{LONG, Meeting, tcp_info};
 use crate::quic::Transport;
+use crate::unpaced;
 
 use super::send::SendOptions;
-use super::{Connection, Note, Watch};
+use super::{Connection, Note, Watch, carry};
 
 /// How many streams of blocks there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,8 @@ const GAIN: f64 = 1.10;
 const VAIN_MOST: u32 = 2;
 /// Of a span's looks, every how many one is at queues.
 const QUEUE_LOOKS: u32 = 5;
+/// Of fewer packets that were sent again no share is told.
+const AGAIN_LEAST: u64 = 10;
 /// A span of looking is at least so long, and at least so many round trips.
 const SPAN_LEAST: Duration = Duration::from_millis(300);
 const SPAN_ROUND_TRIPS: u32 = 4;
@@ -132,7 +135,7 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
         Streams::Fixed(n) => {
             load.open_streams(n);
             if meeting.wish() == Transport::Quic {
-                super::carry::has_begun(meeting, watch);
+                carry::has_begun(meeting, watch);
             }
             return;
         }
@@ -147,8 +150,8 @@ pub(super) fn tune(meeting: &Meeting, streams: &Streams, watch: &Watch, load: &d
     };
     let most = even(most.max(ways));
     load.open_streams(even(1));
-    if meeting.wish() == Transport::Quic && super::carry::has_begun(meeting, watch) {
-        load.open_streams(even(super::carry::STREAMS).min(most));
+    if meeting.wish() == Transport::Quic && carry::has_begun(meeting, watch) {
+        load.open_streams(even(carry::STREAMS).min(most));
         return;
     }
     open_early(meeting, load, |streams| even(streams).min(most));
@@ -421,6 +424,37 @@ fn delivered(meeting: &Meeting) -> u64 {
         .iter()
         .map(|info| info.bytes_acked)
         .sum()
+}
+
+/// Gives streams what they were kept off over one of the shortest paths ([`unpaced`]) where losses hold them after all, until
+/// the session is over.
+pub(super) fn heed_losses(meeting: &Meeting, watch: &Watch) {
+    let mut are_heeded = false;
+    while !meeting.is_over() {
+        let (again, sent) = (resent(meeting), carry::sent(meeting));
+        wait(meeting, SPAN_LEAST, || None::<()>);
+        if !unpaced::has_kept_off() {
+            continue;
+        }
+        let again = resent(meeting).saturating_sub(again);
+        let sent = carry::sent(meeting).saturating_sub(sent);
+        let is_lossy = again >= AGAIN_LEAST && again as f64 > sent as f64 * carry::LOSSES;
+        if !(are_heeded || is_lossy && held_by_losses(meeting)) {
+            continue;
+        }
+        // Connections that are made again begin as the first did.
+        let mut streams = meeting.open_links();
+        streams.retain(|which| matches!(which, Which::Blocks(_)));
+        let give_back = |which| meeting.of_socket(which, unpaced::give_back).flatten();
+        let given = streams.into_iter().filter_map(give_back).last();
+        if let Some(own) = given
+            && !std::mem::replace(&mut are_heeded, true)
+        {
+            watch.note(Note::Chosen(format!(
+                "streams have the {own} of the source's host after all: {again} of {sent} packets were sent again"
+            )));
+        }
+    }
 }
 
 /// Segments that were sent again on all streams of blocks now open.

@@ -136,7 +136,6 @@ pub(crate) fn serve(args: &ServeArgs, folder: &Path, context: &Context) -> Verdi
     sys::host::raise_descriptor_limit();
     let listener = TcpListener::bind(at)
         .map_err(|error| Failure::here(anyhow::anyhow!("cannot listen at {at}: {error}")))?;
-    unpaced::begin(listener.as_fd());
     let local = listener.local_addr().map_err(Failure::here)?;
     let door = quic::beside(&listener).and_then(Door::open);
     let door = door.inspect_err(|error| {
@@ -188,6 +187,7 @@ impl Sessions for Daemon<'_> {
 impl Daemon<'_> {
     fn run(&self, listener: &TcpListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
+        let begun = unpaced::begin(listener.as_fd());
         thread::scope(|scope| {
             if let Some(door) = &self.door {
                 scope.spawn(move || self.links_over_quic(scope, door));
@@ -213,6 +213,7 @@ impl Daemon<'_> {
                         continue;
                     }
                 };
+                begun.settle(socket.as_fd());
                 let Ok(arrived) = self.arrived(&socket, peer) else {
                     continue;
                 };

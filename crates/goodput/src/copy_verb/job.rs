@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -989,7 +989,8 @@ fn tell_progress(watch: &Watch, connections: bool, is_last: bool, say: &mut dyn 
 
 /// Carries bytes between ssh and a port of this host.
 fn relay(port: u16) -> Verdict {
-    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let socket = ways::connect(None, at, CONNECT)
         .map_err(|error| Failure::here(anyhow::anyhow!("port {port} of this host: {error}")))?;
     let mut from = socket.try_clone().map_err(Failure::here)?;
     let mut to = socket;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -117,7 +117,12 @@ pub(super) fn dialing(from: Option<IpAddr>, to: Vec<SocketAddr>, patience: Durat
     })
 }
 
-fn connect(from: Option<IpAddr>, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+/// Connects, and keeps off what is too much for a short path ([`unpaced`]).
+pub(super) fn connect(
+    from: Option<IpAddr>,
+    to: SocketAddr,
+    patience: Duration,
+) -> io::Result<TcpStream> {
     let from = from.map(|from| at(from, 0));
     // What is good on one link only is reached over the link that it is left by.
     let to = match from {
@@ -125,14 +130,19 @@ fn connect(from: Option<IpAddr>, to: SocketAddr, patience: Duration) -> io::Resu
         _ => to,
     };
     let patience = units::Duration::from_ns(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+    let mut begun = None;
     let leaves = |socket: BorrowedFd<'_>| {
-        unpaced::begin(socket);
+        begun = Some(unpaced::begin(socket));
         from.map_or(Ok(()), |from| sys::tcp::set_source(socket, from))
     };
     let mut sockets = sys::tcp::connect_many(to, 1, patience, leaves, || false)?;
-    sockets
+    let socket = sockets
         .pop()
-        .ok_or_else(|| io::Error::other("no connection"))
+        .ok_or_else(|| io::Error::other("no connection"))?;
+    if let Some(begun) = begun {
+        begun.settle(socket.as_fd());
+    }
+    Ok(socket)
 }
 
 /// An address of this host and a port; one that is good on one link only with the interface that has it (RFC 4007).
@@ -431,6 +441,30 @@ mod tests {
         assert!(at.len() == 2 && at[0].port() == at[1].port());
         assert!(told.len() == 1 && told[0].contains("192.0.2.1"), "{told:?}");
         assert!(listen_at(&addresses[1..2], 0, &mut |_| {}).is_err());
+    }
+
+    #[test]
+    fn over_loopback_connections_are_kept_off_the_bbr_of_a_host() {
+        let Ok(host) = sys::netns::NetNs::create() else {
+            eprintln!("skipped: no privilege to make namespaces");
+            return;
+        };
+        let connected = host.run(|| {
+            let mut netlink = sys::netlink::Netlink::open().unwrap();
+            netlink.set_up("lo", None).unwrap();
+            std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "bbr").ok()?;
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            Some(connect(None, listener.local_addr().unwrap(), CONNECT).unwrap())
+        });
+        let Some(socket) = connected.unwrap() else {
+            eprintln!("skipped: no BBR in a namespace");
+            return;
+        };
+        let info = sys::tcp::tcp_info(socket.as_fd()).unwrap();
+        // A machine that stood still meanwhile makes a longer path of it.
+        let is_short = (1..500).contains(&info.min_rtt_us.min(info.rtt_us));
+        let has = sys::tcp::congestion(socket.as_fd()).unwrap();
+        assert_eq!(has != "bbr", is_short, "{has} {info:?}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) struct Parts {
 
 /// Has memory in use once, and free again, in a file of a `folder` in memory: for `bytes` of files, and what a program takes
 /// beside them. A virtual machine gives what is free for some seconds back to its host (virtio 1.2, 5.5.6.7: free page
-/// reporting), and whoever needs it next waits up to ten times as long for each page (2 GB into a file: 1.0 s, or 5.7): programs
+/// reporting), and whoever needs it next waits several times as long for each page (2 GB into a file: 1.0 s, or 5.7): programs
 /// would be compared by who came first.
 pub(super) fn touch(folder: &Path, bytes: u64) -> anyhow::Result<()> {
     let at = folder.join("touched");

@@ -122,14 +122,17 @@ impl Sender<'_> {
 
     /// Says once that streams do not have the host's own congestion control, and why.
     fn tell_unpaced(&self, socket: &Socket) {
-        let Some((has, own)) = unpaced::instead(socket) else {
+        if self.options.congestion.is_some()
+            || self.limit().is_some()
+            || self.is_congestion_told.load(Ordering::Relaxed)
+        {
             return;
-        };
-        if self.options.congestion.is_none()
+        }
+        if let Some((has, own)) = unpaced::kept_off(socket)
             && !self.is_congestion_told.swap(true, Ordering::Relaxed)
         {
             self.watch.note(Note::Chosen(format!(
-                "streams have {has}, not the {own} of the source's host: its timers take CPU, and bring nothing over so short a path"
+                "streams have {has}, not the {own} of the source's host, whose timers take CPU: what they lead to is less than 0.5 ms away"
             )));
         }
     }
