@@ -132,7 +132,7 @@ impl Sender<'_> {
             && !self.is_congestion_told.swap(true, Ordering::Relaxed)
         {
             self.watch.note(Note::Chosen(format!(
-                "streams have {has}, not the {own} of the source's host, whose timers take CPU: what they lead to is less than 0.5 ms away"
+                "streams have {has}, not the {own} of the source's host, whose timers take CPU: the far side is less than 0.5 ms away"
             )));
         }
     }
