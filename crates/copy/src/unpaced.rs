@@ -1,7 +1,7 @@
 //! No BBR over the shortest paths, where it is only what the host has by itself.
 //!
 //! BBR lets a timer say when each burst leaves. Over a path without length a copy had 11,000 such timers a second, which took a
-//! quarter of two virtual processors, and there is no queue for them to keep empty. Linux does not take pacing back from a
+//! fifth of its CPU time, and there is no queue for them to keep empty. Linux does not take pacing back from a
 //! connection that once had it (`sk_pacing_status`, set by net/ipv4/tcp_bbr.c). So where a host's own congestion control is BBR,
 //! connections begin with another, and have the host's own as soon as they are made, if their path shows to be longer then, or
 //! later, where losses hold them (`engine::tune`).
@@ -90,7 +90,7 @@ fn is_shortest(path: &TcpInfo) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
     use std::net::{Ipv4Addr, TcpListener};
 
@@ -99,19 +99,26 @@ mod tests {
 
     use super::*;
 
-    /// Shows two ends of a connection over loopback, both begun and not settled, on a host that has `own` for congestion
-    /// control.
-    fn on_a_host(own: &str, see: impl FnOnce([(&Begun, &Socket); 2]) + Send) {
+    /// What `work` comes to on a host that has `own` for congestion control, and loopback; `None` where there is none.
+    pub(crate) fn on_a_host_with<T: Send>(own: &str, work: impl FnOnce() -> T + Send) -> Option<T> {
         let Ok(host) = NetNs::create() else {
             eprintln!("skipped: no privilege to make namespaces");
-            return;
+            return None;
         };
-        let looked = host.run(|| {
+        let done = host.run(|| {
             Netlink::open().unwrap().set_up("lo", None).unwrap();
             if fs::write("/proc/sys/net/ipv4/tcp_congestion_control", own).is_err() {
                 eprintln!("skipped: no {own} in a namespace");
-                return;
+                return None;
             }
+            Some(work())
+        });
+        done.unwrap()
+    }
+
+    /// Shows two ends of a connection over loopback there, both begun and not settled.
+    fn on_a_host(own: &str, see: impl FnOnce([(&Begun, &Socket); 2]) + Send) {
+        on_a_host_with(own, || {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let listens = begin(listener.as_fd());
             let to = listener.local_addr().unwrap();
@@ -126,7 +133,6 @@ mod tests {
             let accepted = Socket::Tcp(listener.accept().unwrap().0);
             see([(&dials.unwrap(), &dialled), (&listens, &accepted)]);
         });
-        looked.unwrap();
     }
 
     fn has(socket: &Socket) -> String {

@@ -431,11 +431,12 @@ fn delivered(meeting: &Meeting) -> u64 {
 pub(super) fn heed_losses(meeting: &Meeting, watch: &Watch) {
     let mut are_heeded = false;
     while !meeting.is_over() {
-        let (again, sent) = (resent(meeting), carry::sent(meeting));
-        wait(meeting, SPAN_LEAST, || None::<()>);
         if !unpaced::has_kept_off() {
+            wait(meeting, SPAN_LEAST, || None::<()>);
             continue;
         }
+        let (again, sent) = (resent(meeting), carry::sent(meeting));
+        wait(meeting, SPAN_LEAST, || None::<()>);
         let again = resent(meeting).saturating_sub(again);
         let sent = carry::sent(meeting).saturating_sub(sent);
         let is_lossy = again >= AGAIN_LEAST && again as f64 > sent as f64 * carry::LOSSES;
