@@ -2,8 +2,9 @@
 //! pair and over loopback, out of and into memory.
 //!
 //! Each cell has an sshd of its own, with its own key and port, that nobody but the cell reaches; every program starts
-//! through it, so that ssh's beginning counts for all. CPU time is that of the near side's processes and of all that sshd
-//! started. Peers that take long over a path get fewer bytes or files: rates are what is compared.
+//! through it, so that ssh's beginning counts for all, and with a home of its own, without what a machine does at a login.
+//! CPU time is that of the near side's processes and of all that sshd started. Peers that take long over a path get fewer
+//! bytes or files: rates are what is compared.
 
 mod clauses;
 mod limits;
@@ -403,6 +404,7 @@ impl<'a> Site<'a> {
 
     fn start_sshd(&mut self) -> anyhow::Result<()> {
         let folder = self.folder.display();
+        // A home without files that a shell reads first: what a machine does at a login is no part of a copy.
         for key in ["host", "user"] {
             let mut make = Command::new("ssh-keygen");
             make.args(["-q", "-t", "ed25519", "-N", "", "-f"]);
@@ -412,7 +414,7 @@ impl<'a> Site<'a> {
             "Port {}\nListenAddress {}\nHostKey {folder}/host\nPidFile {folder}/sshd.pid\nUsePAM no\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nStrictModes no\n\
              PermitRootLogin yes\nAuthorizedKeysFile {folder}/user.pub\nMaxStartups 100\n\
-             MaxSessions 100\nSubsystem sftp internal-sftp\nLogLevel ERROR\n",
+             MaxSessions 100\nSetEnv HOME={folder}\nSubsystem sftp internal-sftp\nLogLevel ERROR\n",
             self.port, self.address
         );
         fs::write(self.folder.join("sshd_config"), config)?;
