@@ -58,8 +58,9 @@ const BEGIN_MOST: u16 = 2 * LONG_STREAMS;
 const USUAL_BUFFER: u64 = 4 << 20;
 /// Up to so long a round trip that number does. Over a longer one a stream's buffers carry less, and its first packets too.
 const USUAL_ROUND_TRIP: Duration = Duration::from_millis(100);
-/// A first connection that has no answer for so long goes over a long path: the others need not wait for it.
-const SILENCE: Duration = Duration::from_millis(50);
+/// A first connection that has no answer for so long goes over a long path ([`LONG`], four times): the others need not wait for
+/// it.
+const SILENCE: Duration = Duration::from_millis(20);
 /// How often in a row threads may fall behind before there are more.
 const BEHIND: u32 = 2;
 /// Bytes of a segment at an MTU of 1500, with time stamps.
