@@ -9,7 +9,7 @@
 //! After that a link carries frames one way only, from [`Way::Writes`] to [`Way::Reads`].
 
 use std::fmt;
-use std::io::{self, BufRead as _, ErrorKind, Read, Write};
+use std::io::{self, BufRead as _, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -252,7 +252,7 @@ impl Write for &Socket {
         }
     }
 
-    fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Socket::Tcp(socket) => (&*socket).write_vectored(parts),
             Socket::Unix(socket) => (&*socket).write_vectored(parts),
@@ -725,35 +725,51 @@ impl Link {
     /// # Errors
     /// As write(2); `TimedOut` when the other side takes nothing for as long as was set.
     pub fn send(&mut self, kind: u8, about: &[u8], data: &[u8]) -> io::Result<()> {
-        debug_assert!(about.len() <= ABOUT_MOST && data.len() <= DATA_MOST);
+        self.send_gathered(kind, about, &[IoSlice::new(data)])
+    }
+
+    /// As [`Link::send`], of data that lies in several places.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    pub fn send_gathered(
+        &mut self,
+        kind: u8,
+        about: &[u8],
+        data: &[IoSlice<'_>],
+    ) -> io::Result<()> {
+        let data_bytes = data.iter().map(|part| part.len()).sum();
+        debug_assert!(about.len() <= ABOUT_MOST && data_bytes <= DATA_MOST);
         self.scratch.clear();
         self.scratch.extend_from_slice(&[kind, 0, 0, 0]);
         let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
         self.scratch.extend_from_slice(&length(about.len()));
-        self.scratch.extend_from_slice(&length(data.len()));
+        self.scratch.extend_from_slice(&length(data_bytes));
         self.scratch.extend_from_slice(about);
         let number = self.sent;
         self.sent += 1;
+        if let Seal::Sum { mine, .. } = &self.seal {
+            let sum = sum(mine, number, &self.scratch);
+            self.scratch.extend_from_slice(&sum);
+        }
+        let mut parts = Vec::with_capacity(1 + data.len());
+        parts.push(IoSlice::new(&self.scratch));
+        parts.extend_from_slice(data);
+        let mut left = &mut parts[..];
+        // Nothing at the beginning would be taken for an end.
+        IoSlice::advance_slices(&mut left, 0);
         match &mut self.seal {
             Seal::Tls(tls) => {
-                for part in [&self.scratch[..], data] {
-                    let mut left = part;
-                    while !left.is_empty() {
-                        let taken = tls.writer().write(left)?;
-                        left = &left[taken..];
-                        if taken == 0 || !left.is_empty() {
-                            flush_tls(tls, &self.socket)?;
-                        }
+                while !left.is_empty() {
+                    let taken = tls.writer().write_vectored(left)?;
+                    IoSlice::advance_slices(&mut left, taken);
+                    if taken == 0 || !left.is_empty() {
+                        flush_tls(tls, &self.socket)?;
                     }
                 }
                 flush_tls(tls, &self.socket)
             }
-            Seal::Carried(_) => write_both(&self.socket, &self.scratch, data),
-            Seal::Sum { mine, .. } => {
-                let sum = sum(mine, number, &self.scratch);
-                self.scratch.extend_from_slice(&sum);
-                write_both(&self.socket, &self.scratch, data)
-            }
+            Seal::Carried(_) | Seal::Sum { .. } => write_all(&self.socket, left),
         }
     }
 
@@ -934,21 +950,17 @@ fn flush_tls(tls: &mut Connection, mut socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-/// Both parts in as few calls as may be.
-fn write_both(mut socket: &Socket, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
-    while !first.is_empty() {
-        let parts = [io::IoSlice::new(first), io::IoSlice::new(second)];
-        let written = match socket.write_vectored(&parts) {
+/// All parts in as few calls as may be.
+fn write_all(mut socket: &Socket, mut left: &mut [IoSlice<'_>]) -> io::Result<()> {
+    while !left.is_empty() {
+        match socket.write_vectored(left) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => written,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Ok(written) => IoSlice::advance_slices(&mut left, written),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(patience_ended(error)),
-        };
-        let of_first = written.min(first.len());
-        first = &first[of_first..];
-        second = &second[written - of_first..];
+        }
     }
-    socket.write_all(second).map_err(patience_ended)
+    Ok(())
 }
 
 fn sum(key: &[u8; 32], number: u64, bytes: &[u8]) -> [u8; SUM_BYTES] {

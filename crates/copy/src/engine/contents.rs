@@ -3,6 +3,7 @@
 //! It is in vain where the other side has them already. So the first file that it does not want ends it.
 
 use std::collections::{HashMap, VecDeque};
+use std::io::IoSlice;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,8 +42,65 @@ pub(super) struct Content {
 }
 
 impl Content {
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.chunk[self.place.clone()]
+    /// How many bytes it has.
+    pub(super) const fn len(&self) -> usize {
+        self.place.end - self.place.start
+    }
+}
+
+/// What goes into one frame, in order: what was read early stays where it was read, the rest lies in a buffer.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    all: Vec<Piece>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Early(Arc<Vec<u8>>, Range<usize>),
+    Read(Range<usize>),
+}
+
+impl Pieces {
+    /// How many bytes they have together.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+        self.bytes = 0;
+    }
+
+    /// Adds what was read early. Files that were read one after the other are one piece.
+    pub(super) fn early(&mut self, Content { chunk, place, .. }: Content) {
+        self.bytes += place.len();
+        match self.all.last_mut() {
+            Some(Piece::Early(last, range))
+                if Arc::ptr_eq(last, &chunk) && range.end == place.start =>
+            {
+                range.end = place.end;
+            }
+            _ => self.all.push(Piece::Early(chunk, place)),
+        }
+    }
+
+    /// Adds what lies there in the buffer.
+    pub(super) fn read(&mut self, place: Range<usize>) {
+        self.bytes += place.len();
+        match self.all.last_mut() {
+            Some(Piece::Read(range)) if range.end == place.start => range.end = place.end,
+            _ => self.all.push(Piece::Read(place)),
+        }
+    }
+
+    /// All of them.
+    pub(super) fn slices<'a>(&'a self, buffer: &'a [u8]) -> Vec<IoSlice<'a>> {
+        let slices = self.all.iter().map(|piece| match piece {
+            Piece::Early(chunk, place) => IoSlice::new(&chunk[place.clone()]),
+            Piece::Read(place) => IoSlice::new(&buffer[place.clone()]),
+        });
+        slices.collect()
     }
 }
 
@@ -164,18 +222,28 @@ impl Contents {
         (files, bytes)
     }
 
-    /// The content of a file of `source` that is wanted, if it was read as `fingerprint` says, and just now or the file still is
-    /// so: who starts the other side may be asked for a password first, and take minutes. It is gone from here.
-    pub(super) fn take(
+    /// The contents of files of `source` that are wanted, each if it was read as its fingerprint says, and just now or the file
+    /// still is so: who starts the other side may be asked for a password first, and take minutes. They are gone from here.
+    pub(super) fn take<'a>(
         &self,
         source: &Source,
-        path: &RelPath,
-        fingerprint: &Fingerprint,
-    ) -> Option<Content> {
-        let (of, content) = self.lock().all.remove(path)?;
-        let content = content.filter(|_| of == *fingerprint)?;
-        let is_still = content.at.elapsed() < self.fresh || source.is_as(path, fingerprint).ok()?;
-        is_still.then_some(content)
+        wanted: impl Iterator<Item = (&'a RelPath, &'a Fingerprint)>,
+    ) -> Vec<Option<Content>> {
+        let wanted: Vec<_> = wanted.collect();
+        let there: Vec<_> = {
+            let mut state = self.lock();
+            let entries = wanted.iter().map(|(path, _)| state.all.remove_entry(*path));
+            entries.collect()
+        };
+        let now = Instant::now();
+        let taken = there.into_iter().zip(wanted);
+        let taken = taken.map(|(entry, (path, fingerprint))| {
+            let (_, (of, content)) = entry?;
+            let content = content.filter(|_| of == *fingerprint)?;
+            let is_fresh = now.saturating_duration_since(content.at) < self.fresh;
+            (is_fresh || source.is_as(path, fingerprint).ok()?).then_some(content)
+        });
+        taken.collect()
     }
 
     /// The other side wants nothing of these: it has some, and what it wants is read when it is asked for.
@@ -249,6 +317,61 @@ mod tests {
         files.collect()
     }
 
+    fn take_one(
+        contents: &Contents,
+        source: &Source,
+        path: &RelPath,
+        print: &Fingerprint,
+    ) -> Option<Content> {
+        let mut taken = contents.take(source, std::iter::once((path, print)));
+        assert_eq!(taken.len(), 1);
+        taken.remove(0)
+    }
+
+    fn bytes(content: Content) -> Vec<u8> {
+        let mut pieces = Pieces::default();
+        pieces.early(content);
+        pieces.slices(&[])[0].to_vec()
+    }
+
+    #[test]
+    fn files_read_in_a_row_are_one_piece_and_others_keep_their_order() {
+        let scratch = Scratch::new();
+        for name in ["a", "b", "c", "d"] {
+            fs::write(scratch.path().join(name), name.repeat(3)).unwrap();
+        }
+        let (source, all) = walked(&scratch);
+        let contents = Contents::default();
+        contents.note(&all);
+        contents.read(&source);
+        let files = files(&all);
+        // One that was never there, and none twice.
+        let wanted = files.iter().chain(&files[..1]);
+        let mut taken = contents.take(&source, wanted.map(|(path, print)| (path, print)));
+        assert_eq!(taken.pop(), Some(None));
+        let [first, second, third, fourth] = taken.try_into().unwrap();
+        let names: Vec<String> = files.iter().map(|(path, _)| path.to_string()).collect();
+        let mut pieces = Pieces::default();
+        pieces.early(first.unwrap());
+        pieces.early(second.unwrap());
+        pieces.read(4..6);
+        pieces.read(6..7);
+        pieces.early(fourth.unwrap());
+        pieces.early(third.unwrap());
+        pieces.read(0..1);
+        assert_eq!(pieces.bytes(), 4 * 3 + 4);
+        let shown: Vec<String> = pieces
+            .slices(b"0123456")
+            .iter()
+            .map(|slice| String::from_utf8_lossy(slice).into_owned())
+            .collect();
+        let of = |n: usize| names[n].repeat(3);
+        let expected = [of(0) + &of(1), "456".into(), of(3), of(2), "0".into()];
+        assert_eq!(shown, expected);
+        pieces.clear();
+        assert_eq!((pieces.bytes(), pieces.slices(b"").len()), (0, 0));
+    }
+
     #[test]
     fn what_was_read_early_is_what_is_there_and_is_taken_once() {
         let scratch = Scratch::new();
@@ -265,12 +388,12 @@ mod tests {
         contents.read(&source);
         let taken: Vec<Option<Vec<u8>>> = files(&all)
             .iter()
-            .map(|(path, print)| Some(contents.take(&source, path, print)?.bytes().to_vec()))
+            .map(|(path, print)| Some(bytes(take_one(&contents, &source, path, print)?)))
             .collect();
         // Nobody asks for what is empty.
         assert_eq!(taken, [Some(b"some".to_vec()), None, None]);
         let (path, print) = &files(&all)[0];
-        assert_eq!(contents.take(&source, path, print), None);
+        assert_eq!(take_one(&contents, &source, path, print), None);
     }
 
     #[test]
@@ -285,13 +408,13 @@ mod tests {
         let contents = Contents::default();
         contents.note(&all);
         contents.read(&source);
-        assert_eq!(contents.take(&source, &path, &before), None);
+        assert_eq!(take_one(&contents, &source, &path, &before), None);
         // Told anew, it has another fingerprint.
         let (source, all) = walked(&scratch);
         let contents = Contents::default();
         contents.note(&all);
         contents.read(&source);
-        assert_eq!(contents.take(&source, &path, &before), None);
+        assert_eq!(take_one(&contents, &source, &path, &before), None);
         // Between the reading and a sending that comes long after it: changed, another under its name, gone.
         let changes: [&dyn Fn(); 3] = [
             &|| fs::write(&at, b"a longer one still").unwrap(),
@@ -313,12 +436,12 @@ mod tests {
             contents.read(&source);
             if n == 0 {
                 // What is as it was is taken however late it is.
-                assert!(contents.take(&source, &path, &print).is_some());
+                assert!(take_one(&contents, &source, &path, &print).is_some());
                 contents.note(&all);
                 contents.read(&source);
             }
             change();
-            assert_eq!(contents.take(&source, &path, &print), None, "{n}");
+            assert_eq!(take_one(&contents, &source, &path, &print), None, "{n}");
         }
     }
 
@@ -335,14 +458,14 @@ mod tests {
         contents.leave(std::iter::once(&files[0].0));
         contents.read(&source);
         for (path, print) in &files {
-            assert_eq!(contents.take(&source, path, print), None, "{path}");
+            assert_eq!(take_one(&contents, &source, path, print), None, "{path}");
         }
         // Nothing was left: all is read.
         let contents = Contents::default();
         contents.note(&all);
         contents.leave(std::iter::empty());
         contents.read(&source);
-        assert!(contents.take(&source, &files[2].0, &files[2].1).is_some());
+        assert!(take_one(&contents, &source, &files[2].0, &files[2].1).is_some());
     }
 
     #[test]
@@ -360,7 +483,7 @@ mod tests {
         contents.read(&source);
         let held = files(&all)
             .iter()
-            .filter(|(path, print)| contents.take(&source, path, print).is_some())
+            .filter(|(path, print)| take_one(&contents, &source, path, print).is_some())
             .count();
         assert_eq!(held, 2);
         // What ended takes nothing on.
@@ -368,6 +491,6 @@ mod tests {
         contents.note(&all);
         contents.read(&source);
         let (path, print) = &files(&all)[0];
-        assert_eq!(contents.take(&source, path, print), None);
+        assert_eq!(take_one(&contents, &source, path, print), None);
     }
 }

@@ -12,8 +12,8 @@ use crate::source::{Keep, Source, Walked};
 
 use super::contents::Contents;
 
-/// What a walk may come to before somebody takes it, in bytes, about: some 100,000 names.
-const EARLY_MOST: usize = 32 << 20;
+/// What a walk may come to before somebody takes it, in bytes, about: some 200,000 names.
+const EARLY_MOST: usize = 64 << 20;
 /// The same from then on.
 const LATER_MOST: usize = 1 << 20;
 /// What one takes beside its path.
@@ -259,10 +259,8 @@ mod tests {
             if let Walked::Found(found) = walked
                 && let Some(print) = found.fingerprint
             {
-                assert_eq!(
-                    early.contents.take(&source, &found.entry.path, &print),
-                    None
-                );
+                let wanted = std::iter::once((&found.entry.path, &print));
+                assert_eq!(early.contents.take(&source, wanted), [None]);
             }
             ControlFlow::Continue(())
         });

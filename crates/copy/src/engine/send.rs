@@ -20,6 +20,7 @@ use crate::message::{
 };
 use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
 
+use super::contents::Pieces;
 use super::disk::{Disk, Handle, Io};
 use super::early::Early;
 use super::fetch::Fetch;
@@ -752,59 +753,63 @@ impl Sender<'_> {
         Some(place)
     }
 
-    /// Reads small files one after the other into `buffer`; returns those that are there as they were told.
+    /// Has small files one after the other in `pieces`, those that were not read early in `buffer`; returns those that are there
+    /// as they were told.
     fn pack(
         &self,
         files: Vec<(NameId, Arc<Known>)>,
         about: &mut Vec<u8>,
         buffer: &mut Vec<u8>,
+        pieces: &mut Pieces,
     ) -> Vec<(NameId, Arc<Known>)> {
         buffer.clear();
         about.reserve(files.len() * BLOCK_HEAD_BYTES);
         let mut there = Vec::with_capacity(files.len());
         let (mut disk, mut sums) = (0, 0);
+        let since = Instant::now();
+        let wanted = files.iter();
+        let wanted = wanted.map(|(_, known)| (known.path(), &known.fingerprint));
+        let early = self
+            .early
+            .map(|early| early.contents.take(self.source, wanted));
+        disk += nanoseconds(since);
+        let mut early = early.unwrap_or_default().into_iter();
         for (id, known) in files {
-            let since = Instant::now();
-            let at = buffer.len();
-            let early = self.early.map(|early| &early.contents);
-            let early =
-                early.and_then(|read| read.take(self.source, known.path(), &known.fingerprint));
-            let read = match &early {
+            let (sum, len) = match early.next().flatten() {
                 Some(content) => {
-                    buffer.extend_from_slice(content.bytes());
-                    Ok(true)
+                    let (sum, len) = (content.sum, content.len());
+                    pieces.early(content);
+                    (sum, len)
                 }
-                None => self.read_small(&known, buffer),
-            };
-            disk += nanoseconds(since);
-            match read {
-                Ok(true) => {
+                None => {
+                    let at = buffer.len();
                     let since = Instant::now();
-                    let sum = match early {
-                        Some(content) => content.sum,
-                        None => *blake3::hash(&buffer[at..]).as_bytes(),
-                    };
-                    sums += nanoseconds(since);
-                    let len = u32::try_from(buffer.len() - at).unwrap_or(u32::MAX);
-                    BlockHead {
-                        id,
-                        index: 0,
-                        len,
-                        sum,
-                        same: false,
-                    }
-                    .put(about);
-                    there.push((id, known));
-                }
-                lost => {
-                    buffer.truncate(at);
-                    if self.take_back(id) {
+                    let read = self.read_small(&known, buffer);
+                    disk += nanoseconds(since);
+                    if !matches!(read, Ok(true)) {
+                        buffer.truncate(at);
+                        if !self.take_back(id) {
+                            self.watch.comes_not(known.fingerprint.size);
+                            self.lost(id, &known.entry, read.err().as_ref());
+                        }
                         continue;
                     }
-                    self.watch.comes_not(known.fingerprint.size);
-                    self.lost(id, &known.entry, lost.err().as_ref());
+                    let since = Instant::now();
+                    let sum = *blake3::hash(&buffer[at..]).as_bytes();
+                    sums += nanoseconds(since);
+                    pieces.read(at..buffer.len());
+                    (sum, buffer.len() - at)
                 }
+            };
+            BlockHead {
+                id,
+                index: 0,
+                len: u32::try_from(len).unwrap_or(u32::MAX),
+                sum,
+                same: false,
             }
+            .put(about);
+            there.push((id, known));
         }
         Watch::add(&self.watch.disk_ns, disk);
         Watch::add(&self.watch.sum_ns, sums);

@@ -88,6 +88,37 @@ fn frames_arrive_as_they_were_sent_under_every_cipher() {
 }
 
 #[test]
+fn what_lies_in_several_places_arrives_in_one_piece() {
+    let data: Vec<u8> = (0..700_000_u32).map(|i| (i / 3).to_le_bytes()[0]).collect();
+    // More places than one call takes (IOV_MAX, readv(2)), empty ones at either end and between, and long ones.
+    let mut parts = vec![&data[..0]];
+    parts.extend(data[..6_000].chunks(5));
+    parts.extend([
+        &data[..0],
+        &data[6_000..500_000],
+        &data[500_000..],
+        &data[..0],
+    ]);
+    for cipher in Cipher::ALL {
+        let (near, far) = shake(cipher, &Cipher::ALL, true);
+        let (mut near, mut far) = (near.unwrap(), far.unwrap());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let parts: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+                near.send_gathered(9, b"about", &parts).unwrap();
+                near.send_gathered(10, b"", &[]).unwrap();
+            });
+            let mut buffer = Vec::new();
+            let head = far.receive(&mut buffer).unwrap();
+            assert_eq!((head.kind, head.about, head.data), (9, 5, data.len()));
+            assert!(buffer[5..5 + data.len()] == data[..], "{cipher:?}");
+            let head = far.receive(&mut buffer).unwrap();
+            assert_eq!((head.kind, head.about, head.data), (10, 0, 0));
+        });
+    }
+}
+
+#[test]
 fn what_fills_a_handshake_is_passed_over() {
     for cipher in Cipher::ALL {
         let (near, far) = sockets();

@@ -9,6 +9,7 @@ use super::under_way::{Due, Sent};
 use super::{
     BLOCKS, FILES_OPEN, LOOK, PACK_BYTES, PACK_FILES, Sender, Task, has_small_files, nanoseconds,
 };
+use crate::engine::contents::Pieces;
 use crate::engine::fetch::FETCH;
 use crate::engine::gaps::Pacing;
 use crate::engine::{Note, Watch, tune};
@@ -146,6 +147,7 @@ impl Sender<'_> {
         buffer: &mut Vec<u8>,
     ) -> io::Result<()> {
         let mut about = Vec::new();
+        let mut pieces = Pieces::default();
         loop {
             let waited = Instant::now();
             // What is under way on a connection that is gone would never be confirmed.
@@ -161,8 +163,8 @@ impl Sender<'_> {
             };
             Watch::add(&self.watch.idle_ns, nanoseconds(waited));
             about.clear();
+            pieces.clear();
             let mut kind = BLOCKS;
-            let mut from = 0;
             let (task, bytes, end) = match task {
                 // What was lost once is sent from here: whoever was to read it may not see it.
                 Task::Block {
@@ -196,8 +198,8 @@ impl Sender<'_> {
                         }
                         continue;
                     };
-                    from = place.start;
                     let bytes = place.len();
+                    pieces.read(place);
                     let end = (!is_again).then(|| Arc::clone(&file));
                     (
                         Task::Block {
@@ -210,12 +212,11 @@ impl Sender<'_> {
                     )
                 }
                 Task::Pack(files) => {
-                    let files = self.pack(files, &mut about, buffer);
+                    let files = self.pack(files, &mut about, buffer, &mut pieces);
                     if files.is_empty() {
                         continue;
                     }
-                    let bytes = buffer.len();
-                    (Task::Pack(files), bytes, None)
+                    (Task::Pack(files), pieces.bytes(), None)
                 }
             };
             {
@@ -227,8 +228,10 @@ impl Sender<'_> {
                 self.block_done(&file);
             }
             let since = Instant::now();
-            let data = if kind == FETCH { 0 } else { bytes };
-            let wrote = link.send(kind, &about, &buffer[from..from + data]);
+            let data = pieces.bytes();
+            let wrote = link.send_gathered(kind, &about, &pieces.slices(buffer));
+            // What is sent is not needed while there is nothing to send.
+            pieces.clear();
             Watch::add(&self.watch.link_ns, nanoseconds(since));
             Watch::add(&self.watch.sent_bytes, data as u64);
             Watch::add(&self.watch.helped_bytes, (bytes - data) as u64);
