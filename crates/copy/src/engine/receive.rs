@@ -183,6 +183,8 @@ struct Files {
     growing: HashMap<NameId, Arc<Incoming>>,
     /// Those of which it was told how they are cut, and not that all of their blocks were sent.
     cut: HashSet<NameId>,
+    /// Files that were wanted, and are not to be had.
+    given_up: HashSet<NameId>,
     /// Folders with what belongs to them, set last.
     folders: Vec<(RelPath, Meta)>,
     links: Vec<(RelPath, RelPath)>,
@@ -859,6 +861,7 @@ impl Receiver<'_> {
             }
         }
         file.changed.notify_all();
+        self.lock().given_up.insert(file.id);
         self.settled(&[file]);
     }
 

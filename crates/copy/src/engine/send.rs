@@ -202,6 +202,8 @@ struct Work {
     later: HashMap<NameId, Known>,
     /// Frames that were lost with a connection.
     redo: VecDeque<Due>,
+    /// The destination has said what it received in all.
+    is_finished: bool,
     small: VecDeque<(NameId, Arc<Known>)>,
     large: VecDeque<(NameId, Known, Want)>,
     active: VecDeque<Arc<Active>>,
@@ -551,10 +553,13 @@ impl Sender<'_> {
             }
             FromDestination::Problem(text) => self.watch.note(Note::Skipped(text)),
             FromDestination::Finished(account) => {
-                // What it confirmed last may come after its last word, or not at all.
+                // What it confirmed last may come after its last word, or not at all: from here on this is all.
                 let watch = self.watch;
                 let confirmed = &watch.confirmed_bytes;
+                let mut work = self.lock();
+                work.is_finished = true;
                 confirmed.fetch_max(account.received_bytes, Ordering::Relaxed);
+                drop(work);
                 watch.placed.store(account.placed, Ordering::Relaxed);
                 watch.mark();
                 self.meeting.part();

@@ -109,6 +109,16 @@ fn against_destination_that_wants(
     only: Option<Vec<Box<[u8]>>>,
     evil: impl FnOnce(&Meeting, Says, Receiver<FromDestination>) + Send,
 ) -> (Result<Account, CopyError>, String) {
+    let (received, watch) = watched_against(cipher, only, evil);
+    (received, format!("{:?}", watch.notes(0)))
+}
+
+/// The same, and what the destination counted.
+fn watched_against(
+    cipher: Cipher,
+    only: Option<Vec<Box<[u8]>>>,
+    evil: impl FnOnce(&Meeting, Says, Receiver<FromDestination>) + Send,
+) -> (Result<Account, CopyError>, Watch) {
     let place = Place::new();
     let outside = place.0.join("outside");
     fs::create_dir(&outside).unwrap();
@@ -158,7 +168,7 @@ fn against_destination_that_wants(
         .collect();
     names.sort();
     assert_eq!(names, ["from", "outside", "to"]);
-    (received, format!("{:?}", watch.notes(0)))
+    (received, watch)
 }
 
 fn told(id: u64, path: &str, kind: Kind) -> Told {
@@ -507,6 +517,26 @@ fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
         says.raw(&FromSource::Bye.to_bytes());
     });
     assert_eq!(received.unwrap().placed, 0);
+    // The same file twice counts once, with another still to come.
+    let (received, watch) = watched_against(Cipher::None, None, |meeting, mut says, heard| {
+        says.names(vec![file(0, "f", 4), file(1, "g", 4)]);
+        assert!(wait_for(&heard, is_decided));
+        let (mut link, _) = meeting.to_write(Which::Blocks(0)).unwrap();
+        let sum = *blake3::hash(b"good").as_bytes();
+        for id in [0, 0, 1] {
+            link.send(BLOCKS, &head(id, 0, b"good", sum), b"good")
+                .unwrap();
+        }
+        says.walked();
+        assert!(wait_for(&heard, |message| matches!(
+            message,
+            FromDestination::Finished(_)
+        )));
+        says.raw(&FromSource::Bye.to_bytes());
+    });
+    assert_eq!(received.unwrap().placed, 2);
+    let bytes = [&watch.wanted_bytes, &watch.confirmed_bytes];
+    assert_eq!(bytes.map(|bytes| bytes.load(Ordering::Relaxed)), [8, 8]);
     // Blocks of a file of which nobody says how it is cut.
     let (received, _) = against_destination(Cipher::None, |meeting, mut says, heard| {
         says.names(vec![file(0, "f", 3 << 20)]);

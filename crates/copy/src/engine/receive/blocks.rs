@@ -122,6 +122,12 @@ impl Receiver<'_> {
             let Some(files) = self.when_decided(last) else {
                 return false;
             };
+            // Of what is given up the rest counts as it comes. What is placed was counted when it came first.
+            let lost = heads
+                .iter()
+                .filter(|head| files.given_up.contains(&head.id));
+            self.watch
+                .confirm_some(lost.map(|head| u64::from(head.len)).sum());
             let of = |head: &BlockHead| files.wanted.get(&head.id).cloned();
             heads.iter().map(of).collect()
         };
@@ -143,11 +149,7 @@ impl Receiver<'_> {
             let (bytes, rest) = data.split_at(head.len as usize);
             data = rest;
             let arrived = bytes.len() as u64;
-            let Some(file) = file else {
-                // Given up, or placed already, and then it was counted.
-                self.watch.confirm_some(arrived);
-                continue;
-            };
+            let Some(file) = file else { continue };
             Watch::add(&self.watch.confirmed_bytes, arrived);
             let taken = match file.is_small {
                 true => self.small(file, head, bytes),

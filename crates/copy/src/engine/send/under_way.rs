@@ -201,7 +201,7 @@ impl Sender<'_> {
                 "confirmed what was not sent",
             ));
         }
-        let (mut closed, mut is_any) = (0, false);
+        let (mut closed, mut arrived, mut is_any) = (0, 0, false);
         while let Some(Confirmed {
             task,
             bytes,
@@ -212,7 +212,7 @@ impl Sender<'_> {
             if !is_first {
                 continue;
             }
-            Watch::add(&self.watch.confirmed_bytes, bytes);
+            arrived += bytes;
             if let Task::Pack(files) = task {
                 closed += files.len();
             }
@@ -221,6 +221,9 @@ impl Sender<'_> {
         if is_any {
             let mut work = self.lock();
             work.open = work.open.saturating_sub(closed);
+            if !work.is_finished {
+                Watch::add(&self.watch.confirmed_bytes, arrived);
+            }
             drop(work);
             self.changed.notify_all();
         }
