@@ -133,7 +133,7 @@ The project's own chores.
   cargo xtask bench copy [--quick] [--rounds N] [--only NAME,NAME]
       goodput copy beside rsync, scp, tar and rclone over ssh, through loopback and paths of 100 and 300 ms, by
       target/release/goodput (or GOODPUT); as root, with openssh-server, rsync and rclone. Takes 5 GB of /dev/shm.
-      Writes bench/copy.json and its table in bench/README.md; some ten minutes a round, one by default.
+      Writes bench/copy.json and its table in bench/README.md; a quarter of an hour a round, one by default.
       --only NAME cells whose name contains NAME, such as large; kept beside what was there
   cargo xtask bench explain [--quick] [--rounds N] [--only NAME]
       How fast captures are read, and how much memory that takes. Writes bench/explain.json and its table in

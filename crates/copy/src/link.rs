@@ -756,8 +756,6 @@ impl Link {
         parts.push(IoSlice::new(&self.scratch));
         parts.extend_from_slice(data);
         let mut left = &mut parts[..];
-        // Nothing at the beginning would be taken for an end.
-        IoSlice::advance_slices(&mut left, 0);
         match &mut self.seal {
             Seal::Tls(tls) => {
                 while !left.is_empty() {

@@ -2,7 +2,7 @@
 //! pair and over loopback, out of and into memory.
 //!
 //! Each cell has an sshd of its own, with its own key and port, that nobody but the cell reaches; every program starts
-//! through it, so that ssh's beginning counts for all, and with a home of its own, without what a machine does at a login.
+//! through it, so that ssh's beginning counts for all, and with a home where a shell finds nothing to read.
 //! CPU time is that of the near side's processes and of all that sshd started. Peers that take long over a path get fewer
 //! bytes or files: rates are what is compared.
 
@@ -403,12 +403,12 @@ impl<'a> Site<'a> {
 
     fn start_sshd(&mut self) -> anyhow::Result<()> {
         let folder = self.folder.display();
-        // A home without files that a shell reads first: what a machine does at a login is no part of a copy.
         for key in ["host", "user"] {
             let mut make = Command::new("ssh-keygen");
             make.args(["-q", "-t", "ed25519", "-N", "", "-f"]);
             output_of(make.arg(self.folder.join(key)), LAB).context("ssh-keygen (openssh)")?;
         }
+        // A home without files that a shell reads first: they are no part of a copy.
         let config = format!(
             "Port {}\nListenAddress {}\nHostKey {folder}/host\nPidFile {folder}/sshd.pid\nUsePAM no\n\
              PasswordAuthentication no\nKbdInteractiveAuthentication no\nStrictModes no\n\
@@ -865,9 +865,9 @@ fn render(record: &Record) -> String {
 const LARGE: u64 = 2_000_000_000;
 const MANY: u64 = 100_000;
 const FILE: u64 = 4_096;
-/// How many times more ours runs where only CPUs count, its parts beside it each time. From one second to the next a virtual
-/// machine is a third slower: its CPUs are on cores that share a cache, or on others (a cache line goes from one to the other in
-/// 50 ns, or in 250).
+/// How many times more a large file is copied where only CPUs count, its parts measured after each. From one second to the next
+/// a virtual machine is a third slower: its CPUs are on cores that share a cache, or on others (a cache line goes from one to the
+/// other in 50 ns, or in 250).
 const AGAIN: usize = 2;
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// Of hosts that nothing else is on.
@@ -877,11 +877,10 @@ const COPY: Duration = Duration::from_secs(280);
 const MARKERS: (&str, &str) = ("<!-- copy:begin -->", "<!-- copy:end -->");
 const LARGE_LEGEND: &str = "Seconds from the command to its end, ssh's beginning in them (15 round trips). Middle: between the first \
     fifth of the bytes and the last. CPU: of both ends' processes, kernel and all. iperf3: CUBIC, unencrypted, with as many \
-    connections as goodput copy had. Memory for what arrives was in use just before each copy. The parts alone: the CPU of cp, of BLAKE3 at both ends (on all cores at once), of AES-GCM at both ends and of \
-    iperf3, each by itself, and the rate at which all cores together could do that. Without a path ours runs three times a round, by turns with \
-    and without encryption, and its parts beside it each time.";
-const MANY_LEGEND: &str =
-    "The same, a thousand files in a folder. Peers that take minutes over a path get fewer.";
+    connections as goodput copy had. Memory for what arrives was in use just before each copy. The parts alone: the CPU of cp, of BLAKE3 at both ends, of AES-GCM at both ends and of \
+    iperf3, each by itself, and the rate at which all cores together could do that. Without a path, ours takes turns with its parts, up to \
+    three times a round.";
+const MANY_LEGEND: &str = "Each once a round, a thousand files in a folder. Peers that take minutes over a path get fewer.";
 const CLAUSES_LEGEND: &str = "What is demanded of goodput copy, encrypted where nothing else is said, and the medians above. What a path carries \
     is its rate times the payload's part of a full packet on the wire, with time stamps. ssh's start counts for ours but where it says \
     otherwise, and not for a peer that copied less. Of two measures either is enough.";

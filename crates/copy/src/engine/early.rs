@@ -12,7 +12,7 @@ use crate::source::{Keep, Source, Walked};
 
 use super::contents::Contents;
 
-/// What a walk may come to before somebody takes it, in bytes, about: some 200,000 names.
+/// What a walk may come to before somebody takes it, in bytes, about: some 180,000 names.
 const EARLY_MOST: usize = 64 << 20;
 /// The same from then on.
 const LATER_MOST: usize = 1 << 20;

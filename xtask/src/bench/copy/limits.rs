@@ -23,7 +23,7 @@ use super::super::record::Recorder;
 pub(super) struct Parts {
     /// cp(1): reading a file and writing another.
     pub(super) files: f64,
-    /// BLAKE3 of it at both ends, while every core does that.
+    /// BLAKE3 of it at both ends.
     pub(super) sums: f64,
     /// Encryption and decryption.
     pub(super) seal: f64,
@@ -63,13 +63,14 @@ pub(super) fn parts(
     output_of(Command::new("cp").arg(from).arg(&copied), COPY)?;
     let took = (clock::children_cpu() - before).to_std();
     fs::remove_dir_all(into)?;
-    let cores = thread::available_parallelism()?.get();
-    let once = thread::scope(|scope| {
-        // Cores share caches, and a host's clock: what one does alone they do not together.
-        let all: Vec<_> = (0..cores).map(|_| scope.spawn(sum_alone)).collect();
-        let all = all.into_iter().map(|one| one.join().unwrap_or(f64::NAN));
-        all.sum::<f64>()
-    }) / number(cores);
+    let cut = Cut::usual(SUMMED);
+    let block = vec![0x5a; cut.block() as usize];
+    let before = clock::thread_cpu();
+    for index in 0..cut.blocks() {
+        std::hint::black_box(cut.sum(index, std::hint::black_box(&block)));
+    }
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let once = (clock::thread_cpu() - before).to_std().as_secs_f64() / (SUMMED as f64 / 1e9);
     let speed = copy::link::speed(Cipher::Aes128Gcm).context("AES")?;
     let parts = Parts {
         files: took.as_secs_f64() / gigabytes,
@@ -82,29 +83,12 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-/// Seconds of this core for the sums of a gigabyte.
-fn sum_alone() -> f64 {
-    let cut = Cut::usual(SUMMED);
-    let block = vec![0x5a; cut.block() as usize];
-    let before = clock::thread_cpu();
-    for index in 0..cut.blocks() {
-        std::hint::black_box(cut.sum(index, std::hint::black_box(&block)));
-    }
-    let took = (clock::thread_cpu() - before).to_std();
-    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let gigabytes = SUMMED as f64 / 1e9;
-    took.as_secs_f64() / gigabytes
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a number of cores")]
-const fn number(cores: usize) -> f64 {
-    cores as f64
-}
-
 impl Parts {
     /// Bits a second that so many cores come to, with what a connection takes; with encryption or without.
     pub(super) fn rate(&self, connection: f64, is_open: bool, cores: usize) -> f64 {
-        number(cores) * 8e9 / self.all(connection, is_open)
+        #[allow(clippy::cast_precision_loss, reason = "a number of cores")]
+        let cores = cores as f64;
+        cores * 8e9 / self.all(connection, is_open)
     }
 
     /// Seconds of CPU for a gigabyte, all together.
@@ -187,6 +171,6 @@ pub(super) fn held_during<T>(program: &Path, work: impl FnOnce() -> T) -> (T, He
 
 /// What programs take of memory beside the files, in bytes: inodes, sockets, what is read early.
 const BESIDE: u64 = 1 << 30;
-/// Bytes that each core sums.
+/// Bytes that are summed.
 const SUMMED: u64 = 1 << 30;
 const COPY: Duration = Duration::from_secs(60);

@@ -163,7 +163,6 @@ impl Sender<'_> {
             };
             Watch::add(&self.watch.idle_ns, nanoseconds(waited));
             about.clear();
-            pieces.clear();
             let mut kind = BLOCKS;
             let (task, bytes, end) = match task {
                 // What was lost once is sent from here: whoever was to read it may not see it.
@@ -230,7 +229,6 @@ impl Sender<'_> {
             let since = Instant::now();
             let data = pieces.bytes();
             let wrote = link.send_gathered(kind, &about, &pieces.slices(buffer));
-            // What is sent is not needed while there is nothing to send.
             pieces.clear();
             Watch::add(&self.watch.link_ns, nanoseconds(since));
             Watch::add(&self.watch.sent_bytes, data as u64);
