@@ -91,6 +91,16 @@ pub(crate) fn wait_for(
     false
 }
 
+/// A source that has told all and hears that all is there.
+fn ends(says: &mut Says, heard: &Receiver<FromDestination>) {
+    says.walked();
+    assert!(wait_for(heard, |message| matches!(
+        message,
+        FromDestination::Finished(_)
+    )));
+    says.raw(&FromSource::Bye.to_bytes());
+}
+
 pub(crate) fn is_decided(message: &FromDestination) -> bool {
     matches!(message, FromDestination::Decided { .. })
 }
@@ -348,12 +358,7 @@ fn links_lead_nowhere_whatever_is_told_below_them() {
                 .send(BLOCKS, &head(id, 0, data, sum(data)), data)
                 .unwrap();
         }
-        says.walked();
-        assert!(wait_for(&heard, |message| matches!(
-            message,
-            FromDestination::Finished(_)
-        )));
-        says.raw(&FromSource::Bye.to_bytes());
+        ends(&mut says, &heard);
     });
     let account = received.unwrap();
     // One file, and the link itself.
@@ -509,12 +514,7 @@ fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
         for id in [0, 5, u64::MAX] {
             let _ = link.send(BLOCKS, &head(id, 0, b"evil", [0; 32]), b"evil");
         }
-        says.walked();
-        assert!(wait_for(&heard, |message| matches!(
-            message,
-            FromDestination::Finished(_)
-        )));
-        says.raw(&FromSource::Bye.to_bytes());
+        ends(&mut says, &heard);
     });
     assert_eq!(received.unwrap().placed, 0);
     // The same file twice counts once, with another still to come.
@@ -527,12 +527,7 @@ fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
             link.send(BLOCKS, &head(id, 0, b"good", sum), b"good")
                 .unwrap();
         }
-        says.walked();
-        assert!(wait_for(&heard, |message| matches!(
-            message,
-            FromDestination::Finished(_)
-        )));
-        says.raw(&FromSource::Bye.to_bytes());
+        ends(&mut says, &heard);
     });
     assert_eq!(received.unwrap().placed, 2);
     let bytes = [&watch.wanted_bytes, &watch.confirmed_bytes];
