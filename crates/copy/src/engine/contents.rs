@@ -2,7 +2,7 @@
 //!
 //! It is in vain where the other side has them already. So the first file that it does not want ends it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -114,12 +114,32 @@ pub(super) struct Contents {
 
 #[derive(Debug, Default)]
 struct State {
-    /// To be read.
-    order: VecDeque<RelPath>,
-    all: HashMap<RelPath, (Fingerprint, Option<Content>)>,
+    /// In the order in which they were noted.
+    all: Vec<Noted>,
+    /// Where each lies there, the last of a path.
+    places: HashMap<RelPath, usize>,
+    /// Those before this one were read, or are being read.
+    read_to: usize,
     /// Bytes of all that were noted.
     bytes: u64,
     is_over: bool,
+}
+
+#[derive(Debug)]
+struct Noted {
+    path: RelPath,
+    fingerprint: Fingerprint,
+    has: Has,
+}
+
+/// What there is of a file.
+#[derive(Debug)]
+enum Has {
+    /// Nothing yet.
+    Nothing,
+    Read(Content),
+    /// Nothing that anybody may have: it was taken or left.
+    Gone,
 }
 
 impl Default for Contents {
@@ -152,9 +172,14 @@ impl Contents {
                 return;
             }
             state.bytes += bytes;
-            let path = &found.entry.path;
-            state.order.push_back(path.clone());
-            state.all.insert(path.clone(), (fingerprint, None));
+            let path = found.entry.path.clone();
+            let place = state.all.len();
+            state.places.insert(path.clone(), place);
+            state.all.push(Noted {
+                path,
+                fingerprint,
+                has: Has::Nothing,
+            });
         }
     }
 
@@ -179,10 +204,10 @@ impl Contents {
             }
             let mut chunk = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
             let mut there = Vec::with_capacity(files.len());
-            for (path, fingerprint) in files {
+            for (noted, path, fingerprint) in files {
                 let from = chunk.len();
                 match read(source, &path, &fingerprint, &mut chunk) {
-                    Some((at, sum)) => there.push((path, at, from..chunk.len(), sum)),
+                    Some((at, sum)) => there.push((noted, at, from..chunk.len(), sum)),
                     None => chunk.truncate(from),
                 }
             }
@@ -191,11 +216,13 @@ impl Contents {
             if state.is_over {
                 return;
             }
-            for (path, at, place, sum) in there {
+            for (noted, at, place, sum) in there {
                 // Nobody reads it twice, unless it is wanted meanwhile.
-                if let Some(of) = state.all.get_mut(&path) {
+                if let Some(Noted { has, .. }) = state.all.get_mut(noted)
+                    && matches!(has, Has::Nothing)
+                {
                     let chunk = Arc::clone(&chunk);
-                    of.1 = Some(Content {
+                    *has = Has::Read(Content {
                         at,
                         chunk,
                         place,
@@ -206,18 +233,20 @@ impl Contents {
         }
     }
 
-    /// What is read next, as many as go into a chunk, with their bytes: nobody took or left it meanwhile.
-    fn next(&self) -> (Vec<(RelPath, Fingerprint)>, u64) {
+    /// What is read next, as many as go into a chunk, by place, with their bytes: nobody took or left it meanwhile.
+    fn next(&self) -> (Vec<(usize, RelPath, Fingerprint)>, u64) {
         let (mut files, mut bytes) = (Vec::new(), 0);
         let mut state = self.lock();
         while files.len() < CHUNK_FILES && bytes < CHUNK_BYTES {
-            let Some(path) = state.order.pop_front() else {
+            let place = state.read_to;
+            let Some(noted) = state.all.get(place) else {
                 break;
             };
-            if let Some((fingerprint, None)) = state.all.get(&path) {
-                bytes += fingerprint.size;
-                files.push((path, *fingerprint));
+            if matches!(noted.has, Has::Nothing) {
+                bytes += noted.fingerprint.size;
+                files.push((place, noted.path.clone(), noted.fingerprint));
             }
+            state.read_to += 1;
         }
         (files, bytes)
     }
@@ -232,14 +261,19 @@ impl Contents {
         let wanted: Vec<_> = wanted.collect();
         let there: Vec<_> = {
             let mut state = self.lock();
-            let entries = wanted.iter().map(|(path, _)| state.all.remove_entry(*path));
-            entries.collect()
+            // They are wanted in the order in which they were noted: the next is mostly the one behind.
+            let mut behind = 0;
+            let take = |(path, fingerprint): &(&RelPath, &Fingerprint)| {
+                let place = state.place(path, behind)?;
+                behind = place + 1;
+                state.take(place, fingerprint)
+            };
+            wanted.iter().map(take).collect()
         };
         let now = Instant::now();
         let taken = there.into_iter().zip(wanted);
-        let taken = taken.map(|(entry, (path, fingerprint))| {
-            let (_, (of, content)) = entry?;
-            let content = content.filter(|_| of == *fingerprint)?;
+        let taken = taken.map(|(content, (path, fingerprint))| {
+            let content = content?;
             let is_fresh = now.saturating_duration_since(content.at) < self.fresh;
             (is_fresh || source.is_as(path, fingerprint).ok()?).then_some(content)
         });
@@ -250,8 +284,10 @@ impl Contents {
     pub(super) fn leave<'a>(&self, paths: impl Iterator<Item = &'a RelPath>) {
         let mut state = self.lock();
         for path in paths {
-            state.all.remove(path);
-            state.order.clear();
+            if let Some(place) = state.place(path, 0) {
+                state.all[place].has = Has::Gone;
+            }
+            state.read_to = state.all.len();
         }
     }
 
@@ -265,6 +301,26 @@ impl Contents {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Where a path that nobody took lies, looking at one place first.
+    fn place(&self, path: &RelPath, first: usize) -> Option<usize> {
+        let is_there = |noted: &&Noted| noted.path == *path && !matches!(noted.has, Has::Gone);
+        match self.all.get(first).filter(is_there) {
+            Some(_) => Some(first),
+            None => self.places.get(path).copied(),
+        }
+    }
+
+    /// What was read of a file as `fingerprint` says; from then on nobody has it.
+    fn take(&mut self, place: usize, fingerprint: &Fingerprint) -> Option<Content> {
+        let noted = &mut self.all[place];
+        match std::mem::replace(&mut noted.has, Has::Gone) {
+            Has::Read(content) if noted.fingerprint == *fingerprint => Some(content),
+            _ => None,
+        }
     }
 }
 
