@@ -322,6 +322,9 @@ pub(crate) struct ServeArgs {
     /// A client that says nothing for this long is dropped
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) silence: Duration,
+    /// Send at most this rate in one transfer to a client without the token, such as 1Gb/s
+    #[arg(long, value_name = "RATE", conflicts_with = "dir")]
+    pub(crate) rate_max: Option<Rate>,
     /// Let clients have this host open connections to any address, and send to those that serve so: for
     /// `goodput rotate`. Where others than the cluster reach it, with --token-file
     #[arg(long)]

@@ -32,6 +32,7 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
             .unwrap_or_else(|| args.clients.saturating_sub(1).max(1)),
         silence: args.silence,
         ranks: args.ranks,
+        rate_max: args.rate_max,
         ..Limits::default()
     };
     // A stream is a descriptor, and 8 clients may have 128 each where 1,024 is the usual limit.

@@ -673,6 +673,12 @@ fn transfer(
 ) -> Result<Transfer, MeasureError> {
     let near = client.near().clone();
     let far = client.far().clone();
+    if let (Direction::Down, Some(max)) = (config.direction, far.rate_max_bits_per_second) {
+        let max = Rate::from_bits_per_second(max);
+        crate::context::note(format_args!(
+            "the server sends at most {max} to clients without its token (serve --rate-max)"
+        ));
+    }
     let idle = client.idle_rtt_until(stop)?;
     let pinger = match before.latency {
         true => Some(latency::start(&client, stop)?),

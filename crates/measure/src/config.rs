@@ -328,6 +328,10 @@ pub struct Spec {
     pub sample_interval_ns: u64,
     /// [`Config::drain`].
     pub drain_ns: u64,
+    /// Over UDP and QUIC the client answers the server's [address
+    /// challenge](crate::message::address_challenge). Clients from before it was there do not, and are refused.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub proves_address: bool,
 }
 
 impl From<&Config> for Spec {
@@ -354,6 +358,7 @@ impl From<&Config> for Spec {
             apart: config.apart,
             sample_interval_ns: config.sample_interval.as_ns(),
             drain_ns: config.drain.as_ns(),
+            proves_address: matches!(config.transport, Transport::Udp | Transport::Quic),
         }
     }
 }

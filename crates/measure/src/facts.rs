@@ -22,6 +22,9 @@ pub struct FarFacts {
     pub transports: Vec<String>,
     /// Ways of [`Sending`](crate::Sending) that it knows, by name; none told means write.
     pub sendings: Vec<String>,
+    /// What it sends at most in one transfer, where it limits clients without a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_max_bits_per_second: Option<u64>,
     /// Its host.
     #[serde(flatten)]
     pub host: HostFacts,
@@ -246,6 +249,7 @@ impl FarFacts {
                 .map(str::to_owned)
                 .collect(),
             sendings: Sending::ALL.map(|s| s.name().to_owned()).to_vec(),
+            rate_max_bits_per_second: None,
             host: HostFacts {
                 path_mtu_bytes,
                 ..HostFacts::of_this_host(local)

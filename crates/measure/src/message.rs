@@ -28,6 +28,14 @@ pub const TOKEN_BYTES: usize = 16;
 /// Bytes that open a data connection: greeting, token, stream number in network order.
 pub const DATA_OPENING_BYTES: usize = GREETING_BYTES + TOKEN_BYTES + 2;
 
+/// Bytes of the nonce by which a client proves where its datagrams come from.
+pub const ADDRESS_NONCE_BYTES: usize = 16;
+
+/// Bytes of the server's answer to an opening over UDP: greeting and nonce. Shorter than an opening, so
+/// that a forged one is not amplified.
+pub const ADDRESS_CHALLENGE_BYTES: usize = GREETING_BYTES + ADDRESS_NONCE_BYTES;
+const _: () = assert!(ADDRESS_CHALLENGE_BYTES < DATA_OPENING_BYTES);
+
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -327,6 +335,20 @@ pub fn parse_data_opening(bytes: &[u8; DATA_OPENING_BYTES]) -> ([u8; TOKEN_BYTES
     )
 }
 
+/// The server's answer to an opening over UDP.
+pub fn address_challenge(nonce: [u8; ADDRESS_NONCE_BYTES]) -> [u8; ADDRESS_CHALLENGE_BYTES] {
+    let mut bytes = [0; ADDRESS_CHALLENGE_BYTES];
+    bytes[..GREETING_BYTES].copy_from_slice(&greeting(Kind::Server));
+    bytes[GREETING_BYTES..].copy_from_slice(&nonce);
+    bytes
+}
+
+/// The nonce of a whole answer to an opening over UDP; `None` of any other datagram.
+pub fn parse_address_challenge(datagram: &[u8]) -> Option<[u8; ADDRESS_NONCE_BYTES]> {
+    let nonce = datagram.strip_prefix(&greeting(Kind::Server))?;
+    nonce.try_into().ok()
+}
+
 /// A token as hexadecimal digits.
 pub fn token_to_hex(token: [u8; TOKEN_BYTES]) -> String {
     token.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -496,11 +518,28 @@ mod tests {
         assert_eq!(token_from_hex(&"+".repeat(32)), None);
     }
 
+    #[test]
+    fn an_address_challenge_reads_back_whole_only() {
+        let nonce = [0xc3; ADDRESS_NONCE_BYTES];
+        let challenge = address_challenge(nonce);
+        assert_eq!(parse_address_challenge(&challenge), Some(nonce));
+        assert_eq!(parse_address_challenge(&challenge[..39]), None);
+        assert_eq!(
+            parse_address_challenge(&[&challenge[..], &[0]].concat()),
+            None
+        );
+        assert_eq!(
+            parse_address_challenge(&data_opening([0; TOKEN_BYTES], 0)),
+            None
+        );
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_heard_and_decoded_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = hear(&bytes);
             let _ = decode(&bytes, 100);
+            let _ = parse_address_challenge(&bytes);
             let _ = describe_foreign(&bytes);
         }
 

@@ -9,6 +9,8 @@
 mod datagrams;
 mod quic;
 
+pub(crate) use datagrams::is_same_host;
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,7 +23,7 @@ use std::thread::{Builder, JoinHandle};
 
 use sys::clock;
 use tracing::{debug, info, warn};
-use units::{Bytes, Duration, Instant};
+use units::{Bytes, Duration, Instant, Rate};
 
 use crate::approach::{self, Dscp};
 use crate::config::Spec;
@@ -58,6 +60,9 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Whether clients may have it connect to other servers and send to them ([`crate::Ranks`]).
     pub ranks: bool,
+    /// What one transfer may send to a client that has not proved a token, all streams together; no limit
+    /// if none is given. iperf3's clients never prove one.
+    pub rate_max: Option<Rate>,
 }
 
 impl Default for Limits {
@@ -71,6 +76,7 @@ impl Default for Limits {
             // What clients say has a few hundred bytes.
             message_bytes: 64 << 10,
             ranks: false,
+            rate_max: None,
         }
     }
 }
@@ -375,6 +381,16 @@ impl Registry {
 }
 
 impl House {
+    /// What a transfer may send here: clients of a server with a token have proved it.
+    pub(crate) fn rate_max(&self) -> Option<Rate> {
+        self.limits.rate_max.filter(|_| self.is_open())
+    }
+
+    /// True where clients need no token.
+    pub(crate) fn is_open(&self) -> bool {
+        self.secret.is_none()
+    }
+
     fn hand_over(&self, token: Token, stream: u16, newcomer: Newcomer) {
         let peer = newcomer.peer;
         let Some(session) = self.registry.map().get(&token).cloned() else {
@@ -447,7 +463,10 @@ impl Session {
             Err(error) => return debug!(%peer, %error, "gone before the session began"),
         };
         info!(%peer, "session opened");
-        let welcome = Message::Welcome(Box::new(FarFacts::to_tell(local, path_mtu)));
+        let welcome = Message::Welcome(Box::new(FarFacts {
+            rate_max_bits_per_second: self.house.rate_max().map(Rate::as_bits_per_second),
+            ..FarFacts::to_tell(local, path_mtu)
+        }));
         let _open = self.house.tally.opened(Protocol::Goodput);
         let ended = self
             .greet(&mut control, &welcome)
@@ -545,8 +564,11 @@ impl Session {
     fn transfer(&self, control: &mut Control, spec: &Spec) -> Result<(), Leave> {
         let config = Config::from(spec);
         let role = server_role(config.direction);
-        let place = match self.admit(control, &config, role) {
-            Ok(place) => place,
+        let admitted = self
+            .admit(control, &config, role)
+            .and_then(|place| Ok((place, self.bounded(spec, &config, role)?)));
+        let (place, config) = match admitted {
+            Ok(admitted) => admitted,
             Err(refusal) => {
                 self.house.tally.refused(Reason::Transfer);
                 info!(peer = %self.peer, ?refusal, "refused {}", asked(&config));
@@ -639,6 +661,34 @@ impl Session {
             });
         }
         self.reserve()
+    }
+
+    /// The transfer within what a client without a token may have this host send; refuses one whose
+    /// datagrams would go where nobody has proved to be.
+    fn bounded(&self, spec: &Spec, config: &Config, role: Role) -> Result<Config, Refusal> {
+        let refuse = |text: &str| {
+            let text = text.to_owned();
+            Err(Refusal::Limit { text })
+        };
+        let datagrams = matches!(config.transport, Transport::Udp | Transport::Quic);
+        if datagrams && !spec.proves_address {
+            return refuse(
+                "the client cannot prove its UDP address to the server; update the client's goodput",
+            );
+        }
+        let mut config = config.clone();
+        let Some(max) = self.house.rate_max().filter(|_| role == Role::Sender) else {
+            return Ok(config);
+        };
+        if config.transport == Transport::Quic {
+            return refuse(
+                "the server sends over QUIC only to clients with its token, since its rate is limited \
+                 (--rate-max)",
+            );
+        }
+        let each = share(max, config.streams.into());
+        config.rate = Some(config.rate.map_or(each, |rate| rate.min(each)));
+        Ok(config)
     }
 
     /// A token that data connections may name from now on.
@@ -764,6 +814,11 @@ fn asked(config: &Config) -> String {
         text += &format!(", DSCP {}", dscp.number());
     }
     text
+}
+
+/// A stream's part of a rate, at least what sends anything.
+pub(crate) fn share(rate: Rate, streams: u64) -> Rate {
+    Rate::from_bits_per_second((rate.as_bits_per_second() / streams.max(1)).max(8))
 }
 
 /// Ends an engine that has not started.

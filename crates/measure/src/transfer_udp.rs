@@ -13,7 +13,9 @@ use units::{Bytes, Duration};
 use crate::control::{Control, TICK, Trouble};
 use crate::datagram::KEY_BYTES;
 use crate::engine::Role;
-use crate::message::{self, DATA_OPENING_BYTES, Heard, Kind, Message, MessageError, TOKEN_BYTES};
+use crate::message::{
+    self, ADDRESS_NONCE_BYTES, DATA_OPENING_BYTES, Heard, Kind, Message, MessageError, TOKEN_BYTES,
+};
 use crate::transfer::{Ending, PROGRESS_INTERVAL, Patience, unexpected};
 use crate::udp::Framing;
 use crate::udp::UdpEngine;
@@ -143,15 +145,32 @@ pub(crate) fn framing(token: [u8; TOKEN_BYTES]) -> Framing {
     }
 }
 
+/// What opens a stream: its number, and the nonce that its client was sent at its address, if it has it yet.
+pub(crate) type Opening = (u16, Option<[u8; ADDRESS_NONCE_BYTES]>);
+
 /// The stream that a datagram opens with this token, if it does.
-pub(crate) fn opened(datagram: &[u8], token: [u8; TOKEN_BYTES]) -> Option<u16> {
-    let opening: &[u8; DATA_OPENING_BYTES] = datagram.try_into().ok()?;
+pub(crate) fn opened(datagram: &[u8], token: [u8; TOKEN_BYTES]) -> Option<Opening> {
+    let (opening, rest) = datagram.split_first_chunk::<DATA_OPENING_BYTES>()?;
     if message::hear(opening) != Heard::Greeting(Kind::Data) {
         return None;
     }
+    let nonce = match rest {
+        [] => None,
+        rest => Some(rest.try_into().ok()?),
+    };
     let (named, stream) = message::parse_data_opening(opening);
-    (named == token).then_some(stream)
+    (named == token).then_some((stream, nonce))
 }
+
+/// The datagram that opens a stream.
+pub(crate) fn opening(token: [u8; TOKEN_BYTES], (stream, nonce): Opening) -> Vec<u8> {
+    let mut datagram = message::data_opening(token, stream).to_vec();
+    datagram.extend(nonce.into_iter().flatten());
+    datagram
+}
+
+/// Bytes of the longest opening.
+pub(crate) const OPENING_BYTES_MAX: usize = DATA_OPENING_BYTES + ADDRESS_NONCE_BYTES;
 
 /// Sets a datagram socket's mark, and its buffer for its role.
 pub(crate) fn set_options(fd: BorrowedFd<'_>, role: Role, config: &Config) -> io::Result<()> {
@@ -191,13 +210,16 @@ mod tests {
     #[test]
     fn only_the_whole_opening_with_the_token_opens_a_stream() {
         let token = [7; TOKEN_BYTES];
-        let opening = message::data_opening(token, 5);
-        assert_eq!(opened(&opening, token), Some(5));
-        assert_eq!(opened(&opening, [8; TOKEN_BYTES]), None);
-        assert_eq!(opened(&opening[1..], token), None);
-        let longer = [&opening[..], &[0]].concat();
-        assert_eq!(opened(&longer, token), None);
-        let mut control = opening;
+        let nonce = [9; ADDRESS_NONCE_BYTES];
+        for of_stream in [(5, None), (5, Some(nonce))] {
+            let opening = opening(token, of_stream);
+            assert_eq!(opened(&opening, token), Some(of_stream));
+            assert_eq!(opened(&opening, [8; TOKEN_BYTES]), None);
+            assert_eq!(opened(&opening[1..], token), None);
+            let longer = [&opening[..], &[0]].concat();
+            assert_eq!(opened(&longer, token), None);
+        }
+        let mut control = message::data_opening(token, 5);
         control[..24].copy_from_slice(&message::greeting(Kind::Control));
         assert_eq!(opened(&control, token), None);
     }

@@ -22,7 +22,8 @@ use common::{
 
 /// A wish for two streams of datagrams.
 const START: &str = r#"{"direction":"up","streams":2,"transport":"udp","duration_ns":1000000000,
-    "ramp_ns":0,"block_bytes":1000,"sample_interval_ns":100000000,"drain_ns":1000000000}"#;
+    "ramp_ns":0,"block_bytes":1000,"sample_interval_ns":100000000,"drain_ns":1000000000,
+    "proves_address":true}"#;
 
 fn udp(direction: Direction, streams: u16, mbps: u64) -> Config {
     Config {

@@ -1,19 +1,24 @@
 //! A transfer over UDP, at the client.
 
-use std::net::UdpSocket;
+use std::io;
+use std::net::{TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use sys::clock;
 use units::Duration;
 
 use super::{Client, DURING, GRACE, GRACE_MAX, Progress, Waited, expect, lost, reporter};
-use crate::control::Control;
+use crate::control::{Control, TICK, timespec};
 use crate::engine::{Role, Shape};
 use crate::facts::clean;
-use crate::message::{self, Message, Refusal, TOKEN_BYTES};
+use crate::message::{
+    self, ADDRESS_CHALLENGE_BYTES, ADDRESS_NONCE_BYTES, Message, Refusal, TOKEN_BYTES,
+};
 use crate::outcome::{IdleRtt, Outcome};
 use crate::transfer::{Ending, Patience, in_time, unexpected};
-use crate::transfer_udp::{accompany, framing, set_options};
+use crate::transfer_udp::{accompany, framing, opening, set_options};
 use crate::udp::UdpEngine;
 use crate::{Config, Direction, MeasureError, Stop};
 
@@ -105,7 +110,8 @@ impl Client {
         })
     }
 
-    /// Opens a socket for each stream and says so until the far end has heard of all.
+    /// Opens a socket for each stream and sends its opening, with the server's nonce once it has come, until
+    /// the server has them all.
     pub(super) fn open_datagrams(
         &self,
         control: &mut Control,
@@ -127,13 +133,22 @@ impl Client {
             sockets.push(socket);
         }
         let deadline = in_time(self.patience());
+        let mut nonces = vec![None; sockets.len()];
+        let mut due = clock::monotonic();
         loop {
-            for (socket, stream) in sockets.iter().zip(0..) {
-                // A refusal by ICMP may come from a port that is about to open; the far end says
-                // in the end what it missed.
-                drop(socket.send(&message::data_opening(token, stream)));
+            let challenged = take_challenges(&sockets, &mut nonces);
+            let all = clock::monotonic() >= due;
+            if all {
+                due = in_time(HELLO_EVERY);
             }
-            let heard = control.try_receive(HELLO_EVERY);
+            for ((socket, &nonce), stream) in sockets.iter().zip(&nonces).zip(0..) {
+                if all || challenged.contains(&stream) {
+                    // A refusal by ICMP may come from a port that is about to open; the server says
+                    // in the end what it missed.
+                    drop(socket.send(&opening(token, (stream, nonce))));
+                }
+            }
+            let heard = control.try_receive(Duration::ZERO);
             match heard.map_err(|t| lost(t, "while the streams opened"))? {
                 Some(Message::Ready) => return Ok(sockets),
                 Some(Message::Refused(Refusal::Host { text })) => {
@@ -152,7 +167,42 @@ impl Client {
                 let silent = crate::control::Trouble::Silent;
                 return Err(lost(silent, "while the streams opened"));
             }
+            let wait = due.saturating_since(clock::monotonic()).min(TICK);
+            wait_for_any(control.stream(), &sockets, wait).map_err(local)?;
         }
+    }
+}
+
+/// Takes the nonces that the server has sent, and says of which streams.
+fn take_challenges(
+    sockets: &[UdpSocket],
+    nonces: &mut [Option<[u8; ADDRESS_NONCE_BYTES]>],
+) -> Vec<u16> {
+    let mut challenged = Vec::new();
+    for ((socket, nonce), stream) in sockets.iter().zip(nonces).zip(0..) {
+        // One byte more, to tell what is longer.
+        let mut datagram = [0; ADDRESS_CHALLENGE_BYTES + 1];
+        for _ in 0..CHALLENGES_MAX {
+            let Ok(len) = socket.recv(&mut datagram) else {
+                break;
+            };
+            let fresh = message::parse_address_challenge(&datagram[..len]);
+            if fresh.is_some() && fresh != *nonce {
+                *nonce = fresh;
+                challenged.push(stream);
+            }
+        }
+    }
+    challenged
+}
+
+/// Waits until a word or a datagram has come, the time is over, or a signal came.
+fn wait_for_any(control: &TcpStream, sockets: &[UdpSocket], wait: Duration) -> io::Result<()> {
+    let mut polled = vec![PollFd::new(control, PollFlags::IN)];
+    polled.extend(sockets.iter().map(|s| PollFd::new(s, PollFlags::IN)));
+    match poll(&mut polled, Some(&timespec(wait))) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -164,3 +214,5 @@ const _: () = assert!(DATAGRAM_MIN as usize == crate::datagram::KEYED_BYTES);
 /// The largest UDP payload over IPv4.
 const DATAGRAM_MAX: u32 = 65_507;
 const HELLO_EVERY: Duration = Duration::from_ms(100);
+/// Datagrams of one socket looked at in a row while it opens: what forges them is not to hold it up.
+const CHALLENGES_MAX: u32 = 16;

@@ -28,6 +28,7 @@ use super::params::{
 use super::results::Results;
 use crate::control::{TICK, Trouble, farewell, wait_for};
 use crate::engine::Role;
+use crate::server::{is_same_host, share};
 use crate::tally::{Protocol, Reason, Tally};
 use crate::transfer::{in_time, probe_congestion};
 use crate::{Config, Limits, STREAMS_MAX, Stop, udp};
@@ -160,8 +161,9 @@ impl Host {
     fn test(&self, line: &mut Line, cookie: &Cookie) -> Result<(), Leave> {
         self.tell(line, State::ParamExchange)?;
         let json = line.json(PARAMS_BYTES_MAX, in_time(self.limits.silence), &self.stop)?;
-        let params = Params::parse(&json).map_err(Leave::Refused)?;
+        let mut params = Params::parse(&json).map_err(Leave::Refused)?;
         self.admit(line, &params)?;
+        self.bound(&mut params);
         info!(peer = %self.peer, "iperf3 test: {params:?}");
         let flows = self.open(line, cookie, &params)?;
         self.tell(line, State::TestStart)?;
@@ -209,6 +211,19 @@ impl Host {
             }
         }
         Ok(())
+    }
+
+    /// Keeps what is sent here within [`Limits::rate_max`]; `rate` is each stream's, 0 for no limit.
+    fn bound(&self, params: &mut Params) {
+        if let Some(max) = self.limits.rate_max
+            && (params.reverse || params.bidirectional)
+        {
+            let each = share(max, params.streams.into()).as_bits_per_second();
+            params.rate = match params.rate {
+                0 => each,
+                asked => asked.min(each),
+            };
+        }
     }
 
     /// Waits for the data connections and prepares their streams: first those on which the client
@@ -320,7 +335,8 @@ impl Host {
             let Ok((len, from)) = listener.recv_from(&mut words) else {
                 continue;
             };
-            if from.ip() != self.peer.ip() || len != HELLO_BYTES {
+            // iperf3's datagrams carry no token: all that is known of one is the address it came from.
+            if !is_same_host(from, self.peer) || len != HELLO_BYTES {
                 debug!(%from, "dropped: a datagram that opens no stream");
                 continue;
             }

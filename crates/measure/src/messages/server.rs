@@ -1,5 +1,7 @@
 //! The far end of messages: sends them back, counts them, or sends them.
 
+use std::os::fd::AsFd;
+
 use sys::clock;
 use tracing::info;
 use units::Duration;
@@ -8,8 +10,10 @@ use crate::End;
 use crate::approach::{self, Dscp};
 use crate::control::{Control, TICK, Trouble};
 use crate::message::{self, Message, Refusal};
-use crate::messages::{Means, MessageSpec, NoQueues, Queues, Tidings, Verbs, Worker, start, sum};
-use crate::server::{Leave, Session};
+use crate::messages::{
+    Means, MessageSpec, NoQueues, Pattern, Queues, Tidings, Verbs, VerbsEnds, Worker, start, sum,
+};
+use crate::server::{Leave, Session, share};
 use crate::transfer::{in_time, unexpected};
 
 impl Session {
@@ -59,6 +63,13 @@ impl Session {
         let token = message::token_to_hex(place.token);
         self.send(control, &Message::Accept { token })?;
         let sockets = self.gather(control, &place, spec.connections())?;
+        if let Some(max) = self.house.rate_max() {
+            let each = share(max, sockets.len() as u64);
+            for socket in &sockets {
+                let set = sys::tcp::set_max_pacing(socket.as_fd(), each);
+                set.map_err(|error| Leave::Host(format!("cannot limit the rate: {error}")))?;
+            }
+        }
         if let Some(dscp) = spec.dscp.and_then(Dscp::new) {
             // A mark that this host refuses is no reason not to measure.
             let lines = sockets.iter().chain([control.stream()]);
@@ -93,6 +104,11 @@ impl Session {
             Message::VerbsEnds(far) => far,
             other => return Err(unexpected(&other).into()),
         };
+        if let Some(text) = self.unproved_queues(spec, &queues.ends(), &far) {
+            info!(peer = %self.peer, "refused {}: {text}", verbs.name());
+            self.send(control, &Message::Refused(Refusal::Limit { text }))?;
+            return Ok(None);
+        }
         if let Err(why) = queues.connect(&far) {
             self.send(control, &Message::Refused(refusal(&why)))?;
             return Ok(None);
@@ -100,6 +116,32 @@ impl Session {
         let queues = queues.into_queues().into_iter();
         let means = queues.map(|queue| Means::Queue(Box::new(queue)));
         Ok(Some(means.collect()))
+    }
+
+    /// Why this host does not send to a client's queues, if so: a client without a token may name
+    /// anybody's. A RoCE v2 GID is an IP address (IBTA annex A17), and the control connection has proved the client's.
+    fn unproved_queues(
+        &self,
+        spec: &MessageSpec,
+        near: &VerbsEnds,
+        far: &VerbsEnds,
+    ) -> Option<String> {
+        if !self.house.is_open() || spec.pattern == Pattern::Up {
+            return None;
+        }
+        if self.house.rate_max().is_some() {
+            let text = "the server sends over RDMA only to clients with its token, since its rate is \
+                        limited (--rate-max)";
+            return Some(text.to_owned());
+        }
+        let peer = self.peer.ip().to_canonical();
+        let proved = far.address() == Some(peer) || far.gid == near.gid;
+        (!proved).then(|| {
+            format!(
+                "without a shared token the server sends over RDMA only to the address of the control \
+                 connection, and the client's GID is not {peer}: give both ends the same --token-file"
+            )
+        })
     }
 
     /// Until all workers have ended, the client stops, or its time is over.

@@ -9,7 +9,7 @@
 //! half a second. Queues are polled, a CPU each; completion events are left out.
 
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -210,6 +210,12 @@ impl NoQueues {
 }
 
 impl VerbsEnds {
+    /// The port's address as IP; an InfiniBand port's is none that anybody has.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        let gid = Ipv6Addr::from(from_hex(&self.gid)?);
+        Some(IpAddr::V6(gid).to_canonical())
+    }
+
     /// The queues that it tells of, if all of it makes sense.
     fn check(&self, count: usize) -> Result<Vec<Remote>, String> {
         let gid = from_hex(&self.gid).ok_or("a broken GID")?;
@@ -561,6 +567,24 @@ mod tests {
                 key: 9,
             }],
         }
+    }
+
+    #[test]
+    fn a_roce_gid_is_an_ip_address_and_an_infiniband_one_is_nobodys() {
+        let address = |gid: &str| {
+            let ends = VerbsEnds {
+                gid: gid.to_owned(),
+                ..VerbsEnds::default()
+            };
+            ends.address()
+        };
+        let mapped = address("00000000000000000000ffffc0000201");
+        assert_eq!(mapped, Some("192.0.2.1".parse().unwrap()));
+        let six = address("20010db8000000000000000000000001");
+        assert_eq!(six, Some("2001:db8::1".parse().unwrap()));
+        let port = address("fe800000000000000002c90300001234");
+        assert_eq!(port, Some("fe80::2:c903:0:1234".parse().unwrap()));
+        assert_eq!(address("nonsense"), None);
     }
 
     #[test]

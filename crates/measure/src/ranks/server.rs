@@ -9,7 +9,7 @@ use std::thread;
 
 use sys::clock;
 use tracing::info;
-use units::{Bytes, Duration, Instant};
+use units::{Bytes, Duration, Instant, Rate};
 
 use super::line::{Answer, Line, Moved, Until, Watch};
 use super::{RankPeer, RankSpec, RankStep, RankTest, RankTimes};
@@ -261,6 +261,7 @@ impl Session {
             addr,
             token,
             spec: spec.clone(),
+            rate_max: self.house.rate_max(),
         })
     }
 
@@ -309,6 +310,8 @@ struct Call {
     addr: SocketAddr,
     token: [u8; TOKEN_BYTES],
     spec: RankSpec,
+    /// [`crate::Limits::rate_max`], where it applies.
+    rate_max: Option<Rate>,
 }
 
 impl Call {
@@ -324,9 +327,12 @@ impl Call {
             dscp: self.spec.dscp.and_then(Dscp::new),
             ..Approach::default()
         };
-        let set = |fd: std::os::fd::BorrowedFd<'_>| match &self.spec.congestion {
-            Some(name) => sys::tcp::set_congestion(fd, name),
-            None => Ok(()),
+        let set = |fd: std::os::fd::BorrowedFd<'_>| {
+            if let Some(name) = &self.spec.congestion {
+                sys::tcp::set_congestion(fd, name)?;
+            }
+            self.rate_max
+                .map_or(Ok(()), |rate| sys::tcp::set_max_pacing(fd, rate))
         };
         let connected = approach.connect(self.addr, 1, silence, set, quit);
         let mut socket = connected

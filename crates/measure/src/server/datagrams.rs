@@ -1,14 +1,18 @@
 //! A transfer over UDP, at the server.
 //!
 //! Datagrams come to the UDP port with the number of the TCP port that the client reached. A stream
-//! opens with the datagram that a data connection would open with; the socket that hears it is
-//! connected to where it came from and becomes the stream's, and the next listens in its place. So
+//! opens with the datagram that a data connection would open with; the socket that receives it is
+//! connected to its source and becomes the stream's, and the next listens in its place. So
 //! one port serves all, and a stream's datagrams pass whatever let its opening pass, in both
-//! directions. Openings are not answered: that all have come is said over TCP, and the client
-//! repeats them until then. Who does not know the token gets no answer at all.
+//! directions. `Ready` over TCP says that all have come, and the client repeats them until then.
+//!
+//! **A source address can be forged, and what `down` sends goes there.** So an opening counts only from the
+//! address of the control connection, which TCP's handshake has proved, and from the port there that
+//! repeats a nonce sent to it: the server answers an opening without the nonce with a challenge, which is
+//! shorter than the opening. An opening without the transfer's token, or from elsewhere, gets no answer.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::MutexGuard;
 
@@ -21,9 +25,10 @@ use super::{GATHER_TICK, Leave, Place, Session};
 use crate::Config;
 use crate::control::{Control, TICK, Trouble, wait_for};
 use crate::engine::{Role, Shape};
-use crate::message::{self, DATA_OPENING_BYTES, Message, Refusal};
+use crate::message::{self, ADDRESS_CHALLENGE_BYTES, ADDRESS_NONCE_BYTES, Message, Refusal};
+use crate::secret;
 use crate::transfer::{in_time, unexpected};
-use crate::transfer_udp::{accompany, framing, opened, set_options};
+use crate::transfer_udp::{OPENING_BYTES_MAX, accompany, framing, opened, set_options};
 use crate::udp::{self, UdpEngine};
 
 impl Session {
@@ -68,42 +73,70 @@ impl Session {
         let turn = self.udp_turn(control)?;
         let here = control.stream().local_addr().map_err(host)?;
         // There before the client knows that it may send.
-        let mut desk = udp::beside(here).map_err(host)?;
+        // With the transfer's options before it answers: its answers are marked too.
+        let listen = || -> io::Result<UdpSocket> {
+            let desk = udp::beside(here)?;
+            set_options(desk.as_fd(), role, config)?;
+            Ok(desk)
+        };
+        let mut desk = listen().map_err(host)?;
         let token = message::token_to_hex(place.token);
         self.send(control, &Message::Accept { token })?;
         let deadline = in_time(self.house.limits.silence.min(OPENING_MAX));
-        let mut sockets: Vec<Option<UdpSocket>> = (0..config.streams).map(|_| None).collect();
-        let mut missing = sockets.len();
+        let mut slots: Vec<Slot> = (0..config.streams).map(|_| Slot::Missing).collect();
+        let (mut missing, mut elsewhere) = (slots.len(), 0_u64);
         while missing > 0 {
             if clock::monotonic() >= deadline {
-                let (streams, port) = (config.streams, here.port());
-                let text =
-                    format!("{missing} of {streams} streams did not reach its UDP port {port}");
+                let text = self.not_opened(missing, config.streams, here.port(), elsewhere);
                 let refusal = Message::Refused(Refusal::Host { text });
-                // Others need not wait for a client that takes its time to hear it.
+                // Others need not wait for a client that is slow to take it.
                 drop(turn);
                 return self.send(control, &refusal).map(|()| None);
             }
             self.expect_silence(control, Duration::ZERO)?;
             wait_for(&desk, PollFlags::IN, TICK).map_err(Trouble::Io)?;
             // One byte more than an opening has, to tell what is longer.
-            let mut words = [0; DATA_OPENING_BYTES + 1];
+            let mut words = [0; OPENING_BYTES_MAX + 1];
             let Ok((len, from)) = desk.recv_from(&mut words) else {
                 continue;
             };
-            let stream = opened(&words[..len], place.token);
-            let slot = stream.and_then(|n| sockets.get_mut(usize::from(n)));
-            let Some(slot @ None) = slot else {
+            let Some((stream, nonce)) = opened(&words[..len], place.token) else {
                 debug!(%from, "dropped: a datagram that opens no stream");
                 continue;
             };
-            desk.connect(from).map_err(host)?;
-            set_options(desk.as_fd(), role, config).map_err(host)?;
-            let next = udp::beside(here).map_err(host)?;
-            *slot = Some(std::mem::replace(&mut desk, next));
-            missing -= 1;
+            if !is_same_host(from, self.peer) {
+                debug!(%from, peer = %self.peer, "dropped: an opening from another address");
+                elsewhere += 1;
+                continue;
+            }
+            let Some(slot) = slots.get_mut(usize::from(stream)) else {
+                continue;
+            };
+            match slot.judge(from, nonce).map_err(host)? {
+                Judged::Open => {}
+                Judged::Challenge(challenge) => drop(desk.send_to(&challenge, from)),
+                Judged::Proved => {
+                    desk.connect(from).map_err(host)?;
+                    let next = listen().map_err(host)?;
+                    *slot = Slot::Open(std::mem::replace(&mut desk, next));
+                    missing -= 1;
+                }
+            }
         }
-        Ok(Some(sockets.into_iter().flatten().collect()))
+        Ok(Some(slots.into_iter().filter_map(Slot::socket).collect()))
+    }
+
+    /// Why streams are missing, for the client.
+    fn not_opened(&self, missing: usize, streams: u16, port: u16, elsewhere: u64) -> String {
+        let mut text = format!("{missing} of {streams} streams did not reach its UDP port {port}");
+        if elsewhere > 0 {
+            let peer = self.peer.ip().to_canonical();
+            text += &format!(
+                " from {peer}, where the control connection comes from ({elsewhere} datagrams came from another \
+                 address: a NAT with several addresses does that)"
+            );
+        }
+        text
     }
 
     /// Waits until no other transfer opens UDP streams.
@@ -133,5 +166,104 @@ impl Session {
     }
 }
 
+/// A stream on its way to its socket.
+#[derive(Debug)]
+enum Slot {
+    /// No opening from the client's address.
+    Missing,
+    /// Sent a nonce, to where the last opening came from.
+    Challenged(SocketAddr, [u8; ADDRESS_NONCE_BYTES]),
+    /// Has its socket.
+    Open(UdpSocket),
+}
+
+/// What an opening asks of its stream.
+#[derive(Debug)]
+enum Judged {
+    /// The stream is open already.
+    Open,
+    /// Its source is to prove itself by this.
+    Challenge([u8; ADDRESS_CHALLENGE_BYTES]),
+    /// Its source received the nonce.
+    Proved,
+}
+
+impl Slot {
+    /// Judges an opening from `from`. The same source gets the same nonce until it has proved itself:
+    /// openings cross answers on a long path.
+    fn judge(
+        &mut self,
+        from: SocketAddr,
+        nonce: Option<[u8; ADDRESS_NONCE_BYTES]>,
+    ) -> io::Result<Judged> {
+        let sent = match self {
+            Self::Open(_) => return Ok(Judged::Open),
+            Self::Challenged(at, sent) if *at == from => *sent,
+            _ => {
+                let mut fresh = [0; ADDRESS_NONCE_BYTES];
+                fresh.copy_from_slice(&secret::nonce()?[..ADDRESS_NONCE_BYTES]);
+                *self = Self::Challenged(from, fresh);
+                fresh
+            }
+        };
+        Ok(match nonce {
+            Some(nonce) if nonce == sent => Judged::Proved,
+            _ => Judged::Challenge(message::address_challenge(sent)),
+        })
+    }
+
+    fn socket(self) -> Option<UdpSocket> {
+        match self {
+            Self::Open(socket) => Some(socket),
+            _ => None,
+        }
+    }
+}
+
+/// Whether two addresses are one host's, ports aside; an IPv4 address mapped into IPv6 is itself.
+pub(crate) fn is_same_host(a: SocketAddr, b: SocketAddr) -> bool {
+    a.ip().to_canonical() == b.ip().to_canonical()
+}
+
 /// Openings are repeated every 100 ms; while they are waited for, no other client's can be.
 const OPENING_MAX: Duration = Duration::from_s(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn challenged(slot: &mut Slot, from: &str) -> [u8; ADDRESS_NONCE_BYTES] {
+        match slot.judge(at(from), None).unwrap() {
+            Judged::Challenge(datagram) => message::parse_address_challenge(&datagram).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_the_source_that_received_the_nonce_is_proved() {
+        let mut slot = Slot::Missing;
+        let nonce = challenged(&mut slot, "192.0.2.1:7");
+        assert_eq!(challenged(&mut slot, "192.0.2.1:7"), nonce);
+        let judge = |slot: &mut Slot, from, nonce| slot.judge(at(from), Some(nonce)).unwrap();
+        let wrong = judge(&mut slot, "192.0.2.1:7", [0; ADDRESS_NONCE_BYTES]);
+        assert!(matches!(wrong, Judged::Challenge(_)));
+        let right = judge(&mut slot, "192.0.2.1:7", nonce);
+        assert!(matches!(right, Judged::Proved));
+        // Of another port the nonce is another.
+        let stolen = judge(&mut slot, "192.0.2.1:8", nonce);
+        assert!(matches!(stolen, Judged::Challenge(_)));
+        assert_ne!(challenged(&mut slot, "192.0.2.1:8"), nonce);
+    }
+
+    #[test]
+    fn an_address_mapped_into_ipv6_is_the_same_host() {
+        assert!(is_same_host(at("192.0.2.1:1"), at("[::ffff:192.0.2.1]:2")));
+        assert!(is_same_host(at("[2001:db8::1]:1"), at("[2001:db8::1]:1")));
+        assert!(!is_same_host(at("192.0.2.1:1"), at("192.0.2.2:1")));
+        assert!(!is_same_host(at("[::1]:1"), at("127.0.0.1:1")));
+    }
+}
