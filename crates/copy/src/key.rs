@@ -1,8 +1,7 @@
 //! A session's name and its key.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 
 /// The number that names a session; no secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,7 +11,7 @@ impl SessionId {
     /// A new one.
     ///
     /// # Errors
-    /// As reading `/dev/urandom`.
+    /// As [`sys::random::fill`].
     pub fn random() -> io::Result<Self> {
         let mut id = [0; 16];
         id.copy_from_slice(&nonce()?[..16]);
@@ -45,7 +44,7 @@ impl Key {
     /// A new one.
     ///
     /// # Errors
-    /// As reading `/dev/urandom`.
+    /// As [`sys::random::fill`].
     pub fn random() -> io::Result<Self> {
         Ok(Self(nonce()?))
     }
@@ -81,9 +80,7 @@ impl fmt::Debug for Key {
 
 /// Random bytes that are used once.
 pub(crate) fn nonce() -> io::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
+    sys::random::bytes()
 }
 
 fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {

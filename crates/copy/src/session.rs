@@ -33,7 +33,7 @@ impl Session {
     /// A new one.
     ///
     /// # Errors
-    /// As reading `/dev/urandom`.
+    /// As [`sys::random::fill`].
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             id: SessionId::random()?,

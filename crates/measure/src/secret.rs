@@ -134,9 +134,7 @@ impl std::fmt::Debug for Secret {
 
 /// A nonce from the kernel's generator.
 pub(crate) fn nonce() -> io::Result<Nonce> {
-    let mut nonce = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut nonce)?;
-    Ok(nonce)
+    sys::random::bytes()
 }
 
 /// 32 bytes as hexadecimal digits.

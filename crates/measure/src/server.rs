@@ -13,8 +13,7 @@ pub(crate) use datagrams::is_same_host;
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -33,7 +32,7 @@ use crate::facts::FarFacts;
 use crate::iperf3::message::Cookie;
 use crate::iperf3::{self, Cookies};
 use crate::lobby::{Lobby, Newcomer, Token, Verdict, source_of};
-use crate::message::{self, Kind, Message, Refusal, TOKEN_BYTES};
+use crate::message::{self, Kind, Message, Refusal};
 use crate::outcome::EndResult;
 use crate::secret::{self, Nonce, Prover, Secret};
 use crate::tally::{Protocol, Reason, Tally};
@@ -693,12 +692,9 @@ impl Session {
 
     /// A token that data connections may name from now on.
     pub(crate) fn reserve(&self) -> Result<Place<'_>, Refusal> {
-        let mut token = [0; TOKEN_BYTES];
-        File::open("/dev/urandom")
-            .and_then(|mut f| f.read_exact(&mut token))
-            .map_err(|error| Refusal::Host {
-                text: error.to_string(),
-            })?;
+        let token: Token = sys::random::bytes().map_err(|error| Refusal::Host {
+            text: error.to_string(),
+        })?;
         // Those that come beyond it are dropped: nobody needs twice as many streams.
         let (sender, arrivals) = sync_channel(2 * usize::from(STREAMS_MAX));
         self.house.registry.map().insert(token, sender);

@@ -33,6 +33,7 @@ pub mod packet;
 pub mod pci;
 pub mod privilege;
 pub mod qdisc;
+pub mod random;
 pub mod ring;
 pub mod sched;
 pub mod signal;

@@ -7,8 +7,7 @@
 //! Sources: ip-rule(8), rtnetlink(7), icmp(7), RFC 792, RFC 4443.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -328,8 +327,7 @@ impl Pinger {
         let to = SocketAddr::new(to, 0);
         // A raw socket hears everything else that comes by the interface, and is soon full of it.
         rustix::net::connect(&fd, &to)?;
-        let mut word = [0; WORD_BYTES];
-        File::open("/dev/urandom")?.read_exact(&mut word)?;
+        let word = crate::random::bytes()?;
         Ok(Self {
             fd,
             to,

@@ -23,6 +23,7 @@ mod lab;
 mod latency;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod prepared;
 mod results;
 mod rotate;
 mod sim;

@@ -1,7 +1,6 @@
 //! The near end against iperf3's servers.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
@@ -150,10 +149,7 @@ impl Client {
         let stream = approach
             .connect(addr, 1, timeout, |_| Ok(()), stop)?
             .remove(0);
-        let mut random = [0; COOKIE_BYTES - 1];
-        File::open("/dev/urandom")
-            .and_then(|mut file| file.read_exact(&mut random))
-            .map_err(local("read random bytes"))?;
+        let random = sys::random::bytes().map_err(local("read random bytes"))?;
         let cookie = message::cookie_of(random);
         let patience = timeout.max(SILENCE);
         let mut line = Line::new(stream, patience).map_err(local("set up a socket"))?;
