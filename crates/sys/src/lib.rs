@@ -18,6 +18,7 @@ pub mod cpu;
 pub mod directory;
 pub mod ethtool;
 pub mod firewall;
+pub mod folder;
 pub mod host;
 pub mod interface;
 pub mod legacy;

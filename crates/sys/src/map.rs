@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::ops::Deref;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -28,6 +29,14 @@ unsafe impl Send for File {}
 unsafe impl Sync for File {}
 
 impl File {
+    /// Maps all that the file of this name has now. A pipe is refused, not waited for.
+    ///
+    /// # Errors
+    /// As [`crate::folder::input`] and [`Self::new`].
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::new(&crate::folder::input(path)?)
+    }
+
     /// Maps all that `file` has now. The file may be closed afterwards.
     ///
     /// # Errors
