@@ -29,13 +29,14 @@ use gateway::decisions::LogConfig;
 use gateway::install::{self, QueueBy};
 use gateway::rules::{Action, Block, Ports, Rule};
 use gateway::{Gateway, GatewayError};
+use report::RunFolder;
 use sys::clock;
 use units::{Bytes, Duration};
 
 use crate::context::{self, Context};
 use crate::failure::{self, Failure, Verdict};
 use file::ConfigFile;
-use recorded::{Folder, Recorder};
+use recorded::Recorder;
 use status::{Status, words};
 
 /// What `goodput gateway` takes.
@@ -395,13 +396,11 @@ fn line(checked: &Checked) -> String {
 fn run(args: &GatewayArgs, start: impl FnOnce() -> StartResult) -> Verdict {
     let config = args.flags.read()?;
     gateway::make_room_for(config.limits.connections);
-    let mut folder = Folder::begin(&args.runs, &config);
+    let mut folder = recorded::begin(&args.runs, &config);
     let kept = sys::privilege::keep_network_only();
-    let ended = kept.map_err(Failure::here).and_then(|()| {
-        let folder = &mut folder;
-        folder.iter_mut().for_each(Folder::stay_in_reach);
-        carry(args, config, folder, &start()?)
-    });
+    let ended = kept
+        .map_err(Failure::here)
+        .and_then(|()| carry(args, config, &mut folder, &start()?));
     if let Some(unused) = folder {
         unused.discard();
     }
@@ -411,7 +410,7 @@ fn run(args: &GatewayArgs, start: impl FnOnce() -> StartResult) -> Verdict {
 fn carry(
     args: &GatewayArgs,
     config: Config,
-    folder: &mut Option<Folder>,
+    folder: &mut Option<RunFolder>,
     context: &Context,
 ) -> Verdict {
     let transparent = config.mode == Mode::Transparent;

@@ -1,19 +1,21 @@
 //! The run folder on disk: made at the start, filled as the run goes on, readable however it ends.
 //!
-//! `run.json` and `findings.json` are replaced as a whole (written beside, then renamed), so a
-//! reader never sees half of one. `samples.jsonl` only grows; a kill in the middle leaves at most
+//! `run.json` and `findings.json` are replaced as a whole (see [`sys::folder`]), so a reader never
+//! sees half of one. `samples.jsonl` only grows; a kill in the middle leaves at most
 //! one torn line, which the reader counts and skips. A folder that says `running` on reading was
 //! killed: nobody writes that state at an end.
 //!
 //! Reading trusts nothing: folders are passed around, so sizes are bounded, only regular files are
-//! opened, and a sample keeps only the fields that [`wire::tcp_info::TcpInfo`] knows.
+//! opened, links are not followed, and a sample keeps only the fields that
+//! [`wire::tcp_info::TcpInfo`] knows.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use sys::folder::Folder;
 
 use crate::html;
 use crate::model::{
@@ -26,9 +28,7 @@ use crate::model::{
 /// what was sampled.
 #[derive(Debug)]
 pub struct RunFolder {
-    path: PathBuf,
-    /// By which its files are reached.
-    at: PathBuf,
+    folder: Folder,
     run: Run,
     samples: BufWriter<File>,
     line: Vec<u8>,
@@ -139,7 +139,7 @@ impl RunFolder {
     pub fn create(parent: &Path, verb: &str, name: &str, run: Run) -> Result<Self, FolderError> {
         fs::create_dir_all(parent).map_err(failed(parent, "create"))?;
         let now = jiff::Timestamp::now();
-        let path = create_fresh(parent, &folder_name(now, verb, name))?;
+        let folder = create_fresh(parent, &folder_name(now, verb, name))?;
         let run = Run {
             schema_version: SCHEMA_VERSION,
             verb: given_or(run.verb, verb),
@@ -148,21 +148,18 @@ impl RunFolder {
             state: RunState::Running,
             ..run
         };
-        let samples_path = path.join(SAMPLES_FILE);
         // Only a folder with this file reads: it is the first, and where it cannot be had nothing stays.
-        let begun = write_json(&path.join(RUN_FILE), &run).and_then(|()| {
-            let mut samples = OpenOptions::new();
-            let opened = samples.write(true).create_new(true).open(&samples_path);
-            opened.map_err(failed(&samples_path, "create"))
+        let begun = write_json(&folder, RUN_FILE, &run).and_then(|()| {
+            let made = folder.create(SAMPLES_FILE);
+            made.map_err(failed(&folder.path().join(SAMPLES_FILE), "create"))
         });
         let samples = begun.inspect_err(|_| {
-            let _ = fs::remove_file(path.join(RUN_FILE));
-            let _ = fs::remove_dir(&path);
+            let _ = folder.remove(RUN_FILE);
+            let _ = fs::remove_dir(folder.path());
         })?;
         let samples = BufWriter::with_capacity(SAMPLES_BUFFER_BYTES, samples);
         Ok(Self {
-            at: path.clone(),
-            path,
+            folder,
             run,
             samples,
             line: Vec::new(),
@@ -174,7 +171,7 @@ impl RunFolder {
     ///
     /// An error leaves no half line behind: the sample is taken whole or not at all.
     pub fn append_sample(&mut self, sample: &SampleRecord) -> Result<(), FolderError> {
-        let path = || self.path.join(SAMPLES_FILE);
+        let path = || self.folder.path().join(SAMPLES_FILE);
         self.line.clear();
         serde_json::to_writer(&mut self.line, sample).map_err(|e| FolderError::Malformed {
             path: path(),
@@ -191,8 +188,8 @@ impl RunFolder {
     pub fn write(&mut self, run: &Run, findings: &[FindingRecord]) -> Result<(), FolderError> {
         self.flush_samples()?;
         self.run = self.completed(run);
-        write_json(&self.at.join(FINDINGS_FILE), findings)?;
-        write_json(&self.at.join(RUN_FILE), &self.run)
+        write_json(&self.folder, FINDINGS_FILE, findings)?;
+        write_json(&self.folder, RUN_FILE, &self.run)
     }
 
     /// Writes everything, `report.html` included, and `run.json` last: a run that says `done` on
@@ -205,11 +202,10 @@ impl RunFolder {
         run.finished_utc
             .get_or_insert_with(|| jiff::Timestamp::now().to_string());
         self.flush_samples()?;
-        let (samples, _, _) = load_samples(&self.at)?;
-        write_json(&self.at.join(FINDINGS_FILE), findings)?;
-        let page = html::render(&run, &samples, findings);
-        write_atomically(&self.at.join(REPORT_FILE), page.as_bytes())?;
-        write_json(&self.at.join(RUN_FILE), &run)?;
+        let (samples, _, _) = load_samples(&self.folder)?;
+        write_json(&self.folder, FINDINGS_FILE, findings)?;
+        write_page(&self.folder, &html::render(&run, &samples, findings))?;
+        write_json(&self.folder, RUN_FILE, &run)?;
         self.run = run;
         self.finished = true;
         Ok(())
@@ -218,10 +214,8 @@ impl RunFolder {
     /// Writes everything while the run goes on, `report.html` included, and returns the page's file.
     pub fn draw(&mut self, run: &Run, findings: &[FindingRecord]) -> Result<PathBuf, FolderError> {
         self.write(run, findings)?;
-        let (samples, _, _) = load_samples(&self.at)?;
-        let page = html::render(&self.run, &samples, findings);
-        write_atomically(&self.at.join(REPORT_FILE), page.as_bytes())?;
-        Ok(self.path.join(REPORT_FILE))
+        let (samples, _, _) = load_samples(&self.folder)?;
+        write_page(&self.folder, &html::render(&self.run, &samples, findings))
     }
 
     /// Takes back what [`create`](Self::create) made, for a run that never began. The folder stays if
@@ -230,15 +224,9 @@ impl RunFolder {
         self.finished = true;
         // What cannot be removed stays: nobody is left to tell.
         for name in [RUN_FILE, SAMPLES_FILE] {
-            let _ = fs::remove_file(self.at.join(name));
+            let _ = self.folder.remove(name);
         }
-        let _ = fs::remove_dir(&self.path);
-    }
-
-    /// From now on files are reached by this name of the folder, such as one below /proc/self/fd; it is still called as
-    /// before.
-    pub fn reach_by(&mut self, name: PathBuf) {
-        self.at = name;
+        let _ = fs::remove_dir(self.path());
     }
 
     /// The run as it was written last.
@@ -248,7 +236,7 @@ impl RunFolder {
 
     /// Where the run is kept.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.folder.path()
     }
 
     /// Reads a run folder, also one whose run was killed.
@@ -256,16 +244,27 @@ impl RunFolder {
     /// `findings.json` and `samples.jsonl` may be missing. A run left `running` reads as
     /// interrupted; lines that are no samples are counted and skipped.
     pub fn load(path: &Path) -> Result<LoadedRun, FolderError> {
-        let mut run: Run =
-            read_json(&path.join(RUN_FILE))?.ok_or_else(|| FolderError::NotARun {
-                path: path.to_owned(),
-                missing: RUN_FILE,
-            })?;
+        Ok(Self::load_with_folder(path)?.1)
+    }
+
+    /// As [`load`](Self::load), with the folder that it was read from, whatever its name means later.
+    pub fn load_with_folder(path: &Path) -> Result<(Folder, LoadedRun), FolderError> {
+        let folder = Folder::open(path).map_err(|e| match is_missing(&e) {
+            true => no_run(path),
+            false => failed(path, "read")(e),
+        })?;
+        let loaded = Self::load_from(&folder)?;
+        Ok((folder, loaded))
+    }
+
+    fn load_from(folder: &Folder) -> Result<LoadedRun, FolderError> {
+        let path = folder.path();
+        let mut run: Run = read_json(folder, RUN_FILE)?.ok_or_else(|| no_run(path))?;
         if run.state == RunState::Running {
             run.state = RunState::Interrupted;
         }
-        let findings = read_json(&path.join(FINDINGS_FILE))?.unwrap_or_default();
-        let (samples, skipped_lines, truncated) = load_samples(path)?;
+        let findings = read_json(folder, FINDINGS_FILE)?.unwrap_or_default();
+        let (samples, skipped_lines, truncated) = load_samples(folder)?;
         Ok(LoadedRun {
             path: path.to_owned(),
             run,
@@ -291,7 +290,7 @@ impl RunFolder {
     fn flush_samples(&mut self) -> Result<(), FolderError> {
         self.samples
             .flush()
-            .map_err(failed(&self.at.join(SAMPLES_FILE), "write"))
+            .map_err(failed(&self.folder.path().join(SAMPLES_FILE), "write"))
     }
 }
 
@@ -308,7 +307,7 @@ impl Drop for RunFolder {
         }
         // Nobody is left to tell: the folder reads as interrupted even if this fails.
         let _ = self.flush_samples();
-        let _ = write_json(&self.at.join(RUN_FILE), &self.run);
+        let _ = write_json(&self.folder, RUN_FILE, &self.run);
     }
 }
 
@@ -347,54 +346,52 @@ fn sanitised(name: &str) -> String {
 }
 
 /// Makes `parent/name`, or `parent/name-2` and so on when that exists: never another run's folder.
-fn create_fresh(parent: &Path, name: &str) -> Result<PathBuf, FolderError> {
+fn create_fresh(parent: &Path, name: &str) -> Result<Folder, FolderError> {
+    let within = Folder::open(parent).map_err(failed(parent, "create"))?;
     for attempt in 1..=COLLISIONS_MAX {
         let suffix = if attempt == 1 {
             String::new()
         } else {
             format!("-{attempt}")
         };
-        let path = parent.join(format!("{name}{suffix}"));
-        match DirBuilder::new().create(&path) {
+        let name = format!("{name}{suffix}");
+        match within.make(&name, 0o777) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < COLLISIONS_MAX => {}
-            Err(e) => return Err(failed(&path, "create")(e)),
-            Ok(()) => return Ok(path),
+            made => return made.map_err(failed(&parent.join(name), "create")),
         }
     }
     unreachable!("the last attempt returns")
 }
 
-fn write_json<T: serde::Serialize + ?Sized>(path: &Path, value: &T) -> Result<(), FolderError> {
+fn write_json<T: serde::Serialize + ?Sized>(
+    folder: &Folder,
+    name: &str,
+    value: &T,
+) -> Result<(), FolderError> {
+    let path = folder.path().join(name);
     let mut text = serde_json::to_vec_pretty(value).map_err(|e| FolderError::Malformed {
-        path: path.to_owned(),
+        path: path.clone(),
         problem: e.to_string(),
     })?;
     text.push(b'\n');
-    write_atomically(path, &text)
+    folder.replace(name, &text).map_err(failed(&path, "write"))
 }
 
-/// Replaces `path` as a whole. `sync_all` brings out errors that a network file system or a full
-/// disk would otherwise keep until after the close, when nobody listens.
-fn write_atomically(path: &Path, content: &[u8]) -> Result<(), FolderError> {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".tmp");
-    let temporary = path.with_file_name(name);
-    let written = File::create(&temporary)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|e| {
-        let _ = fs::remove_file(&temporary);
-        failed(path, "write")(e)
-    })
+/// Writes the page of a run and returns its file.
+fn write_page(folder: &Folder, page: &str) -> Result<PathBuf, FolderError> {
+    let path = folder.path().join(REPORT_FILE);
+    let written = folder.replace(REPORT_FILE, page.as_bytes());
+    written.map_err(failed(&path, "write"))?;
+    Ok(path)
 }
 
 /// Reads a small JSON file; `None` when there is none. A key that holds null counts as absent: a
 /// number that was none (0/0) is written so.
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FolderError> {
-    let Some(file) = open_regular(path)? else {
+fn read_json<T: DeserializeOwned>(folder: &Folder, name: &str) -> Result<Option<T>, FolderError> {
+    let Some(file) = open_regular(folder, name)? else {
         return Ok(None);
     };
+    let path = &folder.path().join(name);
     let mut text = Vec::new();
     file.take(JSON_BYTES_MAX + 1)
         .read_to_end(&mut text)
@@ -430,11 +427,11 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// Samples, lines skipped, and whether there was more than is read.
-fn load_samples(folder: &Path) -> Result<(Vec<SampleRecord>, u64, bool), FolderError> {
-    let path = folder.join(SAMPLES_FILE);
-    let Some(file) = open_regular(&path)? else {
+fn load_samples(folder: &Folder) -> Result<(Vec<SampleRecord>, u64, bool), FolderError> {
+    let Some(file) = open_regular(folder, SAMPLES_FILE)? else {
         return Ok((Vec::new(), 0, false));
     };
+    let path = folder.path().join(SAMPLES_FILE);
     read_samples(BufReader::new(file)).map_err(failed(&path, "read"))
 }
 
@@ -467,28 +464,31 @@ fn read_samples(mut input: impl BufRead) -> io::Result<(Vec<SampleRecord>, u64, 
     }
 }
 
-/// Opens a file that is one: reading from a pipe or a device would not end.
-fn open_regular(path: &Path) -> Result<Option<File>, FolderError> {
-    match fs::metadata(path) {
-        Ok(found) if found.is_file() => {}
-        Ok(_) => {
-            let problem = "not a regular file".to_owned();
-            return Err(FolderError::Malformed {
-                path: path.to_owned(),
-                problem,
-            });
-        }
-        Err(e)
-            if matches!(
-                e.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            return Ok(None);
-        }
-        Err(e) => return Err(failed(path, "read")(e)),
+/// Opens a file that is one: reading from a pipe or a device would not end, and what a link leads to
+/// may be a secret of the reader's that the page then shows.
+fn open_regular(folder: &Folder, name: &str) -> Result<Option<File>, FolderError> {
+    let path = folder.path().join(name);
+    match folder.read(name) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if is_missing(&e) => Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Err(FolderError::Malformed {
+            path,
+            problem: e.to_string(),
+        }),
+        Err(e) => Err(failed(&path, "read")(e)),
     }
-    File::open(path).map(Some).map_err(failed(path, "read"))
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
+fn no_run(path: &Path) -> FolderError {
+    FolderError::NotARun {
+        path: path.to_owned(),
+        missing: RUN_FILE,
+    }
 }
 
 /// Sorts a kernel's refusal by what the user can do about it.
@@ -518,7 +518,8 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> FolderE
 const RUN_FILE: &str = "run.json";
 const SAMPLES_FILE: &str = "samples.jsonl";
 const FINDINGS_FILE: &str = "findings.json";
-const REPORT_FILE: &str = "report.html";
+/// The page that is drawn of a run, in its folder.
+pub const REPORT_FILE: &str = "report.html";
 
 /// Bytes of a name in the folder's name: verb and name together stay far below the 255 of a file.
 const NAME_BYTES_MAX: usize = 60;
@@ -575,15 +576,15 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_may_be_reached_by_another_name_than_its_own() {
-        use std::os::fd::AsRawFd;
+    fn a_folder_is_written_to_whatever_its_name_means_by_then() {
         let scratch = Scratch::new("reached");
         let mut folder = scratch.run();
         let own = folder.path().to_owned();
-        let directory = File::open(&own).unwrap();
-        folder.reach_by(format!("/proc/self/fd/{}", directory.as_raw_fd()).into());
         let elsewhere = scratch.0.join("elsewhere");
         fs::rename(&own, &elsewhere).unwrap();
+        let victim = scratch.0.join("victim");
+        fs::create_dir(&victim).unwrap();
+        symlink(&victim, &own).unwrap();
         let file = folder.draw(&Run::default(), &[]).unwrap();
         assert_eq!((folder.path(), file), (&*own, own.join(REPORT_FILE)));
         folder.append_sample(&sample(1)).unwrap();
@@ -593,6 +594,79 @@ mod tests {
             (loaded.samples.len(), loaded.run.state),
             (1, RunState::Done)
         );
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+    }
+
+    /// Every file that a run folder may hold, and the names that their unfinished versions once had.
+    fn names() -> Vec<String> {
+        let all = [RUN_FILE, SAMPLES_FILE, FINDINGS_FILE, REPORT_FILE];
+        let unfinished = all.map(|name| format!(".{name}.tmp"));
+        all.map(str::to_owned)
+            .into_iter()
+            .chain(unfinished)
+            .collect()
+    }
+
+    #[test]
+    fn what_another_user_put_in_a_run_folder_is_never_written_through() {
+        let scratch = Scratch::new("written-through");
+        let victim = scratch.0.join("victim");
+        let dangling = scratch.0.join("made");
+        fs::write(&victim, "precious").unwrap();
+        type Put = fn(&Path, &Path);
+        let kinds: [(&str, &Path, Put); 3] = [
+            ("link", &victim, |victim, at| symlink(victim, at).unwrap()),
+            ("hard link", &victim, |victim, at| {
+                fs::hard_link(victim, at).unwrap()
+            }),
+            ("dangling link", &dangling, |victim, at| {
+                symlink(victim, at).unwrap()
+            }),
+        ];
+        for ((kind, target, put), name) in kinds
+            .iter()
+            .flat_map(|kind| names().into_iter().map(move |name| (kind, name)))
+        {
+            let mut folder = scratch.run();
+            let at = folder.path().join(&name);
+            // Samples go to a file that was opened at the start; only their reader looks at the name.
+            let _ = fs::remove_file(&at);
+            put(target, &at);
+            folder.append_sample(&sample(1)).unwrap();
+            for _ in 0..2 {
+                let _ = folder.write(&Run::default(), &[]);
+                let _ = folder.draw(&Run::default(), &[]);
+            }
+            let finished = folder.finish(&Run::default(), &[]);
+            let is_link = *kind != "hard link";
+            assert_eq!(
+                finished.is_ok(),
+                name != SAMPLES_FILE || !is_link,
+                "{kind} {name}"
+            );
+            drop(folder);
+            assert_eq!(fs::read(&victim).unwrap(), b"precious", "{kind} {name}");
+            assert!(!dangling.exists(), "{kind} {name}");
+        }
+    }
+
+    #[test]
+    fn links_in_a_run_folder_are_not_read() {
+        let scratch = Scratch::new("links");
+        let mut elsewhere = scratch.run();
+        elsewhere.append_sample(&sample(1)).unwrap();
+        elsewhere.finish(&Run::default(), &[]).unwrap();
+        for name in [RUN_FILE, SAMPLES_FILE, FINDINGS_FILE] {
+            let mut folder = scratch.run();
+            folder.finish(&Run::default(), &[]).unwrap();
+            fs::remove_file(folder.path().join(name)).unwrap();
+            symlink(elsewhere.path().join(name), folder.path().join(name)).unwrap();
+            let error = RunFolder::load(folder.path()).unwrap_err().to_string();
+            assert!(
+                error.contains(name) && error.contains("symbolic link"),
+                "{error}"
+            );
+        }
     }
 
     #[test]
@@ -624,11 +698,7 @@ mod tests {
         assert_eq!((loaded.skipped_lines, loaded.truncated), (0, false));
         let page = fs::read_to_string(path.join("report.html")).unwrap();
         assert!(page.ends_with("</html>\n"));
-        assert!(
-            fs::read_dir(&path)
-                .unwrap()
-                .all(|e| !e.unwrap().path().ends_with(".tmp"))
-        );
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 4);
     }
 
     #[test]
@@ -656,7 +726,7 @@ mod tests {
         folder.write(&Run::default(), &[]).unwrap();
         let path = folder.path().to_owned();
         std::mem::forget(folder);
-        let mut file = OpenOptions::new()
+        let mut file = File::options()
             .append(true)
             .open(path.join("samples.jsonl"))
             .unwrap();
@@ -705,8 +775,12 @@ mod tests {
         assert_eq!(name, "19700101T000000.000Z-doctor-lab-x");
         let first = create_fresh(&scratch.0, &name).unwrap();
         let second = create_fresh(&scratch.0, &name).unwrap();
-        assert_ne!(first, second);
-        assert!(second.ends_with("19700101T000000.000Z-doctor-lab-x-2"));
+        assert_ne!(first.path(), second.path());
+        assert!(
+            second
+                .path()
+                .ends_with("19700101T000000.000Z-doctor-lab-x-2")
+        );
     }
 
     #[test]
@@ -738,7 +812,7 @@ mod tests {
     fn a_full_disk_is_told_apart_and_names_the_file() {
         let scratch = Scratch::new("full");
         let mut folder = scratch.run();
-        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
         folder.samples = BufWriter::with_capacity(64, full);
         let error = folder.append_sample(&sample(1)).unwrap_err();
         assert!(matches!(error, FolderError::DiskFull { .. }), "{error}");
@@ -762,7 +836,11 @@ mod tests {
             RunFolder::load(&path).unwrap().run.state,
             RunState::Interrupted
         );
-        assert!(!path.join(".report.html.tmp").exists());
+        assert_eq!(
+            fs::read_dir(&path).unwrap().count(),
+            4,
+            "nothing unfinished"
+        );
     }
 
     #[test]

@@ -24,6 +24,6 @@ pub mod table;
 pub mod terminal;
 mod text;
 
-pub use folder::{FolderError, LoadedRun, RunFolder};
+pub use folder::{FolderError, LoadedRun, REPORT_FILE, RunFolder};
 pub use html::{render, render_comparison, sweep_setting as setting};
 pub use text::pci as pci_link;

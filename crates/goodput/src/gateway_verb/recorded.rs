@@ -5,9 +5,7 @@
 //! with each [`READINGS`], so `samples.jsonl` grows by the logarithm of time.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use gateway::Gateway;
@@ -504,44 +502,15 @@ pub(super) fn run(name: &str, command_line: Vec<String>) -> Run {
     }
 }
 
-/// A service's run folder, begun while the process may write wherever root may, and held: later it might not even reach it.
-#[derive(Debug)]
-pub(super) struct Folder {
-    folder: RunFolder,
-    /// The directory, for as long as its files are reached by it.
-    directory: File,
-}
-
-impl Folder {
-    /// Begins one below `runs`. Who cannot have one runs without.
-    pub(super) fn begin(runs: &Path, config: &Config) -> Option<Self> {
-        let interfaces = config.zones.iter().flat_map(|z| &z.interfaces);
-        let name = interfaces.cloned().collect::<Vec<_>>().join("-");
-        let run = run(&name, std::env::args().collect());
-        let begun = RunFolder::create(runs, "gateway", &name, run)
-            .map_err(|e| e.to_string())
-            .and_then(|folder| {
-                let directory = File::open(folder.path()).map_err(|e| e.to_string())?;
-                Ok(Self { folder, directory })
-            });
-        begun
-            .inspect_err(|e| context::note(format_args!("gateway: no run folder: {e}")))
-            .ok()
-    }
-
-    /// Where capabilities that led there are gone, files are reached by the open directory.
-    pub(super) fn stay_in_reach(&mut self) {
-        if std::fs::metadata(self.folder.path().join("run.json")).is_err() {
-            let number = self.directory.as_raw_fd();
-            self.folder
-                .reach_by(PathBuf::from(format!("/proc/self/fd/{number}")));
-        }
-    }
-
-    /// Takes it back: the gateway never began.
-    pub(super) fn discard(self) {
-        self.folder.discard();
-    }
+/// Begins a service's run folder below `runs` while the process may write wherever root may, and holds it: later it might
+/// not even reach it by its name. Who cannot have one runs without.
+pub(super) fn begin(runs: &Path, config: &Config) -> Option<RunFolder> {
+    let interfaces = config.zones.iter().flat_map(|z| &z.interfaces);
+    let name = interfaces.cloned().collect::<Vec<_>>().join("-");
+    let run = run(&name, std::env::args().collect());
+    RunFolder::create(runs, "gateway", &name, run)
+        .inspect_err(|e| context::note(format_args!("gateway: no run folder: {e}")))
+        .ok()
 }
 
 /// A service's record.
@@ -549,7 +518,7 @@ impl Folder {
 pub(super) struct Recorder {
     record: Record,
     config: Config,
-    folder: Folder,
+    folder: RunFolder,
     run: Run,
     next_look: Instant,
     next_reading: Instant,
@@ -560,12 +529,12 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// Goes on with a folder.
-    pub(super) fn begin(folder: Folder, gateway: &Gateway, config: &Config) -> Self {
+    pub(super) fn begin(folder: RunFolder, gateway: &Gateway, config: &Config) -> Self {
         let now = clock::monotonic();
         Self {
             record: Record::new(0, now, gateway.counts()),
             config: config.clone(),
-            run: folder.folder.run().clone(),
+            run: folder.run().clone(),
             folder,
             next_look: now,
             next_reading: now,
@@ -609,13 +578,13 @@ impl Recorder {
                 self.every = self.every + self.every;
             }
             for reading in self.record.readings() {
-                self.folder.folder.append_sample(&reading)?;
+                self.folder.append_sample(&reading)?;
             }
         }
         if now >= self.next_write {
             self.next_write = now + WRITE;
             self.sum_up();
-            self.folder.folder.write(&self.run, &[])?;
+            self.folder.write(&self.run, &[])?;
         }
         Ok(())
     }
@@ -629,7 +598,7 @@ impl Recorder {
     pub(super) fn draw(&mut self, gateway: &Gateway) -> Result<PathBuf, report::FolderError> {
         self.see(gateway, clock::monotonic());
         self.sum_up();
-        let file = self.folder.folder.draw(&self.run, &[])?;
+        let file = self.folder.draw(&self.run, &[])?;
         // Who asks is elsewhere.
         Ok(file.canonicalize().unwrap_or(file))
     }
@@ -639,11 +608,11 @@ impl Recorder {
         let links = std::mem::take(&mut self.record.links);
         self.record.look(clock::monotonic(), counts, &[], links);
         for reading in self.record.readings() {
-            self.folder.folder.append_sample(&reading)?;
+            self.folder.append_sample(&reading)?;
         }
         self.sum_up();
-        self.folder.folder.finish(&self.run, &[])?;
-        Ok(self.folder.folder.path().to_owned())
+        self.folder.finish(&self.run, &[])?;
+        Ok(self.folder.path().to_owned())
     }
 }
 
