@@ -100,7 +100,7 @@ impl Files {
             Place::File(path) if self.is_row => numbered(path, self.number + 1, realtime_ns),
             Place::File(path) => path.clone(),
         };
-        let file = create(&path, self.force)?;
+        let file = create(&path, self.force, self.is_row)?;
         self.number += 1;
         self.kept.push_back(path.clone());
         self.open = Some(OpenFile {
@@ -175,15 +175,16 @@ impl Files {
 }
 
 /// Opens a new file for its owner alone. With `force` a regular file that is there goes; pipes and devices
-/// are written to as they are.
-fn create(path: &Path, force: bool) -> Result<File, CaptureError> {
+/// are written to as they are where the user named them. A name of a row was made here: others can guess it, and put a
+/// pipe of theirs there.
+fn create(path: &Path, force: bool, is_row: bool) -> Result<File, CaptureError> {
     let failed = |error| CaptureError::Write {
         path: path.to_owned(),
         error,
     };
     if let Ok(about) = fs::metadata(path) {
         let kind = about.file_type();
-        if kind.is_fifo() || kind.is_char_device() {
+        if !is_row && (kind.is_fifo() || kind.is_char_device()) {
             return OpenOptions::new().write(true).open(path).map_err(failed);
         }
         if !kind.is_file() {
@@ -267,6 +268,25 @@ mod tests {
         );
         let mode = fs::metadata(&kept[0]).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_row_is_not_written_to_a_device_or_pipe_that_has_its_next_name() {
+        let scratch = Scratch::new("prepared");
+        let place = || Place::File(scratch.0.join("cap.pcapng"));
+        let rotation = Rotation {
+            file_bytes: Some(Bytes::new(1)),
+            ..Rotation::default()
+        };
+        let next = numbered(&scratch.0.join("cap.pcapng"), 1, 0);
+        std::os::unix::fs::symlink("/dev/null", &next).unwrap();
+        for force in [false, true] {
+            assert!(Files::new(place(), &rotation, force).next(0).is_err());
+        }
+        // Under the name that the user gave it is meant.
+        fs::rename(&next, scratch.0.join("cap.pcapng")).unwrap();
+        let mut one = Files::new(place(), &Rotation::default(), false);
+        one.next(0).unwrap();
     }
 
     #[test]

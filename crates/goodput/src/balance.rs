@@ -1,9 +1,8 @@
 //! How parallel streams fared at a lab's queue: what its packet log says, as a record and in words.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use lab::log::Streams;
 use link::record::{End, Reader};
@@ -20,20 +19,18 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// A name for a log, in memory where the system has such a place: a disk that is written to takes
-    /// the time of frames. The lab makes the file.
-    pub(crate) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
+    /// A name for a log that nobody can guess, in memory where the system has such a place: a disk that is written to
+    /// takes the time of frames. The lab makes the file.
+    pub(crate) fn new() -> Result<Self, Failure> {
         let memory = Path::new(MEMORY);
         let folder = match memory.is_dir() {
             true => memory.to_owned(),
             false => std::env::temp_dir(),
         };
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("goodput-{}-{number}.gplog", std::process::id());
-        Self {
-            file: folder.join(name),
-        }
+        let digits = sys::random::digits().map_err(Failure::here)?;
+        Ok(Self {
+            file: folder.join(format!("goodput-{digits}.gplog")),
+        })
     }
 
     /// Where it is.
@@ -48,7 +45,7 @@ impl Log {
         striped: Option<Bytes>,
     ) -> Result<Balance, Failure> {
         let name = self.file.display();
-        let bytes = File::open(&self.file).and_then(|file| map::File::new(&file));
+        let bytes = map::File::open(&self.file);
         let bytes =
             bytes.map_err(|e| Failure::here(anyhow::anyhow!("the packet log {name}: {e}")))?;
         let reader = Reader::new(&bytes)

@@ -45,6 +45,7 @@ use ::copy::source::{Keep, Source};
 use ::copy::{Carried, Cipher, Key, RelPath, SessionId};
 use report::RunFolder;
 use report::model::{self, Run, RunState, SCHEMA_VERSION};
+use sys::folder::Scratch;
 use units::Rate;
 
 use crate::context::{self, Context};
@@ -638,29 +639,17 @@ fn null_plan(
             "--null-source takes the place of the source: name the destination only"
         )));
     };
-    let scratch = Scratch::new(size.as_u64())
+    let scratch = scratch_of(size.as_u64())
         .map_err(|error| Failure::here(anyhow::anyhow!("a file of {size}: {error}")))?;
-    let from = vec![Operand::Here(scratch.0.join("null"))];
+    let from = vec![Operand::Here(scratch.path().join("null"))];
     plan_of(args, from, to, Some(scratch))
 }
 
-/// A folder that goes when it is no longer needed.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(size: u64) -> std::io::Result<Self> {
-        let name = format!("goodput-null-{}", SessionId::random()?);
-        let place = Self(std::env::temp_dir().join(name));
-        std::fs::create_dir(&place.0)?;
-        std::fs::File::create_new(place.0.join("null"))?.set_len(size)?;
-        Ok(place)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// A file of that size, in a folder that goes when it is no longer needed.
+fn scratch_of(size: u64) -> std::io::Result<Scratch> {
+    let place = Scratch::new("null")?;
+    std::fs::File::create_new(place.path().join("null"))?.set_len(size)?;
+    Ok(place)
 }
 
 fn plan_of(

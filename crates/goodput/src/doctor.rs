@@ -239,7 +239,7 @@ impl Doctor<'_> {
         if !matches!(target, Target::Lab(_)) {
             return Err(Failure::usage(anyhow::anyhow!("{BALANCE_WANTS_LAB}")));
         }
-        let log = balance::Log::new();
+        let log = balance::Log::new()?;
         let options = lab::Options {
             log: Some(log.file().to_owned()),
         };

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use sys::folder::{Folder, replace};
 
 use crate::board::NoRun;
 use crate::record;
@@ -21,17 +22,17 @@ pub(crate) fn folder(runs: &Path, step: &str) -> Result<PathBuf, NoRun> {
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || *c == '.')
         .collect();
-    let folder = runs.join(format!("{time}-guest-{step}"));
-    let made = fs::create_dir_all(&folder);
-    made.map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
-    Ok(folder)
+    let name = format!("{time}-guest-{step}");
+    let made = Folder::fresh(runs, &name);
+    let made = made.map_err(|e| format!("cannot make {}: {e}", runs.join(name).display()))?;
+    Ok(made.path().to_owned())
 }
 
 /// Runs a part of the script, such as `beside`, and reads what the guest said.
 pub(crate) fn run(args: &[String], folder: &Path) -> Result<Value, NoRun> {
     let failed = |doing: &str, e: std::io::Error| NoRun::Failed(format!("cannot {doing}: {e}"));
     for (name, text) in FILES {
-        fs::write(folder.join(name), text).map_err(|e| failed("write the guest's scripts", e))?;
+        replace(&folder.join(name), text).map_err(|e| failed("write the guest's scripts", e))?;
     }
     let folder = folder.canonicalize();
     let folder = folder.map_err(|e| failed("find the step's folder", e))?;

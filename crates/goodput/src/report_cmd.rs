@@ -1,7 +1,7 @@
 //! `goodput report`: a run's page drawn again, several runs compared, or a packet log drawn.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
+use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,7 +11,8 @@ use link::record::{Block, Code, FrameRecord, Reader};
 use report::html::queue::{
     self, ArrivalPicture, DropPicture, FlowPicture, LinkPicture, LogPicture, QueuePicture,
 };
-use report::{LoadedRun, RunFolder};
+use report::{LoadedRun, REPORT_FILE, RunFolder};
+use sys::folder::Folder;
 use sys::map;
 use wire::{ethernet, protocol};
 
@@ -30,36 +31,37 @@ pub(crate) fn command(args: &ReportArgs) -> Verdict {
         }
         return log(file, args.output.as_deref());
     }
+    if let [folder] = args.runs.as_slice() {
+        return one(folder, args.output.as_deref());
+    }
     let runs = args
         .runs
         .iter()
         .map(|folder| RunFolder::load(folder))
         .collect::<Result<Vec<LoadedRun>, _>>()?;
-    let (text, file) = match (runs.as_slice(), args.runs.as_slice()) {
-        ([run], [folder]) => {
-            let (color, width) = (context::color(), context::width());
-            let summary = report::terminal::summary(&run.run, &run.findings, color, width);
-            context::print(&summary)?;
-            let page = report::render(&run.run, &run.samples, &run.findings);
-            (page, folder.join("report.html"))
-        }
-        _ => (report::render_comparison(&runs), COMPARISON.into()),
-    };
-    let file = args.output.clone().unwrap_or(file);
-    write(&file, &text)?;
-    context::print(&format!("Report: {}\n", file.display()))?;
+    let page = report::render_comparison(&runs);
+    write(args.output.as_deref(), Path::new(COMPARISON), &page)?;
+    Ok(failure::DONE)
+}
+
+/// Draws a run's page again, into the folder that it was read from.
+fn one(path: &Path, output: Option<&Path>) -> Verdict {
+    let (folder, run) = RunFolder::load_with_folder(path)?;
+    let (color, width) = (context::color(), context::width());
+    let summary = report::terminal::summary(&run.run, &run.findings, color, width);
+    context::print(&summary)?;
+    let page = report::render(&run.run, &run.samples, &run.findings);
+    write_in(output, &folder, REPORT_FILE.as_ref(), &page)?;
     Ok(failure::DONE)
 }
 
 /// Draws a packet log.
 fn log(file: &Path, output: Option<&Path>) -> Verdict {
     let name = file.display();
-    let page_file = match output {
-        Some(output) => output.to_owned(),
-        None => file.with_extension("html"),
-    };
+    let beside = file.with_extension("html");
+    let page_file = output.unwrap_or(&beside);
     let place = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
-    if place(&page_file).is_some_and(|page| Some(page) == place(file)) {
+    if place(page_file).is_some_and(|page| Some(page) == place(file)) {
         return Err(Failure::usage(anyhow::anyhow!(
             "{name} is the log itself; name another file to write with --output"
         )));
@@ -82,17 +84,15 @@ fn log(file: &Path, output: Option<&Path>) -> Verdict {
     let page = queue::render(&picture, &|flow| {
         contents.first_frames.get(&flow).and_then(talkers)
     });
-    context::print(&queue::summary(&picture))?;
-    write(&page_file, &page)?;
-    context::print(&format!("\nReport: {}\n", page_file.display()))?;
+    context::print(&format!("{}\n", queue::summary(&picture)))?;
+    write(output, &beside, &page)?;
     Ok(failure::DONE)
 }
 
 /// The file in place, which has a limit: a part for each frame is held in memory.
 fn read(file: &Path) -> Result<map::File, Failure> {
     let name = file.display();
-    let bytes = File::open(file)
-        .and_then(|opened| map::File::new(&opened))
+    let bytes = map::File::open(file)
         .map_err(|e| Failure::usage(anyhow::anyhow!("cannot read {name}: {e}")))?;
     if bytes.len() as u64 > LOG_BYTES_MAX {
         return Err(Failure::usage(anyhow::anyhow!(
@@ -285,13 +285,35 @@ fn ipv6_talkers(ip: &[u8]) -> Option<(IpAddr, IpAddr, u8, &[u8])> {
     }
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(file, text).map_err(|e| {
-        let file = file.display();
-        Failure::here(anyhow::anyhow!(
-            "cannot write {file}: {e}; choose another place with --output"
-        ))
-    })
+/// Writes a page to where the user wants it, through links of the user's own too; else to `beside`.
+fn write(output: Option<&Path>, beside: &Path, page: &str) -> Result<(), Failure> {
+    let (folder, name) = Folder::of(beside).map_err(|e| unwritable(beside, &e))?;
+    write_in(output, &folder, name, page)
+}
+
+/// As [`write`]. Others may have made `folder`: what has the name in it is replaced, and never followed.
+fn write_in(
+    output: Option<&Path>,
+    folder: &Folder,
+    name: &OsStr,
+    page: &str,
+) -> Result<(), Failure> {
+    let (file, written) = match output {
+        Some(output) => (output.to_owned(), std::fs::write(output, page)),
+        None => (
+            folder.path().join(name),
+            folder.replace(name, page.as_bytes()),
+        ),
+    };
+    written.map_err(|e| unwritable(&file, &e))?;
+    context::print(&format!("Report: {}\n", file.display()))
+}
+
+fn unwritable(file: &Path, error: &std::io::Error) -> Failure {
+    let file = file.display();
+    Failure::here(anyhow::anyhow!(
+        "cannot write {file}: {error}; choose another place with --output"
+    ))
 }
 
 const COMPARISON: &str = "comparison.html";

@@ -8,12 +8,13 @@
 //!
 //! Left out: merging states of several machines; a number belongs to the machine that gave it.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+use sys::folder::Folder;
 
 use super::check::CheckResult;
 
@@ -103,19 +104,22 @@ impl State {
 
     /// Adds a result to the file and returns the new state.
     pub(crate) fn record(path: &Path, result: RowResult) -> io::Result<Self> {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
-        if let Some(folder) = folder {
-            fs::create_dir_all(folder)?;
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        if let Some(parent) = parent {
+            fs::create_dir_all(parent)?;
         }
+        let (folder, name) = Folder::of(path)?;
         // Held to the end of this function; a lock file of its own, since the file is replaced.
-        let lock = File::create(with_suffix(path, ".lock"))?;
+        let lock = folder.lock_file(with_suffix(Path::new(name), ".lock"))?;
         lock.lock()?;
         let mut state = Self::read(path);
         if state.foreign {
             fs::rename(path, with_suffix(path, ".unreadable"))?;
         }
         state.add(result);
-        state.write(path)?;
+        let file = json!({ "schema_version": SCHEMA_VERSION, "results": state.results });
+        let text = serde_json::to_string_pretty(&file)? + "\n";
+        folder.replace(name, text.as_bytes())?;
         Ok(state)
     }
 
@@ -154,28 +158,13 @@ impl State {
             foreign: true,
         }
     }
-
-    fn write(&self, path: &Path) -> io::Result<()> {
-        let file = serde_json::json!({ "schema_version": SCHEMA_VERSION, "results": self.results });
-        let temporary = with_suffix(path, &format!(".{}.new", std::process::id()));
-        let written = (|| {
-            let mut out = File::create(&temporary)?;
-            out.write_all(serde_json::to_string_pretty(&file)?.as_bytes())?;
-            out.write_all(b"\n")?;
-            out.sync_all()?;
-            fs::rename(&temporary, path)
-        })();
-        if written.is_err() {
-            // The reason for the failure matters more than a file left behind.
-            let _ = fs::remove_file(&temporary);
-        }
-        written
-    }
 }
 
 fn read_limited(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?
+    let (folder, name) = Folder::of(path)?;
+    folder
+        .read(name)?
         .take(FILE_BYTES_MAX + 1)
         .read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
@@ -269,6 +258,33 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["board.json", "board.json.lock"]);
+    }
+
+    #[test]
+    fn links_in_the_place_of_its_files_are_not_followed() {
+        let own = |suffix: &str| format!("board.json{suffix}");
+        for name in [
+            own(""),
+            own(".lock"),
+            own(".unreadable"),
+            own(&format!(".{}.new", std::process::id())),
+        ] {
+            for (kind, is_dangling) in [("link", false), ("dangling link", true)] {
+                let folder = Folder::new("links");
+                let victim = folder.0.join("victim");
+                fs::create_dir(folder.0.join("runs")).unwrap();
+                if !is_dangling {
+                    fs::write(&victim, "precious").unwrap();
+                }
+                let at = folder.0.join("runs").join(&name);
+                std::os::unix::fs::symlink(&victim, at).unwrap();
+                let recorded = State::record(&folder.file(), result("N1", "1"));
+                assert_eq!(recorded.is_ok(), !name.ends_with("lock"), "{kind} {name}");
+                assert_eq!(victim.exists(), !is_dangling, "{kind} {name}");
+                let left = fs::read(&victim).unwrap_or_else(|_| b"precious".into());
+                assert_eq!(left, b"precious", "{kind} {name}");
+            }
+        }
     }
 
     #[test]

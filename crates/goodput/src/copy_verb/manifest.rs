@@ -1,22 +1,18 @@
 //! `--manifest`: the hashes of what was copied, as `b3sum --check` reads them.
 
-use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 
 use ::copy::manifest;
 use ::copy::source::{Source, Walked};
 use ::copy::{Kind, RelPath};
+use sys::folder::{Draft, Folder};
 
 use super::Plan;
 use super::operand::Operand;
 use crate::context::{self, Context};
 use crate::failure::Failure;
-
-/// How many names are tried for the new file.
-const NAME_TRIES: u32 = 64;
 
 /// Writes it, if it was asked for. Of files that come from another host it reads what arrived here; of others, the source.
 pub(super) fn write(plan: &Plan<'_>, context: &Context) -> Result<(), Failure> {
@@ -34,7 +30,8 @@ pub(super) fn write(plan: &Plan<'_>, context: &Context) -> Result<(), Failure> {
         _ => (plan.source()?, plan.args.filter()?),
     };
     // Whole before it has its name.
-    let (new, path) = fresh(file).map_err(here)?;
+    let (folder, name) = Folder::of(file).map_err(here)?;
+    let new = folder.draft(name).map_err(here)?;
     // Neither it nor what stands under its name now.
     let own = [Some(new.metadata().map_err(here)?), file.metadata().ok()];
     let own = own.map(|stat| stat.map(|stat| (stat.dev(), stat.ino())));
@@ -86,16 +83,16 @@ pub(super) fn write(plan: &Plan<'_>, context: &Context) -> Result<(), Failure> {
     });
     if is_stopped() {
         // A list that ends somewhere would pass for one of all.
-        return std::fs::remove_file(&path).map_err(here);
+        return Ok(());
     }
-    let written = match failure {
+    match failure {
         Some(error) => Err(error),
-        None => out.flush(),
-    };
-    if let Err(error) = written.and_then(|()| std::fs::rename(&path, file)) {
-        let _ = std::fs::remove_file(&path);
-        return Err(here(error));
+        None => out
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error),
     }
+    .and_then(Draft::place)
+    .map_err(here)?;
     for (count, what) in [
         (unsaid, "names are not UTF-8: the manifest cannot have them"),
         (
@@ -108,19 +105,6 @@ pub(super) fn write(plan: &Plan<'_>, context: &Context) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// A new file beside `file`, under a name that nothing has.
-fn fresh(file: &Path) -> std::io::Result<(File, PathBuf)> {
-    for number in 0..NAME_TRIES {
-        let mut name = file.to_owned().into_os_string();
-        name.push(format!(".{}-{number}.new", std::process::id()));
-        match File::create_new(&name) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => return Ok((made?, name.into())),
-        }
-    }
-    Err(std::io::ErrorKind::AlreadyExists.into())
 }
 
 /// What came from another host, as a source of this one.

@@ -57,8 +57,10 @@ struct Loss {
 /// Whether a file is a lab's packet log.
 pub(super) fn is_log(path: &Path) -> bool {
     let mut head = [0; MAGIC.len()];
+    // A pipe's writer would find nobody after the first look.
     let regular = path.is_file() && path.as_os_str() != "-";
-    regular && File::open(path).is_ok_and(|mut f| f.read_exact(&mut head).is_ok()) && head == MAGIC
+    let is_read = |mut file: File| file.read_exact(&mut head).is_ok();
+    regular && sys::folder::input(path).is_ok_and(is_read) && head == MAGIC
 }
 
 /// Reads a log: its connections go where those of captures go.
@@ -71,7 +73,7 @@ pub(super) fn read(
 ) -> Result<(TraceFile, Told), Failure> {
     let name = path.display();
     let wrong = |e: &dyn std::fmt::Display| Failure::usage(anyhow::anyhow!("{name}: {e}"));
-    let bytes = File::open(path).and_then(|file| sys::map::File::new(&file));
+    let bytes = sys::map::File::open(path);
     let bytes = bytes.map_err(|e| wrong(&e))?;
     if bytes.len() > LOG_BYTES_MAX {
         return Err(wrong(

@@ -8,7 +8,6 @@
 //!
 //! Left out: losses, congestion control and switches in virtual time; only the first link is there.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -101,7 +100,7 @@ fn in_virtual_time(
         .fill(spec)
         .map_err(|why| Failure::usage(anyhow::anyhow!("{why}")))?;
     let file = folder.join("planted.pcapng");
-    fs::write(&file, plan.written(&packets))
+    sys::folder::replace(&file, plan.written(&packets))
         .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::here)?;
     Ok((file, Some(rate)))

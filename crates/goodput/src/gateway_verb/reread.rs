@@ -1,6 +1,5 @@
 //! A gateway of a lab reads its file again in the middle of a trial: wrong ones first, then a right one.
 
-use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,7 +77,8 @@ pub(super) fn reread(
 
 /// As `goodput gateway reload` does, but for what the path's file says: sides and limits.
 fn read(gateway: &LabGateway, file: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(file, text).map_err(|e| Failure::here(anyhow::anyhow!("{}: {e}", file.display())))?;
+    sys::folder::replace(file, text)
+        .map_err(|e| Failure::here(anyhow::anyhow!("{}: {e}", file.display())))?;
     let read = ConfigFile::open(file)?;
     let mut config = read.parse()?;
     let own = gateway.config();

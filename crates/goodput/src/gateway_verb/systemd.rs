@@ -4,7 +4,6 @@
 //! has systemd be process 1 there. It runs on the unit as `goodput gateway unit` prints it, but for where its lines go.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -16,6 +15,7 @@ use anyhow::{Context as _, bail};
 use lab::{Host, Lab, LabGateway};
 use serde_json::{Value, json};
 use sys::clock;
+use sys::folder::replace;
 
 use super::exact;
 use super::renew;
@@ -51,7 +51,7 @@ pub(super) fn tried(unit: Unit, lab: &Lab, to: &[&Host]) -> Result<Value, Failur
         Unit::Runs(mut systemd) => {
             let found = all(&mut systemd, lab, to).map_err(Failure::here);
             let log = systemd.ask("cat /run/gateway.log");
-            let _ = fs::write(systemd.folder.join("gateway.log"), log.unwrap_or_default());
+            let _ = replace(&systemd.folder.join("gateway.log"), log.unwrap_or_default());
             systemd.end();
             found
         }
@@ -250,9 +250,9 @@ impl Systemd {
     /// Boots it in a gateway's network namespace.
     fn boot(gateway: &LabGateway, folder: &Path) -> anyhow::Result<Booted> {
         let folder = folder.canonicalize()?;
-        fs::write(folder.join("gateway.toml"), configuration(gateway))?;
+        replace(&folder.join("gateway.toml"), configuration(gateway))?;
         let script = folder.join("systemd.sh");
-        fs::write(&script, SCRIPT)?;
+        replace(&script, SCRIPT)?;
         let mut unshare = gateway.host().program("unshare")?;
         unshare
             .args([

@@ -180,7 +180,7 @@ fn attempts(
     run.gateways = gateways;
     let text = serde_json::to_string_pretty(&found).map_err(Failure::here)? + "\n";
     let file = folder.path().join("trial.json");
-    std::fs::write(&file, text)
+    sys::folder::replace(&file, text)
         .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::here)?;
     Ok(found)

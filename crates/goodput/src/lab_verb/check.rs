@@ -21,6 +21,7 @@ use lab::{Lab, Options, PathFile, rehearsal};
 use link::record::{Block, Reader};
 use measure::Stop;
 use serde_json::{Value, json};
+use sys::folder::Folder;
 use sys::map;
 use units::{Bytes, Duration, Rate};
 
@@ -91,7 +92,7 @@ fn run(args: &CheckArgs, stop: &Stop) -> Result<(Value, PathBuf), Failure> {
     };
     let text = serde_json::to_string_pretty(&found).map_err(Failure::here)? + "\n";
     let file = folder.join("check.json");
-    fs::write(&file, text)
+    sys::folder::replace(&file, text)
         .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::here)?;
     Ok((found, folder))
@@ -100,9 +101,10 @@ fn run(args: &CheckArgs, stop: &Stop) -> Result<(Value, PathBuf), Failure> {
 fn folder(runs: &Path, path: &PathFile) -> anyhow::Result<PathBuf> {
     let name = path.file.file_stem().unwrap_or_default().to_string_lossy();
     let time = record::now_utc().replace([':', '-'], "");
-    let folder = runs.join(format!("{time}-lab-check-{name}"));
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    Ok(folder)
+    let name = format!("{time}-lab-check-{name}");
+    let made = Folder::fresh(runs, &name);
+    let made = made.with_context(|| format!("cannot make {}", runs.join(name).display()))?;
+    Ok(made.path().to_owned())
 }
 
 fn in_virtual_time(path: &PathFile, time: Duration) -> Result<Value, Failure> {
@@ -264,10 +266,14 @@ fn judge(
             }
         })?;
     }
-    let bytes = File::open(log).and_then(|file| map::File::new(&file))?;
+    let bytes = map::File::open(log)?;
     let reader = Reader::new(&bytes)?;
     let pcapng = folder.join("network.pcapng");
-    convert::pcapng(reader.clone(), File::create(&pcapng)?, &Filter::default())?;
+    convert::pcapng(
+        reader.clone(),
+        File::create_new(&pcapng)?,
+        &Filter::default(),
+    )?;
     let (mut logged, mut dropped) = (Vec::new(), Vec::new());
     let mut causes: BTreeMap<String, u64> = BTreeMap::new();
     capture::read(&pcapng, |read| {

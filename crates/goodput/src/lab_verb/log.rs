@@ -21,7 +21,7 @@ use crate::failure::{self, Failure, Verdict};
 
 pub(super) fn command(args: &LogArgs) -> Verdict {
     let name = args.file.display();
-    let bytes = File::open(&args.file).and_then(|file| map::File::new(&file));
+    let bytes = map::File::open(&args.file);
     let bytes = bytes.map_err(|e| {
         let hint = match e.kind() {
             io::ErrorKind::InvalidInput => "; write it to a file first",

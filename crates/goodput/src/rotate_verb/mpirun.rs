@@ -437,7 +437,7 @@ impl Launcher {
         stop: &Stop,
     ) -> Result<(), Failure> {
         let errors = output.with_extension("err");
-        let file = |path: &Path| File::create(path).map_err(|e| unwritable(path, &e));
+        let file = |path: &Path| File::create_new(path).map_err(|e| unwritable(path, &e));
         let mut command = Command::new(&self.program);
         command.args(&self.words).arg(program).args(words);
         command

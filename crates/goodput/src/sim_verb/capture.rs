@@ -4,7 +4,6 @@
 //! has left the sender's first link, or, of an acknowledgment, reached the sender; nanoseconds, rounded down, so
 //! at 10 Gb/s, where an octet takes 0.8 ns, a distance may look an octet and a quarter off at most.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -41,7 +40,7 @@ pub(super) fn write(file: &Path, packets: &[Passed], planned: &Planned) -> Resul
         };
         pcapng::packet(&packet, &mut bytes);
     }
-    fs::write(file, bytes)
+    sys::folder::replace(file, bytes)
         .with_context(|| format!("cannot write {}", file.display()))
         .map_err(Failure::here)
 }

@@ -1,6 +1,142 @@
 //! Folders that another user prepared: links, pipes and files in the place of what goodput reads and writes there.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use report::RunFolder;
+use report::model::Run;
+
+use crate::results::write_log;
 use crate::support::{Scratch, with_own_mounts};
+
+/// What another user may have put in the place of a file.
+const KINDS: [&str; 4] = ["link", "hard link", "dangling link", "pipe"];
+
+/// Puts `kind` in the place of `at`; it leads to `victim`, or to a file that is missing beside that.
+fn put(kind: &str, at: &Path, victim: &Path) {
+    let _ = fs::remove_file(at);
+    match kind {
+        "link" => symlink(victim, at).unwrap(),
+        "hard link" => fs::hard_link(victim, at).unwrap(),
+        "dangling link" => symlink(victim.with_extension("made"), at).unwrap(),
+        _ => assert!(Command::new("mkfifo").arg(at).status().unwrap().success()),
+    }
+}
+
+/// The victim is as it was, and nothing was made beside it.
+#[track_caller]
+fn assert_untouched(victim: &Path, what: &str) {
+    assert_eq!(fs::read(victim).unwrap(), b"precious", "{what}");
+    assert!(!victim.with_extension("made").exists(), "{what}");
+}
+
+/// A run's folder as it comes from another host, below the scratch folder.
+fn received(scratch: &Scratch, title: &str) -> PathBuf {
+    let run = Run {
+        name: title.to_owned(),
+        ..Run::default()
+    };
+    let mut folder = RunFolder::create(&scratch.runs(), "doctor", title, run.clone()).unwrap();
+    folder.finish(&run, &[]).unwrap();
+    folder.path().to_owned()
+}
+
+/// Every file of a run folder, and what unfinished versions of them were once called.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let found = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let found: Vec<String> = found.collect();
+    assert!(found.len() >= 4, "{found:?}");
+    let unfinished: Vec<String> = found.iter().map(|name| format!(".{name}.tmp")).collect();
+    [found, unfinished].concat()
+}
+
+#[test]
+fn a_run_folder_from_somebody_else_neither_changes_nor_shows_other_files() {
+    let scratch = Scratch::new();
+    let victim = scratch.write("victim", "precious");
+    for kind in KINDS {
+        for name in names(&received(&scratch, "x")) {
+            let folder = received(&scratch, "x");
+            put(kind, &folder.join(&name), &victim);
+            let what = format!("{kind} {name}");
+            // A pipe that is opened would be waited for without end.
+            let mut command = scratch.within(&["timeout", "20"], &["report"]);
+            let ended = scratch.run({
+                command.arg(&folder);
+                command
+            });
+            assert_untouched(&victim, &what);
+            let is_output = name == "report.html" || name.starts_with('.');
+            // What the victim has is no run; lines that are no samples are skipped.
+            let is_read = kind == "hard link" && name == "samples.jsonl";
+            if is_output || is_read {
+                ended.succeeds();
+                let page = folder.join("report.html");
+                assert!(fs::symlink_metadata(&page).unwrap().is_file(), "{what}");
+                let text = fs::read_to_string(&page).unwrap();
+                assert!(text.contains("</html>"), "{what}");
+            } else {
+                let why = match kind {
+                    "hard link" => "not what goodput writes",
+                    _ => "not a regular file",
+                };
+                ended.fails_with(2, &[&name, why]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_to_another_run_does_not_put_it_into_a_page() {
+    let scratch = Scratch::new();
+    let secret = received(&scratch, "known-to-the-reader-alone");
+    for name in ["run.json", "samples.jsonl", "findings.json"] {
+        let folder = received(&scratch, "x");
+        fs::remove_file(folder.join("report.html")).unwrap();
+        put("link", &folder.join(name), &secret.join(name));
+        let ended = scratch.run(scratch.goodput(&["report", folder.to_str().unwrap()]));
+        ended.fails_with(2, &[name, "symbolic link"]);
+        assert!(!ended.stdout.contains("known-to"), "{}", ended.stdout);
+        assert!(!folder.join("report.html").exists());
+    }
+}
+
+#[test]
+fn pages_with_a_name_of_their_own_replace_links_and_those_that_are_named_follow_them() {
+    let scratch = Scratch::new();
+    let victim = scratch.write("victim", "precious");
+    let runs = ["x", "y"].map(|title| received(&scratch, title));
+    let [x, y] = runs.each_ref().map(|run| run.to_str().unwrap());
+    write_log(&scratch.path("q.gplog"));
+    for (args, page) in [
+        (&["report", x, y][..], "comparison.html"),
+        (&["report", "q.gplog"], "q.html"),
+    ] {
+        for kind in KINDS {
+            put(kind, &scratch.path(page), &victim);
+            let ended = scratch.run(scratch.within(&["timeout", "20"], args));
+            assert!(ended.succeeds().stdout.contains(page));
+            assert_untouched(&victim, &format!("{kind} {page}"));
+            let found = fs::symlink_metadata(scratch.path(page)).unwrap();
+            assert!(found.is_file(), "{kind} {page}");
+        }
+    }
+    // A user's own link, and what a shell has as one.
+    fs::write(scratch.path("own"), "").unwrap();
+    put("link", &scratch.path("to-own"), &scratch.path("own"));
+    let ended = scratch.run(scratch.goodput(&["report", x, "-o", "to-own"]));
+    ended.succeeds();
+    assert!(
+        fs::read_to_string(scratch.path("own"))
+            .unwrap()
+            .contains("</html>")
+    );
+    let ended = scratch.run(scratch.goodput(&["report", x, "-o", "/dev/stdout"]));
+    assert!(ended.succeeds().stdout.contains("</html>"));
+}
 
 #[test]
 fn random_bytes_come_from_the_kernel_and_not_from_a_file() {
@@ -8,6 +144,7 @@ fn random_bytes_come_from_the_kernel_and_not_from_a_file() {
         return;
     };
     let scratch = Scratch::new();
+    fs::create_dir(scratch.path("from")).unwrap();
     scratch.write("from/x", "x");
     scratch.write("rsh", "#!/bin/sh\nshift\nsh -c \"$*\"\n");
     let script = r#"

@@ -340,7 +340,7 @@ fn measure_and_serve_find_each_other_and_runs_compare() {
 }
 
 /// A log: 30 of 40 segments of a UDP flow find the queue of `wan` full; nothing comes back.
-fn write_log(file: &Path) {
+pub(crate) fn write_log(file: &Path) {
     let link = |from: &str, to: &str| LinkLegend {
         name: "wan".to_owned(),
         from: from.to_owned(),

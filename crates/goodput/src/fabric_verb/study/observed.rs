@@ -6,10 +6,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs::DirBuilder;
 use std::io::Write as _;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
@@ -17,6 +15,7 @@ use cluster::pattern::Kind;
 use cluster::{Study, Tier};
 use fabric::{FlowSpec, Node, Selection, World};
 use report::model::{FabricObserved, FabricStudy};
+use sys::folder::Scratch;
 
 use super::made::Made;
 use super::{Rates, float, seconds};
@@ -37,8 +36,9 @@ pub(in super::super) fn ns3(studies: &[Study], found: &mut [FabricStudy]) -> Res
         let why = "ns-3 runs rotate on static routes, packet by packet; no case here is that";
         return Err(Failure::usage(anyhow::anyhow!("{why}")));
     }
-    let folder = Folder::new().map_err(Failure::here)?;
-    let program = folder.0.join("rotate");
+    // Who made it first would choose what is run.
+    let folder = Scratch::new("ns3").map_err(Failure::here)?;
+    let program = folder.path().join("rotate");
     let version = compile(&program).map_err(Failure::here)?;
     for (study, found) in asked {
         if let Some(nodes) = point(&study.traffic.nodes) {
@@ -55,24 +55,6 @@ pub(in super::super) fn ns3(studies: &[Study], found: &mut [FabricStudy]) -> Res
 fn point(nodes: &[u32]) -> Option<u32> {
     let quick = nodes.iter().copied().filter(|n| *n <= NODES_QUICK).max();
     quick.or_else(|| nodes.iter().copied().filter(|n| *n <= NODES_MAX).min())
-}
-
-/// A folder of this process alone, until it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> std::io::Result<Self> {
-        let place = std::env::temp_dir().join(format!("goodput-ns3-{}", std::process::id()));
-        // Who made it first would choose what is run.
-        DirBuilder::new().mode(0o700).create(&place)?;
-        Ok(Self(place))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn compare(
