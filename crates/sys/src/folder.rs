@@ -10,7 +10,7 @@
 //! Source: open(2), openat(2), rename(2).
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -78,6 +78,22 @@ impl Folder {
         let fd = openat(&self.fd, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
         let path = self.path.join(name);
         Ok(Self { fd, path })
+    }
+
+    /// Opens a directory in this one to list or lock it: not what a link in its place leads to.
+    ///
+    /// # Errors
+    /// As [`Self::folder`].
+    pub fn directory(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        self.at(name.as_ref(), OFlags::DIRECTORY | INPUT | OFlags::NOFOLLOW)
+    }
+
+    /// What it is, by its descriptor.
+    ///
+    /// # Errors
+    /// As fstat(2).
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        File::from(self.fd.try_clone()?).metadata()
     }
 
     /// Opens a regular file for reading: a link is not followed, a pipe not waited for.
@@ -186,7 +202,7 @@ impl Draft {
     ///
     /// # Errors
     /// As fstat(2).
-    pub fn metadata(&self) -> io::Result<std::fs::Metadata> {
+    pub fn metadata(&self) -> io::Result<Metadata> {
         self.file.metadata()
     }
 }

@@ -15,7 +15,6 @@ pub mod child;
 pub mod clock;
 pub mod control;
 pub mod cpu;
-pub mod directory;
 pub mod ethtool;
 pub mod firewall;
 pub mod folder;

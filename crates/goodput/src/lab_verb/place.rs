@@ -5,14 +5,16 @@
 //! swept under a lock on the directory, which the kernel releases when its holder ends. A socket
 //! is dead when nobody listens behind it: the daemon was killed.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use sys::control::{Connection, Listener};
+use sys::folder::Folder;
 use sys::userns;
 
 use crate::failure::Failure;
@@ -115,17 +117,17 @@ pub(super) fn for_records() -> Result<PathBuf, Failure> {
 
 fn made(directories: Vec<PathBuf>) -> Result<PathBuf, Failure> {
     for directory in directories {
-        if !is_safe_within(&directory) {
+        let Some((within, name)) = safe_within(&directory) else {
             tracing::debug!(
                 "{}: others could put it aside; not used",
                 directory.display()
             );
             continue;
-        }
-        match DirBuilder::new().mode(0o700).create(&directory) {
-            Ok(()) => return Ok(directory),
+        };
+        match within.make(name, 0o700) {
+            Ok(_) => return Ok(directory),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                return match open(&directory) {
+                return match open_in(&within, name) {
                     Ok(_) => Ok(directory),
                     Err(problem) => Err(Failure::here(anyhow::anyhow!(
                         "{} cannot hold the sockets of labs: {problem}; remove it, or set \
@@ -168,10 +170,11 @@ pub(super) fn existing_for_records() -> Vec<PathBuf> {
 
 fn trusted(mut directories: Vec<PathBuf>) -> Vec<PathBuf> {
     directories.retain(|directory| {
-        if fs::symlink_metadata(directory).is_err() || !is_safe_within(directory) {
+        let within = safe_within(directory).filter(|_| fs::symlink_metadata(directory).is_ok());
+        let Some((within, name)) = within else {
             return false;
-        }
-        if let Err(problem) = open(directory) {
+        };
+        if let Err(problem) = open_in(&within, name) {
             tracing::warn!("{}: {problem}; not looked into", directory.display());
             return false;
         }
@@ -226,26 +229,24 @@ fn fixed() -> [PathBuf; 2] {
     ["/run", "/tmp"].map(|within| Path::new(within).join(format!("goodput-{user}")))
 }
 
-/// True where nobody but root and this user can put something else in the directory's place: what
-/// it lies in is root's or this user's, and where all may write, each only his own (sticky). Root
-/// with another user's `XDG_RUNTIME_DIR` does not use it.
-fn is_safe_within(directory: &Path) -> bool {
-    let Some(within) = directory.parent() else {
-        return false;
-    };
-    fs::metadata(within).is_ok_and(|about| {
-        // In a user namespace root has no number; /tmp is root's.
-        let is_owner_trusted =
-            [0, userns::user_id()].contains(&about.uid()) || within == Path::new("/tmp");
-        let is_for_all = about.mode() & 0o002 != 0;
-        is_owner_trusted && (!is_for_all || about.mode() & STICKY != 0)
-    })
+/// What a directory lies in, and its name there, where nobody but root and this user can put something else in its place:
+/// it is root's or this user's, and where a group or all may write, each removes only their own (sticky). Root with another
+/// user's `XDG_RUNTIME_DIR` does not use it.
+fn safe_within(directory: &Path) -> Option<(Folder, &OsStr)> {
+    let (within, name) = Folder::of(directory).ok()?;
+    let about = within.metadata().ok()?;
+    // In a user namespace root has no number; /tmp is root's.
+    let is_owner_trusted =
+        [0, userns::user_id()].contains(&about.uid()) || within.path() == Path::new("/tmp");
+    let is_for_others = about.mode() & 0o022 != 0;
+    let is_safe = is_owner_trusted && (!is_for_others || about.mode() & STICKY != 0);
+    is_safe.then_some((within, name))
 }
 
 /// Opens a directory that only this user may enter; else says why it is not to be trusted: others
 /// could have put sockets there.
-fn open(directory: &Path) -> Result<File, String> {
-    let file = sys::directory::open(directory).map_err(|e| match e.kind() {
+fn open_in(within: &Folder, name: &OsStr) -> Result<File, String> {
+    let file = within.directory(name).map_err(|e| match e.kind() {
         io::ErrorKind::NotADirectory => "it is not a directory".to_owned(),
         _ => e.to_string(),
     })?;
@@ -258,6 +259,12 @@ fn open(directory: &Path) -> Result<File, String> {
         return Err(format!("others may enter it (mode {mode:o}, expected 700)"));
     }
     Ok(file)
+}
+
+/// Opens a directory that [`safe_within`] and [`open_in`] find safe.
+fn open(directory: &Path) -> Result<File, String> {
+    let (within, name) = safe_within(directory).ok_or("others could put it aside")?;
+    open_in(&within, name)
 }
 
 /// Held until dropped; not to be taken twice by one process.
@@ -323,6 +330,8 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
+    use sys::folder::Scratch;
+
     #[test]
     fn a_name_is_a_word_and_no_path() {
         let long = "a".repeat(NAME_BYTES_MAX);
@@ -341,14 +350,30 @@ mod tests {
 
     #[test]
     fn only_a_directory_that_nobody_else_can_replace_or_enter_is_used() {
-        let root = std::env::temp_dir().join(format!("goodput-place-{}", std::process::id()));
+        let scratch = Scratch::new("place").unwrap();
+        let root = scratch.path();
         let own = root.join("goodput");
-        DirBuilder::new().mode(0o700).create(&root).unwrap();
-        DirBuilder::new().mode(0o700).create(&own).unwrap();
+        fs::create_dir(&own).unwrap();
+        fs::set_permissions(&own, Permissions::from_mode(0o700)).unwrap();
         let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
-        for (mode, is_safe) in [(0o700, true), (0o755, true), (0o777, false), (0o1777, true)] {
-            set(&root, mode).unwrap();
-            assert_eq!(is_safe_within(&own), is_safe, "{mode:o}");
+        for (mode, is_safe) in [
+            (0o700, true),
+            (0o755, true),
+            (0o777, false),
+            (0o775, false),
+            (0o757, false),
+            (0o1777, true),
+            (0o1775, true),
+        ] {
+            set(root, mode).unwrap();
+            assert_eq!(safe_within(&own).is_some(), is_safe, "{mode:o}");
+            assert_eq!(open(&own).is_ok(), is_safe, "{mode:o}");
+            assert_eq!(made(vec![root.join("new")]).is_ok(), is_safe, "{mode:o}");
+            assert_eq!(
+                fs::remove_dir(root.join("new")).is_ok(),
+                is_safe,
+                "{mode:o}"
+            );
             assert_eq!(trusted(vec![own.clone()]).len(), usize::from(is_safe));
         }
         for (mode, is_sound) in [(0o700, true), (0o710, false), (0o701, false)] {
@@ -359,13 +384,13 @@ mod tests {
         let link = root.join("link");
         symlink(&own, &link).unwrap();
         assert_eq!(open(&link).unwrap_err(), "it is not a directory");
-        if userns::user_id() == 0 && chown(&root, Some(65_534), None).is_ok() {
-            assert!(!is_safe_within(&own), "another user's");
+        if userns::user_id() == 0 && chown(root, Some(65_534), None).is_ok() {
+            assert!(safe_within(&own).is_none(), "another user's");
             assert!(made(vec![root.join("new")]).is_err());
             assert!(!root.join("new").exists());
+            chown(root, Some(0), None).unwrap();
             chown(&own, Some(65_534), None).unwrap();
             assert_eq!(open(&own).unwrap_err(), "it belongs to user 65534");
         }
-        fs::remove_dir_all(&root).unwrap();
     }
 }
