@@ -13,6 +13,7 @@ pub mod attribute;
 pub mod bpf;
 pub mod child;
 pub mod clock;
+mod cmsg;
 pub mod control;
 pub mod cpu;
 pub mod ethtool;

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use crate::clock;
+use crate::cmsg;
 
 /// A raw packet socket bound to one interface.
 #[derive(Debug)]
@@ -358,21 +359,11 @@ fn iovec(bytes: &[u8]) -> libc::iovec {
 }
 
 fn receive_stamp(message: &libc::msghdr) -> Option<u64> {
-    // SAFETY: the kernel filled in msg_control and msg_controllen; CMSG_* stay inside them.
-    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !header.is_null() {
-        // SAFETY: `header` is non-null and inside the control buffer.
-        let (level, kind) = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
-        if level == libc::SOL_SOCKET && kind == libc::SCM_TIMESTAMPNS {
-            // SAFETY: SCM_TIMESTAMPNS carries a timespec, which may be unaligned.
-            let time: libc::timespec =
-                unsafe { ptr::read_unaligned(libc::CMSG_DATA(header).cast()) };
-            return clock::timespec_ns(time.tv_sec, time.tv_nsec);
-        }
-        // SAFETY: as above.
-        header = unsafe { libc::CMSG_NXTHDR(message, header) };
-    }
-    None
+    // SAFETY: recvmsg filled in the control buffer, which outlives this.
+    let mut all = unsafe { cmsg::received(message) };
+    let stamp = all.find(|control| control.kind == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS))?;
+    let time: libc::timespec = stamp.value()?;
+    clock::timespec_ns(time.tv_sec, time.tv_nsec)
 }
 
 pub(crate) fn set_option(
@@ -434,3 +425,16 @@ const PACKET_MR_PROMISC: libc::c_ushort = 1;
 const AF_PACKET: u16 = 17;
 /// Linux include/uapi/linux/if_ether.h: every protocol.
 const ETH_P_ALL: u16 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timestamp_that_is_too_short_is_none() {
+        let (mut buffer, kind) = ([0; 16], (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS));
+        let mut stamp = |bytes| receive_stamp(&cmsg::shortened(kind, bytes, 1, &mut buffer));
+        assert!(stamp(16).is_some());
+        assert_eq!(stamp(15), None);
+    }
+}

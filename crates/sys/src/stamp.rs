@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
 use crate::clock;
+use crate::cmsg;
 use crate::packet::set_option;
 
 /// A UDP socket with kernel stamps on both directions.
@@ -217,32 +218,25 @@ struct Control {
 impl Control {
     fn read(message: &libc::msghdr) -> Self {
         let mut out = Self::default();
-        // SAFETY: the kernel filled in msg_control and msg_controllen; CMSG_* stay inside them.
-        let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
-        while !header.is_null() {
-            // SAFETY: `header` is non-null and inside the control buffer; the payload of each kind
-            // is the struct that timestamping.rst and ip(7) name, read without alignment.
-            unsafe {
-                match ((*header).cmsg_level, (*header).cmsg_type) {
-                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
-                        let times: [libc::timespec; 3] =
-                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
-                        out.stamp = clock::timespec_ns(times[0].tv_sec, times[0].tv_nsec)
-                            .filter(|&ns| ns > 0);
-                    }
-                    (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT) => {
-                        let hops: libc::c_int = ptr::read_unaligned(libc::CMSG_DATA(header).cast());
-                        out.hops_left = u8::try_from(hops).ok();
-                    }
-                    (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR) => {
-                        let error: libc::sock_extended_err =
-                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
-                        out.id =
-                            (error.ee_origin == SO_EE_ORIGIN_TIMESTAMPING).then_some(error.ee_data);
-                    }
-                    _ => {}
+        // SAFETY: recvmsg filled in the control buffer, which outlives this.
+        for control in unsafe { cmsg::received(message) } {
+            // The types that timestamping.rst and ip(7) name.
+            match control.kind {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
+                    let times = control.value::<[libc::timespec; 3]>();
+                    let ns = times.and_then(|t| clock::timespec_ns(t[0].tv_sec, t[0].tv_nsec));
+                    out.stamp = ns.filter(|&ns| ns > 0);
                 }
-                header = libc::CMSG_NXTHDR(message, header);
+                (libc::SOL_IP, libc::IP_TTL) | (libc::SOL_IPV6, libc::IPV6_HOPLIMIT) => {
+                    let hops = control.value::<libc::c_int>();
+                    out.hops_left = hops.and_then(|hops| u8::try_from(hops).ok());
+                }
+                (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR) => {
+                    let error = control.value::<libc::sock_extended_err>();
+                    let sent = error.filter(|e| e.ee_origin == SO_EE_ORIGIN_TIMESTAMPING);
+                    out.id = sent.map(|e| e.ee_data);
+                }
+                _ => {}
             }
         }
         out
@@ -284,6 +278,32 @@ mod tests {
     use super::*;
     use std::io::{Read as _, Write as _};
     use std::time::Duration;
+
+    #[test]
+    fn control_messages_that_are_too_short_say_nothing() {
+        let (whole_ns, origin) = (1, u64::from(SO_EE_ORIGIN_TIMESTAMPING) << 32);
+        let kinds = [
+            ((libc::SOL_SOCKET, libc::SCM_TIMESTAMPING), whole_ns, 47),
+            ((libc::SOL_IP, libc::IP_TTL), 1, 3),
+            ((libc::SOL_IPV6, libc::IPV6_HOPLIMIT), 1, 3),
+            ((libc::SOL_IP, libc::IP_RECVERR), origin, 15),
+        ];
+        for (kind, word, short) in kinds {
+            let mut buffer = [0; 16];
+            let mut read = |bytes| {
+                let message = cmsg::shortened(kind, bytes, word, &mut buffer);
+                let Control {
+                    stamp,
+                    id,
+                    hops_left,
+                    ..
+                } = Control::read(&message);
+                (stamp, id, hops_left)
+            };
+            assert_eq!(read(short), (None, None, None), "{kind:?}");
+            assert_ne!(read(short + 1), (None, None, None), "{kind:?}");
+        }
+    }
 
     #[test]
     fn a_datagram_tells_its_sender_and_the_hops_it_had_left() {

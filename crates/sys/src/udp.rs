@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use crate::clock;
+use crate::cmsg;
 
 /// Datagrams that one call may hand over (UDP_MAX_SEGMENTS of older kernels).
 pub const BATCH_MAX: usize = 64;
@@ -447,46 +448,37 @@ impl Inbox {
 
 impl Piece {
     fn read_control(&mut self, message: &libc::msghdr) {
-        // SAFETY: the kernel filled in msg_control and msg_controllen; CMSG_* stay inside them.
-        let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
-        while !header.is_null() {
-            // SAFETY: `header` is non-null and inside the control buffer; the payload of each kind
-            // is the type that udp(7) and socket(7) name, read without alignment.
-            unsafe {
-                match ((*header).cmsg_level, (*header).cmsg_type) {
-                    (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                        let time: libc::timespec =
-                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
-                        let ns = clock::timespec_ns(time.tv_sec, time.tv_nsec);
-                        self.stamp_realtime_ns = ns.unwrap_or(0);
-                    }
-                    (libc::SOL_UDP, libc::UDP_GRO) => {
-                        let size: libc::c_int = ptr::read_unaligned(libc::CMSG_DATA(header).cast());
-                        self.segment = usize::try_from(size).unwrap_or(self.len).max(1);
-                    }
-                    (libc::IPPROTO_IP, libc::IP_TOS) => {
-                        self.tos = ptr::read_unaligned(libc::CMSG_DATA(header));
-                    }
-                    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                        let class: libc::c_int =
-                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
-                        self.tos =
-                            class.to_ne_bytes()[if cfg!(target_endian = "big") { 3 } else { 0 }];
-                    }
-                    (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                        let info: libc::in_pktinfo =
-                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
-                        let octets = info.ipi_spec_dst.s_addr.to_ne_bytes();
-                        self.to = Some(Ipv4Addr::from(octets).into());
-                    }
-                    (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                        let info: libc::in6_pktinfo =
-                            ptr::read_unaligned(libc::CMSG_DATA(header).cast());
-                        self.to = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
-                    }
-                    _ => {}
+        // SAFETY: recvmmsg filled in the control buffer, which outlives this.
+        for control in unsafe { cmsg::received(message) } {
+            // The types that udp(7), ip(7) and socket(7) name.
+            match control.kind {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let time = control.value::<libc::timespec>();
+                    let ns = time.and_then(|t| clock::timespec_ns(t.tv_sec, t.tv_nsec));
+                    self.stamp_realtime_ns = ns.unwrap_or(0);
                 }
-                header = libc::CMSG_NXTHDR(message, header);
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    let size = control.value::<libc::c_int>();
+                    let size = size.and_then(|size| usize::try_from(size).ok());
+                    self.segment = size.unwrap_or(self.len).max(1);
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => {
+                    self.tos = control.value().unwrap_or(self.tos);
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    let class = control.value::<libc::c_int>().map(libc::c_int::to_le_bytes);
+                    self.tos = class.map_or(self.tos, |class| class[0]);
+                }
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let info = control.value::<libc::in_pktinfo>();
+                    let octets = info.map(|info| info.ipi_spec_dst.s_addr.to_ne_bytes());
+                    self.to = octets.map(|octets| Ipv4Addr::from(octets).into());
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let info = control.value::<libc::in6_pktinfo>();
+                    self.to = info.map(|info| Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                }
+                _ => {}
             }
         }
         if self.stamp_realtime_ns == 0 {
@@ -538,6 +530,35 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn control_messages_that_are_too_short_change_nothing() {
+        let kinds = [
+            ((libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS), 15),
+            ((libc::SOL_UDP, libc::UDP_GRO), 3),
+            ((libc::IPPROTO_IP, libc::IP_TOS), 0),
+            ((libc::IPPROTO_IPV6, libc::IPV6_TCLASS), 3),
+            ((libc::IPPROTO_IP, libc::IP_PKTINFO), 11),
+            ((libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), 19),
+        ];
+        for (kind, short) in kinds {
+            let mut buffer = [0; 16];
+            let blank = Piece {
+                len: 9,
+                segment: 9,
+                ..Piece::default()
+            };
+            let mut piece = blank;
+            piece.read_control(&cmsg::shortened(kind, short, 1, &mut buffer));
+            // The present stands in for a timestamp that did not come.
+            assert!(piece.stamp_realtime_ns > 1_000_000_000_000_000_000);
+            piece.stamp_realtime_ns = 0;
+            assert_eq!(piece, blank, "{kind:?}");
+            piece.read_control(&cmsg::shortened(kind, 20, 1, &mut buffer));
+            let has_stamp = mem::take(&mut piece.stamp_realtime_ns) == 1_000_000_001;
+            assert_eq!(has_stamp, piece == blank, "{kind:?}");
+        }
+    }
 
     fn pair() -> (UdpSocket, UdpSocket) {
         let (a, b) = (

@@ -11,7 +11,8 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
+
+use crate::cmsg;
 
 /// A notification: the sends of a range are done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,35 +84,23 @@ pub fn completion(fd: BorrowedFd<'_>) -> io::Result<Option<Completion>> {
 }
 
 fn read_control(message: &libc::msghdr) -> Option<Completion> {
-    // SAFETY: the kernel filled in msg_control and msg_controllen; CMSG_* stay inside them.
-    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !header.is_null() {
-        // SAFETY: `header` is non-null and inside the control buffer; the length of its data is
-        // checked before it is read, without alignment.
-        let extended = unsafe {
-            let kind = ((*header).cmsg_level, (*header).cmsg_type);
-            let wanted = matches!(
-                kind,
-                (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
-            );
-            let room = libc::CMSG_LEN(EXTENDED_BYTES) as usize;
-            let whole = (*header).cmsg_len >= room;
-            let data = libc::CMSG_DATA(header).cast::<libc::sock_extended_err>();
-            (wanted && whole).then(|| ptr::read_unaligned(data))
-        };
-        let ours =
-            |e: &libc::sock_extended_err| e.ee_errno == 0 && e.ee_origin == SO_EE_ORIGIN_ZEROCOPY;
-        if let Some(e) = extended.filter(ours) {
-            return Some(Completion {
-                first: e.ee_info,
-                last: e.ee_data,
-                copied: e.ee_code & SO_EE_CODE_ZEROCOPY_COPIED != 0,
-            });
-        }
-        // SAFETY: as above.
-        header = unsafe { libc::CMSG_NXTHDR(message, header) };
-    }
-    None
+    // SAFETY: recvmsg filled in the control buffer, which outlives this.
+    let all = unsafe { cmsg::received(message) };
+    let errors = all.filter(|control| {
+        let kinds = [
+            (libc::SOL_IP, libc::IP_RECVERR),
+            (libc::SOL_IPV6, libc::IPV6_RECVERR),
+        ];
+        kinds.contains(&control.kind)
+    });
+    errors
+        .filter_map(|control| control.value::<libc::sock_extended_err>())
+        .find(|e| e.ee_errno == 0 && e.ee_origin == SO_EE_ORIGIN_ZEROCOPY)
+        .map(|e| Completion {
+            first: e.ee_info,
+            last: e.ee_data,
+            copied: e.ee_code & SO_EE_CODE_ZEROCOPY_COPIED != 0,
+        })
 }
 
 /// include/uapi/asm-generic/socket.h.
@@ -119,8 +108,6 @@ const SO_ZEROCOPY: libc::c_int = 60;
 /// include/uapi/linux/errqueue.h.
 const SO_EE_ORIGIN_ZEROCOPY: u8 = 5;
 const SO_EE_CODE_ZEROCOPY_COPIED: u8 = 1;
-const EXTENDED_BYTES: libc::c_uint = 16;
-const _: () = assert!(size_of::<libc::sock_extended_err>() == 16);
 /// Room for the error with the address behind it (16 + 28 bytes and a header), and a stamp.
 const CONTROL_WORDS: usize = 32;
 
