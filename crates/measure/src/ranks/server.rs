@@ -198,7 +198,10 @@ impl Session {
         place: &Place<'_>,
     ) -> io::Result<Lines> {
         let call = match &step.send {
-            Some(to) => Some(self.may_call(spec, to)?),
+            Some(to) => {
+                let own = watch.control.stream().local_addr()?;
+                Some(self.may_call(own.port(), spec, to)?)
+            }
             None => None,
         };
         let silence = self.house.limits.silence;
@@ -247,11 +250,11 @@ impl Session {
     }
 
     /// What to connect to, if a client from there may have this host connect there.
-    fn may_call(&self, spec: &RankSpec, to: &RankPeer) -> io::Result<Call> {
+    fn may_call(&self, own_port: u16, spec: &RankSpec, to: &RankPeer) -> io::Result<Call> {
         let token =
             message::token_from_hex(&to.token).ok_or_else(|| io::Error::other("a broken token"))?;
         let (peer, addr, number) = (self.peer, to.addr, spec.number);
-        if !may_be_rank(addr, peer.ip()) {
+        if !may_be_rank(addr, peer.ip(), own_port) {
             info!(%peer, "rank {number}: refused to connect to {addr}");
             let text = format!("{addr} is not where another host's rank can be");
             return Err(io::Error::other(text));
@@ -404,17 +407,30 @@ fn dress(socket: &TcpStream, spec: &RankSpec) -> io::Result<()> {
     }
 }
 
-/// Whether another host's rank can be there, as a client at `client` may name it: this host's own services
-/// behind its loopback interface are nobody's but its own.
-fn may_be_rank(addr: SocketAddr, client: IpAddr) -> bool {
-    let ip = addr.ip().to_canonical();
-    let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
-    let own = client.to_canonical().is_loopback();
-    addr.port() > 0
-        && !ip.is_unspecified()
+/// Whether another host's rank can be there, as a client at `client` may name it: this host's own services behind its
+/// loopback interface are nobody's but its own, an address that is good on one link only (such as that of a cloud's
+/// metadata) is for clients of such a link, and of the ports of services only the one that this server has itself is
+/// another rank's.
+fn may_be_rank(addr: SocketAddr, client: IpAddr, own_port: u16) -> bool {
+    let (ip, client) = (addr.ip().to_canonical(), client.to_canonical());
+    let is_special = match ip {
+        IpAddr::V4(v4) => v4.is_broadcast() || v4.octets()[0] == 0,
+        IpAddr::V6(v6) => v6.is_unspecified(),
+    };
+    let is_port = addr.port() >= SYSTEM_PORTS || addr.port() == own_port;
+    is_port
+        && addr.port() > 0
+        && !is_special
         && !ip.is_multicast()
-        && !broadcast
-        && (own || !ip.is_loopback())
+        && (!ip.is_loopback() || client.is_loopback())
+        && (!is_of_link(ip) || is_of_link(client) || client.is_loopback())
+}
+
+fn is_of_link(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
 }
 
 /// The one answer for all that a step can fail of.
@@ -433,6 +449,8 @@ impl From<Trouble> for io::Error {
     }
 }
 
+/// Ports below are those of services (RFC 6335, system ports).
+const SYSTEM_PORTS: u16 = 1024;
 /// Of a session: a host that is down or a name that is wrong ends the test anyway.
 const FAILED_STEPS_MAX: u32 = 3;
 
@@ -443,10 +461,16 @@ mod tests {
     #[test]
     fn a_rank_is_at_an_address_of_a_host() {
         let (near, far) = (["127.0.0.1", "::1", "::ffff:127.0.0.1"], "192.0.2.7");
-        let may =
-            |addr: &str, client: &str| may_be_rank(addr.parse().unwrap(), client.parse().unwrap());
+        let may = |addr: &str, client: &str| {
+            may_be_rank(addr.parse().unwrap(), client.parse().unwrap(), 443)
+        };
         for client in near.iter().chain([&far]) {
-            for addr in ["198.51.100.1:5210", "[2001:db8::1]:5210"] {
+            for addr in [
+                "198.51.100.1:5210",
+                "[2001:db8::1]:5210",
+                "198.51.100.1:1024",
+                "198.51.100.1:443",
+            ] {
                 assert!(may(addr, client), "{addr} from {client}");
             }
             for addr in [
@@ -456,22 +480,28 @@ mod tests {
                 "224.0.0.1:5210",
                 "[ff02::1]:5210",
                 "255.255.255.255:5210",
+                "0.1.2.3:5210",
                 "198.51.100.1:0",
+                "198.51.100.1:22",
+                "[2001:db8::1]:1023",
             ] {
                 assert!(!may(addr, client), "{addr} from {client}");
             }
         }
         for addr in [
-            "127.0.0.1:22",
-            "127.8.9.1:22",
-            "[::1]:22",
-            "[::ffff:127.0.0.1]:22",
+            "127.0.0.1:5210",
+            "127.8.9.1:5210",
+            "[::1]:5210",
+            "[::ffff:127.0.0.1]:5210",
+            "169.254.169.254:5210",
+            "[fe80::1]:5210",
         ] {
             assert!(
                 near.iter().all(|client| may(addr, client)) && !may(addr, far),
                 "{addr}"
             );
         }
+        assert!(may("169.254.1.2:5210", "169.254.1.1") && may("[fe80::2]:5210", "fe80::1"));
     }
 
     #[test]
