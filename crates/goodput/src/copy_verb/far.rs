@@ -1,5 +1,6 @@
 //! Far sides that a shell starts: ssh, or what the user has in its place.
 
+mod reported;
 mod started;
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
@@ -20,6 +21,7 @@ use ::copy::quic::{Carriage, Counts};
 use ::copy::source::Source;
 use ::copy::{Cipher, Way};
 
+use self::reported::Reported;
 use self::started::{Far, START_BESIDE, dial_inside, hurry_when_gone};
 use super::job::{self, Job, Meets, Ready, Reply};
 use super::limits::Limits;
@@ -31,21 +33,64 @@ use super::{CopyArgs, Done, Plan, failure, live, told};
 use crate::context::{self, Context};
 use crate::failure::Failure;
 
-/// Addresses at which a far side that listens can be reached.
-fn addresses(host: &str, ready: &Ready) -> Result<Vec<SocketAddr>, Failure> {
+/// Addresses at which a far side that a shell started is reached: those of its name, and the one that it reports, where this
+/// host may connect to that.
+fn addresses(args: &CopyArgs, host: &str, ready: &Ready) -> Result<Vec<SocketAddr>, Failure> {
+    let far = |why: String| Failure::far(anyhow::anyhow!("{host}: {why}"));
     let Some(at) = ready.at else {
-        return Err(Failure::far(anyhow::anyhow!(
-            "{host}: the far side does not say where it listens"
-        )));
+        return Err(far("the far side does not say where it listens".to_owned()));
     };
-    // What the user typed, where it is a name and no alias of ssh's; the far host's own address may be one that is good
-    // in its own network only.
-    let name = host.rsplit('@').next().unwrap_or(host);
-    let found = (name, at.port()).to_socket_addrs();
-    let mut all: Vec<_> = found.map(Iterator::collect).unwrap_or_default();
-    if !all.contains(&at) {
-        all.push(at);
+    let mut all = named(host, at.port());
+    let reported = reported(args, &all)?;
+    if let Some(why) = reported.wrong_port(at.port()) {
+        return Err(far(why));
     }
+    match reported.wrong_address(at.ip()) {
+        None if !all.contains(&at) => all.push(at),
+        Some(why) if all.is_empty() => return Err(far(why)),
+        _ => {}
+    }
+    Ok(all)
+}
+
+/// Addresses of what the user typed, where it is a name and no alias of ssh's; the far host's own address may be one that is
+/// good in its own network only.
+fn named(host: &str, port: u16) -> Vec<SocketAddr> {
+    let name = host.rsplit('@').next().unwrap_or(host);
+    let found = (name, port).to_socket_addrs();
+    found.map(Iterator::collect).unwrap_or_default()
+}
+
+/// What a far side may have this host connect to.
+fn reported(args: &CopyArgs, named: &[SocketAddr]) -> Result<Reported, Failure> {
+    let typed = Typed::of(args)?;
+    let named = named.iter().chain(&typed.far);
+    let own = sys::host::addresses();
+    Ok(Reported {
+        named: named.map(SocketAddr::ip).collect(),
+        own: own.into_iter().map(|(_, ip)| ip).collect(),
+        port: args.port,
+    })
+}
+
+/// Of the addresses that a far side offers, those that this host may connect to; the others are told.
+fn offered(
+    args: &CopyArgs,
+    host: &str,
+    ready: &Ready,
+) -> Result<Vec<(SocketAddr, String)>, Failure> {
+    let reported = reported(args, &named(host, args.port))?;
+    let mut all = ready.all.clone();
+    all.retain(|(at, _)| {
+        // All are of one port.
+        let is_other = ready.at.is_none_or(|first| first.port() != at.port());
+        let port = is_other.then(|| format!("it reports port {} besides", at.port()));
+        let why = port.or_else(|| reported.wrong_address(at.ip()));
+        if let Some(why) = &why {
+            context::note(format_args!("{host}: {why}"));
+        }
+        why.is_none()
+    });
     Ok(all)
 }
 
@@ -58,7 +103,7 @@ fn start_helpers(
     job: &Job,
     context: &Context,
 ) -> Result<Vec<WayTo>, Failure> {
-    let at = addresses(&leader.host, &leader.ready)?;
+    let at = addresses(plan.args, &leader.host, &leader.ready)?;
     let mut ways = vec![WayTo {
         name: leader.host.clone(),
         from: None,
@@ -86,7 +131,7 @@ fn start_helpers(
         if let Some(code) = context.interrupted() {
             return Err(Failure::interrupted(code));
         }
-        let reached = started.and_then(|far| Ok((addresses(host, &far.ready)?, far)));
+        let reached = started.and_then(|far| Ok((addresses(plan.args, host, &far.ready)?, far)));
         match reached {
             Ok((to, far)) => {
                 ways.push(WayTo {
@@ -123,7 +168,17 @@ fn listens(args: &CopyArgs) -> Result<Meets, Failure> {
 fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayTo>, Failure> {
     let typed = Typed::of(plan.args)?;
     let host = host_of(operand);
-    let usual = addresses(host, ready)?;
+    let usual = match (operand, ready.at) {
+        // Connected to already, at an address of its name.
+        (Operand::Served { .. }, Some(at)) => {
+            let mut all = named(host, at.port());
+            if !all.contains(&at) {
+                all.push(at);
+            }
+            all
+        }
+        _ => addresses(plan.args, host, ready)?,
+    };
     if !typed.is_any() {
         return Ok(WayTo::only(usual));
     }
@@ -138,13 +193,15 @@ fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayT
             typed.far.iter().map(at).collect()
         }
         _ if typed.is_far_all => {
-            let found = ways::that_answer(host, ready.all.clone());
+            let found = ways::that_answer(host, offered(plan.args, host, ready)?);
             found.into_iter().map(|at| vec![at]).collect()
         }
         // Nowhere else than was typed, whatever the far side says.
         _ => {
             let at = |address: &SocketAddr| {
-                let mut all = ready.all.iter().map(|(at, _)| *at).chain(ready.at);
+                let all = ready.all.iter().map(|(at, _)| *at).chain(ready.at);
+                let port = ready.at?.port();
+                let mut all = all.filter(|at| at.port() == port);
                 let found = all.find(|at| at.ip() == address.ip())?;
                 // Its interface has another number there.
                 Some(match address {
@@ -525,7 +582,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
             ways: ways_to(plan, &plan.to, &destination.ready)?,
         },
         (false, false) => Meets::Connects {
-            to: addresses(to, &destination.ready)?,
+            to: addresses(args, to, &destination.ready)?,
         },
     };
     let mut job = Job::of(plan, true, meets)?;

@@ -109,7 +109,7 @@ fn every_way_to_another_host_brings_the_same_tree() {
     let from = plant(&scratch, 3 << 20);
     let here = |name: &str| scratch.path(name).display().to_string();
     let source = format!("{}/", from.display());
-    let far = |path: &str| format!("hostA:{path}");
+    let far = |path: &str| format!("127.0.0.1:{path}");
     let ways: [(&str, Vec<String>); 6] = [
         ("push", vec![source.clone(), far(&here("push"))]),
         ("pull", vec![far(&source), here("pull")]),
@@ -132,7 +132,7 @@ fn every_way_to_another_host_brings_the_same_tree() {
         ),
         (
             "third",
-            vec![far(&source), format!("hostB:{}", here("third"))],
+            vec![far(&source), format!("127.0.0.1:{}", here("third"))],
         ),
     ];
     for (name, args) in &ways {
@@ -171,7 +171,7 @@ fn quic_carries_blocks_where_it_is_asked_for_and_can() {
     let from = plant(&scratch, 3 << 20);
     let here = |name: &str| scratch.path(name).display().to_string();
     let source = format!("{}/", from.display());
-    let far = |path: &str| format!("hostA:{path}");
+    let far = |path: &str| format!("127.0.0.1:{path}");
     let ways: [(&str, Vec<String>); 5] = [
         ("here", vec![source.clone(), here("here")]),
         ("push", vec![source.clone(), far(&here("push"))]),
@@ -227,7 +227,7 @@ fn a_dry_run_a_list_and_deletion_do_what_they_say() {
     let scratch = Scratch::new();
     let from = plant(&scratch, 1000);
     let (source, to) = (format!("{}/", from.display()), scratch.path("to"));
-    let far = format!("host:{}", to.display());
+    let far = format!("127.0.0.1:{}", to.display());
     let run = scratch.run(copy(&scratch, &["-n", &source, &far]));
     run.succeeds();
     assert!(!to.exists());
@@ -246,7 +246,7 @@ fn a_dry_run_a_list_and_deletion_do_what_they_say() {
     let odd_list = scratch.path("odd-list");
     fs::write(&odd_list, odd).unwrap();
     let sums = scratch.path("sums").display().to_string();
-    let from_far = format!("host:{source}");
+    let from_far = format!("127.0.0.1:{source}");
     for (name, args) in [
         (
             "listed",
@@ -265,7 +265,7 @@ fn a_dry_run_a_list_and_deletion_do_what_they_say() {
         let listed = scratch.path(name);
         let to = match name {
             "listed" => listed.display().to_string(),
-            _ => format!("hostB:{}", listed.display()),
+            _ => format!("127.0.0.1:{}", listed.display()),
         };
         scratch
             .run(copy(&scratch, &[&args[..], &[&from_far, &to]].concat()))
@@ -281,7 +281,7 @@ fn a_dry_run_a_list_and_deletion_do_what_they_say() {
     scratch
         .run(copy(
             &scratch,
-            &["--files-from", list, "host:/nowhere/at/all", "x"],
+            &["--files-from", list, "127.0.0.1:/nowhere/at/all", "x"],
         ))
         .fails_with(4, &["/nowhere/at/all"]);
     fs::remove_file(from.join(std::ffi::OsStr::from_bytes(b"a/\xff"))).unwrap();
@@ -298,7 +298,7 @@ fn what_goes_wrong_has_its_exit_code_and_its_words() {
     let scratch = Scratch::new();
     let from = plant(&scratch, 1000);
     let source = from.to_str().unwrap();
-    let far = format!("host:{}", scratch.path("to").display());
+    let far = format!("127.0.0.1:{}", scratch.path("to").display());
     let rsh = executable(&scratch, "no-way", "#!/bin/sh\nexit 255\n");
     let start = |args: &[&str]| scratch.run(scratch.goodput(&[&["copy"], args].concat()));
     executable(&scratch, "rsh", RSH);
@@ -311,24 +311,31 @@ fn what_goes_wrong_has_its_exit_code_and_its_words() {
         source,
         &far,
     ])
-    .fails_with(4, &["there is no '/nowhere/goodput' on host", "--push"]);
-    start(&["-e", rsh.to_str().unwrap(), source, &far]).fails_with(4, &["did not get to host"]);
+    .fails_with(
+        4,
+        &["there is no '/nowhere/goodput' on 127.0.0.1", "--push"],
+    );
+    start(&["-e", rsh.to_str().unwrap(), source, &far])
+        .fails_with(4, &["did not get to 127.0.0.1"]);
     start(&["-e", "/nowhere/ssh", source, &far]).fails_with(3, &["/nowhere/ssh"]);
     scratch
         .run(copy(&scratch, &["/nowhere/at/all", &far]))
         .fails_with(2, &["/nowhere/at/all"]);
     scratch
-        .run(copy(&scratch, &["host:/nowhere/at/all", "here"]))
+        .run(copy(&scratch, &["127.0.0.1:/nowhere/at/all", "here"]))
         .fails_with(4, &["/nowhere/at/all"]);
-    let all = format!("host:{source}/a/*");
+    let all = format!("127.0.0.1:{source}/a/*");
     let hint = "names are not expanded on another host";
     let ended = scratch.run(copy(&scratch, &[&all, "here"]));
     ended.fails_with(4, &["/a/*", hint]);
     scratch
-        .run(copy(&scratch, &[source, "host:/proc/nothing/is/made/here"]))
-        .fails_with(4, &["host"]);
+        .run(copy(
+            &scratch,
+            &[source, "127.0.0.1:/proc/nothing/is/made/here"],
+        ))
+        .fails_with(4, &["127.0.0.1: "]);
     scratch
-        .run(copy(&scratch, &["-s2", "hostA:a", "hostB:b", &far]))
+        .run(copy(&scratch, &["-s2", "127.0.0.1:a", "127.0.0.1:b", &far]))
         .fails_with(2, &["must be on one host"]);
     // A lab's hosts have this host's disk.
     for to in [
@@ -366,7 +373,7 @@ fn the_key_is_told_once_and_stands_nowhere() {
         told.display()
     );
     let rsh = executable(&scratch, "listens", &script);
-    let far = format!("host:{}", scratch.path("to").display());
+    let far = format!("127.0.0.1:{}", scratch.path("to").display());
     let args = [
         "copy",
         "-e",
@@ -410,8 +417,8 @@ fn a_source_that_is_only_asked_whether_it_is_one_file_answers_and_is_done() {
     );
     let rsh = executable(&scratch, "listens", &script);
     let (from, to) = (
-        format!("hostA:{}", from.display()),
-        format!("hostB:{}", scratch.path("to").display()),
+        format!("localhost:{}", from.display()),
+        format!("127.0.0.1:{}", scratch.path("to").display()),
     );
     let shell = ["-e", rsh.to_str().unwrap(), "--far-goodput", BINARY];
     let args = [&["copy"], &shell[..], &[&from, &to]].concat();
@@ -429,10 +436,10 @@ fn what_only_checks_what_arrives_makes_nothing() {
     let to = scratch.path("to").display().to_string();
     for (source, to) in [
         (source.clone(), to.clone()),
-        (source.clone(), format!("host:{to}")),
-        (format!("host:{source}"), to.clone()),
+        (source.clone(), format!("127.0.0.1:{to}")),
+        (format!("127.0.0.1:{source}"), to.clone()),
         // One file, and its name.
-        (format!("{source}large"), format!("host:{to}")),
+        (format!("{source}large"), format!("127.0.0.1:{to}")),
     ] {
         let args = ["--null-sink", "--json", &source, &to];
         let run = scratch.run(copy(&scratch, &args)).succeeds().json();
@@ -488,8 +495,8 @@ fn kill_again_and_again(
     for round in 0.. {
         let to = scratch.path(&format!("to{round}"));
         let (near, far) = match chance.next() % 2 {
-            0 => (source.clone(), format!("host:{}", to.display())),
-            _ => (format!("host:{source}"), to.display().to_string()),
+            0 => (source.clone(), format!("127.0.0.1:{}", to.display())),
+            _ => (format!("127.0.0.1:{source}"), to.display().to_string()),
         };
         loop {
             let args = ["-s2", "--block", "64KiB", "--limit", "40Mb/s", &near, &far];
@@ -578,7 +585,7 @@ fn a_disk_that_is_full_is_waited_for_until_it_has_room() {
         mkdir -p small
         mount -t tmpfs -o size=12m tmpfs small
         dd if=/dev/zero of=small/filler bs=1M count=10 2> /dev/null
-        $GOODPUT copy -e "$DIR/rsh" --far-goodput "$GOODPUT" from/ "host:$DIR/small/to" 2> said &
+        $GOODPUT copy -e "$DIR/rsh" --far-goodput "$GOODPUT" from/ "127.0.0.1:$DIR/small/to" 2> said &
         copy=$!
         until grep -q 'disk is full' said; do kill -0 $copy; sleep 0.05; done
         rm small/filler
@@ -647,7 +654,7 @@ fn a_folder_that_somebody_else_made_is_not_pushed_into() {
         ),
     );
     let there = scratch.path("to/").to_str().unwrap().to_owned();
-    let far = format!("host:{there}");
+    let far = format!("127.0.0.1:{there}");
     let from = scratch.path("x");
     let args = [
         "copy",
@@ -721,7 +728,13 @@ fn a_far_side_of_another_version_is_told_apart_before_anything_is_sent() {
                 of_version(socket, version, false);
             }
         });
-        let args = ["copy", "-e", far.to_str().unwrap(), &from, "host:/nowhere"];
+        let args = [
+            "copy",
+            "-e",
+            far.to_str().unwrap(),
+            &from,
+            "127.0.0.1:/nowhere",
+        ];
         scratch
             .run(scratch.goodput(&args))
             .fails_with(4, &[&theirs, &mine]);
@@ -746,7 +759,7 @@ fn a_far_side_of_another_version_is_told_apart_before_anything_is_sent() {
             "-e",
             far.to_str().unwrap(),
             &from,
-            "host:/nowhere",
+            "127.0.0.1:/nowhere",
         ];
         let copy = scratch.start(scratch.goodput(&args));
         let mut socket = None;
@@ -772,7 +785,7 @@ fn a_far_side_of_another_version_is_told_apart_before_anything_is_sent() {
             "--far-goodput",
             BINARY,
             &from,
-            "host:/nowhere",
+            "127.0.0.1:/nowhere",
         ];
         let theirs = format!("the other's has {version}: bring the older one up to date");
         scratch
@@ -783,11 +796,50 @@ fn a_far_side_of_another_version_is_told_apart_before_anything_is_sent() {
 }
 
 #[test]
+fn a_far_host_cannot_have_this_host_connect_to_its_own_services() {
+    let scratch = Scratch::new();
+    let from = plant(&scratch, 1 << 10).display().to_string();
+    let service = TcpListener::bind("127.0.0.1:0").unwrap();
+    service.set_nonblocking(true).unwrap();
+    let at = service.local_addr().unwrap();
+    let other = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    // An address of this host for a name without one; a port that was not asked for; another port than the first.
+    for (n, (host, first, all, flags, said)) in [
+        ("alias.invalid", at, "", &[][..], "--addresses 127.0.0.1"),
+        ("127.0.0.1", at, "", &["--port", "1"], "not asked to listen"),
+        (
+            "127.0.0.1",
+            other,
+            &format!(r#","all":[["{at}","eth0"]]"#),
+            &["--addresses", "all"],
+            "besides",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let script = format!(
+            "#!/bin/sh\necho '{{\"Ready\":{{\"at\":\"{first}\",\"is_one_file\":false,\"speeds\":[]{all}}}}}'\nsleep 1\n"
+        );
+        let far = executable(&scratch, &format!("reports{n}"), &script);
+        let to = format!("{host}:/nowhere");
+        let begin = ["copy", "-e", far.to_str().unwrap()];
+        let args = [&begin[..], flags, &[&from, &to]].concat();
+        scratch.run(scratch.goodput(&args)).fails_with(4, &[said]);
+        let came = service.accept().map(|(_, who)| who);
+        assert!(came.is_err(), "{n}: connected to {at}");
+    }
+}
+
+#[test]
 fn what_ssh_carries_says_what_that_costs() {
     let scratch = Scratch::new();
     let from = plant(&scratch, 3 << 20);
     let source = format!("{}/", from.display());
-    let far = format!("host:{}", scratch.path("to").display());
+    let far = format!("127.0.0.1:{}", scratch.path("to").display());
     let ended = scratch.run(copy(&scratch, &["--through-ssh", "-s2", &source, &far]));
     ended.succeeds();
     let before = "inside ssh: blocks go through 2 ssh connections, each encrypted once more by ssh on both hosts";

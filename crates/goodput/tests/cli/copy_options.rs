@@ -324,7 +324,7 @@ fn a_manifest_repairs_a_destination_and_reads_only_what_is_hurt_of_the_source() 
         .run(scratch.goodput(&repair))
         .fails_with(2, &["line 1"]);
     scratch
-        .run(scratch.goodput(&["copy", "--repair", file, &source, "host:/x"]))
+        .run(scratch.goodput(&["copy", "--repair", file, &source, "127.0.0.1:/x"]))
         .fails_with(2, &["on this host"]);
     scratch.assert_nothing_left();
 }
@@ -453,7 +453,10 @@ fn rules_decide_in_the_order_in_which_they_were_typed_as_rsyncs_do() {
     ];
     for (n, (rules, expected)) in cases.iter().enumerate() {
         // By the far side's own walk, and by this one's.
-        for (way, from) in [("here", source.clone()), ("pull", format!("h:{source}"))] {
+        for (way, from) in [
+            ("here", source.clone()),
+            ("pull", format!("127.0.0.1:{source}")),
+        ] {
             let to = scratch.path(&format!("to-{way}-{n}"));
             let begin = ["copy", "-e", &far, "--far-goodput", crate::support::BINARY];
             let ends = [&from, to.to_str().unwrap()];

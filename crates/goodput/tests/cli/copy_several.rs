@@ -1,5 +1,5 @@
 //! `goodput copy` over several addresses of an end, and to several hosts that see the same files. A script stands in ssh's
-//! place: host `hN` is this one at 127.0.0.N.
+//! place: every host is this one, at an address of 127.0.0.0/8.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::{BINARY, Ended, Scratch, usable, with_own_mounts, with_own_network};
 
-const RSH: &str = "#!/bin/sh\nhost=$1\nshift\n[ \"$host\" = gone ] && exit 255\nSSH_CONNECTION=\"127.0.0.1 1 127.0.0.${host#h} 22\"\nexport SSH_CONNECTION\nGOODPUT_TEST_HOST=$host exec sh -c \"exec $*\"\n";
+const RSH: &str = "#!/bin/sh\nhost=$1\nshift\n[ \"$host\" = gone ] && exit 255\nSSH_CONNECTION=\"127.0.0.1 1 $host 22\"\nexport SSH_CONNECTION\nGOODPUT_TEST_HOST=$host exec sh -c \"exec $*\"\n";
 
 fn rsh(scratch: &Scratch) -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
@@ -106,7 +106,7 @@ fn several_addresses_of_either_end_carry_a_copy_together() {
         ),
     ] {
         let to = scratch.path(name);
-        let far = |path: &str| format!("h1:{path}");
+        let far = |path: &str| format!("127.0.0.1:{path}");
         let (from_typed, to_typed) = match is_pull {
             true => (far(&source), to.display().to_string()),
             false => (source.clone(), far(to.to_str().unwrap())),
@@ -125,14 +125,14 @@ fn several_addresses_of_either_end_carry_a_copy_together() {
     }
     // The far side connects, to both of this one's.
     let to = scratch.path("back");
-    let far = format!("h1:{}", to.display());
+    let far = format!("127.0.0.1:{}", to.display());
     let ways = ["--reverse", "--from-addresses", "127.0.0.5,127.0.0.6"];
     let args = [&ways[..], &["--json", "-s4", &source, &far]].concat();
     scratch.run(copy(&scratch, &args)).succeeds();
     assert_same(&from, &to);
     // The same over QUIC, with a line for each connection.
     let to = scratch.path("back-quic");
-    let far = format!("h1:{}", to.display());
+    let far = format!("127.0.0.1:{}", to.display());
     let begin = [
         "--transport",
         "quic",
@@ -174,9 +174,9 @@ fn hosts_that_see_the_same_files_take_a_copy_together() {
         ("third", &[], true),
     ] {
         let to = scratch.path(name);
-        let far = format!("h1,h2,h3:{}", to.display());
+        let far = format!("127.0.0.1,127.0.0.2,127.0.0.3:{}", to.display());
         let source = match far_source {
-            true => format!("h9:{source}"),
+            true => format!("127.0.0.9:{source}"),
             false => source.clone(),
         };
         let begin = ["--json", "-s6", "--limit", "200Mb/s"];
@@ -186,7 +186,7 @@ fn hosts_that_see_the_same_files_take_a_copy_together() {
         assert_same(&from, &to);
         if !far_source {
             let said = carried(&ended);
-            for host in ["h1 ", "h2 ", "h3 "] {
+            for host in ["127.0.0.1 ", "127.0.0.2 ", "127.0.0.3 "] {
                 assert!(said.contains(host), "{name}: {said}");
             }
             assert!(!said.contains(" 0.0 MB"), "{name}: {said}");
@@ -196,7 +196,7 @@ fn hosts_that_see_the_same_files_take_a_copy_together() {
     }
     // From hosts that see the same files, to here.
     let to = scratch.path("pull");
-    let far = format!("h1,h2,h3:{source}");
+    let far = format!("127.0.0.1,127.0.0.2,127.0.0.3:{source}");
     let args = ["--json", "-s6", &far, to.to_str().unwrap()];
     let ended = scratch.run(copy(&scratch, &args));
     let said = carried(ended.succeeds());
@@ -211,14 +211,14 @@ fn hosts_that_see_the_same_files_take_a_copy_together() {
         })
         .collect();
     let hosts: Vec<&str> = each.iter().map(|(host, _)| *host).collect();
-    assert_eq!(hosts, ["h1", "h2", "h3"], "{said}");
+    assert_eq!(hosts, ["127.0.0.1", "127.0.0.2", "127.0.0.3"], "{said}");
     let all = (12 << 20) as f64 / 1e6 + (0..50).map(|n| n as f64 * 300e-6).sum::<f64>();
     let carried: f64 = each.iter().map(|(_, megabytes)| megabytes).sum();
     assert!(carried > all - 0.2, "{said}, of {all} MB");
     // A new name for one file, and a host that is not there.
     let to = scratch.path("renamed");
     let file = from.join("large");
-    let far = format!("h1,h2,gone:{}", to.display());
+    let far = format!("127.0.0.1,127.0.0.2,gone:{}", to.display());
     let ended = scratch.run(copy(&scratch, &[file.to_str().unwrap(), &far]));
     ended.succeeds();
     assert!(fs::read(&file).unwrap() == fs::read(&to).unwrap());
@@ -278,7 +278,7 @@ fn killed(scratch: &Scratch, victim: &str, to: &Path, args: &[&str]) -> Option<E
     let ended = running.end();
     assert!(!ended.stderr.contains("panicked"), "{ended:#?}");
     // Without its leader no copy succeeds: it had said its last word.
-    let was_done = victim == "h1" && ended.code() == 0;
+    let was_done = victim == "127.0.0.1" && ended.code() == 0;
     (was_there && !was_done).then_some(ended)
 }
 
@@ -287,18 +287,18 @@ fn hosts_are_killed_and_the_copy_goes_on_or_is_resumed() {
     let scratch = Scratch::new();
     let from = plant(&scratch, 24 << 20);
     let source = format!("{}/", from.display());
-    for victim in ["h2", "h1"] {
+    for victim in ["127.0.0.2", "127.0.0.1"] {
         // Half as fast each time that it was done before it was seen: where others have the CPUs, looks are rare.
         let mut tries = (0..6).map(|n| 60 >> n).filter_map(|megabits| {
             let to = scratch.path(&format!("to-{victim}-{megabits}"));
-            let far = format!("h1,h2,h3:{}", to.display());
+            let far = format!("127.0.0.1,127.0.0.2,127.0.0.3:{}", to.display());
             let limit = format!("{megabits}Mb/s");
             let args = ["-s6", "--block", "64KiB", "--limit", &limit, &source, &far];
             let ended = killed(&scratch, victim, &to, &args)?;
             Some((ended, to, far))
         });
         let (ended, to, far) = tries.next().expect("it was always done before");
-        if victim == "h1" {
+        if victim == "127.0.0.1" {
             // Whoever leads has the journal: the same command goes on.
             assert_ne!(ended.code(), 0);
             let ended = scratch.run(copy(&scratch, &["--json", &source, &far]));
@@ -318,7 +318,10 @@ fn what_does_not_go_together_is_told() {
     let from = plant(&scratch, 1000);
     let source = from.to_str().unwrap();
     let there = scratch.path("to").display().to_string();
-    let (far, hosts) = (format!("h1:{there}"), format!("h1,h2:{there}"));
+    let (far, hosts) = (
+        format!("127.0.0.1:{there}"),
+        format!("127.0.0.1,127.0.0.2:{there}"),
+    );
     for (args, says) in [
         (
             &["--addresses", "127.0.0.2", source, &there][..],
@@ -363,9 +366,9 @@ fn an_address_of_one_link_is_reached_by_the_interface_that_was_typed() {
         ip link set lo up
         ip link add name v1 type veth peer name v2
         for n in 1 2; do ip addr add fe80::$n/64 dev v$n nodad; ip link set v$n up; done
-        $GOODPUT copy --json -e "$DIR/rsh" --far-goodput "$GOODPUT" --addresses 'fe80::1%v1' from/ "h1:$DIR/to"
+        $GOODPUT copy --json -e "$DIR/rsh" --far-goodput "$GOODPUT" --addresses 'fe80::1%v1' from/ "127.0.0.1:$DIR/to"
         $GOODPUT copy -e "$DIR/rsh" --far-goodput "$GOODPUT" --reverse --from-addresses '[fe80::2%v2]' --addresses 'fe80::2%v2' \
-            from/ "h1:$DIR/back"
+            from/ "127.0.0.1:$DIR/back"
     "#;
     let ended = scratch.run(scratch.script(wrapper, script));
     ended.succeeds();
@@ -387,7 +390,7 @@ fn all_addresses_of_a_name_are_taken() {
     let script = r#"
         set -e
         mount --bind hosts /etc/hosts
-        $GOODPUT copy --json -e "$DIR/rsh" --far-goodput "$GOODPUT" -s4 --limit 200Mb/s --addresses twin.test from/ "h1:$DIR/to"
+        $GOODPUT copy --json -e "$DIR/rsh" --far-goodput "$GOODPUT" -s4 --limit 200Mb/s --addresses twin.test from/ "127.0.0.1:$DIR/to"
     "#;
     let ended = scratch.run(scratch.script(wrapper, script));
     let said = carried(ended.succeeds());
