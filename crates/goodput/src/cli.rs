@@ -313,6 +313,10 @@ pub(crate) struct ServeArgs {
     /// Serve only clients with a certificate that one of these authorities signed, in PEM
     #[arg(long, value_name = "FILE", requires_all = ["dir", "certificate"])]
     pub(crate) client_ca: Option<PathBuf>,
+    /// Revocation lists (CRL) of these authorities, in PEM, read at the start: no certificate on one is let in, nor one of an
+    /// authority that has none here or whose list is out of date
+    #[arg(long, value_name = "FILE", requires = "client_ca")]
+    pub(crate) client_crl: Option<PathBuf>,
     /// Serve iperf3's clients without the token, which they cannot have
     #[arg(long, requires = "token_file")]
     pub(crate) iperf3_open: bool,

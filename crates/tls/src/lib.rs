@@ -15,7 +15,10 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName,
+    UnixTime,
+};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme,
@@ -141,14 +144,46 @@ fn invalid(path: &Path, what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
+/// Whose certificates a daemon takes.
+#[derive(Debug)]
+pub struct Clients {
+    authorities: RootCertStore,
+    revoked: Option<Vec<CertificateRevocationListDer<'static>>>,
+}
+
+impl Clients {
+    /// Reads the certificates of authorities, and their lists of revoked certificates (CRL, RFC 5280), in PEM. With a
+    /// list, each certificate from a client's to its authority has to be on none, and there has to be a list that is not
+    /// out of date for each.
+    ///
+    /// # Errors
+    /// `InvalidData` for what is none; as open(2).
+    pub fn read(authorities: &Path, revoked: Option<&Path>) -> io::Result<Self> {
+        Ok(Self {
+            authorities: self::authorities(authorities)?,
+            revoked: revoked.map(revocation_lists).transpose()?,
+        })
+    }
+}
+
+fn revocation_lists(path: &Path) -> io::Result<Vec<CertificateRevocationListDer<'static>>> {
+    let mut pem = Vec::new();
+    File::open(path)?.take(PEM_MOST).read_to_end(&mut pem)?;
+    let lists = CertificateRevocationListDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    match lists {
+        Ok(lists) if !lists.is_empty() => Ok(lists),
+        _ => Err(invalid(path, "holds no certificate revocation list in PEM")),
+    }
+}
+
 /// The server of a daemon: with a certificate of its own or everybody's; where `clients` are said, it wants a certificate
-/// that one of them signed.
+/// that one of their authorities signed and has not revoked.
 ///
 /// # Errors
-/// As rustls has them for keys that do not fit.
+/// As rustls has them for keys that do not fit, and for lists that are none.
 pub fn gate_server(
     identity: Option<Identity>,
-    clients: Option<RootCertStore>,
+    clients: Option<Clients>,
 ) -> Result<ServerConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -156,8 +191,12 @@ pub fn gate_server(
     let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(clients) => {
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider).build();
+            let authorities = Arc::new(clients.authorities);
+            let mut verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider);
+            if let Some(revoked) = clients.revoked {
+                verifier = verifier.with_crls(revoked).enforce_revocation_expiration();
+            }
+            let verifier = verifier.build();
             let verifier = verifier.map_err(|error| Error::General(error.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }

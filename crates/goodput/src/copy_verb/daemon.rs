@@ -126,7 +126,7 @@ pub(crate) fn serve(args: &ServeArgs, folder: &Path, context: &Context) -> Verdi
     let clients = args
         .client_ca
         .as_deref()
-        .map(tls::authorities)
+        .map(|authorities| tls::Clients::read(authorities, args.client_crl.as_deref()))
         .transpose()
         .map_err(here)?;
     let config = tls::gate_server(identity, clients).map_err(Failure::here)?;

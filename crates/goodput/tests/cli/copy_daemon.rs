@@ -311,6 +311,57 @@ fn a_certificate_of_the_sites_own_lets_in_and_a_strangers_does_not() {
 }
 
 #[test]
+fn a_revoked_certificate_and_one_without_a_valid_list_are_refused() {
+    let scratch = Scratch::new();
+    let file = |name: &str| pki(&scratch, &format!("{name}.pem"));
+    let [cert, key, site, ca] = ["daemon", "daemon-key", "site", "listing"].map(file);
+    let from = scratch.path("from");
+    plant(&from);
+    let source = format!("{}/", from.display());
+    for (list, admitted) in [
+        (None, &["kept", "revoked"][..]),
+        (Some("listing-crl"), &["kept"]),
+        (Some("listing-old-crl"), &[]),
+    ] {
+        let mut args = vec!["--certificate", &cert, "--key", &key, "--client-ca", &ca];
+        let list = list.map(file);
+        if let Some(list) = &list {
+            args.extend(["--client-crl", list]);
+        }
+        args.push("--writable");
+        let daemon = Daemon::start(&scratch, &args);
+        for name in ["kept", "revoked"] {
+            let [own, own_key] = [name.to_owned(), format!("{name}-key")].map(|name| file(&name));
+            let to = daemon.url(name);
+            let shows = ["--certificate", &own, "--key", &own_key, "--ca", &site];
+            let args = [&["copy"], &shows[..], &[&source, &to]].concat();
+            let ended = scratch.run(scratch.goodput(&args));
+            match admitted.contains(&name) {
+                true => drop(ended.succeeds()),
+                false => drop(ended.fails_with(4, &["let nobody in"])),
+            }
+        }
+        daemon.end();
+    }
+    // What is no list is the user's mistake.
+    let args = ["serve", "--dir", &source, "--listen", "127.0.0.1:0"];
+    let wrong = [
+        "--certificate",
+        &cert,
+        "--key",
+        &key,
+        "--client-ca",
+        &ca,
+        "--client-crl",
+        &ca,
+    ];
+    scratch
+        .run(scratch.goodput(&[&args[..], &wrong].concat()))
+        .fails_with(3, &["no certificate revocation list"]);
+    scratch.assert_nothing_left();
+}
+
+#[test]
 fn two_are_served_at_once_and_a_third_is_told_so() {
     let scratch = Scratch::new();
     let token = private(&scratch, "token", TOKEN);
