@@ -4,51 +4,21 @@ mod net;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gateway::config::{Config, Mode};
 use gateway::{Gateway, GatewayError};
 use net::*;
-use sys::control::{Connection, Listener};
+use sys::control::Connection;
 use units::Rng;
 
-/// A control socket; its file goes with it.
-struct Door {
-    listener: Listener,
-    file: PathBuf,
-}
-
-impl Door {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("goodput-upgrade-{}-{number}", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        let listener = Listener::bind(&file).unwrap();
-        Self { listener, file }
-    }
-
-    /// The next one who asks to take everything over.
-    fn asked(&self) -> Connection {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let _ = self.listener.wait(true, &[], Duration::from_millis(50));
-            if let Some(mut connection) = self.listener.accept().unwrap() {
-                assert_eq!(connection.receive(64, end).unwrap().0, b"upgrade");
-                return connection;
-            }
-            assert!(Instant::now() < end, "nobody asked");
-        }
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.file);
-    }
+/// The connection, once the other end has requested everything.
+fn requested(mut connection: Connection) -> Connection {
+    let end = Instant::now() + PATIENCE;
+    assert_eq!(connection.receive(64, end).unwrap().0, b"upgrade");
+    connection
 }
 
 /// What both say when the second asks the first for everything.
@@ -57,16 +27,13 @@ fn renew(
     old: &mut Gateway,
     config: Config,
 ) -> (std::io::Result<()>, Result<Gateway, GatewayError>) {
-    let door = Door::new();
+    let (mut asks, asked) = Connection::pair().unwrap();
     thread::scope(|scope| {
-        let new = scope.spawn(|| {
-            let take = || {
-                let mut connection = Connection::open(&door.file).unwrap();
-                Gateway::take_over(config, &mut connection)
-            };
+        let new = scope.spawn(move || {
+            let take = || Gateway::take_over(config, &mut asks);
             net.middle.run(take).unwrap().map(|(gateway, _)| gateway)
         });
-        let give = || old.hand_over(&mut door.asked(), None);
+        let give = || old.hand_over(&mut requested(asked), None);
         let given = net.middle.run(give).unwrap();
         (given, new.join().unwrap())
     })
@@ -277,17 +244,16 @@ fn who_cannot_take_it_takes_nothing() {
     );
     given.unwrap_err();
     // One that goes away in the midst of it.
-    let door = Door::new();
+    let (mut connection, asked) = Connection::pair().unwrap();
     thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut connection = Connection::open(&door.file).unwrap();
+        scope.spawn(move || {
             let end = Instant::now() + PATIENCE;
             connection.send(b"upgrade\n", &[], end).unwrap();
             let (line, fds) = connection.receive(1 << 20, end).unwrap();
             assert!(line.starts_with(b"{\"schema\":"));
             assert_eq!(fds.len(), 2);
         });
-        let give = || old.hand_over(&mut door.asked(), None);
+        let give = || old.hand_over(&mut requested(asked), None);
         net.middle.run(give).unwrap().unwrap_err();
     });
     assert!(!old.is_over());

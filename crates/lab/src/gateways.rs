@@ -3,8 +3,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +14,7 @@ use gateway::counters::Counts;
 use gateway::links::LinkStatus;
 use gateway::sampled::Sampled;
 use gateway::view::Seen;
-use sys::control::{Connection, Listener};
+use sys::control::Connection;
 use sys::netlink::{LinkCounters, Netlink};
 use sys::netns::NetNs;
 
@@ -162,17 +160,15 @@ impl LabGateway {
         let State::Runs(gateway) = &mut *now else {
             return Err(not_renewed(io::Error::other("it has left")));
         };
-        let door = Door::new().map_err(not_renewed)?;
+        let (mut asks, mut asked) = Connection::pair().map_err(not_renewed)?;
         let (given, taken) = thread::scope(|scope| {
-            let new = scope.spawn(|| {
+            let new = scope.spawn(move || {
                 self.host.run(|| {
-                    let mut connection = Connection::open(&door.file)?;
-                    Gateway::take_over(self.config.clone(), &mut connection)
-                        .map_err(io::Error::other)
+                    Gateway::take_over(self.config.clone(), &mut asks).map_err(io::Error::other)
                 })
             });
             let given = self.host.run(|| {
-                let mut asked = door.asked()?;
+                asked.receive(WORD_BYTES, Instant::now() + RENEWAL)?;
                 gateway.hand_over(&mut asked, None)
             });
             (given, new.join())
@@ -263,42 +259,6 @@ fn not_renewed(source: io::Error) -> LabError {
     LabError::Kernel {
         step: "having another gateway go on".into(),
         source,
-    }
-}
-
-/// A control socket for one who asks; its file goes with it.
-struct Door {
-    listener: Listener,
-    file: PathBuf,
-}
-
-impl Door {
-    fn new() -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("goodput-renew-{}-{number}", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        let listener = Listener::bind(&file)?;
-        Ok(Self { listener, file })
-    }
-
-    /// Waits for the one who asks for everything.
-    fn asked(&self) -> io::Result<Connection> {
-        let end = Instant::now() + RENEWAL;
-        while Instant::now() < end {
-            let _ = self.listener.wait(true, &[], Duration::from_millis(50));
-            if let Some(mut connection) = self.listener.accept()? {
-                connection.receive(WORD_BYTES, end)?;
-                return Ok(connection);
-            }
-        }
-        Err(io::ErrorKind::TimedOut.into())
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.file);
     }
 }
 
@@ -399,7 +359,7 @@ fn ways(
 }
 
 const METRIC: u32 = 100;
-/// For another one to ask.
+/// For the other gateway to request everything.
 const RENEWAL: Duration = Duration::from_secs(10);
 const WORD_BYTES: usize = 64;
 /// Of a lab: descriptors are the process's own.

@@ -4,16 +4,16 @@
 //!
 //! Sources: unix(7) for SO_PEERCRED and SCM_RIGHTS, Linux net/unix/af_unix.c.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -43,15 +43,20 @@ pub struct Peer {
 }
 
 impl Listener {
-    /// Makes the socket file, which must not exist, and listens. Mode 0600.
+    /// Makes the socket file, which must not exist, and listens. Mode 0600, from the moment when the file exists: it gets the
+    /// mode of the socket (`unix_bind_bsd`, Linux net/unix/af_unix.c).
     ///
     /// # Errors
     /// `EADDRINUSE` when the file exists, `InvalidInput` when its path is too long.
     pub fn bind(path: &Path) -> io::Result<Self> {
-        let inner = UnixListener::bind(path)?;
-        fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
-        inner.set_nonblocking(true)?;
-        Ok(Self { inner })
+        let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let address = SocketAddrUnix::new(path).map_err(too_long)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+        rustix::net::bind(&fd, &address)?;
+        rustix::net::listen(&fd, WAITING_MAX)?;
+        Ok(Self { inner: fd.into() })
     }
 
     /// Waits until somebody wants to connect or one of `connections` has something to say, at most
@@ -117,6 +122,15 @@ impl Connection {
         let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
         Self::new(fd.into())
+    }
+
+    /// Both ends of a connection that has no name, so that nobody else can have either.
+    ///
+    /// # Errors
+    /// As socketpair(2).
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (a, b) = UnixStream::pair()?;
+        Ok((Self::new(a)?, Self::new(b)?))
     }
 
     fn new(inner: UnixStream) -> io::Result<Self> {
@@ -334,6 +348,8 @@ fn timespec(duration: Duration) -> Timespec {
 /// Descriptors in one message; more are closed on arrival. Linux takes 253 (SCM_MAX_FD).
 pub const FDS_MAX: usize = 240;
 const CHUNK_BYTES: usize = 4_096;
+/// Connections that wait to be accepted, as std::os::unix::net has it.
+const WAITING_MAX: i32 = 128;
 
 #[cfg(test)]
 mod tests {
@@ -343,8 +359,45 @@ mod tests {
     const SOON: Duration = Duration::from_secs(20);
 
     fn pair() -> (Connection, Connection) {
-        let (a, b) = UnixStream::pair().unwrap();
-        (Connection::new(a).unwrap(), Connection::new(b).unwrap())
+        Connection::pair().unwrap()
+    }
+
+    #[test]
+    fn a_socket_file_is_its_users_alone_whenever_it_is_seen() {
+        use std::os::unix::fs::PermissionsExt as _;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let name = format!("goodput-sys-control-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let file = folder.join("socket");
+        let over = AtomicBool::new(false);
+        let (seen, others) = std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let (mut seen, mut others) = (0, 0);
+                while !over.load(Ordering::Relaxed) {
+                    let Ok(about) = std::fs::metadata(&file) else {
+                        continue;
+                    };
+                    seen += 1;
+                    others += u32::from(about.permissions().mode() & 0o777 != 0o600);
+                }
+                (seen, others)
+            });
+            for _ in 0..2_000 {
+                drop(Listener::bind(&file).unwrap());
+                std::fs::remove_file(&file).unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+            looks.join().unwrap()
+        });
+        assert_eq!(others, 0, "of {seen}");
+        let long = folder.join("x".repeat(200));
+        let long = Listener::bind(&long).unwrap_err();
+        assert_eq!(long.kind(), io::ErrorKind::InvalidInput);
+        drop(Listener::bind(&file).unwrap());
+        let again = Listener::bind(&file).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     fn soon() -> Instant {
