@@ -26,7 +26,6 @@ use crate::Config;
 use crate::control::{Control, TICK, Trouble, wait_for};
 use crate::engine::{Role, Shape};
 use crate::message::{self, ADDRESS_CHALLENGE_BYTES, ADDRESS_NONCE_BYTES, Message, Refusal};
-use crate::secret;
 use crate::transfer::{in_time, unexpected};
 use crate::transfer_udp::{OPENING_BYTES_MAX, accompany, framing, opened, set_options};
 use crate::udp::{self, UdpEngine};
@@ -200,8 +199,7 @@ impl Slot {
             Self::Open(_) => return Ok(Judged::Open),
             Self::Challenged(at, sent) if *at == from => *sent,
             _ => {
-                let mut fresh = [0; ADDRESS_NONCE_BYTES];
-                fresh.copy_from_slice(&secret::nonce()?[..ADDRESS_NONCE_BYTES]);
+                let fresh = sys::random::bytes()?;
                 *self = Self::Challenged(from, fresh);
                 fresh
             }
