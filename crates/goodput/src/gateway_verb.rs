@@ -507,7 +507,13 @@ fn carry(
             Some(Some(control::Asked::HandOver(mut to))) => {
                 let socket = control.as_ref().map(control::Control::socket);
                 match gateway.hand_over(&mut to, socket) {
-                    Ok(()) => handed_over = true,
+                    Ok(()) => {
+                        handed_over = true;
+                        // Before this process ends: with its main process systemd ends all others of the unit.
+                        if let Ok(peer) = to.peer() {
+                            watchdog::notify(&format!("MAINPID={}", peer.pid));
+                        }
+                    }
                     Err(e) => context::note(format_args!("gateway: goes on itself: {e}")),
                 }
             }

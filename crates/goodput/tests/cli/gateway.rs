@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::support::{Ended, Running, Scratch, as_nobody, is_root, wait_until};
+use super::support::{BINARY, Ended, Running, Scratch, as_nobody, is_root, usable, wait_until};
 use net::Net;
 
 const SIDES: [&str; 4] = ["--inside", "in0", "--outside", "out0"];
@@ -505,9 +505,21 @@ fn systemd_hears_that_it_is_ready_and_well() {
     for _ in 0..3 {
         assert_eq!(heard(), "WATCHDOG=1");
     }
-    running.signal("INT");
+    // The old process says who is the main one before it ends, however late the new one does.
+    ask(&scratch, &net, &["upgrade"]).succeeds();
     running.end().succeeds();
+    let main = format!("MAINPID={}", status(&scratch, &net)["pid"]);
+    socket.set_nonblocking(true).unwrap();
+    let mut bytes = [0; 256];
+    let mut all = std::iter::from_fn(|| {
+        let length = socket.recv(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    });
+    assert!(all.any(|said| said == main), "{main}");
+    socket.set_nonblocking(false).unwrap();
+    ask(&scratch, &net, &["drain"]).succeeds();
     while heard() != "STOPPING=1" {}
+    wait_until("it to end and tidy up", || routes_left(&net) == 0);
 }
 
 #[test]
