@@ -191,7 +191,7 @@ struct Flags {
     /// How long connections may go on after the first request to stop [default: 30s]
     #[arg(long, value_name = "TIME")]
     drain: Option<Duration>,
-    /// Control socket [default: one in /run for this network namespace]
+    /// Control socket [default: one in /run for this network namespace; in RUNTIME_DIRECTORY where systemd sets that]
     #[arg(long, value_name = "FILE")]
     control: Option<PathBuf>,
 }

@@ -302,7 +302,7 @@ fn nobody(why: &str) -> Failure {
 }
 
 fn ask(which: &TellArgs, what: &str) -> Result<String, Failure> {
-    let file = which.control.clone().or_else(default_file);
+    let file = which.control.clone().or_else(file_to_ask);
     let Some(file) = file else {
         return Err(nobody("there is no directory for its control socket"));
     };
@@ -320,18 +320,41 @@ fn ask(which: &TellArgs, what: &str) -> Result<String, Failure> {
         .map_err(|e| nobody(&format!("{name}: {e}")))
 }
 
-/// In /run for root, else in the user's own directory; by network namespace, since each may have one.
+/// Where a gateway of this user has its socket: in what systemd made for the unit, in /run for root, else in the user's own
+/// directory; by network namespace, since each may have one.
 fn default_file() -> Option<PathBuf> {
-    let namespace = fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
-    let name = format!("goodput-gateway-{namespace}.sock");
-    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let directory = match sys::control::effective_user() {
-        0 => PathBuf::from("/run"),
-        _ => own.filter(|d| d.is_absolute())?,
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|d| d.is_absolute())
     };
-    Some(directory.join(name))
+    let directory = match (
+        absolute("RUNTIME_DIRECTORY"),
+        sys::control::effective_user(),
+    ) {
+        (Some(of_unit), _) => of_unit,
+        (None, 0) => PathBuf::from("/run"),
+        (None, _) => absolute("XDG_RUNTIME_DIR")?,
+    };
+    Some(directory.join(name_here()?))
 }
 
+/// Where one that runs is asked: root asks the unit's, which has a user of its own, where there is one.
+fn file_to_ask() -> Option<PathBuf> {
+    let of_unit = Path::new(UNIT_DIRECTORY).join(name_here()?);
+    match sys::control::effective_user() {
+        0 if is_socket(&of_unit) => Some(of_unit),
+        _ => default_file(),
+    }
+}
+
+fn name_here() -> Option<String> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
+    Some(format!("goodput-gateway-{namespace}.sock"))
+}
+
+/// `RuntimeDirectory=` of the unit.
+const UNIT_DIRECTORY: &str = "/run/goodput-gateway";
 /// How long the gateway waits for somebody before it looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 /// For a line each way.

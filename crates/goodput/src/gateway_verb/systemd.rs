@@ -81,6 +81,7 @@ fn all(systemd: &mut Systemd, lab: &Lab, to: &[&Host]) -> anyhow::Result<Value> 
     Ok(json!({
         "version": version.lines().next(),
         "exposure": exposure_of(&exposure),
+        "user": process.user,
         "capabilities": process.capabilities,
         "no_new_privileges": process.no_new_privileges,
         "filters_system_calls": process.filters_system_calls,
@@ -241,6 +242,7 @@ impl Booted {
 
 /// What the kernel says of the gateway's process.
 struct Process {
+    user: u32,
     capabilities: String,
     no_new_privileges: bool,
     filters_system_calls: bool,
@@ -419,6 +421,8 @@ fn process_in(text: &str) -> Option<Process> {
         other => format!("number {other}"),
     });
     Some(Process {
+        // The second of four is the effective one.
+        user: field("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
         capabilities: names.collect::<Vec<_>>().join(", "),
         no_new_privileges: field("NoNewPrivs")? == "1",
         filters_system_calls: field("Seccomp")? == "2",
@@ -462,13 +466,22 @@ mod tests {
     }
 
     #[test]
+    fn the_unit_has_a_user_of_its_own_and_writes_below_its_own_folders_only() {
+        let has = |line: &str| super::super::UNIT.lines().any(|l| l == line);
+        assert!(has("DynamicUser=yes") && has("RuntimeDirectory=goodput-gateway"));
+        assert!(has("RuntimeDirectoryMode=0700") && has("NoNewPrivileges=yes"));
+        assert!(has("ProtectSystem=strict") && !super::super::UNIT.contains("ReadWritePaths="));
+    }
+
+    #[test]
     fn capabilities_are_those_that_it_has_or_may_have() {
-        let status = "Name:\tgoodput\nCapPrm:\t0000000000003400\nCapBnd:\t0000000001003400\nNoNewPrivs:\t1\nSeccomp:\t0\n";
+        let status = "Name:\tgoodput\nUid:\t0\t61184\t0\t0\nCapPrm:\t0000000000003400\nCapBnd:\t0000000001003400\nNoNewPrivs:\t1\nSeccomp:\t0\n";
         let process = process_in(status).unwrap();
         assert_eq!(
             process.capabilities,
             "net_bind_service, net_admin, net_raw, sys_resource"
         );
+        assert_eq!(process.user, 61_184);
         assert!(process.no_new_privileges && !process.filters_system_calls);
         assert!(process_in("Name:\tgoodput\n").is_none());
     }

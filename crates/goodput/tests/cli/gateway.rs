@@ -412,6 +412,80 @@ fn what_runs_has_the_networks_capabilities_and_no_others_and_that_is_enough() {
     scratch.assert_nothing_left();
 }
 
+/// As systemd starts the unit: a user that owns nothing, with three capabilities and no way to others.
+const AS_UNIT: &[&str] = &[
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--inh-caps=-all,+net_admin,+net_raw,+net_bind_service",
+    "--ambient-caps=-all,+net_admin,+net_raw,+net_bind_service",
+    "--bounding-set=-all,+net_admin,+net_raw,+net_bind_service",
+    "--no-new-privs",
+];
+
+#[test]
+fn a_user_that_owns_nothing_splits_upgrades_and_tidies_up_with_three_capabilities() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+    let scratch = Scratch::new();
+    let Some(net) = Net::new() else { return };
+    let Some(as_unit) = usable(AS_UNIT, &["true"]) else {
+        return;
+    };
+    // Where anybody may run it.
+    std::fs::copy(BINARY, scratch.path("program")).unwrap();
+    let folders = ["runtime", "state"].map(|name| {
+        let folder = scratch.give_to_nobody(name);
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
+        folder
+    });
+    let command = |wrapper: &[&str], words: &str| {
+        let script = format!("exec \"$DIR/program\" gateway {words}");
+        let mut command = scratch.script(wrapper, &script);
+        command.env("RUNTIME_DIRECTORY", &folders[0]);
+        inside(&net, command)
+    };
+    let words = "--inside in0 --outside out0 --runs state";
+    let running = scratch.start(command(as_unit, words));
+    running.stderr_when("gateway: splitting between in0 and out0");
+    // Root, and the user itself.
+    let status = |wrapper: &[&str]| {
+        let ended = scratch.run(command(wrapper, "status --json"));
+        ended.succeeds().json()
+    };
+    let (mut near, mut far) = speak(&net);
+    let before = status(&[]);
+    assert_eq!((&before["split"], &before["live"]), (&1.into(), &1.into()));
+    let socket = std::fs::read_dir(&folders[0]).unwrap().next().unwrap();
+    let about = socket.unwrap().metadata().unwrap();
+    assert_eq!((about.uid(), about.mode() & 0o777), (65_534, 0o600));
+    scratch.run(command(as_unit, "upgrade")).succeeds();
+    running.end().succeeds();
+    near.write_all(b"still").unwrap();
+    far.read_exact(&mut [0; 5]).unwrap();
+    let after = status(as_unit);
+    assert_ne!(after["pid"], before["pid"]);
+    let process = format!("/proc/{}/status", after["pid"]);
+    let process = std::fs::read_to_string(process).unwrap();
+    assert!(
+        process.contains("\nUid:\t65534\t65534\t65534\t65534\n"),
+        "{process}"
+    );
+    drop(speak(&net));
+    assert_eq!(status(&[])["split"], 2);
+    // Killed: its guard takes the routing rule away; what it left at the end of the unit, `clean` does.
+    let pid = after["pid"].to_string();
+    let kill = scratch.script(&[], &format!("kill -KILL {pid}"));
+    scratch.run(kill).succeeds();
+    let _ = (near.read(&mut [0]), far.read(&mut [0]));
+    wait_until("the route to be gone", || routes_left(&net) == 0);
+    scratch
+        .run(command(as_unit, "clean --inside in0 --outside out0"))
+        .succeeds();
+    drop(speak(&net));
+    scratch.assert_nothing_left();
+}
+
 #[test]
 fn who_has_no_directory_for_a_control_socket_is_told() {
     let scratch = Scratch::new();
