@@ -326,7 +326,7 @@ pub(crate) struct ServeArgs {
     /// A client that says nothing for this long is dropped
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) silence: Duration,
-    /// Send at most this rate in one transfer to a client without the token, such as 1Gb/s
+    /// Send at most this rate in all to clients without the token, such as 1Gb/s
     #[arg(long, value_name = "RATE", conflicts_with = "dir")]
     pub(crate) rate_max: Option<Rate>,
     /// Let clients have this host open connections to any address, and send to those that serve so: for

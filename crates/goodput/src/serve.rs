@@ -22,6 +22,11 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
             args.silence
         )));
     }
+    if args.rate_max.is_some() && args.token_file.is_some() && !args.iperf3_open {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "--rate-max limits clients without the token, and --token-file serves none: add --iperf3-open or leave it out"
+        )));
+    }
     let metrics = args.metrics.as_deref().map(metrics_address).transpose()?;
     let secret = args.token_file.as_deref().map(Secret::read).transpose()?;
     let limits = Limits {

@@ -14,7 +14,7 @@ use crate::approach::{Approach, Dscp};
 use crate::codec::Decoder;
 use crate::config::Spec;
 use crate::control::{Control, Trouble};
-use crate::engine::Role;
+use crate::engine::{Role, Shape};
 use crate::facts::{FarFacts, HostFacts, clean};
 use crate::message::{
     self, Heard, Kind, MESSAGE_BYTES_MAX, Message, MessageError, PROTOCOL, Refusal, TOKEN_BYTES,
@@ -322,7 +322,8 @@ impl Client {
         }
         let token = self.ask(control, config, role, stop)?;
         let sockets = self.open_streams(config, role, token, stop)?;
-        let engine = tls::prepare(role, config, sockets, Side::Client, self.patience(), stop);
+        let (patience, shape) = (self.patience(), Shape::of(config));
+        let engine = tls::prepare(role, config, sockets, Side::Client, patience, stop, shape);
         let engine = engine.map_err(|source| match source.kind() {
             ErrorKind::Interrupted => MeasureError::Interrupted,
             ErrorKind::TimedOut | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {

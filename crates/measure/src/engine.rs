@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sys::{clock, sched, tcp};
 use units::{Duration, Instant, Rate, Rng};
 
+use crate::ceiling::{self, Ceiling};
 use crate::control::TICK;
 use crate::cost::Meter;
 use crate::crew::{Board, Crew, Ended, Rounds, Sampled, Used};
@@ -68,14 +69,35 @@ pub(crate) struct Shape {
     pub(crate) budget: Option<Arc<AtomicU64>>,
     /// Rate of each stream as the application keeps it.
     pub(crate) rate: Option<Rate>,
+    /// What it shares with other transfers.
+    pub(crate) ceiling: Option<Arc<Ceiling>>,
 }
 
 impl Shape {
     /// What `config` asks for.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
-            budget: None,
             rate: config.rate,
+            ..Self::default()
+        }
+    }
+
+    /// Waits until so many bytes may leave; false when it is `over` before that.
+    pub(crate) fn await_turn(&self, bytes: u64, over: &AtomicBool) -> bool {
+        let ceiling = self.ceiling.as_ref();
+        ceiling.is_none_or(|ceiling| ceiling.await_turn(bytes, over))
+    }
+
+    /// What was granted and not sent is another sender's.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        if let Some(budget) = &self.budget {
+            budget.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if let Some(ceiling) = &self.ceiling {
+            ceiling.give_back(bytes);
         }
     }
 }
@@ -91,20 +113,8 @@ struct ByPeer(bool);
 
 impl Engine {
     /// Takes over connected sockets, takes the first samples and starts the threads. Receivers read
-    /// from now on, senders wait for [`Engine::go`].
+    /// from now on, senders wait for [`Engine::go`] and keep to `shape`.
     pub(crate) fn prepare(
-        role: Role,
-        config: &Config,
-        sockets: Vec<TcpStream>,
-    ) -> io::Result<Self> {
-        Self::prepare_shaped(role, config, sockets, Shape::of(config))
-    }
-
-    /// The same for senders that may send only so much, or only so fast.
-    ///
-    /// # Errors
-    /// As [`Engine::prepare`].
-    pub(crate) fn prepare_shaped(
         role: Role,
         config: &Config,
         sockets: Vec<TcpStream>,
@@ -350,7 +360,16 @@ impl Shared {
         let mut total = 0_u64;
         let started = self.board.await_start().unwrap_or_else(clock::monotonic);
         let before = Used::now();
-        let plain = self.shape.budget.is_none() && self.shape.rate.is_none();
+        let Shape {
+            budget,
+            rate,
+            ceiling,
+        } = &self.shape;
+        let plain = budget.is_none() && rate.is_none() && ceiling.is_none();
+        let block = match ceiling {
+            Some(_) => &block[..block.len().min(ceiling::BLOCK_BYTES)],
+            None => block,
+        };
         let segment = || tcp::segment_size(socket.as_fd()).unwrap_or(SEGMENT_USUAL);
         let mut spender = (!costs.is_none()).then(|| Spender::new(costs, segment()));
         while !self.done.load(Ordering::Relaxed) {
@@ -362,6 +381,9 @@ impl Shared {
                     None => break,
                 },
             };
+            if !self.shape.await_turn(block.len() as u64, &self.done) {
+                break;
+            }
             let handed = match &mut spender {
                 None => outlet.hand_over(socket, block),
                 Some(spender) => match spender.before(block.len(), &self.done) {
@@ -424,11 +446,7 @@ impl Shared {
 
     /// What was granted and not written is another write's.
     fn give_back(&self, bytes: usize) {
-        if bytes > 0
-            && let Some(budget) = &self.shape.budget
-        {
-            budget.fetch_add(bytes as u64, Ordering::Relaxed);
-        }
+        self.shape.give_back(bytes as u64);
     }
 
     /// The receiver's data thread: reads until the end of file.

@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 mod approach;
+mod ceiling;
 mod client;
 mod codec;
 mod config;
@@ -86,6 +87,7 @@ mod tls;
 mod transfer;
 mod transfer_udp;
 mod transport;
+mod turns;
 mod udp;
 
 pub use approach::{Approach, Dscp};

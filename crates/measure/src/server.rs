@@ -9,7 +9,7 @@
 mod datagrams;
 mod quic;
 
-pub(crate) use datagrams::is_same_host;
+pub(crate) use datagrams::{OPENING_MAX, is_same_host};
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -25,9 +25,10 @@ use tracing::{debug, info, warn};
 use units::{Bytes, Duration, Instant, Rate};
 
 use crate::approach::{self, Dscp};
+use crate::ceiling::Ceiling;
 use crate::config::Spec;
 use crate::control::{Control, Trouble, farewell};
-use crate::engine::Role;
+use crate::engine::{Role, Shape};
 use crate::facts::FarFacts;
 use crate::iperf3::message::Cookie;
 use crate::iperf3::{self, Cookies};
@@ -59,8 +60,8 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Whether clients may have it connect to other servers and send to them ([`crate::Ranks`]).
     pub ranks: bool,
-    /// What one transfer may send to a client that has not proved a token, all streams together; no limit
-    /// if none is given. iperf3's clients never prove one.
+    /// What all transfers together may send to clients that have not proved a token; no limit if none is
+    /// given. iperf3's clients never prove one. What has no rate to be set is refused then.
     pub rate_max: Option<Rate>,
 }
 
@@ -98,6 +99,7 @@ pub(crate) struct House {
     secret: Option<Secret>,
     registry: Arc<Registry>,
     cookies: Arc<Cookies>,
+    ceiling: Option<Arc<Ceiling>>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) stop: Stop,
 }
@@ -179,6 +181,10 @@ impl Server {
             secret: self.secret.clone(),
             registry: Arc::default(),
             cookies: Arc::default(),
+            ceiling: self
+                .limits
+                .rate_max
+                .map(|rate| Arc::new(Ceiling::new(rate))),
             tally: Arc::default(),
             stop: stop.clone(),
         };
@@ -329,6 +335,7 @@ impl Server {
             peer,
             limits: house.limits.clone(),
             cookies: Arc::clone(&house.cookies),
+            ceiling: house.ceiling.clone(),
             tally: Arc::clone(&house.tally),
             stop: house.stop.clone(),
         };
@@ -380,9 +387,9 @@ impl Registry {
 }
 
 impl House {
-    /// What a transfer may send here: clients of a server with a token have proved it.
-    pub(crate) fn rate_max(&self) -> Option<Rate> {
-        self.limits.rate_max.filter(|_| self.is_open())
+    /// What all transfers may send: clients of a server with a token have proved it.
+    pub(crate) fn ceiling(&self) -> Option<Arc<Ceiling>> {
+        self.ceiling.clone().filter(|_| self.is_open())
     }
 
     /// True where clients need no token.
@@ -463,7 +470,7 @@ impl Session {
         };
         info!(%peer, "session opened");
         let welcome = Message::Welcome(Box::new(FarFacts {
-            rate_max_bits_per_second: self.house.rate_max().map(Rate::as_bits_per_second),
+            rate_max_bits_per_second: self.house.ceiling().map(|c| c.rate().as_bits_per_second()),
             ..FarFacts::to_tell(local, path_mtu)
         }));
         let _open = self.house.tally.opened(Protocol::Goodput);
@@ -565,9 +572,9 @@ impl Session {
         let role = server_role(config.direction);
         let admitted = self
             .admit(control, &config, role)
-            .and_then(|place| Ok((place, self.bounded(spec, &config, role)?)));
-        let (place, config) = match admitted {
-            Ok(admitted) => admitted,
+            .and_then(|place| self.bounded(spec, &config, role).map(|()| place));
+        let place = match admitted {
+            Ok(place) => place,
             Err(refusal) => {
                 self.house.tally.refused(Reason::Transfer);
                 info!(peer = %self.peer, ?refusal, "refused {}", asked(&config));
@@ -597,6 +604,7 @@ impl Session {
             Side::Server,
             patience,
             &self.house.stop,
+            self.shape(&config),
         );
         self.see_through(control, &config, role, engine.map_err(host)?)
     }
@@ -662,9 +670,9 @@ impl Session {
         self.reserve()
     }
 
-    /// The transfer within what a client without a token may have this host send; refuses one whose
-    /// datagrams would go where nobody has proved to be.
-    fn bounded(&self, spec: &Spec, config: &Config, role: Role) -> Result<Config, Refusal> {
+    /// Refuses what would send datagrams to an address that nobody has proved, and what no rate can be set for
+    /// where the rate is limited.
+    fn bounded(&self, spec: &Spec, config: &Config, role: Role) -> Result<(), Refusal> {
         let refuse = |text: &str| {
             let text = text.to_owned();
             Err(Refusal::Limit { text })
@@ -675,19 +683,24 @@ impl Session {
                 "the client cannot prove its UDP address to the server; update the client's goodput",
             );
         }
-        let mut config = config.clone();
-        let Some(max) = self.house.rate_max().filter(|_| role == Role::Sender) else {
-            return Ok(config);
-        };
-        if config.transport == Transport::Quic {
+        if config.transport == Transport::Quic
+            && role == Role::Sender
+            && self.house.ceiling().is_some()
+        {
             return refuse(
                 "the server sends over QUIC only to clients with its token, since its rate is limited \
                  (--rate-max)",
             );
         }
-        let each = share(max, config.streams.into());
-        config.rate = Some(config.rate.map_or(each, |rate| rate.min(each)));
-        Ok(config)
+        Ok(())
+    }
+
+    /// What a transfer's senders here may send.
+    pub(crate) fn shape(&self, config: &Config) -> Shape {
+        Shape {
+            ceiling: self.house.ceiling(),
+            ..Shape::of(config)
+        }
     }
 
     /// A token that data connections may name from now on.
@@ -810,11 +823,6 @@ fn asked(config: &Config) -> String {
         text += &format!(", DSCP {}", dscp.number());
     }
     text
-}
-
-/// A stream's part of a rate, at least what sends anything.
-pub(crate) fn share(rate: Rate, streams: u64) -> Rate {
-    Rate::from_bits_per_second((rate.as_bits_per_second() / streams.max(1)).max(8))
 }
 
 /// Ends an engine that has not started.

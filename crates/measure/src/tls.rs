@@ -87,9 +87,10 @@ pub(crate) fn prepare(
     side: Side,
     patience: Duration,
     stop: &Stop,
+    shape: Shape,
 ) -> io::Result<Engine> {
     if config.transport != Transport::Tls {
-        return Engine::prepare(role, config, sockets);
+        return Engine::prepare(role, config, sockets, shape);
     }
     let until = clock::monotonic() + patience;
     // All at once, so that many streams cost no more round trips than one.
@@ -106,7 +107,7 @@ pub(crate) fn prepare(
         });
         joined.collect::<io::Result<Vec<_>>>()
     })?;
-    Engine::prepare_sealed(role, config, sockets, Shape::of(config), sealed)
+    Engine::prepare_sealed(role, config, sockets, shape, sealed)
 }
 
 fn shake_hands(

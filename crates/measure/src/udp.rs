@@ -245,6 +245,12 @@ impl Shared {
                 self.await_next(started, sent);
                 continue;
             }
+            if !self
+                .shape
+                .await_turn(granted * self.size as u64, &self.done)
+            {
+                break;
+            }
             let count = usize::try_from(granted).unwrap_or(batch);
             self.stamp(&mut bytes, sent, count);
             let ready = &bytes[..count * self.size];
@@ -302,11 +308,7 @@ impl Shared {
     }
 
     fn give_back(&self, datagrams: u64) {
-        if datagrams > 0
-            && let Some(budget) = &self.shape.budget
-        {
-            budget.fetch_add(datagrams * self.size as u64, Ordering::Relaxed);
-        }
+        self.shape.give_back(datagrams * self.size as u64);
     }
 
     fn await_next(&self, started: Instant, sent: u64) {
@@ -541,6 +543,7 @@ mod tests {
             let shape = Shape {
                 budget: Some(Arc::new(AtomicU64::new(budget))),
                 rate: Some(Rate::from_bits_per_second(100_000_000)),
+                ..Shape::default()
             };
             let slow = Shape {
                 rate: shape.rate,

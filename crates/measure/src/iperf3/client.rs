@@ -414,7 +414,8 @@ impl Client {
         for &role in roles {
             let sockets = self.open_sockets(params, stop)?;
             let budget = wish.bytes.filter(|_| role == Role::Sender);
-            let flow = Flow::prepare(params, role, &config, sockets, budget);
+            let shape = flow::shape(params, budget);
+            let flow = Flow::prepare(params, role, &config, sockets, shape);
             flows.push(flow.map_err(local("start the data threads"))?);
         }
         self.expect(State::TestStart, stop)?;

@@ -41,23 +41,17 @@ pub(super) struct Flowed {
 }
 
 impl Flow {
-    /// Streams that wait for [`Flow::go`]. Senders stop after `config.duration`, or when `budget`
-    /// bytes are handed over.
+    /// Streams that wait for [`Flow::go`]. Senders stop after `config.duration`, or when the budget of `shape` is
+    /// handed over.
     pub(super) fn prepare(
         params: &Params,
         role: Role,
         config: &Config,
         sockets: Sockets,
-        budget: Option<u64>,
+        shape: Shape,
     ) -> io::Result<Self> {
-        let shape = Shape {
-            budget: budget.map(|bytes| Arc::new(AtomicU64::new(bytes))),
-            rate: Some(Rate::from_bits_per_second(params.rate)).filter(|_| params.rate > 0),
-        };
         Ok(match sockets {
-            Sockets::Tcp(sockets) => {
-                Self::Tcp(Engine::prepare_shaped(role, config, sockets, shape)?)
-            }
+            Sockets::Tcp(sockets) => Self::Tcp(Engine::prepare(role, config, sockets, shape)?),
             Sockets::Udp(sockets) => {
                 let wide = params.counters_64bit;
                 let framing = Framing { wide, key: None };
@@ -146,6 +140,15 @@ impl Flow {
             }
             std::thread::sleep(SETTLE_STEP);
         }
+    }
+}
+
+/// What senders may send: at the rate that the parameters ask for, and `budget` bytes in all.
+pub(super) fn shape(params: &Params, budget: Option<u64>) -> Shape {
+    Shape {
+        budget: budget.map(|bytes| Arc::new(AtomicU64::new(bytes))),
+        rate: Some(Rate::from_bits_per_second(params.rate)).filter(|_| params.rate > 0),
+        ..Shape::default()
     }
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::PollFlags;
 use serde_json::json;
@@ -26,35 +26,26 @@ use super::params::{
     Params, Refused,
 };
 use super::results::Results;
+use crate::ceiling::Ceiling;
 use crate::control::{TICK, Trouble, farewell, wait_for};
-use crate::engine::Role;
-use crate::server::{is_same_host, share};
+use crate::engine::{Role, Shape};
+use crate::lobby::source_of;
+use crate::server::{OPENING_MAX, is_same_host};
 use crate::tally::{Protocol, Reason, Tally};
 use crate::transfer::{in_time, probe_congestion};
+use crate::turns::{Turn, Turns};
 use crate::{Config, Limits, STREAMS_MAX, Stop, udp};
 
 /// Tests that wait for their data connections.
 #[derive(Debug, Default)]
 pub(crate) struct Cookies {
     waiting: Mutex<HashMap<Cookie, SyncSender<Arrival>>>,
-    /// Held while UDP streams are opened.
-    udp: Mutex<()>,
+    /// To open UDP streams, of either protocol.
+    pub(crate) udp: Turns,
 }
 
 /// A data connection and its place in the order of arrival, which is the order of the streams.
 type Arrival = (u64, TcpStream);
-
-impl Cookies {
-    /// The turn to open UDP streams, of either protocol, unless somebody has it: the last socket bound
-    /// to the port hears all that is new there.
-    pub(crate) fn try_udp(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.udp.try_lock() {
-            Ok(turn) => Some(turn),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-}
 
 /// One client's session.
 #[derive(Debug)]
@@ -62,6 +53,8 @@ pub(crate) struct Host {
     pub(crate) peer: SocketAddr,
     pub(crate) limits: Limits,
     pub(crate) cookies: Arc<Cookies>,
+    /// What its tests share with all transfers to clients without a token.
+    pub(crate) ceiling: Option<Arc<Ceiling>>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) stop: Stop,
 }
@@ -161,9 +154,8 @@ impl Host {
     fn test(&self, line: &mut Line, cookie: &Cookie) -> Result<(), Leave> {
         self.tell(line, State::ParamExchange)?;
         let json = line.json(PARAMS_BYTES_MAX, in_time(self.limits.silence), &self.stop)?;
-        let mut params = Params::parse(&json).map_err(Leave::Refused)?;
+        let params = Params::parse(&json).map_err(Leave::Refused)?;
         self.admit(line, &params)?;
-        self.bound(&mut params);
         info!(peer = %self.peer, "iperf3 test: {params:?}");
         let flows = self.open(line, cookie, &params)?;
         self.tell(line, State::TestStart)?;
@@ -213,19 +205,6 @@ impl Host {
         Ok(())
     }
 
-    /// Keeps what is sent here within [`Limits::rate_max`]; `rate` is each stream's, 0 for no limit.
-    fn bound(&self, params: &mut Params) {
-        if let Some(max) = self.limits.rate_max
-            && (params.reverse || params.bidirectional)
-        {
-            let each = share(max, params.streams.into()).as_bits_per_second();
-            params.rate = match params.rate {
-                0 => each,
-                asked => asked.min(each),
-            };
-        }
-    }
-
     /// Waits for the data connections and prepares their streams: first those on which the client
     /// sends, as it opens them.
     fn open(&self, line: &mut Line, cookie: &Cookie, params: &Params) -> Result<Vec<Flow>, Leave> {
@@ -251,7 +230,11 @@ impl Host {
             // knows when it has enough.
             let counted = !params.udp && params.omit_s == 0 && role == Role::Sender;
             let budget = params.budget().filter(|_| counted);
-            Flow::prepare(params, role, &config, sockets, budget)
+            let shape = Shape {
+                ceiling: self.ceiling.clone(),
+                ..flow::shape(params, budget)
+            };
+            Flow::prepare(params, role, &config, sockets, shape)
         };
         let flows: io::Result<Vec<Flow>> = pairs.map(prepare).collect();
         flows.map_err(|error| stream_failure(&error))
@@ -321,7 +304,7 @@ impl Host {
         let here = line.stream().local_addr().map_err(Trouble::Io)?;
         let mut listener = udp::beside(here).map_err(|e| stream_failure(&e))?;
         self.tell(line, State::CreateStreams)?;
-        let deadline = in_time(self.limits.silence);
+        let deadline = in_time(self.limits.silence.min(OPENING_MAX));
         let mut sockets = Vec::new();
         while sockets.len() < count {
             if clock::monotonic() >= deadline {
@@ -357,11 +340,12 @@ impl Host {
         Ok(sockets)
     }
 
-    /// Waits until no other test opens UDP streams.
-    fn udp_turn(&self, line: &mut Line) -> Result<MutexGuard<'_, ()>, Leave> {
+    /// Waits for the turn to open UDP streams.
+    fn udp_turn(&self, line: &mut Line) -> Result<Turn<'_>, Leave> {
         let deadline = in_time(self.limits.silence);
+        let waits = self.cookies.udp.wait(source_of(self.peer));
         loop {
-            if let Some(turn) = self.cookies.try_udp() {
+            if let Some(turn) = waits.try_take() {
                 return Ok(turn);
             }
             if clock::monotonic() >= deadline {

@@ -1,7 +1,5 @@
 //! The far end of messages: sends them back, counts them, or sends them.
 
-use std::os::fd::AsFd;
-
 use sys::clock;
 use tracing::info;
 use units::Duration;
@@ -13,7 +11,7 @@ use crate::message::{self, Message, Refusal};
 use crate::messages::{
     Means, MessageSpec, NoQueues, Pattern, Queues, Tidings, Verbs, VerbsEnds, Worker, start, sum,
 };
-use crate::server::{Leave, Session, share};
+use crate::server::{Leave, Session};
 use crate::transfer::{in_time, unexpected};
 
 impl Session {
@@ -25,6 +23,13 @@ impl Session {
             let asked = Duration::from_ns(spec.duration_ns);
             (asked > limit).then(|| format!("it allows {limit}, not {asked}"))
         });
+        // A ping-pong sends what came.
+        let sends = matches!(spec.pattern, Pattern::Down | Pattern::Both);
+        let limited = (sends && self.house.ceiling().is_some()).then(|| {
+            "the server sends messages only to clients with its token, since its rate is limited (--rate-max)"
+                .to_owned()
+        });
+        let problem = problem.or(limited);
         if let Some(text) = problem {
             return self.send(control, &Message::Refused(Refusal::Limit { text }));
         }
@@ -63,13 +68,6 @@ impl Session {
         let token = message::token_to_hex(place.token);
         self.send(control, &Message::Accept { token })?;
         let sockets = self.gather(control, &place, spec.connections())?;
-        if let Some(max) = self.house.rate_max() {
-            let each = share(max, sockets.len() as u64);
-            for socket in &sockets {
-                let set = sys::tcp::set_max_pacing(socket.as_fd(), each);
-                set.map_err(|error| Leave::Host(format!("cannot limit the rate: {error}")))?;
-            }
-        }
         if let Some(dscp) = spec.dscp.and_then(Dscp::new) {
             // A mark that this host refuses is no reason not to measure.
             let lines = sockets.iter().chain([control.stream()]);
@@ -129,13 +127,11 @@ impl Session {
         if !self.house.is_open() || spec.pattern == Pattern::Up {
             return None;
         }
-        if self.house.rate_max().is_some() {
-            let text = "the server sends over RDMA only to clients with its token, since its rate is \
-                        limited (--rate-max)";
-            return Some(text.to_owned());
-        }
         let peer = self.peer.ip().to_canonical();
-        let proved = far.address() == Some(peer) || far.gid == near.gid;
+        // InfiniBand routes by LID, which is nobody's address.
+        let roce = near.lid == 0 && far.address() == Some(peer);
+        let own = far.gid == near.gid && far.lid == near.lid;
+        let proved = roce || own;
         (!proved).then(|| {
             format!(
                 "without a shared token the server sends over RDMA only to the address of the control \

@@ -9,7 +9,7 @@ use std::thread;
 
 use sys::clock;
 use tracing::info;
-use units::{Bytes, Duration, Instant, Rate};
+use units::{Bytes, Duration, Instant};
 
 use super::line::{Answer, Line, Moved, Until, Watch};
 use super::{RankPeer, RankSpec, RankStep, RankTest, RankTimes};
@@ -171,6 +171,13 @@ impl Session {
                 text: text.to_owned(),
             });
         }
+        if self.house.ceiling().is_some() {
+            let text = "only clients with its token may have it send to others, since its rate is limited \
+                        (--rate-max)";
+            return Err(Refusal::Limit {
+                text: text.to_owned(),
+            });
+        }
         let host = |error: io::Error| Refusal::Host {
             text: error.to_string(),
         };
@@ -264,7 +271,6 @@ impl Session {
             addr,
             token,
             spec: spec.clone(),
-            rate_max: self.house.rate_max(),
         })
     }
 
@@ -313,8 +319,6 @@ struct Call {
     addr: SocketAddr,
     token: [u8; TOKEN_BYTES],
     spec: RankSpec,
-    /// [`crate::Limits::rate_max`], where it applies.
-    rate_max: Option<Rate>,
 }
 
 impl Call {
@@ -330,12 +334,9 @@ impl Call {
             dscp: self.spec.dscp.and_then(Dscp::new),
             ..Approach::default()
         };
-        let set = |fd: std::os::fd::BorrowedFd<'_>| {
-            if let Some(name) = &self.spec.congestion {
-                sys::tcp::set_congestion(fd, name)?;
-            }
-            self.rate_max
-                .map_or(Ok(()), |rate| sys::tcp::set_max_pacing(fd, rate))
+        let set = |fd: std::os::fd::BorrowedFd<'_>| match &self.spec.congestion {
+            Some(name) => sys::tcp::set_congestion(fd, name),
+            None => Ok(()),
         };
         let connected = approach.connect(self.addr, 1, silence, set, quit);
         let mut socket = connected

@@ -11,10 +11,10 @@
 //! repeats a nonce sent to it: the server answers an opening without the nonce with a challenge, which is
 //! shorter than the opening. An opening without the transfer's token, or from elsewhere, gets no answer.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::MutexGuard;
 
 use rustix::event::PollFlags;
 use sys::clock;
@@ -22,13 +22,15 @@ use tracing::debug;
 use units::Duration;
 
 use super::{GATHER_TICK, Leave, Place, Session};
-use crate::Config;
 use crate::control::{Control, TICK, Trouble, wait_for};
-use crate::engine::{Role, Shape};
+use crate::engine::Role;
+use crate::lobby::source_of;
 use crate::message::{self, ADDRESS_CHALLENGE_BYTES, ADDRESS_NONCE_BYTES, Message, Refusal};
 use crate::transfer::{in_time, unexpected};
 use crate::transfer_udp::{OPENING_BYTES_MAX, accompany, framing, opened, set_options};
+use crate::turns::Turn;
 use crate::udp::{self, UdpEngine};
+use crate::{Config, STREAMS_MAX};
 
 impl Session {
     /// From the token to the result.
@@ -43,7 +45,7 @@ impl Session {
             return Ok(());
         };
         let key = framing(place.token);
-        let engine = UdpEngine::prepare(role, config, sockets, Shape::of(config), key)
+        let engine = UdpEngine::prepare(role, config, sockets, self.shape(config), key)
             .map_err(|error| Leave::Host(format!("cannot prepare the streams: {error}")))?;
         if !self.may_go(control, role)? {
             return self.tell(control, &engine.finish().0);
@@ -84,6 +86,7 @@ impl Session {
         let deadline = in_time(self.house.limits.silence.min(OPENING_MAX));
         let mut slots: Vec<Slot> = (0..config.streams).map(|_| Slot::Missing).collect();
         let (mut missing, mut elsewhere) = (slots.len(), 0_u64);
+        let mut queued = VecDeque::new();
         while missing > 0 {
             if clock::monotonic() >= deadline {
                 let text = self.not_opened(missing, config.streams, here.port(), elsewhere);
@@ -92,14 +95,12 @@ impl Session {
                 drop(turn);
                 return self.send(control, &refusal).map(|()| None);
             }
-            self.expect_silence(control, Duration::ZERO)?;
-            wait_for(&desk, PollFlags::IN, TICK).map_err(Trouble::Io)?;
-            // One byte more than an opening has, to tell what is longer.
-            let mut words = [0; OPENING_BYTES_MAX + 1];
-            let Ok((len, from)) = desk.recv_from(&mut words) else {
+            let Some((datagram, from)) = queued.pop_front().or_else(|| take(&desk)) else {
+                self.expect_silence(control, Duration::ZERO)?;
+                wait_for(&desk, PollFlags::IN, TICK).map_err(Trouble::Io)?;
                 continue;
             };
-            let Some((stream, nonce)) = opened(&words[..len], place.token) else {
+            let Some((stream, nonce)) = opened(&datagram, place.token) else {
                 debug!(%from, "dropped: a datagram that opens no stream");
                 continue;
             };
@@ -115,8 +116,15 @@ impl Session {
                 Judged::Open => {}
                 Judged::Challenge(challenge) => drop(desk.send_to(&challenge, from)),
                 Judged::Proved => {
-                    desk.connect(from).map_err(host)?;
+                    // What comes from now on goes to the next socket; what is queued in this one may open other
+                    // streams.
                     let next = listen().map_err(host)?;
+                    while queued.len() < QUEUED_MAX
+                        && let Some(other) = take(&desk)
+                    {
+                        queued.push_back(other);
+                    }
+                    desk.connect(from).map_err(host)?;
                     *slot = Slot::Open(std::mem::replace(&mut desk, next));
                     missing -= 1;
                 }
@@ -138,15 +146,16 @@ impl Session {
         text
     }
 
-    /// Waits until no other transfer opens UDP streams.
-    fn udp_turn(&self, control: &mut Control) -> Result<MutexGuard<'_, ()>, Leave> {
+    /// Waits for the turn to open UDP streams.
+    fn udp_turn(&self, control: &mut Control) -> Result<Turn<'_>, Leave> {
         let deadline = in_time(self.house.limits.silence);
+        let waits = self.house.cookies.udp.wait(source_of(self.peer));
         loop {
-            if let Some(turn) = self.house.cookies.try_udp() {
+            if let Some(turn) = waits.try_take() {
                 return Ok(turn);
             }
             if clock::monotonic() >= deadline {
-                let text = "another client has been opening UDP streams all the time";
+                let text = "other clients have been opening UDP streams all the time";
                 return Err(Leave::Host(text.to_owned()));
             }
             self.expect_silence(control, GATHER_TICK)?;
@@ -218,13 +227,23 @@ impl Slot {
     }
 }
 
+/// The next datagram, as far as it can be an opening, and its source.
+fn take(desk: &UdpSocket) -> Option<(Vec<u8>, SocketAddr)> {
+    // One byte more than an opening has, to tell what is longer.
+    let mut words = [0; OPENING_BYTES_MAX + 1];
+    let (len, from) = desk.recv_from(&mut words).ok()?;
+    Some((words[..len].to_vec(), from))
+}
+
 /// Whether two addresses are one host's, ports aside; an IPv4 address mapped into IPv6 is itself.
 pub(crate) fn is_same_host(a: SocketAddr, b: SocketAddr) -> bool {
     a.ip().to_canonical() == b.ip().to_canonical()
 }
 
+/// Openings of all streams, twice.
+const QUEUED_MAX: usize = 2 * STREAMS_MAX as usize;
 /// Openings are repeated every 100 ms; while they are waited for, no other client's can be.
-const OPENING_MAX: Duration = Duration::from_s(5);
+pub(crate) const OPENING_MAX: Duration = Duration::from_s(5);
 
 #[cfg(test)]
 mod tests {
