@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use rustix::fs::{
-    XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, lgetxattr, llistxattr, lsetxattr,
+    XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, lgetxattr, llistxattr, setxattr,
 };
 use rustix::io::Errno;
 
@@ -58,14 +58,6 @@ pub(crate) fn is_of_users(name: &[u8]) -> bool {
 /// Whether an attribute of this name is copied of a symbolic link.
 pub(crate) fn is_of_link(name: &[u8]) -> bool {
     name.starts_with(b"trusted.") && is_copied(name, true)
-}
-
-/// The way to a name in a folder that is open, as calls that know no descriptors have it; the last name is not followed.
-fn way(folder: BorrowedFd<'_>, name: &[u8]) -> Vec<u8> {
-    let mut text = String::with_capacity(32);
-    // Writing to a string cannot fail.
-    let _ = write!(text, "/proc/self/fd/{}/", folder.as_raw_fd());
-    [text.as_bytes(), name].concat()
 }
 
 /// Reads the attributes of files, with buffers of its own.
@@ -262,20 +254,20 @@ pub(crate) fn remove_others(open: impl AsFd, kept: &Attributes) -> io::Result<Se
     Ok(told)
 }
 
-/// Sets `attributes` on the symbolic link `name` in `folder`, if they are `trusted`.
+/// Sets `attributes` on a symbolic link that is open as a place, if they are `trusted`.
 ///
 /// # Errors
 /// As [`set`].
 pub(crate) fn set_on_link(
-    folder: BorrowedFd<'_>,
-    name: &[u8],
+    link: impl AsFd,
     attributes: &Attributes,
     trusted: bool,
 ) -> io::Result<Set> {
-    let way = way(folder, name);
+    // What /proc shows leads to the link itself, and no further.
+    let shown = format!("/proc/self/fd/{}", link.as_fd().as_raw_fd());
     let is_allowed = |name: &[u8]| trusted && is_of_link(name);
     set_each(attributes, is_allowed, |name, value| {
-        lsetxattr(&way, name, value, XattrFlags::empty())
+        setxattr(&shown, name, value, XattrFlags::empty())
     })
 }
 

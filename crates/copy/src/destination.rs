@@ -13,6 +13,7 @@
 mod belongings;
 mod extras;
 mod folders;
+mod own;
 mod placing;
 mod small;
 mod staging;
@@ -26,7 +27,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid,
@@ -154,6 +155,8 @@ pub struct Destination {
     has_no_nameless: AtomicBool,
     /// Modes of folders that were opened up to be written into.
     opened_up: Mutex<HashMap<RelPath, u32>>,
+    /// Device and number of each folder that was made or found, until it is finished.
+    meant: Mutex<HashMap<RelPath, (u64, u64)>>,
     looks: Box<Looks>,
 }
 
@@ -311,6 +314,7 @@ impl Destination {
             is_fat: OnceLock::new(),
             has_no_nameless: AtomicBool::new(false),
             opened_up: Mutex::default(),
+            meant: Mutex::default(),
             looks: Box::default(),
         }
     }
@@ -400,6 +404,26 @@ impl Destination {
         Ok(File::from(file))
     }
 
+    /// Opens the file that was looked at as `looked_at`, and nothing that somebody put in its place since.
+    ///
+    /// # Errors
+    /// `ESTALE` where something else is at `path` by now; as [`Destination::open_existing`].
+    fn open_as(&self, path: &RelPath, looked_at: &Existing) -> io::Result<File> {
+        let file = self.open_existing(path)?;
+        same(&fstat(&file)?, looked_at.identity)?;
+        Ok(file)
+    }
+
+    /// As [`Destination::open_as`], of whatever it is, as a place only: links are not followed.
+    fn place_as(&self, path: &RelPath, looked_at: &Existing) -> io::Result<OwnedFd> {
+        let top = self.written()?;
+        let place = self.beside(top, path, |folder, name| {
+            openat(folder, name, PLACE, Mode::empty())
+        })?;
+        same(&fstat(&place)?, looked_at.identity)?;
+        Ok(place)
+    }
+
     /// Makes the folder `path`, if it is not there; the folder it is in must be. What stands there and is no folder, a
     /// link too, makes way. With `private`, nobody else may enter it until [`Destination::finish_folder`]; without, it
     /// has the mode of any new folder. Whether it was made.
@@ -414,21 +438,27 @@ impl Destination {
         let mode = Mode::from_raw_mode(if private { 0o700 } else { 0o777 });
         for _ in 0..REPLACE_TRIES {
             let made = self.beside(top, path, |folder, name| mkdirat(folder, name, mode));
-            match made {
+            let is_new = match made {
                 Ok(()) => {
                     self.folders.forget(path.as_bytes());
-                    return Ok(true);
+                    true
                 }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
-            }
+            };
             let opened = self.beside(top, path, |folder, name| {
                 openat(folder, name, FOLDER_ITSELF, Mode::empty())
             });
             match opened {
                 Ok(folder) => {
-                    self.open_up(path, &folder)?;
-                    return Ok(false);
+                    let stat = fstat(&folder)?;
+                    if !is_new {
+                        self.open_up(path, &folder, &stat)?;
+                    }
+                    self.meant()
+                        .insert(path.clone(), (stat.st_dev, stat.st_ino));
+                    self.folders.keep(path.as_bytes(), folder, &stat)?;
+                    return Ok(is_new);
                 }
                 Err(error) if is(&error, &[Errno::NOTDIR, Errno::LOOP]) => {
                     // Fails where it has become a folder meanwhile, which the next try sees.
@@ -445,8 +475,7 @@ impl Destination {
     }
 
     /// Lets this user write into a folder of its own that has a mode against it.
-    fn open_up(&self, path: &RelPath, folder: &OwnedFd) -> io::Result<()> {
-        let stat = fstat(folder)?;
+    fn open_up(&self, path: &RelPath, folder: &OwnedFd, stat: &Stat) -> io::Result<()> {
         let mode = stat.st_mode & 0o7777;
         if self.superuser
             || mode & 0o700 == 0o700
@@ -455,8 +484,7 @@ impl Destination {
             return Ok(());
         }
         // A folder that may not be read is open as a place only; its mode is changed through what /proc shows of that.
-        let place = format!("/proc/self/fd/{}", folder.as_raw_fd());
-        rustix::fs::chmod(place, Mode::from_raw_mode(mode | 0o700))?;
+        rustix::fs::chmod(shown(folder), Mode::from_raw_mode(mode | 0o700))?;
         let mut opened_up = self
             .opened_up
             .lock()
@@ -465,13 +493,21 @@ impl Destination {
         Ok(())
     }
 
+    fn meant(&self) -> MutexGuard<'_, HashMap<RelPath, (u64, u64)>> {
+        self.meant.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Gives a folder what belongs to it, once nothing more is written into it: the deepest first. The top may be one.
     ///
     /// # Errors
-    /// As fchmod(2) and futimens(2), but for what [`Shortfalls`] counts.
+    /// `ESTALE` where it is another than [`Destination::make_folder`] made or found; as fchmod(2) and futimens(2), but for
+    /// what [`Shortfalls`] counts.
     pub fn finish_folder(&self, path: &RelPath, meta: &Meta) -> io::Result<()> {
         let top = self.written()?;
         let folder = top.open(path.as_bytes(), READ_FOLDER)?;
+        if let Some(identity) = self.meant().remove(path) {
+            same(&fstat(&folder)?, identity)?;
+        }
         let before = self
             .opened_up
             .lock()
@@ -504,7 +540,7 @@ impl Destination {
         check_time(meta)?;
         self.put(staging, path, |folder, name| {
             symlinkat(target, folder, name)?;
-            self.dress_symlink(folder, name, meta)
+            self.dress_symlink(&openat(folder, name, PLACE, Mode::empty())?, meta)
         })
     }
 
@@ -545,7 +581,11 @@ impl Destination {
         }
         let (from, name) = self.folder_of(top, to)?;
         let linked = self.put(staging, path, |folder, new| {
-            Ok(linkat(&from.open, name, folder, new, AtFlags::empty())?)
+            linkat(&from.open, name, folder, new, AtFlags::empty())?;
+            same(
+                &statat(folder, new, AtFlags::SYMLINK_NOFOLLOW)?,
+                wanted.identity,
+            )
         });
         match linked {
             // FAT and its like know no second name; elsewhere there are too many, or a mount ends in between.
@@ -571,7 +611,7 @@ impl Destination {
         to: &RelPath,
         like: &Existing,
     ) -> io::Result<()> {
-        let file = self.open_existing(to)?;
+        let file = self.open_as(to, like)?;
         let meta = Meta {
             mode: Some(like.mode),
             modified: Some(like.modified),
@@ -607,6 +647,7 @@ impl Destination {
             rustix::fs::fsync(file)?;
         }
         let (folder, name) = self.folder_of(top, path)?;
+        partial.is_named()?;
         match replace(partial.folder(), partial.name(), folder.open.as_fd(), name) {
             Err(error) if is(&error, &[Errno::XDEV]) => {}
             other => return other,
@@ -865,16 +906,19 @@ impl Destination {
         (mode & !dropped, dropped)
     }
 
-    /// A link of our own, in the staging folder or just made.
-    fn dress_symlink(&self, folder: BorrowedFd<'_>, name: &[u8], meta: &Meta) -> io::Result<()> {
+    /// Gives a link, open as a place, what belongs to it.
+    fn dress_symlink(&self, link: &OwnedFd, meta: &Meta) -> io::Result<()> {
+        let stat = fstat(link)?;
+        if kind_of(&stat) != FileType::Symlink {
+            return Err(replaced());
+        }
         let mut is_kept = false;
         if let Some(owner) = meta.owner.filter(|_| self.trust != Trust::Guest) {
             let (user, group) = self.accounts.numbers(owner, meta.owner_names.as_ref());
             is_kept = true;
-            let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             if (stat.st_uid, stat.st_gid) != (user, group) {
                 let (user, group) = (id(user, Uid::from_raw), id(group, Gid::from_raw));
-                match chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW) {
+                match chownat(link, c"", user, group, AtFlags::EMPTY_PATH) {
                     Ok(()) => {}
                     Err(Errno::PERM | Errno::INVAL) => {
                         is_kept = false;
@@ -886,17 +930,12 @@ impl Destination {
         }
         if !meta.attributes.is_empty() {
             let trusted = is_kept && self.superuser && self.trust == Trust::Whole;
-            let set = attributes::set_on_link(folder, name, &meta.attributes, trusted)?;
+            let set = attributes::set_on_link(link, &meta.attributes, trusted)?;
             count(&self.counts.attributes_refused, set.refused);
             count(&self.counts.attributes_unsupported, set.unsupported);
         }
         if let Some(time) = meta.modified {
-            self.or_count(utimensat(
-                folder,
-                name,
-                &times(time),
-                AtFlags::SYMLINK_NOFOLLOW,
-            ))?;
+            self.or_count(set_time(link, time))?;
         }
         Ok(())
     }
@@ -915,10 +954,9 @@ impl Destination {
 
 /// How often something in the way is removed before it counts as an error: somebody puts it back each time.
 const REPLACE_TRIES: usize = 16;
-const FOLDER_ITSELF: OFlags = OFlags::PATH
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+/// What is at a name, not what it leads to; needs no right to it.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const FOLDER_ITSELF: OFlags = PLACE.union(OFlags::DIRECTORY);
 /// What a file is told by that reads otherwise than it was written.
 pub(crate) const NOT_AS_WRITTEN: &str = "what the disk gives back is not what was written";
 
@@ -1074,6 +1112,15 @@ fn times(modified: Stamp) -> Timestamps {
     }
 }
 
+/// Sets the time of what is open as a place.
+fn set_time(place: &OwnedFd, time: Stamp) -> rustix::io::Result<()> {
+    match utimensat(place, c"", &times(time), AtFlags::EMPTY_PATH) {
+        // Before Linux 5.8.
+        Err(Errno::INVAL) => utimensat(CWD, shown(place), &times(time), AtFlags::empty()),
+        other => other,
+    }
+}
+
 /// Nanoseconds from a second up have meanings of their own in utimensat(2).
 fn check_time(meta: &Meta) -> io::Result<()> {
     match meta.modified {
@@ -1100,6 +1147,24 @@ fn no_folder_above(error: Errno) -> io::Error {
         ),
         other => other.into(),
     }
+}
+
+/// Refuses what is not the file or folder of that device and number.
+fn same(stat: &Stat, identity: (u64, u64)) -> io::Result<()> {
+    match (stat.st_dev, stat.st_ino) == identity {
+        true => Ok(()),
+        false => Err(replaced()),
+    }
+}
+
+fn replaced() -> io::Error {
+    let text = "another user or program put something else in its place meanwhile; copy again";
+    io::Error::new(io::ErrorKind::StaleNetworkFileHandle, text)
+}
+
+/// The way to what is open, for calls that take no descriptor.
+fn shown(open: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", open.as_raw_fd())
 }
 
 fn is(error: &io::Error, any: &[Errno]) -> bool {

@@ -6,18 +6,18 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsFd as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, utimensat};
+use rustix::fs::{CWD, FileType, Mode, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
 use crate::attributes::{self, Reader};
-use crate::beneath::kind_of;
+use crate::beneath::{READ_FILE, kind_of};
 use crate::entry::{Meta, RelPath};
 
-use super::{Destination, Existing, Standing, Trust, count, times};
+use super::{Destination, Existing, Standing, Trust, count, set_time, shown};
 
 /// What of a name is not as the source has it, and could be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,13 +105,13 @@ impl Destination {
         let Some(time) = meta.modified else {
             return Ok(false);
         };
-        match self.look(path)? {
-            Some(stands) if matches!(stands.kind, Standing::File) && stands.modified != time => {}
-            _ => return Ok(false),
-        }
-        let (folder, name) = self.folder_of(self.written()?, path)?;
-        let folder = folder.open.as_fd();
-        match utimensat(folder, name, &times(time), AtFlags::SYMLINK_NOFOLLOW) {
+        let stands = self
+            .look(path)?
+            .filter(|stands| matches!(stands.kind, Standing::File) && stands.modified != time);
+        let Some(stands) = stands else {
+            return Ok(false);
+        };
+        match set_time(&self.place_as(path, &stands)?, time) {
             Ok(()) => Ok(true),
             // Counted when the file was placed.
             Err(Errno::PERM | Errno::INVAL | Errno::OVERFLOW) => Ok(false),
@@ -129,13 +129,12 @@ impl Destination {
         if !differs.any() {
             return Ok(false);
         }
-        let top = self.written()?;
+        self.written()?;
         match stands.kind {
             Standing::Symlink { .. } => {
-                let (folder, name) = self.folder_of(top, path)?;
-                self.dress_symlink(folder.open.as_fd(), name, meta)?;
+                self.dress_symlink(&self.place_as(path, stands)?, meta)?;
             }
-            _ => match self.open_to_amend(path)? {
+            _ => match self.open_to_amend(path, stands)? {
                 Some((file, mode)) => {
                     let meta = Meta {
                         mode: meta.mode.or(mode),
@@ -162,25 +161,25 @@ impl Destination {
 
     /// Opens a file to be given what belongs to it; with its mode, where that was against it and was changed. `None` where
     /// nothing can be done about that.
-    fn open_to_amend(&self, path: &RelPath) -> io::Result<Option<(File, Option<u32>)>> {
-        match self.open_existing(path) {
+    fn open_to_amend(
+        &self,
+        path: &RelPath,
+        stands: &Existing,
+    ) -> io::Result<Option<(File, Option<u32>)>> {
+        match self.open_as(path, stands) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             other => return Ok(Some((other?, None))),
         }
-        let top = self.written()?;
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = self.beside(top, path, |folder, name| {
-            openat(folder, name, flags, Mode::empty())
-        })?;
+        let place = self.place_as(path, stands)?;
         let stat = fstat(&place)?;
         if kind_of(&stat) != FileType::RegularFile || stat.st_uid != geteuid().as_raw() {
             return Ok(None);
         }
-        // What may not be read is open as a place only; its mode is changed through what /proc shows of that.
-        let shown = format!("/proc/self/fd/{}", place.as_raw_fd());
+        // What may not be read is open as a place only; its mode is changed, and it is opened, through what /proc shows.
         let mode = stat.st_mode & 0o7777;
-        rustix::fs::chmod(shown, Mode::from_raw_mode(mode | 0o400))?;
-        Ok(Some((self.open_existing(path)?, Some(mode))))
+        rustix::fs::chmod(shown(&place), Mode::from_raw_mode(mode | 0o400))?;
+        let file = openat(CWD, shown(&place), READ_FILE, Mode::empty())?;
+        Ok(Some((file.into(), Some(mode))))
     }
 
     /// Whether owner or group are not the source's and can be set; and whether each is what the source has, or will be.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::fstat;
+use rustix::fs::{Stat, fstat};
 
 use crate::beneath::{STEP, Top};
 
@@ -47,9 +47,19 @@ impl Folders {
             return Ok(folder);
         }
         let open = top.open(path, STEP)?;
-        let device = fstat(&open)?.st_dev;
+        let stat = fstat(&open)?;
+        self.keep(path, open, &stat)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the folder `path` that is open, for the next that is written into it.
+    pub(super) fn keep(&self, path: &[u8], open: OwnedFd, stat: &Stat) -> io::Result<Arc<Folder>> {
+        let device = stat.st_dev;
         let folder = Arc::new(Folder { open, device });
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.lock();
         if kept.folders.len() >= OPEN_MOST {
             let oldest = kept.folders.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {
@@ -62,7 +72,7 @@ impl Folders {
     }
 
     fn kept(&self, path: &[u8]) -> Option<Arc<Folder>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.lock();
         kept.moment += 1;
         let moment = kept.moment;
         let (folder, used) = kept.folders.get_mut(path)?;
@@ -76,7 +86,7 @@ impl Folders {
             let rest = kept.strip_prefix(path);
             rest.is_some_and(|rest| rest.is_empty() || path.is_empty() || rest[0] == b'/')
         };
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.lock();
         kept.folders.retain(|path, _| !is_below(path));
     }
 

@@ -7,14 +7,14 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::beneath::{BESIDE_PREFIX, fresh_digits};
 use crate::entry::{Meta, RelPath};
 
 use super::folders::{Folder, Folders};
-use super::{Destination, Staging, halves, is, small};
+use super::{Destination, Staging, halves, is, same, small};
 
 pub(super) const NEW_FILE: OFlags = OFlags::WRONLY
     .union(OFlags::CREATE)
@@ -55,8 +55,7 @@ impl Destination {
         meta: &Meta,
         fill: &dyn Fn(&File) -> io::Result<()>,
     ) -> io::Result<()> {
-        // In the staging folder nobody sees it before it has its mode; there, the usual one saves a call.
-        let mode = Mode::from_raw_mode(0o666);
+        let mode = mode_of_new(meta);
         let staged = self.put_staged(staging, path, &|folder, name| {
             fill(&File::from(openat(folder, name, self.new_file(), mode)?))
         })?;
@@ -79,14 +78,15 @@ impl Destination {
         self.keep_mount(folder);
         let open = folder.open.as_fd();
         let has_nameless = !self.has_no_nameless.load(Ordering::Relaxed);
-        if has_nameless && let Some(file) = self.nameless(folder)? {
+        if has_nameless && let Some(file) = self.nameless(folder, meta)? {
             fill(&file)?;
             let mut linked = small::link(&file, folder, name);
             if linked == Err(Errno::EXIST) {
                 // Only a rename takes the place of what stands there, and takes a name for it.
                 let put = beside(open, name, |_, new| {
                     linked = small::link(&file, folder, new);
-                    Ok(linked?)
+                    linked?;
+                    is_at(&file, open, new)
                 });
                 if linked.is_ok() {
                     return put;
@@ -98,14 +98,11 @@ impl Destination {
                 Err(_) => self.has_no_nameless.store(true, Ordering::Relaxed),
             }
         }
-        // Others see it before it has its mode, if it gets one.
-        let mode = match meta.mode {
-            Some(_) => 0o600,
-            None => 0o666,
-        };
-        let mode = Mode::from_raw_mode(mode);
+        let mode = mode_of_new(meta);
         beside(open, name, |folder, new| {
-            fill(&File::from(openat(folder, new, self.new_file(), mode)?))
+            let file = File::from(openat(folder, new, self.new_file(), mode)?);
+            fill(&file)?;
+            is_at(&file, folder, new)
         })
     }
 
@@ -139,6 +136,18 @@ impl Destination {
         }
         Ok(Some((folder, name)))
     }
+}
+
+/// The mode that a file is made with: none that lends more than the one it gets, which saves a call where they are the same.
+pub(super) fn mode_of_new(meta: &Meta) -> Mode {
+    Mode::from_raw_mode(meta.mode.map_or(0o666, |mode| mode & 0o777 | 0o200))
+}
+
+/// Refuses where the name is another file's: whoever owns the folder may have put it there.
+fn is_at(file: &File, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    let stat = fstat(file)?;
+    let there = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    same(&there, (stat.st_dev, stat.st_ino))
 }
 
 /// Renames over what is there; an empty folder makes way.

@@ -6,12 +6,13 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use rustix::fs::{AtFlags, CWD, OFlags, linkat, openat};
 use rustix::io::Errno;
 
 use crate::entry::{Meta, RelPath};
 
 use super::folders::Folder;
+use super::placing::mode_of_new;
 use super::{Destination, NOT_AS_WRITTEN, Staging, out_of_memory};
 
 /// What of [`super::placing::NEW_FILE`] goes with a file that has no name.
@@ -48,7 +49,7 @@ impl Destination {
     ) -> io::Result<()> {
         if !self.has_no_nameless.load(Ordering::Relaxed) {
             let (folder, name) = self.folder_of(self.written()?, path)?;
-            if let Some(file) = self.nameless(&folder)? {
+            if let Some(file) = self.nameless(&folder, meta)? {
                 self.fill(&file, bytes, meta)?;
                 match link(&file, &folder, name) {
                     Ok(()) => {
@@ -68,18 +69,12 @@ impl Destination {
     }
 
     /// A file in `folder` that has no name yet; `None` where there can be none.
-    pub(super) fn nameless(&self, folder: &Folder) -> io::Result<Option<File>> {
+    pub(super) fn nameless(&self, folder: &Folder, meta: &Meta) -> io::Result<Option<File>> {
         let way = match self.reads_back {
             true => OFlags::RDWR,
             false => OFlags::WRONLY,
         };
-        // Nobody sees it before it has its mode.
-        match openat(
-            &folder.open,
-            c".",
-            NAMELESS | way,
-            Mode::from_raw_mode(0o666),
-        ) {
+        match openat(&folder.open, c".", NAMELESS | way, mode_of_new(meta)) {
             Ok(open) => Ok(Some(File::from(open))),
             Err(Errno::NOENT) => Ok(None),
             // Kernels and file systems that know no such files read it as the opening of a folder, or say so.

@@ -2,6 +2,11 @@
 //!
 //! It outlives the process that made it. Whoever copies the same thing again finds it by its identity, if nobody holds its
 //! lock (flock(2)), which ends with the process.
+//!
+//! The owner of the top may rename, exchange and replace whatever is in it, at any time. So nothing is learnt from a name
+//! there: the folder is opened once, without following a link, and what its descriptor says decides. It must belong to this
+//! user, closed to all others and, if it is new, empty. All in it is reached by that descriptor, where no other user gets.
+//! Its name is a hash of its identity and a secret, which are in it: whoever sees only names makes no other that fits.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -17,12 +22,16 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::beneath::{
-    READ_FILE, READ_FOLDER, STAGING_PREFIX, Top, fresh_digits, is_staging, kind_of, stored,
-};
+use crate::beneath::{READ_FILE, READ_FOLDER, STAGING_PREFIX, Top, is_staging, kind_of, stored};
+use crate::digest::sum_of;
+use crate::key::SessionId;
 use crate::listing::Names;
 
+use super::own::Own;
+
+/// What the file of this name holds: the identity, then the secret.
 const IDENTITY: &str = "identity";
+const IDENTITY_BYTES: usize = 16 + 16;
 const JOURNAL: &str = "journal";
 /// Goes with what an earlier try left half made.
 const NEW_JOURNAL: &str = "n-journal";
@@ -33,7 +42,7 @@ const HELD: Duration = Duration::from_secs(4);
 const FOLDERS_MOST: usize = 4_096;
 /// Room for what one getdents64(2) answers.
 const READ_BYTES: usize = 32 << 10;
-/// How often another name is tried for a new folder.
+/// How often another name is tried for a new folder: whoever owns the top may put something else in its place.
 const NAME_TRIES: usize = 64;
 const OWN_FILE: OFlags = OFlags::RDWR
     .union(OFlags::CREATE)
@@ -47,7 +56,8 @@ pub struct Staging {
     top: Arc<Top>,
     folder: Arc<OwnedFd>,
     name: Vec<u8>,
-    device: u64,
+    /// Device and number there.
+    place: (u64, u64),
     identity: [u8; 16],
     own: Own,
     resumed: bool,
@@ -71,19 +81,15 @@ impl Staging {
         is_stopped: &dyn Fn() -> bool,
     ) -> io::Result<Self> {
         let since = Instant::now();
-        let mut own = Own::usual();
+        let own = Own::of(top)?;
         loop {
             let mut is_held = false;
-            let there = all(top)?;
-            if there.iter().any(|name| !own.is(top, name)) {
-                own = Own::here(top).unwrap_or(own);
-            }
-            for name in there {
-                match locked(top, &name, &own)? {
-                    Some((folder, Some(found))) if found == *identity => {
+            for name in all(top)? {
+                match look(top, &name, own)? {
+                    Found::Free(folder, Some(found)) if found == *identity => {
                         return Self::of(top, folder, name, *identity, own, true);
                     }
-                    None => is_held |= identity_of(top, &name) == Some(*identity),
+                    Found::Held(found) => is_held |= found == Some(*identity),
                     _ => {}
                 }
             }
@@ -97,23 +103,28 @@ impl Staging {
             thread::sleep(Duration::from_millis(50));
         }
         for _ in 0..NAME_TRIES {
-            let name = [STAGING_PREFIX, fresh_digits().as_bytes()].concat();
+            let SessionId(secret) = SessionId::random()?;
+            let name = name_of(identity, &secret);
             match mkdirat(top.folder(), &name, Mode::RWXU) {
                 Err(Errno::EXIST) => continue,
                 other => other?,
             }
-            if !own.is(top, &name) {
-                own = Own::of(top, &name)?;
-            }
-            // Somebody who looks for a folder of theirs may hold the lock for a moment.
-            if let Some((folder, None)) = locked(top, &name, &own)? {
-                write_identity(&folder, identity)?;
+            // Somebody who looks for a folder of theirs may hold the lock for a moment, and who owns the top may have put
+            // another in its place.
+            if let Found::Free(folder, None) = look(top, &name, own)?
+                && Names::of(again(&folder)?.as_fd())?.len() == 0
+            {
+                write_identity(&folder, own, identity, &secret)?;
                 return Self::of(top, folder, name, *identity, own, false);
             }
             // Not ours; empty, or it is somebody's.
             let _ = unlinkat(top.folder(), &name[..], AtFlags::REMOVEDIR);
         }
-        Err(Errno::BUSY.into())
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "each new folder for unfinished files was replaced before it was opened, or is not as it was made: another user \
+             changes the destination folder meanwhile, or this file system keeps neither owners nor modes",
+        ))
     }
 
     fn of(
@@ -124,13 +135,13 @@ impl Staging {
         own: Own,
         resumed: bool,
     ) -> io::Result<Self> {
-        let device = fstat(&folder)?.st_dev;
+        let stat = fstat(&folder)?;
         let (top, folder) = (top.clone(), Arc::new(folder));
         let staging = Self {
             top,
             folder,
             name,
-            device,
+            place: (stat.st_dev, stat.st_ino),
             identity,
             own,
             resumed,
@@ -158,7 +169,7 @@ impl Staging {
     /// # Errors
     /// As open(2).
     pub fn journal(&self) -> io::Result<File> {
-        own_file(&self.folder, JOURNAL).map(|(file, _)| file)
+        own_file(&self.folder, self.own, JOURNAL, PRIVATE)
     }
 
     /// An empty file in which the journal is written anew, for [`Staging::replace_journal`].
@@ -166,7 +177,7 @@ impl Staging {
     /// # Errors
     /// As open(2).
     pub fn new_journal(&self) -> io::Result<File> {
-        own_file(&self.folder, NEW_JOURNAL).map(|(file, _)| file)
+        own_file(&self.folder, self.own, NEW_JOURNAL, PRIVATE)
     }
 
     /// Puts what was written anew in the journal's place.
@@ -183,14 +194,16 @@ impl Staging {
     }
 
     /// The growing file of number `number`, `size` bytes long, of which `data` are to be written at most: all holes when
-    /// it is new, and otherwise with what an earlier try wrote.
+    /// it is new, and otherwise with what an earlier try wrote. With `private`, only this user may read it until it gets a
+    /// mode of its own; without, it has the mode of any new file.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] when the file system has no room for `data` bytes beside those it has of the file;
     /// `EFBIG` when no file may be so long; as open(2).
-    pub fn partial(&self, number: u64, size: u64, data: u64) -> io::Result<Partial> {
+    pub fn partial(&self, number: u64, size: u64, data: u64, private: bool) -> io::Result<Partial> {
         let name = format!("p{number}");
-        let (file, resumed) = own_file(&self.folder, &name)?;
+        let mode = if private { PRIVATE } else { USUAL };
+        let (file, resumed) = self.grown(&name, mode)?;
         let partial = Partial {
             file,
             folder: self.folder.clone(),
@@ -245,7 +258,7 @@ impl Staging {
         self.remove_all()?;
         // What another try at the same left, which nobody will ask for any more.
         for name in all(&self.top)? {
-            if let Some((folder, Some(found))) = locked(&self.top, &name, &self.own)?
+            if let Found::Free(folder, Some(found)) = look(&self.top, &name, self.own)?
                 && found == self.identity
             {
                 Self::of(&self.top, folder, name, found, self.own, true)?.remove_all()?;
@@ -258,15 +271,30 @@ impl Staging {
         // The identity last: until then, a folder half removed is found again.
         self.clean(|name| name != IDENTITY.as_bytes())?;
         self.clean(|_| true)?;
-        Ok(unlinkat(
-            self.top.folder(),
-            &self.name[..],
-            AtFlags::REMOVEDIR,
-        )?)
+        match unlinkat(self.top.folder(), &self.name[..], AtFlags::REMOVEDIR) {
+            // Somebody renamed it; it is empty.
+            Err(_) if !is_at(&self.top, &self.name, self.place) => Ok(()),
+            other => Ok(other?),
+        }
     }
 
     pub(super) fn device(&self) -> u64 {
-        self.device
+        self.place.0
+    }
+
+    /// A growing file, and whether an earlier try left it. One that has its owner already, on the way to its place, or more
+    /// names than one, is copied: nothing is written into what others may have open.
+    fn grown(&self, name: &str, mode: Mode) -> io::Result<(File, bool)> {
+        let there = match opened(&self.folder, self.own, name, mode)? {
+            Opened::New(file) => return Ok((file, false)),
+            Opened::Own(file) => return Ok((file, true)),
+            Opened::Other(there) => there,
+        };
+        let new = format!("n{}", self.next.fetch_add(1, Ordering::Relaxed));
+        let file = own_file(&self.folder, self.own, &new, mode)?;
+        super::copy_sparse(&there, &file, &|| Ok(()))?;
+        renameat(&*self.folder, &new, &*self.folder, name)?;
+        Ok((file, true))
     }
 
     /// Makes something new here under a name of its own and hands it to `mv`, which takes it to its place.
@@ -286,7 +314,7 @@ impl Staging {
     }
 
     fn names(&self) -> io::Result<Names> {
-        Names::of(openat(&*self.folder, c".", READ_FOLDER, Mode::empty())?.as_fd())
+        Names::of(again(&self.folder)?.as_fd())
     }
 
     fn clean(&self, is_rubbish: impl Fn(&[u8]) -> bool) -> io::Result<()> {
@@ -362,61 +390,15 @@ impl Partial {
         self.name.as_bytes()
     }
 
+    /// Refuses where its name is another file's.
+    pub(super) fn is_named(&self) -> io::Result<()> {
+        let stat = fstat(&self.file)?;
+        let there = statat(&*self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
+        super::same(&there, (stat.st_dev, stat.st_ino))
+    }
+
     pub(super) fn remove(&self) -> io::Result<()> {
         Ok(unlinkat(&*self.folder, &self.name, AtFlags::empty())?)
-    }
-}
-
-/// How a folder looks that this user makes for itself alone, mode 0700.
-///
-/// FAT and some mounts of other systems keep neither owner nor mode, and a server that does not trust the superuser
-/// (`root_squash` in exports(5)) makes what it writes somebody else's. There, nobody can say whose a folder is better than
-/// by comparing it with one that was just made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Own {
-    user: u32,
-    /// Permission bits for others that cannot be taken away.
-    open: u32,
-}
-
-impl Own {
-    /// Where owners and modes are kept.
-    fn usual() -> Self {
-        Self {
-            user: rustix::process::geteuid().as_raw(),
-            open: 0,
-        }
-    }
-
-    /// As a folder looks that this user has just made.
-    fn of(top: &Top, name: &[u8]) -> io::Result<Self> {
-        let stat = statat(top.folder(), name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if kind_of(&stat) != FileType::Directory {
-            return Err(Errno::NOTDIR.into());
-        }
-        Ok(Self {
-            user: stat.st_uid,
-            open: stat.st_mode & 0o077,
-        })
-    }
-
-    /// By making one, and removing it.
-    fn here(top: &Top) -> io::Result<Self> {
-        let name = [STAGING_PREFIX, fresh_digits().as_bytes()].concat();
-        mkdirat(top.folder(), &name, Mode::RWXU)?;
-        let own = Self::of(top, &name);
-        let _ = unlinkat(top.folder(), &name[..], AtFlags::REMOVEDIR);
-        own
-    }
-
-    /// Whether a folder looks so.
-    fn is(&self, top: &Top, name: &[u8]) -> bool {
-        let stat = statat(top.folder(), name, AtFlags::SYMLINK_NOFOLLOW);
-        stat.is_ok_and(|stat| self.fits(stat.st_uid, stat.st_mode))
-    }
-
-    const fn fits(&self, user: u32, mode: u32) -> bool {
-        user == self.user && mode & 0o077 & !self.open == 0
     }
 }
 
@@ -440,16 +422,18 @@ fn all(top: &Top) -> io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Whose a folder is that somebody uses.
-fn identity_of(top: &Top, name: &[u8]) -> Option<[u8; 16]> {
-    let flags = READ_FOLDER | OFlags::NOFOLLOW;
-    let folder = openat(top.folder(), name, flags, Mode::empty()).ok()?;
-    read_identity(&folder).ok()?
+/// What the folder of a staging folder's name is.
+enum Found {
+    /// None of this user's.
+    Other,
+    /// Somebody uses it, as this user: whose it is, if that was written.
+    Held(Option<[u8; 16]>),
+    /// It is locked now, and whose it is, if that was written.
+    Free(OwnedFd, Option<[u8; 16]>),
 }
 
-/// The folder `name`, locked, and the identity in it, if one was written. `None` when it is no staging folder of this user,
-/// or somebody uses it.
-fn locked(top: &Top, name: &[u8], own: &Own) -> io::Result<Option<(OwnedFd, Option<[u8; 16]>)>> {
+/// Looks at the folder `name`, and locks it if it is this user's and nobody uses it.
+fn look(top: &Top, name: &[u8], own: Own) -> io::Result<Found> {
     let folder = match openat(
         top.folder(),
         name,
@@ -457,27 +441,32 @@ fn locked(top: &Top, name: &[u8], own: &Own) -> io::Result<Option<(OwnedFd, Opti
         Mode::empty(),
     ) {
         Ok(folder) => folder,
-        Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS) => return Ok(None),
+        Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS) => return Ok(Found::Other),
         Err(error) => return Err(error.into()),
     };
     let stat = fstat(&folder)?;
     // One that others could have filled is not ours, whatever its name.
-    if !own.fits(stat.st_uid, stat.st_mode) {
-        return Ok(None);
+    if !own.fits(&stat) {
+        return Ok(Found::Other);
     }
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(None),
+        Err(Errno::WOULDBLOCK) => return Ok(Found::Held(read_identity(&folder, own, name)?)),
         // A file system without locks: two copies of one thing at once are up to the user.
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) | Ok(()) => {}
         Err(error) => return Err(error.into()),
     }
     // Its user may have removed it between the opening and the lock.
-    let here = statat(top.folder(), name, AtFlags::SYMLINK_NOFOLLOW);
-    if !here.is_ok_and(|here| (here.st_dev, here.st_ino) == (stat.st_dev, stat.st_ino)) {
-        return Ok(None);
+    if !is_at(top, name, (stat.st_dev, stat.st_ino)) {
+        return Ok(Found::Other);
     }
-    let identity = read_identity(&folder)?;
-    Ok(Some((folder, identity)))
+    let identity = read_identity(&folder, own, name)?;
+    Ok(Found::Free(folder, identity))
+}
+
+/// Whether what has this name is what has this place.
+fn is_at(top: &Top, name: &[u8], place: (u64, u64)) -> bool {
+    let here = statat(top.folder(), name, AtFlags::SYMLINK_NOFOLLOW);
+    here.is_ok_and(|here| (here.st_dev, here.st_ino) == place)
 }
 
 /// A growing file of a staging folder that another host holds.
@@ -489,10 +478,18 @@ pub(super) fn growing(top: &Top, staging: &[u8], number: u64, size: u64) -> io::
     let flags = READ_FOLDER | OFlags::NOFOLLOW;
     let folder = openat(top.folder(), staging, flags, Mode::empty())?;
     let stat = fstat(&folder)?;
-    let fits = |own: &Own| own.fits(stat.st_uid, stat.st_mode);
-    if !fits(&Own::usual()) && !Own::here(top).is_ok_and(|own| fits(&own)) {
+    let own = match Own::usual() {
+        usual if usual.fits(&stat) => usual,
+        _ => Own::of(top)?,
+    };
+    if !own.fits(&stat) {
         return Err(invalid(
             "a folder for unfinished files that is not this user's",
+        ));
+    }
+    if read_identity(&folder, own, staging)?.is_none() {
+        return Err(invalid(
+            "a folder for unfinished files under another name than its own",
         ));
     }
     let flags = OWN_FILE.difference(OFlags::CREATE);
@@ -501,47 +498,108 @@ pub(super) fn growing(top: &Top, staging: &[u8], number: u64, size: u64) -> io::
     if kind_of(&stat) != FileType::RegularFile || super::size_of(&stat) != size {
         return Err(invalid("an unfinished file of another length"));
     }
+    if !own.has_alone(&stat) {
+        return Err(invalid("an unfinished file that is not this user's alone"));
+    }
     Ok(file.into())
 }
 
-fn read_identity(folder: &OwnedFd) -> io::Result<Option<[u8; 16]>> {
+/// The name of the staging folder that holds `identity` and `secret`.
+fn name_of(identity: &[u8; 16], secret: &[u8; 16]) -> Vec<u8> {
+    let mut name = STAGING_PREFIX.to_vec();
+    for byte in &sum_of(&[*identity, *secret].concat())[..8] {
+        name.extend_from_slice(format!("{byte:02x}").as_bytes());
+    }
+    name
+}
+
+/// The identity in the staging folder `name`; `None` where none was written, or the folder has another's name.
+fn read_identity(folder: &OwnedFd, own: Own, name: &[u8]) -> io::Result<Option<[u8; 16]>> {
     let file = match openat(
         folder,
         IDENTITY,
         READ_FILE | OFlags::NOFOLLOW,
         Mode::empty(),
     ) {
-        Ok(file) => File::from(file),
-        Err(Errno::NOENT) => return Ok(None),
+        Ok(file) => file,
+        Err(Errno::NOENT | Errno::LOOP) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let mut bytes = Vec::with_capacity(17);
-    file.take(17).read_to_end(&mut bytes)?;
-    Ok(bytes.try_into().ok())
+    if !own.has_alone(&fstat(&file)?) {
+        return Ok(None);
+    }
+    let mut bytes = Vec::with_capacity(IDENTITY_BYTES + 1);
+    let most = IDENTITY_BYTES as u64 + 1;
+    File::from(file).take(most).read_to_end(&mut bytes)?;
+    let (Some(identity), Some(secret)) = (bytes.first_chunk(), bytes.last_chunk()) else {
+        return Ok(None);
+    };
+    let is_its_own = bytes.len() == IDENTITY_BYTES && name_of(identity, secret) == name;
+    Ok(is_its_own.then_some(*identity))
 }
 
-fn write_identity(folder: &OwnedFd, identity: &[u8; 16]) -> io::Result<()> {
-    let (mut file, _) = own_file(folder, "n-identity")?;
-    file.write_all(identity)?;
+fn write_identity(
+    folder: &OwnedFd,
+    own: Own,
+    identity: &[u8; 16],
+    secret: &[u8; 16],
+) -> io::Result<()> {
+    let mut file = own_file(folder, own, "n-identity", PRIVATE)?;
+    file.write_all(&[*identity, *secret].concat())?;
     Ok(renameat(folder, "n-identity", folder, IDENTITY)?)
 }
 
-/// Opens a file of ours, or makes it; whether it was there. Everybody's mode, less the umask: nobody else gets here, and
-/// it is the mode of a file of which none is kept.
-fn own_file(folder: &OwnedFd, name: &str) -> io::Result<(File, bool)> {
-    let mode = Mode::from_raw_mode(0o666);
-    let (open, was_there) = match openat(folder, name, OWN_FILE | OFlags::EXCL, mode) {
-        Ok(open) => (open, false),
-        Err(Errno::EXIST) => (openat(folder, name, OWN_FILE, mode)?, true),
+/// An open folder, open once more from its first name on.
+fn again(folder: &OwnedFd) -> io::Result<OwnedFd> {
+    Ok(openat(folder, c".", READ_FOLDER, Mode::empty())?)
+}
+
+/// Everybody's mode, less the umask: the mode of a file of which none is kept.
+const USUAL: Mode = Mode::from_bits_retain(0o666);
+/// Of a file that nobody else is to read, or that gets a mode of its own on the way to its place.
+const PRIVATE: Mode = Mode::from_bits_retain(0o600);
+
+/// A file in a staging folder.
+enum Opened {
+    /// It was made.
+    New(File),
+    /// It is this user's alone.
+    Own(File),
+    /// Somebody else's, or one with more names than this.
+    Other(File),
+}
+
+/// Opens a file, or makes it.
+fn opened(folder: &OwnedFd, own: Own, name: &str, mode: Mode) -> io::Result<Opened> {
+    match openat(folder, name, OWN_FILE | OFlags::EXCL, mode) {
+        Ok(open) => return Ok(Opened::New(open.into())),
+        Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
-    };
-    if kind_of(&fstat(&open)?) != FileType::RegularFile {
+    }
+    let flags = OWN_FILE.difference(OFlags::CREATE);
+    let open = openat(folder, name, flags, Mode::empty())?;
+    let stat = fstat(&open)?;
+    if kind_of(&stat) != FileType::RegularFile {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "something in a staging folder that is no file",
         ));
     }
-    Ok((File::from(open), was_there))
+    Ok(match own.has_alone(&stat) {
+        true => Opened::Own(open.into()),
+        false => Opened::Other(open.into()),
+    })
+}
+
+/// Opens a file of ours, or makes it; what is not this user's alone makes way.
+fn own_file(folder: &OwnedFd, own: Own, name: &str, mode: Mode) -> io::Result<File> {
+    for _ in 0..2 {
+        match opened(folder, own, name, mode)? {
+            Opened::New(file) | Opened::Own(file) => return Ok(file),
+            Opened::Other(_) => unlinkat(folder, name, AtFlags::empty())?,
+        }
+    }
+    Err(super::replaced())
 }
 
 #[cfg(test)]
@@ -584,25 +642,5 @@ mod tests {
         let staging = Staging::open(&top, &[1; 16], &|| false).unwrap();
         assert!(!staging.resumed());
         staging.discard().unwrap();
-    }
-
-    #[test]
-    fn a_folder_that_others_could_have_filled_is_nobodys_own() {
-        let usual = Own { user: 7, open: 0 };
-        assert!(usual.fits(7, 0o040_700) && usual.fits(7, 0o042_700));
-        assert!(!usual.fits(8, 0o040_700) && !usual.fits(7, 0o040_750));
-        // FAT with umask=022: all looks so, whoever made it.
-        let fat = Own {
-            user: 0,
-            open: 0o055,
-        };
-        assert!(fat.fits(0, 0o040_755) && !fat.fits(0, 0o040_777) && !fat.fits(7, 0o040_755));
-        // A superuser who is nobody at the server.
-        let squashed = Own {
-            user: 65_534,
-            open: 0,
-        };
-        assert!(squashed.fits(65_534, 0o040_700) && !squashed.fits(65_534, 0o040_777));
-        assert!(!squashed.fits(7, 0o040_700));
     }
 }

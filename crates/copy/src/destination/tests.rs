@@ -10,9 +10,12 @@ use rustix::fs::{RenameFlags, XattrFlags, getxattr, renameat_with, setxattr};
 
 use super::placing::{NEW_FILE, beside};
 use super::*;
+use crate::beneath::is_staging;
 use crate::entry::DEPTH_MOST;
 use crate::filter::Filter;
 use crate::scratch::{Scratch, is_superuser};
+
+mod swapped;
 
 fn rel(path: &str) -> RelPath {
     RelPath::new(path.as_bytes()).unwrap()
@@ -145,7 +148,7 @@ fn files_get_what_belongs_to_them() {
     destination
         .put_small(&staging, &rel("small"), b"bytes", &meta)
         .unwrap();
-    let partial = staging.partial(7, 5, 5).unwrap();
+    let partial = staging.partial(7, 5, 5, true).unwrap();
     partial.file().write_all_at(b"bytes", 0).unwrap();
     destination
         .commit(&partial, &rel("large"), &meta, true)
@@ -462,7 +465,7 @@ fn links_on_the_way_lead_nowhere() {
                 .put_small(&staging, &path, b"", &meta(0o600))
                 .is_err()
         );
-        let partial = staging.partial(0, 0, 0).unwrap();
+        let partial = staging.partial(0, 0, 0, true).unwrap();
         assert!(
             destination
                 .commit(&partial, &path, &meta(0o600), false)
@@ -541,7 +544,7 @@ fn a_link_swapped_in_meanwhile_leads_nothing_outside() {
                 let _ = destination.symlink(&staging, &rel("a/l"), b"x", &Meta::default());
                 let _ = destination.finish_folder(&rel("a"), &meta(0o711));
                 let _ = destination.remove(&rel(&format!("a/d{number}")));
-                let partial = staging.partial(number, 1, 1).unwrap();
+                let partial = staging.partial(number, 1, 1, true).unwrap();
                 if destination
                     .commit(&partial, &rel("a/c"), &meta(0o600), false)
                     .is_err()
@@ -634,7 +637,7 @@ fn staging_folders_are_found_again_by_whoever_comes_next() {
     let second = destination.staging(&[1; 16]).unwrap();
     let other = destination.staging(&[2; 16]).unwrap();
     assert!(!first.resumed() && !second.resumed() && !other.resumed());
-    let partial = first.partial(3, 1 << 20, 5).unwrap();
+    let partial = first.partial(3, 1 << 20, 5, true).unwrap();
     assert!(!partial.resumed());
     partial.file().write_all_at(b"bytes", 100).unwrap();
     first.journal().unwrap().write_all(b"noted").unwrap();
@@ -643,7 +646,7 @@ fn staging_folders_are_found_again_by_whoever_comes_next() {
     let again = destination.staging(&[1; 16]).unwrap();
     assert!(again.resumed());
     assert_eq!(again.partials().unwrap(), [3]);
-    let partial = again.partial(3, 1 << 20, 5).unwrap();
+    let partial = again.partial(3, 1 << 20, 5, true).unwrap();
     let mut bytes = [0; 5];
     partial.file().read_exact_at(&mut bytes, 100).unwrap();
     assert!(partial.resumed() && &bytes == b"bytes");
@@ -684,12 +687,12 @@ fn claims_of_size_are_refused_or_cost_nothing() {
     let staging = destination.staging(&[1; 16]).unwrap();
     let room = destination.room().unwrap();
     let error = staging
-        .partial(0, u64::MAX, room.bytes.saturating_add(1 << 40))
+        .partial(0, u64::MAX, room.bytes.saturating_add(1 << 40), true)
         .unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-    assert!(staging.partial(1, u64::MAX, 0).is_err());
+    assert!(staging.partial(1, u64::MAX, 0, true).is_err());
     assert!(staging.partials().unwrap().is_empty());
-    let hollow = staging.partial(2, 1 << 40, 0).unwrap();
+    let hollow = staging.partial(2, 1 << 40, 0, true).unwrap();
     assert_eq!(hollow.file().metadata().unwrap().blocks(), 0);
     hollow.file().write_all_at(b"x", 1 << 39).unwrap();
     destination
@@ -744,7 +747,7 @@ fn a_file_system_that_ends_on_the_way_is_no_obstacle() {
     }
     let (here, there) = (open(scratch.path()), open(&other));
     let staging = here.staging(&[1; 16]).unwrap();
-    let partial = staging.partial(0, 5, 5).unwrap();
+    let partial = staging.partial(0, 5, 5, true).unwrap();
     partial.file().write_all_at(b"bytes", 0).unwrap();
     there
         .commit(&partial, &rel("large"), &meta(0o640), true)
@@ -874,7 +877,7 @@ fn a_copy_across_file_systems_is_held_against_what_it_is_of() {
     }
     let there = open(&other).with_read_back();
     let staging = open(scratch.path()).staging(&[1; 16]).unwrap();
-    let partial = staging.partial(0, 5 << 20, 5).unwrap();
+    let partial = staging.partial(0, 5 << 20, 5, true).unwrap();
     partial.file().write_all_at(b"bytes", 4 << 20).unwrap();
     let put = there.commit(&partial, &rel("large"), &meta(0o640), false);
     let len = fs::metadata(other.join("large")).map(|stat| stat.len());
@@ -889,10 +892,10 @@ fn what_an_earlier_try_left_in_a_hole_is_cleared() {
     let scratch = Scratch::new();
     let staging = open(scratch.path()).staging(&[1; 16]).unwrap();
     let size: usize = 3 << 20;
-    let first = staging.partial(0, size as u64, 0).unwrap();
+    let first = staging.partial(0, size as u64, 0, true).unwrap();
     first.file().write_all_at(&vec![9; size], 0).unwrap();
     drop(first);
-    let again = staging.partial(0, size as u64, 0).unwrap();
+    let again = staging.partial(0, size as u64, 0, true).unwrap();
     assert!(again.resumed());
     again.clear(1 << 20..2 << 20).unwrap();
     let mut all = vec![1; size];
@@ -1050,7 +1053,7 @@ fn a_growing_file_is_opened_where_it_grows_and_nowhere_else() {
     let scratch = Scratch::new();
     let top = open(&scratch.folder("to"));
     let staging = top.staging(&[7; 16]).unwrap();
-    let partial = staging.partial(3, 5_000, 5_000).unwrap();
+    let partial = staging.partial(3, 5_000, 5_000, true).unwrap();
     // Another host sees the same folder, and makes nothing there.
     let (other, _) = Destination::resolve(&scratch.at("to"), false, true).unwrap();
     let grows = other.growing(staging.name(), 3, 5_000).unwrap();

@@ -618,7 +618,7 @@ impl Receiver<'_> {
             let Some(staging) = self.staging else {
                 return Ok(None);
             };
-            let partial = staging.partial(number, cut.size(), data)?;
+            let partial = staging.partial(number, cut.size(), data, file.meta.mode.is_some())?;
             if partial.resumed() {
                 // Holes have no sums: what an earlier attempt left in them is seen by nobody.
                 for hole in &holes {

@@ -14,6 +14,7 @@ mod faults;
 mod hostile;
 mod null;
 mod quic;
+mod racing;
 mod several;
 mod unasked;
 mod whole;

@@ -461,7 +461,8 @@ impl Receiver<'_> {
             compare: Vec::new(),
         };
         if let (Some(file), Some(staging)) = (&mut unfinished, self.staging) {
-            if !believe(staging, file, &|| self.is_over()) {
+            let private = incoming.meta.mode.is_some();
+            if !believe(staging, file, private, &|| self.is_over()) {
                 // What was not read is for the next attempt to believe: the journal keeps all sums.
                 return None;
             }
@@ -514,10 +515,15 @@ impl Receiver<'_> {
 
 /// Leaves of an unfinished file's sums only those that its bytes have. `false` where it was over before all were read: then
 /// nothing is said of those that are left.
-fn believe(staging: &Staging, file: &mut Unfinished, is_over: &dyn Fn() -> bool) -> bool {
+fn believe(
+    staging: &Staging,
+    file: &mut Unfinished,
+    private: bool,
+    is_over: &dyn Fn() -> bool,
+) -> bool {
     let cut = file.cut;
     let mut room = Vec::new();
-    let Ok(partial) = staging.partial(file.number, cut.size(), 0) else {
+    let Ok(partial) = staging.partial(file.number, cut.size(), 0, private) else {
         file.sums.clear();
         return true;
     };
@@ -561,10 +567,10 @@ mod tests {
             asked.set(asked.get() + 1);
             asked.get() > 3
         };
-        assert!(!believe(&staging, &mut unfinished.clone(), &is_over));
+        assert!(!believe(&staging, &mut unfinished.clone(), true, &is_over));
         assert_eq!(asked.get(), 4);
         let mut all = unfinished.clone();
-        assert!(believe(&staging, &mut all, &|| false));
+        assert!(believe(&staging, &mut all, true, &|| false));
         assert_eq!(all, unfinished);
         staging.discard().unwrap();
     }
