@@ -109,6 +109,26 @@ pub(crate) fn is_staging(name: &[u8]) -> bool {
     has_digits_after(name, STAGING_PREFIX)
 }
 
+/// Whether a name on the path would be taken for a folder of unfinished files by some file system: they may fold letters, and
+/// ignore dots and blanks at the end (FAT) and letters without a look of their own (ext4's casefold).
+pub(crate) fn leads_to_staging(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(may_be_staging)
+}
+
+/// As [`leads_to_staging`], of one name.
+pub(crate) fn may_be_staging(name: &[u8]) -> bool {
+    // Nearly all names: no letter of the prefix folds to or from another than its own capital.
+    if !name.iter().any(|byte| matches!(byte, b'g' | b'G')) || name.len() < STAGING_PREFIX.len() {
+        return false;
+    }
+    let plain = name.iter().filter(|byte| byte.is_ascii());
+    let mut plain: Vec<u8> = plain.map(u8::to_ascii_lowercase).collect();
+    while let Some(b'.' | b' ') = plain.last() {
+        plain.pop();
+    }
+    is_staging(&plain)
+}
+
 fn has_digits_after(name: &[u8], prefix: &[u8]) -> bool {
     let digits = name.strip_prefix(prefix);
     digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
@@ -152,5 +172,35 @@ fn stamp(seconds: i64, nanoseconds: impl TryInto<u32>) -> Stamp {
     Stamp {
         seconds,
         nanoseconds: nanoseconds.try_into().unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_into_a_staging_folder_is_seen_in_any_spelling() {
+        for path in [
+            &b".goodput-part-0123456789abcdef"[..],
+            b".goodput-part-0123456789abcdef/p0",
+            b"a/b/.goodput-part-0123456789abcdef",
+            b"a/.Goodput-PART-0123456789ABCDEF/identity",
+            b".goodput-part-0123456789abcdef. .",
+            ".good\u{200c}put-part-0123456789abcdef/p0".as_bytes(),
+        ] {
+            assert!(leads_to_staging(path), "{}", path.escape_ascii());
+        }
+        for path in [
+            &b""[..],
+            b".goodput-part-0123456789abcde",
+            b".goodput-part-0123456789abcdef0",
+            b"goodput-part-0123456789abcdef",
+            b".goodput-part-/0123456789abcdef",
+            b".goodput-new-0123456789abcdef",
+            b"a/goodput.toml",
+        ] {
+            assert!(!leads_to_staging(path), "{}", path.escape_ascii());
+        }
     }
 }

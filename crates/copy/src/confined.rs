@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::beneath::{READ_FOLDER, STEP, Top, is_staging};
+use crate::beneath::{READ_FOLDER, STEP, Top, may_be_staging};
 use crate::entry::RelPath;
 
 /// A folder below which everything is that is asked for.
@@ -34,7 +34,7 @@ impl Asked {
             match name {
                 b"" | b"." => {}
                 b".." => return Err(denied("a path does not lead out of what is served")),
-                name if is_staging(name) => {
+                name if may_be_staging(name) => {
                     return Err(denied("unfinished files are their copy's own"));
                 }
                 name => {
@@ -98,7 +98,8 @@ mod tests {
         assert_eq!(read("a/."), ("a".to_owned(), true));
         assert!(read("").1 && read(".").1 && read("/").1);
         let staging = ".goodput-part-0123456789abcdef/p0";
-        for text in ["..", "a/../b", "../etc", "a/..", staging, "a\0b"] {
+        let folded = "a/.GOODPUT-part-0123456789ABCDEF/p0";
+        for text in ["..", "a/../b", "../etc", "a/..", staging, folded, "a\0b"] {
             assert!(Asked::read(text.as_bytes()).is_err(), "{text}");
         }
     }

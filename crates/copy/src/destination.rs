@@ -38,7 +38,7 @@ use rustix::io::Errno;
 
 use crate::accounts::Accounts;
 use crate::attributes;
-use crate::beneath::{READ_FILE, READ_FOLDER, Top, is_staging, kind_of, modified, size_of};
+use crate::beneath::{READ_FILE, READ_FOLDER, Top, kind_of, leads_to_staging, modified, size_of};
 use crate::confined::{Asked, Confined};
 use crate::entry::{Meta, RelPath, Stamp};
 use crate::room::{self, PAGE};
@@ -346,7 +346,9 @@ impl Destination {
         identity: &[u8; 16],
         is_stopped: &dyn Fn() -> bool,
     ) -> io::Result<Staging> {
-        Staging::open(self.written()?, identity, is_stopped)
+        let staging = Staging::open(self.written()?, identity, is_stopped)?;
+        self.folders.bar(staging.place());
+        Ok(staging)
     }
 
     /// Whether nothing stands at these names at the top, or nothing at all where none are said: a source may then send small
@@ -759,11 +761,8 @@ impl Destination {
     /// The folder `path` is in, open, and its name there.
     fn folder_of<'a>(&self, top: &Top, path: &'a RelPath) -> io::Result<(Arc<Folder>, &'a [u8])> {
         let (above, name) = halves(path);
-        if name.is_empty() || (above.is_empty() && is_staging(name)) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "not a name that can be written",
-            ));
+        if name.is_empty() || leads_to_staging(path.as_bytes()) {
+            return Err(folders::not_written());
         }
         Ok((self.folders.open(top, above)?, name))
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat, unlinkat};
 
-use crate::beneath::{READ_FOLDER, is_staging, kind_of};
+use crate::beneath::{READ_FOLDER, is_staging, kind_of, leads_to_staging};
 use crate::entry::RelPath;
 use crate::filter::Filter;
 use crate::listing::{Next, Way};
@@ -130,6 +130,9 @@ impl Destination {
             extra: Vec::new(),
         };
         for root in roots {
+            if leads_to_staging(root.as_bytes()) {
+                continue;
+            }
             match top.open(root.as_bytes(), READ_FOLDER) {
                 Ok(folder) => {
                     let mut way = Way::new(top);

@@ -19,6 +19,12 @@ pub(super) struct Folder {
     device: u64,
 }
 
+/// What is said of a path that leads to unfinished files.
+pub(super) fn not_written() -> io::Error {
+    let text = "not a name that can be written: none, or one of a folder for unfinished files";
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
 impl Folder {
     pub(super) fn device(&self) -> u64 {
         self.device
@@ -34,6 +40,8 @@ struct Kept {
     /// By path below the top, with the moment of last use.
     folders: HashMap<Box<[u8]>, (Arc<Folder>, u64)>,
     moment: u64,
+    /// Device and number of the staging folder: some file systems have names for it that nobody would take for one.
+    barred: Option<(u64, u64)>,
 }
 
 /// The folders used last.
@@ -51,6 +59,11 @@ impl Folders {
         self.keep(path, open, &stat)
     }
 
+    /// Opens none of this device and number.
+    pub(super) fn bar(&self, place: (u64, u64)) {
+        self.lock().barred = Some(place);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,6 +73,9 @@ impl Folders {
         let device = stat.st_dev;
         let folder = Arc::new(Folder { open, device });
         let mut kept = self.lock();
+        if kept.barred == Some((stat.st_dev, stat.st_ino)) {
+            return Err(not_written());
+        }
         if kept.folders.len() >= OPEN_MOST {
             let oldest = kept.folders.iter().min_by_key(|(_, (_, used))| *used);
             if let Some(oldest) = oldest.map(|(path, _)| path.clone()) {

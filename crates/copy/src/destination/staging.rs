@@ -282,6 +282,11 @@ impl Staging {
         self.place.0
     }
 
+    /// Device and number there.
+    pub(super) fn place(&self) -> (u64, u64) {
+        self.place
+    }
+
     /// A growing file, and whether an earlier try left it. One that has its owner already, on the way to its place, or more
     /// names than one, is copied: nothing is written into what others may have open.
     fn grown(&self, name: &str, mode: Mode) -> io::Result<(File, bool)> {

@@ -84,6 +84,63 @@ fn an_unfinished_file_with_another_name_is_never_written_into() {
 }
 
 #[test]
+fn no_path_leads_into_a_staging_folder() {
+    let scratch = Scratch::new();
+    let destination = open(scratch.path());
+    let staging = destination.staging(&[1; 16]).unwrap();
+    let name = std::str::from_utf8(staging.name()).unwrap();
+    scratch.folder("a");
+    scratch.folder(format!("a/{PLANTED}"));
+    scratch.file("file", "");
+    let is_refused = |result: io::Result<()>| {
+        result.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput)
+    };
+    for path in [
+        format!("{name}/p0"),
+        format!("{name}/identity"),
+        format!("{}/p0", name.to_uppercase()),
+        format!("{name}./p0"),
+        format!("a/{PLANTED}/p0"),
+        format!("a/{PLANTED}"),
+    ] {
+        let (path, meta) = (rel(&path), meta(0o600));
+        for result in [
+            destination.put_new(&staging, &path, b"x", &meta),
+            destination.put_small(&staging, &path, b"x", &meta),
+            destination.symlink(&staging, &path, b"x", &Meta::default()),
+            destination.make_folder(&path, true).map(drop),
+            destination
+                .hardlink(&staging, &path, &rel("file"))
+                .map(drop),
+            destination.hardlink(&staging, &rel("new"), &path).map(drop),
+            destination.look(&path).map(drop),
+            destination.open_existing(&path).map(drop),
+            destination.remove(&path),
+        ] {
+            assert!(is_refused(result), "{path}");
+        }
+    }
+    // Nor does what the other side says that it copied, where names are deleted that the source has not.
+    let mut deleted = 0;
+    let flow = destination.delete_extras(&[rel(name)], &|_| false, &Filter::new(), &mut |_| {
+        deleted += 1;
+        ControlFlow::Continue(())
+    });
+    assert!(flow.is_continue() && deleted == 0);
+    // Where a file system has another name for it.
+    let top = destination.written().unwrap();
+    let inside = top.open(name.as_bytes(), READ_FOLDER).unwrap();
+    let stat = fstat(&inside).unwrap();
+    assert!(is_refused(
+        destination
+            .folders
+            .keep(b"GOODPU~1", inside, &stat)
+            .map(drop)
+    ));
+    staging.discard().unwrap();
+}
+
+#[test]
 fn what_took_the_place_of_a_name_that_was_looked_at_gets_nothing_of_it() {
     let scratch = Scratch::new();
     let destination = open(scratch.path());
