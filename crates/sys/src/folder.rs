@@ -48,7 +48,10 @@ impl Folder {
     /// `InvalidInput` where `path` ends in no name; as open(2).
     pub fn of(path: &Path) -> io::Result<(Self, &OsStr)> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        Ok((Self::open(path.parent().unwrap_or(Path::new("")))?, name))
+        Ok((
+            Self::open(path.parent().unwrap_or_else(|| Path::new("")))?,
+            name,
+        ))
     }
 
     /// Makes a folder that is new, in `parent`, which is made with its own parents where it is missing.
