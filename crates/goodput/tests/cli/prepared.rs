@@ -1,7 +1,7 @@
 //! Folders that another user prepared: links, pipes and files in the place of what goodput reads and writes there.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -137,6 +137,81 @@ fn pages_with_a_name_of_their_own_replace_links_and_those_that_are_named_follow_
     );
     let ended = scratch.run(scratch.goodput(&["report", x, "-o", "/dev/stdout"]));
     assert!(ended.succeeds().stdout.contains("</html>"));
+}
+
+/// A script in ssh's place whose second command finds the folder of the first one exchanged, as `exchange` does it.
+fn rsh_that_exchanges(scratch: &Scratch, exchange: &str) {
+    let script = format!(
+        r#"shift
+TMPDIR="$DIR/tmp"; export TMPDIR
+p=$(echo "$TMPDIR"/goodput-*)
+case "$*" in *agent*)
+    mv "$p" "$DIR/away"
+    {exchange}
+;; esac
+sh -c "$*""#
+    );
+    scratch.write("rsh", &script);
+}
+
+#[test]
+fn a_program_that_another_user_put_in_the_place_of_a_pushed_one_is_not_run() {
+    if !sys::userns::user_id().eq(&0) {
+        return eprintln!("skipped: only root can give a folder to another user");
+    }
+    for (case, exchange) in [
+        ("a link", r#"ln -s "$DIR/theirs" "$p""#),
+        (
+            "a folder of theirs",
+            r#"cp -a "$DIR/theirs" "$p"; chown -R 65534 "$p""#,
+        ),
+        (
+            "a program of theirs",
+            r#"cp -a "$DIR/theirs" "$p"; chmod 700 "$p"; chown 65534 "$p/goodput""#,
+        ),
+        (
+            "open to a group",
+            r#"cp -a "$DIR/theirs" "$p"; chmod 770 "$p""#,
+        ),
+        ("open to all", r#"cp -a "$DIR/theirs" "$p"; chmod 707 "$p""#),
+        ("gone", ":"),
+    ] {
+        let scratch = Scratch::new();
+        for folder in ["tmp", "theirs", "from"] {
+            fs::create_dir(scratch.path(folder)).unwrap();
+        }
+        scratch.write("from/x", "x");
+        let program = scratch.write("theirs/goodput", "#!/bin/sh\ntouch \"$DIR/was-run\"\n");
+        let mode = |file: &Path, mode| fs::set_permissions(file, PermissionsExt::from_mode(mode));
+        mode(&program, 0o755).unwrap();
+        rsh_that_exchanges(&scratch, exchange);
+        let args = ["copy", "-e", "sh rsh", "--push", "from/", "host:to"];
+        let ended = scratch.run(scratch.goodput(&args));
+        assert!(!scratch.path("was-run").exists(), "{case}");
+        ended.fails_with(4, &["goodput: ", "host"]);
+        assert!(!scratch.path("to").exists(), "{case}");
+    }
+}
+
+#[test]
+fn a_folder_that_others_may_enter_is_not_pushed_into() {
+    for mode in [0o770, 0o707, 0o750, 0o701] {
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.path("tmp")).unwrap();
+        fs::create_dir(scratch.path("from")).unwrap();
+        scratch.write("from/x", "x");
+        rsh_that_exchanges(&scratch, r#"cp -a "$DIR/away" "$p""#);
+        let args = ["copy", "-e", "sh rsh", "--push", "from/", "host:to"];
+        scratch.run(scratch.goodput(&args)).succeeds();
+        fs::remove_dir_all(scratch.path("away")).unwrap();
+        let made = fs::read_dir(scratch.path("tmp")).unwrap().next();
+        let made = made.unwrap().unwrap().path();
+        fs::remove_file(made.join("goodput")).unwrap();
+        fs::set_permissions(&made, PermissionsExt::from_mode(mode)).unwrap();
+        let ended = scratch.run(scratch.goodput(&args));
+        ended.fails_with(4, &["mode 700", "could not be brought to host"]);
+        assert_eq!(fs::read_dir(&made).unwrap().count(), 0, "{mode:o}");
+    }
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub(super) struct Far {
     pub(super) held: Held,
     pub(super) replies: Receiver<Reply>,
     pub(super) ready: Ready,
-    /// What goodput is called there.
+    /// The command that runs goodput there.
     pub(super) program: String,
     /// Its output has ended, and so has it.
     pub(super) is_gone: Arc<AtomicBool>,
@@ -534,44 +534,75 @@ fn hasten(child: &ChildHandle) {
     }
 }
 
-/// Brings this program to the far host, under a name of its own, within `patience` where it has an end; where it is there.
+/// Brings this program to the far host, within `patience` where it has an end; where it is there, nothing is sent. What
+/// starts it there: each start checks again what it starts.
 fn pushed(args: &CopyArgs, host: &str, patience: Option<Duration>) -> Result<String, Failure> {
     let me = std::fs::File::open("/proc/self/exe").map_err(Failure::here)?;
     context::note(format_args!("bringing goodput to {host}"));
-    // Named by its contents: the next time it is there.
-    let name = format!("goodput-{}-{}", env!("CARGO_PKG_VERSION"), own_sum()?);
-    let place = format!("${{TMPDIR:-/tmp}}/{name}-$(id -u)");
     let bytes = me.metadata().map_err(Failure::here)?.len();
-    // The folder is this user's own and no link, or nothing is done; the file is whole before it has its name.
-    let script = format!(
-        "umask 077; p=\"{place}\"; mkdir \"$p\" 2>/dev/null; \
-         if [ -L \"$p\" ] || [ ! -d \"$p\" ] || [ ! -O \"$p\" ]; then cat > /dev/null; exit 1; fi; \
-         g=\"$p/goodput\"; n=\"$p/new.$$\"; \
-         if [ -f \"$g\" ] && [ ! -L \"$g\" ] && [ -O \"$g\" ] && [ -x \"$g\" ]; then cat > /dev/null; \
-         else cat > \"$n\" && [ \"$(wc -c < \"$n\")\" -eq {bytes} ] && chmod 700 \"$n\" && mv \"$n\" \"$g\" \
-         || {{ rm -f \"$n\"; exit 1; }}; fi; echo \"$g\""
-    );
+    let place = place()?;
+    let script = placing(&place, bytes);
     let mut command = shell(args, host, &script);
-    let output = hastened(command.stdin(me).stdout(Stdio::piped()))
+    let ended = hastened(command.stdin(me).stdout(Stdio::null()))
         .and_then(|mut child| {
-            // What it prints is one line.
             if let Some(patience) = patience
                 && !ChildHandle::of(&child)?.wait(patience)?
             {
                 child.kill()?;
             }
-            child.wait_with_output()
+            child.wait()
         })
         .map_err(|error| Failure::here(anyhow::anyhow!("{}: {error}", args.rsh)))?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    match (output.status.success(), told.lines().last()) {
-        (true, Some(path)) if path.starts_with('/') && !path.contains(['\'', '"', ' ']) => {
-            Ok(path.to_owned())
-        }
-        _ => Err(Failure::far(anyhow::anyhow!(
+    match ended.success() {
+        true => Ok(starting(&place)),
+        false => Err(Failure::far(anyhow::anyhow!(
             "goodput could not be brought to {host}"
         ))),
     }
+}
+
+/// The folder of this program on a far host, as a shell there writes it. Named by the program's contents: the next time it
+/// is there.
+fn place() -> Result<String, Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    let name = format!("goodput-{version}-{}", own_sum()?);
+    Ok(format!("${{TMPDIR:-/tmp}}/{name}-$(id -u)"))
+}
+
+/// What a shell runs first: it opens the folder, and `$d` and `$g`, the program in it, lead there by the descriptor, so that
+/// nobody can put another folder in its place. The name must be the folder's own and not a link's, and the folder this
+/// user's, which nobody else may enter: mode 700, with or without the group that a folder above hands down.
+fn opening(place: &str) -> String {
+    format!(
+        "p=\"{place}\"; d=/proc/$$/fd/9; g=\"$d/goodput\"; [ -d \"$p\" ] && exec 9<\"$p\"; \
+         w=\"$(stat -L -c %d:%i \"$d\"):$(id -u)\"; \
+         case \"$(stat -c %d:%i:%u:%a \"$p\")\" in \"$w:700\"|\"$w:2700\") ;; \
+         *) echo \"goodput: $p is not a folder of this user alone (mode 700): remove it, or have TMPDIR name another \
+         place\" >&2; exit 1;; esac; "
+    )
+}
+
+/// Whether the program is a file of this user's there, and no link.
+const OWN: &str = "[ -f \"$g\" ] && [ ! -L \"$g\" ] && [ -O \"$g\" ] && [ -x \"$g\" ]";
+
+/// A command that puts so many bytes of its input into the folder as the program: whole before it has its name.
+fn placing(place: &str, bytes: u64) -> String {
+    let opening = opening(place);
+    format!(
+        "sh -c 'umask 077; mkdir \"{place}\" 2>/dev/null; {opening}n=\"$d/new.$$\"; \
+         if {OWN}; then cat > /dev/null; \
+         else cat > \"$n\" && [ \"$(wc -c < \"$n\")\" -eq {bytes} ] && chmod 700 \"$n\" && mv \"$n\" \"$g\" \
+         || {{ rm -f \"$n\"; exit 1; }}; fi'"
+    )
+}
+
+/// A command that runs the program with the words that follow it, once the folder is known to be safe.
+fn starting(place: &str) -> String {
+    let opening = opening(place);
+    format!(
+        "sh -c '{opening}{OWN} || {{ echo \"goodput: $p/goodput is gone: try again\" >&2; exit 1; }}; \
+         exec \"$g\" \"$@\"' goodput"
+    )
 }
 
 fn own_sum() -> Result<String, Failure> {
