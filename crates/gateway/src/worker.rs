@@ -29,7 +29,7 @@ use sys::netlink::Netlink;
 use sys::nfqueue::{Fate, Queue};
 use sys::nftables::{IpVersion, Unreachable};
 use sys::{clock, transparent};
-use units::{Bytes, Duration, Instant};
+use units::{Bytes, Duration, Instant, LogLimit};
 
 use crate::buffers::{Bounds, Buffers, Sizes};
 use crate::config::{Config, Mode, Zone};
@@ -54,7 +54,6 @@ use last_ack::LastAcks;
 use look::Pace;
 pub(crate) use look::Question;
 use memory::Growing;
-use undelivered::{Said, unsaid_of};
 
 /// What all workers are told.
 #[derive(Debug, Default)]
@@ -209,8 +208,10 @@ pub(crate) struct Worker {
     accepted_reset: Option<bool>,
     /// What the listeners of each side have been given.
     listening: [Sizes; 2],
-    said: Said,
-    said_others: Said,
+    said: LogLimit,
+    said_others: LogLimit,
+    /// Of SYNs that anybody can forge.
+    said_refusals: LogLimit,
     /// Ceilings of pace that another gateway set from moment to moment, and this one does not.
     left_ceilings: Vec<(usize, Side)>,
 }
@@ -328,8 +329,9 @@ impl Worker {
             next_paces: clock::monotonic(),
             accepted_reset: None,
             listening: [Sizes::default(); 2],
-            said: Said::new(clock::monotonic()),
-            said_others: Said::new(clock::monotonic()),
+            said: LogLimit::new(LINES_PER_SECOND),
+            said_others: LogLimit::new(LINES_PER_SECOND),
+            said_refusals: LogLimit::new(LINES_PER_SECOND),
             left_ceilings: Vec::new(),
             config,
         })
@@ -571,7 +573,9 @@ impl Worker {
             }
             (Action::Refuse, rule) => {
                 self.counters.forbidden.more();
-                tracing::info!("{client} to {server}: refused by rule {rule:?}");
+                self.inform(&format_args!(
+                    "{client} to {server}: refused by rule {rule:?}"
+                ));
                 self.note(Event::Refused, Why::Rule, about);
                 return self.say(id, Word::Reset);
             }
@@ -585,7 +589,9 @@ impl Worker {
             OnSyn::Release => self.say(id, Word::Split(zone, self.number)),
             OnSyn::Pass(why) => {
                 self.counters.over_limit.more();
-                tracing::info!("{client} to {server}: passes unsplit, {why:?}");
+                self.inform(&format_args!(
+                    "{client} to {server}: passes unsplit, {why:?}"
+                ));
                 self.note(Event::Unsplit, why.into(), about);
                 self.say(id, Word::Pass);
             }
@@ -687,7 +693,7 @@ impl Worker {
     /// Answers a held SYN as the network answered ours.
     fn refuse(&mut self, id: u32, about: About, error: &io::Error) {
         let Ends { client, server } = about.ends;
-        tracing::info!("{client} to {server}: {error}");
+        self.inform(&format_args!("{client} to {server}: {error}"));
         let counters = &self.counters;
         let mut why = Why::Unreachable;
         let word = match error.kind() {
@@ -744,8 +750,15 @@ impl Worker {
 
     /// Says what may happen as often as strangers like.
     fn warn(&mut self, what: &dyn Display) {
-        if let Some(unsaid) = self.said_others.another(clock::monotonic()) {
-            tracing::warn!("{what}{}", unsaid_of(unsaid, "lines"));
+        if let Some(unsaid) = self.said_others.ending(clock::monotonic(), "lines") {
+            tracing::warn!("{what}{unsaid}");
+        }
+    }
+
+    /// The same of SYNs that are refused or passed on. The log of decisions has all of them within its own bounds.
+    fn inform(&mut self, what: &dyn Display) {
+        if let Some(unsaid) = self.said_refusals.ending(clock::monotonic(), "lines") {
+            tracing::info!("{what}{unsaid}");
         }
     }
 
@@ -1159,6 +1172,8 @@ const EVENTS: usize = 512;
 const QUESTIONS: Duration = Duration::from_ms(500);
 const QUESTIONS_AT_ONCE: usize = 64;
 const SECOND: Duration = Duration::from_s(1);
+/// Of each worker and kind; who resets many connections does not fill the log.
+const LINES_PER_SECOND: u32 = 10;
 /// How often times are looked at.
 const TICK: Duration = Duration::from_ms(100);
 /// SYNs that the kernel keeps for a verdict, more than [`Limits::waiting`]; beyond, they pass.

@@ -18,7 +18,7 @@ use rustix::event::PollFlags;
 use sys::clock;
 use sys::stamp::{Stamped, StampedSocket};
 use tracing::{debug, info};
-use units::{Duration, Instant};
+use units::{Duration, Instant, LogLimit};
 use wire::stamp::{
     ErrorEstimate, Format, PACKET_BYTES, ReflectorPacket, SenderPacket, Timestamp, mark_extensions,
 };
@@ -365,6 +365,22 @@ pub struct Reflector {
     addr: SocketAddr,
 }
 
+/// What a reflector remembers of its sessions.
+#[derive(Debug)]
+struct Sessions {
+    counts: HashMap<(SocketAddr, u16), Count>,
+    limit: LogLimit,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            counts: HashMap::new(),
+            limit: LogLimit::new(LINES_PER_SECOND),
+        }
+    }
+}
+
 /// A session of a reflector.
 #[derive(Clone, Copy, Debug)]
 struct Count {
@@ -402,7 +418,7 @@ impl Reflector {
     /// [`MeasureError::Local`] when the socket breaks.
     pub fn serve(&self, stop: &Stop) -> Result<(), MeasureError> {
         let synchronised = clock::is_synchronised();
-        let mut sessions: HashMap<(SocketAddr, u16), Count> = HashMap::new();
+        let mut sessions = Sessions::default();
         let mut buffer = vec![0; usize::from(u16::MAX)];
         let local = |source| MeasureError::Local {
             what: "reflect probes",
@@ -433,18 +449,21 @@ impl Reflector {
         datagram: &mut [u8],
         stamped: &Stamped,
         synchronised: bool,
-        sessions: &mut HashMap<(SocketAddr, u16), Count>,
+        sessions: &mut Sessions,
     ) {
-        let now_ns = clock::realtime_ns();
+        let (now, now_ns) = (clock::monotonic(), clock::realtime_ns());
         let (Some(from), Ok(packet)) = (stamped.from, SenderPacket::parse(datagram)) else {
             return;
         };
         if from.port() == 0 || is_own_answer(datagram, now_ns) {
-            debug!(%from, "not reflected: an answer of our own");
+            sessions.log(
+                now,
+                |more| debug!(%from, "not reflected: an answer of our own{more}"),
+            );
             return;
         }
         let format = packet.error.format();
-        let sequence = count(sessions, (from, packet.session));
+        let sequence = sessions.count((from, packet.session), now);
         mark_extensions(&mut datagram[PACKET_BYTES..]);
         let received = stamped.stamp_realtime_ns.unwrap_or(now_ns);
         let mut answer = ReflectorPacket {
@@ -462,31 +481,44 @@ impl Reflector {
         if answer.emit(datagram).is_ok()
             && let Err(error) = self.socket.socket().send_to(datagram, from)
         {
-            debug!(%from, %error, "an answer could not be sent");
+            sessions.log(
+                now,
+                |more| debug!(%from, %error, "an answer could not be sent{more}"),
+            );
         }
     }
 }
 
-/// The next number of a session. Where there is no room for a new one, the longest silent one goes.
-fn count(sessions: &mut HashMap<(SocketAddr, u16), Count>, key: (SocketAddr, u16)) -> u32 {
-    let now = clock::monotonic();
-    if !sessions.contains_key(&key) {
-        if sessions.len() >= SESSIONS_MAX {
-            let oldest = sessions.iter().min_by_key(|(_, count)| count.last);
-            if let Some(oldest) = oldest.map(|(key, _)| *key) {
-                sessions.remove(&oldest);
+impl Sessions {
+    /// The next number of a session. Where there is no room for a new one, the longest silent one goes.
+    fn count(&mut self, key: (SocketAddr, u16), now: Instant) -> u32 {
+        if !self.counts.contains_key(&key) {
+            if self.counts.len() >= SESSIONS_MAX {
+                let oldest = self.counts.iter().min_by_key(|(_, count)| count.last);
+                if let Some(oldest) = oldest.map(|(key, _)| *key) {
+                    self.counts.remove(&oldest);
+                }
             }
+            let (from, session) = key;
+            self.log(now, |more| info!(%from, session, "STAMP session{more}"));
         }
-        info!(from = %key.0, session = key.1, "STAMP session");
+        let new = Count { next: 0, last: now };
+        let count = self.counts.entry(key).or_insert(new);
+        // RFC 8762, 4.3: a session that was silent for long is another one.
+        if now.saturating_since(count.last) > SESSION_SILENCE {
+            count.next = 0;
+        }
+        let number = count.next;
+        (count.next, count.last) = (number.wrapping_add(1), now);
+        number
     }
-    let count = sessions.entry(key).or_insert(Count { next: 0, last: now });
-    // RFC 8762, 4.3: a session that was silent for long is another one.
-    if now.saturating_since(count.last) > SESSION_SILENCE {
-        count.next = 0;
+
+    /// Writes a line of what anybody can cause who sends datagrams, from forged addresses too.
+    fn log(&mut self, now: Instant, write: impl FnOnce(String)) {
+        if let Some(more) = self.limit.ending(now, "lines") {
+            write(more);
+        }
     }
-    let number = count.next;
-    (count.next, count.last) = (number.wrapping_add(1), now);
-    number
 }
 
 /// Whether where an answer repeats its question's stamp there is a time that we wrote a moment ago. A
@@ -546,6 +578,8 @@ const DEPARTURE_NS_MAX: u64 = 1_000_000_000;
 /// Longer than a loop between two reflectors takes.
 const OWN_NS: u64 = 60_000_000_000;
 const SESSIONS_MAX: usize = 1024;
+/// Of the log: enough to see who probes.
+const LINES_PER_SECOND: u32 = 10;
 /// RFC 5357, 4.2: REFWAIT.
 const SESSION_SILENCE: Duration = Duration::from_s(900);
 const BURST: u32 = 64;
@@ -584,16 +618,55 @@ mod tests {
 
     #[test]
     fn sessions_have_counts_of_their_own_and_a_limit() {
-        let mut sessions = HashMap::new();
-        let addr = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
-        assert_eq!(count(&mut sessions, (addr(1), 0)), 0);
-        assert_eq!(count(&mut sessions, (addr(1), 0)), 1);
-        assert_eq!(count(&mut sessions, (addr(1), 7)), 0);
+        let mut sessions = Sessions::default();
+        let mut count = |port: u16, session| {
+            let addr = SocketAddr::from(([192, 0, 2, 1], port));
+            let number = sessions.count((addr, session), clock::monotonic());
+            (number, sessions.counts.len())
+        };
+        assert_eq!(count(1, 0), (0, 1));
+        assert_eq!(count(1, 0), (1, 1));
+        assert_eq!(count(1, 7), (0, 2));
         for port in 2..5_000 {
-            assert_eq!(count(&mut sessions, (addr(port), 0)), 0);
+            assert_eq!(count(port, 0).0, 0);
         }
-        assert_eq!(sessions.len(), SESSIONS_MAX);
-        assert_eq!(count(&mut sessions, (addr(4_999), 0)), 1);
+        assert_eq!(count(4_999, 0), (1, SESSIONS_MAX));
+    }
+
+    /// Counts what a log would hold.
+    struct Lines(std::sync::Arc<std::sync::atomic::AtomicU32>);
+
+    impl tracing::Subscriber for Lines {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn forged_sessions_leave_a_few_lines_a_second() {
+        let lines = std::sync::Arc::default();
+        let log = Lines(std::sync::Arc::clone(&lines));
+        let written = tracing::subscriber::with_default(log, || {
+            let mut sessions = Sessions::default();
+            for n in 0..6_000_u32 {
+                let addr = SocketAddr::from((n.to_be_bytes(), 862));
+                // Three seconds of them.
+                let now = Instant::ZERO + Duration::from_us(u64::from(n) * 500);
+                sessions.count((addr, 0), now);
+            }
+            lines.load(std::sync::atomic::Ordering::Relaxed)
+        });
+        assert_eq!(written, 3 * LINES_PER_SECOND);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod histogram;
+mod log_limit;
 mod rng;
 mod serialise;
 
@@ -20,6 +21,7 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::str::FromStr;
 
 pub use histogram::{FineHistogram, Histogram, LogHistogram};
+pub use log_limit::LogLimit;
 pub use rng::Rng;
 pub use serialise::Serialiser;
 

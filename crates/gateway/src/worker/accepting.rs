@@ -10,7 +10,6 @@ use sys::{clock, transparent};
 use units::{Duration, Instant};
 
 use super::decided::About;
-use super::undelivered::unsaid_of;
 use super::{Connecting, LISTENERS, Order, Worker};
 use crate::config::{Mode, Zone};
 use crate::decisions::{Event, Why};
@@ -71,7 +70,10 @@ impl Worker {
             return;
         }
         self.rest.said = Some(now);
-        let unsaid = unsaid_of(std::mem::take(&mut self.rest.unsaid), "rests");
+        let unsaid = match std::mem::take(&mut self.rest.unsaid) {
+            0 => String::new(),
+            n => format!(" ({n} more such rests before)"),
+        };
         tracing::warn!("accepts nothing for {REST}: {error}; who connects waits{unsaid}");
     }
 
