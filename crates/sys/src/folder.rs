@@ -68,8 +68,9 @@ impl Folder {
     /// # Errors
     /// `EEXIST` where anything has that name; as mkdirat(2) and open(2).
     pub fn make(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Self> {
-        mkdirat(&self.fd, name.as_ref(), Mode::from_raw_mode(mode))?;
-        self.folder(name)
+        let component = component(name.as_ref())?;
+        mkdirat(&self.fd, component, Mode::from_raw_mode(mode))?;
+        self.folder(component)
     }
 
     /// A folder in this one: not what a link in its place leads to.
@@ -77,7 +78,7 @@ impl Folder {
     /// # Errors
     /// `ENOTDIR` for anything else, a symbolic link too; as open(2).
     pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
-        let name = name.as_ref();
+        let name = component(name.as_ref())?;
         let fd = openat(&self.fd, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())?;
         let path = self.path.join(name);
         Ok(Self { fd, path })
@@ -129,13 +130,14 @@ impl Folder {
     /// # Errors
     /// As open(2).
     pub fn draft(&self, name: impl AsRef<OsStr>) -> io::Result<Draft> {
+        let name = component(name.as_ref())?.to_owned();
         // Held once more, so that a draft may outlive what began it.
         let folder = self.fd.try_clone()?;
         let temporary = OsString::from(format!("{PREFIX}{}", random::digits()?));
         let file = self.at(&temporary, NEW)?;
         Ok(Draft {
             folder,
-            name: name.as_ref().to_owned(),
+            name,
             temporary: Some(temporary),
             file,
         })
@@ -156,7 +158,8 @@ impl Folder {
     /// # Errors
     /// As unlinkat(2).
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
-        Ok(unlinkat(&self.fd, name.as_ref(), AtFlags::empty())?)
+        let name = component(name.as_ref())?;
+        Ok(unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
     /// Where it was when it was opened.
@@ -165,14 +168,20 @@ impl Folder {
     }
 
     fn at(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
-        if name.is_empty() || Path::new(name).file_name() != Some(name) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the name of a file in a folder is one component",
-            ));
-        }
+        let name = component(name)?;
         let file = openat(self.fd.as_fd(), name, flags, Mode::from_raw_mode(0o666))?;
         Ok(file.into())
+    }
+}
+
+/// A name in a folder: no path, which could lead through a link.
+fn component(name: &OsStr) -> io::Result<&OsStr> {
+    match Path::new(name).file_name() {
+        Some(only) if only == name => Ok(name),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the name of a file in a folder is one component",
+        )),
     }
 }
 
@@ -306,7 +315,7 @@ const NEW: OFlags = OFlags::WRONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 /// Names of files that are not in their place yet begin so.
-pub const PREFIX: &str = ".goodput-out-";
+const PREFIX: &str = ".goodput-out-";
 
 #[cfg(test)]
 mod tests {
@@ -401,6 +410,10 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         for name in ["", ".", "..", "a/b", "/a", "a/"] {
             assert!(folder.create(name).is_err(), "{name}");
+            assert!(folder.make(name, 0o777).is_err(), "{name}");
+            assert!(folder.folder(name).is_err(), "{name}");
+            assert!(folder.draft(name).is_err(), "{name}");
+            assert!(folder.remove(name).is_err(), "{name}");
         }
     }
 

@@ -112,6 +112,12 @@ impl State {
         // Held to the end of this function; a lock file of its own, since the file is replaced.
         let lock = folder.lock_file(with_suffix(Path::new(name), ".lock"))?;
         lock.lock()?;
+        // A link is the user's own, or another's: neither is replaced.
+        if let Err(error) = folder.read(name)
+            && error.kind() == io::ErrorKind::InvalidInput
+        {
+            return Err(error);
+        }
         let mut state = Self::read(path);
         if state.foreign {
             fs::rename(path, with_suffix(path, ".unreadable"))?;
@@ -279,7 +285,8 @@ mod tests {
                 let at = folder.0.join("runs").join(&name);
                 std::os::unix::fs::symlink(&victim, at).unwrap();
                 let recorded = State::record(&folder.file(), result("N1", "1"));
-                assert_eq!(recorded.is_ok(), !name.ends_with("lock"), "{kind} {name}");
+                let is_free = name != own("") && name != own(".lock");
+                assert_eq!(recorded.is_ok(), is_free, "{kind} {name}");
                 assert_eq!(victim.exists(), !is_dangling, "{kind} {name}");
                 let left = fs::read(&victim).unwrap_or_else(|_| b"precious".into());
                 assert_eq!(left, b"precious", "{kind} {name}");

@@ -3,7 +3,7 @@
 mod reported;
 mod started;
 
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
@@ -33,61 +33,80 @@ use super::{CopyArgs, Done, Plan, failure, live, told};
 use crate::context::{self, Context};
 use crate::failure::Failure;
 
-/// Addresses at which a far side that a shell started is reached: those of its name, and the one that it reports, where this
-/// host may connect to that.
-fn addresses(args: &CopyArgs, host: &str, ready: &Ready) -> Result<Vec<SocketAddr>, Failure> {
+/// Addresses at which a host whose goodput a shell started is reached: those of its name, and the one that it reports, where
+/// it may be connected to.
+fn addresses(plan: &Plan<'_>, host: &str, ready: &Ready) -> Result<Vec<SocketAddr>, Failure> {
     let far = |why: String| Failure::far(anyhow::anyhow!("{host}: {why}"));
     let Some(at) = ready.at else {
-        return Err(far("the far side does not say where it listens".to_owned()));
+        return Err(far("it does not report where it listens".to_owned()));
     };
     let mut all = named(host, at.port());
-    let reported = reported(args, &all)?;
+    let reported = reported(plan, &all)?;
     if let Some(why) = reported.wrong_port(at.port()) {
-        return Err(far(why));
+        return Err(far(format!(
+            "{why}; --port names one, --through-ssh needs none"
+        )));
     }
     match reported.wrong_address(at.ip()) {
         None if !all.contains(&at) => all.push(at),
-        Some(why) if all.is_empty() => return Err(far(why)),
+        Some(why) if all.is_empty() => {
+            let ip = at.ip();
+            return Err(far(format!(
+                "{why}; `--addresses {ip}` allows it, --through-ssh needs no address"
+            )));
+        }
         _ => {}
     }
     Ok(all)
 }
 
-/// Addresses of what the user typed, where it is a name and no alias of ssh's; the far host's own address may be one that is
+/// Addresses of what the user typed, where it is a name and no alias of ssh's; the host's own address may be one that is
 /// good in its own network only.
 fn named(host: &str, port: u16) -> Vec<SocketAddr> {
     let name = host.rsplit('@').next().unwrap_or(host);
     let found = (name, port).to_socket_addrs();
-    found.map(Iterator::collect).unwrap_or_default()
+    let mut all: Vec<SocketAddr> = found.map(Iterator::collect).unwrap_or_default();
+    let (this_host, own) = (sys::host::hostname(), own_addresses());
+    all.retain(|at| reported::believed(name, &this_host, &own, at.ip()));
+    all
 }
 
-/// What a far side may have this host connect to.
-fn reported(args: &CopyArgs, named: &[SocketAddr]) -> Result<Reported, Failure> {
-    let typed = Typed::of(args)?;
-    let named = named.iter().chain(&typed.far);
+fn own_addresses() -> Vec<IpAddr> {
     let own = sys::host::addresses();
+    own.into_iter().map(|(_, ip)| ip).collect()
+}
+
+/// What a host may have this one connect to, or the source where both ends are other hosts: there this host's addresses are
+/// nothing special, but loopback is never another host.
+fn reported(plan: &Plan<'_>, named: &[SocketAddr]) -> Result<Reported, Failure> {
+    let typed = Typed::of(plan.args)?;
+    let named = named.iter().chain(&typed.far);
+    let is_between_others = plan.from.iter().all(Operand::is_far) && plan.to.is_far();
     Ok(Reported {
         named: named.map(SocketAddr::ip).collect(),
-        own: own.into_iter().map(|(_, ip)| ip).collect(),
-        port: args.port,
+        own: match is_between_others {
+            true => Vec::new(),
+            false => own_addresses(),
+        },
+        port: plan.args.port,
     })
 }
 
-/// Of the addresses that a far side offers, those that this host may connect to; the others are told.
+/// Of the addresses that a host offers, those that may be connected to; a note names each of the others.
 fn offered(
-    args: &CopyArgs,
+    plan: &Plan<'_>,
     host: &str,
     ready: &Ready,
 ) -> Result<Vec<(SocketAddr, String)>, Failure> {
-    let reported = reported(args, &named(host, args.port))?;
+    let reported = reported(plan, &named(host, plan.args.port))?;
     let mut all = ready.all.clone();
     all.retain(|(at, _)| {
         // All are of one port.
         let is_other = ready.at.is_none_or(|first| first.port() != at.port());
-        let port = is_other.then(|| format!("it reports port {} besides", at.port()));
+        let port = is_other.then(|| format!("it reports port {} as well", at.port()));
         let why = port.or_else(|| reported.wrong_address(at.ip()));
         if let Some(why) = &why {
-            context::note(format_args!("{host}: {why}"));
+            context::note(format_args!("{host}: {why}: skipped"));
         }
         why.is_none()
     });
@@ -103,7 +122,7 @@ fn start_helpers(
     job: &Job,
     context: &Context,
 ) -> Result<Vec<WayTo>, Failure> {
-    let at = addresses(plan.args, &leader.host, &leader.ready)?;
+    let at = addresses(plan, &leader.host, &leader.ready)?;
     let mut ways = vec![WayTo {
         name: leader.host.clone(),
         from: None,
@@ -131,7 +150,7 @@ fn start_helpers(
         if let Some(code) = context.interrupted() {
             return Err(Failure::interrupted(code));
         }
-        let reached = started.and_then(|far| Ok((addresses(plan.args, host, &far.ready)?, far)));
+        let reached = started.and_then(|far| Ok((addresses(plan, host, &far.ready)?, far)));
         match reached {
             Ok((to, far)) => {
                 ways.push(WayTo {
@@ -177,7 +196,7 @@ fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayT
             }
             all
         }
-        _ => addresses(plan.args, host, ready)?,
+        _ => addresses(plan, host, ready)?,
     };
     if !typed.is_any() {
         return Ok(WayTo::only(usual));
@@ -193,7 +212,7 @@ fn ways_to(plan: &Plan<'_>, operand: &Operand, ready: &Ready) -> Result<Vec<WayT
             typed.far.iter().map(at).collect()
         }
         _ if typed.is_far_all => {
-            let found = ways::that_answer(host, offered(plan.args, host, ready)?);
+            let found = ways::that_answer(host, offered(plan, host, ready)?);
             found.into_iter().map(|at| vec![at]).collect()
         }
         // Nowhere else than was typed, whatever the far side says.
@@ -582,7 +601,7 @@ pub(super) fn third_party(plan: &Plan<'_>, context: &Context) -> Result<Done, Fa
             ways: ways_to(plan, &plan.to, &destination.ready)?,
         },
         (false, false) => Meets::Connects {
-            to: addresses(args, to, &destination.ready)?,
+            to: addresses(plan, to, &destination.ready)?,
         },
     };
     let mut job = Job::of(plan, true, meets)?;

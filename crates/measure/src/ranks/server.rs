@@ -261,7 +261,11 @@ impl Session {
         let token =
             message::token_from_hex(&to.token).ok_or_else(|| io::Error::other("a broken token"))?;
         let (peer, addr, number) = (self.peer, to.addr, spec.number);
-        if !may_be_rank(addr, peer.ip(), own_port) {
+        let own: Vec<IpAddr> = sys::host::addresses()
+            .into_iter()
+            .map(|(_, ip)| ip)
+            .collect();
+        if !may_be_rank(addr, peer.ip(), own_port, &own) {
             info!(%peer, "rank {number}: refused to connect to {addr}");
             let text = format!("{addr} is not where another host's rank can be");
             return Err(io::Error::other(text));
@@ -408,23 +412,26 @@ fn dress(socket: &TcpStream, spec: &RankSpec) -> io::Result<()> {
     }
 }
 
-/// Whether another host's rank can be there, as a client at `client` may name it: this host's own services behind its
-/// loopback interface are nobody's but its own, an address that is good on one link only (such as that of a cloud's
-/// metadata) is for clients of such a link, and of the ports of services only the one that this server has itself is
-/// another rank's.
-fn may_be_rank(addr: SocketAddr, client: IpAddr, own_port: u16) -> bool {
+/// Whether another host's rank can be there, as a client at `client` may name it. Addresses of this host (`own`, and
+/// loopback) are for its own clients, since its services may trust it; a link-local address, such as that of a cloud's
+/// metadata, is for clients that have one of the same family; and of the system ports only the one that this server
+/// has itself is another rank's.
+fn may_be_rank(addr: SocketAddr, client: IpAddr, own_port: u16, own: &[IpAddr]) -> bool {
     let (ip, client) = (addr.ip().to_canonical(), client.to_canonical());
     let is_special = match ip {
         IpAddr::V4(v4) => v4.is_broadcast() || v4.octets()[0] == 0,
         IpAddr::V6(v6) => v6.is_unspecified(),
     };
+    let is_own = |ip: IpAddr| ip.is_loopback() || own.contains(&ip);
     let is_port = addr.port() >= SYSTEM_PORTS || addr.port() == own_port;
     is_port
         && addr.port() > 0
         && !is_special
         && !ip.is_multicast()
-        && (!ip.is_loopback() || client.is_loopback())
-        && (!is_of_link(ip) || is_of_link(client) || client.is_loopback())
+        && (!is_own(ip) || is_own(client))
+        && (!is_of_link(ip)
+            || is_own(client)
+            || (is_of_link(client) && client.is_ipv4() == ip.is_ipv4()))
 }
 
 fn is_of_link(ip: IpAddr) -> bool {
@@ -463,7 +470,8 @@ mod tests {
     fn a_rank_is_at_an_address_of_a_host() {
         let (near, far) = (["127.0.0.1", "::1", "::ffff:127.0.0.1"], "192.0.2.7");
         let may = |addr: &str, client: &str| {
-            may_be_rank(addr.parse().unwrap(), client.parse().unwrap(), 443)
+            let own = ["192.0.2.1", "fe80::9"].map(|ip| ip.parse().unwrap());
+            may_be_rank(addr.parse().unwrap(), client.parse().unwrap(), 443, &own)
         };
         for client in near.iter().chain([&far]) {
             for addr in [
@@ -503,6 +511,10 @@ mod tests {
             );
         }
         assert!(may("169.254.1.2:5210", "169.254.1.1") && may("[fe80::2]:5210", "fe80::1"));
+        // Of the other family it is another link's.
+        assert!(!may("169.254.1.2:5210", "fe80::1") && !may("[fe80::2]:5210", "169.254.1.1"));
+        assert!(!may("192.0.2.1:5210", far) && may("192.0.2.1:5210", "192.0.2.1"));
+        assert!(may("127.0.0.1:5210", "192.0.2.1"));
     }
 
     #[test]

@@ -36,20 +36,42 @@ impl Reported {
             return None;
         }
         if !is_of_one_host(ip) {
-            return Some(format!("it reports {ip}, which is no address to copy to"));
+            return Some(format!(
+                "it reports {ip}, which is link-local or no host's address"
+            ));
         }
         // Named otherwise where the copy is from this host to itself.
-        let is_itself = named.iter().any(|named| self.is_own(*named));
-        (self.is_own(ip) && !is_itself).then(|| {
-            format!(
-                "it reports {ip}, an address of this host: `--addresses {ip}` allows that, --through-ssh needs no address"
-            )
-        })
+        let is_itself = named.iter().any(|named| is_own(*named, &self.own));
+        let is_own = is_own(ip, &self.own) && !is_itself;
+        is_own.then(|| format!("it reports {ip}, an address of this host"))
     }
+}
 
-    fn is_own(&self, ip: IpAddr) -> bool {
-        ip.is_loopback() || self.own.contains(&ip)
+/// Of the addresses that a name resolved to, those that are believed. Whoever owns a name's zone can have it mean this host
+/// or a link's (DNS rebinding), so that only an address, this host's own name, a name without a dot and `localhost` (RFC 6761)
+/// may mean this host, and only these and names of the link (`.local`, RFC 6762) link-local addresses.
+pub(super) fn believed(name: &str, this_host: &str, own: &[IpAddr], ip: IpAddr) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    let this_host = this_host.to_ascii_lowercase();
+    let is_of_this_host = name.strip_prefix(&this_host);
+    if name.parse::<IpAddr>().is_ok()
+        || name.contains(':')
+        || !name.contains('.')
+        || name.ends_with(".localhost")
+        || is_of_this_host.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    {
+        return true;
     }
+    let ip = ip.to_canonical();
+    let is_of_link = match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    !is_own(ip, own) && (is_of_one_host(ip) || (is_of_link && name.ends_with(".local")))
+}
+
+fn is_own(ip: IpAddr, own: &[IpAddr]) -> bool {
+    ip.is_loopback() || own.contains(&ip)
 }
 
 /// One that other hosts than those of a link may reach, or that of a host itself.
@@ -131,6 +153,30 @@ mod tests {
             assert!(!refuses(&[named], 0, at), "{named} {at}");
         }
         assert!(refuses(&["127.0.0.1"], 0, "169.254.169.254:40000"));
+    }
+
+    #[test]
+    fn a_name_of_another_zone_does_not_mean_this_host() {
+        let own = ["192.0.2.1".parse().unwrap()];
+        let believes = |name: &str, ip: &str| believed(name, "myhost", &own, ip.parse().unwrap());
+        for ip in [
+            "127.0.0.1",
+            "::1",
+            "::ffff:127.0.0.1",
+            "192.0.2.1",
+            "169.254.169.254",
+            "fe80::1",
+            "0.0.0.0",
+        ] {
+            assert!(!believes("rebinds.example.org", ip), "{ip}");
+            assert!(!believes("myhostile.example.org.", ip), "{ip}");
+            for name in ["localhost", "alias", "myhost", "MyHost.example.org", ip] {
+                assert!(believes(name, ip), "{name} {ip}");
+            }
+        }
+        assert!(believes("dtn.example.org", "198.51.100.7"));
+        assert!(believes("dgx.local", "169.254.3.4") && believes("dgx.local", "fe80::7"));
+        assert!(!believes("dgx.local", "127.0.0.1"));
     }
 
     #[test]
