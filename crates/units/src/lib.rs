@@ -7,6 +7,8 @@
 //!
 //! Shares of a whole are plain `f64` from 0 to 1; [`Percentage`] reads those that were typed with `%`.
 //!
+//! [`text`] has what all crates share on text from outside: which characters a terminal or a log may show.
+//!
 //! Left out: floating-point units, negative values, rates below 1 bit/s.
 
 #![forbid(unsafe_code)]
@@ -15,6 +17,7 @@ mod histogram;
 mod log_limit;
 mod rng;
 mod serialise;
+pub mod text;
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
