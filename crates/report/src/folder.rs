@@ -16,11 +16,13 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sys::folder::Folder;
+use units::text::plain_json;
 
 use crate::html;
 use crate::model::{
     FindingRecord, GATEWAY_FIELDS, QUIC_FIELDS, Run, RunState, SCHEMA_VERSION, SampleRecord,
 };
+use crate::text;
 
 /// A run's folder, open for writing.
 ///
@@ -369,12 +371,14 @@ fn write_json<T: serde::Serialize + ?Sized>(
     value: &T,
 ) -> Result<(), FolderError> {
     let path = folder.path().join(name);
-    let mut text = serde_json::to_vec_pretty(value).map_err(|e| FolderError::Malformed {
+    let text = serde_json::to_string_pretty(value).map_err(|e| FolderError::Malformed {
         path: path.clone(),
-        problem: e.to_string(),
+        problem: text::plain(&e.to_string()),
     })?;
-    text.push(b'\n');
-    folder.replace(name, &text).map_err(failed(&path, "write"))
+    let text = plain_json(&text) + "\n";
+    folder
+        .replace(name, text.as_bytes())
+        .map_err(failed(&path, "write"))
 }
 
 /// Writes the page of a run and returns its file.
@@ -392,11 +396,11 @@ fn read_json<T: DeserializeOwned>(folder: &Folder, name: &str) -> Result<Option<
         return Ok(None);
     };
     let path = &folder.path().join(name);
-    let mut text = Vec::new();
+    let mut json = Vec::new();
     file.take(JSON_BYTES_MAX + 1)
-        .read_to_end(&mut text)
+        .read_to_end(&mut json)
         .map_err(failed(path, "read"))?;
-    if text.len() as u64 > JSON_BYTES_MAX {
+    if json.len() as u64 > JSON_BYTES_MAX {
         return Err(FolderError::TooLarge {
             path: path.to_owned(),
             limit_bytes: JSON_BYTES_MAX,
@@ -404,10 +408,11 @@ fn read_json<T: DeserializeOwned>(folder: &Folder, name: &str) -> Result<Option<
     }
     let malformed = |e: serde_json::Error| FolderError::Malformed {
         path: path.to_owned(),
-        problem: e.to_string(),
+        problem: text::plain(&e.to_string()),
     };
-    let mut value: Value = serde_json::from_slice(&text).map_err(malformed)?;
+    let mut value: Value = serde_json::from_slice(&json).map_err(malformed)?;
     drop_nulls(&mut value);
+    text::plain_value(&mut value);
     serde_json::from_value(value).map(Some).map_err(malformed)
 }
 

@@ -27,3 +27,4 @@ mod text;
 pub use folder::{FolderError, LoadedRun, REPORT_FILE, RunFolder};
 pub use html::{render, render_comparison, sweep_setting as setting};
 pub use text::pci as pci_link;
+pub use text::plain_value;

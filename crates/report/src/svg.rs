@@ -570,10 +570,11 @@ pub fn thin(points: &[(f64, f64)], limit: usize) -> Vec<(f64, f64)> {
     kept
 }
 
-/// `text` with the five characters that mean something to HTML and SVG spelled out.
+/// `text` with the five characters that mean something to HTML and SVG spelled out, as far as
+/// [`units::text::plain_lines`] lets it through.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in units::text::plain_lines(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),

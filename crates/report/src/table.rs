@@ -3,6 +3,8 @@
 //! Columns have a least width, so that tables of the same kind look alike from run to run. Width is
 //! counted in characters: wide ones of East Asian scripts and combining ones are not seen as such.
 
+use units::text::{is_plain, plain};
+
 /// A table under construction: its rows, a heading being one, top down.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -46,9 +48,12 @@ impl Table {
         }
     }
 
-    /// Adds a row: a cell for each column. Missing ones are empty, further ones are left out.
+    /// Adds a row: a cell for each column, its text [plain]. Missing ones are empty, further ones are left out.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        let cells = cells.into_iter().map(Into::into);
+        let cells = cells.into_iter().map(|cell| match cell.into() {
+            cell if cell.chars().all(is_plain) => cell,
+            cell => plain(&cell).into_owned(),
+        });
         self.rows.push(cells.take(self.columns.len()).collect());
     }
 

@@ -634,7 +634,8 @@ impl Page {
     /// `lead` and `text`, wrapped with a hanging indent.
     fn wrapped(&mut self, lead: &str, text: &str, ink: Ink) {
         let indent = lead.chars().count();
-        for (i, line) in wrap(text, self.width - indent).iter().enumerate() {
+        let text = units::text::plain(text);
+        for (i, line) in wrap(&text, self.width - indent).iter().enumerate() {
             let lead = if i == 0 {
                 lead.to_owned()
             } else {
@@ -650,8 +651,9 @@ impl Page {
     }
 
     fn ink(&self, ink: Ink, text: &str) -> String {
+        let text = units::text::plain(text);
         if !self.color || text.is_empty() || matches!(ink, Ink::Plain) {
-            return text.to_owned();
+            return text.into_owned();
         }
         let sgr = match ink {
             Ink::Plain => "0",

@@ -4,6 +4,10 @@
 //! Text from outside (names, path files, evidence) passes through [`plain`] before it is shown:
 //! control characters and direction overrides neither move a terminal's cursor nor reorder a page.
 
+use std::borrow::Cow;
+
+use serde_json::Value;
+use units::text::is_plain;
 use units::{Bytes, Duration, Rate};
 
 use crate::model::{EndCost, HostCost, LegRecord, MachineCost, Phase, Run, RunState, Shares};
@@ -458,33 +462,42 @@ pub(crate) fn plural(n: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// `text` without what a screen would obey instead of show; line ends become blanks.
+/// `text` on one line as [`units::text::plain`] has it, of bounded length.
 pub(crate) fn plain(text: &str) -> String {
-    visible(text, false)
+    bounded(text, units::text::plain)
 }
 
 /// [`plain`] that keeps line ends and tabs, for text shown as a block.
 pub(crate) fn plain_block(text: &str) -> String {
-    visible(text, true)
+    bounded(text, units::text::plain_lines)
 }
 
-fn visible(text: &str, keep_lines: bool) -> String {
-    let mut out = String::with_capacity(text.len().min(TEXT_BYTES_MAX));
-    for c in text.chars() {
-        if out.len() >= TEXT_BYTES_MAX {
-            out.push('…');
-            break;
+/// All texts of a value from outside, and the names of its members, as [`plain_block`] has them, whatever their length.
+pub fn plain_value(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(plain) = units::text::plain_lines(text) {
+                *text = plain;
+            }
         }
-        match c {
-            '\n' | '\t' if keep_lines => out.push(c),
-            '\n' | '\t' | '\r' => out.push(' '),
-            // Marks, embeddings, overrides and isolates of the bidirectional algorithm (UAX 9).
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
-            c if c.is_control() => {}
-            c => out.push(c),
+        Value::Array(items) => items.iter_mut().for_each(plain_value),
+        Value::Object(members) => {
+            members.values_mut().for_each(plain_value);
+            if !members.keys().all(|name| name.chars().all(is_plain)) {
+                let named = std::mem::take(members).into_iter();
+                *members = named
+                    .map(|(name, value)| (units::text::plain(&name).into_owned(), value))
+                    .collect();
+            }
         }
+        _ => {}
     }
-    out.trim().to_owned()
+}
+
+fn bounded(text: &str, shown: fn(&str) -> Cow<'_, str>) -> String {
+    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
+    let more = if end < text.len() { "…" } else { "" };
+    shown(&text[..end]).trim().to_owned() + more
 }
 
 /// `text` with a no-break space between a digit and what follows it: `3.9 Mb/s` stays together.
@@ -655,8 +668,11 @@ mod tests {
 
     #[test]
     fn escape_sequences_and_direction_overrides_are_not_shown() {
-        assert_eq!(plain("a\u{1b}[2Jb\u{202e}c\nd\u{7}"), "a[2Jbc d");
-        assert_eq!(plain_block("a\n\tb\r\u{0}"), "a\n\tb");
+        assert_eq!(
+            plain("a\u{1b}[2Jb\u{202e}c\nd\u{7}"),
+            "a\u{fffd}[2Jb\u{fffd}c d\u{fffd}"
+        );
+        assert_eq!(plain_block("a\n\tb\r\u{0}"), "a\n\tb \u{fffd}");
         assert!(plain(&"x".repeat(1 << 20)).len() < 70_000);
     }
 }
