@@ -20,6 +20,7 @@ use fabric::{FabricSpec, FlowSpec, Transport};
 
 pub use pattern::{Pattern, Sends};
 pub use topology::{Built, Topology};
+use units::text::plain;
 
 /// A checked fabric file.
 #[derive(Clone, Debug)]
@@ -295,9 +296,9 @@ impl FabricFile {
     ) -> Result<Self, FileError> {
         let how = check::How { tier, read };
         let refused = |at: usize, problem: String| FileError::Refused {
-            file: file.display().to_string(),
+            file: plain(&file.to_string_lossy()).into_owned(),
             line: text[..floor(text, at)].matches('\n').count() + 1,
-            problem,
+            problem: plain(&problem).into_owned(),
         };
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(refused(0, format!("longer than {FILE_BYTES_MAX} bytes")));
@@ -307,7 +308,7 @@ impl FabricFile {
         let mut found = Self {
             file: file.to_owned(),
             text: text.to_owned(),
-            title: raw.title.get_ref().clone(),
+            title: plain(raw.title.get_ref()).into_owned(),
             cases: Vec::new(),
             studies: Vec::new(),
             tier,
@@ -354,10 +355,10 @@ impl FabricFile {
         let mut text = self.text.clone();
         for (key, value) in values {
             text = splice::with(&text, key, value).map_err(|problem| FileError::Refused {
-                file: self.file.display().to_string(),
+                file: plain(&self.file.to_string_lossy()).into_owned(),
                 line: 1,
                 // It names the key.
-                problem,
+                problem: plain(&problem).into_owned(),
             })?;
         }
         Self::parse_as(&self.file, &text, self.tier)

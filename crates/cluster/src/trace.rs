@@ -7,6 +7,7 @@
 //!
 //! Any text is refused with a line, or has messages that can be sent in their order.
 
+use units::text::plain;
 use units::{Bytes, Duration};
 
 /// A message of a trace.
@@ -167,7 +168,8 @@ fn record(
 
 /// As much of a field as a message shows.
 fn short(text: &str) -> String {
-    text.chars().take(40).filter(|c| !c.is_control()).collect()
+    let short: String = text.chars().take(40).collect();
+    plain(&short).into_owned()
 }
 
 const FIELDS: usize = 5;

@@ -16,6 +16,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use units::text::plain;
+
 use crate::link::Speed;
 use crate::spec::{
     FabricSpec, HOSTS_MAX, LinkSpec, Node, PORTS_MAX, Place, SWITCHES_MAX, SpecError,
@@ -62,7 +64,7 @@ impl std::error::Error for ImportError {}
 fn refuse<T>(line: usize, problem: impl Into<String>) -> Result<T, ImportError> {
     Err(ImportError {
         line,
-        problem: problem.into(),
+        problem: plain(&problem.into()).into_owned(),
     })
 }
 
@@ -280,19 +282,14 @@ fn placed(
     };
     ImportError {
         line: line.unwrap_or(0),
-        problem: error.problem.clone(),
+        problem: plain(&error.problem).into_owned(),
     }
 }
 
-/// A name as it can be printed: ASCII's marks, letters and digits of any script; the rest, which can turn the order of
-/// what follows or show nothing, becomes `?`. It ends somewhere.
+/// A name as it can be printed, of bounded length.
 fn printable(name: &str) -> String {
-    let fine = |c: char| match c {
-        ' '..='~' => c,
-        c if c.is_alphanumeric() => c,
-        _ => '?',
-    };
-    name.trim().chars().take(NAME_CHARS_MAX).map(fine).collect()
+    let short: String = name.trim().chars().take(NAME_CHARS_MAX).collect();
+    plain(&short).into_owned()
 }
 
 fn small(n: usize) -> u32 {

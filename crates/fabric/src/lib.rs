@@ -18,6 +18,9 @@ pub mod ethernet;
 pub mod fault;
 pub mod fluid;
 pub mod formula;
+#[cfg(test)]
+#[path = "../../units/tests/hostile/mod.rs"]
+mod hostile;
 pub mod import;
 pub mod link;
 mod queue;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use serde::Deserialize;
+use units::text::plain;
 use units::{Bytes, Duration, Rate};
 
 use crate::decisions::LogConfig;
@@ -216,8 +217,7 @@ impl Config {
     /// For what is no TOML, unknown keys and values that cannot be meant. What hangs on the whole is
     /// left to [`Self::check`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let raw: Raw = toml::from_str(text)
-            .map_err(|e| ConfigError::Syntax(e.to_string().trim_end().to_owned()))?;
+        let raw: Raw = toml::from_str(text).map_err(|e| syntax(text, &e))?;
         let mut config = Self {
             zones: [raw.inside.read("inside")?, raw.outside.read("outside")?],
             ..Self::default()
@@ -563,8 +563,8 @@ impl ZoneConfig {
 
 pub(crate) fn wrong<T>(key: &str, why: String) -> Result<T, ConfigError> {
     Err(ConfigError::Value {
-        key: key.to_owned(),
-        why,
+        key: plain(key).into_owned(),
+        why: plain(&why).into_owned(),
     })
 }
 
@@ -572,6 +572,22 @@ fn set<T>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }
+}
+
+/// What is no TOML, or has an unknown key: why, and where.
+fn syntax(text: &str, error: &toml::de::Error) -> ConfigError {
+    let at = error.span().map_or(0, |span| span.start);
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .count()
+        + 1;
+    let why = plain(error.message());
+    ConfigError::Syntax(format!("{why} (line {line}, column {column})"))
 }
 
 fn value<T: FromStr<Err: ToString>>(key: &str, text: &str) -> Result<T, ConfigError> {

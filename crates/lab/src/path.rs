@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 use link::spec;
 use toml::Spanned;
+use units::text::plain;
 use units::{Bytes, Duration, Rate};
 use wire::classify::Mac;
 
@@ -214,7 +215,7 @@ impl PathFile {
     /// [`PathError`] with file, line and what was expected.
     pub fn read(file: &Path) -> Result<Self, PathError> {
         let unreadable = |problem: String| PathError::Unreadable {
-            file: file.display().to_string(),
+            file: plain(&file.to_string_lossy()).into_owned(),
             problem,
         };
         let text = read_text(file, FILE_BYTES_MAX).map_err(|e| unreadable(e.to_string()))?;
@@ -239,9 +240,9 @@ impl PathFile {
         files: &dyn Fn(&Path) -> io::Result<String>,
     ) -> Result<Self, PathError> {
         let refuse = |at: usize, problem: String| PathError::Refused {
-            file: file.display().to_string(),
+            file: plain(&file.to_string_lossy()).into_owned(),
             line: line_of(text, at),
-            problem,
+            problem: plain(&problem).into_owned(),
         };
         let raw: raw::RawFile = toml::from_str(text).map_err(|e| {
             let at = e.span().map_or(0, |s| s.start);

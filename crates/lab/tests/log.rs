@@ -1,10 +1,14 @@
 //! The packet log from the logger to what other programs read.
 
+#[path = "../../units/tests/hostile/mod.rs"]
+mod hostile;
+
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use hostile::{HOSTILE, assert_clean_lines};
 use lab::log::{
     Converted, Depth, Fate, Filter, Legend, LinkLegend, Logger, NODE_STAGE, SERIES_MAX, Segments,
     Summary, convert,
@@ -195,10 +199,15 @@ fn rows() -> [Row; 4] {
 
 /// The log of both frames and all rows.
 fn log() -> Vec<u8> {
+    log_named(&legend())
+}
+
+/// The same with other names.
+fn log_named(legend: &Legend) -> Vec<u8> {
     static FILES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = FILES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let path = TempPath::new(&format!("log-{number}"));
-    let (mut logger, writer) = Logger::create(&path.0, &legend()).unwrap();
+    let (mut logger, writer) = Logger::create(&path.0, legend).unwrap();
     let [queued, full, no_route, unheard_of] = rows();
     logger.frame(&tcp_frame(&tcp4_head(2_500)));
     logger.row(&queued);
@@ -371,6 +380,47 @@ fn a_filter_takes_what_it_names() {
     for (filter, expected) in cases {
         assert_eq!(segments(&filter), expected, "{filter:?}");
     }
+}
+
+#[test]
+fn names_of_a_log_are_neither_controls_nor_formulas_in_csv() {
+    let name = || HOSTILE.to_owned();
+    let hostile = Legend {
+        ports: vec![name(), "-7".to_owned()],
+        links: vec![LinkLegend {
+            name: name(),
+            from: name(),
+            to: name(),
+            stages: vec![name(), "@SUM(A1), \"x\"".to_owned()],
+        }],
+        decisions: (0..=u8::MAX).map(|code| (code, name())).collect(),
+        seed_notes: vec![name()],
+        ..Legend::new(HOSTILE, 1)
+    };
+    let log = log_named(&hostile);
+    let (csv, _) = csv_of(&log, &Filter::default());
+    assert_clean_lines(&csv, "CSV");
+    assert_eq!(csv.lines().count(), WHOLE_CSV.lines().count());
+    let cells = csv.split([',', '\n', '"']);
+    let is_formula =
+        |cell: &&str| cell.starts_with(['=', '+', '-', '@']) && cell.parse::<f64>().is_err();
+    assert_eq!(cells.filter(is_formula).collect::<Vec<_>>(), [""; 0]);
+    assert!(
+        csv.contains(",-7,") && csv.contains("\"'@SUM(A1), \"\"x\"\"\""),
+        "{csv}"
+    );
+    let legend = Reader::new(&log)
+        .unwrap()
+        .flatten()
+        .find_map(|block| match block {
+            Block::Legend(json) => Legend::read(json),
+            _ => None,
+        });
+    let legend = format!("{:?}", legend.unwrap()).replace("\\u{fffd}", "");
+    assert!(
+        !legend.contains("\\u{") && !legend.contains("\\n"),
+        "{legend}"
+    );
 }
 
 #[test]

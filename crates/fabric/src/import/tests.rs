@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::hostile::{HOSTILE, assert_clean_lines};
 use crate::route::{Graph, Routes};
 use crate::topology::tests::parts;
 
@@ -41,6 +42,52 @@ Ca	1 "H-unplugged"
 Rt	2 "R-0008f10403960999" # "router"
 [1]	"S-005442ba00003080"[7] # lid 77
 "#;
+
+#[test]
+fn names_and_errors_of_a_fabric_of_somebody_else_are_plain() {
+    let words = HOSTILE.replace(['\r', '\n', '\u{85}', '\u{2028}', '\u{2029}'], "");
+    let is_name = |c: char| c.is_ascii_alphanumeric();
+    // Each word of the file.
+    let mut begins = 0;
+    let (mut taken, mut refused) = (0, 0);
+    while let Some(at) = DISCOVERED[begins..].find(is_name) {
+        let from = begins + at;
+        let length = DISCOVERED[from..].find(|c| !is_name(c)).unwrap_or(1);
+        begins = from + length;
+        let text = format!("{}{words}{}", &DISCOVERED[..from], &DISCOVERED[begins..]);
+        match ibnetdiscover(&text, &parts(24)) {
+            Ok(import) => {
+                taken += 1;
+                let names = &import.network.names;
+                let all = names.hosts().iter().chain(names.switches());
+                all.chain(&import.remarks)
+                    .for_each(|name| assert_clean_lines(name, &text));
+            }
+            Err(error) => {
+                refused += 1;
+                assert_clean_lines(&error.to_string(), &text);
+            }
+        }
+    }
+    assert!(
+        taken > 20 && refused > 20,
+        "{taken} taken, {refused} refused"
+    );
+    for text in [
+        format!("{words} 1 b 2"),
+        format!("a {words} b 2"),
+        format!("a 1 b {words}"),
+        words,
+    ] {
+        match edges(&text, &parts(24)) {
+            Ok(import) => {
+                let names = import.network.names.hosts().iter();
+                names.for_each(|name| assert_clean_lines(name, &text));
+            }
+            Err(error) => assert_clean_lines(&error.to_string(), &text),
+        }
+    }
+}
 
 #[test]
 fn a_discovered_fabric_keeps_its_names_ports_and_speeds() {

@@ -13,6 +13,7 @@ use std::io::{self, BufWriter, Write};
 
 use link::record::{Code, FrameRecord, Reader, Row};
 use units::Instant;
+use units::text::plain;
 use wire::pcapng;
 
 use super::contents::Contents;
@@ -279,12 +280,16 @@ pub fn csv<W: Write>(reader: Reader<'_>, out: W, filter: &Filter) -> io::Result<
     Ok(converted)
 }
 
-/// Quotes what a comma, a quote or a line's end would break.
+/// A cell of text: plain, and quoted where a comma or a quote would break it. A spreadsheet takes a cell that begins with `=`,
+/// `+`, `-` or `@` for a formula, and a name from a log is none: it gets an apostrophe first, as spreadsheets mark text.
 fn csv_text(text: &str, out: &mut impl Write) -> io::Result<()> {
-    if text.contains([',', '"', '\n', '\r']) {
-        write!(out, "\"{}\"", text.replace('"', "\"\""))
+    let text = plain(text);
+    let is_formula = text.starts_with(['=', '+', '-', '@']) && text.parse::<f64>().is_err();
+    let mark = if is_formula { "'" } else { "" };
+    if text.contains([',', '"']) {
+        write!(out, "\"{mark}{}\"", text.replace('"', "\"\""))
     } else {
-        out.write_all(text.as_bytes())
+        write!(out, "{mark}{text}")
     }
 }
 

@@ -6,6 +6,7 @@ use std::io;
 
 use link::record::{self, BLOCK_HEADER_BYTES, Code, NO_LINK};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use units::text;
 
 /// First block of a log, as JSON. Unknown keys are ignored on reading and missing ones are empty,
 /// so that a log whose legend is damaged can still be read, with numbers for names.
@@ -67,7 +68,24 @@ impl Legend {
         if json.len() > JSON_BYTES_MAX {
             return None;
         }
-        serde_json::from_str(json).ok()
+        serde_json::from_str(json).ok().map(Self::plain)
+    }
+
+    /// The same with names that a terminal, a page or a table may show: a log may be somebody else's.
+    fn plain(mut self) -> Self {
+        let links = self.links.iter_mut().flat_map(|link| {
+            [&mut link.name, &mut link.from, &mut link.to]
+                .into_iter()
+                .chain(&mut link.stages)
+        });
+        let names = [&mut self.title, &mut self.goodput_version].into_iter();
+        let names = names.chain(&mut self.ports).chain(&mut self.seed_notes);
+        for name in names.chain(self.decisions.values_mut()).chain(links) {
+            if let Cow::Owned(plain) = text::plain(name) {
+                *name = plain;
+            }
+        }
+        self
     }
 
     /// The file's head: magic and legend.

@@ -7,6 +7,7 @@ use std::path::Path;
 use link::spec::{DirectionSpec as Stages, LossSpec, ServerSpec};
 use link::{Change, QueueLimits};
 use toml::Spanned;
+use units::text::{is_plain, plain};
 use units::{Bytes, Duration};
 use wire::classify::{Mac, Prefix};
 
@@ -33,6 +34,7 @@ pub(super) fn check(
         return whole("title: expected one line of 1 to 200 bytes");
     }
     check_counts(raw)?;
+    check_names(raw)?;
     let by_kernel = kernel::check(raw)?;
     let names = Names::new(raw)?;
     let (from, to) = names.ends;
@@ -52,7 +54,7 @@ pub(super) fn check(
     Ok(PathFile {
         file: file.to_owned(),
         text: text.to_owned(),
-        title: raw.title.clone(),
+        title: plain(&raw.title).into_owned(),
         near: network.hosts[from].clone(),
         far: network.hosts[to].clone(),
         link: network.links[way.limit].name.clone(),
@@ -94,6 +96,19 @@ fn check_counts(raw: &RawFile) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Names are shown on terminals, in logs and in tables, and typed.
+fn check_names(raw: &RawFile) -> Result<(), Refusal> {
+    let nodes = raw.hosts.keys().chain(raw.switches.keys());
+    let mut all = nodes.chain(raw.routers.keys()).chain(raw.links.keys());
+    match all.find(|name| !name.get_ref().chars().all(is_plain)) {
+        Some(name) => refuse(
+            name,
+            "a name has a control character or one that is not shown",
+        ),
+        None => Ok(()),
+    }
 }
 
 type Entries<'a, T> = Vec<(&'a Spanned<String>, &'a Spanned<T>)>;
@@ -851,7 +866,11 @@ fn check_host(name: &str, raw: &RawHost) -> Result<HostSpec, Refusal> {
         check_sysctl_name(key).or_else(|problem| refuse(value, problem))?;
         let text = match value.get_ref() {
             TextOrNumber::Number(n) => n.to_string(),
-            TextOrNumber::Text(t) if t.len() <= 200 && !t.contains(['\n', '\0']) => t.clone(),
+            TextOrNumber::Text(t)
+                if t.len() <= 200 && t.chars().all(|c| c == '\t' || is_plain(c)) =>
+            {
+                t.clone()
+            }
             TextOrNumber::Text(_) => {
                 return refuse(value, format!("{key}: expected one short line"));
             }

@@ -26,6 +26,8 @@ mod tree;
 use std::fmt;
 use std::ops::Range;
 
+use units::text::{is_plain, plain};
+
 use tree::Node;
 
 /// An instruction of classic BPF: `struct sock_filter`.
@@ -143,7 +145,7 @@ impl fmt::Display for FilterError {
             write!(f, "'{}' {}", shown(word), self.why)?;
         }
         // A long text would not fit above its mark.
-        if self.text.len() <= LINE_BYTES_MAX && !self.text.contains(char::is_control) {
+        if self.text.len() <= LINE_BYTES_MAX && self.text.chars().all(is_plain) {
             let (gap, mark) = (before.chars().count(), word.chars().count().max(1));
             write!(f, "\n  {}\n  {:gap$}{}", self.text, "", "^".repeat(mark))?;
         }
@@ -155,9 +157,9 @@ impl std::error::Error for FilterError {}
 
 /// A word for a message: short, on one line.
 fn shown(word: &str) -> String {
-    let line = word.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let short: String = line.clone().take(WORD_CHARS_MAX).collect();
-    match line.count() > WORD_CHARS_MAX {
+    let line = plain(word);
+    let short: String = line.chars().take(WORD_CHARS_MAX).collect();
+    match line.chars().count() > WORD_CHARS_MAX {
         true => short + "…",
         false => short,
     }
