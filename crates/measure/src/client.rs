@@ -729,7 +729,7 @@ pub(crate) fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
         Trouble::Stopped => MeasureError::Interrupted,
         Trouble::Failed(text) => MeasureError::FarFailed(clean(&text)),
         Trouble::Malformed(MessageError::Malformed(text)) => MeasureError::Protocol(clean(&text)),
-        Trouble::Malformed(error) => MeasureError::Protocol(error.to_string()),
+        Trouble::Malformed(error) => MeasureError::Protocol(clean(&error.to_string())),
         other => MeasureError::PeerVanished {
             when,
             detail: other.text(),

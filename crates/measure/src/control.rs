@@ -216,7 +216,7 @@ impl Trouble {
             Self::Closed => "it closed the control connection".to_owned(),
             Self::Silent => "it fell silent".to_owned(),
             Self::Stopped => "stopped".to_owned(),
-            Self::Malformed(error) => error.to_string(),
+            Self::Malformed(error) => crate::facts::clean(&error.to_string()),
             Self::Failed(text) => crate::facts::clean(text),
             Self::Io(error) => error.to_string(),
         }
@@ -252,4 +252,22 @@ pub(crate) fn farewell(mut stream: &TcpStream, words: &[u8]) {
         .and_then(|()| stream.read(&mut junk));
     // The peer may be gone or ill-behaved; nothing is owed to it any more.
     drop(ended);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hostile::{HOSTILE, assert_clean_lines};
+
+    #[test]
+    fn what_a_peer_sent_is_one_plain_line_in_the_log() {
+        for trouble in [
+            Trouble::Malformed(MessageError::Malformed(HOSTILE.to_owned())),
+            Trouble::Failed(HOSTILE.to_owned()),
+        ] {
+            let text = trouble.text();
+            assert!(!text.contains('\n') && text.contains("owned"), "{text:?}");
+            assert_clean_lines(&text, "trouble");
+        }
+    }
 }

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use sys::host;
 
+use units::text::plain;
+
 use crate::message::PROTOCOL;
 use crate::messages::Verbs;
 use crate::transport::{Sending, Transport};
@@ -271,14 +273,17 @@ impl FarFacts {
     }
 }
 
-/// A text from the network, fit for a terminal: no control characters, at most 200 characters.
+/// A text from the network: [plain](units::text::plain), at most 200 characters.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(200).collect()
+    let short: String = text.chars().take(200).collect();
+    plain(&short).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hostile::{HOSTILE, assert_clean_lines};
+    use crate::hostile_values::each;
 
     #[test]
     fn texts_from_the_network_lose_their_control_characters() {
@@ -291,9 +296,18 @@ mod tests {
             ..FarFacts::default()
         };
         let cleaned = hostile.cleaned();
-        assert_eq!(cleaned.host.hostname, "ab");
-        assert_eq!(cleaned.version.len(), 200);
+        assert_eq!(cleaned.host.hostname, "a\u{fffd}b");
+        assert_eq!(cleaned.version.chars().count(), 200);
         assert!(!cleaned.version.contains('\x1b'));
+    }
+
+    #[test]
+    fn no_text_of_a_peer_s_facts_is_raw() {
+        each::<FarFacts>(HOSTILE, 0, |facts, which| {
+            let text = serde_json::to_string(&facts.cleaned()).unwrap();
+            assert!(!text.contains("\\n"), "{which:?}: {text}");
+            assert_clean_lines(&text, &format!("{which:?}"));
+        });
     }
 
     #[test]

@@ -64,6 +64,12 @@ mod error;
 mod even;
 mod facts;
 mod gaps;
+#[cfg(test)]
+#[path = "../../units/tests/hostile/mod.rs"]
+mod hostile;
+#[cfg(test)]
+#[path = "../../units/tests/hostile/values.rs"]
+mod hostile_values;
 pub mod iperf3;
 mod lobby;
 pub mod message;

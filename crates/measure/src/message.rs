@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::HostCost;
 use crate::config::Spec;
-use crate::facts::FarFacts;
+use crate::facts::{FarFacts, clean};
 use crate::messages::{MessageCount, MessageSpec, VerbsEnds};
 use crate::outcome::UdpCounts;
 use crate::outlet::ZeroCopyCounts;
@@ -312,7 +312,7 @@ pub fn decode(bytes: &[u8], max: usize) -> Result<Option<(Message, usize)>, Mess
     };
     match serde_json::from_slice(body) {
         Ok(message) => Ok(Some((message, 4 + len))),
-        Err(error) => Err(MessageError::Malformed(error.to_string())),
+        Err(error) => Err(MessageError::Malformed(clean(&error.to_string()))),
     }
 }
 
