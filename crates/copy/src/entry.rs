@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use thiserror::Error;
+use units::text::is_plain;
 
 /// The longest path in bytes (`PATH_MAX` in include/uapi/linux/limits.h, less its terminator).
 pub const PATH_BYTES_MOST: usize = 4_095;
@@ -134,14 +135,14 @@ impl fmt::Debug for RelPath {
     }
 }
 
-/// As a terminal may show it: what is not UTF-8 or a control character is escaped.
+/// As a terminal may show it: what is not UTF-8 or not [plain](is_plain) is escaped.
 impl fmt::Display for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in self.0.utf8_chunks() {
             for letter in part.valid().chars() {
-                match letter.is_control() {
-                    true => write!(f, "{}", letter.escape_default())?,
-                    false => write!(f, "{letter}")?,
+                match is_plain(letter) {
+                    true => write!(f, "{letter}")?,
+                    false => write!(f, "{}", letter.escape_default())?,
                 }
             }
             write!(f, "{}", part.invalid().escape_ascii())?;
@@ -269,5 +270,8 @@ mod tests {
     fn what_a_terminal_would_obey_is_escaped() {
         let path = RelPath::new(b"a\x1b[2J\xff\xc3\xa9").unwrap();
         assert_eq!(path.to_string(), "a\\u{1b}[2J\\xff\u{e9}");
+        let turned = RelPath::new("a\u{202e}gpj.\u{9b}\u{2028}\n".as_bytes()).unwrap();
+        let shown = "a\\u{202e}gpj.\\u{9b}\\u{2028}\\n";
+        assert_eq!(turned.to_string(), shown);
     }
 }

@@ -5,6 +5,8 @@
 
 use thiserror::Error;
 
+use units::text::plain;
+
 use crate::digest::{Cut, SUM_BYTES, Sum};
 use crate::entry::{Entry, Kind, Meta, PathError, RelPath, Stamp};
 
@@ -220,8 +222,7 @@ impl<'a> In<'a> {
     }
     fn text(&mut self) -> Result<String, Malformed> {
         let text = std::str::from_utf8(self.bytes()?).map_err(|_| Malformed::Text)?;
-        // What a terminal would obey is not for a far side to say.
-        Ok(text.replace(char::is_control, " "))
+        Ok(plain(text).into_owned())
     }
     fn path(&mut self) -> Result<RelPath, Malformed> {
         Ok(RelPath::new(self.bytes()?)?)
@@ -769,6 +770,27 @@ mod tests {
                 seconds: 1,
                 nanoseconds: 2,
             },
+        }
+    }
+
+    #[test]
+    fn texts_of_a_peer_are_plain() {
+        let hostile = "x\x1b]0;t\x07\n\u{9b}\u{202e}";
+        let sent = [
+            FromSource::Stops(hostile.to_owned()).to_bytes(),
+            FromDestination::Problem(hostile.to_owned()).to_bytes(),
+            FromDestination::Stops(hostile.to_owned()).to_bytes(),
+        ];
+        let plain = |text: String| assert_eq!(text, "x\u{fffd}]0;t\u{fffd} \u{fffd}\u{fffd}");
+        match FromSource::read(&sent[0]).unwrap() {
+            FromSource::Stops(text) => plain(text),
+            other => panic!("{other:?}"),
+        }
+        for bytes in &sent[1..] {
+            match FromDestination::read(bytes).unwrap() {
+                FromDestination::Problem(text) | FromDestination::Stops(text) => plain(text),
+                other => panic!("{other:?}"),
+            }
         }
     }
 
