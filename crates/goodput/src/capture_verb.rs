@@ -61,8 +61,7 @@ pub(crate) fn command(args: &CaptureArgs, context: &Context) -> Verdict {
     };
     let to_stdout = args.write == Path::new("-");
     if args.json {
-        let text = serde_json::to_string_pretty(&record(&captured, &options));
-        context::print(&format!("{}\n", text.map_err(Failure::here)?))?;
+        context::print_json(&record(&captured, &options))?;
     } else if to_stdout {
         context::note(sentences(&captured).trim_end());
     } else {

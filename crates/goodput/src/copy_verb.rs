@@ -507,15 +507,11 @@ pub(crate) fn command(args: &CopyArgs, context: &Context) -> Verdict {
     match args.format() {
         CopyFormat::Text => {
             let text = report::terminal::summary(&run, &[], context::color(), context::width());
-            context::print(&format!("\n{text}"))?;
-            context::print(&format!(
-                "Report: {}\n",
-                folder.join("report.html").display()
-            ))?;
+            context::print_colored(&format!("\n{text}"))?;
+            context::print_place("Report", &folder.join("report.html"))?;
         }
         CopyFormat::Json => {
-            let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
-            context::print(&format!("{text}\n"))?;
+            context::print_json(&run)?;
         }
         CopyFormat::Jsonl => {
             let last = model::ResultRecord {
@@ -523,8 +519,7 @@ pub(crate) fn command(args: &CopyArgs, context: &Context) -> Verdict {
                 folder: folder.display().to_string(),
                 run: run.clone(),
             };
-            let text = serde_json::to_string(&last).map_err(Failure::here)?;
-            context::print(&format!("{text}\n"))?;
+            context::print_json_line(&last)?;
         }
     }
     let failed = run.copy.as_ref().map_or(0, |copy| {

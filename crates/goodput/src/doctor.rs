@@ -71,26 +71,24 @@ pub(crate) fn say(
     format: FormatArg,
 ) -> Result<(), Failure> {
     if let Some(document) = &finished.document {
-        let text = serde_json::to_string_pretty(document).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(document)?;
     } else if format == FormatArg::Jsonl {
         let last = ResultRecord {
             event: "result".to_owned(),
             folder: finished.folder.display().to_string(),
             run: finished.run.clone(),
         };
-        let text = serde_json::to_string(&last).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json_line(&last)?;
     } else if args.json || format == FormatArg::Json {
-        let text = serde_json::to_string_pretty(&finished.run).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&finished.run)?;
     } else {
         let (color, width) = (context::color(), context::width());
         let summary = report::terminal::summary(&finished.run, &finished.findings, color, width);
         let page = finished.folder.join("report.html");
         let streams = finished.run.balance.as_ref().map(balance::text);
         let streams = streams.map_or_else(String::new, |text| format!("\n{text}"));
-        context::print(&format!("{summary}{streams}\nReport: {}\n", page.display()))?;
+        context::print_colored(&format!("{summary}{streams}\n"))?;
+        context::print_place("Report", &page)?;
     }
     Ok(())
 }

@@ -47,16 +47,13 @@ pub(crate) fn command(args: &ExplainArgs, context: &Context) -> Verdict {
     let explained = perform(args, context)?;
     let run = &explained.run;
     if args.json {
-        let text = serde_json::to_string_pretty(run).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(run)?;
     } else {
         let findings = &explained.findings;
         let summary = report::terminal::summary(run, findings, context::color(), context::width());
-        context::print(&summary)?;
-        context::print(&format!(
-            "\nReport: {}\n",
-            explained.folder.join("report.html").display()
-        ))?;
+        context::print_colored(&summary)?;
+        context::print("\n")?;
+        context::print_place("Report", &explained.folder.join("report.html"))?;
         if let Some(rows) = run.trace.as_ref().and_then(|t| t.table_rows) {
             context::print(&format!(
                 "Tables: {} ({} rows), {} ({} rows)\n",

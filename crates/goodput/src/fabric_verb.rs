@@ -130,16 +130,15 @@ pub(crate) fn command(args: &FabricArgs, context: &Context) -> Verdict {
 
 fn show(args: &RunArgs, done: &Done) -> Verdict {
     if args.json {
-        let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&done.run)?;
         return Ok(failure::DONE);
     }
     let (color, width) = (context::color(), context::width());
     let text = report::terminal::summary(&done.run, &done.findings, color, width);
-    context::print(&text)?;
+    context::print_colored(&text)?;
     context::print(&speed(done))?;
     let page = done.folder.join("report.html");
-    context::print(&format!("Report: {}\n", page.display()))?;
+    context::print_place("Report", &page)?;
     Ok(failure::DONE)
 }
 

@@ -364,8 +364,7 @@ fn look(args: &CheckArgs) -> Verdict {
         args.outside_host,
     ));
     if args.json {
-        let text = serde_json::to_string_pretty(&list).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&list)?;
     } else {
         context::print(&list.iter().map(line).collect::<String>())?;
     }
@@ -569,9 +568,7 @@ fn carry(
     }
     match args.json {
         true => {
-            let text = serde_json::to_string_pretty(&Status::of(counts, Vec::new()))
-                .map_err(Failure::here)?;
-            context::print(&format!("{text}\n"))?;
+            context::print_json(&Status::of(counts, Vec::new()))?;
         }
         false => context::print(&words(&counts))?,
     }

@@ -13,6 +13,7 @@ use explain::Shares;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Clocks, Progress, Reading};
 use report::model::{self, IntervalRecord};
+use units::text::plain;
 use units::{Bytes, Duration, Rate};
 use wire::tcp_info::TcpInfo;
 
@@ -80,12 +81,13 @@ impl View {
         let style = ProgressStyle::with_template("{prefix:8} [{bar:24}] {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("=> "));
-        bar.set_prefix(phase.to_owned());
+        let phase = plain(phase);
+        bar.set_prefix(phase.to_string());
         bar.set_message("connecting");
         ON_SCREEN.store(!bar.is_hidden(), Ordering::Relaxed);
         Self {
             live,
-            phase: phase.to_owned(),
+            phase: phase.into_owned(),
             bar,
             past: VecDeque::from([Point::default()]),
             duration: Duration::ZERO,
@@ -145,19 +147,17 @@ impl View {
         let interval = interval(&self.phase, from, now);
         self.past.clear();
         self.past.push_back(*now);
-        let line = match self.live {
-            Live::Json => serde_json::to_string(&interval).unwrap_or_default(),
-            _ => {
-                let parts = parts_of(&interval, None);
-                let said = parts.iter().filter(|p| !p.is_empty());
-                let said: Vec<&str> = said.map(String::as_str).collect();
-                format!("{:<10} {}", self.phase, said.join("  "))
-            }
+        let line = || {
+            let parts = parts_of(&interval, None);
+            let said = parts.iter().filter(|p| !p.is_empty());
+            let said: Vec<&str> = said.map(String::as_str).collect();
+            format!("{:<10} {}", self.phase, said.join("  "))
         };
         match self.live {
-            Live::Aside => context::note(line),
+            Live::Aside => context::note(line()),
             // A reader that went away, or a full disk, shows when the result is written.
-            _ => drop(context::print(&format!("{line}\n"))),
+            Live::Json => drop(context::print_json_line(&interval)),
+            _ => drop(context::print(&format!("{}\n", line()))),
         }
     }
 }

@@ -36,7 +36,11 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::debug_fn;
+use units::text::plain;
 
 use crate::cli::{Cli, TestArgs, Verb};
 use crate::context::Context;
@@ -44,7 +48,10 @@ use crate::doctor::Plan;
 use crate::failure::{Failure, Verdict};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     log_to_stderr(match &cli.verb {
         Verb::Serve(args) if args.log_clients => cli.verbose.max(1),
         _ => cli.verbose,
@@ -56,6 +63,17 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Prints help and the version as clap does, and what is wrong with what was typed as [`context::note`] does: it may be the
+/// name of a file of somebody else's.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        context::note(error.render().to_string().trim_end());
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE))
 }
 
 fn run(cli: &Cli) -> Verdict {
@@ -179,5 +197,18 @@ fn log_to_stderr(verbose: u8) {
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .without_time()
         .with_target(false)
+        .fmt_fields(plain_fields())
         .init();
+}
+
+/// Fields of a log line: the message, then `name=value`. None has a line end or a control character, wherever it comes from.
+fn plain_fields() -> impl for<'a> FormatFields<'a> + Send + Sync + 'static {
+    debug_fn(|out, field, value| {
+        let value = format!("{value:?}");
+        match field.name() {
+            "message" => write!(out, "{}", plain(&value)),
+            name => write!(out, "{name}={}", plain(&value)),
+        }
+    })
+    .delimited(" ")
 }

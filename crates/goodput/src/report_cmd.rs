@@ -49,7 +49,7 @@ fn one(path: &Path, output: Option<&Path>) -> Verdict {
     let (folder, run) = RunFolder::load_with_folder(path)?;
     let (color, width) = (context::color(), context::width());
     let summary = report::terminal::summary(&run.run, &run.findings, color, width);
-    context::print(&summary)?;
+    context::print_colored(&summary)?;
     let page = report::render(&run.run, &run.samples, &run.findings);
     write_in(output, &folder, REPORT_FILE.as_ref(), &page)?;
     Ok(failure::DONE)
@@ -306,7 +306,7 @@ fn write_in(
         ),
     };
     written.map_err(|e| unwritable(&file, &e))?;
-    context::print(&format!("Report: {}\n", file.display()))
+    context::print_place("Report", &file)
 }
 
 fn unwritable(file: &Path, error: &std::io::Error) -> Failure {

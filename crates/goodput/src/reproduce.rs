@@ -26,9 +26,9 @@ pub(crate) fn command(args: &ReproduceArgs, context: &Context) -> Verdict {
     let Some(id) = &args.id else {
         let state = read(&file);
         if args.json {
-            print_json(&board::board_json(&board, &state))?;
+            context::print_json(&board::board_json(&board, &state))?;
         } else {
-            context::print(&board::render(&board, &state, color, width))?;
+            context::print_colored(&board::render(&board, &state, color, width))?;
         }
         return Ok(failure::DONE);
     };
@@ -72,9 +72,9 @@ pub(crate) fn command(args: &ReproduceArgs, context: &Context) -> Verdict {
         };
     }
     if args.json {
-        print_json(&board::row_json(row, &state))?;
+        context::print_json(&board::row_json(row, &state))?;
     } else {
-        context::print(&board::render_row(row, &state, color, width))?;
+        context::print_colored(&board::render_row(row, &state, color, width))?;
     }
     Ok(code)
 }
@@ -85,11 +85,6 @@ fn read(file: &std::path::Path) -> State {
         context::note(warning);
     }
     state
-}
-
-fn print_json(value: &Value) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::here)?;
-    context::print(&format!("{text}\n"))
 }
 
 /// Runs steps as if their commands had been typed.

@@ -200,15 +200,14 @@ pub(crate) fn command(args: &RotateArgs, context: &Context) -> Verdict {
         return Ok(failure::DONE);
     };
     if args.json {
-        let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&done.run)?;
     } else {
         // mpirun gives a process a terminal wherever its own output goes.
         let (color, width) = (context::color() && !args.mpi, context::width());
         let text = report::terminal::summary(&done.run, &done.findings, color, width);
-        context::print(&format!("\n{text}"))?;
+        context::print_colored(&format!("\n{text}"))?;
         let page = done.folder.join("report.html");
-        context::print(&format!("Report: {}\n", page.display()))?;
+        context::print_place("Report", &page)?;
     }
     let conclusive = done.run.verdict.as_ref().is_some_and(|v| v.conclusive);
     Ok(match conclusive {

@@ -151,8 +151,7 @@ pub(crate) struct Simulated {
 pub(crate) fn command(args: &SimArgs, context: &Context) -> Verdict {
     let done = perform(args, context)?;
     if args.json {
-        let text = serde_json::to_string_pretty(&done.run).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&done.run)?;
     } else {
         let text = report::terminal::summary(
             &done.run,
@@ -160,11 +159,11 @@ pub(crate) fn command(args: &SimArgs, context: &Context) -> Verdict {
             context::color(),
             context::width(),
         );
-        context::print(&text)?;
+        context::print_colored(&text)?;
         context::print(&table(&done.run))?;
         context::print(&speed(done.packets, done.wall, done.time))?;
         let page = done.folder.join("report.html");
-        context::print(&format!("Report: {}\n", page.display()))?;
+        context::print_place("Report", &page)?;
     }
     Ok(failure::DONE)
 }

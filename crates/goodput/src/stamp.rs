@@ -35,8 +35,7 @@ pub(crate) fn command(args: &MeasureArgs, target: &str, context: &Context) -> Ve
     let told = one_way::one_way(probed.sent, &replies(&probed));
     let record = record(&probed, &told);
     if args.transfer.json {
-        let text = serde_json::to_string_pretty(&record).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&record)?;
     } else {
         context::print(&sentences(&record))?;
     }

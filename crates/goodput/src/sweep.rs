@@ -35,13 +35,13 @@ use axis::{Axis, Kind, Reach};
 pub(crate) fn command(args: &MeasureArgs, context: &Context) -> Verdict {
     let (run, folder) = perform(args, context)?;
     if args.transfer.json {
-        let text = serde_json::to_string_pretty(&run).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&run)?;
     } else {
         let (color, width) = (context::color(), context::width());
         let summary = report::terminal::summary(&run, &[], color, width);
         let page = folder.join("report.html");
-        context::print(&format!("{summary}\nReport: {}\n", page.display()))?;
+        context::print_colored(&format!("{summary}\n"))?;
+        context::print_place("Report", &page)?;
     }
     let conclusive = run.verdict.as_ref().is_some_and(|v| v.conclusive);
     Ok(if conclusive {

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use units::text::plain;
 
 /// One row, as read from its file.
 #[derive(Clone, Debug, Deserialize)]
@@ -555,14 +556,14 @@ impl Experiment {
         let mut row: Self = toml::from_str(text).map_err(|error| ExperimentError {
             file: file.to_owned(),
             line: error.span().map_or(1, |span| line_at(text, span.start)),
-            problem: error.message().to_owned(),
+            problem: plain(error.message()).into_owned(),
         })?;
         row.digest = digest(text);
         row.inconsistency(file).map_or(Ok(row), |(near, problem)| {
             Err(ExperimentError {
                 file: file.to_owned(),
                 line: line_of(text, &near),
-                problem,
+                problem: plain(&problem).into_owned(),
             })
         })
     }

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use sys::folder::Folder;
 
 use super::check::CheckResult;
+use crate::context;
 
 /// Results of earlier runs, oldest first.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,7 +73,7 @@ impl State {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
             Err(error) => return Self::unreadable(path, &error.to_string()),
         };
-        let file: Value = match serde_json::from_str(&text) {
+        let file: Value = match context::from_json(text.as_bytes()) {
             Ok(file) => file,
             Err(error) => return Self::unreadable(path, &error.to_string()),
         };

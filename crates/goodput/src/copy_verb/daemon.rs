@@ -23,6 +23,7 @@ use ::copy::quic::{self, Carriage, Door, Transport};
 use ::copy::source::Source;
 use ::copy::{Cipher, Confined, Key, SessionId, unpaced};
 use measure::Secret;
+use units::text::plain;
 
 use super::job::{self, Ends, Failed, JOB_MOST, Job, Meets, Ready, Reply};
 use crate::cli::ServeArgs;
@@ -346,7 +347,7 @@ impl Daemon<'_> {
                 account.placed_bytes,
                 begun.elapsed().as_secs_f64()
             ),
-            Err((why, _)) => tracing::info!("{peer}: {}", super::told::plain(why)),
+            Err((why, _)) => tracing::info!("{peer}: {}", plain(why)),
         }
         say(&mut line, &job::last_word(result, &watch))
     }

@@ -20,6 +20,7 @@ use ::copy::message::Account;
 use ::copy::quic::{Carriage, Counts};
 use ::copy::source::Source;
 use ::copy::{Cipher, Way};
+use units::text::plain;
 
 use self::reported::Reported;
 use self::started::{Far, START_BESIDE, dial_inside, hurry_when_gone};
@@ -29,7 +30,7 @@ use super::operand::Operand;
 use super::reach::{Reach, UNREACHED, WORDLESS};
 use super::ways::{self, Typed, WayTo};
 use super::why::HostFacts;
-use super::{CopyArgs, Done, Plan, failure, live, told};
+use super::{CopyArgs, Done, Plan, failure, live};
 use crate::context::{self, Context};
 use crate::failure::Failure;
 
@@ -690,7 +691,7 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<(Account, u64), Copy
                 watch.streams.store(streams, Ordering::Relaxed);
             }
             Ok(Reply::Note(text)) => {
-                watch.note(Note::Skipped(format!("{from}: {}", told::plain(&text))));
+                watch.note(Note::Skipped(format!("{from}: {}", plain(&text))));
             }
             Ok(Reply::Done {
                 numbers,
@@ -720,7 +721,7 @@ fn follow(source: Far, from: &str, watch: &Watch) -> Result<(Account, u64), Copy
                 break Ok((Account::of(numbers), cpu_ns));
             }
             Ok(Reply::Failed { why, .. }) => {
-                break Err(CopyError::Far(format!("{from}: {}", told::plain(&why))));
+                break Err(CopyError::Far(format!("{from}: {}", plain(&why))));
             }
             Ok(Reply::Ready(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {

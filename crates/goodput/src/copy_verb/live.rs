@@ -12,10 +12,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use report::model::{self, CopyConnection, CopyInterval, CopyNote, CopyQuic, SampleRecord};
 use serde::Serialize;
 use units::Rate;
+use units::text::plain;
 use wire::tcp_info::TcpInfo;
 
 use super::limits::Limits;
-use super::told::{average, bytes, plain};
+use super::told::{average, bytes};
 use super::{CopyArgs, CopyFormat};
 use crate::context::{self, Context};
 
@@ -251,10 +252,8 @@ impl View {
 
 /// A JSON object as a line on stdout.
 pub(super) fn event(object: &impl Serialize) {
-    if let Ok(line) = serde_json::to_string(object) {
-        // A reader that went away, or a full disk, shows when the result is written.
-        drop(context::print(&format!("{line}\n")));
-    }
+    // A reader that went away, or a full disk, shows when the result is written.
+    drop(context::print_json_line(object));
 }
 
 /// What the counters say, without times.

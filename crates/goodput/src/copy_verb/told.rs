@@ -13,11 +13,6 @@ use wire::tcp_info::TcpInfo;
 use super::why::HostFacts;
 use super::{Done, Plan, job, live, observed, why};
 
-/// A far side's words without what a terminal would obey.
-pub(super) fn plain(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}
-
 pub(super) fn average(bytes: u64, time: Duration) -> Rate {
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Rate::average(units::Bytes::new(bytes), units::Duration::from_ns(ns))

@@ -12,6 +12,7 @@ use ::copy::link::Socket;
 use ::copy::meeting::Dial;
 use ::copy::{Near, Way, unpaced};
 use serde::{Deserialize, Serialize};
+use units::text::plain;
 
 use super::CopyArgs;
 use super::job::CONNECT;
@@ -374,7 +375,7 @@ pub(super) fn that_answer(host: &str, offered: Vec<(SocketAddr, String)>) -> Vec
     });
     let (mut answering, mut words) = (Vec::new(), Vec::new());
     for (at, name, answer) in all {
-        let name = super::told::plain(&name);
+        let name = plain(&name);
         match answer {
             Ok(()) => {
                 words.push(format!("{} ({name})", at.ip()));

@@ -11,6 +11,7 @@ use capture::{CaptureError, Format, Options, Output, Place, Progress, Record, Ro
 use indicatif::ProgressBar;
 use report::RunFolder;
 use report::model::{Trace, TraceFile};
+use units::text::plain;
 use wire::capture::LinkType;
 use wire::segment::{Segment, decode};
 
@@ -141,7 +142,7 @@ impl Tap for Watch<'_> {
         match self.bar.is_hidden() {
             true => context::note(line),
             false => {
-                self.bar.set_message(line);
+                self.bar.set_message(plain(&line).into_owned());
                 self.bar.tick();
             }
         }

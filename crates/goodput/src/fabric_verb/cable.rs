@@ -72,8 +72,7 @@ fn mtu(text: &str) -> Result<u32, String> {
 
 pub(super) fn command(args: &CableArgs) -> Verdict {
     if args.json {
-        let text = serde_json::to_string_pretty(&facts(args)?).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&facts(args)?)?;
     } else {
         context::print(&text(args, &Answer::new(args)?))?;
     }

@@ -3,7 +3,6 @@
 //! Only its own user and root reach it: by the file's mode, and by who the kernel says is there.
 
 use std::fs;
-use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -223,16 +222,16 @@ pub(super) fn status(args: &StatusArgs) -> Verdict {
             let why = line.strip_prefix("error ").unwrap_or(&line);
             Failure::far(anyhow::anyhow!("the gateway: {why}"))
         })?;
-        context::print(&format!("Report: {file}\n"))?;
+        context::print_place("Report", Path::new(file))?;
         return Ok(failure::DONE);
     }
     let most = if args.json { args.top } else { 0 };
     let line = ask(&args.which, &format!("status {most}"))?;
     if args.json {
-        context::print(&format!("{line}\n"))?;
+        context::print_json_text(&line)?;
         return Ok(failure::DONE);
     }
-    let status: Status = serde_json::from_str(&line).map_err(Failure::far)?;
+    let status: Status = context::from_json(line.as_bytes()).map_err(Failure::far)?;
     context::print(&match args.openmetrics {
         true => status::openmetrics(&status),
         false => {
@@ -249,26 +248,17 @@ pub(super) fn status(args: &StatusArgs) -> Verdict {
 
 /// Again each second; ends with Ctrl-C or with the gateway.
 fn watch(args: &StatusArgs) -> Verdict {
-    let screen = std::io::stdout().is_terminal();
     loop {
         let line = ask(&args.which, &format!("status {}", args.top))?;
-        let status: Status = serde_json::from_str(&line).map_err(Failure::far)?;
-        // Home and clear to the end (ECMA-48: CUP, ED).
-        let begin = if screen { "\x1b[H\x1b[J" } else { "" };
+        let status: Status = context::from_json(line.as_bytes()).map_err(Failure::far)?;
         let (counts, table) = (
             words(&status.counts)
                 + &status::sums(status.sums.as_ref())
                 + &status::links(&status.links),
             status::table(&status),
         );
-        let text = format!("{begin}{counts}\n{table}\n");
-        let mut out = std::io::stdout().lock();
         // Who reads no more has seen enough.
-        if out
-            .write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .is_err()
-        {
+        if !context::print_screen(&format!("{counts}\n{table}\n")) {
             return Ok(failure::DONE);
         }
         std::thread::sleep(WATCH);

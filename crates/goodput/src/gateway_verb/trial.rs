@@ -93,8 +93,7 @@ pub(super) fn command(args: &TrialArgs) -> Verdict {
         return Err(Failure::interrupted(code));
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&found).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&found)?;
     } else {
         context::print(&words(&found))?;
         context::note(format_args!("kept in {}", folder.display()));

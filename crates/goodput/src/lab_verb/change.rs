@@ -13,6 +13,7 @@ use lab::{PathError, PathFile};
 use link::Change;
 use link::spec::ServerSpec;
 use toml::{Table, Value};
+use units::text::plain;
 use units::{Bytes, Duration, Rate};
 
 use crate::cli;
@@ -162,8 +163,8 @@ pub(super) fn rules(
     node: &str,
     text: &str,
 ) -> Result<(Vec<String>, Vec<RuleSpec>), Failure> {
-    let usage = |problem: String| Failure::usage(anyhow::anyhow!("{problem}"));
-    let given: Table = toml::from_str(text).map_err(|e| usage(e.to_string()))?;
+    let usage = |problem: String| Failure::usage(anyhow::anyhow!("{}", plain(&problem)));
+    let given: Table = toml::from_str(text).map_err(|e| usage(e.message().to_owned()))?;
     let rules = match given.get("rules") {
         Some(Value::Array(rules)) if given.len() == 1 => rules,
         _ => {
@@ -172,7 +173,7 @@ pub(super) fn rules(
             ));
         }
     };
-    let mut file: Table = toml::from_str(&path.text).map_err(|e| usage(e.to_string()))?;
+    let mut file: Table = toml::from_str(&path.text).map_err(|e| usage(e.message().to_owned()))?;
     let kind = kind_of(&path.network, node);
     let Some(Value::Table(own)) = file.get_mut(kind).and_then(|nodes| nodes.get_mut(node)) else {
         return Err(usage(format!("there is no switch or router '{node}'")));

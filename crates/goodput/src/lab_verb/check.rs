@@ -46,8 +46,7 @@ pub(super) fn command(args: &CheckArgs) -> Verdict {
         return Err(Failure::interrupted(code));
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&found).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&found)?;
     } else {
         context::print(&render(&found))?;
         context::note(format_args!("kept in {}", folder.display()));

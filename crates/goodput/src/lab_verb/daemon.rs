@@ -90,7 +90,7 @@ fn started(command: &mut Command) -> Result<Status, Failure> {
         // Ends when the daemon has closed its standard streams, or has ended.
         let _ = pipe.take(WORD_BYTES_MAX).read_to_string(&mut word);
     }
-    match serde_json::from_str(&word) {
+    match context::from_json(word.as_bytes()) {
         Ok(Outcome::Up(status)) => Ok(status),
         outcome => {
             let ended = child.wait().map_err(Failure::here)?;

@@ -34,14 +34,10 @@ pub(super) fn command(args: &LogArgs) -> Verdict {
         let balance = balance::of(reader, args.striped).ok_or_else(|| {
             Failure::usage(anyhow::anyhow!("{name}: no queue served anything in it"))
         })?;
-        context::print(&if args.json {
-            format!(
-                "{}\n",
-                serde_json::to_string(&balance).map_err(Failure::here)?
-            )
-        } else {
-            balance::text(&balance)
-        })?;
+        match args.json {
+            true => context::print_json_line(&balance)?,
+            false => context::print(&balance::text(&balance))?,
+        }
         return Ok(failure::DONE);
     }
     let legend = legend(reader.clone());

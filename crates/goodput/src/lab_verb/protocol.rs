@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use sys::control::Connection;
 
 use super::place::Found;
+use crate::context;
 use crate::failure::Failure;
 
 /// What a client wants.
@@ -189,7 +190,7 @@ pub(super) fn ask(
     let (line, fds) = connection
         .receive(ANSWER_BYTES_MAX, deadline)
         .map_err(broken)?;
-    match serde_json::from_slice(&line) {
+    match context::from_json(&line) {
         Ok(Answer::Error(code, message)) => Err(told(code, message)),
         Ok(answer) => Ok((answer, fds, connection)),
         Err(_) => Err(Failure::here(anyhow::anyhow!(

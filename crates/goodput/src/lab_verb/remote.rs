@@ -35,8 +35,7 @@ pub(super) fn ps(args: &PsArgs) -> Verdict {
         }
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&labs).map_err(Failure::here)?;
-        context::print(&format!("{text}\n"))?;
+        context::print_json(&labs)?;
     } else if labs.is_empty() {
         context::note("no lab is up; start one: goodput lab up PATH");
     } else {

@@ -18,6 +18,9 @@ mod fill;
 mod gateway;
 mod gateway_ecmp;
 mod gateway_log;
+mod hostile;
+#[path = "../../../units/tests/hostile/mod.rs"]
+mod hostile_texts;
 mod interrupt;
 mod lab;
 mod latency;

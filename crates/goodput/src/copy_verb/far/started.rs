@@ -3,8 +3,8 @@
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -15,6 +15,7 @@ use ::copy::link::Socket;
 use ::copy::meeting::{Dial, Meeting};
 use ::copy::quic::Counts;
 use sys::child::ChildHandle;
+use units::text::plain;
 
 use super::host_of;
 use crate::context::{self, Context};
@@ -188,7 +189,7 @@ impl Far {
             false => args.far_goodput.clone(),
         };
         let mut command = shell(args, host, &format!("{program} agent"));
-        let mut child = hastened(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
+        let mut child = hastened(host, command.stdin(Stdio::piped()).stdout(Stdio::piped()))
             .map_err(|error| Failure::here(anyhow::anyhow!("{}: {error}", args.rsh)))?;
         let mut input = child.stdin.take();
         let mut line = serde_json::to_vec(job).map_err(Failure::here)?;
@@ -264,14 +265,14 @@ impl Far {
             match self.replies.recv_timeout(Duration::from_millis(100)) {
                 Ok(Reply::Ready(ready)) => return Ok(ready),
                 Ok(Reply::Failed { why, is_here }) => {
-                    let error = anyhow::anyhow!("{}: {}", self.host, told::plain(&why));
+                    let error = anyhow::anyhow!("{}: {}", self.host, plain(&why));
                     return Err(match is_here {
                         true => Failure::far(error),
                         false => Failure::usage(error),
                     });
                 }
                 Ok(Reply::Note(text)) => {
-                    context::note(format_args!("{}: {}", self.host, told::plain(&text)));
+                    context::note(format_args!("{}: {}", self.host, plain(&text)));
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
@@ -337,11 +338,9 @@ impl Far {
         let tell = move || {
             while let Ok(reply) = replies.recv() {
                 match reply {
-                    Reply::Note(text) => {
-                        context::note(format_args!("{host}: {}", told::plain(&text)))
-                    }
+                    Reply::Note(text) => context::note(format_args!("{host}: {}", plain(&text))),
                     Reply::Failed { why, is_here: true } => {
-                        context::note(format_args!("{host}: {}", told::plain(&why)));
+                        context::note(format_args!("{host}: {}", plain(&why)));
                     }
                     _ => {}
                 }
@@ -380,14 +379,12 @@ impl Far {
                     });
                 }
                 Ok(Reply::Failed { why, is_here: true }) => {
-                    break Err(CopyError::Here(format!(
-                        "{}: {}",
-                        self.host,
-                        told::plain(&why)
-                    )));
+                    break Err(CopyError::Here(format!("{}: {}", self.host, plain(&why))));
                 }
-                Ok(Reply::Failed { why, .. }) => break Err(CopyError::Far(told::plain(&why))),
-                Ok(Reply::Note(text)) if !is_quiet => context::note(told::plain(&text)),
+                Ok(Reply::Failed { why, .. }) => {
+                    break Err(CopyError::Far(plain(&why).into_owned()));
+                }
+                Ok(Reply::Note(text)) if !is_quiet => context::note(plain(&text)),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => {
                     if context.interrupted().is_some() {
@@ -417,6 +414,12 @@ const fn spent_of(
         direct_bytes,
     }
 }
+
+/// How many shells' stderr is being shown.
+static SHOWING: AtomicUsize = AtomicUsize::new(0);
+/// Longer lines are shown in parts.
+const LINE_SHOWN_MAX: u64 = 4_096;
+const SHOWN_WITHIN: Duration = Duration::from_millis(300);
 
 /// Connections as a far side tells of them.
 type Told = Vec<(u16, Connection)>;
@@ -498,7 +501,10 @@ impl Drop for Held {
         if !has_ended.unwrap_or(false) {
             let _ = child.kill();
         }
-        let _ = child.wait();
+        // Its reason comes before ours.
+        if !child.wait().is_ok_and(|status| status.success()) {
+            wait_shown();
+        }
     }
 }
 
@@ -514,8 +520,11 @@ fn shell(args: &CopyArgs, host: &str, what: &str) -> Command {
 /// Starts a shell, and has its connection send without delay from the first byte on. OpenSSH asks for that (`TCP_NODELAY` in
 /// tcp(7)) only once its session stands. Until then its request for a service waits behind its word of new keys (RFC 4253
 /// section 7.3) for an acknowledgement, which the far host holds back for 40 ms: a round trip and these 40 ms longer.
-fn hastened(command: &mut Command) -> io::Result<Child> {
-    let child = command.spawn()?;
+fn hastened(host: &str, command: &mut Command) -> io::Result<Child> {
+    let mut child = command.stderr(Stdio::piped()).spawn()?;
+    if let Some(words) = child.stderr.take() {
+        show_plain(host.to_owned(), words);
+    }
     if let Ok(handle) = ChildHandle::of(&child) {
         // A shell that is not hastened is slower, no more.
         let _ = thread::Builder::new()
@@ -523,6 +532,41 @@ fn hastened(command: &mut Command) -> io::Result<Child> {
             .spawn(move || hasten(&handle));
     }
     Ok(child)
+}
+
+/// Shows what a shell or the far host says on stderr, line by line, each with the host's name and plain: it may be any bytes.
+fn show_plain(host: String, words: ChildStderr) {
+    SHOWING.fetch_add(1, Ordering::Relaxed);
+    let started = thread::Builder::new()
+        .name("stderr of ssh".into())
+        .spawn(move || {
+            let mut words = BufReader::new(words);
+            let mut line = Vec::new();
+            while io::Read::take(&mut words, LINE_SHOWN_MAX)
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|length| length > 0)
+            {
+                let text = String::from_utf8_lossy(&line);
+                let text = text.trim_end();
+                if !text.is_empty() {
+                    context::note(format_args!("{host}: {}", plain(text)));
+                }
+                line.clear();
+            }
+            SHOWING.fetch_sub(1, Ordering::Relaxed);
+        });
+    if started.is_err() {
+        SHOWING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until what ended shells said is shown. Not for long: a shell may leave a process that keeps its stderr, such as the
+/// master of shared connections (`ControlPersist` in ssh_config(5)).
+fn wait_shown() {
+    let since = Instant::now();
+    while SHOWING.load(Ordering::Relaxed) > 0 && since.elapsed() < SHOWN_WITHIN {
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn hasten(child: &ChildHandle) {
@@ -543,7 +587,7 @@ fn pushed(args: &CopyArgs, host: &str, patience: Option<Duration>) -> Result<Str
     let place = place()?;
     let script = placing(&place, bytes);
     let mut command = shell(args, host, &script);
-    let ended = hastened(command.stdin(me).stdout(Stdio::null()))
+    let ended = hastened(host, command.stdin(me).stdout(Stdio::null()))
         .and_then(|mut child| {
             if let Some(patience) = patience
                 && !ChildHandle::of(&child)?.wait(patience)?
@@ -555,9 +599,12 @@ fn pushed(args: &CopyArgs, host: &str, patience: Option<Duration>) -> Result<Str
         .map_err(|error| Failure::here(anyhow::anyhow!("{}: {error}", args.rsh)))?;
     match ended.success() {
         true => Ok(starting(&place)),
-        false => Err(Failure::far(anyhow::anyhow!(
-            "goodput could not be brought to {host}"
-        ))),
+        false => {
+            wait_shown();
+            Err(Failure::far(anyhow::anyhow!(
+                "goodput could not be brought to {host}"
+            )))
+        }
     }
 }
 
@@ -626,7 +673,7 @@ pub(super) fn dial_inside(
         let (input, output) = (OwnedFd::from(far.try_clone()?), OwnedFd::from(far));
         let what = format!("{program} agent --relay {port}");
         let mut command = shell(&args, &host, &what);
-        let mut child = hastened(command.stdin(input).stdout(output))?;
+        let mut child = hastened(&host, command.stdin(input).stdout(output))?;
         inside.begins(child.id());
         let _ = thread::Builder::new()
             .name("ssh".into())
