@@ -7,8 +7,13 @@ use measure::message;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = message::hear(bytes);
-    let Ok(Some((decoded, taken))) = message::decode(bytes, 1 << 20) else {
-        return;
+    let (decoded, taken) = match message::decode(bytes, 1 << 20) {
+        Ok(Some(found)) => found,
+        Ok(None) => return,
+        Err(error) => {
+            let error = error.to_string();
+            return assert!(error.chars().all(units::text::is_plain), "{error:?}");
+        }
     };
     assert!(taken <= bytes.len());
     let mut again = Vec::new();

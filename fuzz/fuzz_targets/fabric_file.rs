@@ -29,7 +29,8 @@ fuzz_target!(|text: &str| {
                 let _ = world.run();
             }
         }
-        Err(FileError::Refused { line, .. }) => {
+        Err(FileError::Refused { line, problem, .. }) => {
+            assert!(problem.chars().all(units::text::is_plain));
             assert!(line >= 1 && line <= text.lines().count().max(1) + 1);
         }
         Err(other) => panic!("{other}"),

@@ -12,7 +12,8 @@ fuzz_target!(|text: &str| {
     let files = |_: &Path| Ok("1\n1\n20\n".to_owned());
     match PathFile::parse_with(Path::new("fuzz.toml"), text, &files) {
         Ok(path) => assert!(path.memory_bytes() <= MEMORY_MAX),
-        Err(PathError::Refused { line, .. }) => {
+        Err(PathError::Refused { line, problem, .. }) => {
+            assert!(problem.chars().all(units::text::is_plain));
             assert!(line >= 1 && line <= text.lines().count().max(1) + 1);
         }
         Err(other) => panic!("{other}"),
