@@ -383,11 +383,15 @@ mod tests {
                 }
                 (seen, others)
             });
-            for _ in 0..2_000 {
-                drop(Listener::bind(&file).unwrap());
-                std::fs::remove_file(&file).unwrap();
-            }
+            // Ends the other thread also where this one panics.
+            let bound = std::panic::catch_unwind(|| {
+                for _ in 0..2_000 {
+                    drop(Listener::bind(&file).unwrap());
+                    std::fs::remove_file(&file).unwrap();
+                }
+            });
             over.store(true, Ordering::Relaxed);
+            bound.unwrap();
             looks.join().unwrap()
         });
         assert_eq!(others, 0, "of {seen}");

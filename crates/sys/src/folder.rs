@@ -315,7 +315,7 @@ const NEW: OFlags = OFlags::WRONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 /// Names of files that are not in their place yet begin so.
-const PREFIX: &str = ".goodput-out-";
+pub const PREFIX: &str = ".goodput-out-";
 
 #[cfg(test)]
 mod tests {

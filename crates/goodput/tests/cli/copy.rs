@@ -335,7 +335,7 @@ fn what_goes_wrong_has_its_exit_code_and_its_words() {
         ))
         .fails_with(4, &["127.0.0.1: "]);
     scratch
-        .run(copy(&scratch, &["-s2", "127.0.0.1:a", "127.0.0.1:b", &far]))
+        .run(copy(&scratch, &["-s2", "hostA:a", "hostB:b", &far]))
         .fails_with(2, &["must be on one host"]);
     // A lab's hosts have this host's disk.
     for to in [

@@ -153,7 +153,7 @@ fn a_manifest_that_is_interrupted_gets_no_name() {
     let is_begun = || {
         let names = fs::read_dir(scratch.path(".")).unwrap().flatten();
         let mut names = names.map(|entry| entry.file_name().into_encoded_bytes());
-        names.any(|name| name.starts_with(b"sums."))
+        names.any(|name| name.starts_with(sys::folder::PREFIX.as_bytes()))
     };
     let copy = scratch.start(scratch.goodput(&[&args[..], &[to.to_str().unwrap()]].concat()));
     wait_until("the manifest to be begun", is_begun);
