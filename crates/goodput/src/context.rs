@@ -135,6 +135,11 @@ pub(crate) fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", indented(&text.to_string()));
 }
 
+/// [`note`] of several lines of our own layout, such as a usage error.
+pub(crate) fn note_lines(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", plain_lines(text));
+}
+
 /// [`plain_lines`] whose second and later lines begin with a blank: a name with a line feed in it, such as a file's, forges
 /// no message.
 fn indented(text: &str) -> String {

@@ -65,11 +65,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help and the version as clap does, and what is wrong with what was typed as [`context::note`] does: it may be the
+/// Prints help and the version as clap does, and what is wrong with what was typed as [`context::note_lines`] does: it may be the
 /// name of a file of somebody else's.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        context::note(error.render().to_string().trim_end());
+        context::note_lines(error.render().to_string().trim_end());
     } else {
         let _ = error.print();
     }

@@ -699,8 +699,8 @@ pub(super) enum Ends {
     Source(Source),
     Destination(Destination, Option<RelPath>),
     /// A destination, or a source, that another host leads, and how that one is met.
-    Writer(Destination, Meeting),
-    Reader(Source, Meeting),
+    Writer(Destination, Box<Meeting>),
+    Reader(Source, Box<Meeting>),
 }
 
 impl Ends {
@@ -735,7 +735,7 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
         Ok::<_, Failed>(leader.with_patience(LEADER))
     };
     let ends = match (job.is_source, &job.helps) {
-        (true, Some(at)) => Ends::Reader(job.source().map_err(here)?, leader(at)?),
+        (true, Some(at)) => Ends::Reader(job.source().map_err(here)?, Box::new(leader(at)?)),
         (true, None) => Ends::Source(job.source().map_err(here)?),
         (false, Some(at)) => {
             let paths = job.paths();
@@ -744,7 +744,7 @@ fn work(job: &Job, watch: &Watch, context: &Context) -> Result<Account, Failed> 
             };
             // Nothing is made here: the leader does.
             let (destination, _) = destination(path, job.is_one_file, true).map_err(here)?;
-            Ends::Writer(destination, leader(at)?)
+            Ends::Writer(destination, Box::new(leader(at)?))
         }
         (false, None) => {
             let paths = job.paths();
