@@ -32,6 +32,7 @@ mod sweep;
 mod target;
 mod verbs;
 
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
@@ -40,7 +41,7 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::debug_fn;
-use units::text::plain;
+use units::text::{is_plain, plain};
 
 use crate::cli::{Cli, TestArgs, Verb};
 use crate::context::Context;
@@ -65,11 +66,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help and the version as clap does, and what is wrong with what was typed as [`context::note_lines`] does: it may be the
-/// name of a file of somebody else's.
+/// Prints help and the version as clap does, and what is wrong with what was typed: in clap's layout, but where a word has
+/// more than plain text, as a name of somebody else's file may, as [`context::note`] does.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        context::note_lines(error.render().to_string().trim_end());
+        let text = error.render().to_string();
+        let typed_plain = |word: OsString| word.to_string_lossy().chars().all(is_plain);
+        match std::env::args_os().all(typed_plain) {
+            true => context::note_lines(text.trim_end()),
+            false => context::note(text.trim_end()),
+        }
     } else {
         let _ = error.print();
     }

@@ -355,7 +355,7 @@ mod tests {
             ("rules = []\ntitle = \"x\"", "nothing else"),
             ("rules = [{ drop = 1 }]", "invalid type"),
             ("rules = [{ in = \"drei\", drop = true }]", "drei"),
-            ("rules = [", "TOML"),
+            ("rules = [", "unclosed array"),
         ] {
             let said = rules(&path, "s", text).unwrap_err().to_string();
             assert!(said.contains(says), "{text}: {said}");

@@ -815,7 +815,7 @@ fn a_far_host_cannot_have_this_host_connect_to_its_own_services() {
             other,
             &format!(r#","all":[["{at}","eth0"]]"#),
             &["--addresses", "all"],
-            "besides",
+            "as well",
         ),
     ]
     .into_iter()

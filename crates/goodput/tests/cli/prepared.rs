@@ -185,10 +185,10 @@ fn a_program_that_another_user_put_in_the_place_of_a_pushed_one_is_not_run() {
         let mode = |file: &Path, mode| fs::set_permissions(file, PermissionsExt::from_mode(mode));
         mode(&program, 0o755).unwrap();
         rsh_that_exchanges(&scratch, exchange);
-        let args = ["copy", "-e", "sh rsh", "--push", "from/", "host:to"];
+        let args = ["copy", "-e", "sh rsh", "--push", "from/", "127.0.0.1:to"];
         let ended = scratch.run(scratch.goodput(&args));
         assert!(!scratch.path("was-run").exists(), "{case}");
-        ended.fails_with(4, &["goodput: ", "host"]);
+        ended.fails_with(4, &["goodput: ", "127.0.0.1"]);
         assert!(!scratch.path("to").exists(), "{case}");
     }
 }
@@ -201,7 +201,7 @@ fn a_folder_that_others_may_enter_is_not_pushed_into() {
         fs::create_dir(scratch.path("from")).unwrap();
         scratch.write("from/x", "x");
         rsh_that_exchanges(&scratch, r#"cp -a "$DIR/away" "$p""#);
-        let args = ["copy", "-e", "sh rsh", "--push", "from/", "host:to"];
+        let args = ["copy", "-e", "sh rsh", "--push", "from/", "127.0.0.1:to"];
         scratch.run(scratch.goodput(&args)).succeeds();
         fs::remove_dir_all(scratch.path("away")).unwrap();
         let made = fs::read_dir(scratch.path("tmp")).unwrap().next();
@@ -209,7 +209,7 @@ fn a_folder_that_others_may_enter_is_not_pushed_into() {
         fs::remove_file(made.join("goodput")).unwrap();
         fs::set_permissions(&made, PermissionsExt::from_mode(mode)).unwrap();
         let ended = scratch.run(scratch.goodput(&args));
-        ended.fails_with(4, &["mode 700", "could not be brought to host"]);
+        ended.fails_with(4, &["mode 700", "could not be brought to 127.0.0.1"]);
         assert_eq!(fs::read_dir(&made).unwrap().count(), 0, "{mode:o}");
     }
 }
@@ -226,7 +226,7 @@ fn random_bytes_come_from_the_kernel_and_not_from_a_file() {
     let script = r#"
         set -e
         mount --bind /dev/null /dev/urandom
-        $GOODPUT copy -e "sh $DIR/rsh" --far-goodput "$GOODPUT" from/ "host:$DIR/to"
+        $GOODPUT copy -e "sh $DIR/rsh" --far-goodput "$GOODPUT" from/ "127.0.0.1:$DIR/to"
         diff -r from to
     "#;
     scratch.run(scratch.script(mounts, script)).succeeds();
