@@ -68,20 +68,29 @@ fn received(socket: &UdpSocket) -> Vec<Vec<u8>> {
     }
 }
 
-/// A session that has been accepted for one stream of datagrams down; the token of the transfer.
-fn accepted(serving: &Serving, transport: &str) -> (TcpStream, [u8; 16]) {
+/// A session that has requested one stream of datagrams, by a client that proves its address or knows nothing of that.
+fn requested(serving: &Serving, transport: &str, direction: &str, proves: bool) -> TcpStream {
     let mut control = serving.stranger();
     control.write_all(&greeting(Kind::Control)).unwrap();
     control.read_exact(&mut [0; 24]).unwrap();
     assert!(matches!(hear(&control), Message::Welcome(_)));
+    let proves = if proves {
+        r#","proves_address":true"#
+    } else {
+        ""
+    };
     let spec = format!(
-        r#"{{"direction":"down","streams":1,"transport":"{transport}","duration_ns":1000000000,"ramp_ns":0,
-        "block_bytes":1000,"sample_interval_ns":100000000,"drain_ns":1000000000,"proves_address":true}}"#
+        r#"{{"direction":"{direction}","streams":1,"transport":"{transport}","duration_ns":1000000000,"ramp_ns":0,
+        "block_bytes":1000,"sample_interval_ns":100000000,"drain_ns":1000000000{proves}}}"#
     );
-    say(
-        &control,
-        &Message::Start(serde_json::from_str(&spec).unwrap()),
-    );
+    let spec = serde_json::from_str(&spec).unwrap();
+    say(&control, &Message::Start(spec));
+    control
+}
+
+/// A session that has been accepted for one stream of datagrams down; the token of the transfer.
+fn accepted(serving: &Serving, transport: &str) -> (TcpStream, [u8; 16]) {
+    let control = requested(serving, transport, "down", true);
     let Message::Accept { token } = hear(&control) else {
         panic!("not accepted");
     };
@@ -185,18 +194,7 @@ fn a_nonce_that_was_sent_to_another_port_opens_nothing() {
 fn a_client_that_cannot_prove_its_address_is_refused_with_what_to_do() {
     let serving = Serving::new();
     for transport in ["udp", "quic"] {
-        let mut control = serving.stranger();
-        control.write_all(&greeting(Kind::Control)).unwrap();
-        control.read_exact(&mut [0; 24]).unwrap();
-        assert!(matches!(hear(&control), Message::Welcome(_)));
-        let spec = format!(
-            r#"{{"direction":"up","streams":1,"transport":"{transport}","duration_ns":1000000000,"ramp_ns":0,
-            "block_bytes":1000,"sample_interval_ns":100000000,"drain_ns":1000000000}}"#
-        );
-        say(
-            &control,
-            &Message::Start(serde_json::from_str(&spec).unwrap()),
-        );
+        let control = requested(&serving, transport, "up", false);
         let Message::Refused(Refusal::Limit { text }) = hear(&control) else {
             panic!("not refused");
         };
