@@ -419,7 +419,7 @@ impl<'a> Site<'a> {
         fs::write(self.folder.join("sshd_config"), config)?;
         let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
         let config = format!(
-            "Host there\nHostName {}\nPort {}\nUser {user}\nIdentityFile {folder}/user\nIdentitiesOnly yes\n\
+            "Host there {0}\nHostName {0}\nPort {1}\nUser {user}\nIdentityFile {folder}/user\nIdentitiesOnly yes\n\
              StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\nBatchMode yes\n",
             self.address, self.port
         );
@@ -448,7 +448,8 @@ impl<'a> Site<'a> {
     /// One copy of `from` into the folder `into`.
     fn copy(&self, who: Who, from: &Path, into: &Path) -> anyhow::Result<Told> {
         let ssh = format!("ssh -F {}/ssh_config", self.folder.display());
-        let there = format!("there:{}/", into.display());
+        // By its address: a copy connects to none of this host that an alias leads to.
+        let there = format!("{}:{}/", self.address, into.display());
         let mut command = match who {
             Who::Goodput | Who::GoodputCubic | Who::GoodputOpen => {
                 let mut ours = self.at(Host::Near, self.program)?;
