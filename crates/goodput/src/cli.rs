@@ -329,7 +329,7 @@ pub(crate) struct ServeArgs {
     /// Send at most this rate in all to clients without the token, such as 1Gb/s
     #[arg(long, value_name = "RATE", conflicts_with = "dir")]
     pub(crate) rate_max: Option<Rate>,
-    /// Let clients have this host open connections to any address, and send to those that serve so: for
+    /// Let clients have this host connect to other hosts, and send to those that serve so: for
     /// `goodput rotate`. Where others than the cluster reach it, with --token-file
     #[arg(long)]
     pub(crate) ranks: bool,

@@ -82,7 +82,7 @@ pub(crate) fn command(args: &ServeArgs, context: &Context) -> Verdict {
 
 /// What `--ranks` lets clients do, and to whom where that is everyone.
 fn ranks_note(listening: IpAddr, open: bool) -> String {
-    let may = "clients may have this host open a connection to any address, and send to those that serve \
+    let may = "clients may have this host connect to other hosts, and send to those that serve \
                with --ranks";
     match open && may_be_public(listening) {
         true => format!(
@@ -195,7 +195,7 @@ mod tests {
         ] {
             assert!(!warned(own, true), "{own}");
         }
-        assert!(ranks_note([127, 0, 0, 1].into(), true).contains("any address"));
+        assert!(ranks_note([127, 0, 0, 1].into(), true).contains("other hosts"));
     }
 
     #[test]
