@@ -3,8 +3,10 @@
 //! Arguments are matched by hand: this binary has few of them and one kind of user.
 
 mod bench;
+mod fuzz;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
@@ -62,6 +64,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             }
             bench::gateway::gateway(&options)
         }
+        ["fuzz", rest @ ..] => fuzz::fuzz(&fuzzing(rest)?),
         ["bench", "sim", rest @ ..] => bench::sim::sim(&options(rest)?),
         // What bench explain starts to see how much memory it takes.
         ["crowd", name, part] => {
@@ -108,6 +111,37 @@ fn options(args: &[&str]) -> anyhow::Result<bench::Options> {
             "--guest" => options.guest = true,
             "--only" => options.only = Some((*value()?).to_owned()),
             _ => bail!("'{arg}' is no option of a bench; see: cargo xtask help"),
+        }
+    }
+    Ok(options)
+}
+
+fn fuzzing(args: &[&str]) -> anyhow::Result<fuzz::Options> {
+    let mut options = fuzz::Options {
+        only: Vec::new(),
+        time: Duration::ZERO,
+        since: None,
+        keep: false,
+    };
+    let mut args = args.iter();
+    while let Some(&arg) = args.next() {
+        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
+        match arg {
+            "--time" => {
+                // As people type it; the units themselves have no `m`.
+                let text = value()?;
+                let text = text
+                    .strip_suffix('m')
+                    .map_or_else(|| text.to_string(), |n| format!("{n}min"));
+                let time: units::Duration = text.parse().context("--time")?;
+                options.time = Duration::from_nanos(time.as_ns());
+            }
+            "--since" => options.since = Some((*value()?).to_owned()),
+            "--keep" => options.keep = true,
+            _ if arg.starts_with('-') => {
+                bail!("'{arg}' is no option of fuzz; see: cargo xtask help")
+            }
+            target => options.only.push(target.to_owned()),
         }
     }
     Ok(options)
@@ -176,6 +210,11 @@ The project's own chores.
       against tshark's.
       --seed N    other draws
       --again     judge the captures of an earlier run, in target/bench/truth
+  cargo xtask fuzz [TARGET...] [--time TIME] [--since COMMIT] [--keep]
+      Replays the kept corpus of the fuzz targets (fuzz/corpus), then tries new inputs for TIME in
+      all (30m, 60s; none when not given), on the stable compiler.
+      --since COMMIT  new inputs only for targets whose crates changed since then
+      --keep      inputs that cover more join the corpus
   cargo xtask help
 ";
 

@@ -17,6 +17,7 @@ pub use live::{Captured, Limits, Options, Progress, Stamps, Tap};
 pub use out::{About, Format, Output, Record};
 pub use rotation::{Place, Rotation};
 
+use fault::Failure;
 use std::io;
 use std::path::PathBuf;
 
@@ -78,4 +79,16 @@ pub enum CaptureError {
     /// Who read our output wants no more of it.
     #[error("nobody reads the output any more")]
     NobodyReads,
+}
+
+impl From<CaptureError> for Failure {
+    fn from(error: CaptureError) -> Self {
+        match error {
+            CaptureError::NoInterface { .. }
+            | CaptureError::NotEthernet { .. }
+            | CaptureError::Filter(_)
+            | CaptureError::Exists(_) => Self::usage(error),
+            _ => Self::here(error),
+        }
+    }
 }

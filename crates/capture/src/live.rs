@@ -17,7 +17,7 @@ use units::{Bytes, Duration, Instant};
 use wire::filter::{Filter, Way};
 
 use crate::CaptureError;
-use crate::out::{Output, Record};
+use crate::out::{About, Output, Record};
 
 /// What is to be captured.
 #[derive(Clone, Debug)]
@@ -38,6 +38,27 @@ pub struct Options {
     pub stamps: Stamps,
     /// When to stop by itself.
     pub limits: Limits,
+}
+
+impl About {
+    /// What a file of a capture on this machine says.
+    pub fn of(options: &Options) -> Self {
+        let name = &options.interface;
+        let facts = host::interfaces();
+        let driver = facts.into_iter().find(|i| i.name == *name);
+        let driver = driver.and_then(|i| i.driver);
+        Self {
+            interface: name.clone(),
+            kept_bytes: options.kept_bytes,
+            filter: options.filter.text().to_owned(),
+            hardware: host::cpu_model(),
+            os: format!("Linux {}", host::kernel_release()),
+            application: format!("goodput {}", env!("CARGO_PKG_VERSION")),
+            description: driver.map_or_else(String::new, |driver| {
+                format!("{driver} on {}", host::hostname())
+            }),
+        }
+    }
 }
 
 /// Whose stamps are wanted.

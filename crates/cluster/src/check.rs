@@ -10,32 +10,22 @@ use fabric::{
     BusSpec, FabricSpec, FlowSpec, HostSpec, LinkSpec, Node, Place, PortSpec, Routing, Selection,
     SpecError, SwitchSpec, Transport, World,
 };
-use toml::Spanned;
+pub(crate) use fault::Refusal;
+use spans::{Named, Spanned};
 use units::{Bytes, Duration};
 
 use crate::failing;
 use crate::pattern;
 use crate::raw::{
-    Named, Of, RawCable, RawCableKind, RawCase, RawFile, RawHost, RawSwitch, RawTraffic,
-    RawTransport,
+    Of, RawCable, RawCableKind, RawCase, RawFile, RawHost, RawSwitch, RawTraffic, RawTransport,
 };
 use crate::topology;
 use crate::{Case, Layout, Names, Study, Tier, Traffic};
 
-/// What is wrong, and where in the text.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) at: usize,
-    pub(crate) problem: String,
-}
-
 pub(crate) type Checked<T> = Result<T, Refusal>;
 
 pub(crate) fn refuse<T, S>(at: &Spanned<S>, problem: impl Into<String>) -> Checked<T> {
-    Err(Refusal {
-        at: at.span().start,
-        problem: problem.into(),
-    })
+    Err(Refusal::new(at.span().start, problem))
 }
 
 /// What is not in the text.
@@ -321,17 +311,17 @@ impl<'a> Kinds<'a> {
             switches: BTreeMap::new(),
             cables: BTreeMap::new(),
         };
-        for (name, kind) in &raw.host_kinds {
+        for (name, kind) in raw.host_kinds.iter() {
             check_name(name)?;
             kinds.hosts.insert(name.get_ref(), host(kind.get_ref())?);
         }
-        for (name, kind) in &raw.switch_kinds {
+        for (name, kind) in raw.switch_kinds.iter() {
             check_name(name)?;
             kinds
                 .switches
                 .insert(name.get_ref(), switch(kind.get_ref())?);
         }
-        for (name, kind) in &raw.cables {
+        for (name, kind) in raw.cables.iter() {
             check_name(name)?;
             kinds.cables.insert(name.get_ref(), cable(kind.get_ref())?);
         }
@@ -389,14 +379,10 @@ impl<'a> Kinds<'a> {
             }
             names.switches.push(name.get_ref().clone());
         }
-        let cables = raw
-            .links
-            .iter()
-            .map(|(n, l)| (n.clone(), l.get_ref().cable.clone()));
-        let cables: Named<Spanned<String>> = cables.collect();
+        let cables = raw.links.map(|link| link.get_ref().cable.clone());
         for (name, cable) in in_order(&cables, own.map_or(none, |c| &c.cables), "link")? {
             check_name(name)?;
-            let between = &raw.links[name].get_ref().between;
+            let between = &raw.links[name.get_ref()].get_ref().between;
             let mut ends = [Node::Host(0); 2];
             for (end, part) in ends.iter_mut().zip(between.get_ref()) {
                 let Some(node) = nodes.get(part.as_str()) else {
@@ -513,12 +499,12 @@ fn in_order<'a>(
     instead: &'a Named<Spanned<String>>,
     what: &str,
 ) -> Checked<Vec<(&'a Spanned<String>, Spanned<String>)>> {
-    if let Some(name) = instead.keys().find(|name| !all.contains_key(*name)) {
+    if let Some(name) = instead.names().find(|name| !all.contains(name.get_ref())) {
         return refuse(name, format!("there is no {what} '{}'", name.get_ref()));
     }
     let mut entries: Vec<_> = all
         .iter()
-        .map(|(name, value)| (name, instead.get(name).unwrap_or(value).clone()))
+        .map(|(name, value)| (name, instead.get(name.get_ref()).unwrap_or(value).clone()))
         .collect();
     entries.sort_by_key(|(name, _)| name.span().start);
     Ok(entries)

@@ -4,23 +4,39 @@
 //! traffic between two hosts, and cases: the same fabric with other cables, kinds or virtual lanes, as the curves of
 //! a figure. The layout is described in `fabrics/README.md`. Whatever the text, it is refused with a line, or all
 //! of its cases can run in bounded memory and time.
+//!
+//! [`simulate`] and [`vary`] run such files, [`cable`] says what a cable needs, and [`rotate`] has real hosts, a lab's or
+//! processes of MPI send to each other. Left out: run folders and what is shown, which are the caller's.
 
+mod bound;
+pub mod built_in;
+pub mod cable;
 mod check;
+mod curves;
 mod failing;
+mod numbers;
+pub mod pairs;
 pub mod parallel;
 pub mod pattern;
 mod raw;
+pub mod rotate;
+mod shared;
+pub mod simulate;
 mod splice;
+mod study;
 pub mod topology;
 pub mod trace;
+pub mod vary;
+mod way;
 
 use std::path::{Path, PathBuf};
 
 use fabric::{FabricSpec, FlowSpec, Transport};
 
+pub use numbers::length;
 pub use pattern::{Pattern, Sends};
 pub use topology::{Built, Topology};
-use units::text::plain;
+use units::text::{line_at, plain};
 
 /// A checked fabric file.
 #[derive(Clone, Debug)]
@@ -297,14 +313,14 @@ impl FabricFile {
         let how = check::How { tier, read };
         let refused = |at: usize, problem: String| FileError::Refused {
             file: plain(&file.to_string_lossy()).into_owned(),
-            line: text[..floor(text, at)].matches('\n').count() + 1,
+            line: line_at(text, at),
             problem: plain(&problem).into_owned(),
         };
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(refused(0, format!("longer than {FILE_BYTES_MAX} bytes")));
         }
-        let raw: raw::RawFile = toml::from_str(text)
-            .map_err(|e| refused(e.span().map_or(0, |s| s.start), e.message().to_owned()))?;
+        let raw: raw::RawFile =
+            spans::from_str(text).map_err(|e| refused(e.at(), e.message().to_owned()))?;
         let mut found = Self {
             file: file.to_owned(),
             text: text.to_owned(),
@@ -340,7 +356,7 @@ impl FabricFile {
             let name = &change.name;
             let in_case = |problem: String| refused(change.at, format!("case {name}: {problem}"));
             let raw: raw::RawFile =
-                toml::from_str(&changed).map_err(|e| in_case(e.message().to_owned()))?;
+                spans::from_str(&changed).map_err(|e| in_case(e.message().to_owned()))?;
             let study = check::study(&raw, name, &how).map_err(|r| in_case(r.problem))?;
             found.studies.push(study);
         }
@@ -363,15 +379,6 @@ impl FabricFile {
         }
         Self::parse_as(&self.file, &text, self.tier)
     }
-}
-
-/// The last place at or before `at` where a character begins.
-fn floor(text: &str, at: usize) -> usize {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
 }
 
 /// Text of a file in the folder of the fabric file or below it.

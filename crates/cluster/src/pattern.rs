@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use fabric::{Ordering, Transport};
-use toml::Spanned;
+use spans::Spanned;
 use units::{Rate, Rng};
 
 use crate::Tier;
@@ -577,69 +577,13 @@ pub(crate) fn check(
     let Some(name) = &raw.pattern else {
         return refuse(place, "traffic: expected a pattern");
     };
-    for (key, given) in [
-        ("from", raw.from.as_ref().map(|k| k.span())),
-        ("to", raw.to.as_ref().map(|k| k.span())),
-        ("sizes", raw.sizes.as_ref().map(|k| k.span())),
-        ("latency_to", raw.latency_to.as_ref().map(|k| k.span())),
-        ("cores", raw.cores.as_ref().map(|k| k.span())),
-    ] {
-        if let Some(span) = given {
-            return Err(crate::check::Refusal {
-                at: span.start,
-                problem: format!("'{key}' is of traffic between two hosts, not of a pattern"),
-            });
-        }
-    }
+    no_other_keys(raw)?;
     let trace = trace(raw, name, hosts, tier, how)?;
-    let nodes = match &raw.nodes {
-        None if !trace.is_empty() => {
-            let ranks = trace.iter().map(|r| r.from.max(r.to) + 1).max();
-            vec![ranks.unwrap_or(hosts).max(2)]
-        }
-        Some(nodes) => nodes.get_ref().clone(),
-        None => vec![hosts],
-    };
-    if let Some(given) = &raw.nodes {
-        let fine = |n: &u32| (2..=hosts).contains(n);
-        let rising = nodes.windows(2).all(|two| two[0] < two[1]);
-        if nodes.is_empty() || nodes.len() > NODES_MAX || !rising || !nodes.iter().all(fine) {
-            let problem =
-                format!("nodes: expected 1 to {NODES_MAX} rising numbers of 2 to {hosts}");
-            return refuse(given, problem);
-        }
-    }
+    let nodes = nodes(raw, &trace, hosts)?;
     let kind = Kind::parse(name, raw.algorithm.as_ref(), &nodes)?;
-    let ranks = match raw.ranks.as_ref().map(|r| r.get_ref().as_str()) {
-        None | Some("packed") => Order::Packed,
-        Some("random") => Order::Random,
-        Some(other) => {
-            let problem = format!("ranks '{other}': expected packed or random");
-            return refuse(raw.ranks.as_ref().unwrap_or(name), problem);
-        }
-    };
-    let transport = match &raw.transport {
-        None => Transport::Rc,
-        Some(given) => match given.get_ref() {
-            RawTransport::Rc => Transport::Rc,
-            RawTransport::Uc => Transport::Uc,
-            RawTransport::Iwarp => Transport::Iwarp,
-            RawTransport::Ud => {
-                return refuse(
-                    given,
-                    "datagrams carry no patterns: expected rc, uc or iwarp",
-                );
-            }
-        },
-    };
-    let ordering = match raw.ordering.as_ref().map(|o| o.get_ref().as_str()) {
-        None | Some("strict") => Ordering::Strict,
-        Some("relaxed") => Ordering::Relaxed,
-        Some(other) => {
-            let problem = format!("ordering '{other}': expected strict or relaxed");
-            return refuse(raw.ordering.as_ref().unwrap_or(name), problem);
-        }
-    };
+    let ranks = ranks(raw, name)?;
+    let transport = transport(raw)?;
+    let ordering = ordering(raw, name)?;
     let latency = kind.counts() == Counts::Latency;
     let message_bytes = match (&raw.message, latency) {
         (Some(given), _) => message(given)?,
@@ -660,13 +604,7 @@ pub(crate) fn check(
         depth: between(raw.depth.as_ref(), 4, 65_536, "depth")?,
         transport,
         ordering,
-        window_bytes: match &raw.window {
-            None => WINDOW_BYTES,
-            Some(given) => match bytes32(given)? {
-                bytes @ 4_096..=WINDOW_MAX => bytes,
-                _ => return refuse(given, "window: expected 4 KiB to 64 MiB"),
-            },
-        },
+        window_bytes: window(raw)?,
         polled_peers: between(
             raw.polled_peers.as_ref(),
             u32::MAX,
@@ -686,6 +624,103 @@ pub(crate) fn check(
         files: None,
         trace: Arc::new(trace),
     };
+    check_mtu(raw, name, &pattern)?;
+    jobs(raw, name, hosts, &mut pattern)?;
+    check_size(name, tier, &pattern)?;
+    Ok(pattern)
+}
+
+/// Refuses keys of traffic between two hosts.
+fn no_other_keys(raw: &RawTraffic) -> Checked<()> {
+    for (key, given) in [
+        ("from", raw.from.as_ref().map(|k| k.span())),
+        ("to", raw.to.as_ref().map(|k| k.span())),
+        ("sizes", raw.sizes.as_ref().map(|k| k.span())),
+        ("latency_to", raw.latency_to.as_ref().map(|k| k.span())),
+        ("cores", raw.cores.as_ref().map(|k| k.span())),
+    ] {
+        if let Some(span) = given {
+            return Err(crate::check::Refusal {
+                at: span.start,
+                problem: format!("'{key}' is of traffic between two hosts, not of a pattern"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of ranks: the trace's, those that are given, or all hosts.
+fn nodes(raw: &RawTraffic, trace: &[Record], hosts: u32) -> Checked<Vec<u32>> {
+    let nodes = match &raw.nodes {
+        None if !trace.is_empty() => {
+            let ranks = trace.iter().map(|r| r.from.max(r.to) + 1).max();
+            vec![ranks.unwrap_or(hosts).max(2)]
+        }
+        Some(nodes) => nodes.get_ref().clone(),
+        None => vec![hosts],
+    };
+    if let Some(given) = &raw.nodes {
+        let fine = |n: &u32| (2..=hosts).contains(n);
+        let rising = nodes.windows(2).all(|two| two[0] < two[1]);
+        if nodes.is_empty() || nodes.len() > NODES_MAX || !rising || !nodes.iter().all(fine) {
+            let problem =
+                format!("nodes: expected 1 to {NODES_MAX} rising numbers of 2 to {hosts}");
+            return refuse(given, problem);
+        }
+    }
+    Ok(nodes)
+}
+
+fn ranks(raw: &RawTraffic, name: &Spanned<String>) -> Checked<Order> {
+    Ok(match raw.ranks.as_ref().map(|r| r.get_ref().as_str()) {
+        None | Some("packed") => Order::Packed,
+        Some("random") => Order::Random,
+        Some(other) => {
+            let problem = format!("ranks '{other}': expected packed or random");
+            return refuse(raw.ranks.as_ref().unwrap_or(name), problem);
+        }
+    })
+}
+
+fn transport(raw: &RawTraffic) -> Checked<Transport> {
+    Ok(match &raw.transport {
+        None => Transport::Rc,
+        Some(given) => match given.get_ref() {
+            RawTransport::Rc => Transport::Rc,
+            RawTransport::Uc => Transport::Uc,
+            RawTransport::Iwarp => Transport::Iwarp,
+            RawTransport::Ud => {
+                return refuse(
+                    given,
+                    "datagrams carry no patterns: expected rc, uc or iwarp",
+                );
+            }
+        },
+    })
+}
+
+fn ordering(raw: &RawTraffic, name: &Spanned<String>) -> Checked<Ordering> {
+    Ok(match raw.ordering.as_ref().map(|o| o.get_ref().as_str()) {
+        None | Some("strict") => Ordering::Strict,
+        Some("relaxed") => Ordering::Relaxed,
+        Some(other) => {
+            let problem = format!("ordering '{other}': expected strict or relaxed");
+            return refuse(raw.ordering.as_ref().unwrap_or(name), problem);
+        }
+    })
+}
+
+fn window(raw: &RawTraffic) -> Checked<u32> {
+    Ok(match &raw.window {
+        None => WINDOW_BYTES,
+        Some(given) => match bytes32(given)? {
+            bytes @ 4_096..=WINDOW_MAX => bytes,
+            _ => return refuse(given, "window: expected 4 KiB to 64 MiB"),
+        },
+    })
+}
+
+fn check_mtu(raw: &RawTraffic, name: &Spanned<String>, pattern: &Pattern) -> Checked<()> {
     let fits = match pattern.transport {
         Transport::Iwarp => (64..=9_156).contains(&pattern.mtu_bytes),
         _ => matches!(pattern.mtu_bytes, 256 | 512 | 1024 | 2048 | 4096),
@@ -697,7 +732,11 @@ pub(crate) fn check(
             None => refuse(name, problem),
         };
     }
-    jobs(raw, name, hosts, &mut pattern)?;
+    Ok(())
+}
+
+/// Refuses what would take too long.
+fn check_size(name: &Spanned<String>, tier: Tier, pattern: &Pattern) -> Checked<()> {
     match tier {
         Tier::Packets if pattern.packets() > PACKETS_MAX => {
             let problem = format!(
@@ -715,7 +754,7 @@ pub(crate) fn check(
         }
         _ => {}
     }
-    Ok(pattern)
+    Ok(())
 }
 
 /// What MPI does, where the file says so.

@@ -1,16 +1,13 @@
 //! The layout of a fabric file as TOML has it. What a value may be is checked later, by its place.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
-use toml::Spanned;
+use spans::{Named, Spanned};
 use units::{Bytes, Duration, Rate};
 
-/// Entries by name; their order in the file is that of the names' places.
-pub(crate) type Named<T> = BTreeMap<Spanned<String>, T>;
 /// A quantity with its place.
 pub(crate) type Of<T> = Spanned<Quantity<T>>;
 

@@ -741,25 +741,9 @@ proptest::proptest! {
     }
 }
 
-const FAILING: &str = r#"title = "A small tree"
-[host_kinds.hca]
-speed = "ddr"
-buffer = "72KiB"
-[switch_kinds.chip]
-speed = "ddr"
-ports = 8
-buffer = "72KiB"
-latency = "200ns"
-[cables.cx4]
-kind = "copper"
-length = "8m"
-[topology]
-kind = "clos"
-host = "hca"
-chip = "chip"
-cable = "cx4"
-hosts = 16
-placement = "random"
+const FAILING: &str = concat!(
+    include_str!("../tests/tree.toml"),
+    r#"placement = "random"
 [[fault]]
 link = "LINK"
 at = "100us"
@@ -771,7 +755,8 @@ reroute = "2ms"
 [traffic]
 pattern = "rotate"
 message = "16KiB"
-"#;
+"#
+);
 
 #[test]
 fn links_that_fail_are_named_from_either_end_or_by_their_host() {

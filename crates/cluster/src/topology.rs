@@ -11,7 +11,7 @@ use fabric::route::{Engine, Manager, Routes};
 use fabric::selection::Dca;
 use fabric::topology::{Director, FatTree, Network, Parts, Placement, Topology as Shape};
 use fabric::{FabricSpec, Node, Queueing, Routing, Selection, SpecError, SwitchSpec};
-use toml::Spanned;
+use spans::Spanned;
 use units::{Duration, Rng};
 
 use crate::Names;
@@ -275,8 +275,28 @@ fn dca(raw: Option<&Spanned<RawDca>>) -> Checked<Dca> {
 }
 
 /// The shape with the keys that belong to it.
-fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<(Shape, String)> {
+fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<Shaped> {
     let kind = raw.kind.get_ref().as_str();
+    check_keys(raw, kind)?;
+    let ports = ports(raw)?;
+    let known = ports.unwrap_or(Director::PORTS_288);
+    Ok(match kind {
+        "back-to-back" | "ibnetdiscover" | "edges" => {
+            (Shape::BackToBack, "two hosts back to back".to_owned())
+        }
+        "switch" => (Shape::OneSwitch, "one switch".to_owned()),
+        "clos" => clos(raw, chip)?,
+        "director" => director(raw, ports, known)?,
+        "directors" => directors(raw, chip, known)?,
+        "row" => row(raw, known)?,
+        "boxes" => boxes(raw, known)?,
+        "dragonfly" => dragonfly(raw)?,
+        _ => torus(raw)?,
+    })
+}
+
+/// Refuses a key that is of another kind of shape.
+fn check_keys(raw: &RawTopology, kind: &str) -> Checked<()> {
     let keys: [(&str, &Option<Spanned<u32>>); 13] = [
         ("levels", &raw.levels),
         ("ports", &raw.ports),
@@ -321,125 +341,133 @@ fn shape(raw: &RawTopology, chip: &SwitchSpec) -> Checked<(Shape, String)> {
     if let Some(sizes) = raw.sizes.as_ref().filter(|_| kind != "torus") {
         return refuse(sizes, format!("a {kind} has no key 'sizes'"));
     }
-    let get = |value: &Option<Spanned<u32>>, default: u32, most: u32, what: &str| {
-        crate::check::between(value.as_ref(), default, most, what)
+    Ok(())
+}
+
+/// A director that is known by its ports.
+fn ports(raw: &RawTopology) -> Checked<Option<Director>> {
+    let Some(ports) = &raw.ports else {
+        return Ok(None);
     };
-    let ports = match raw.ports.as_ref() {
-        None => None,
-        Some(ports) => match ports.get_ref() {
-            288 => Some(Director::PORTS_288),
-            144 => Some(Director::PORTS_144),
-            other => {
-                let problem = format!(
-                    "ports {other}: expected 288 or 144, or leaves, leaf_hosts, spines and traces"
-                );
-                return refuse(ports, problem);
-            }
-        },
-    };
-    let known = || ports.unwrap_or(Director::PORTS_288);
-    Ok(match kind {
-        "back-to-back" | "ibnetdiscover" | "edges" => {
-            (Shape::BackToBack, "two hosts back to back".to_owned())
-        }
-        "switch" => (Shape::OneSwitch, "one switch".to_owned()),
-        "clos" => {
-            let levels = get(&raw.levels, 2, LEVELS_MAX, "levels")?;
-            if !chip.ports.is_multiple_of(2) || chip.ports < 4 {
-                let problem = format!(
-                    "a Clos network of chips of {} ports; expected an even number from 4",
-                    chip.ports
-                );
-                return refuse(&raw.chip, problem);
-            }
-            let words = format!("a folded Clos network of {levels} levels");
-            (Shape::FatTree(FatTree::full(levels, chip.ports)), words)
-        }
-        "director" => {
-            let own = [&raw.leaves, &raw.leaf_hosts, &raw.spines, &raw.traces];
-            if let (Some(_), Some(stray)) = (ports, own.iter().find_map(|k| k.as_ref())) {
-                return refuse(stray, "'ports' stands for this");
-            }
-            let default = known();
-            let director = Director {
-                leaves: get(&raw.leaves, default.leaves, PARTS_MAX, "leaves")?,
-                ports: get(&raw.leaf_hosts, default.ports, PARTS_MAX, "leaf_hosts")?,
-                spines: get(&raw.spines, default.spines, PARTS_MAX, "spines")?,
-                traces: get(&raw.traces, default.traces, PARTS_MAX, "traces")?,
-            };
-            let ports = director.leaves * director.ports;
-            (
-                Shape::Director(director),
-                format!("a director of {ports} ports"),
-            )
-        }
-        "directors" => {
-            let half = u32::from(chip.ports / 2);
-            let directors = get(&raw.directors, 2, PARTS_MAX, "directors")?;
-            let shape = Shape::Directors {
-                director: known(),
-                directors,
-                down: get(&raw.leaf_hosts, half, PARTS_MAX, "leaf_hosts")?,
-                up: get(&raw.up, half, PARTS_MAX, "up")?,
-            };
-            let words = format!(
-                "edge switches below {directors} directors of {} ports",
-                known().leaves * known().ports
+    match ports.get_ref() {
+        288 => Ok(Some(Director::PORTS_288)),
+        144 => Ok(Some(Director::PORTS_144)),
+        other => {
+            let problem = format!(
+                "ports {other}: expected 288 or 144, or leaves, leaf_hosts, spines and traces"
             );
-            (shape, words)
+            refuse(ports, problem)
         }
-        "row" => {
-            let boxes = get(&raw.boxes, 2, PARTS_MAX, "boxes")?;
-            let shape = Shape::Row {
-                director: known(),
-                boxes,
-                trunks: get(&raw.trunks, 12, PARTS_MAX, "trunks")?,
-            };
-            let ports = known().leaves * known().ports;
-            let words = match boxes {
-                1 => format!("a director of {ports} ports"),
-                _ => format!("{boxes} directors of {ports} ports in a row"),
-            };
-            (shape, words)
+    }
+}
+
+fn get(value: &Option<Spanned<u32>>, default: u32, most: u32, what: &str) -> Checked<u32> {
+    crate::check::between(value.as_ref(), default, most, what)
+}
+
+type Shaped = (Shape, String);
+
+fn clos(raw: &RawTopology, chip: &SwitchSpec) -> Checked<Shaped> {
+    let levels = get(&raw.levels, 2, LEVELS_MAX, "levels")?;
+    if !chip.ports.is_multiple_of(2) || chip.ports < 4 {
+        let problem = format!(
+            "a Clos network of chips of {} ports; expected an even number from 4",
+            chip.ports
+        );
+        return refuse(&raw.chip, problem);
+    }
+    let words = format!("a folded Clos network of {levels} levels");
+    Ok((Shape::FatTree(FatTree::full(levels, chip.ports)), words))
+}
+
+/// One whose parts are counted, but for those that are as in `default`.
+fn director(raw: &RawTopology, ports: Option<Director>, default: Director) -> Checked<Shaped> {
+    let own = [&raw.leaves, &raw.leaf_hosts, &raw.spines, &raw.traces];
+    if let (Some(_), Some(stray)) = (ports, own.iter().find_map(|k| k.as_ref())) {
+        return refuse(stray, "'ports' stands for this");
+    }
+    let director = Director {
+        leaves: get(&raw.leaves, default.leaves, PARTS_MAX, "leaves")?,
+        ports: get(&raw.leaf_hosts, default.ports, PARTS_MAX, "leaf_hosts")?,
+        spines: get(&raw.spines, default.spines, PARTS_MAX, "spines")?,
+        traces: get(&raw.traces, default.traces, PARTS_MAX, "traces")?,
+    };
+    let ports = director.leaves * director.ports;
+    Ok((
+        Shape::Director(director),
+        format!("a director of {ports} ports"),
+    ))
+}
+
+fn directors(raw: &RawTopology, chip: &SwitchSpec, known: Director) -> Checked<Shaped> {
+    let half = u32::from(chip.ports / 2);
+    let directors = get(&raw.directors, 2, PARTS_MAX, "directors")?;
+    let shape = Shape::Directors {
+        director: known,
+        directors,
+        down: get(&raw.leaf_hosts, half, PARTS_MAX, "leaf_hosts")?,
+        up: get(&raw.up, half, PARTS_MAX, "up")?,
+    };
+    let words = format!(
+        "edge switches below {directors} directors of {} ports",
+        known.leaves * known.ports
+    );
+    Ok((shape, words))
+}
+
+fn row(raw: &RawTopology, known: Director) -> Checked<Shaped> {
+    let boxes = get(&raw.boxes, 2, PARTS_MAX, "boxes")?;
+    let shape = Shape::Row {
+        director: known,
+        boxes,
+        trunks: get(&raw.trunks, 12, PARTS_MAX, "trunks")?,
+    };
+    let ports = known.leaves * known.ports;
+    let words = match boxes {
+        1 => format!("a director of {ports} ports"),
+        _ => format!("{boxes} directors of {ports} ports in a row"),
+    };
+    Ok((shape, words))
+}
+
+fn boxes(raw: &RawTopology, known: Director) -> Checked<Shaped> {
+    let shape = Shape::Boxes {
+        director: known,
+        boxes: get(&raw.boxes, 2, PARTS_MAX, "boxes")?,
+        core: get(&raw.directors, 1, PARTS_MAX, "directors")?,
+        up: get(&raw.up, 96, PARTS_MAX, "up")?,
+    };
+    let ports = known.leaves * known.ports;
+    Ok((shape, format!("directors of {ports} ports below others")))
+}
+
+fn dragonfly(raw: &RawTopology) -> Checked<Shaped> {
+    let shape = Shape::Dragonfly {
+        switches: get(&raw.switches, 4, PARTS_MAX, "switches")?,
+        hosts: get(&raw.leaf_hosts, 2, PARTS_MAX, "leaf_hosts")?,
+        global: get(&raw.global, 2, PARTS_MAX, "global")?,
+        groups: raw.groups.as_ref().map_or(0, |g| *g.get_ref()),
+    };
+    Ok((shape, "a dragonfly".to_owned()))
+}
+
+fn torus(raw: &RawTopology) -> Checked<Shaped> {
+    let sizes = match &raw.sizes {
+        None => vec![4, 4],
+        Some(sizes) => {
+            let all = sizes.get_ref();
+            let fine = |n: &u32| (1..=PARTS_MAX).contains(n);
+            if all.is_empty() || all.len() > 3 || !all.iter().all(fine) {
+                let problem = format!("sizes: expected 1 to 3 numbers of 1 to {PARTS_MAX}");
+                return refuse(sizes, problem);
+            }
+            all.clone()
         }
-        "boxes" => {
-            let shape = Shape::Boxes {
-                director: known(),
-                boxes: get(&raw.boxes, 2, PARTS_MAX, "boxes")?,
-                core: get(&raw.directors, 1, PARTS_MAX, "directors")?,
-                up: get(&raw.up, 96, PARTS_MAX, "up")?,
-            };
-            let ports = known().leaves * known().ports;
-            (shape, format!("directors of {ports} ports below others"))
-        }
-        "dragonfly" => {
-            let shape = Shape::Dragonfly {
-                switches: get(&raw.switches, 4, PARTS_MAX, "switches")?,
-                hosts: get(&raw.leaf_hosts, 2, PARTS_MAX, "leaf_hosts")?,
-                global: get(&raw.global, 2, PARTS_MAX, "global")?,
-                groups: raw.groups.as_ref().map_or(0, |g| *g.get_ref()),
-            };
-            (shape, "a dragonfly".to_owned())
-        }
-        _ => {
-            let sizes = match &raw.sizes {
-                None => vec![4, 4],
-                Some(sizes) => {
-                    let all = sizes.get_ref();
-                    let fine = |n: &u32| (1..=PARTS_MAX).contains(n);
-                    if all.is_empty() || all.len() > 3 || !all.iter().all(fine) {
-                        let problem = format!("sizes: expected 1 to 3 numbers of 1 to {PARTS_MAX}");
-                        return refuse(sizes, problem);
-                    }
-                    all.clone()
-                }
-            };
-            let words: Vec<String> = sizes.iter().map(u32::to_string).collect();
-            let words = format!("a torus of {} switches", words.join(" x "));
-            let hosts = get(&raw.leaf_hosts, 1, PARTS_MAX, "leaf_hosts")?;
-            (Shape::Torus { sizes, hosts }, words)
-        }
-    })
+    };
+    let words: Vec<String> = sizes.iter().map(u32::to_string).collect();
+    let words = format!("a torus of {} switches", words.join(" x "));
+    let hosts = get(&raw.leaf_hosts, 1, PARTS_MAX, "leaf_hosts")?;
+    Ok((Shape::Torus { sizes, hosts }, words))
 }
 
 impl Topology {

@@ -19,8 +19,6 @@ pub(crate) const MESSAGE_MOST: usize = ABOUT_MOST - 16;
 const WAITING_MOST: usize = 8 << 20;
 /// Something is said at least so often, or the other side takes the link for dead.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// Silence after which a link is taken for dead.
-const SILENCE: Duration = Duration::from_secs(10);
 
 /// A side whose link is cut and does not come again in this time is not told last words.
 const DEAF: Duration = Duration::from_millis(300);
@@ -48,6 +46,8 @@ struct State {
     has_met: bool,
     /// Since when the other side's link is gone.
     deaf_since: Option<Instant>,
+    /// Nobody takes what the other side confirms any more: what it said was not to be taken.
+    is_unconfirmed: bool,
     /// Whoever hears confirmations waits for somebody who may want to say something.
     is_held: bool,
     over: bool,
@@ -111,12 +111,21 @@ impl Outbox {
         };
     }
 
+    /// Whoever takes the other side's messages has ended, and with that what it confirms.
+    fn ends_hearing(&self) {
+        self.lock().is_unconfirmed = true;
+        self.changed.notify_all();
+    }
+
     /// Waits until everything said was heard, or so long, or until the other side seems to be gone; not at all for one that
-    /// never came.
+    /// never came. Where no confirmation is taken any more, what the kernel has is all that can be waited for.
     pub(crate) fn wait_heard(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut state = self.lock();
         while !state.waiting.is_empty() && !state.over && state.has_met {
+            if state.is_unconfirmed && state.sent >= state.waiting.len() {
+                return;
+            }
             let is_deaf = state.deaf_since.is_some_and(|since| since.elapsed() > DEAF);
             let Some(left) = until
                 .checked_duration_since(Instant::now())
@@ -183,7 +192,7 @@ impl Outbox {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => return Ok(()),
                 Err(error) => return Err(error),
             };
-            link.set_patience(Some(SILENCE))?;
+            link.set_patience(Some(meeting.silence()))?;
             self.note(None, start)?;
             {
                 let mut state = self.lock();
@@ -257,6 +266,17 @@ pub(crate) fn hear(
     meeting: &Meeting,
     which: Which,
     outbox: &Outbox,
+    each: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let ended = hear_all(meeting, which, outbox, each);
+    outbox.ends_hearing();
+    ended
+}
+
+fn hear_all(
+    meeting: &Meeting,
+    which: Which,
+    outbox: &Outbox,
     mut each: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut heard = 0_u64;
@@ -267,7 +287,7 @@ pub(crate) fn hear(
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => return Ok(()),
             Err(error) => return Err(error),
         };
-        link.set_patience(Some(SILENCE))?;
+        link.set_patience(Some(meeting.silence()))?;
         outbox.hears(true);
         while let Ok(head) = link.receive(&mut buffer) {
             if head.kind != MESSAGE || head.about < 16 || head.data > 0 {
@@ -318,6 +338,22 @@ mod tests {
         // Who came and went is given a moment.
         outbox.hears(true);
         outbox.hears(false);
+        outbox.wait_heard(Duration::from_secs(1 << 20));
+        assert_eq!(outbox.lock().waiting.len(), 1);
+    }
+
+    #[test]
+    fn last_words_to_who_is_not_understood_are_kept_until_they_are_written() {
+        let outbox = Outbox::default();
+        outbox.hears(true);
+        outbox.say_now(b"what?".to_vec());
+        outbox.ends_hearing();
+        // Not written: all that was allowed.
+        let since = Instant::now();
+        outbox.wait_heard(DEAF / 4);
+        assert!(since.elapsed() >= DEAF / 4);
+        outbox.lock().sent = 1;
+        // With a wait, this would take for ever.
         outbox.wait_heard(Duration::from_secs(1 << 20));
         assert_eq!(outbox.lock().waiting.len(), 1);
     }

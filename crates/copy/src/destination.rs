@@ -28,6 +28,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid,
@@ -346,7 +347,17 @@ impl Destination {
         identity: &[u8; 16],
         is_stopped: &dyn Fn() -> bool,
     ) -> io::Result<Staging> {
-        let staging = Staging::open(self.written()?, identity, is_stopped)?;
+        self.staging_after(identity, is_stopped, staging::HELD)
+    }
+
+    /// The same, with another limit on how long an earlier try that still runs is waited for.
+    fn staging_after(
+        &self,
+        identity: &[u8; 16],
+        is_stopped: &dyn Fn() -> bool,
+        held: Duration,
+    ) -> io::Result<Staging> {
+        let staging = Staging::open(self.written()?, identity, is_stopped, held)?;
         self.folders.bar(staging.place());
         Ok(staging)
     }

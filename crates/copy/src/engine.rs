@@ -1,20 +1,25 @@
 //! What runs a session on either side: threads, what they share, and what the user is told meanwhile.
 
+mod basics;
 mod carry;
 mod contents;
 pub mod disk;
 pub mod early;
 pub mod fetch;
 pub mod gaps;
+mod growth;
 pub mod help;
+mod options;
 mod pace;
 mod ranges;
 pub mod receive;
+mod seen;
 pub mod send;
 pub mod tune;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -70,6 +75,8 @@ pub struct Watch {
     stop: AtomicBool,
     /// Bits a second; 0 where none was set, the greatest for no limit.
     limit: AtomicU64,
+    /// Bytes sent at which a source holds; 0 for never.
+    hold_at: AtomicU64,
     notes: Mutex<Notes>,
     connections: Mutex<BTreeMap<u16, Connection>>,
     over_quic: Mutex<BTreeMap<u16, Series>>,
@@ -117,6 +124,20 @@ impl Watch {
     /// Whether it shall stop.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Has a source hold once its streams have sent so many bytes: each of them finishes the frame that it has and begins no
+    /// other one until this is called again (`None` for no such point) or the session is stopped. For tests, which stop a
+    /// session at a known byte by it.
+    pub fn hold_at(&self, sent_bytes: Option<NonZeroU64>) {
+        let at = sent_bytes.map_or(0, NonZeroU64::get);
+        self.hold_at.store(at, Ordering::Relaxed);
+    }
+
+    /// Whether a source begins no frame now ([`Watch::hold_at`]).
+    pub(crate) fn is_held(&self) -> bool {
+        let at = self.hold_at.load(Ordering::Relaxed);
+        at != 0 && self.sent_bytes.load(Ordering::Relaxed) >= at
     }
 
     /// Sets what all streams together may send, in place of what the source's options say, now or while it runs; of a source.

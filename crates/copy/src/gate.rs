@@ -45,6 +45,7 @@ pub struct Visitor {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
     token: Option<Key>,
+    patience: Duration,
 }
 
 /// A connection to somebody who is known.
@@ -53,6 +54,8 @@ pub struct Line {
     socket: Socket,
     /// What is not read by then is not waited for.
     until: Option<Instant>,
+    /// Nor, where there is such a time, any silence that is longer.
+    patience: Duration,
 }
 
 impl Gate {
@@ -96,8 +99,7 @@ impl Gate {
         match self.known(&socket, until) {
             Ok(tls) => {
                 socket.set_patience(None)?;
-                let until = None;
-                Ok(Line { tls, socket, until })
+                Ok(Line::new(tls, socket, self.patience))
             }
             Err(error) => {
                 refuse(&socket, until, cut);
@@ -149,7 +151,15 @@ impl Visitor {
             config: Arc::new(config),
             name,
             token,
+            patience: PATIENCE,
         })
+    }
+
+    /// Comes to a gate of another patience than [`PATIENCE`].
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Shows who this is, and finds out whether it is the daemon.
@@ -159,7 +169,7 @@ impl Visitor {
     /// socket.
     pub fn enter(&self, socket: Socket) -> io::Result<Line> {
         // Longer than a refusal takes.
-        let until = Instant::now() + PATIENCE * 3;
+        let until = Instant::now() + self.patience * 3;
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let mut tls = Connection::from(tls.map_err(invalid)?);
         let refused = |error: io::Error| match error.kind() {
@@ -203,30 +213,41 @@ impl Visitor {
             ));
         }
         socket.set_patience(None)?;
-        let until = None;
-        Ok(Line { tls, socket, until })
+        Ok(Line::new(tls, socket, self.patience))
     }
 }
 
 impl Line {
+    const fn new(tls: Connection, socket: Socket, patience: Duration) -> Self {
+        Self {
+            tls,
+            socket,
+            until: None,
+            patience,
+        }
+    }
+
     /// The socket under it.
     pub fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Until when is read what comes next, and of it no silence longer than [`PATIENCE`]; `None` for ever.
+    /// Until when is read what comes next, and of it no silence longer than the patience of whoever
+    /// made it; `None` for ever.
     ///
     /// # Errors
     /// As setsockopt(2).
     pub fn set_deadline(&mut self, until: Option<Instant>) -> io::Result<()> {
         self.until = until;
-        self.socket.set_patience(until.map(|_| PATIENCE))
+        self.socket.set_patience(until.map(|_| self.patience))
     }
 }
 
 impl Read for Line {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let until = self.until.map(|until| until.min(Instant::now() + PATIENCE));
+        let until = self
+            .until
+            .map(|until| until.min(Instant::now() + self.patience));
         read(&mut self.tls, &self.socket, bytes, until)
     }
 }

@@ -62,6 +62,7 @@ pub mod schedule;
 mod scratch;
 mod session;
 pub mod source;
+pub mod task;
 pub mod unpaced;
 mod ways;
 

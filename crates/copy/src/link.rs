@@ -496,7 +496,7 @@ pub trait Sessions {
 /// # Errors
 /// As [`connect`]; `InvalidData` for what is no greeting.
 pub fn accept(socket: Socket, sessions: &dyn Sessions) -> io::Result<(SessionId, Which, Link)> {
-    accept_by(socket, sessions, None)
+    accept_by(socket, sessions, None, HANDSHAKE_PATIENCE)
 }
 
 /// As [`accept`], but who names no session that runs hears nothing at all, and a greeting has to be there by `greeted`.
@@ -508,15 +508,16 @@ pub fn accept_quietly(
     sessions: &dyn Sessions,
     greeted: Instant,
 ) -> io::Result<(SessionId, Which, Link)> {
-    accept_by(socket, sessions, Some(greeted))
+    accept_by(socket, sessions, Some(greeted), HANDSHAKE_PATIENCE)
 }
 
 fn accept_by(
     socket: Socket,
     sessions: &dyn Sessions,
     quiet: Option<Instant>,
+    patience: Duration,
 ) -> io::Result<(SessionId, Which, Link)> {
-    let until = Instant::now() + HANDSHAKE_PATIENCE;
+    let until = Instant::now() + patience;
     let mut timed = Timed(&socket, quiet.unwrap_or(until));
     let mut hello = [0; HELLO_BYTES];
     let (begin, end) = hello.split_at_mut(HELLO_BEGIN);
@@ -545,7 +546,7 @@ fn accept_by(
     if quiet.is_some() && known.is_none() {
         return Err(denied("no such session"));
     }
-    socket.set_patience(Some(HANDSHAKE_PATIENCE))?;
+    socket.set_patience(Some(patience))?;
     let (verdict, agreed) = match (known, cipher, which) {
         _ if oldest > VERSION || newest < VERSION_OLDEST => (Answer::Version, None),
         (None, ..) => (Answer::NoSession, None),

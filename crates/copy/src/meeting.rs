@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -41,6 +42,8 @@ pub struct Meeting {
     far_ways: usize,
     /// How long nothing may be connected before this is given up.
     patience: Duration,
+    /// After so long without a word a link of messages is taken for dead.
+    silence: Duration,
     /// What carries blocks.
     carriage: Carriage,
     state: Mutex<State>,
@@ -67,6 +70,8 @@ struct State {
     /// Streams of blocks that there should be.
     streams: u16,
     over: bool,
+    /// Gone once this is over: whoever waits in poll(2) has the other end.
+    wakers: Vec<UnixStream>,
     /// All is done but the last words.
     parting: bool,
     /// The newest failure, for the user.
@@ -153,6 +158,8 @@ const DIAL_BESIDE_OTHERS: Duration = Duration::from_secs(3);
 /// Idle connections are asked after so long, so often.
 const ASK_AFTER: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_secs(3);
+/// Silence after which a link of messages is taken for dead, unless another is said.
+const SILENCE: Duration = Duration::from_secs(10);
 /// Handshakes under way at once.
 const HANDSHAKES_MOST: usize = 64;
 
@@ -182,6 +189,7 @@ impl Meeting {
             cipher,
             far_ways: 1,
             patience: Duration::from_secs(60),
+            silence: SILENCE,
             carriage: Carriage::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -192,6 +200,14 @@ impl Meeting {
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// With another limit on how long nothing may be heard on a link of messages before it is taken
+    /// for dead; 10 s otherwise. The other side says something twice a second.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
         self
     }
 
@@ -265,6 +281,11 @@ impl Meeting {
         let mut state = self.lock();
         state.hurried = Some(state.hurried.map_or(patience, |there| there.min(patience)));
         self.changed.notify_all();
+    }
+
+    /// How long nothing may be heard on a link of messages.
+    pub(crate) fn silence(&self) -> Duration {
+        self.silence
     }
 
     /// How long nothing may be connected.
@@ -544,7 +565,7 @@ impl Meeting {
             way,
             from: datagrams.from,
             to: datagrams.to?,
-            patience,
+            patience: self.carriage.patience().unwrap_or(patience),
             silence,
         })
     }
@@ -745,6 +766,7 @@ impl Meeting {
     pub fn close(&self) {
         let mut state = self.lock();
         state.over = true;
+        state.wakers.clear();
         state.open.values().for_each(Socket::shut);
         state.greeting.values().for_each(Socket::shut);
         state.arriving.values().for_each(Socket::shut);
@@ -774,6 +796,16 @@ impl Meeting {
     /// Whether it was ended.
     pub fn is_over(&self) -> bool {
         self.lock().over
+    }
+
+    /// What poll(2) finds hung up once this is over.
+    fn over_in_poll(&self) -> io::Result<UnixStream> {
+        let (waker, woken) = UnixStream::pair()?;
+        let mut state = self.lock();
+        if !state.over {
+            state.wakers.push(waker);
+        }
+        Ok(woken)
     }
 
     /// Waits so long, or until it is ended or hurried.
@@ -812,6 +844,7 @@ impl Sessions for Meeting {
 /// As poll(2).
 pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
     listener.set_nonblocking(true)?;
+    let over = meeting.over_in_poll()?;
     let begun = unpaced::begin(listener.as_fd());
     let under_way = AtomicUsize::new(0);
     let allowed = meeting.allowed();
@@ -838,7 +871,7 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
             });
         }
         while !meeting.is_over() {
-            if !has_come(listener)? {
+            if !has_come_or(listener, &over)? {
                 continue;
             }
             if under_way.load(Ordering::Relaxed) >= HANDSHAKES_MOST * 2 {
@@ -880,13 +913,24 @@ pub fn listen(listener: &TcpListener, meeting: &Meeting) -> io::Result<()> {
 /// # Errors
 /// As poll(2).
 pub fn has_come(listener: &TcpListener) -> io::Result<bool> {
-    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    come_of(&mut [PollFd::new(listener, PollFlags::IN)])
+}
+
+/// The same, and no longer than until the other end of `over` is gone.
+fn has_come_or(listener: &TcpListener, over: &UnixStream) -> io::Result<bool> {
+    come_of(&mut [
+        PollFd::new(listener, PollFlags::IN),
+        PollFd::new(over, PollFlags::IN),
+    ])
+}
+
+fn come_of(fds: &mut [PollFd<'_>]) -> io::Result<bool> {
     let wait = Timespec {
         tv_sec: 0,
         tv_nsec: 100_000_000,
     };
-    match poll(&mut fds, Some(&wait)) {
-        Ok(come) => Ok(come > 0),
+    match poll(fds, Some(&wait)) {
+        Ok(_) => Ok(!fds[0].revents().is_empty()),
         Err(rustix::io::Errno::INTR) => Ok(true),
         Err(error) => Err(error.into()),
     }
@@ -978,6 +1022,25 @@ mod tests {
             now += lives;
         }
         (made, longest)
+    }
+
+    #[test]
+    fn who_waits_for_connections_is_woken_when_all_is_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+        let meeting = Meeting::listening(session, key, vec![Cipher::None]);
+        let woken = meeting.over_in_poll().unwrap();
+        let is_woken = || {
+            let mut fds = [PollFd::new(&woken, PollFlags::IN)];
+            let now = Timespec::default();
+            poll(&mut fds, Some(&now)).unwrap() > 0
+        };
+        assert!(!is_woken());
+        meeting.close();
+        assert!(is_woken());
+        assert!(!has_come_or(&listener, &woken).unwrap());
+        // Who comes later does not wait at all.
+        listen(&listener, &meeting).unwrap();
     }
 
     #[test]

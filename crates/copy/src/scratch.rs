@@ -1,6 +1,7 @@
 //! Folders for tests.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,12 +11,21 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new() -> Self {
+        Self::below(&std::env::temp_dir()).unwrap()
+    }
+
+    /// In memory, where there is such a place: for many names, where it does not matter what file system has them.
+    pub(crate) fn of_many_names() -> Self {
+        Self::below(Path::new("/dev/shm")).unwrap_or_else(|_| Self::new())
+    }
+
+    fn below(folder: &Path) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("goodput-copy-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
+        let path = folder.join(name);
+        fs::create_dir(&path)?;
+        Ok(Self(path))
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -102,13 +102,13 @@ pub(crate) mod tests {
     /// What `work` comes to on a host that has `own` for congestion control, and loopback; `None` where there is none.
     pub(crate) fn on_a_host_with<T: Send>(own: &str, work: impl FnOnce() -> T + Send) -> Option<T> {
         let Ok(host) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return None;
         };
         let done = host.run(|| {
             Netlink::open().unwrap().set_up("lo", None).unwrap();
             if fs::write("/proc/sys/net/ipv4/tcp_congestion_control", own).is_err() {
-                eprintln!("skipped: no {own} in a namespace");
+                testing::skipped(format_args!("no {own} in a namespace"));
                 return None;
             }
             Some(work())

@@ -4,9 +4,8 @@
 //! Left out: what a connection's first writes gain before its buffer is full, and costs of receiving,
 //! which nobody declares.
 
+use throughput::models::bits_per_second;
 use units::{Bytes, Duration, Rate};
-
-use crate::models::bits_per_second;
 
 /// What each write of a stream costs the sender, each stream by itself. The default costs nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,7 +126,7 @@ impl Part {
 }
 
 fn time(seconds: f64) -> Duration {
-    crate::models::seconds(seconds)
+    throughput::models::seconds(seconds)
 }
 
 #[cfg(test)]

@@ -1,13 +1,30 @@
 //! From evidence to a diagnosis: the facts, the rules, and one sentence.
 
+use throughput::shares::{self, Interval, Shares};
+use throughput::{Cause, Finding, Verdict};
 use units::Rate;
 
+use crate::case::Case;
 use crate::confidence::CONCLUSIVE;
 use crate::evidence::Evidence;
 use crate::facts::Facts;
-use crate::finding::{Cause, Diagnosis, Finding, Verdict};
-use crate::rules::{self, Case};
-use crate::shares;
+use crate::rules;
+
+/// What one transfer's evidence says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnosis {
+    /// Where the sender's time went after the ramp, by the kernel's clocks; `None` when the kernel
+    /// does not tell.
+    pub shares: Option<Shares>,
+    /// The same and more for every interval between readings, ramp included.
+    pub intervals: Vec<Interval>,
+    /// The numbers that the rules compared.
+    pub facts: Facts,
+    /// What limits, the most important first: ordered by confidence times share.
+    pub findings: Vec<Finding>,
+    /// All of it in a sentence.
+    pub verdict: Verdict,
+}
 
 /// What limited the transfer, how sure that is, and what to change.
 ///

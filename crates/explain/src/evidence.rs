@@ -3,13 +3,11 @@
 //! All of it is handed in; nothing here asks a kernel. A field that nobody could find out is
 //! `None` or empty, and every rule that would need it stays silent or says so.
 
+use throughput::{BufferModel, PathKnowledge, Probe, StreamEvidence};
 use units::{Bytes, Duration, Rate};
 use wire::tcp_info::TcpInfo;
 
 use crate::declared::WriteCost;
-use crate::models::{self, IpVersion};
-use crate::predict::BufferModel;
-use crate::probe::Probe;
 
 /// One transfer in one direction, as measured.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -71,24 +69,6 @@ pub enum Direction {
     Down,
 }
 
-/// One connection.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct StreamEvidence {
-    /// Readings in the order they were taken.
-    pub samples: Vec<Sample>,
-}
-
-/// One reading of a connection at its sending end.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sample {
-    /// Since the transfer's start.
-    pub t: Duration,
-    /// The kernel's counters.
-    pub info: TcpInfo,
-    /// Payload that the application had handed over.
-    pub app_bytes: Bytes,
-}
-
 /// Window scaling as one end sees it after the SYNs (RFC 7323, section 2; `tcpi_options`,
 /// `tcpi_snd_wscale`, `tcpi_rcv_wscale`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,21 +116,6 @@ pub struct CpuLoad {
     pub busy: f64,
     /// Share in interrupts and softirqs.
     pub softirq: f64,
-}
-
-/// What is known of the path between the hosts, from a path file or from elsewhere.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PathKnowledge {
-    /// Slowest rate on the wire.
-    pub bottleneck: Option<Rate>,
-    /// TCP payload per second that it can carry; worked out from rate and MTU when absent.
-    pub achievable: Option<Rate>,
-    /// MTU in bytes.
-    pub mtu_bytes: Option<u32>,
-    /// IP version of the connections.
-    pub ip_version: IpVersion,
-    /// Size of the queue in front of the bottleneck.
-    pub queue: Option<Bytes>,
 }
 
 /// What one host was set to.
@@ -212,31 +177,6 @@ impl Scaling {
     }
 }
 
-impl PathKnowledge {
-    /// TCP payload per second of the bottleneck: as given, else from its rate and the MTU
-    /// (1500 bytes when that is not known either).
-    pub fn achievable_rate(&self) -> Option<Rate> {
-        let computed = || self.bottleneck.map(|rate| self.achievable_of(rate));
-        self.achievable.or_else(computed)
-    }
-
-    /// TCP payload per second of a wire rate with this path's MTU.
-    pub fn achievable_of(&self, rate: Rate) -> Rate {
-        models::achievable(
-            rate,
-            self.mtu_bytes.unwrap_or(ETHERNET_MTU_BYTES),
-            self.ip_version,
-            true,
-        )
-    }
-
-    /// Payload of a full segment with timestamps, from the MTU.
-    pub fn mss_bytes(&self) -> u64 {
-        let mtu = self.mtu_bytes.unwrap_or(ETHERNET_MTU_BYTES);
-        u64::from(models::segment_payload_bytes(mtu, self.ip_version, true))
-    }
-}
-
 impl HostConfig {
     /// True when the connections are governed by a congestion control of that name's family:
     /// `bbr` covers `bbr2` and `bbr3` as well.
@@ -247,6 +187,3 @@ impl HostConfig {
 
 /// What `tcpi_min_rtt` reads before the first round trip was measured.
 const MIN_RTT_UNSET_US: u64 = u32::MAX as u64;
-
-/// IEEE 802.3: payload of a standard frame.
-const ETHERNET_MTU_BYTES: u32 = 1_500;

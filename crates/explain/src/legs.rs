@@ -16,11 +16,10 @@
 //! What is left out: legs that only testers could measure among themselves, and different routes to
 //! two testers; with those the sums do not add up.
 
+use throughput::{Cause, models};
 use units::{Duration, Rate};
 
 use crate::facts::ENOUGH_LOSSES;
-use crate::finding::Cause;
-use crate::models;
 use crate::text;
 
 /// One transfer to a tester.

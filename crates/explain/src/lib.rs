@@ -1,18 +1,18 @@
 //! Evidence in, findings and remedies out: what limits a TCP transfer and what to change.
 //!
-//! Four questions, four functions:
+//! Three questions, three functions:
 //!
 //! * [`predict()`]: before the first byte, what will buffers, round trip and rate allow?
 //! * [`diagnose`]: after the last, what limited the transfer, how sure is that, what would help?
 //! * [`next_probe`]: which short transfer beside it would tell like causes apart?
-//! * [`shares`]: where did the sender's time go, by the kernel's own clocks?
 //!
-//! [`models`] holds the formulas behind them. Everything is a pure function of its arguments, so
-//! the same evidence always reads the same; `docs/guide/limits.md` gives each rule with its source
-//! and the case in which it is known to fail.
+//! Where the sender's time went by the kernel's own clocks, and the formulas, are in [`throughput`].
+//! Everything is a pure function of its arguments, so the same evidence always reads the same;
+//! `docs/guide/limits.md` gives each rule with its source and the case in which it is known to fail.
 //!
 //! ```
-//! use explain::{BufferModel, HostConfig, Limit, PathKnowledge, Setup, predict};
+//! use explain::{HostConfig, Limit, Setup, predict};
+//! use throughput::{BufferModel, PathKnowledge};
 //!
 //! let host = HostConfig {
 //!     tcp_rmem_bytes: Some([4_096, 131_072, 6_291_456]),
@@ -38,14 +38,13 @@
 
 #![forbid(unsafe_code)]
 
+mod case;
 pub mod confidence;
 mod declared;
 mod diagnose;
 mod evidence;
 mod facts;
-mod finding;
 mod legs;
-pub mod models;
 pub mod one_way;
 pub mod pairing;
 pub mod passive;
@@ -56,7 +55,6 @@ pub mod reasons;
 mod remedy;
 mod rules;
 mod search;
-mod shares;
 pub mod spacing;
 pub mod sweep;
 mod text;
@@ -64,16 +62,10 @@ pub mod timeline;
 pub mod trace;
 
 pub use declared::WriteCost;
-pub use diagnose::diagnose;
-pub use evidence::{
-    CpuLoad, Direction, Evidence, HostConfig, HostLoad, PathKnowledge, Sample, Scaling,
-    StreamEvidence,
-};
-pub use facts::{Facts, Opening, Range, is_held_below, is_starved};
-pub use finding::{Cause, Diagnosis, Finding, Host, Remedy, RemedyHost, Setting, Verdict};
+pub use diagnose::{Diagnosis, diagnose};
+pub use evidence::{CpuLoad, Direction, Evidence, HostConfig, HostLoad, Scaling};
+pub use facts::{Facts, Opening, Range};
 pub use legs::{Comparison, Leg, LegFinding, compare_legs};
-pub use models::IpVersion;
-pub use predict::{BufferModel, Limit, Prediction, Setup, Windows, predict};
-pub use probe::{Probe, ProbeKind, ProbePlan, next_probe};
+pub use predict::{Limit, Prediction, Setup, Windows, predict};
+pub use probe::{ProbePlan, next_probe};
 pub use search::RateSearch;
-pub use shares::{Interval, Shares, intervals, intervals_of_streams, shares, shares_of_streams};

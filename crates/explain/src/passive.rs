@@ -7,10 +7,10 @@
 
 use std::cmp::Reverse;
 
+use throughput::{Cause, Finding, Remedy, RemedyHost, Verdict};
 use units::{Bytes, Duration, Rate};
 
 use crate::confidence::{CONCLUSIVE, data, ramp};
-use crate::finding::{Cause, Finding, Remedy, RemedyHost, Verdict};
 use crate::text;
 use crate::trace::{Connection, Limit, LimitTime, SideFacts, Spread, Start};
 

@@ -5,10 +5,9 @@
 //! together. What arrives around a loss is the larger of its section's rate and the one's before, since a
 //! sender has slowed down by the time that it knows. Left out: bursts within a section.
 
+use throughput::Sample;
+use throughput::shares::delta_u32;
 use units::Duration;
-
-use crate::evidence::Sample;
-use crate::shares::delta_u32;
 
 /// Share of the sections with a loss in which, and before which, less than [`BELOW`] of the fastest
 /// section's packets arrived; `None` where fewer than [`LOSSY_MIN`] sections had a loss.

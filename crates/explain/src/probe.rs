@@ -9,11 +9,12 @@
 //! Only transfers that lost packets and that the network held back are worth one. What is left out:
 //! which device it is, and a limit on packets that never drops one, only delays.
 
+use throughput::{Cause, Probe, ProbeKind};
 use units::{Duration, Rate};
 
+use crate::diagnose::Diagnosis;
 use crate::evidence::Evidence;
 use crate::facts::Facts;
-use crate::finding::{Cause, Diagnosis};
 
 /// A transfer to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,55 +29,13 @@ pub struct ProbePlan {
     pub ramp: Duration,
 }
 
-/// What a probe varies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeKind {
-    /// Segments of at most so many bytes, options included (TCP_MAXSEG).
-    Segments(u16),
-    /// All connections together are paced at this rate.
-    Paced(Rate),
-}
-
-/// A probe that was made.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Probe {
-    /// What it varied.
-    pub kind: ProbeKind,
-    /// Its connections.
-    pub streams: u16,
-    /// Payload of its segments in bytes.
-    pub segment_bytes: u64,
-    /// Payload received a second after its ramp.
-    pub goodput: Rate,
-    /// Data segments that arrived a second after its ramp.
-    pub packets_per_second: f64,
-    /// Data segments sent.
-    pub sent_segments: u64,
-    /// Of these, lost.
-    pub lost_segments: u64,
-    /// Intervals between readings with a loss.
-    pub loss_intervals: u64,
-    /// CPU of the busiest end's threads, one CPU a stream being 1; `None` when not known.
-    pub cpu: Option<f64>,
-}
-
-impl ProbeKind {
-    /// Machine-readable name, as in `run.json`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Segments(_) => "segments",
-            Self::Paced(_) => "paced",
-        }
-    }
-}
-
-impl Probe {
-    /// The numbers of a probe's own evidence.
-    pub fn of(plan: &ProbePlan, evidence: &Evidence) -> Self {
+impl ProbePlan {
+    /// The numbers of the probe once it was made, from its own evidence.
+    pub fn outcome(&self, evidence: &Evidence) -> Probe {
         let facts = Facts::of(evidence);
-        Self {
-            kind: plan.kind,
-            streams: plan.streams,
+        Probe {
+            kind: self.kind,
+            streams: self.streams,
             segment_bytes: facts.mss_bytes,
             goodput: facts.goodput,
             packets_per_second: facts.packets_per_second,
@@ -157,7 +116,7 @@ fn paced(facts: &Facts) -> Option<ProbePlan> {
         streams: u16::try_from(facts.streams)
             .unwrap_or(STREAMS_MAX)
             .clamp(1, STREAMS_MAX),
-        duration: ramp + crate::models::seconds(needed).max(COUNTED_MIN),
+        duration: ramp + throughput::models::seconds(needed).max(COUNTED_MIN),
         ramp,
     })
 }

@@ -3,7 +3,8 @@
 //! A capture tells a queue that overflows from a line that loses packets by round trips that grew
 //! before, which may be wrong. Where the log says which it was, that holds.
 
-use crate::finding::{Cause, Remedy, RemedyHost};
+use throughput::{Cause, Remedy, RemedyHost};
+
 use crate::passive::Passive;
 use crate::text;
 

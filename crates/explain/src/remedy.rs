@@ -1,14 +1,14 @@
 //! What remedies are made of: buffer sizes, numbers of streams, and the goodput to expect.
 
+use throughput::models::{self, LARGEST_BUFFER_BYTES};
+use throughput::{Host, RemedyHost, Setting};
 use units::{Bytes, Duration, Rate};
 
+use crate::case::Case;
 use crate::declared::Bill;
 use crate::evidence::{Direction, HostConfig};
 use crate::facts::ENOUGH_LOSSES;
-use crate::finding::{Host, RemedyHost, Setting};
-use crate::models;
 use crate::predict::{self, Prediction, Setup};
-use crate::rules::Case;
 
 /// One of the two socket buffers that bound a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,7 +314,7 @@ pub(crate) fn streams_rate(n: u16, each: Rate, path: Option<Rate>) -> Rate {
 
 /// Size for a buffer's maximum: the window that fills the path, doubled so that a loss can be
 /// repaired while new data flows, divided by the payload's share of the buffer, rounded up to
-/// [`STEP_MIB`], and at least the kernel's default. No coarser: a window far above path and queue
+/// four MiB, and at least the kernel's default. No coarser: a window far above path and queue
 /// only lets slow start overrun the queue.
 fn buffer_size(case: &Case<'_>, buffer: Buffer) -> Bytes {
     let fraction = match buffer {
@@ -324,36 +324,12 @@ fn buffer_size(case: &Case<'_>, buffer: Buffer) -> Bytes {
     let [.., default] = buffer.kernel_default();
     let size = match case.facts.wire_rate {
         Some(rate) if case.facts.idle_rtt > Duration::ZERO => {
-            buffer_for(rate, case.facts.idle_rtt, fraction).as_u64()
+            models::buffer_for(rate, case.facts.idle_rtt, fraction).as_u64()
         }
         _ => SIZE_WITHOUT_RATE_BYTES,
     };
     Bytes::new(size.clamp(default, LARGEST_BUFFER_BYTES))
 }
-
-/// Size for a buffer's maximum by what one connection is to carry, of which that share is payload.
-pub(crate) fn buffer_for(rate: Rate, idle_rtt: Duration, fraction: f64) -> Bytes {
-    let bdp = models::bdp(rate, idle_rtt).as_u64();
-    Bytes::new(round_up_to_step(
-        bdp as f64 * RECOVERY_HEADROOM / fraction.max(0.01),
-    ))
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "`as` saturates, and the result is capped"
-)]
-fn round_up_to_step(bytes: f64) -> u64 {
-    const MIB: u64 = 1 << 20;
-    let mib = (bytes / MIB as f64).ceil() as u64;
-    mib.clamp(1, LARGEST_BUFFER_BYTES / MIB)
-        .next_multiple_of(STEP_MIB)
-        * MIB
-}
-
-/// Sizes that a person can read and remember; chosen.
-const STEP_MIB: u64 = 4;
 
 /// More streams than this cost more (memory, fairness, the slowest of them) than they bring; chosen.
 pub(crate) const STREAMS_MAX: u16 = 128;
@@ -362,13 +338,5 @@ pub(crate) const STREAMS_MAX: u16 = 128;
 /// (Foster, CENIC '07, "initial investigations").
 pub(crate) const STREAMS_WITHOUT_RATE: u16 = 8;
 
-/// A window for the data in flight and one for what arrives while a loss is repaired; the kernel
-/// doubles the congestion window into a send buffer for the same reason (net/ipv4/tcp_input.c,
-/// `tcp_sndbuf_expand`).
-const RECOVERY_HEADROOM: f64 = 2.0;
-
 /// What perfSONAR's installer and ESnet give a host without asking for its path (64 MiB).
 const SIZE_WITHOUT_RATE_BYTES: u64 = 64 << 20;
-
-/// The sysctls are 32-bit signed; 1 GiB is the largest power of two that fits.
-const LARGEST_BUFFER_BYTES: u64 = 1 << 30;

@@ -19,18 +19,11 @@ mod packets;
 mod short;
 mod window;
 
-use crate::confidence::CONCLUSIVE;
-use crate::evidence::Evidence;
-use crate::facts::Facts;
-use crate::finding::{Cause, Finding};
-use crate::text;
+use throughput::{Cause, Finding};
 
-/// What a rule looks at.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Case<'a> {
-    pub(crate) evidence: &'a Evidence,
-    pub(crate) facts: &'a Facts,
-}
+use crate::case::Case;
+use crate::confidence::CONCLUSIVE;
+use crate::text;
 
 /// Everything that limits, the most important first.
 pub(crate) fn findings(case: &Case<'_>) -> Vec<Finding> {

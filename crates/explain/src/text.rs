@@ -1,5 +1,7 @@
 //! Numbers in sentences: percentages, loss rates, counts. Rates, times and sizes print themselves.
 
+pub(crate) use units::text::grouped;
+
 /// A share as a percentage: two significant digits below 10 %, whole numbers above; what is there and
 /// below a tenth of a percent is said to be less than that.
 pub(crate) fn percent(share: f64) -> String {
@@ -25,18 +27,6 @@ pub(crate) fn loss(p: f64) -> String {
 /// A count in two significant digits with commas.
 pub(crate) fn count(value: f64) -> String {
     grouped(&format!("{:.0}", round_to(value, 2)))
-}
-
-/// Digits with commas.
-pub(crate) fn grouped(whole: &str) -> String {
-    let mut text = String::with_capacity(whole.len() * 4 / 3);
-    for (i, digit) in whole.chars().enumerate() {
-        if i > 0 && (whole.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// `n` of a thing that takes an s in the plural.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use serde::Deserialize;
-use units::text::plain;
+use units::text::{line_at, plain};
 use units::{Bytes, Duration, Rate};
 
 use crate::decisions::LogConfig;
@@ -217,7 +217,7 @@ impl Config {
     /// For what is no TOML, unknown keys and values that cannot be meant. What hangs on the whole is
     /// left to [`Self::check`].
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let raw: Raw = toml::from_str(text).map_err(|e| syntax(text, &e))?;
+        let raw: Raw = spans::from_str(text).map_err(|e| syntax(text, &e))?;
         let mut config = Self {
             zones: [raw.inside.read("inside")?, raw.outside.read("outside")?],
             ..Self::default()
@@ -575,10 +575,10 @@ fn set<T>(place: &mut T, value: Option<T>) {
 }
 
 /// What is no TOML, or has an unknown key: why, and where.
-fn syntax(text: &str, error: &toml::de::Error) -> ConfigError {
-    let at = error.span().map_or(0, |span| span.start);
+fn syntax(text: &str, error: &spans::Error) -> ConfigError {
+    let at = error.at();
     let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
+    let line = line_at(text, at);
     let column = before
         .rsplit('\n')
         .next()

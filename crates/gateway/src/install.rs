@@ -642,7 +642,7 @@ mod tests {
     #[test]
     fn nft_takes_the_text_of_the_tables() {
         let Ok(ns) = sys::netns::NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let found = ns.run(QueueBy::find).unwrap().unwrap();
@@ -658,7 +658,7 @@ mod tests {
             nft.stdin(std::process::Stdio::piped());
             ns.place(&mut nft).unwrap();
             let Ok(mut nft) = nft.spawn() else {
-                eprintln!("skipped: no nft");
+                testing::skipped("no nft");
                 return;
             };
             let mut input = nft.stdin.take().unwrap();

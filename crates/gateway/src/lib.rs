@@ -3,6 +3,9 @@
 //!
 //! [`relay`], [`deferral`], [`rules`], [`buffers`], [`memory`], [`one_way`], [`past`] and [`syn`] are machines without sockets or clock; a
 //! worker does what they say. [`install`] is what the kernel needs to know, [`check`] whether it can.
+//!
+//! [`settings`] say what a gateway is to be, [`daemon`] runs one as a process, [`client`] asks one that runs; [`status`] is
+//! what it shows of itself and [`recorded`] what is kept of it.
 
 // Tests of this crate and those beside it share a network.
 #[cfg(test)]
@@ -11,20 +14,26 @@ extern crate self as gateway;
 mod aside;
 pub mod buffers;
 pub mod check;
+pub mod client;
 pub mod config;
 pub mod counters;
+pub mod daemon;
 pub mod decisions;
 pub mod deferral;
+pub mod file;
 pub mod install;
 pub mod links;
 pub mod memory;
 pub mod one_way;
 pub mod past;
+pub mod recorded;
 pub mod relay;
 pub mod rules;
 pub mod sampled;
 mod service;
+pub mod settings;
 mod sockets;
+pub mod status;
 pub mod syn;
 mod untracked;
 mod upgrade;

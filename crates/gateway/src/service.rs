@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use fault::Failure;
 use sys::control::Connection;
 use sys::netlink::Netlink;
 use units::Instant;
@@ -566,6 +567,15 @@ const PIPE: u64 = 2;
 const PIPES_PART: u64 = 16;
 /// Listeners, queues, logs, the control socket.
 pub(crate) const SPARE_DESCRIPTORS: u64 = 512;
+
+impl From<GatewayError> for Failure {
+    fn from(error: GatewayError) -> Self {
+        match error {
+            GatewayError::Config(_) => Self::usage(error),
+            _ => Self::here(error),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Many connections one after the other leave nothing behind. Alone in its process, whose descriptors and
 //! memory are looked at. GOODPUT_CHURN says how many: a million take some minutes.
 
+#[path = "all/net/mod.rs"]
 mod net;
 
 use std::fs;
@@ -9,7 +10,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use net::*;
+use crate::net::*;
 use sys::firewall::BaseChain;
 
 fn descriptors() -> usize {

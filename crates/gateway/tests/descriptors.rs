@@ -1,5 +1,6 @@
 //! A gateway that has no descriptor left lets clients wait and does not spin; alone in its process, whose limit it lowers.
 
+#[path = "all/net/mod.rs"]
 mod net;
 
 use std::io::{Read, Write};
@@ -13,16 +14,11 @@ use net::until;
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
 #[test]
 fn who_connects_while_no_descriptor_is_left_waits_and_is_carried_when_there_is_one() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = server.local_addr().unwrap();
-    let listen = free_address();
+    let listen = SocketAddr::from(([127, 0, 0, 1], testing::free_port()));
     let gateway = Gateway::start(Config {
         mode: Mode::Explicit { listen, target },
         ..Config::default()

@@ -1,36 +1,7 @@
 //! The `goodput` command: what was typed, what it means, and the exit code.
 
-mod balance;
-mod board;
-mod capture_verb;
-mod cli;
-mod context;
-mod copy_verb;
-mod cost;
-mod doctor;
-mod explain_verb;
-mod fabric_verb;
-mod failure;
-mod gateway_verb;
-mod growth;
-mod guest;
-mod lab_verb;
-mod latency;
-mod legs;
-mod live;
-mod messages;
-mod observer;
-mod record;
-mod report_cmd;
-mod reproduce;
-mod rotate_verb;
-mod serve;
-mod session;
-mod sim_verb;
-mod stamp;
-mod sweep;
-mod target;
-mod verbs;
+mod args;
+mod print;
 
 use std::ffi::OsString;
 use std::io;
@@ -43,10 +14,9 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::debug_fn;
 use units::text::{is_plain, plain};
 
-use crate::cli::{Cli, TestArgs, Verb};
-use crate::context::Context;
-use crate::doctor::Plan;
-use crate::failure::{Failure, Verdict};
+use crate::args::{Cli, Verb};
+use fault::{Failure, Verdict};
+use job::Context;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -60,97 +30,72 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            context::note(format_args!("goodput: {failure}"));
+            print::note(format_args!("goodput: {failure}"));
             ExitCode::from(failure.code)
         }
     }
 }
 
 /// Prints help and the version as clap does, and what is wrong with what was typed: in clap's layout, but where a word has
-/// more than plain text, as a name of somebody else's file may, as [`context::note`] does.
+/// more than plain text, as a name of somebody else's file may, as [`print::note`] does.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         let text = error.render().to_string();
         let typed_plain = |word: OsString| word.to_string_lossy().chars().all(is_plain);
         match std::env::args_os().all(typed_plain) {
-            true => context::note_lines(text.trim_end()),
-            false => context::note(text.trim_end()),
+            true => print::note_lines(text.trim_end()),
+            false => print::note(text.trim_end()),
         }
     } else {
         let _ = error.print();
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE))
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(fault::USAGE))
 }
 
 fn run(cli: &Cli) -> Verdict {
     match &cli.verb {
         Verb::Doctor(args) => {
-            let plan = Plan {
-                verb: "doctor",
-                args: &args.transfer,
-                test: &TestArgs::default(),
-                fix: !args.no_fix,
-                latency: false,
-            };
-            doctor::command(plan, &start(needs_lab(args.transfer.target.as_deref()))?)
+            let lab = needs_lab(args.transfer.target.as_deref());
+            args::measure::doctor(args, &start(lab)?)
         }
         Verb::Measure(args) if args.explain_columns => {
-            context::print(&report::columns::text(context::width()))?;
-            Ok(failure::DONE)
+            print::print(&report::columns::text(print::width()))?;
+            Ok(fault::DONE)
         }
-        Verb::Measure(args) if !args.sweep.is_empty() => {
-            sweep::command(args, &start(needs_lab(args.transfer.target.as_deref()))?)
-        }
-        Verb::Measure(args) => {
-            let target = args.transfer.target.as_deref();
-            let probed = target.and_then(|t| t.strip_prefix("stamp://"));
-            let context = start(needs_lab(probed.or(target)))?;
-            if let Some(reflector) = probed {
-                return stamp::command(args, reflector, &context);
-            }
-            if let Some(sizes) = &args.messages {
-                return messages::command(args, sizes, &context);
-            }
-            let plan = Plan {
-                verb: "measure",
-                args: &args.transfer,
-                test: &args.test,
-                fix: false,
-                latency: args.latency,
-            };
-            doctor::command(plan, &context)
-        }
-        Verb::Serve(args) => serve::command(args, &start(false)?),
-        Verb::Capture(args) => capture_verb::command(args, &start(false)?),
-        Verb::Lab(args) => lab_verb::command(args),
+        Verb::Measure(args) => args::measure::measure(args, &start(needs_lab(args.place()))?),
+        Verb::Serve(args) => args::serve::run(args, &start(false)?),
+        Verb::Capture(args) => args::capture::run(args, &start(false)?),
+        Verb::Lab(args) => args::lab::run(args),
         Verb::Explain(args) => {
             let path = args
                 .files
                 .first()
                 .is_some_and(|f| f.to_string_lossy().starts_with("lab:"));
-            explain_verb::command(args, &start(path)?)
+            args::explain::run(args, &start(path)?)
         }
-        Verb::Fabric(args) => fabric_verb::command(args, &start(false)?),
-        Verb::Sim(args) => sim_verb::command(args, &start(false)?),
-        Verb::Rotate(args) => rotate_verb::command(args, &start(args.needs_lab())?),
-        Verb::Copy(args) => copy_verb::command(args, &start(args.needs_lab())?),
-        Verb::Gateway(args) => gateway_verb::command(args, || start(false)),
-        Verb::Agent(args) => copy_verb::job::command(args, &start(false)?),
-        Verb::Report(args) => report_cmd::command(args),
-        Verb::Reproduce(args) => reproduce::command(args, &start(args.id.is_some() && !args.show)?),
+        Verb::Fabric(args) => args::fabric::run(args, &start(false)?),
+        Verb::Sim(args) => args::sim::run(args, &start(false)?),
+        Verb::Rotate(args) => args::rotate::run(args, &start(args.needs_lab())?),
+        Verb::Copy(args) => args::copy::run(args, &start(args.needs_lab())?),
+        Verb::Gateway(args) => args::gateway::command(args, || start(false)),
+        Verb::Agent(args) => args::copy::agent(args, &start(false)?),
+        Verb::Report(args) => args::report::run(args),
+        Verb::Reproduce(args) => {
+            args::reproduce::run(args, &start(args.id.is_some() && !args.show)?)
+        }
         Verb::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "goodput", &mut text);
-            context::print(&String::from_utf8_lossy(&text))?;
-            Ok(failure::DONE)
+            print::print(&String::from_utf8_lossy(&text))?;
+            Ok(fault::DONE)
         }
         Verb::Man { verb } => {
             let mut text = Vec::new();
             clap_mangen::Man::new(manual_of(verb.as_deref())?)
                 .render(&mut text)
                 .map_err(Failure::here)?;
-            context::print(&String::from_utf8_lossy(&text))?;
-            Ok(failure::DONE)
+            print::print(&String::from_utf8_lossy(&text))?;
+            Ok(fault::DONE)
         }
     }
 }
@@ -180,7 +125,7 @@ fn start(lab: bool) -> Result<Context, Failure> {
     if lab {
         become_able_to_run_labs()?;
     }
-    Context::start().map_err(Failure::here)
+    Context::start(print::live::leave_screen).map_err(Failure::here)
 }
 
 /// Enters a user namespace if that is what it takes to make network namespaces.

@@ -19,7 +19,7 @@ use sys::netlink::{LinkCounters, Netlink};
 use sys::netns::NetNs;
 
 use crate::lab::{Host, LabError, QUIET_IPV6, in_ns};
-use crate::path::{Interface, Network, RouterSpec};
+use crate::path::{Interface, Network, RouterSpec, interface_name};
 use crate::wiring;
 
 /// A gateway of a lab.
@@ -70,11 +70,6 @@ impl Place {
     pub(crate) fn ns(&self) -> &NetNs {
         &self.ns
     }
-}
-
-/// Name of an interface of a gateway by its place among the gateway's links.
-pub(crate) fn interface_name(place: usize) -> String {
-    format!("eth{place}")
 }
 
 impl LabGateway {

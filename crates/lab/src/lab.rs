@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration as StdDuration;
 
+use fault::Failure;
 use sys::netlink::{Netlink, VethEnd};
 use sys::netns::NetNs;
 use sys::packet::PacketSocket;
@@ -24,9 +25,9 @@ use wire::classify::Mac;
 use crate::certificate::{Certificate, Leg};
 use crate::engine::Engine;
 use crate::forward::{Command, DirectionCounts, Forwarder, PhaseCounts};
-use crate::gateways::{LabGateway, Place, interface_name};
+use crate::gateways::{LabGateway, Place};
 use crate::log::{LogWriter, Logger};
-use crate::path::{Hop, HostSpec, Network, Node, PathFile, RouterSpec, RuleSpec};
+use crate::path::{Hop, HostSpec, Network, Node, PathFile, RouterSpec, RuleSpec, interface_name};
 use crate::probe::{self, ProbeSocket, Prober};
 use crate::wiring;
 
@@ -1138,6 +1139,12 @@ const DRAIN_STEPS_MAX: u32 = 200;
 const DRAIN_STEP: StdDuration = StdDuration::from_millis(50);
 /// Probes under way when a phase ends get this long beyond the round trip.
 const DRAIN_EXTRA: Duration = Duration::from_ms(300);
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Self {
+        Self::here(error)
+    }
+}
 
 #[cfg(test)]
 mod tests {

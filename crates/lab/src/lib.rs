@@ -5,8 +5,15 @@
 //! kernels through the pure machines of the `link` crate, and [`Lab::begin_phase`] opens a phase at
 //! whose end the lab certifies its own accuracy by the hosts' kernel stamps. With `run = "kernel"` the kernel carries
 //! the frames, and its counters are what the certificate rests on.
+//!
+//! [`shell`] runs a program behind a path; [`daemon`] holds a lab in the background, which [`place`] finds
+//! again and a [`Found`](place::Found) lab answers for.
 
 mod certificate;
+pub mod change;
+mod client;
+pub mod daemon;
+mod direction;
 mod engine;
 mod forward;
 mod frames;
@@ -15,13 +22,20 @@ mod groups;
 mod lab;
 pub mod log;
 mod middlebox;
+pub mod nest;
 mod node;
+pub mod outside;
+mod overload;
 mod pace;
 pub mod path;
 mod patience;
+pub mod place;
 mod probe;
+pub mod protocol;
 mod rate;
 pub mod rehearsal;
+mod serving;
+pub mod shell;
 mod store;
 #[doc(hidden)]
 pub mod testing;
@@ -29,10 +43,13 @@ mod urgency;
 mod wiring;
 
 pub use certificate::Certificate;
+pub use client::read_rules;
+pub use direction::Direction;
 pub use forward::{DirectionCounts, LATE};
 pub use gateways::{GatewayLink, LabGateway};
 pub use groups::{GroupRule, Grouping};
 pub use lab::{Host, Lab, LabError, Options, Phase};
+pub use overload::Overload;
 pub use pace::{KernelRun, Pace};
 pub use path::{PathError, PathFile};
 pub use rate::RateError;

@@ -18,6 +18,12 @@ mod raw;
 mod rules;
 mod topology;
 
+impl From<PathError> for Failure {
+    fn from(error: PathError) -> Self {
+        Self::usage(error)
+    }
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -26,9 +32,10 @@ use std::io::{self, Read};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
+use fault::{Failure, Refusal};
 use link::spec;
-use toml::Spanned;
-use units::text::plain;
+use spans::Spanned;
+use units::text::{line_at, plain};
 use units::{Bytes, Duration, Rate};
 use wire::classify::Mac;
 
@@ -124,8 +131,13 @@ impl HostSpec {
     /// Name of its interface on a link.
     pub(crate) fn interface_on(&self, link: usize) -> String {
         let place = self.links().position(|own| own == link).unwrap_or(0);
-        crate::gateways::interface_name(place)
+        interface_name(place)
     }
+}
+
+/// Name of an interface of a gateway by its place among the gateway's links.
+pub(crate) fn interface_name(place: usize) -> String {
+    format!("eth{place}")
 }
 
 /// What each write of a sender costs a host; the default is nothing beyond what it costs here.
@@ -241,13 +253,11 @@ impl PathFile {
     ) -> Result<Self, PathError> {
         let refuse = |at: usize, problem: String| PathError::Refused {
             file: plain(&file.to_string_lossy()).into_owned(),
-            line: line_of(text, at),
+            line: line_at(text, at),
             problem: plain(&problem).into_owned(),
         };
-        let raw: raw::RawFile = toml::from_str(text).map_err(|e| {
-            let at = e.span().map_or(0, |s| s.start);
-            refuse(at, hint::reword(e.message()))
-        })?;
+        let raw: raw::RawFile =
+            spans::from_str(text).map_err(|e| refuse(e.at(), hint::reword(e.message())))?;
         check::check(&raw, file, text, files).map_err(|e| refuse(e.at, e.problem))
     }
 
@@ -456,25 +466,13 @@ fn read_text(file: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-struct Refusal {
-    at: usize,
-    problem: String,
-}
-
 fn refuse<T, S>(spanned: &Spanned<S>, problem: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal {
-        at: spanned.span().start,
-        problem: problem.into(),
-    })
+    Err(Refusal::new(spanned.span().start, problem))
 }
 
 /// A full frame of that MTU with its Ethernet header, on the wire.
 fn frame_wire_bytes(mtu_bytes: u32) -> u32 {
     spec::Medium::ETHERNET.wire_bytes(mtu_bytes + 14)
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    1 + text.bytes().take(at).filter(|&b| b == b'\n').count()
 }
 
 /// A path file is read by people; a megabyte is none.

@@ -1,5 +1,6 @@
 //! A process of its own, so that its descriptors and threads can be counted.
 
+#[path = "all/support/mod.rs"]
 mod support;
 
 use std::path::Path;

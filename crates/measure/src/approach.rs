@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sys::tcp;
 use units::Duration;
 
-use crate::client::connect_error;
+use crate::error::connect_error;
 use crate::{MeasureError, Secret, Stop};
 
 /// How a client comes to the far end. The default leaves all to the kernel.

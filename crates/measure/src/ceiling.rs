@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sys::clock;
 use units::{Duration, Instant, Rate};
 
-use crate::control::TICK;
-use crate::engine::time_of;
+use crate::wait::TICK;
 
 /// A rate that many senders share.
 #[derive(Debug)]
@@ -70,6 +69,12 @@ impl Ceiling {
             std::thread::sleep(wait.min(TICK).to_std());
         }
     }
+}
+
+/// When `bytes` at `rate` are due.
+pub(crate) fn time_of(bytes: u64, rate: Rate) -> Duration {
+    let ns = u128::from(bytes) * 8_000_000_000 / u128::from(rate.as_bits_per_second().max(1));
+    Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX / 4))
 }
 
 #[cfg(test)]

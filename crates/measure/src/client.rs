@@ -3,7 +3,7 @@
 mod datagrams;
 mod quic;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 
@@ -14,19 +14,19 @@ use crate::approach::{Approach, Dscp};
 use crate::codec::Decoder;
 use crate::config::Spec;
 use crate::control::{Control, Trouble};
-use crate::engine::{Role, Shape};
+use crate::crew::Role;
+use crate::engine::{self, Shape};
+use crate::facts::check_far;
 use crate::facts::{FarFacts, HostFacts, clean};
-use crate::message::{
-    self, Heard, Kind, MESSAGE_BYTES_MAX, Message, MessageError, PROTOCOL, Refusal, TOKEN_BYTES,
-};
+use crate::message::{self, Heard, Kind, MESSAGE_BYTES_MAX, Message, MessageError, Refusal};
 use crate::outcome::{EndResult, IdleRtt, Outcome};
+use crate::protocol::{PROTOCOL, TOKEN_BYTES};
 use crate::secret::{self, Nonce, Prover, Secret};
-use crate::tls::{self, Side};
+use crate::tls::Side;
 use crate::transfer::{
     Ending, Flow, Patience, accompany, client_role, in_time, probe_congestion, set_options,
     unexpected,
 };
-use crate::transport::check_far;
 use crate::{Config, DEFAULT_PORT, Direction, End, MeasureError, Reading, Stop, Transport};
 
 /// How far a transfer is, by what the receiving end acknowledged.
@@ -323,7 +323,7 @@ impl Client {
         let token = self.ask(control, config, role, stop)?;
         let sockets = self.open_streams(config, role, token, stop)?;
         let (patience, shape) = (self.patience(), Shape::of(config));
-        let engine = tls::prepare(role, config, sockets, Side::Client, patience, stop, shape);
+        let engine = engine::prepare(role, config, sockets, Side::Client, patience, stop, shape);
         let engine = engine.map_err(|source| match source.kind() {
             ErrorKind::Interrupted => MeasureError::Interrupted,
             ErrorKind::TimedOut | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
@@ -737,29 +737,6 @@ pub(crate) fn lost(trouble: Trouble, when: &'static str) -> MeasureError {
     }
 }
 
-/// What a failed connect means to the user.
-pub(crate) fn connect_error(addr: SocketAddr, after: Duration, error: io::Error) -> MeasureError {
-    match error.kind() {
-        ErrorKind::ConnectionRefused => MeasureError::Refused { addr },
-        ErrorKind::TimedOut => MeasureError::ConnectTimeout { addr, after },
-        ErrorKind::Interrupted => MeasureError::Interrupted,
-        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable | ErrorKind::InvalidInput => {
-            MeasureError::Unreachable {
-                addr,
-                source: error,
-            }
-        }
-        ErrorKind::ConnectionReset => MeasureError::NotGoodput {
-            addr,
-            seen: "reset the connection at once".to_owned(),
-        },
-        _ => MeasureError::Local {
-            what: "connect",
-            source: error,
-        },
-    }
-}
-
 /// Addresses of a target; only names ask the resolver.
 pub(crate) fn resolve(target: &str, default_port: u16) -> Result<Vec<SocketAddr>, MeasureError> {
     let (host, port) = split_target(target, default_port)?;
@@ -816,6 +793,10 @@ fn split_target(target: &str, default_port: u16) -> Result<(String, u16), Measur
     };
     Ok((host.to_owned(), port))
 }
+
+/// A far host that does not answer within this is down or behind a firewall: what to connect with where nobody says
+/// otherwise.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_s(10);
 
 const DURING: &str = "during the transfer";
 const GREETING: &str = "at the greeting";

@@ -10,7 +10,7 @@ use crate::datagram::KEYED_BYTES;
 use crate::spend::WriteCosts;
 use crate::tls::Cipher;
 use crate::transport::{Sending, Transport};
-use crate::{MeasureError, STREAMS_MAX, quic};
+use crate::{MeasureError, STREAMS_MAX};
 
 /// Which way the payload flows, seen from the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,7 +269,7 @@ impl Config {
                     .to_owned(),
             );
         }
-        quic.then(|| quic::problem(self)).flatten()
+        quic.then(|| quic_problem(self)).flatten()
     }
 }
 
@@ -419,6 +419,38 @@ const SAMPLE_INTERVAL_MIN: Duration = Duration::from_ms(1);
 pub(crate) const SAMPLES_PER_STREAM_MAX: usize = 20_000;
 /// Samples kept of all streams of one end: some 75 MB.
 pub(crate) const SAMPLES_MAX: usize = 128 * 1024;
+
+/// Congestion controls by the names that they have here; the first is the default.
+pub(crate) const QUIC_CONGESTION: [&str; 3] = ["cubic", "newreno", "bbr"];
+
+/// What is wrong with a wish for QUIC, if anything.
+fn quic_problem(config: &Config) -> Option<String> {
+    let name = config.congestion.as_deref();
+    if let Some(name) = name.filter(|name| !QUIC_CONGESTION.contains(name)) {
+        let known = QUIC_CONGESTION.join(", ");
+        return Some(format!(
+            "quic brings its own congestion control, '{name}' is none of them; there are {known}"
+        ));
+    }
+    if config.max_pacing.is_some() {
+        return Some("pacing at a rate is the kernel's for TCP; quic paces itself".to_owned());
+    }
+    if config.segment_bytes.is_some() {
+        return Some(
+            "quic finds the size of its packets itself; segments are limited of TCP and TLS"
+                .to_owned(),
+        );
+    }
+    let buffers = [config.send_buffer, config.receive_buffer];
+    let largest = buffers.into_iter().flatten().max().map_or(0, Bytes::as_u64);
+    if largest.saturating_mul(config.streams.into()) > QUIC_WINDOWS_BYTES_MAX {
+        return Some("quic's windows of all streams exceed 256 MiB; take smaller ones".to_owned());
+    }
+    None
+}
+
+/// What a receiver may have to hold of all streams of a transfer, as for the blocks of TCP.
+pub(crate) const QUIC_WINDOWS_BYTES_MAX: u64 = 256 << 20;
 
 #[cfg(test)]
 mod tests {

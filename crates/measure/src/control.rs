@@ -5,15 +5,13 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use sys::clock;
 use units::{Duration, Instant};
 
 use crate::Stop;
 use crate::message::{self, GREETING_BYTES, Heard, Message, MessageError};
-
-/// How often everything that waits looks at its stop flag: a stop is to be over in 200 ms.
-pub(crate) const TICK: Duration = Duration::from_ms(50);
+use crate::wait::{TICK, wait_for};
 
 /// Why a wait on the control connection ended without a message.
 #[derive(Debug)]
@@ -220,24 +218,6 @@ impl Trouble {
             Self::Failed(text) => crate::facts::clean(text),
             Self::Io(error) => error.to_string(),
         }
-    }
-}
-
-/// Waits until a socket is ready, the time is over or a signal came; all three are fine.
-pub(crate) fn wait_for(stream: &impl AsFd, what: PollFlags, wait: Duration) -> io::Result<()> {
-    match poll(&mut [PollFd::new(stream, what)], Some(&timespec(wait))) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// A wait for poll(2).
-pub(crate) fn timespec(wait: Duration) -> Timespec {
-    let seconds = i64::try_from(wait.as_ns() / 1_000_000_000).unwrap_or(i64::MAX);
-    let nanoseconds = i64::try_from(wait.as_ns() % 1_000_000_000).unwrap_or(0);
-    Timespec {
-        tv_sec: seconds,
-        tv_nsec: nanoseconds,
     }
 }
 

@@ -10,9 +10,15 @@ use sys::cpu::thread_waited;
 use units::{Duration, Instant};
 
 use crate::config::{SAMPLES_MAX, SAMPLES_PER_STREAM_MAX};
-use crate::engine::Role;
 use crate::outcome::{EndResult, Sample};
 use crate::{Config, HostCost, Reading};
+
+/// Which end of the payload this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Sender,
+    Receiver,
+}
 
 /// How far an engine's threads are, under a lock, and a way to wait for more.
 #[derive(Debug)]

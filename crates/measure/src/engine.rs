@@ -5,34 +5,28 @@
 //! counter per block. Sockets block, with a kernel timeout of one tick, so that a stalled path does
 //! not keep a thread from seeing the flag; a write cut short by the timeout counts what it took.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use sys::{clock, sched, tcp};
 use units::{Duration, Instant, Rate, Rng};
 
-use crate::ceiling::{self, Ceiling};
-use crate::control::TICK;
+use crate::ceiling::{self, Ceiling, time_of};
 use crate::cost::Meter;
-use crate::crew::{Board, Crew, Ended, Rounds, Sampled, Used};
+use crate::crew::{Board, Crew, Ended, Role, Rounds, Sampled, Used};
 use crate::even;
 use crate::gaps;
 use crate::outcome::{EndResult, MptcpCounts, Sample, SampleKind};
 use crate::outlet::{Outlet, Supply, ZeroCopyCounts};
 use crate::spend::{Spender, WriteCosts};
-use crate::tls::Sealed;
+use crate::tls::{Sealed, Side, shake_hands};
 use crate::transport::{Sending, Transport};
-use crate::{Config, Reading};
-
-/// Which end of the payload this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Sender,
-    Receiver,
-}
+use crate::wait::{TICK, is_timeout};
+use crate::{Config, Reading, Stop};
 
 /// All streams of one end. Dropping it aborts them and waits for their threads.
 #[derive(Debug)]
@@ -430,7 +424,7 @@ impl Shared {
             let due = started + time_of(sent, rate);
             let wait = due.saturating_since(clock::monotonic());
             if wait > Duration::ZERO {
-                std::thread::sleep(wait.min(TICK).to_std());
+                thread::sleep(wait.min(TICK).to_std());
                 return Some(0);
             }
         }
@@ -550,7 +544,7 @@ impl Shared {
     fn await_acks(&self) {
         let give_up = clock::monotonic() + ACK_PATIENCE;
         while !self.is_acknowledged() && clock::monotonic() < give_up {
-            std::thread::sleep(ACK_STEP);
+            thread::sleep(ACK_STEP);
         }
     }
 
@@ -641,10 +635,39 @@ const ACK_STEP: std::time::Duration = std::time::Duration::from_millis(1);
 /// Payload of a full packet of Ethernet's 1500 bytes, with timestamps.
 const SEGMENT_USUAL: u32 = 1_448;
 
-/// When `bytes` at `rate` are due.
-pub(crate) fn time_of(bytes: u64, rate: Rate) -> Duration {
-    let ns = u128::from(bytes) * 8_000_000_000 / u128::from(rate.as_bits_per_second().max(1));
-    Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX / 4))
+/// The engine of a transfer over connected sockets, after the handshakes where it is over TLS.
+///
+/// # Errors
+/// As [`Engine::prepare`]; `TimedOut` and `Interrupted` when handshakes take longer than `patience` or
+/// are stopped; `InvalidData` when they fail.
+pub(crate) fn prepare(
+    role: Role,
+    config: &Config,
+    sockets: Vec<TcpStream>,
+    side: Side,
+    patience: Duration,
+    stop: &Stop,
+    shape: Shape,
+) -> io::Result<Engine> {
+    if config.transport != Transport::Tls {
+        return Engine::prepare(role, config, sockets, shape);
+    }
+    let until = clock::monotonic() + patience;
+    // All at once, so that many streams cost no more round trips than one.
+    let sealed = thread::scope(|scope| {
+        let begun: Vec<_> = sockets
+            .iter()
+            .map(|socket| {
+                scope.spawn(move || shake_hands(socket, side, config.cipher, until, stop))
+            })
+            .collect();
+        let joined = begun.into_iter().map(|thread| {
+            let panicked = |_| Err(io::Error::other("a handshake panicked"));
+            thread.join().unwrap_or_else(panicked)
+        });
+        joined.collect::<io::Result<Vec<_>>>()
+    })?;
+    Engine::prepare_sealed(role, config, sockets, shape, sealed)
 }
 
 /// Bytes that no link can compress.
@@ -655,9 +678,4 @@ pub(crate) fn payload(len: usize) -> Vec<u8> {
         chunk.copy_from_slice(&rng.next_u64().to_ne_bytes()[..chunk.len()]);
     }
     bytes
-}
-
-/// The kernel's answer when a tick passed (SO_SNDTIMEO, SO_RCVTIMEO) or a signal came.
-pub(crate) fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

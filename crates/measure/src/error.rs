@@ -4,9 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use fault::Failure;
 use units::Duration;
 
-use crate::message::PROTOCOL;
+use crate::protocol::PROTOCOL;
 
 /// Which end of a transfer, seen from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -283,6 +284,29 @@ impl MeasureError {
     }
 }
 
+/// What a failed connect means to the user.
+pub(crate) fn connect_error(addr: SocketAddr, after: Duration, error: io::Error) -> MeasureError {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => MeasureError::Refused { addr },
+        io::ErrorKind::TimedOut => MeasureError::ConnectTimeout { addr, after },
+        io::ErrorKind::Interrupted => MeasureError::Interrupted,
+        io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::InvalidInput => MeasureError::Unreachable {
+            addr,
+            source: error,
+        },
+        io::ErrorKind::ConnectionReset => MeasureError::NotGoodput {
+            addr,
+            seen: "reset the connection at once".to_owned(),
+        },
+        _ => MeasureError::Local {
+            what: "connect",
+            source: error,
+        },
+    }
+}
+
 fn busy_text(addr: SocketAddr, sessions: u32, per_address: Option<u32>) -> String {
     match per_address {
         None => {
@@ -327,6 +351,18 @@ fn bind_hint(source: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
         io::ErrorKind::AddrNotAvailable => "this host does not have that address (see ip addr)",
         _ => "try another address or port",
+    }
+}
+
+impl From<MeasureError> for Failure {
+    fn from(error: MeasureError) -> Self {
+        match error.fault() {
+            // Whichever end is the older one: this machine can run goodput, the two do not go together.
+            _ if matches!(error, MeasureError::VersionMismatch { .. }) => Self::far(error),
+            Fault::Usage => Self::usage(error),
+            Fault::ThisHost => Self::here(error),
+            Fault::FarHost | Fault::Network => Self::far(error),
+        }
     }
 }
 

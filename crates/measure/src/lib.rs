@@ -71,6 +71,7 @@ mod hostile;
 #[path = "../../units/tests/hostile/values.rs"]
 mod hostile_values;
 pub mod iperf3;
+mod limits;
 mod lobby;
 pub mod message;
 mod messages;
@@ -80,6 +81,7 @@ pub mod mpi;
 mod outcome;
 mod outlet;
 mod pinger;
+mod protocol;
 mod quic;
 mod ranks;
 mod reading;
@@ -95,13 +97,15 @@ mod transfer_udp;
 mod transport;
 mod turns;
 mod udp;
+mod wait;
 
 pub use approach::{Approach, Dscp};
-pub use client::{Client, Progress};
+pub use client::{CONNECT_TIMEOUT, Client, Progress};
 pub use config::{Config, Direction};
 pub use cost::{CpuUse, HostCost};
 pub use error::{End, Fault, MeasureError};
 pub use facts::{FarFacts, HostFacts, InterfaceFacts, NicWork, PciFacts};
+pub use limits::Limits;
 pub use messages::{
     MessageCount, MessageOutcome, MessageSpec, Overhead, Pattern, Stamped, Verbs, VerbsEnds,
     VerbsPort, VerbsQueue,
@@ -115,7 +119,7 @@ pub use quic::QuicInfo;
 pub use ranks::{FlowTimes, Member, RankPeer, RankSpec, RankStep, RankTest, RankTimes, Ranks};
 pub use reading::{Clocks, Reading};
 pub use secret::Secret;
-pub use server::{Limits, Server};
+pub use server::Server;
 pub use spend::WriteCosts;
 pub use stop::Stop;
 pub use sys::verbs::{Choice as RdmaChoice, devices as rdma_devices};

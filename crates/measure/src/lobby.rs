@@ -14,12 +14,12 @@ use sys::clock;
 use tracing::{debug, info, warn};
 use units::{Duration, Instant};
 
-use crate::control::{TICK, farewell, timespec};
+use crate::control::farewell;
 use crate::iperf3::message::{COOKIE_BYTES, Cookie, HeardCookie, hear_cookie};
-use crate::message::{
-    self, DATA_OPENING_BYTES, GREETING_BYTES, Heard, Kind, PROTOCOL, TOKEN_BYTES,
-};
+use crate::message::{self, DATA_OPENING_BYTES, GREETING_BYTES, Heard, Kind};
+use crate::protocol::{PROTOCOL, TOKEN_BYTES};
 use crate::tally::{Reason, Tally};
+use crate::wait::{TICK, timespec};
 
 /// A session token, as data connections name it.
 pub(crate) type Token = [u8; TOKEN_BYTES];

@@ -14,16 +14,11 @@ use crate::facts::{FarFacts, clean};
 use crate::messages::{MessageCount, MessageSpec, VerbsEnds};
 use crate::outcome::UdpCounts;
 use crate::outlet::ZeroCopyCounts;
+pub use crate::protocol::{PROTOCOL, TOKEN_BYTES};
 use crate::ranks::{RankSpec, RankStep, RankTest, RankTimes};
-
-/// The protocol that this code speaks. Raised whenever two ends could misunderstand each other.
-pub const PROTOCOL: u16 = 1;
 
 /// Bytes of a greeting line.
 pub const GREETING_BYTES: usize = 24;
-
-/// Bytes of a session token.
-pub const TOKEN_BYTES: usize = 16;
 
 /// Bytes that open a data connection: greeting, token, stream number in network order.
 pub const DATA_OPENING_BYTES: usize = GREETING_BYTES + TOKEN_BYTES + 2;

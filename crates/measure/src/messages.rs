@@ -26,7 +26,6 @@ use sys::clock;
 use units::{Duration, Histogram, Instant, Rate};
 
 use crate::End;
-use crate::message::Message;
 pub use stamped::Stamped;
 pub(crate) use verbs::{NoQueues, Queues};
 pub use verbs::{Verbs, VerbsEnds, VerbsPort, VerbsQueue};
@@ -423,13 +422,11 @@ struct Tidings {
 
 impl Tidings {
     /// How many messages this end handed over, once, as soon as that is known: one worker sends at most.
-    fn news(&mut self, workers: &[Worker]) -> Option<Message> {
+    fn news(&mut self, workers: &[Worker]) -> Option<u64> {
         let sent = workers.iter().find_map(Worker::sent);
         let sent = sent.filter(|_| !self.told)?;
         self.told = true;
-        Some(Message::Sent {
-            packets: vec![sent],
-        })
+        Some(sent)
     }
 
     /// What the other end says of its own.

@@ -12,7 +12,8 @@ use tracing::{debug, warn};
 use units::{Duration, Instant};
 
 use crate::Stop;
-use crate::control::{TICK, farewell, timespec};
+use crate::control::farewell;
+use crate::wait::{TICK, timespec};
 
 /// One that asks.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use sys::zerocopy;
 
 use crate::Config;
-use crate::control::{TICK, wait_for};
 use crate::tls::Sealed;
 use crate::transport::Sending;
+use crate::wait::{TICK, wait_for};
 
 /// What became of blocks that were lent to the kernel, all streams of an end together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,9 +12,10 @@ use units::{Duration, Instant};
 
 use crate::approach::{Approach, Dscp};
 use crate::client::{lost, open};
-use crate::control::{Control, TICK, Trouble};
+use crate::control::{Control, Trouble};
 use crate::message::Message;
 use crate::transfer::{in_time, unexpected};
+use crate::wait::TICK;
 use crate::{Client, MeasureError, Stop};
 
 /// Pings under way.

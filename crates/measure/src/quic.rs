@@ -26,9 +26,10 @@ use quinn_proto::{
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use units::{Bytes, Duration};
 
-use crate::message::TOKEN_BYTES;
+use crate::Config;
+use crate::config::{QUIC_CONGESTION, QUIC_WINDOWS_BYTES_MAX};
+use crate::protocol::TOKEN_BYTES;
 use crate::tls::{self, Side};
-use crate::{Cipher, Config};
 
 pub(crate) use line::Line;
 
@@ -141,38 +142,9 @@ impl From<&ConnectionStats> for QuicInfo {
     }
 }
 
-/// Congestion controls by the names that they have here; the first is the default.
-pub(crate) const CONGESTION: [&str; 3] = ["cubic", "newreno", "bbr"];
-
-/// What is wrong with a wish for QUIC, if anything.
-pub(crate) fn problem(config: &Config) -> Option<String> {
-    let name = config.congestion.as_deref();
-    if let Some(name) = name.filter(|name| !CONGESTION.contains(name)) {
-        let known = CONGESTION.join(", ");
-        return Some(format!(
-            "quic brings its own congestion control, '{name}' is none of them; there are {known}"
-        ));
-    }
-    if config.max_pacing.is_some() {
-        return Some("pacing at a rate is the kernel's for TCP; quic paces itself".to_owned());
-    }
-    if config.segment_bytes.is_some() {
-        return Some(
-            "quic finds the size of its packets itself; segments are limited of TCP and TLS"
-                .to_owned(),
-        );
-    }
-    let buffers = [config.send_buffer, config.receive_buffer];
-    let largest = buffers.into_iter().flatten().max().map_or(0, Bytes::as_u64);
-    if largest.saturating_mul(config.streams.into()) > WINDOWS_BYTES_MAX {
-        return Some("quic's windows of all streams exceed 256 MiB; take smaller ones".to_owned());
-    }
-    None
-}
-
 /// The name of the congestion control that a wish stands for.
 pub(crate) fn congestion(config: &Config) -> &str {
-    config.congestion.as_deref().unwrap_or(CONGESTION[0])
+    config.congestion.as_deref().unwrap_or(QUIC_CONGESTION[0])
 }
 
 /// What a connection may have unread at its receiver: stream and connection alike.
@@ -189,7 +161,7 @@ pub(crate) fn send_window(config: &Config) -> Bytes {
 
 fn window(config: &Config, asked: Option<Bytes>) -> Bytes {
     let streams = u64::from(config.streams.max(1));
-    let default = WINDOW_DEFAULT.min(WINDOWS_BYTES_MAX / streams);
+    let default = WINDOW_DEFAULT.min(QUIC_WINDOWS_BYTES_MAX / streams);
     Bytes::new(asked.map_or(default, Bytes::as_u64).max(WINDOW_MIN))
 }
 
@@ -269,19 +241,12 @@ pub(crate) struct Opening {
     pub(crate) silence: Duration,
 }
 
-impl Cipher {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Aes128Gcm, Self::Aes256Gcm, Self::Chacha20Poly1305];
-}
-
 /// Both ends name it (RFC 9001, section 8.1).
 const ALPN: &[u8] = b"goodput";
 /// 26 Gb/s over a round trip of 20 ms.
 const WINDOW_DEFAULT: u64 = 64 << 20;
 /// A few packets: below it nothing moves.
 const WINDOW_MIN: u64 = 4 << 10;
-/// What a receiver may have to hold of all streams of a transfer, as for the blocks of TCP.
-const WINDOWS_BYTES_MAX: u64 = 256 << 20;
 /// Packets that may come before the first was looked at; nothing waits, so a flight is plenty.
 const INCOMING_BYTES: u64 = 64 << 10;
 /// Of small blocks it holds so many, each of which takes some bytes beside its own.

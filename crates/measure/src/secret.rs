@@ -18,7 +18,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use crate::MeasureError;
-use crate::message::PROTOCOL;
+use crate::protocol::PROTOCOL;
 
 /// A shared token. Never shown: its `Debug` hides it.
 #[derive(Clone)]

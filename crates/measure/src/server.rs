@@ -22,64 +22,28 @@ use std::thread::{Builder, JoinHandle};
 
 use sys::clock;
 use tracing::{debug, info, warn};
-use units::{Bytes, Duration, Instant, Rate};
+use units::{Bytes, Duration, Instant};
 
 use crate::approach::{self, Dscp};
 use crate::ceiling::Ceiling;
 use crate::config::Spec;
 use crate::control::{Control, Trouble, farewell};
-use crate::engine::{Role, Shape};
+use crate::crew::Role;
+use crate::engine::{self, Shape};
 use crate::facts::FarFacts;
 use crate::iperf3::message::Cookie;
 use crate::iperf3::{self, Cookies};
+use crate::limits::Limits;
 use crate::lobby::{Lobby, Newcomer, Token, Verdict, source_of};
 use crate::message::{self, Kind, Message, Refusal};
 use crate::outcome::EndResult;
 use crate::secret::{self, Nonce, Prover, Secret};
 use crate::tally::{Protocol, Reason, Tally};
-use crate::tls::{self, Side};
+use crate::tls::Side;
 use crate::transfer::{
     Flow, Patience, accompany, in_time, probe_congestion, server_role, set_options, unexpected,
 };
 use crate::{Config, Direction, MeasureError, STREAMS_MAX, Stop, Transport, codec, metrics};
-
-/// What a server lets its clients do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Sessions at once; a client beyond them is told that the server is busy.
-    pub sessions: u32,
-    /// Of these, how many one address may have; of IPv6, one network of 64 bits.
-    pub sessions_per_address: u32,
-    /// Streams of one transfer, at most 128.
-    pub streams: u16,
-    /// Duration of one transfer.
-    pub duration: Duration,
-    /// How long a client may be silent or slow where it owes something, before it is dropped.
-    pub silence: Duration,
-    /// Size of one control message.
-    pub message_bytes: usize,
-    /// Whether clients may have it connect to other servers and send to them ([`crate::Ranks`]).
-    pub ranks: bool,
-    /// What all transfers together may send to clients that have not proved a token; no limit if none is
-    /// given. iperf3's clients never prove one. What has no rate to be set is refused then.
-    pub rate_max: Option<Rate>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            sessions: 8,
-            sessions_per_address: u32::MAX,
-            streams: STREAMS_MAX,
-            duration: Duration::from_s(3600),
-            silence: Duration::from_s(10),
-            // What clients say has a few hundred bytes.
-            message_bytes: 64 << 10,
-            ranks: false,
-            rate_max: None,
-        }
-    }
-}
 
 /// A bound server, not yet serving.
 #[derive(Debug)]
@@ -597,7 +561,7 @@ impl Session {
             set_options(socket.as_fd(), role, &config).map_err(host)?;
         }
         let patience = self.house.limits.silence;
-        let engine = tls::prepare(
+        let engine = engine::prepare(
             role,
             &config,
             sockets,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sys::clock;
 use units::{Bytes, Duration, Instant, Rate};
 
-use crate::control::TICK;
+use crate::wait::TICK;
 
 /// What each write of a sender costs the machine that it stands for. The default costs nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,8 +24,8 @@ use wire::stamp::{
 };
 
 use crate::client::resolve;
-use crate::control::{TICK, wait_for};
 use crate::transfer::in_time;
+use crate::wait::{TICK, wait_for};
 use crate::{Approach, MeasureError, Stop};
 
 /// The port that IANA keeps for STAMP; binding it takes a privilege.

@@ -3,11 +3,12 @@
 //! Counters only grow while the server runs. Bytes are counted when a transfer ends, not while it
 //! runs: the data path has no counter that all threads share.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::engine::Role;
-use crate::message::PROTOCOL;
+use units::openmetrics::{Kind, Rows, Text};
+
+use crate::crew::Role;
+use crate::protocol::PROTOCOL;
 
 /// Counts of one server, shared by its threads.
 #[derive(Debug, Default)]
@@ -87,74 +88,48 @@ impl Tally {
 
     /// All of it in the text format of OpenMetrics 1.0.
     pub(crate) fn openmetrics(&self) -> String {
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = self.write(&mut text);
-        text
-    }
-
-    fn write(&self, to: &mut String) -> std::fmt::Result {
-        let version = env!("CARGO_PKG_VERSION");
-        family(to, "goodput_build", "info", "", "The serving program.")?;
-        writeln!(
-            to,
-            "goodput_build_info{{version=\"{version}\",protocol=\"{PROTOCOL}\"}} 1"
-        )?;
-        family(to, "goodput_sessions_open", "gauge", "", "Sessions now.")?;
-        for (protocol, count) in PROTOCOLS.iter().zip(&self.open) {
-            let count = count.load(Ordering::Relaxed);
-            writeln!(
-                to,
-                "goodput_sessions_open{{protocol=\"{protocol}\"}} {count}"
-            )?;
-        }
-        family(to, "goodput_sessions", "counter", "", "Sessions begun.")?;
-        for (protocol, count) in PROTOCOLS.iter().zip(&self.sessions) {
-            let count = count.load(Ordering::Relaxed);
-            writeln!(
-                to,
-                "goodput_sessions_total{{protocol=\"{protocol}\"}} {count}"
-            )?;
-        }
+        let mut text = Text::default();
+        let protocol = PROTOCOL.to_string();
+        let labels = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("protocol", protocol.as_str()),
+        ];
+        text.family("goodput_build", Kind::Info, "", "The serving program.")
+            .row(&labels, 1);
+        let now = text.family("goodput_sessions_open", Kind::Gauge, "", "Sessions now.");
+        by_label(now, "protocol", &PROTOCOLS, &self.open);
+        let begun = text.family("goodput_sessions", Kind::Counter, "", "Sessions begun.");
+        by_label(begun, "protocol", &PROTOCOLS, &self.sessions);
         let help = "Transfers ended, whole or not, by what this server did.";
-        family(to, "goodput_transfers", "counter", "", help)?;
-        by_way(to, "goodput_transfers_total", &self.transfers)?;
+        by_way(
+            text.family("goodput_transfers", Kind::Counter, "", help),
+            &self.transfers,
+        );
         let help = "Payload of ended transfers, by what this server did.";
-        family(to, "goodput_payload_bytes", "counter", "bytes", help)?;
-        by_way(to, "goodput_payload_bytes_total", &self.bytes)?;
+        by_way(
+            text.family("goodput_payload_bytes", Kind::Counter, "bytes", help),
+            &self.bytes,
+        );
         let help = "Connections and transfers turned away.";
-        family(to, "goodput_refusals", "counter", "", help)?;
-        for (reason, count) in REASONS.iter().zip(&self.refusals) {
-            let count = count.load(Ordering::Relaxed);
-            writeln!(to, "goodput_refusals_total{{reason=\"{reason}\"}} {count}")?;
-        }
-        writeln!(to, "# EOF")
+        let refusals = text.family("goodput_refusals", Kind::Counter, "", help);
+        by_label(refusals, "reason", &REASONS, &self.refusals);
+        text.end()
     }
 }
 
-fn family(to: &mut String, name: &str, kind: &str, unit: &str, help: &str) -> std::fmt::Result {
-    writeln!(to, "# TYPE {name} {kind}")?;
-    if !unit.is_empty() {
-        writeln!(to, "# UNIT {name} {unit}")?;
+fn by_label(mut rows: Rows<'_>, label: &str, values: &[&str], counts: &[AtomicU64]) {
+    for (value, count) in values.iter().zip(counts) {
+        rows.row(&[(label, value)], count.load(Ordering::Relaxed));
     }
-    writeln!(to, "# HELP {name} {help}")
 }
 
-fn by_way(
-    to: &mut String,
-    name: &str,
-    counts: &[[AtomicU64; 2]; PROTOCOLS.len()],
-) -> std::fmt::Result {
+fn by_way(mut rows: Rows<'_>, counts: &[[AtomicU64; 2]; PROTOCOLS.len()]) {
     for (protocol, counts) in PROTOCOLS.iter().zip(counts) {
         for (way, count) in ["received", "sent"].iter().zip(counts) {
-            let count = count.load(Ordering::Relaxed);
-            writeln!(
-                to,
-                "{name}{{protocol=\"{protocol}\",direction=\"{way}\"}} {count}"
-            )?;
+            let labels = [("protocol", *protocol), ("direction", *way)];
+            rows.row(&labels, count.load(Ordering::Relaxed));
         }
     }
-    Ok(())
 }
 
 /// Labels, in the order of [`Protocol`].
@@ -188,6 +163,10 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+        let begin = "# TYPE goodput_sessions counter\n\
+                     # HELP goodput_sessions Sessions begun.\n\
+                     goodput_sessions_total{protocol=\"goodput\"} 0\n";
+        assert!(text.contains(begin), "{text}");
         drop(open);
         let text = tally.openmetrics();
         assert!(text.contains("goodput_sessions_open{protocol=\"iperf3\"} 0\n"));

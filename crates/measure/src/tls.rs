@@ -9,7 +9,6 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::thread;
 
 use rustls::crypto::ring::cipher_suite as suites;
 use rustls::pki_types::ServerName;
@@ -19,11 +18,11 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use sys::clock;
-use units::{Duration, Instant};
+use units::Instant;
 
-use crate::control::TICK;
-use crate::engine::{Engine, Role, Shape, is_timeout};
-use crate::{Config, Stop, Transport};
+use crate::Stop;
+use crate::wait::TICK;
+use crate::wait::is_timeout;
 
 /// What TLS encrypts with (RFC 8446, section B.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +40,9 @@ pub enum Cipher {
 }
 
 impl Cipher {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Aes128Gcm, Self::Aes256Gcm, Self::Chacha20Poly1305];
+
     /// Its name in flags and messages.
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,42 +77,11 @@ impl fmt::Debug for Sealed {
     }
 }
 
-/// The engine of a transfer over connected sockets, after the handshakes where it is over TLS.
+/// Shakes hands within the time that is left.
 ///
 /// # Errors
-/// As [`Engine::prepare`]; `TimedOut` and `Interrupted` when handshakes take longer than `patience` or
-/// are stopped; `InvalidData` when they fail.
-pub(crate) fn prepare(
-    role: Role,
-    config: &Config,
-    sockets: Vec<TcpStream>,
-    side: Side,
-    patience: Duration,
-    stop: &Stop,
-    shape: Shape,
-) -> io::Result<Engine> {
-    if config.transport != Transport::Tls {
-        return Engine::prepare(role, config, sockets, shape);
-    }
-    let until = clock::monotonic() + patience;
-    // All at once, so that many streams cost no more round trips than one.
-    let sealed = thread::scope(|scope| {
-        let begun: Vec<_> = sockets
-            .iter()
-            .map(|socket| {
-                scope.spawn(move || shake_hands(socket, side, config.cipher, until, stop))
-            })
-            .collect();
-        let joined = begun.into_iter().map(|thread| {
-            let panicked = |_| Err(io::Error::other("a handshake panicked"));
-            thread.join().unwrap_or_else(panicked)
-        });
-        joined.collect::<io::Result<Vec<_>>>()
-    })?;
-    Engine::prepare_sealed(role, config, sockets, shape, sealed)
-}
-
-fn shake_hands(
+/// `TimedOut` and `Interrupted` when that takes until then or is stopped; `InvalidData` when it fails.
+pub(crate) fn shake_hands(
     mut socket: &TcpStream,
     side: Side,
     cipher: Cipher,
@@ -221,6 +192,10 @@ const BUFFER_BYTES: usize = 256 * 1024;
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+
+    use std::thread;
+
+    use units::Duration;
 
     use super::*;
 

@@ -13,10 +13,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use sys::{clock, tcp};
 use units::{Duration, Instant};
 
-use crate::control::{Control, TICK, Trouble};
-use crate::engine::{Engine, Role};
+use crate::control::{Control, Trouble};
+use crate::crew::Role;
+use crate::engine::Engine;
 use crate::message::Message;
 use crate::outcome::EndResult;
+use crate::wait::TICK;
 use crate::{Config, Direction, Reading, Stop};
 
 /// How a transfer ended.

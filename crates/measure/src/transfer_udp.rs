@@ -10,15 +10,17 @@ use std::os::fd::BorrowedFd;
 use sys::{clock, tcp};
 use units::{Bytes, Duration};
 
-use crate::control::{Control, TICK, Trouble};
+use crate::control::{Control, Trouble};
+use crate::crew::Role;
 use crate::datagram::KEY_BYTES;
-use crate::engine::Role;
 use crate::message::{
-    self, ADDRESS_NONCE_BYTES, DATA_OPENING_BYTES, Heard, Kind, Message, MessageError, TOKEN_BYTES,
+    self, ADDRESS_NONCE_BYTES, DATA_OPENING_BYTES, Heard, Kind, Message, MessageError,
 };
+use crate::protocol::TOKEN_BYTES;
 use crate::transfer::{Ending, PROGRESS_INTERVAL, Patience, unexpected};
 use crate::udp::Framing;
 use crate::udp::UdpEngine;
+use crate::wait::TICK;
 use crate::{Config, Stop, Transport};
 
 /// Accompanies a transfer from the start mark to its end, as [`crate::transfer::accompany`] does. The

@@ -19,13 +19,16 @@ use sys::{clock, tcp, udp};
 use units::{Bytes, Duration, Instant};
 
 use crate::Config;
-use crate::control::TICK;
+use crate::ceiling::time_of;
+use crate::crew::Role;
 use crate::crew::{Board, Crew, Ended, Rounds, Used};
 use crate::datagram::{
     HEADER_BYTES_MAX, Header, KEY_BYTES, KEYED_BYTES, Tally, has_key, write_key,
 };
-use crate::engine::{Role, Shape, is_timeout, payload, time_of};
+use crate::engine::{Shape, payload};
 use crate::outcome::{EndResult, Sample, SampleKind, UdpCounts};
+use crate::wait::TICK;
+use crate::wait::is_timeout;
 
 /// One reading of one UDP stream at one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

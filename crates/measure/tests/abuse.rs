@@ -1,8 +1,9 @@
 //! `serve` under abuse: bounded memory, threads and descriptors, no hang, others served meanwhile.
 //!
 //! Server and abusers share this process, so what is counted here is an upper bound of what the
-//! server takes. No assertion rests on how long something takes.
+//! server takes; alone in its process for that. No assertion rests on how long something takes.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::io::{Read, Write};
@@ -13,7 +14,7 @@ use measure::message::{Kind, Message, data_opening, greeting, token_from_hex};
 use measure::{Direction, Limits};
 use units::Duration;
 
-use common::{Serving, alone, hear, read_to_end, say};
+use crate::common::{Serving, alone, hear, read_to_end, say};
 
 /// What this process has.
 #[derive(Clone, Copy, Debug)]

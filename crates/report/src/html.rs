@@ -25,12 +25,10 @@ mod sweep;
 pub(crate) mod trace;
 
 pub use compare::render_comparison;
-pub use copy::COPIED;
 pub(crate) use fabric::cells as fabric_cells;
 pub(crate) use fabric_study::{
     failures, heads as study_heads, in_short, replayed, rows as study_rows,
 };
-pub use gateway::GAINED;
 pub use sweep::setting as sweep_setting;
 pub(crate) use sweep::{said_of as sweep_said, spoken as sweep_way};
 

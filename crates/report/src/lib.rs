@@ -1,7 +1,8 @@
-//! The run folder and the self-contained HTML report drawn from it.
+//! A run as people read it: the self-contained HTML report and the summary on the terminal.
 //!
-//! [`folder`] writes and reads what a verb leaves behind, [`html`] draws it as one page that needs
-//! neither network nor script, [`terminal`] says the same in thirty lines. [`model`] is the schema.
+//! [`html`] draws a run as one page that needs neither network nor script, [`terminal`] says the same
+//! in thirty lines. The schema and the files are those of crate [`run`]; [`RunFolder`] is its folder
+//! with the report as its page.
 
 #![forbid(unsafe_code)]
 
@@ -13,12 +14,9 @@ macro_rules! put {
     }};
 }
 
-pub mod columns;
 pub mod folder;
 pub mod html;
-pub mod model;
 mod series;
-pub mod settling;
 pub mod svg;
 pub mod table;
 pub mod terminal;
@@ -26,5 +24,5 @@ mod text;
 
 pub use folder::{FolderError, LoadedRun, REPORT_FILE, RunFolder};
 pub use html::{render, render_comparison, sweep_setting as setting};
+pub use run::{columns, from_json, model, now_utc, plain_value, settling, utc_of_ns};
 pub use text::pci as pci_link;
-pub use text::plain_value;

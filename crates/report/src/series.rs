@@ -287,7 +287,7 @@ fn shares(grid: &Grid, senders: &Streams<'_>, writer: Writer) -> Vec<[f64; 4]> {
                 // (see there).
                 let writes_always = writer == Writer::Always;
                 match (
-                    explain::is_starved(&tcp_info(b), writes_always),
+                    throughput::is_starved(&tcp_info(b), writes_always),
                     writes_always,
                 ) {
                     (true, true) => (receive_window, send_buffer + rest, 0.0),

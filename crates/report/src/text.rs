@@ -4,10 +4,10 @@
 //! Text from outside (names, path files, evidence) passes through [`plain`] before it is shown:
 //! control characters and direction overrides neither move a terminal's cursor nor reorder a page.
 
-use std::borrow::Cow;
+pub(crate) mod copy;
+pub(crate) mod messages;
 
-use serde_json::Value;
-use units::text::is_plain;
+pub(crate) use run::text::{plain, plain_block};
 use units::{Bytes, Duration, Rate};
 
 use crate::model::{EndCost, HostCost, LegRecord, MachineCost, Phase, Run, RunState, Shares};
@@ -391,15 +391,7 @@ pub(crate) fn whole(v: f64) -> u64 {
 
 /// A whole number with its thousands set apart.
 pub(crate) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    units::text::grouped(&n.to_string())
 }
 
 pub(crate) fn rate(bits_per_second: u64) -> String {
@@ -462,44 +454,6 @@ pub(crate) fn plural(n: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// `text` on one line as [`units::text::plain`] has it, of bounded length.
-pub(crate) fn plain(text: &str) -> String {
-    bounded(text, units::text::plain)
-}
-
-/// [`plain`] that keeps line ends and tabs, for text shown as a block.
-pub(crate) fn plain_block(text: &str) -> String {
-    bounded(text, units::text::plain_lines)
-}
-
-/// All texts of a value from outside, and the names of its members, as [`plain_block`] has them, whatever their length.
-pub fn plain_value(value: &mut Value) {
-    match value {
-        Value::String(text) => {
-            if let Cow::Owned(plain) = units::text::plain_lines(text) {
-                *text = plain;
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(plain_value),
-        Value::Object(members) => {
-            members.values_mut().for_each(plain_value);
-            if !members.keys().all(|name| name.chars().all(is_plain)) {
-                let named = std::mem::take(members).into_iter();
-                *members = named
-                    .map(|(name, value)| (units::text::plain(&name).into_owned(), value))
-                    .collect();
-            }
-        }
-        _ => {}
-    }
-}
-
-fn bounded(text: &str, shown: fn(&str) -> Cow<'_, str>) -> String {
-    let end = text.floor_char_boundary(TEXT_BYTES_MAX);
-    let more = if end < text.len() { "…" } else { "" };
-    shown(&text[..end]).trim().to_owned() + more
-}
-
 /// `text` with a no-break space between a digit and what follows it: `3.9 Mb/s` stays together.
 pub(crate) fn glued(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -531,8 +485,6 @@ const UNITS: [&str; 20] = [
     "b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s", "ns", "us", "ms", "s", "min", "B", "kB", "MB", "GB",
     "TB", "KiB", "MiB", "GiB", "%", "times",
 ];
-/// Bytes of one text that are shown: above any path file, below what would drown a page.
-const TEXT_BYTES_MAX: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -664,15 +616,5 @@ mod tests {
             glued("at 3.9 Mb/s, in 2 of 85 ms."),
             "at 3.9\u{a0}Mb/s, in 2 of 85\u{a0}ms."
         );
-    }
-
-    #[test]
-    fn escape_sequences_and_direction_overrides_are_not_shown() {
-        assert_eq!(
-            plain("a\u{1b}[2Jb\u{202e}c\nd\u{7}"),
-            "a\u{fffd}[2Jb\u{fffd}c d\u{fffd}"
-        );
-        assert_eq!(plain_block("a\n\tb\r\u{0}"), "a\n\tb \u{fffd}");
-        assert!(plain(&"x".repeat(1 << 20)).len() < 70_000);
     }
 }

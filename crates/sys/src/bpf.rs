@@ -25,7 +25,20 @@ pub const RENO_BY_ACKS: &str = "reno_acks";
 /// As long as it lives, sockets may choose [`RENO_BY_ACKS`].
 #[derive(Debug)]
 pub struct Registered {
-    _link: OwnedFd,
+    link: OwnedFd,
+}
+
+impl Drop for Registered {
+    /// Detaches it: closing the descriptor would leave it to the last copy of it, and a process that was
+    /// forked meanwhile has one until its exec.
+    fn drop(&mut self) {
+        let request = LinkDetach {
+            link: self.link.as_raw_fd().unsigned_abs(),
+        };
+        // Before Linux 6.11 it is refused, and the closing decides.
+        // SAFETY: the request holds no pointer.
+        let _ = unsafe { bpf_status(LINK_DETACH, &request) };
+    }
 }
 
 /// Why the kernel does not take a congestion control.
@@ -106,7 +119,7 @@ pub fn register_reno_by_acks() -> Result<Registered, BpfError> {
     let map = map(value.number, value.size)?;
     update(&map, &image)?;
     Ok(Registered {
-        _link: link(&map, attach)?,
+        link: link(&map, attach)?,
     })
 }
 
@@ -345,6 +358,11 @@ struct LinkCreate {
     flags: u32,
 }
 
+#[repr(C)]
+struct LinkDetach {
+    link: u32,
+}
+
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// The kernel's functions for congestion control are for programs whose licence goes with its own.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
@@ -353,6 +371,7 @@ const MAP_UPDATE: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
 const BTF_LOAD: libc::c_int = 18;
 const LINK_CREATE: libc::c_int = 28;
+const LINK_DETACH: libc::c_int = 34;
 const PROGRAM_STRUCT_OPS: u32 = 27;
 const MAP_STRUCT_OPS: u32 = 26;
 /// Registered by a link, and only as long as that lives (BPF_F_LINK).
@@ -391,9 +410,12 @@ mod tests {
         assert!(matches!(register_reno_by_acks(), Err(BpfError::Taken)));
         tcp::set_congestion(socket.as_fd(), RENO_BY_ACKS).unwrap();
         assert_eq!(tcp::congestion(socket.as_fd()).unwrap(), RENO_BY_ACKS);
+        // As a process that was forked meanwhile holds it.
+        let copy = registered.link.try_clone().unwrap();
         drop(registered);
         let late = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(tcp::set_congestion(late.as_fd(), RENO_BY_ACKS).is_err());
+        drop(copy);
         // The one that runs by it goes on.
         assert_eq!(tcp::congestion(socket.as_fd()).unwrap(), RENO_BY_ACKS);
     }

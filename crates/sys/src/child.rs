@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::process::Child;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::ptr;
 use std::time::Duration;
 
@@ -18,6 +18,48 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd};
 
 use crate::netns::NetNs;
 use crate::signal::Interrupt;
+
+/// A child that is ended when it goes out of scope.
+#[derive(Debug)]
+pub struct Ended(Child);
+
+impl Ended {
+    /// Starts a program that nobody talks to.
+    pub fn start(program: &mut Command) -> io::Result<Self> {
+        let program = program.stdin(Stdio::null()).stderr(Stdio::null());
+        program.spawn().map(Self)
+    }
+
+    /// Waits for its own end.
+    pub fn wait(&mut self) -> io::Result<()> {
+        self.0.wait().map(drop)
+    }
+
+    /// How it ended, if it has.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.0.try_wait()
+    }
+
+    /// What it prints, once, if that goes to a pipe.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.0.stdout.take()
+    }
+
+    /// A handle of it.
+    ///
+    /// # Errors
+    /// `ENOSYS` before Linux 5.3.
+    pub fn handle(&self) -> io::Result<ChildHandle> {
+        ChildHandle::of(&self.0)
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// A handle of a child that names it and nobody else, even after its end.
 #[derive(Debug)]
@@ -207,7 +249,7 @@ mod tests {
     #[test]
     fn everybody_in_a_namespace_is_told_and_nobody_else() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let outside = || Command::new("sleep").arg("600").spawn().unwrap();

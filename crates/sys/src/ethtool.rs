@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn offloads_of_a_veth_go_off_one_by_one_and_on_again() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let end = |name, mac| VethEnd {
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_a_veth_does_is_read_and_what_it_lacks_is_absent() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let end = |name, mac| VethEnd {

@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_chain_that_drops_is_found_with_its_rules() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let request = |message: u16, attributes| Request {
@@ -170,7 +170,7 @@ mod tests {
                     let nat = base_chains()?.pop().unwrap();
                     assert_eq!((nat.kind, nat.hook), (Kind::Nat, Hook::Prerouting));
                 }
-                Err(e) => eprintln!("skipped: no NAT in this kernel: {e}"),
+                Err(e) => testing::skipped(format_args!("no NAT in this kernel: {e}")),
             }
             Ok(chains)
         });

@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_configuration_moves_from_one_interface_to_another_and_back() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let moved = ns.run(|| -> io::Result<_> {

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_table_that_is_there_is_found_and_none_is_made() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let look = || {
@@ -167,7 +167,7 @@ mod tests {
                 let made = match of_table(version, "filter") {
                     Ok(made) => made,
                     Err(e) => {
-                        eprintln!("skipped: this kernel has no iptables: {e}");
+                        testing::skipped(format_args!("this kernel has no iptables: {e}"));
                         return;
                     }
                 };

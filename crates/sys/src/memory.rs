@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn memory_is_copied_faster_than_a_disk_and_slower_than_light() {
         let Some(rate) = copy_rate() else {
-            return eprintln!("skipped: less than 2 GiB of memory to spare");
+            return testing::skipped("less than 2 GiB of memory to spare");
         };
         assert!(
             (10_000_000..10_000_000_000_000).contains(&rate),

@@ -138,7 +138,7 @@ mod tests {
     fn a_connection_is_multipath_where_both_ends_are() {
         for (near, far) in [(true, true), (true, false), (false, true), (false, false)] {
             let Some((a, b)) = pair(near, far) else {
-                eprintln!("skipped: this kernel has no MPTCP");
+                testing::skipped("this kernel has no MPTCP");
                 return;
             };
             for end in [&a, &b] {

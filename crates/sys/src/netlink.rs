@@ -600,7 +600,7 @@ mod tests {
     #[test]
     fn a_veth_pair_spans_two_namespaces_and_vanishes_with_them() {
         let (Ok(a), Ok(b)) = (NetNs::create(), NetNs::create()) else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         use std::os::fd::AsFd;

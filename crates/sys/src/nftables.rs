@@ -704,7 +704,7 @@ mod tests {
     #[test]
     fn packets_of_a_flow_are_counted_each_way_and_no_others() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let counts = ns.run(|| -> io::Result<Vec<Counted>> {
@@ -749,7 +749,7 @@ mod tests {
     #[test]
     fn the_kernel_takes_every_expression_and_a_table_goes_with_its_socket() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         ns.run(|| {

@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_bucket_counts_what_the_table_says() {
         let (Ok(a), Ok(b)) = (NetNs::create(), NetNs::create()) else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let sizes = SizeTable::new(2_000, |length| length + 24);
@@ -322,7 +322,7 @@ mod tests {
         });
         let counted = match counted.unwrap() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                eprintln!("skipped: a kernel without token buckets");
+                testing::skipped("a kernel without token buckets");
                 return;
             }
             counted => counted.unwrap(),

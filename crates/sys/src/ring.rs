@@ -448,7 +448,7 @@ mod tests {
     /// A namespace with a veth whose both ends are up, if namespaces can be made.
     fn veth() -> Option<NetNs> {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return None;
         };
         let end = |name, mac| VethEnd {

@@ -309,7 +309,7 @@ mod tests {
     fn a_datagram_tells_its_sender_and_the_hops_it_had_left() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(socket) = UdpSocket::bind(any) else {
-                eprintln!("skipped: this machine has no {any}");
+                testing::skipped(format_args!("this machine has no {any}"));
                 continue;
             };
             let receiver = StampedSocket::new(socket).unwrap();

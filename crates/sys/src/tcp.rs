@@ -672,8 +672,8 @@ mod tests {
             free_receive_buffer(fd).unwrap();
             read_until(4 << 30, &|| offered() > 4 * window.as_u64());
             let when_free = offered();
-            // Its writer ends with it.
-            rustix::net::shutdown(&near, rustix::net::Shutdown::Both).unwrap();
+            // The writer's own end: one that waits for room would not hear of the reader's, which has none to announce.
+            peer.shutdown(std::net::Shutdown::Both).unwrap();
             let _ = writer.join();
             assert_eq!(while_held.0, held);
             assert!(while_held.1 <= window.as_u64(), "{}", while_held.1);

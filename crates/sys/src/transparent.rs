@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn what_we_may_not_bind_is_not_told_as_the_networks_word() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         // In a thread of its own, and so are its capabilities.

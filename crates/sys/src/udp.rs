@@ -612,7 +612,7 @@ mod tests {
             ("[::]:0", "127.0.0.1:0", "::ffff:127.0.0.1"),
         ] {
             let (Ok(near), Ok(far)) = (UdpSocket::bind(near), UdpSocket::bind(far)) else {
-                eprintln!("skipped: no {far} here");
+                testing::skipped(format_args!("no {far} here"));
                 continue;
             };
             let patience = Some(Duration::from_secs(10));
@@ -678,13 +678,13 @@ mod tests {
             ("[::]:0", "::1", "::1"),
         ] {
             let Ok(server) = UdpSocket::bind(any) else {
-                eprintln!("skipped: no {any} here");
+                testing::skipped(format_args!("no {any} here"));
                 continue;
             };
             let (asked, answers): (IpAddr, IpAddr) =
                 (asked.parse().unwrap(), answers.parse().unwrap());
             let Ok(client) = UdpSocket::bind((asked, 0)) else {
-                eprintln!("skipped: no {asked} here");
+                testing::skipped(format_args!("no {asked} here"));
                 continue;
             };
             for socket in [&server, &client] {
@@ -731,7 +731,7 @@ mod tests {
     fn ecn_bits_arrive_with_each_message_over_both_families() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let (Ok(a), Ok(b)) = (UdpSocket::bind(address), UdpSocket::bind(address)) else {
-                eprintln!("skipped: no {address} here");
+                testing::skipped(format_args!("no {address} here"));
                 continue;
             };
             a.connect(b.local_addr().unwrap()).unwrap();

@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn a_neighbour_answers_and_nobody_can_answer_for_it() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let heard = ns.run(|| -> io::Result<[bool; 2]> {
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn a_table_follows_the_main_one_but_for_other_links() {
         let Ok(ns) = NetNs::create() else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return;
         };
         let ip = |words: &str| {

@@ -8,6 +8,7 @@
 //! Shares of a whole are plain `f64` from 0 to 1; [`Percentage`] reads those that were typed with `%`.
 //!
 //! [`text`] has what all crates share on text from outside: which characters a terminal or a log may show.
+//! [`openmetrics`] writes what collectors read.
 //!
 //! Left out: floating-point units, negative values, rates below 1 bit/s.
 
@@ -15,6 +16,7 @@
 
 mod histogram;
 mod log_limit;
+pub mod openmetrics;
 mod rng;
 mod serialise;
 pub mod text;

@@ -46,6 +46,23 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     replaced(text, |_| false)
 }
 
+/// The line of `text` that byte `at` stands in, from 1; the last for what is behind its end.
+pub fn line_at(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|&b| b == b'\n').count()
+}
+
+/// Digits with a comma before each three but the first: `1,234,567`.
+pub fn grouped(digits: &str) -> String {
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// [`plain`] that keeps line feeds and tabs: for text of ours that was put together from parts, each of them plain.
 pub fn plain_lines(text: &str) -> Cow<'_, str> {
     replaced(text, |c| matches!(c, '\n' | '\t'))
@@ -132,6 +149,14 @@ const COLORS: [&str; 25] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_stand_in_groups_and_bytes_in_lines() {
+        let found = ["", "1", "123", "1234", "1234567"].map(grouped);
+        assert_eq!(found, ["", "1", "123", "1,234", "1,234,567"]);
+        let lines = [0, 1, 2, 3, 4, 99].map(|at| line_at("a\nb\n", at));
+        assert_eq!(lines, [1, 1, 2, 2, 3, 3]);
+    }
 
     #[test]
     fn controls_overrides_and_invisible_characters_do_not_pass() {

@@ -36,7 +36,7 @@ const JOURNAL: &str = "journal";
 /// Goes with what an earlier try left half made.
 const NEW_JOURNAL: &str = "n-journal";
 /// How long a folder that is in use is waited for.
-const HELD: Duration = Duration::from_secs(4);
+pub(super) const HELD: Duration = Duration::from_secs(4);
 /// The most staging folders of a top that are looked at. Each is a copy that was not finished, and costs some five calls; what
 /// only lies beyond is begun anew.
 const FOLDERS_MOST: usize = 4_096;
@@ -79,6 +79,7 @@ impl Staging {
         top: &Arc<Top>,
         identity: &[u8; 16],
         is_stopped: &dyn Fn() -> bool,
+        held: Duration,
     ) -> io::Result<Self> {
         let since = Instant::now();
         let own = Own::of(top)?;
@@ -94,7 +95,7 @@ impl Staging {
                 }
             }
             // An earlier try that was killed at one end may need a moment to end at the other.
-            if !is_held || since.elapsed() > HELD {
+            if !is_held || since.elapsed() > held {
                 break;
             }
             if is_stopped() {
@@ -644,7 +645,7 @@ mod tests {
         }
         let top = top(&scratch);
         assert_eq!(all(&top).unwrap().len(), FOLDERS_MOST);
-        let staging = Staging::open(&top, &[1; 16], &|| false).unwrap();
+        let staging = Staging::open(&top, &[1; 16], &|| false, HELD).unwrap();
         assert!(!staging.resumed());
         staging.discard().unwrap();
     }

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use rustix::fs::{RenameFlags, XattrFlags, getxattr, renameat_with, setxattr};
 
@@ -634,7 +635,11 @@ fn staging_folders_are_found_again_by_whoever_comes_next() {
     let scratch = Scratch::new();
     let destination = open(scratch.path());
     let first = destination.staging(&[1; 16]).unwrap();
-    let second = destination.staging(&[1; 16]).unwrap();
+    // The first does not end: it is waited for, and no longer than that.
+    let (since, held) = (Instant::now(), Duration::from_millis(100));
+    let second = destination.staging_after(&[1; 16], &|| false, held);
+    assert!(since.elapsed() > held);
+    let second = second.unwrap();
     let other = destination.staging(&[2; 16]).unwrap();
     assert!(!first.resumed() && !second.resumed() && !other.resumed());
     let partial = first.partial(3, 1 << 20, 5, true).unwrap();
@@ -742,7 +747,7 @@ fn a_file_system_that_ends_on_the_way_is_no_obstacle() {
     let scratch = Scratch::new();
     let other = Path::new("/dev/shm").join(format!("goodput-copy-{}", std::process::id()));
     if fs::create_dir(&other).is_err() {
-        println!("skipped: nothing can be written to /dev/shm");
+        testing::skipped("nothing can be written to /dev/shm");
         return;
     }
     let (here, there) = (open(scratch.path()), open(&other));
@@ -872,7 +877,7 @@ fn a_copy_across_file_systems_is_held_against_what_it_is_of() {
     // Across two file systems, where there are two.
     let other = Path::new("/dev/shm").join(format!("goodput-copy-back-{}", std::process::id()));
     if fs::create_dir(&other).is_err() {
-        println!("skipped: nothing can be written to /dev/shm");
+        testing::skipped("nothing can be written to /dev/shm");
         return;
     }
     let there = open(&other).with_read_back();

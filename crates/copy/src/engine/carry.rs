@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::meeting::Meeting;
 use crate::quic::Transport;
 
-use super::tune::{self, Loaded, Windows};
+use super::seen::{self, Loaded, Windows};
 use super::{Note, Watch};
 
 /// Streams over QUIC: one would fill the path, and these keep several cores at files and sums.
@@ -33,7 +33,7 @@ const GAIN: f64 = 1.15;
 
 /// Waits until a first stream is there, as was asked for; whether QUIC carries it. Tells what does.
 pub(super) fn has_begun(meeting: &Meeting, watch: &Watch) -> bool {
-    let open = tune::wait(meeting, BEGIN, || match meeting.over_quic() {
+    let open = seen::wait(meeting, BEGIN, || match meeting.over_quic() {
         (_, 0) => None,
         (over_quic, _) => Some(over_quic > 0),
     });
@@ -71,7 +71,7 @@ pub(super) fn watch(meeting: &Meeting, watch: &Watch, load: &dyn Loaded) {
         Transport::Tcp => false,
         Transport::Quic => {
             let begun = || (meeting.over_quic().0 > 0).then_some(());
-            tune::wait(meeting, BEGIN, begun).is_some()
+            seen::wait(meeting, BEGIN, begun).is_some()
         }
         Transport::Auto => watch_tcp(meeting, watch, load),
     };
@@ -86,7 +86,7 @@ fn tell_end(meeting: &Meeting, watch: &Watch) {
     let is_gone = || matches!(meeting.over_quic(), (0, 1..));
     while !meeting.is_over() {
         let was_gone = is_gone();
-        tune::wait(meeting, LOOK, || None::<()>);
+        seen::wait(meeting, LOOK, || None::<()>);
         if was_gone && is_gone() {
             let why = meeting.carry_failure();
             let why = why.unwrap_or_else(|| "the side that connects gets no answer".to_owned());
@@ -133,22 +133,22 @@ fn watch_tcp(meeting: &Meeting, watch: &Watch, load: &dyn Loaded) -> bool {
 /// One look at TCP; `None` where streams had nothing to do, or came and went.
 fn look(meeting: &Meeting, watch: &Watch, load: &dyn Loaded) -> Option<Look> {
     let (_, streams) = meeting.over_quic();
-    let (again, sent) = (tune::resent(meeting), sent(meeting));
-    let windows = tune::window_time(meeting);
+    let (again, sent) = (seen::resent(meeting), sent(meeting));
+    let windows = seen::window_time(meeting);
     let rate = rate(meeting, watch, span(meeting));
     let is_same = meeting.over_quic() == (0, streams);
     if !load.is_loaded() || !is_same || streams == 0 {
         return None;
     }
-    let again = tune::resent(meeting).checked_sub(again)?;
+    let again = seen::resent(meeting).checked_sub(again)?;
     let sent = self::sent(meeting).checked_sub(sent).filter(|n| *n > 0)?;
     Some(Look {
         rate,
         held: holds(
             again as f64 / sent as f64,
-            tune::held_by_losses(meeting),
+            seen::held_by_losses(meeting),
             windows,
-            tune::window_time(meeting),
+            seen::window_time(meeting),
         ),
     })
 }
@@ -157,7 +157,7 @@ fn look(meeting: &Meeting, watch: &Watch, load: &dyn Loaded) -> Option<Look> {
 fn holds(losses: f64, is_by_losses: bool, before: Windows, after: Windows) -> Option<&'static str> {
     match (
         losses > LOSSES && is_by_losses,
-        tune::held_by_windows(before, after),
+        seen::held_by_windows(before, after),
     ) {
         (true, _) => Some("losses hold TCP"),
         (false, true) => Some("buffers hold TCP"),
@@ -168,7 +168,7 @@ fn holds(losses: f64, is_by_losses: bool, before: Windows, after: Windows) -> Op
 /// Measures QUIC beside TCP's `rate`, and keeps the better; whether that is QUIC.
 fn attempt(meeting: &Meeting, watch: &Watch, load: &dyn Loaded, rate: f64, why: &str) -> bool {
     load.carry(true);
-    let switched = tune::wait(meeting, SWITCH, || match meeting.over_quic() {
+    let switched = seen::wait(meeting, SWITCH, || match meeting.over_quic() {
         (over_quic, all) if over_quic * 2 > all => Some(()),
         _ => None,
     });
@@ -217,13 +217,13 @@ fn span(meeting: &Meeting) -> Duration {
 fn rate(meeting: &Meeting, watch: &Watch, span: Duration) -> f64 {
     let confirmed = || watch.confirmed_bytes.load(Ordering::Relaxed);
     let (before, since) = (confirmed(), Instant::now());
-    tune::wait(meeting, span, || None::<()>);
+    seen::wait(meeting, span, || None::<()>);
     confirmed().saturating_sub(before) as f64 * 8.0 / since.elapsed().as_secs_f64()
 }
 
 /// Segments with data that were sent on all streams of blocks now open.
 pub(super) fn sent(meeting: &Meeting) -> u64 {
-    let all = tune::of_streams(meeting);
+    let all = seen::of_streams(meeting);
     all.iter().map(|info| info.data_segs_out).sum()
 }
 

@@ -14,7 +14,7 @@ use crate::digest::Sum;
 use crate::entry::RelPath;
 use crate::source::{Fingerprint, Source, Walked};
 
-use super::send::SMALL;
+use super::basics::SMALL;
 
 /// What is held of contents, in bytes at most, and the part of free memory that it is at most.
 const HELD_MOST: u64 = 512 << 20;

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
-use super::send::nanoseconds;
+use super::basics::nanoseconds;
 use super::{Note, Watch};
 use crate::direct::Direct;
 use crate::room::{self, PAGE};

@@ -18,8 +18,8 @@ use crate::meeting::{Meeting, is_gone};
 use crate::message::{BLOCK_HEAD_BYTES, BlockHead, NameId};
 use crate::source::{Fingerprint, Source, SourceFile};
 
+use super::basics::{BLOCKS, nanoseconds};
 use super::help::LOOK;
-use super::send::{BLOCKS, nanoseconds};
 use super::{CopyError, Note, Watch};
 
 /// A frame that says which block of which file is to be sent.

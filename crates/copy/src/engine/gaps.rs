@@ -22,23 +22,12 @@ use wire::tcp_info::TcpInfo;
 use crate::link::Which;
 use crate::meeting::{LONG, Meeting, tcp_info};
 
-use super::send::SendOptions;
-use super::tune::{FILLS, LONG_STREAMS, Loaded, Streams};
+use super::growth::LONG_STREAMS;
+use super::options::{SendOptions, Streams};
+use super::seen::{FILLS, Loaded};
 use super::{Note, Watch};
 
-/// Whether streams are held just under what the path takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pacing {
-    /// Where the path is long, the streams' congestion control knows no rate, and neither it nor their number was asked for, or
-    /// their number below what a long path is given. Where it was, many find the rate among themselves (16 of CUBIC carried no
-    /// more over 100 ms when they were paced, 4 carried a tenth more).
-    #[default]
-    Chosen,
-    /// Whatever the path and the congestion control.
-    Even,
-    /// Never.
-    Off,
-}
+pub use super::options::Pacing;
 
 /// How much more is asked of the kernel than is meant: its timers are late, and streams that had 463.5 Mb/s together carried
 /// 459. It is less than the controller leaves free.

@@ -23,7 +23,7 @@ use crate::link::{Link, Which};
 use crate::meeting::{Meeting, is_gone};
 use crate::message::{BLOCK_HEAD_BYTES, BlockHead, NameId};
 
-use super::send::{BLOCKS, nanoseconds};
+use super::basics::{BLOCKS, nanoseconds};
 use super::{CopyError, Note, Watch};
 
 /// A frame of blocks that were written by who sends it: their heads, without data.
@@ -110,7 +110,22 @@ pub fn help(
     destination: &Destination,
     watch: &Watch,
 ) -> Result<(), CopyError> {
+    help_seeing(meeting, leader, destination, watch, SEEN)
+}
+
+/// As [`help`], with another limit on how long a file that the leader made may take to be seen from here; 5 s otherwise.
+///
+/// # Errors
+/// As [`help`].
+pub fn help_seeing(
+    meeting: &Meeting,
+    leader: &Meeting,
+    destination: &Destination,
+    watch: &Watch,
+    seen: Duration,
+) -> Result<(), CopyError> {
     let helper = Helper {
+        seen,
         meeting,
         leader,
         destination,
@@ -153,6 +168,8 @@ pub(super) fn run(
 }
 
 struct Helper<'a> {
+    /// How long a file that the leader made may take to be seen from here.
+    seen: Duration,
     meeting: &'a Meeting,
     leader: &'a Meeting,
     destination: &'a Destination,
@@ -322,7 +339,7 @@ impl Helper<'_> {
                 // Or it has its name by now, or is not wanted any more: the leader says so.
                 Err(error)
                     if error.kind() == ErrorKind::NotFound
-                        && since.elapsed() < SEEN
+                        && since.elapsed() < self.seen
                         && !self.meeting.is_over() =>
                 {
                     thread::sleep(Duration::from_millis(100));
@@ -493,6 +510,7 @@ mod tests {
         let (destination, _) = Destination::resolve(top.path(), false, true).unwrap();
         let watch = Watch::default();
         let helper = Helper {
+            seen: SEEN,
             meeting: &meeting,
             leader: &leader,
             destination: &destination,

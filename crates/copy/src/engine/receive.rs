@@ -23,9 +23,9 @@ use crate::link::Which;
 use crate::meeting::Meeting;
 use crate::message::{Account, FromDestination, FromSource, NameId};
 
+use super::basics::nanoseconds;
 use super::disk::{Disk, Handle, Io};
 use super::ranges::without;
-use super::send::nanoseconds;
 use super::{CopyError, Note, Watch};
 
 /// What the user may set of a destination.
@@ -373,11 +373,29 @@ impl Receiver<'_> {
             }
             self.journal_now();
             self.watch.note_carried(self.meeting);
-            self.is_over.store(true, Ordering::Relaxed);
-            self.outbox.close();
-            self.meeting.close();
+            self.over();
             result
         })
+    }
+
+    /// Has all threads end, those that wait as well.
+    fn over(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.outbox.close();
+        self.meeting.close();
+        // Whoever saw that it was not over waits by now.
+        drop(self.lock());
+        self.changed.notify_all();
+        self.decided.notify_all();
+    }
+
+    /// Waits so long, or until this is over.
+    fn pause(&self, time: Duration) {
+        match self.meeting.is_over() {
+            // Somebody else ended the links, and this is told in a moment.
+            true => thread::sleep(time),
+            false => self.meeting.sleep(time),
+        }
     }
 
     /// Until everything that is wanted is there.
@@ -870,7 +888,7 @@ impl Receiver<'_> {
         let mut told = BTreeMap::new();
         let mut told_placed = 0;
         while !self.is_over() {
-            thread::sleep(TELL);
+            self.pause(TELL);
             let counts = self
                 .counts
                 .lock()

@@ -18,14 +18,17 @@ use crate::meeting::Meeting;
 use crate::message::{
     Account, BLOCK_HEAD_BYTES, BlockHead, FromDestination, FromSource, NameId, Told, Want, bytes_of,
 };
-use crate::source::{Fingerprint, Found, Keep, Source, SourceFile, Walked};
+use crate::source::{Fingerprint, Found, Source, SourceFile, Walked};
 
+use super::basics::{SMALL, nanoseconds};
 use super::contents::Pieces;
-use super::disk::{Disk, Handle, Io};
+use super::disk::{Disk, Handle};
 use super::early::Early;
 use super::fetch::Fetch;
 use super::ranges::{is_of, without};
 use super::{CopyError, Note, Watch};
+
+pub use super::options::SendOptions;
 
 mod stream;
 mod unasked;
@@ -33,37 +36,6 @@ mod under_way;
 
 use under_way::{Due, Sent};
 
-/// What the user may set of a source.
-#[derive(Clone, Debug)]
-pub struct SendOptions {
-    /// What is kept beside bytes.
-    pub keep: Keep,
-    /// How many streams of blocks.
-    pub streams: super::tune::Streams,
-    /// Bytes in a block, a power of two from 64 KiB to 16 MiB; chosen by the file's size where none is set.
-    pub block: Option<u32>,
-    /// Bytes a second in all streams together, at most.
-    pub limit: Option<units::Rate>,
-    /// Sends as many bytes as the files have, and does not read them: to see what the rest can do.
-    pub null: bool,
-    /// Congestion control of the streams; chosen by the path where none is set.
-    pub congestion: Option<String>,
-    /// Whether streams are held just under what the path takes; a limit goes before it.
-    pub pacing: super::gaps::Pacing,
-    /// Other hosts see the same files, and may be told what to send ([`super::fetch`]).
-    pub has_helpers: bool,
-    /// How files are read.
-    pub io: Io,
-    /// The destination understands word of whether a name's attributes are all told.
-    pub tells_all_attributes: bool,
-    /// Small files are sent before they are asked for: nothing stands in their way at the destination, which takes them so.
-    pub unasked: bool,
-}
-
-/// A frame of blocks.
-pub(crate) const BLOCKS: u8 = 3;
-/// Files up to so many bytes travel several in a frame.
-pub(super) const SMALL: u64 = 256 << 10;
 /// Bytes and files in a frame of small files, at most.
 const PACK_BYTES: u64 = 256 << 10;
 const PACK_FILES: usize = 512;
@@ -314,7 +286,7 @@ impl Sender<'_> {
                 }
             });
             scope.spawn(|| super::carry::watch(self.meeting, self.watch, self));
-            scope.spawn(|| super::tune::look(self.meeting, self.watch));
+            scope.spawn(|| super::seen::look(self.meeting, self.watch));
             scope.spawn(|| {
                 self.disk
                     .choose(&|| self.is_over(), &|| self.watch.to_come())
@@ -362,7 +334,7 @@ impl Sender<'_> {
     fn over(&self) {
         let (over_quic, _) = self.meeting.over_quic();
         self.watch.is_quic.store(over_quic > 0, Ordering::Relaxed);
-        super::tune::look_once(self.meeting, self.watch);
+        super::seen::look_once(self.meeting, self.watch);
         self.watch.note_ways(self.meeting);
         self.watch.note_carried(self.meeting);
         self.is_over.store(true, Ordering::Relaxed);
@@ -913,7 +885,7 @@ impl Sender<'_> {
     }
 }
 
-impl super::tune::Loaded for Sender<'_> {
+impl super::seen::Loaded for Sender<'_> {
     fn open_streams(&self, streams: u16) {
         self.meeting.want_streams(streams);
         // Whichever side connects has to know.
@@ -944,11 +916,6 @@ const fn expected(size: u64, data: u64) -> u64 {
         true => data,
         false => size,
     }
-}
-
-/// Nanoseconds since a moment.
-pub(super) fn nanoseconds(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -150,11 +150,11 @@ mod tests {
         let Socket::Tcp(tcp) = &socket else {
             unreachable!()
         };
-        sys::tcp::set_receive_buffer(tcp.as_fd(), Bytes::new(8 << 10)).unwrap();
-        let sent = vec![7_u8; 1 << 20];
+        sys::tcp::set_receive_buffer(tcp.as_fd(), Bytes::new(32 << 10)).unwrap();
+        let sent = vec![7_u8; INBOX + TOGETHER_LEAST];
         let given = sent.clone();
         let sender = thread::spawn(move || far.write_all(&given).unwrap());
-        let mut room = vec![0; 1 << 20];
+        let mut room = vec![0; INBOX + TOGETHER_LEAST];
         Inbox::default().fill(&socket, &mut room).unwrap();
         assert_eq!(room, sent);
         sender.join().unwrap();

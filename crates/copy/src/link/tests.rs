@@ -246,8 +246,8 @@ fn a_session_that_is_not_there_is_told() {
     });
 }
 
-/// Passes bytes on both ways and changes one of those that go to the listener.
-fn with_a_byte_changed(cipher: Cipher, at: usize) -> io::Result<()> {
+/// Passes bytes on both ways and changes one of those that go to the listener, who has so much patience.
+fn with_a_byte_changed(cipher: Cipher, at: usize, patience: Duration) -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
     let (near, mut middle_in) = UnixStream::pair().unwrap();
@@ -256,7 +256,8 @@ fn with_a_byte_changed(cipher: Cipher, at: usize) -> io::Result<()> {
     let sessions = One(session, key.clone(), Cipher::ALL.to_vec());
     thread::scope(|scope| {
         let far = scope.spawn(|| {
-            let (_, _, mut link) = accept(Socket::Tcp(listener.accept()?.0), &sessions)?;
+            let socket = Socket::Tcp(listener.accept()?.0);
+            let (_, _, mut link) = accept_by(socket, &sessions, None, patience)?;
             let mut buffer = Vec::new();
             let head = link.receive(&mut buffer)?;
             assert_eq!(&buffer[..head.about], b"a message of some length");
@@ -295,18 +296,21 @@ fn with_a_byte_changed(cipher: Cipher, at: usize) -> io::Result<()> {
 fn what_is_changed_on_the_way_is_noticed() {
     // In the greeting, in the handshake or proof, in the frame, or not at all.
     for cipher in [Cipher::Aes128Gcm, Cipher::IntegrityOnly, Cipher::None] {
-        with_a_byte_changed(cipher, usize::MAX).unwrap();
-        for at in [8, 29, 30, HELLO_BYTES - 1] {
-            assert!(with_a_byte_changed(cipher, at).is_err(), "{cipher:?} {at}");
+        with_a_byte_changed(cipher, usize::MAX, HANDSHAKE_PATIENCE).unwrap();
+        for at in [8, 29, 30] {
+            let passed = with_a_byte_changed(cipher, at, HANDSHAKE_PATIENCE);
+            assert!(passed.is_err(), "{cipher:?} {at}");
         }
+        // Four KiB of nothing that never come: only the listener's patience ends that.
+        let short = Duration::from_millis(200);
+        let waited = with_a_byte_changed(cipher, HELLO_BYTES - 1, short).unwrap_err();
+        assert_eq!(waited.kind(), ErrorKind::TimedOut, "{cipher:?}");
     }
     let proof = HEAD_BYTES + 32 + SUM_BYTES;
     for cipher in [Cipher::IntegrityOnly, Cipher::None] {
         for at in [0, 4, HEAD_BYTES, proof + 3, proof + HEAD_BYTES + 2] {
-            assert!(
-                with_a_byte_changed(cipher, HELLO_BYTES + at).is_err(),
-                "{cipher:?} {at}"
-            );
+            let passed = with_a_byte_changed(cipher, HELLO_BYTES + at, HANDSHAKE_PATIENCE);
+            assert!(passed.is_err(), "{cipher:?} {at}");
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Towards {
 pub struct Carriage {
     wish: Transport,
     end: End,
+    /// How long somebody who is dialled may take to answer; the usual where none is said.
+    patience: Option<Duration>,
     state: Mutex<State>,
 }
 
@@ -145,6 +147,19 @@ impl Carriage {
         Self::of(wish, End::Nowhere)
     }
 
+    /// With another limit on how long somebody who is dialled may take to answer; 5 s otherwise, 3 s where other ways lead
+    /// there too.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// What [`Carriage::with_patience`] set.
+    pub(crate) const fn patience(&self) -> Option<Duration> {
+        self.patience
+    }
+
     fn of(wish: Transport, end: End) -> Self {
         let state = State {
             is_quic: wish == Transport::Quic && !matches!(end, End::Nowhere),
@@ -153,6 +168,7 @@ impl Carriage {
         Self {
             wish,
             end,
+            patience: None,
             state: Mutex::new(state),
         }
     }

@@ -445,7 +445,9 @@ impl Driver {
             for dial in dials {
                 self.dial(now, dial);
             }
-            let more = self.receive(now);
+            let more = self.receive();
+            // Not before what came was taken.
+            let now = Instant::now();
             let keys: Vec<usize> = self.lines.keys().copied().collect();
             let mut is_busy = more;
             let proven = self.lines.values().filter(|line| line.is_proven());
@@ -507,11 +509,13 @@ impl Driver {
     }
 
     /// Takes what has arrived; whether there may be more.
-    fn receive(&mut self, now: Instant) -> bool {
+    fn receive(&mut self) -> bool {
         if self.inbox.receive(self.socket.as_fd()).is_err() {
             // What the network says by ICMP anybody could: QUIC believes none of it (RFC 9000, section 14.2.1).
             return false;
         }
+        // Not before they were taken: a round trip that ends earlier than its answer came is too short.
+        let now = Instant::now();
         let mut strangers = Vec::new();
         for message in self.inbox.messages() {
             let Some(from) = message.from else { continue };

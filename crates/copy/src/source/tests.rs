@@ -176,7 +176,7 @@ fn special_files_are_told_and_passed_over() {
 #[test]
 fn what_may_not_be_read_is_told_and_the_walk_goes_on() {
     if is_superuser() {
-        println!("skipped: the superuser may read everything");
+        testing::unneeded("the superuser may read everything");
         return;
     }
     let scratch = Scratch::new();
@@ -472,7 +472,7 @@ fn holes_are_found() {
             .any(|range| range.start == 0 && range.end >= 5)
     );
     if fs::metadata(&path).unwrap().blocks() * 512 >= 16 * mib {
-        println!("skipped: the file system has no holes");
+        testing::skipped("the file system has no holes");
         return;
     }
     assert_eq!(ranges.len(), 2, "{ranges:?}");
@@ -523,7 +523,7 @@ fn resident_bytes() -> u64 {
 
 #[test]
 fn a_hundred_thousand_names_take_little_memory() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::of_many_names();
     let folder = open_folder(&scratch.folder("d")).unwrap();
     for number in 0..100_000 {
         let flags = OFlags::CREATE | OFlags::WRONLY;

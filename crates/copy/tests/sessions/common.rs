@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -47,6 +48,18 @@ impl Place {
         Some(Self(path))
     }
 
+    /// For many small files, where it does not matter what file system has them: in memory, if there is much room. Others take
+    /// long to make files just after others were removed.
+    pub(crate) fn of_many_files() -> Self {
+        const MUCH: u64 = 1 << 30;
+        let has_much = |stat: rustix::fs::StatVfs| stat.f_bavail * stat.f_frsize >= MUCH;
+        let in_memory = match rustix::fs::statvfs("/dev/shm").is_ok_and(has_much) {
+            true => Self::in_memory(),
+            false => None,
+        };
+        in_memory.unwrap_or_else(Self::new)
+    }
+
     pub(crate) fn from(&self) -> PathBuf {
         self.0.join("from")
     }
@@ -73,10 +86,14 @@ pub(crate) struct Session {
     /// Small files come before they are asked for.
     pub(crate) unasked: bool,
     pub(crate) limit: Option<units::Rate>,
+    /// The source holds once it sent so many bytes.
+    pub(crate) hold_at: Option<NonZeroU64>,
     pub(crate) reads_back: bool,
     pub(crate) transport: Transport,
     /// Whoever listens takes no datagrams.
     pub(crate) is_udp_closed: bool,
+    /// How long whoever is dialled over QUIC may take to answer, in place of the usual.
+    pub(crate) answers_within: Option<Duration>,
     /// QUIC carried blocks when it ended.
     pub(crate) over_quic: AtomicBool,
     /// What the source counted of each stream over QUIC.
@@ -102,9 +119,11 @@ impl Default for Session {
             patience: Duration::from_secs(20),
             unasked: false,
             limit: None,
+            hold_at: None,
             reads_back: false,
             transport: Transport::Tcp,
             is_udp_closed: false,
+            answers_within: None,
             over_quic: AtomicBool::new(false),
             counts: Mutex::default(),
             quic_cpu_ns: Default::default(),
@@ -137,7 +156,10 @@ impl Session {
         let dial = Box::new(move || TcpStream::connect(at).map(Socket::Tcp));
         let connects = Meeting::connecting(dial, session, key.clone(), self.cipher)
             .with_patience(self.patience)
-            .with_carriage(Carriage::connecting(self.transport));
+            .with_carriage(match self.answers_within {
+                Some(patience) => Carriage::connecting(self.transport).with_patience(patience),
+                None => Carriage::connecting(self.transport),
+            });
         let carriage = match (self.transport, self.is_udp_closed) {
             (Transport::Tcp, _) | (_, true) => Carriage::nowhere(self.transport),
             _ => Carriage::listening(self.transport, beside(&listener).unwrap()),
@@ -166,6 +188,7 @@ impl Session {
             ..SendOptions::default()
         };
         let (sends, receives) = (Watch::default(), Watch::default());
+        sends.hold_at(self.hold_at);
         let result = thread::scope(|scope| {
             scope.spawn(|| meeting::listen(&listener, &listens).unwrap());
             let received = scope.spawn(|| receive(far, &destination, &self.receive, &receives));
@@ -195,6 +218,15 @@ impl Session {
         println!("destination: {:?}", receives.notes(0));
         result
     }
+}
+
+/// Waits until the destination confirmed all that a source sends that holds at so many bytes, and stops it.
+pub(crate) fn stop_at(held_at: Option<NonZeroU64>, meeting: &Meeting, watch: &Watch) {
+    let at = held_at.unwrap().get();
+    while watch.confirmed_bytes.load(Ordering::Relaxed) < at && !meeting.is_over() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    watch.stop();
 }
 
 /// Cuts a random connection every quarter of a second; how many, and how many of them QUIC carried.
@@ -286,6 +318,22 @@ pub(crate) fn plant(top: &Path) {
     let sparse = fs::File::create(top.join("sparse")).unwrap();
     sparse.set_len(40 << 20).unwrap();
     sparse.write_all_at(&bytes(70_000, 99), 33 << 20).unwrap();
+}
+
+/// Does the same for each of several cases, for so many at once at most: what they do is mostly to wait.
+pub(crate) fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, each: impl Fn(T) + Sync) {
+    const MOST: usize = 8;
+    let cases: Mutex<Vec<T>> = Mutex::new(cases.into_iter().collect());
+    let next = || cases.lock().unwrap().pop();
+    thread::scope(|scope| {
+        for _ in 0..MOST {
+            scope.spawn(|| {
+                while let Some(case) = next() {
+                    each(case);
+                }
+            });
+        }
+    });
 }
 
 /// Numbers that look like chance and are the same each time.

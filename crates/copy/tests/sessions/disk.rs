@@ -10,7 +10,7 @@ use copy::engine::CopyError;
 use copy::engine::disk::Io;
 use copy::engine::receive::ReceiveOptions;
 
-use crate::common::{Place, Session, bytes, left_over, plant, tree};
+use crate::common::{Place, Session, at_once, bytes, left_over, plant, tree};
 
 fn session(source: Io, destination: Io) -> Session {
     Session {
@@ -40,11 +40,12 @@ fn is_had(place: &Place) -> bool {
 
 #[test]
 fn every_byte_arrives_at_both_sides_of_every_boundary() {
-    for (source, destination, block) in [
+    let cases = [
         (Io::Direct, Io::Direct, 1 << 20),
         (Io::Direct, Io::Buffered, 1 << 16),
         (Io::Buffered, Io::Direct, 1 << 16),
-    ] {
+    ];
+    at_once(cases, |(source, destination, block)| {
         let place = Place::new();
         plant(&place.from());
         let mut long = 0;
@@ -73,7 +74,7 @@ fn every_byte_arrives_at_both_sides_of_every_boundary() {
         for (io, past) in [source, destination].into_iter().zip(past) {
             assert_eq!(past >= long, io == Io::Direct && is_had(&place), "{past}");
         }
-    }
+    });
 }
 
 #[test]

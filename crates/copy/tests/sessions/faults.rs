@@ -1,13 +1,14 @@
 //! Copies that something happens to: in the end every byte is as it was.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use copy::destination::Destination;
 use copy::engine::receive::{ReceiveOptions, receive};
@@ -20,11 +21,13 @@ use copy::meeting::{self, Meeting};
 use copy::source::Source;
 use copy::{Cipher, Key, SessionId};
 
-use crate::common::{Chance, Place, Session, bytes, cut_again_and_again, left_over, plant, tree};
+use crate::common::{
+    Chance, Place, Session, at_once, bytes, cut_again_and_again, left_over, plant, stop_at, tree,
+};
 
 #[test]
 fn a_random_connection_is_cut_every_quarter_of_a_second() {
-    for is_reverse in [false, true] {
+    at_once([false, true], |is_reverse| {
         let place = Place::new();
         plant(&place.from());
         fs::write(place.from().join("large"), bytes(12 << 20, 5)).unwrap();
@@ -44,46 +47,46 @@ fn a_random_connection_is_cut_every_quarter_of_a_second() {
         assert_eq!(received.unwrap().failed, 0);
         assert_eq!(tree(&place.from()), tree(&place.to()));
         assert!(left_over(&place.to()).is_empty());
-    }
+    });
 }
 
 #[test]
 fn a_copy_that_is_stopped_again_and_again_is_done_at_last() {
+    const STOPS: u64 = 12;
+    const MOST: u64 = 512 << 10;
     let place = Place::new();
     plant(&place.from());
-    // Too much for all stopped attempts together, also where a thread sees late that it is time to stop.
-    fs::write(place.from().join("large"), bytes(128 << 20, 5)).unwrap();
+    // More than all attempts that are stopped send together.
+    let size = STOPS * (MOST + (1 << 20));
+    fs::write(place.from().join("large"), bytes(size as usize, 5)).unwrap();
     let mut chance = Chance(11);
-    let mut stops = 0;
-    loop {
-        let session = Session {
-            block: Some(1 << 16),
-            is_reverse: chance.below(2) == 0,
-            patience: Duration::from_secs(1),
-            limit: Some(units::Rate::from_bits_per_second(200_000_000)),
-            ..Session::default()
-        };
-        let at = chance.below(3 << 20);
-        let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
-            while watch.confirmed_bytes.load(Ordering::Relaxed) < at && !meeting.is_over() {
-                thread::sleep(Duration::from_millis(1));
-            }
-            if stops < 12 {
-                watch.stop();
-            }
+    let session = |is_reverse, hold_at| Session {
+        block: Some(1 << 16),
+        is_reverse,
+        patience: Duration::from_secs(20),
+        hold_at,
+        ..Session::default()
+    };
+    let mut confirmed = 0;
+    for _ in 0..STOPS {
+        let at = NonZeroU64::new(1 + chance.below(MOST));
+        let session = session(chance.below(2) == 0, at);
+        let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+            stop_at(at, meeting, watch);
         });
-        match sent {
-            Ok(account) => {
-                assert_eq!((account.failed, received.unwrap().failed), (0, 0));
-                break;
-            }
-            Err(error) => assert!(matches!(error, CopyError::Stopped), "{error}"),
-        }
-        stops += 1;
-        assert!(stops < 60, "does not get further");
+        assert!(matches!(sent, Err(CopyError::Stopped)), "{sent:?}");
+        confirmed += at.unwrap().get();
     }
-    assert!(stops >= 8, "{stops}");
+    let (sent, received) = session(false, None).run(&place.from(), &place.to());
+    let (sent, received) = (sent.unwrap(), received.unwrap());
+    assert_eq!((sent.failed, received.failed), (0, 0));
     assert_eq!(tree(&place.from()), tree(&place.to()));
+    let (_, whole) = session(false, None).run(&place.from(), &place.0.join("whole"));
+    let whole = whole.unwrap().received_bytes;
+    assert!(
+        received.received_bytes + confirmed <= whole,
+        "{received:?}: {confirmed} of {whole} bytes were confirmed before"
+    );
     assert!(left_over(&place.to()).is_empty());
 }
 
@@ -137,7 +140,8 @@ fn a_file_that_shrinks_grows_or_goes_meanwhile_harms_no_other() {
         fs::write(place.from().join(format!("f{n:02}")), bytes(600_000, n)).unwrap();
     }
     let session = Session {
-        limit: Some(units::Rate::from_bits_per_second(60_000_000)),
+        // None of them is read before it changes.
+        hold_at: NonZeroU64::new(1 << 20),
         ..Session::default()
     };
     let from = place.from();
@@ -156,6 +160,7 @@ fn a_file_that_shrinks_grows_or_goes_meanwhile_harms_no_other() {
         fs::remove_file(from.join("f27")).unwrap();
         fs::remove_file(from.join("f26")).unwrap();
         fs::create_dir(from.join("f26")).unwrap();
+        watch.hold_at(None);
     });
     let (sent, received) = (sent.unwrap(), received.unwrap());
     assert_eq!(sent, received);
@@ -174,26 +179,23 @@ fn a_file_that_shrinks_grows_or_goes_meanwhile_harms_no_other() {
 #[test]
 fn a_journal_and_partial_files_that_were_hurt_cost_bytes_only() {
     let mut chance = Chance(5);
-    for round in 0..6 {
+    let chances = [(); 6].map(|()| [(); 2].map(|()| chance.below(u64::MAX)));
+    at_once((0..).zip(chances), |(round, chances)| {
         let place = Place::new();
         fs::write(place.from().join("large"), bytes(24 << 20, 5)).unwrap();
-        let session = Session {
+        let mut session = Session {
             block: Some(1 << 18),
-            patience: Duration::from_secs(1),
-            limit: Some(units::Rate::from_bits_per_second(200_000_000)),
+            hold_at: NonZeroU64::new(8 << 20),
             ..Session::default()
         };
         let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
-            while watch.confirmed_bytes.load(Ordering::Relaxed) < 8 << 20 && !meeting.is_over() {
-                thread::sleep(Duration::from_millis(1));
-            }
-            watch.stop();
+            stop_at(session.hold_at, meeting, watch);
         });
         assert!(matches!(sent, Err(CopyError::Stopped)), "{sent:?}");
         let [staging] = &left_over(&place.to())[..] else {
             panic!("no staging folder");
         };
-        for name in ["journal", "p0"] {
+        for (name, chance) in ["journal", "p0"].into_iter().zip(chances) {
             let path = staging.join(name);
             let file = fs::OpenOptions::new()
                 .write(true)
@@ -206,18 +208,19 @@ fn a_journal_and_partial_files_that_were_hurt_cost_bytes_only() {
                 1 => file.set_len(0).unwrap(),
                 2 => fs::remove_file(&path).unwrap(),
                 _ => {
-                    let at = chance.below(len.min(8 << 20));
+                    let at = chance % len.min(8 << 20);
                     let mut byte = [0];
                     file.read_exact_at(&mut byte, at).unwrap();
                     file.write_all_at(&[byte[0] ^ 0x20], at).unwrap();
                 }
             }
         }
+        session.hold_at = None;
         let (sent, received) = session.run(&place.from(), &place.to());
         assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
         assert_eq!(tree(&place.from()), tree(&place.to()), "round {round}");
         assert!(left_over(&place.to()).is_empty());
-    }
+    });
 }
 
 #[test]
@@ -247,7 +250,7 @@ fn times_of_other_centuries_are_times_too() {
 
 #[test]
 fn two_copies_of_one_tree_at_once_are_both_right() {
-    for same in [true, false] {
+    at_once([true, false], |same| {
         let place = Place::new();
         plant(&place.from());
         fs::write(place.from().join("large"), bytes(8 << 20, 5)).unwrap();
@@ -271,35 +274,68 @@ fn two_copies_of_one_tree_at_once_are_both_right() {
         });
         assert_eq!(tree(&place.from()), tree(&place.to()));
         assert!(left_over(&place.to()).is_empty());
-    }
+    });
 }
 
 #[test]
 fn a_side_that_is_gone_is_not_waited_for_once_that_is_known() {
     let place = Place::new();
-    fs::write(place.from().join("large"), bytes(64 << 20, 5)).unwrap();
-    let session = Session {
-        limit: Some(units::Rate::from_bits_per_second(100_000_000)),
-        patience: Duration::from_secs(3_000),
-        ..Session::default()
-    };
-    let since = Instant::now();
-    // The listening side goes; the other hears that it did.
-    let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
-        while watch.confirmed_bytes.load(Ordering::Relaxed) == 0 && !meeting.is_over() {
+    fs::write(place.from().join("large"), bytes(4 << 20, 5)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let is_refused = Arc::clone(&is_gone);
+    let dial = Box::new(move || match is_refused.load(Ordering::Relaxed) {
+        true => Err(ErrorKind::ConnectionRefused.into()),
+        false => TcpStream::connect(at).map(Socket::Tcp),
+    });
+    let patience = Duration::from_secs(3_000);
+    let far = Meeting::connecting(dial, session, key.clone(), Cipher::Aes128Gcm);
+    let far = far.with_patience(patience);
+    let near = Meeting::listening(session, key, vec![Cipher::Aes128Gcm]).with_patience(patience);
+    let source = Source::open(&[format!("{}/", place.from().display())]).unwrap();
+    let (destination, _) = Destination::resolve(&place.to(), false, false).unwrap();
+    let options = SendOptions::default();
+    let (watch, far_watch) = (Watch::default(), Watch::default());
+    let hold_at = NonZeroU64::new(1 << 20);
+    watch.hold_at(hold_at);
+    let (sent, received) = thread::scope(|scope| {
+        scope.spawn(|| meeting::listen(&listener, &near));
+        let received =
+            scope.spawn(|| receive(&far, &destination, &ReceiveOptions::default(), &far_watch));
+        let sent = scope.spawn(|| {
+            let sent = send(&near, &source, &Filter::new(), &options, &watch);
+            near.close();
+            sent
+        });
+        while watch.confirmed_bytes.load(Ordering::Relaxed) < 1 << 20 {
             thread::sleep(Duration::from_millis(1));
         }
-        meeting.hurry(Duration::from_millis(200));
-        meeting.cut(Which::FromSource);
-        watch.stop();
+        // From here on nobody connects, and nobody says so.
+        is_gone.store(true, Ordering::Relaxed);
+        far.hurry(Duration::from_millis(200));
+        near.hurry(Duration::from_millis(200));
+        while !near.is_over() {
+            for which in near.open_links() {
+                near.cut(which);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        (sent.join().unwrap(), received.join().unwrap())
     });
-    assert!(sent.is_err());
-    assert!(since.elapsed() < Duration::from_secs(100));
+    // The errors have the patience of those that know, and there is no other end to this.
+    let Err(CopyError::Link(error)) = sent else {
+        panic!("{sent:?}");
+    };
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(error.to_string().contains("200ms"), "{error}");
+    assert!(matches!(received, Err(CopyError::Link(_))), "{received:?}");
 }
 
 #[test]
 fn files_that_change_while_others_are_still_being_told_keep_the_names_in_order() {
-    let place = Place::new();
+    let place = Place::of_many_files();
     for folder in 0..40 {
         let folder = place.from().join(format!("d{folder}"));
         fs::create_dir_all(&folder).unwrap();
@@ -424,12 +460,11 @@ fn what_the_disk_gives_back_otherwise_gets_no_name() {
     let mut session = Session {
         reads_back: true,
         block: Some(1 << 16),
-        // From the first block, which the disk forgets, to the last 6 MiB take two seconds: it has its turn on a busy machine,
-        // too.
-        limit: Some(units::Rate::from_bits_per_second(25_000_000)),
+        // Blocks of the file, of which the disk forgets some before the others come.
+        hold_at: NonZeroU64::new(1 << 20),
         ..Session::default()
     };
-    let is_over = AtomicBool::new(false);
+    let (is_over, forgot) = (AtomicBool::new(false), AtomicU64::new(0));
     let (sent, _) = thread::scope(|scope| {
         // A disk that forgets: whatever the file grows in has other bytes again and again.
         scope.spawn(|| {
@@ -439,13 +474,25 @@ fn what_the_disk_gives_back_otherwise_gets_no_name() {
                         .write(true)
                         .open(entry.path().join("p0"));
                     if let Ok(file) = grows {
-                        let _ = file.write_all_at(b"forgotten", 1000);
+                        file.write_all_at(b"forgotten", 1000).unwrap();
+                        forgot.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 thread::sleep(Duration::from_micros(200));
             }
         });
-        let result = session.run(&place.from(), &place.to());
+        let result = session.run_with(&place.from(), &place.to(), |meeting, watch| {
+            let wait = |is_so: &dyn Fn() -> bool| {
+                while !is_so() && !meeting.is_over() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            };
+            wait(&|| watch.confirmed_bytes.load(Ordering::Relaxed) >= 1 << 20);
+            // One that was under way by then may have been before the block.
+            let before = forgot.load(Ordering::Relaxed);
+            wait(&|| forgot.load(Ordering::Relaxed) >= before + 2);
+            watch.hold_at(None);
+        });
         is_over.store(true, Ordering::Relaxed);
         result
     });
@@ -453,7 +500,7 @@ fn what_the_disk_gives_back_otherwise_gets_no_name() {
     assert_eq!((account.failed, account.placed), (1, 1), "{account:?}");
     assert!(place.to().join("small").exists() && !place.to().join("large").exists());
     // And all is well where the disk is.
-    session.limit = None;
+    session.hold_at = None;
     let (sent, _) = session.run(&place.from(), &place.to());
     assert_eq!(sent.unwrap().failed, 0);
     assert_eq!(tree(&place.from()), tree(&place.to()));
@@ -500,10 +547,11 @@ fn what_arrived_before_a_stop_stays_also_while_it_is_read_back() {
 #[test]
 fn more_files_of_several_blocks_than_are_held_open_at_once_arrive() {
     let place = Place::new();
-    for n in 0..1_500_u64 {
+    // 1,024 are.
+    for n in 0..1_100_u64 {
         let long = fs::File::create(place.from().join(format!("f{n}"))).unwrap();
-        long.set_len(1 << 20).unwrap();
-        long.write_all_at(&n.to_le_bytes(), 700_000).unwrap();
+        long.set_len(5 << 16).unwrap();
+        long.write_all_at(&n.to_le_bytes(), 300_000).unwrap();
     }
     let session = Session {
         block: Some(1 << 16),
@@ -520,17 +568,14 @@ fn holes_are_holes_also_in_what_an_earlier_attempt_left() {
     let sparse = fs::File::create(place.from().join("sparse")).unwrap();
     sparse.write_all_at(&bytes(8 << 20, 5), 0).unwrap();
     sparse.set_len(24 << 20).unwrap();
-    let session = Session {
+    let mut session = Session {
         block: Some(1 << 16),
-        limit: Some(units::Rate::from_bits_per_second(60_000_000)),
+        hold_at: NonZeroU64::new(1 << 20),
         reads_back: true,
         ..Session::default()
     };
     let (sent, _) = session.run_with(&place.from(), &place.to(), |meeting, watch| {
-        while watch.confirmed_bytes.load(Ordering::Relaxed) < 1 << 20 && !meeting.is_over() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        watch.stop();
+        stop_at(session.hold_at, meeting, watch);
     });
     assert!(matches!(sent, Err(CopyError::Stopped)), "{sent:?}");
     let [staging] = &left_over(&place.to())[..] else {
@@ -538,6 +583,7 @@ fn holes_are_holes_also_in_what_an_earlier_attempt_left() {
     };
     let partial = fs::File::options().write(true).open(staging.join("p0"));
     partial.unwrap().write_all_at(b"junk", 16 << 20).unwrap();
+    session.hold_at = None;
     let (sent, _) = session.run(&place.from(), &place.to());
     let account = sent.unwrap();
     assert_eq!(account.failed, 0);

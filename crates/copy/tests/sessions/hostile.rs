@@ -1,8 +1,9 @@
 //! Other sides that mean harm: refused or passed over, nothing outside is touched, memory stays, and all ends soon.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Deref;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
@@ -22,13 +23,38 @@ use copy::message::{Account, BlockHead, FromDestination, FromSource, Told};
 use copy::source::Source;
 use copy::{Cipher, Entry, Key, Kind, Meta, RelPath, SessionId, Stamp};
 
-use crate::common::{Place, bytes, tree};
+use crate::common::{Place, at_once, bytes, tree};
 
 /// Far below a test's time, far above what a session needs to end.
 const SOON: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Three times what an honest side says something in.
+const SILENCE: Duration = Duration::from_millis(1_500);
+/// Far above what any of these tests says nothing for.
+const LONG_SILENCE: Duration = Duration::from_secs(10);
 const MESSAGE: u8 = 2;
 const BLOCKS: u8 = 3;
+
+/// The links of a side that means harm.
+pub(crate) struct Evil {
+    meeting: Meeting,
+    anew: Box<dyn Fn() -> Meeting + Send + Sync>,
+}
+
+impl Evil {
+    /// A link of blocks that waits for nothing before it is made, however soon the one before it died.
+    fn blocks_at_once(&self) -> Option<(Link, u64)> {
+        (self.anew)().to_write(Which::Blocks(0)).ok()
+    }
+}
+
+impl Deref for Evil {
+    type Target = Meeting;
+
+    fn deref(&self) -> &Meeting {
+        &self.meeting
+    }
+}
 
 /// One side's messages, said by hand.
 pub(crate) struct Says {
@@ -108,7 +134,7 @@ pub(crate) fn is_decided(message: &FromDestination) -> bool {
 /// A destination and a source that means harm: what the destination says at last, and what it noted.
 pub(crate) fn against_destination(
     cipher: Cipher,
-    evil: impl FnOnce(&Meeting, Says, Receiver<FromDestination>) + Send,
+    evil: impl FnOnce(&Evil, Says, Receiver<FromDestination>) + Send,
 ) -> (Result<Account, CopyError>, String) {
     against_destination_that_wants(cipher, None, evil)
 }
@@ -117,7 +143,7 @@ pub(crate) fn against_destination(
 fn against_destination_that_wants(
     cipher: Cipher,
     only: Option<Vec<Box<[u8]>>>,
-    evil: impl FnOnce(&Meeting, Says, Receiver<FromDestination>) + Send,
+    evil: impl FnOnce(&Evil, Says, Receiver<FromDestination>) + Send,
 ) -> (Result<Account, CopyError>, String) {
     let (received, watch) = watched_against(cipher, only, evil);
     (received, format!("{:?}", watch.notes(0)))
@@ -127,7 +153,17 @@ fn against_destination_that_wants(
 fn watched_against(
     cipher: Cipher,
     only: Option<Vec<Box<[u8]>>>,
-    evil: impl FnOnce(&Meeting, Says, Receiver<FromDestination>) + Send,
+    evil: impl FnOnce(&Evil, Says, Receiver<FromDestination>) + Send,
+) -> (Result<Account, CopyError>, Watch) {
+    watched_for(LONG_SILENCE, cipher, only, evil)
+}
+
+/// The same of a destination that takes links for dead after so long without a word.
+fn watched_for(
+    silence: Duration,
+    cipher: Cipher,
+    only: Option<Vec<Box<[u8]>>>,
+    evil: impl FnOnce(&Evil, Says, Receiver<FromDestination>) + Send,
 ) -> (Result<Account, CopyError>, Watch) {
     let place = Place::new();
     let outside = place.0.join("outside");
@@ -139,10 +175,21 @@ fn watched_against(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let (session, key) = (SessionId::random().unwrap(), Key::random().unwrap());
-    let dial = Box::new(move || TcpStream::connect(at).map(Socket::Tcp));
-    let theirs = Meeting::connecting(dial, session, key.clone(), cipher)
-        .with_patience(Duration::from_secs(5));
-    let ours = Meeting::listening(session, key, vec![cipher]).with_patience(PATIENCE);
+    let connecting = {
+        let key = key.clone();
+        move || {
+            let dial = Box::new(move || TcpStream::connect(at).map(Socket::Tcp));
+            let theirs = Meeting::connecting(dial, session, key.clone(), cipher);
+            theirs.with_patience(Duration::from_secs(5))
+        }
+    };
+    let theirs = Evil {
+        meeting: connecting(),
+        anew: Box::new(connecting),
+    };
+    let ours = Meeting::listening(session, key, vec![cipher])
+        .with_patience(PATIENCE)
+        .with_silence(silence);
     let watch = Watch::default();
     let options = ReceiveOptions {
         delete: true,
@@ -235,7 +282,7 @@ fn names_that_lead_out_end_the_session() {
         let to = RelPath::new(to.as_bytes()).unwrap();
         vec![told(0, "name", Kind::Hardlink { to })]
     };
-    for (names, old, new) in [
+    let cases = [
         (small("xx/evil"), "xx/evil", "../evil"),
         (small("a/xx/xx/evil"), "a/xx/xx/evil", "a/../../evil"),
         (small("xtmp/evil"), "xtmp/evil", "/tmp/evil"),
@@ -249,7 +296,8 @@ fn names_that_lead_out_end_the_session() {
             "../outside/secret",
         ),
         (link("xetc/passwd"), "xetc/passwd", "/etc/passwd"),
-    ] {
+    ];
+    at_once(cases, |(names, old, new)| {
         let message = with_bytes(names, old.as_bytes(), new.as_bytes());
         let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
             says.raw(&message);
@@ -259,18 +307,19 @@ fn names_that_lead_out_end_the_session() {
             });
         });
         assert!(is_refused(&received), "{new}: {received:?}");
-    }
+    });
 }
 
 #[test]
 fn names_that_were_not_asked_for_end_the_session() {
-    for (path, is_evil) in [
+    let cases = [
         (".bashrc", true),
         (".ssh/authorized_keys", true),
         ("notes.txt.old", true),
         ("", true),
         ("notes.txt", false),
-    ] {
+    ];
+    at_once(cases, |(path, is_evil)| {
         let only = Some(vec![b"notes.txt"[..].into()]);
         let (received, _) =
             against_destination_that_wants(Cipher::None, only, |_, mut says, heard| {
@@ -287,9 +336,10 @@ fn names_that_were_not_asked_for_end_the_session() {
                         FromDestination::Stops(_) | FromDestination::Finished(_)
                     )
                 });
+                says.raw(&FromSource::Bye.to_bytes());
             });
         assert_eq!(is_refused(&received), is_evil, "{path}: {received:?}");
-    }
+    });
 }
 
 #[test]
@@ -368,7 +418,15 @@ fn links_lead_nowhere_whatever_is_told_below_them() {
 
 #[test]
 fn sizes_and_holes_that_cannot_be_make_no_file() {
-    for size in [1 << 63, u64::MAX, u64::MAX - 1] {
+    thread::scope(|scope| {
+        scope.spawn(sizes_that_cannot_be_make_no_file);
+        scope.spawn(a_file_for_which_no_disk_has_room_ends_the_session);
+        scope.spawn(holes_that_cannot_be_end_the_session);
+    });
+}
+
+fn sizes_that_cannot_be_make_no_file() {
+    at_once([1 << 63, u64::MAX, u64::MAX - 1], |size| {
         let (received, notes) = against_destination(Cipher::None, |_, mut says, heard| {
             says.names(vec![file(0, "huge", size)]);
             assert!(wait_for(&heard, is_decided));
@@ -388,11 +446,42 @@ fn sizes_and_holes_that_cannot_be_make_no_file() {
             wait_for(&heard, |message| {
                 matches!(message, FromDestination::Finished(_))
             });
+            says.raw(&FromSource::Bye.to_bytes());
         });
         let failed = received.as_ref().map_or(1, |account| account.failed);
         assert!(failed == 1, "{size}: {received:?} {notes}");
-    }
-    // Without holes: there is no such disk.
+    });
+}
+
+fn holes_that_cannot_be_end_the_session() {
+    let cases = [
+        (3 << 20, vec![(0, 99)]),
+        (4 << 20, vec![]),
+        (3 << 20, vec![(2, 2)]),
+    ];
+    at_once(cases, |(size, holes)| {
+        let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
+            says.names(vec![file(0, "f", 3 << 20)]);
+            assert!(wait_for(&heard, is_decided));
+            says.raw(
+                &FromSource::Layout {
+                    id: 0,
+                    size,
+                    block: 1 << 20,
+                    holes,
+                }
+                .to_bytes(),
+            );
+            wait_for(&heard, |message| {
+                matches!(message, FromDestination::Stops(_))
+            });
+        });
+        assert!(is_refused(&received), "{received:?}");
+    });
+}
+
+/// Without holes: there is no such disk.
+fn a_file_for_which_no_disk_has_room_ends_the_session() {
     let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
         let (size, block) = (1 << 62, 16 << 20);
         says.names(vec![file(0, "huge", size)]);
@@ -411,29 +500,6 @@ fn sizes_and_holes_that_cannot_be_make_no_file() {
         });
     });
     assert!(matches!(received, Err(CopyError::Here(_))), "{received:?}");
-    for (size, holes) in [
-        (3 << 20, vec![(0, 99)]),
-        (4 << 20, vec![]),
-        (3 << 20, vec![(2, 2)]),
-    ] {
-        let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
-            says.names(vec![file(0, "f", 3 << 20)]);
-            assert!(wait_for(&heard, is_decided));
-            says.raw(
-                &FromSource::Layout {
-                    id: 0,
-                    size,
-                    block: 1 << 20,
-                    holes,
-                }
-                .to_bytes(),
-            );
-            wait_for(&heard, |message| {
-                matches!(message, FromDestination::Stops(_))
-            });
-        });
-        assert!(is_refused(&received), "{received:?}");
-    }
 }
 
 #[test]
@@ -475,7 +541,7 @@ fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
         (0, u64::MAX, block(0), cut.sum(0, block(0))),
         (0, 0, &block(0)[..1000], cut.sum(0, &block(0)[..1000])),
     ];
-    for (id, index, data, sum) in evils {
+    at_once(evils, |(id, index, data, sum)| {
         let (received, notes) = against_destination(Cipher::None, |meeting, mut says, heard| {
             says.names(vec![file(0, "f", 3 << 20)]);
             assert!(wait_for(&heard, is_decided));
@@ -491,24 +557,34 @@ fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
             says.raw(&FromSource::Ended(0).to_bytes());
             says.walked();
             let about = head(id, index, data, sum);
-            while let Ok((mut link, start)) = meeting.to_write(Which::Blocks(0)) {
+            while let Some((mut link, start)) = meeting.blocks_at_once() {
                 assert_eq!(start, 0, "counted");
-                if link.send(BLOCKS, &about, data).is_err() {
-                    continue;
-                }
-                // It is cut, or all is over.
-                let _ = link.receive(&mut Vec::new());
-                if heard
-                    .try_iter()
-                    .any(|message| matches!(message, FromDestination::Stops(_)))
-                {
+                if link.send(BLOCKS, &about, data).is_ok() && is_stopped_by(&mut link, &heard) {
                     break;
                 }
             }
         });
         assert!(is_refused(&received), "{index}: {received:?} {notes}");
+    });
+}
+
+/// Waits until a link is cut, or the destination has had enough; whether that is so.
+fn is_stopped_by(link: &mut Link, heard: &Receiver<FromDestination>) -> bool {
+    link.set_patience(Some(Duration::from_millis(20))).unwrap();
+    loop {
+        let cut = link.receive(&mut Vec::new()).unwrap_err();
+        let is_stop = |message| matches!(message, FromDestination::Stops(_));
+        if heard.try_iter().any(is_stop) {
+            return true;
+        }
+        if cut.kind() != ErrorKind::TimedOut {
+            return false;
+        }
     }
-    // Of names that were never wanted: passed over.
+}
+
+#[test]
+fn blocks_of_names_that_were_never_wanted_are_passed_over() {
     let (received, _) = against_destination(Cipher::None, |meeting, mut says, heard| {
         let (mut link, _) = meeting.to_write(Which::Blocks(0)).unwrap();
         for id in [0, 5, u64::MAX] {
@@ -517,7 +593,10 @@ fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
         ends(&mut says, &heard);
     });
     assert_eq!(received.unwrap().placed, 0);
-    // The same file twice counts once, with another still to come.
+}
+
+#[test]
+fn the_same_file_twice_counts_once_with_another_still_to_come() {
     let (received, watch) = watched_against(Cipher::None, None, |meeting, mut says, heard| {
         says.names(vec![file(0, "f", 4), file(1, "g", 4)]);
         assert!(wait_for(&heard, is_decided));
@@ -532,15 +611,22 @@ fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
     assert_eq!(received.unwrap().placed, 2);
     let bytes = [&watch.wanted_bytes, &watch.confirmed_bytes];
     assert_eq!(bytes.map(|bytes| bytes.load(Ordering::Relaxed)), [8, 8]);
-    // Blocks of a file of which nobody says how it is cut.
+}
+
+#[test]
+fn blocks_of_a_file_of_which_nobody_says_how_it_is_cut_end_the_session() {
+    let block = bytes(1 << 20, 4);
     let (received, _) = against_destination(Cipher::None, |meeting, mut says, heard| {
         says.names(vec![file(0, "f", 3 << 20)]);
         assert!(wait_for(&heard, is_decided));
         let (mut link, _) = meeting.to_write(Which::Blocks(0)).unwrap();
-        let _ = link.send(BLOCKS, &head(0, 0, block(0), [0; 32]), block(0));
-        let until = Instant::now() + PATIENCE * 2;
-        while Instant::now() < until && says.link.send(MESSAGE, &[0; 16], &[]).is_ok() {
-            thread::sleep(Duration::from_millis(100));
+        let _ = link.send(BLOCKS, &head(0, 0, &block, [0; 32]), &block);
+        // The link of messages lives on.
+        let until = Instant::now() + SOON;
+        let is_stop = |message| matches!(message, FromDestination::Stops(_));
+        while !heard.try_iter().any(is_stop) && Instant::now() < until {
+            let _ = says.link.send(MESSAGE, &[0; 16], &[]);
+            thread::sleep(Duration::from_millis(50));
         }
     });
     assert!(is_refused(&received), "{received:?}");
@@ -548,8 +634,8 @@ fn blocks_that_are_swapped_wrong_or_of_nothing_are_not_taken() {
 
 #[test]
 fn messages_that_are_none_end_the_session() {
-    type Evil = Box<dyn FnOnce(&Meeting, &mut Says) + Send>;
-    let evils: Vec<Evil> = vec![
+    type Harm = Box<dyn FnOnce(&Meeting, &mut Says) + Send>;
+    let evils: Vec<Harm> = vec![
         Box::new(|_, says| {
             says.raw(&vec![0xff; link::ABOUT_MOST - 16]);
         }),
@@ -588,7 +674,7 @@ fn messages_that_are_none_end_the_session() {
             let _ = link.send(200, &head(0, 0, b"", [0; 32]), &[]);
         }),
     ];
-    for (number, evil) in evils.into_iter().enumerate() {
+    at_once(evils.into_iter().enumerate(), |(number, evil)| {
         let (received, _) =
             against_destination(Cipher::IntegrityOnly, |meeting, mut says, heard| {
                 evil(meeting, &mut says);
@@ -597,11 +683,20 @@ fn messages_that_are_none_end_the_session() {
                 });
             });
         assert!(is_refused(&received), "{number}: {received:?}");
-    }
+    });
 }
 
 #[test]
 fn half_frames_and_silence_end_when_patience_does() {
+    // Each waits for the destination's patience.
+    thread::scope(|scope| {
+        scope.spawn(half_frames_end_when_patience_does);
+        scope.spawn(the_longest_frame_of_which_nothing_comes_ends_when_patience_does);
+        scope.spawn(all_links_and_not_a_word_end_when_patience_does);
+    });
+}
+
+fn half_frames_end_when_patience_does() {
     // Half a frame's head, and the end.
     let (received, _) = against_destination(Cipher::None, |_, says, _| {
         let Socket::Tcp(socket) = says.link.socket() else {
@@ -611,7 +706,10 @@ fn half_frames_and_silence_end_when_patience_does() {
         says.link.socket().shut();
     });
     assert!(matches!(received, Err(CopyError::Link(_))), "{received:?}");
-    // A head of the longest frame, and nothing more of it.
+}
+
+fn the_longest_frame_of_which_nothing_comes_ends_when_patience_does() {
+    // A head, and nothing more of it.
     let (received, _) = against_destination(Cipher::None, |meeting, says, _| {
         let (link, _) = meeting.to_write(Which::Blocks(0)).unwrap();
         let Socket::Tcp(socket) = link.socket() else {
@@ -624,8 +722,10 @@ fn half_frames_and_silence_end_when_patience_does() {
         drop(says);
     });
     assert!(matches!(received, Err(CopyError::Link(_))), "{received:?}");
-    // All links and not a word.
-    let (received, _) = against_destination(Cipher::Aes128Gcm, |meeting, says, heard| {
+}
+
+fn all_links_and_not_a_word_end_when_patience_does() {
+    let (received, _) = watched_for(SILENCE, Cipher::Aes128Gcm, None, |meeting, says, heard| {
         let blocks: Vec<_> = (0..4)
             .map(|n| meeting.to_write(Which::Blocks(n)).unwrap())
             .collect();
@@ -645,7 +745,7 @@ fn resident() -> u64 {
 
 #[test]
 fn names_without_end_and_without_data_are_few_bytes_each_and_then_too_many() {
-    const MANY: u64 = 60_000;
+    const MANY: u64 = 20_000;
     let before = resident();
     let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
         for part in 0..MANY / 1000 {
@@ -661,19 +761,25 @@ fn names_without_end_and_without_data_are_few_bytes_each_and_then_too_many() {
     assert!(matches!(received, Err(CopyError::Link(_))), "{received:?}");
     // With a mebibyte of attributes each.
     let value: Box<[u8]> = vec![7; 60_000].into();
-    let (received, _) = against_destination(Cipher::None, |_, mut says, heard| {
-        for id in 0..2_000 {
-            let mut name = file(id, &format!("n{id}"), 5);
-            for n in 0..15 {
-                let key = format!("user.{n}").into_bytes().into();
-                name.entry.meta.attributes.push((key, value.clone()));
+    let (received, _) = against_destination(Cipher::None, |meeting, mut says, heard| {
+        thread::scope(|scope| {
+            // Whoever was told to stop is not to hang in what nobody reads.
+            scope.spawn(move || {
+                wait_for(&heard, |message| {
+                    matches!(message, FromDestination::Stops(_))
+                });
+                meeting.cut(Which::FromSource);
+            });
+            for id in 0..2_000 {
+                let mut name = file(id, &format!("n{id}"), 5);
+                for n in 0..15 {
+                    let key = format!("user.{n}").into_bytes().into();
+                    name.entry.meta.attributes.push((key, value.clone()));
+                }
+                if !says.names(vec![name]) {
+                    break;
+                }
             }
-            if !says.names(vec![name]) {
-                break;
-            }
-        }
-        wait_for(&heard, |message| {
-            matches!(message, FromDestination::Stops(_))
         });
         let grown = resident().saturating_sub(before);
         println!("{grown} bytes in all");
@@ -839,7 +945,7 @@ fn a_destination_that_says_what_it_must_not_is_left() {
         vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
         vec![],
     ];
-    for (number, evil) in evils.into_iter().enumerate() {
+    at_once(evils.into_iter().enumerate(), |(number, evil)| {
         let sent = against_source(|meeting, mut says, _| {
             let mut link = meeting.to_read(Which::FromSource, 0).unwrap();
             let _ = link.receive(&mut Vec::new());
@@ -847,7 +953,7 @@ fn a_destination_that_says_what_it_must_not_is_left() {
             while link.receive(&mut Vec::new()).is_ok() {}
         });
         assert!(is_refused(&sent), "{number}: {sent:?}");
-    }
+    });
     // Frames that were never sent, confirmed by message and at the beginning of a stream.
     let sent = against_source(|meeting, mut says, _| {
         let blocks = meeting.to_read(Which::Blocks(0), 0).unwrap();
@@ -977,7 +1083,7 @@ fn frames_that_are_replayed_or_swapped_are_refused() {
                     }
                 };
                 assert!(passed <= u32::from(!is_swap), "{cipher:?} {passed}");
-                assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{cipher:?}");
+                assert_eq!(error.kind(), ErrorKind::InvalidData, "{cipher:?}");
             });
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use copy::engine::receive::ReceiveOptions;
 
-use crate::common::{Place, Session, bytes, plant, tree};
+use crate::common::{Place, Session, at_once, bytes, plant, tree};
 
 /// What [`tree`] has, and the top folder's own mode and time.
 fn all(top: &Path) -> (BTreeMap<PathBuf, String>, String) {
@@ -37,11 +37,12 @@ fn plant_otherwise(top: &Path) {
 
 #[test]
 fn a_destination_that_only_checks_is_left_byte_for_byte_as_it_was() {
-    for (delete, fsync, checksum, is_verified) in [
+    let cases = [
         (false, false, false, false),
         (true, true, true, false),
         (false, true, false, true),
-    ] {
+    ];
+    at_once(cases, |(delete, fsync, checksum, is_verified)| {
         let place = Place::new();
         plant(&place.from());
         fs::write(place.from().join("large"), bytes(5 << 20, 5)).unwrap();
@@ -70,5 +71,5 @@ fn a_destination_that_only_checks_is_left_byte_for_byte_as_it_was() {
         assert_eq!((account.failed, account.deleted), (0, 0), "{account:?}");
         assert!(account.placed > 300 && account.received_bytes > 5 << 20);
         assert_eq!(all(&place.to()), before);
-    }
+    });
 }

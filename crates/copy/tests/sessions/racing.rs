@@ -102,7 +102,7 @@ fn place_all(to: &Path, copy: usize) -> io::Result<()> {
 #[test]
 fn a_racing_user_neither_reads_nor_replaces_what_the_superuser_copies() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root");
+        testing::skipped("needs root");
         return;
     }
     let place = Place::new();
@@ -111,7 +111,7 @@ fn a_racing_user_neither_reads_nor_replaces_what_the_superuser_copies() {
     // The source's too: a copy gives the destination what belongs to it.
     for folder in [&from, &to] {
         if let Err(error) = chown(folder, Some(OTHER), Some(OTHER)) {
-            println!("skipped: needs root that gives files away: {error}");
+            testing::skipped(format_args!("needs root that gives files away: {error}"));
             return;
         }
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
@@ -128,7 +128,9 @@ fn a_racing_user_neither_reads_nor_replaces_what_the_superuser_copies() {
     let racer = match racer {
         Ok(racer) => racer,
         Err(error) => {
-            println!("skipped: needs root that becomes another user: {error}");
+            testing::skipped(format_args!(
+                "needs root that becomes another user: {error}"
+            ));
             return;
         }
     };
@@ -194,7 +196,7 @@ fn a_racing_user_neither_reads_nor_replaces_what_the_superuser_copies() {
 #[ignore = "the other user of the test above, which starts it"]
 fn other_user() {
     let Some(folder) = env::var_os(FOLDER) else {
-        println!("skipped: nobody started it as the other user");
+        testing::unneeded("nobody started it as the other user");
         return;
     };
     env::set_current_dir(folder).unwrap();

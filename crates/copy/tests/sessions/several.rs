@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use copy::destination::Destination;
 use copy::engine::fetch::fetch;
-use copy::engine::help::help;
+use copy::engine::help::help_seeing;
 use copy::engine::receive::{ReceiveOptions, receive};
 use copy::engine::send::{SendOptions, send};
 use copy::engine::tune::Streams;
@@ -64,6 +65,10 @@ struct Session<'a> {
     transport: Transport,
     /// Of those who lead: so many of the first take no datagrams.
     closed: usize,
+    /// How long hosts beside the one that leads wait to see a file that it made.
+    seen: Duration,
+    /// The source holds once it sent so many bytes, until what is done meanwhile has it go on.
+    hold_at: Option<NonZeroU64>,
     ids: (SessionId, Key),
     meanwhile: &'a (dyn Fn(&Meeting, &Watch, &[Meeting]) + Sync),
 }
@@ -85,6 +90,8 @@ impl Session<'_> {
             reads_back: false,
             transport: Transport::Tcp,
             closed: 0,
+            seen: Duration::from_secs(5),
+            hold_at: None,
             ids: (SessionId::random().unwrap(), Key::random().unwrap()),
             meanwhile: &nothing,
         }
@@ -136,24 +143,26 @@ impl Session<'_> {
             ..SendOptions::default()
         };
         let receive_options = ReceiveOptions {
-            has_helpers: !self.beside.is_empty(),
+            has_helpers: !helpers.is_empty(),
             ..ReceiveOptions::default()
         };
         let (sends, receives) = (Watch::default(), Watch::default());
+        sends.hold_at(self.hold_at);
         let (sent, received) = thread::scope(|scope| {
             for listener in &self.listeners {
                 let far = &far;
                 scope.spawn(move || meeting::listen(listener, far).unwrap());
             }
-            for ((listener, path), helper) in self.beside.iter().zip(&helpers) {
+            for ((listener, path), helper) in self.beside.into_iter().zip(&helpers) {
                 let leader = dial(self.leader);
                 let leader = Meeting::connecting(leader, session, key.clone(), CIPHER)
                     .with_patience(Duration::from_secs(3));
-                scope.spawn(move || meeting::listen(listener, helper).unwrap());
+                // A host that is gone refuses whoever dials it: its listener goes with this.
+                scope.spawn(move || meeting::listen(&listener, helper).unwrap());
                 scope.spawn(move || {
-                    let (seen, _) = Destination::resolve(path, false, true).unwrap();
+                    let (seen, _) = Destination::resolve(&path, false, true).unwrap();
                     let watch = Watch::default();
-                    help(helper, &leader, &seen, &watch).unwrap();
+                    help_seeing(helper, &leader, &seen, &watch, self.seen).unwrap();
                     println!("helper: {:?}", watch.notes(0));
                 });
             }
@@ -275,8 +284,17 @@ fn an_address_without_datagrams_has_tcp_and_the_others_quic() {
     let mut session = Session::over(3);
     session.transport = Transport::Quic;
     session.closed = 1;
+    session.limit = Some(UNHURRIED);
     // Nobody is to be done before it is known there.
-    session.limit = Some(units::Rate::from_bits_per_second(30_000_000));
+    session.hold_at = NonZeroU64::new(1 << 20);
+    let meanwhile = |near: &Meeting, watch: &Watch, _: &[Meeting]| {
+        let is_known = || format!("{:?}", watch.notes(0)).contains("TCP in place of QUIC");
+        while !is_known() && !near.is_over() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        watch.hold_at(None);
+    };
+    session.meanwhile = &meanwhile;
     let ended = session.run(&place.from(), &place.to());
     ended.is_whole(&place.from(), &place.to());
     let carried = ended.near.carried();
@@ -326,6 +344,11 @@ fn an_address_that_dies_is_left_and_taken_again_when_it_answers() {
             thread::sleep(Duration::from_millis(1));
         }
         is_dead.store(false, Ordering::Relaxed);
+        let is_back = || format!("{:?}", watch.notes(0)).contains("flaky answers again");
+        while !is_back() && !near.is_over() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        watch.set_limit(Some(UNHURRIED));
     };
     session.meanwhile = &meanwhile;
     let ended = session.run(&place.from(), &place.to());
@@ -442,9 +465,9 @@ fn what_an_address_swallows_is_sent_by_the_others_while_it_seems_to_live() {
     let mut session = Session::over(2);
     let at = Hole::passes_on(&hole, session.leader);
     session.ways.insert(1, Way::new("hole", dial(at)));
-    session.limit = Some(units::Rate::from_bits_per_second(80_000_000));
+    session.limit = Some(UNHURRIED);
     let meanwhile = |near: &Meeting, watch: &Watch, _: &[Meeting]| {
-        hole.hold_from(4 << 20, near, watch);
+        hole.hold_from(16 << 20, near, watch);
         // Its connections acknowledge all they get: nothing but the end of the copy ends them, or what follows here.
         let begun = Instant::now();
         while !near.is_over() && begun.elapsed() < PATIENCE * 3 {
@@ -484,7 +507,7 @@ fn what_was_lost_with_an_address_is_not_kept_until_it_was_dialled() {
         TcpStream::connect(at).map(Socket::Tcp)
     };
     session.ways.insert(1, Way::new("hole", Box::new(silent)));
-    session.limit = Some(units::Rate::from_bits_per_second(80_000_000));
+    session.limit = Some(UNHURRIED);
     let meanwhile = |near: &Meeting, watch: &Watch, _: &[Meeting]| {
         hole.hold_from(4 << 20, near, watch);
         is_dead.store(true, Ordering::Relaxed);
@@ -532,7 +555,10 @@ fn a_host_that_sees_other_files_passes_on_what_it_gets_and_writes_nothing() {
     fs::create_dir(&elsewhere).unwrap();
     // And one that has no such folder.
     let nowhere = place.0.join("nowhere");
-    let ended = Session::hosts(&[&elsewhere, &nowhere]).run(&place.from(), &place.to());
+    let mut session = Session::hosts(&[&elsewhere, &nowhere]);
+    // What they wait for does not come.
+    session.seen = Duration::from_millis(300);
+    let ended = session.run(&place.from(), &place.to());
     ended.is_whole(&place.from(), &place.to());
     assert_eq!(ended.helped(), 0);
     assert!(tree(&elsewhere).is_empty() && !nowhere.exists());
@@ -544,7 +570,7 @@ fn hosts_whose_connections_are_cut_and_that_go_away_cost_nothing_but_time() {
     fs::create_dir(place.to()).unwrap();
     let to = place.to();
     let mut session = Session::hosts(&[&to, &to]);
-    session.limit = Some(units::Rate::from_bits_per_second(60_000_000));
+    session.limit = Some(units::Rate::from_bits_per_second(100_000_000));
     let meanwhile = |near: &Meeting, watch: &Watch, helpers: &[Meeting]| {
         let mut cut = 0;
         while !near.is_over() {

@@ -2,6 +2,7 @@
 //! or not.
 
 use std::fs;
+use std::num::NonZeroU64;
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use copy::link::Which;
 use copy::message::{Account, BlockHead, FromDestination, Want};
 use copy::{Cipher, RelPath};
 
-use crate::common::{Place, Session, bytes, cut_again_and_again, plant, tree};
+use crate::common::{Place, Session, at_once, bytes, cut_again_and_again, plant, tree};
 use crate::hostile::{
     against_destination, against_source_with, file, head, is_decided, is_refused, options, wait_for,
 };
@@ -60,44 +61,51 @@ fn a_source_waits_for_nobody_with_a_small_file() {
 
 #[test]
 fn a_tree_comes_unasked_as_it_was() {
-    for is_reverse in [false, true] {
-        for is_cut in [false, true] {
-            let place = Place::new();
-            plant(&place.from());
-            for n in 0..3_000 {
-                fs::write(place.from().join(format!("n{n}")), bytes(4_096, n)).unwrap();
-            }
-            let session = Session {
-                is_reverse,
-                // With cuts it takes a second.
-                limit: is_cut.then_some(units::Rate::from_bits_per_second(150_000_000)),
-                ..session()
-            };
-            let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, _| {
-                if is_cut {
-                    cut_again_and_again(meeting);
-                }
-            });
-            let account = received.unwrap();
-            assert_eq!(sent.unwrap(), account);
-            assert_eq!((account.failed, account.same), (0, 0));
-            assert_eq!(tree(&place.from()), tree(&place.to()));
-            let ended_with = *session.ended_with.lock().unwrap();
-            assert_eq!(ended_with[0].0, ended_with[0].1);
+    let cases = [(false, false), (false, true), (true, false), (true, true)];
+    at_once(cases, |(is_reverse, is_cut)| {
+        let place = Place::of_many_files();
+        plant(&place.from());
+        for n in 0..1_200 {
+            fs::write(place.from().join(format!("n{n}")), bytes(4_096, n)).unwrap();
         }
-    }
+        let session = Session {
+            is_reverse,
+            // With cuts it takes a second.
+            limit: is_cut.then_some(units::Rate::from_bits_per_second(85_000_000)),
+            ..session()
+        };
+        let (sent, received) = session.run_with(&place.from(), &place.to(), |meeting, _| {
+            if is_cut {
+                cut_again_and_again(meeting);
+            }
+        });
+        let account = received.unwrap();
+        assert_eq!(sent.unwrap(), account);
+        assert_eq!((account.failed, account.same), (0, 0));
+        assert_eq!(tree(&place.from()), tree(&place.to()));
+        let ended_with = *session.ended_with.lock().unwrap();
+        assert_eq!(ended_with[0].0, ended_with[0].1);
+    });
 }
+
+/// Many messages of names, and many frames of small files.
+const NAMES: u64 = 1_200;
 
 /// Copies to where some of the names stand already; what the destination did, and what is there.
 fn onto(unasked: bool, stands: impl Fn(u64) -> bool) -> Account {
-    let place = Place::new();
-    for n in 0..2_000 {
-        fs::write(place.from().join(format!("n{n:04}")), bytes(4_096, n)).unwrap();
-    }
-    let (first, _) = Session::default().run(&place.from(), &place.to());
-    assert_eq!(first.unwrap().placed, 2_000);
-    for n in (0..2_000).filter(|n| !stands(*n)) {
-        fs::remove_file(place.to().join(format!("n{n:04}"))).unwrap();
+    let place = Place::of_many_files();
+    fs::create_dir(place.to()).unwrap();
+    for n in 0..NAMES {
+        let name = format!("n{n:04}");
+        let path = place.from().join(&name);
+        fs::write(&path, bytes(4_096, n)).unwrap();
+        if stands(n) {
+            // As a copy would have left it.
+            fs::copy(&path, place.to().join(&name)).unwrap();
+            let time = fs::metadata(&path).unwrap().modified().unwrap();
+            let there = fs::File::options().write(true).open(place.to().join(&name));
+            there.unwrap().set_modified(time).unwrap();
+        }
     }
     let session = Session {
         unasked,
@@ -113,27 +121,27 @@ fn onto(unasked: bool, stands: impl Fn(u64) -> bool) -> Account {
 #[test]
 fn what_stands_there_all_the_same_stays_and_the_rest_comes() {
     type Stands = fn(u64) -> bool;
-    let cases: [Stands; 4] = [|_| true, |n| n % 2 == 0, |n| n > 0, |n| n == 1_999];
-    for stands in cases {
+    let cases: [Stands; 4] = [|_| true, |n| n % 2 == 0, |n| n > 0, |n| n == NAMES - 1];
+    at_once(cases, |stands| {
         let (asked, unasked) = (onto(false, stands), onto(true, stands));
         assert_eq!(asked, unasked);
         assert!(unasked.same > 0);
-    }
+    });
 }
 
 #[test]
 fn one_that_changes_meanwhile_is_told_anew() {
     let place = Place::new();
-    for n in 0..500 {
+    for n in 0..200 {
         fs::write(place.from().join(format!("n{n:03}")), bytes(200_000, n)).unwrap();
     }
     let session = Session {
         streams: Streams::Fixed(1),
-        // Two seconds: the last is changed long before it is read.
-        limit: Some(units::Rate::from_bits_per_second(400_000_000)),
+        // The last is changed before it is read.
+        hold_at: NonZeroU64::new(1 << 20),
         ..session()
     };
-    let last = place.from().join("n499");
+    let last = place.from().join("n199");
     let (sent, received) = session.run_with(&place.from(), &place.to(), |_, watch| {
         while watch
             .confirmed_bytes
@@ -143,6 +151,7 @@ fn one_that_changes_meanwhile_is_told_anew() {
             thread::sleep(Duration::from_millis(1));
         }
         fs::write(&last, b"other").unwrap();
+        watch.hold_at(None);
     });
     assert_eq!((sent.unwrap().failed, received.unwrap().failed), (0, 0));
     assert_eq!(tree(&place.from()), tree(&place.to()));

@@ -17,17 +17,18 @@ use copy::meeting::{self, Meeting};
 use copy::source::Source;
 use copy::{Cipher, Key, SessionId};
 
-use crate::common::{Place, Session, bytes, plant, tree};
+use crate::common::{Place, Session, at_once, bytes, plant, tree};
 
 #[test]
 fn a_tree_arrives_as_it_was_under_every_cipher_and_both_ways_round() {
-    for (cipher, is_reverse) in [
+    let cases = [
         (Cipher::Aes128Gcm, false),
         (Cipher::Aes256Gcm, true),
         (Cipher::Chacha20Poly1305, false),
         (Cipher::IntegrityOnly, true),
         (Cipher::None, false),
-    ] {
+    ];
+    at_once(cases, |(cipher, is_reverse)| {
         let place = Place::new();
         plant(&place.from());
         let session = Session {
@@ -47,7 +48,7 @@ fn a_tree_arrives_as_it_was_under_every_cipher_and_both_ways_round() {
         let again = sent.unwrap();
         assert_eq!((again.received_bytes, again.failed), (0, 0));
         assert_eq!(tree(&place.from()), tree(&place.to()), "{cipher:?}");
-    }
+    });
 }
 
 #[test]

@@ -5,9 +5,10 @@
 //! where every second segment is answered. A sender that counts bytes doubles it whatever k is, and then there is
 //! nothing to say; so it is the growth that must fit, not k alone.
 
+use throughput::{Cause, Finding, Host, Remedy};
+
+use crate::case::Case;
 use crate::confidence::{agreement_of, ramp};
-use crate::finding::{Cause, Finding, Host, Remedy};
-use crate::rules::Case;
 use crate::text;
 
 /// Slow start at the pace of thinned acknowledgments.

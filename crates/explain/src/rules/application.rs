@@ -4,10 +4,11 @@
 //! "Application-limited" names many things elsewhere; here it is the sender's time with nothing
 //! outstanding, plus the starved part of its busy time (see [`crate::Facts`]).
 
+use throughput::{Cause, Finding, Host, Remedy, RemedyHost};
+
+use crate::case::Case;
 use crate::confidence::{agreement, data, ramp};
-use crate::finding::{Cause, Finding, Host, Remedy, RemedyHost};
 use crate::remedy::Buffer;
-use crate::rules::Case;
 use crate::text;
 
 /// The sending application did not write enough: disk, cipher, CPU, or think time.

@@ -1,14 +1,13 @@
 //! The network holds the sender back: because its rate is reached, because the queue in front of it
 //! is too short, or for a reason that these readings do not show.
 
+use throughput::{Cause, Finding, Probe, ProbeKind, Remedy, RemedyHost, Setting, models};
 use units::{Duration, Rate};
 
+use crate::case::Case;
 use crate::confidence::{data, ramp};
 use crate::facts::ENOUGH_LOSSES;
-use crate::finding::{Cause, Finding, Remedy, RemedyHost, Setting};
-use crate::models;
-use crate::probe::{Probe, ProbeKind};
-use crate::rules::{Case, application, clock_lines, loss};
+use crate::rules::{application, clock_lines, loss};
 use crate::text;
 
 /// Goodput is what the known rate can carry, to 90 %: the path is healthy.

@@ -7,12 +7,12 @@
 //! What is left out: an interface, driver or queueing discipline that is slower than its bus, and a receiver's
 //! bus, which drops.
 
+use throughput::{Cause, Finding, Host, Remedy};
 use units::Rate;
 
+use crate::case::Case;
 use crate::confidence::{data, ramp};
 use crate::facts::ENOUGH_LOSSES;
-use crate::finding::{Cause, Finding, Host, Remedy};
-use crate::rules::Case;
 use crate::text;
 
 /// The sending host between TCP and the line.

@@ -1,10 +1,12 @@
 //! What writing costs a host by declaration is the limit: it spends it by the clock, so nothing that a
 //! kernel counts shows it but the pauses between its writes.
 
+use throughput::{Cause, Finding, Host, Remedy};
+
+use crate::case::Case;
 use crate::confidence::{data, ramp};
 use crate::declared::Part;
-use crate::finding::{Cause, Finding, Host, Remedy};
-use crate::rules::{Case, clock_lines};
+use crate::rules::clock_lines;
 use crate::text;
 
 /// The sender's declared cost, where goodput is what it allows and the path could carry more.

@@ -14,11 +14,12 @@
 //! What is left out: the bandwidth of all CPUs' memory together, and drops for want of CPU, which look
 //! like loss.
 
+use crate::case::Case;
 use crate::confidence::{data, ramp};
 use crate::evidence::{CpuLoad, HostLoad};
-use crate::finding::{Cause, Finding, Host, Remedy};
-use crate::rules::{Case, application};
+use crate::rules::application;
 use crate::text;
+use throughput::{Cause, Finding, Host, Remedy};
 use units::{Bytes, Rate};
 
 /// What shows that a host has no time left.

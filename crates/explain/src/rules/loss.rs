@@ -5,15 +5,16 @@
 //! the known bottleneck or far below). How well Mathis' formula or CUBIC's response explain the
 //! rate then says how sure the finding is.
 
+use throughput::models::{self, AckPolicy};
+use throughput::{Cause, Finding, Remedy, RemedyHost, Setting};
 use units::Rate;
 
+use crate::case::Case;
 use crate::confidence::{agreement, data, ramp, with_model};
 use crate::evidence::HostConfig;
-use crate::finding::{Cause, Finding, Remedy, RemedyHost, Setting};
-use crate::models::{self, AckPolicy};
 use crate::predict;
 use crate::remedy::{Change, STREAMS_WITHOUT_RATE, streams_for, streams_rate};
-use crate::rules::{Case, bottleneck};
+use crate::rules::bottleneck;
 use crate::text;
 
 /// Loss that is not the transfer's own queue.

@@ -8,13 +8,13 @@
 //! through at another time, as of bursts at a short queue on a long path whose window still grows, it is
 //! none, and the probe's rate a chance. An interface that drops for want of CPU is not told apart.
 
+use throughput::{Cause, Finding, Probe, ProbeKind, Remedy, RemedyHost};
 use units::Rate;
 
+use crate::case::Case;
 use crate::confidence::{data, ramp};
 use crate::facts::ENOUGH_LOSSES;
-use crate::finding::{Cause, Finding, Remedy, RemedyHost};
-use crate::probe::{LOSSES_MIN, Probe, ProbeKind, cpu_of_a_stream};
-use crate::rules::Case;
+use crate::probe::{LOSSES_MIN, cpu_of_a_stream};
 use crate::text;
 
 /// Loss at a packet rate that does not move with the packets' size.

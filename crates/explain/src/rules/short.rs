@@ -1,13 +1,12 @@
 //! The transfer ended before it could reach the path's rate: in slow start, or while CUBIC was
 //! still growing back from an early end of it.
 
+use throughput::{Cause, Finding, Remedy, RemedyHost, models};
 use units::Duration;
 
+use crate::case::Case;
 use crate::confidence::ramp;
 use crate::facts::ENOUGH_LOSSES;
-use crate::finding::{Cause, Finding, Remedy, RemedyHost};
-use crate::models;
-use crate::rules::Case;
 use crate::text;
 
 /// Slow start was not over, by the clock or by the congestion window.

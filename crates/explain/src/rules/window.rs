@@ -4,15 +4,16 @@
 //! mix the kernel's clocks, so their shares are taken together and the larger names the cause.
 //! Mending one alone moves the limit to the other: the remedy raises both when both are too small.
 
+use throughput::shares::Shares;
+use throughput::{Cause, Finding, Host, Remedy, RemedyHost, Setting};
 use units::{Bytes, Rate};
 
+use crate::case::Case;
 use crate::confidence::{agreement, data, ramp, with_model};
 use crate::evidence::HostConfig;
 use crate::facts::Range;
-use crate::finding::{Cause, Finding, Host, Remedy, RemedyHost, Setting};
 use crate::remedy::{Buffer, Change, STREAMS_WITHOUT_RATE, streams_for, streams_rate};
-use crate::rules::{Case, application, clock_lines};
-use crate::shares::Shares;
+use crate::rules::{application, clock_lines};
 use crate::text;
 
 /// A window below the path's size.
@@ -173,7 +174,7 @@ fn evidence(case: &Case<'_>, main: Buffer, model: Option<Rate>) -> Vec<String> {
         ));
     }
     if let Some(rate) = facts.wire_rate {
-        let bdp = crate::models::bdp(rate, facts.idle_rtt);
+        let bdp = throughput::models::bdp(rate, facts.idle_rtt);
         lines.push(format!(
             "the path holds {rate} x {} = {bdp}",
             facts.idle_rtt

@@ -209,57 +209,14 @@ impl World {
         inputs: Vec<u32>,
         numbers: &Numbers<'_>,
     ) -> Part {
-        let here = |node: u32| usize::from(numbers.owner[node as usize]) == number;
-        let lanes = self.lanes as usize;
+        let here = |node: u32| numbers.is_of(node, number);
         let mut nodes = self.nodes.clone();
         for node in (0..).zip(&mut nodes).filter(|(n, _)| here(*n)) {
             node.1.input = numbers.inputs[node.1.input as usize];
         }
-        let own = |n: u32| match here(self.channels[n as usize].from) {
-            true => numbers.near[n as usize],
-            false => numbers.far[n as usize],
-        };
-        let made = channels.iter().map(|n| {
-            let channel = &self.channels[*n as usize];
-            let [from, to] = [channel.from, channel.to];
-            let mut made = channel.clone();
-            if !made.to_host {
-                made.far = numbers.inputs[made.far as usize];
-            }
-            made.inputs = numbers.inputs[made.inputs as usize];
-            made.back = own(made.back);
-            if here(from) != here(to) {
-                let (other, there) = match here(from) {
-                    true => (to, numbers.far[*n as usize]),
-                    false => (from, numbers.near[*n as usize]),
-                };
-                made.part = numbers.owner[other as usize];
-                made.there = there;
-            }
-            made
-        });
-        let made: Vec<Channel> = made.collect();
-        let credits = channels.iter().flat_map(|n| {
-            let first = *n as usize * lanes;
-            let away = !here(self.channels[*n as usize].from);
-            self.credits[first..first + lanes]
-                .iter()
-                .map(move |credit| Credit {
-                    away,
-                    ..credit.clone()
-                })
-        });
-        let credits: Vec<Credit> = credits.collect();
-        let flow_here = |f: &Flow| here(f.spec.from) || here(f.spec.to);
-        let flows: Vec<u32> = (0..)
-            .zip(&self.flows)
-            .filter(|(_, f)| flow_here(f))
-            .map(|(n, _)| n)
-            .collect();
-        let mut places = vec![NONE; self.flows.len()];
-        for (place, n) in (0..).zip(&flows) {
-            places[*n as usize] = place;
-        }
+        let made = self.part_channels(number, &channels, numbers);
+        let credits = self.part_credits(number, &channels, numbers);
+        let flows = self.part_flows(number, numbers);
         let hosts = (0..).zip(&mut self.hosts).map(|(n, host)| match here(n) {
             true => std::mem::replace(host, Host::away()),
             false => Host::away(),
@@ -267,7 +224,10 @@ impl World {
         let hosts: Vec<Host> = hosts.collect();
         let own_ways = self.ways.iter().map(|n| {
             let of = &self.channels[*n as usize];
-            if here(of.from) { own(*n) } else { NONE }
+            match here(of.from) {
+                true => self.own(number, *n, numbers),
+                false => NONE,
+            }
         });
         let mut world = Self {
             now_ps: 0,
@@ -286,13 +246,7 @@ impl World {
             mixed: self.mixed,
             packets: Pool::default(),
             hosts,
-            flows: Flows {
-                all: flows
-                    .iter()
-                    .map(|n| self.flows[*n as usize].clone())
-                    .collect(),
-                places,
-            },
+            flows: self.kept_flows(&flows),
             ends: self.ends.clone(),
             own_lanes: self.own_lanes.clone(),
             routes: self.routes.clone(),
@@ -313,18 +267,7 @@ impl World {
             paths: numbers.paths.clone(),
             out_box: vec![Mail::default(); parts],
         };
-        for n in &flows {
-            let flow = &self.flows[*n as usize];
-            let told = flow.answers || flow.grants != NONE || flow.spec.after.is_some();
-            if told || !here(flow.spec.from) {
-                continue;
-            }
-            let (kind, who) = match flow.spec.passing {
-                true => (START, *n),
-                false => (LOOK, flow.spec.from),
-            };
-            world.post(flow.spec.start_ps, kind, who, 0);
-        }
+        self.post_starts(number, &flows, numbers, &mut world);
         world.post_faults();
         let nodes = (0..count(self.nodes.len())).filter(|n| here(*n)).collect();
         Part {
@@ -335,6 +278,100 @@ impl World {
             nodes,
             flows,
             next_ps: Some(0),
+        }
+    }
+
+    /// A channel's number at this part's end of it.
+    fn own(&self, number: usize, channel: u32, numbers: &Numbers<'_>) -> u32 {
+        match numbers.is_of(self.channels[channel as usize].from, number) {
+            true => numbers.near[channel as usize],
+            false => numbers.far[channel as usize],
+        }
+    }
+
+    /// Channels with a part's own numbers.
+    fn part_channels(
+        &self,
+        number: usize,
+        channels: &[u32],
+        numbers: &Numbers<'_>,
+    ) -> Vec<Channel> {
+        let here = |node: u32| numbers.is_of(node, number);
+        let made = channels.iter().map(|n| {
+            let channel = &self.channels[*n as usize];
+            let [from, to] = [channel.from, channel.to];
+            let mut made = channel.clone();
+            if !made.to_host {
+                made.far = numbers.inputs[made.far as usize];
+            }
+            made.inputs = numbers.inputs[made.inputs as usize];
+            made.back = self.own(number, made.back, numbers);
+            if here(from) != here(to) {
+                let (other, there) = match here(from) {
+                    true => (to, numbers.far[*n as usize]),
+                    false => (from, numbers.near[*n as usize]),
+                };
+                made.part = numbers.owner[other as usize];
+                made.there = there;
+            }
+            made
+        });
+        made.collect()
+    }
+
+    /// Credits of those, marked where the other end keeps them.
+    fn part_credits(&self, number: usize, channels: &[u32], numbers: &Numbers<'_>) -> Vec<Credit> {
+        let lanes = self.lanes as usize;
+        let credits = channels.iter().flat_map(|n| {
+            let first = *n as usize * lanes;
+            let away = !numbers.is_of(self.channels[*n as usize].from, number);
+            self.credits[first..first + lanes]
+                .iter()
+                .map(move |credit| Credit {
+                    away,
+                    ..credit.clone()
+                })
+        });
+        credits.collect()
+    }
+
+    /// Numbers of the flows that begin or end in a part.
+    fn part_flows(&self, number: usize, numbers: &Numbers<'_>) -> Vec<u32> {
+        let here = |node: u32| numbers.is_of(node, number);
+        let flow_here = |f: &Flow| here(f.spec.from) || here(f.spec.to);
+        (0..)
+            .zip(&self.flows)
+            .filter(|(_, f)| flow_here(f))
+            .map(|(n, _)| n)
+            .collect()
+    }
+
+    /// Those flows, found by the numbers that they have in the whole.
+    fn kept_flows(&self, flows: &[u32]) -> Flows {
+        let mut places = vec![NONE; self.flows.len()];
+        for (place, n) in (0..).zip(flows) {
+            places[*n as usize] = place;
+        }
+        let all = flows.iter().map(|n| self.flows[*n as usize].clone());
+        Flows {
+            all: all.collect(),
+            places,
+        }
+    }
+
+    /// Has a part's own flows begin when they do in the whole.
+    fn post_starts(&self, number: usize, flows: &[u32], numbers: &Numbers<'_>, world: &mut Self) {
+        for n in flows {
+            let flow = &self.flows[*n as usize];
+            let told = flow.answers || flow.grants != NONE || flow.spec.after.is_some();
+            if told || !numbers.is_of(flow.spec.from, number) {
+                continue;
+            }
+            let (kind, who) = match flow.spec.passing {
+                true => (START, *n),
+                false => (LOOK, flow.spec.from),
+            };
+            world.post(flow.spec.start_ps, kind, who, 0);
         }
     }
 
@@ -593,6 +630,13 @@ struct Numbers<'a> {
     far: &'a [u32],
     inputs: &'a [u32],
     paths: Arc<Vec<u32>>,
+}
+
+impl Numbers<'_> {
+    /// Whether a node is in that part.
+    fn is_of(&self, node: u32, part: usize) -> bool {
+        usize::from(self.owner[node as usize]) == part
+    }
 }
 
 /// Nodes that stay together, each by the least of its group.

@@ -1,6 +1,6 @@
 //! What a gateway does as a whole that shows only from within.
 
-#[path = "../../tests/net/mod.rs"]
+#[path = "../../tests/all/net/mod.rs"]
 mod net;
 
 use std::io::{Read, Write};
@@ -46,9 +46,7 @@ fn while_a_worker_stands_still_new_connections_pass_unsplit() {
 fn each_of_several_workers_that_accept_openly_serves_its_part() {
     use std::net::{TcpListener, TcpStream};
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = free.local_addr().unwrap();
-    drop(free);
+    let listen = ([127, 0, 0, 1], testing::free_port()).into();
     let config = Config {
         mode: Mode::Explicit {
             listen,

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::{
-    Ended, Scratch, as_nobody, is_root, json, lab_alone, usable, with_own_network,
+    Ended, Scratch, as_nobody, is_root, json, lab_beside_others, usable, with_own_network,
 };
 
 /// Two ends of a veth with nothing of their own to say; `capture ARGS` begins one in the background,
@@ -303,7 +303,7 @@ fn a_capture_that_cannot_be_made_says_why() {
 
 #[test]
 fn a_host_of_a_lab_is_captured() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     if usable(
         &["env"],
         &["sh", "-c", "command -v tshark && command -v ping"],

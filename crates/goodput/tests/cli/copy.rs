@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -466,7 +466,9 @@ fn victims(scratch: &Scratch) -> Vec<(i32, &'static str)> {
         let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
         let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if !String::from_utf8_lossy(&environment).contains(dir.trim_end_matches('/')) {
+        // Whole: another test's folder may begin with this one's name.
+        let environment = String::from_utf8_lossy(&environment).replace('\0', "/");
+        if !environment.contains(&dir) {
             continue;
         }
         let what = match line.split(' ').collect::<Vec<_>>()[..] {
@@ -740,11 +742,7 @@ fn a_far_side_of_another_version_is_told_apart_before_anything_is_sent() {
             .fails_with(4, &[&theirs, &mine]);
         drop(answers);
         // It connects, and ends when it has heard.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = testing::free_port();
         let script = "#!/bin/sh\necho '{\"Ready\":{\"at\":null,\"is_one_file\":false,\"speeds\":[]}}'\n\
                       read -r job\nwhile [ ! -e \"$0.heard\" ]; do sleep 0.05; done\nexit 1\n";
         let far = executable(&scratch, "connects", script);
@@ -802,10 +800,7 @@ fn a_far_host_cannot_have_this_host_connect_to_its_own_services() {
     let service = TcpListener::bind("127.0.0.1:0").unwrap();
     service.set_nonblocking(true).unwrap();
     let at = service.local_addr().unwrap();
-    let other = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let other = SocketAddr::from(([127, 0, 0, 1], testing::free_port()));
     // An address of this host for a name without one; a port that was not asked for; another port than the first.
     for (n, (host, first, all, flags, said)) in [
         ("alias.invalid", at, "", &[][..], "--addresses 127.0.0.1"),

@@ -622,7 +622,7 @@ fn a_daemon_at_all_addresses_has_quic_at_each() {
         ("[::]:0", &["127.0.0.2", "::1", "127.9.8.7"]),
     ] {
         if listen.starts_with('[') && UdpSocket::bind("[::1]:0").is_err() {
-            eprintln!("skipped: no IPv6 here");
+            testing::skipped("no IPv6 here");
             continue;
         }
         let daemon = Daemon::start_at(listen, &scratch, &["--token-file", &token, "--writable"]);
@@ -671,7 +671,7 @@ fn a_daemon_whose_port_somebody_has_for_udp_says_so_and_takes_tcp() {
     let token = private(&scratch, "token", TOKEN);
     let from = scratch.path("from");
     plant(&from);
-    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = UdpSocket::bind(("127.0.0.1", testing::free_port())).unwrap();
     let at = taken.local_addr().unwrap().to_string();
     let args = ["--listen", &at, "--token-file", &token, "--writable"];
     let dir = scratch.path("served");

@@ -252,7 +252,7 @@ fn how_each_connection_is_is_said_where_the_output_is_no_terminal() {
         " arrived, ",
         "  stream   0  ",
         "  stream   1  ",
-        "sent again",
+        "retr ",
         "held",
     ] {
         assert!(ended.stdout.contains(said), "{said}: {}", ended.stdout);

@@ -154,11 +154,13 @@ fn several_addresses_of_either_end_carry_a_copy_together() {
         .filter_map(|event| event["quic"].as_array())
         .flatten()
         .collect();
-    assert!(told.len() >= 4, "{events:#?}");
+    // A line is an interval's, in which a connection may have sent nothing.
+    let mut packets = [0; 4];
     for one in told {
-        assert!(one["stream"].as_u64() < Some(4), "{one}");
-        assert!(one["packets_sent"].as_u64() > Some(0), "{one}");
+        let stream = one["stream"].as_u64().unwrap();
+        packets[usize::try_from(stream).unwrap()] += one["packets_sent"].as_u64().unwrap();
     }
+    assert!(packets.iter().all(|&sent| sent > 0), "{packets:?}");
     scratch.assert_nothing_left();
 }
 
@@ -173,25 +175,29 @@ fn hosts_that_see_the_same_files_take_a_copy_together() {
         ("quic", &["--transport", "quic"], false),
         ("third", &[], true),
     ] {
-        let to = scratch.path(name);
-        let far = format!("127.0.0.1,127.0.0.2,127.0.0.3:{}", to.display());
         let source = match far_source {
             true => format!("127.0.0.9:{source}"),
             false => source.clone(),
         };
-        let begin = ["--json", "-s6", "--limit", "200Mb/s"];
-        let args = [&begin[..], flags, &[&source, &far]].concat();
-        let ended = scratch.run(copy(&scratch, &args));
-        ended.succeeds();
-        assert_same(&from, &to);
-        if !far_source {
-            let said = carried(&ended);
-            for host in ["127.0.0.1 ", "127.0.0.2 ", "127.0.0.3 "] {
-                assert!(said.contains(host), "{name}: {said}");
+        // Slower, where all was done before the last host was there to help.
+        let said = ["200Mb/s", "40Mb/s", "8Mb/s"].iter().find_map(|limit| {
+            let to = scratch.path(&format!("{name}-{}", limit.trim_end_matches("Mb/s")));
+            let far = format!("127.0.0.1,127.0.0.2,127.0.0.3:{}", to.display());
+            let begin = ["--json", "-s6", "--limit", limit];
+            let args = [&begin[..], flags, &[&source, &far]].concat();
+            let ended = scratch.run(copy(&scratch, &args));
+            ended.succeeds();
+            assert_same(&from, &to);
+            if far_source {
+                return Some(String::new());
             }
-            assert!(!said.contains(" 0.0 MB"), "{name}: {said}");
             let carrier = ended.json()["copy"]["transport"].clone();
             assert_eq!(carrier == "quic", name == "quic", "{carrier}");
+            Some(carried(&ended)).filter(|said| !said.contains(" 0.0 MB"))
+        });
+        let said = said.unwrap_or_else(|| panic!("{name}: a host carried nothing"));
+        for host in ["127.0.0.1 ", "127.0.0.2 ", "127.0.0.3 "] {
+            assert!(far_source || said.contains(host), "{name}: {said}");
         }
     }
     // From hosts that see the same files, to here.
@@ -259,22 +265,27 @@ fn journalled(to: &Path) -> u64 {
     journals.map(|journal| journal.len()).max().unwrap_or(0)
 }
 
-/// Kills the far side of a host while it copies to a folder, once its journal has blocks; `None` where it was done before.
+/// Kills the far side of a host while it copies to a folder, once the journal has blocks; `None` where it was done before.
+///
+/// It runs in slices until then, so that it cannot end between two looks at the journal.
 fn killed(scratch: &Scratch, victim: &str, to: &Path, args: &[&str]) -> Option<Ended> {
     let mut running = scratch.start(copy(scratch, args));
     let mut found = None;
     while found.is_none() && !running.has_ended() {
         found = agent(scratch, victim);
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(1));
     }
+    let signal = |name: &str| {
+        let id = found.as_ref()?;
+        let sent = Command::new("kill").args([name, id]).status().unwrap();
+        sent.success().then_some(())
+    };
     // From when the journal has blocks.
-    while journalled(to) < 4000 && !running.has_ended() {
-        thread::sleep(Duration::from_millis(5));
+    while journalled(to) < 4000 && !running.has_ended() && signal("-CONT").is_some() {
+        thread::sleep(Duration::from_millis(10));
+        signal("-STOP");
     }
-    let was_there = found.is_some_and(|id| {
-        let killed = Command::new("kill").args(["-9", &id]).status();
-        killed.unwrap().success()
-    });
+    let was_there = signal("-KILL").is_some();
     let ended = running.end();
     assert!(!ended.stderr.contains("panicked"), "{ended:#?}");
     // Without its leader no copy succeeds: it had said its last word.

@@ -356,7 +356,7 @@ nsenter -t $other -n ip link set v2 up
 trap 'kill $other' EXIT
 explain() {
     env --default-signal=INT $GOODPUT explain "$@" >out 2>err & pid=$!
-    until grep -q 'explaining' err; do kill -0 $pid || { cat err >&2; exit 99; }; sleep 0.05; done
+    until grep -q 'capturing' err; do kill -0 $pid || { cat err >&2; exit 99; }; sleep 0.05; done
 }
 finish() {
     kill -INT $pid

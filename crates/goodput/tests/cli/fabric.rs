@@ -5,32 +5,16 @@ use serde_json::Value;
 use crate::support::{Ended, Scratch};
 
 /// Sixteen hosts on two levels of chips.
-const TREE: &str = r#"
-title = "A small tree"
-[host_kinds.hca]
-speed = "ddr"
-buffer = "72KiB"
-[switch_kinds.chip]
-speed = "ddr"
-ports = 8
-buffer = "72KiB"
-latency = "200ns"
-[cables.cx4]
-kind = "copper"
-length = "8m"
-[topology]
-kind = "clos"
-host = "hca"
-chip = "chip"
-cable = "cx4"
-hosts = 16
-lids = "random"
+const TREE: &str = concat!(
+    include_str!("../../../cluster/tests/tree.toml"),
+    r#"lids = "random"
 ties = "random"
 [traffic]
 pattern = "rotate"
 nodes = [4, 16]
 message = "64KiB"
-"#;
+"#
+);
 
 fn run(scratch: &Scratch, more: &[&str]) -> Ended {
     let file = scratch.path("tree.toml");

@@ -72,9 +72,7 @@ fn a_name_without_an_address_is_named() {
 
 #[test]
 fn a_closed_port_is_refused_and_serve_is_recommended() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = closed.local_addr().unwrap().to_string();
-    drop(closed);
+    let target = format!("127.0.0.1:{}", testing::free_port());
     fails_at_the_far_end(&target, &[&target, "nobody listens", "goodput serve"]);
 }
 

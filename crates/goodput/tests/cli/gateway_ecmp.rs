@@ -92,7 +92,7 @@ impl Wide {
     fn new() -> Option<Self> {
         let made: Result<Vec<NetNs>, _> = (0..6).map(|_| NetNs::create()).collect();
         let Ok(made) = made else {
-            eprintln!("skipped: no privilege to make namespaces");
+            testing::skipped("no privilege to make namespaces");
             return None;
         };
         let [client, inner, one, two, outer, server] = made.try_into().ok().unwrap();
@@ -114,7 +114,7 @@ impl Wide {
         let seed = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
         let has_seed = wide.inner.run(|| std::path::Path::new(seed).exists());
         if !has_seed.unwrap() || !does(&wide.inner, "ip -V") {
-            eprintln!("skipped: no ip(8), or a kernel without fib_multipath_hash_seed");
+            testing::skipped("no ip(8), or a kernel without fib_multipath_hash_seed");
             return None;
         }
         for ns in [&wide.inner, &wide.outer] {

@@ -116,7 +116,7 @@ fn a_title_is_plain_wherever_it_is_shown_and_json_has_the_files_text() {
     let shell = ["lab", "shell", "p.toml", "--", "true"];
     let shell = scratch.run(scratch.goodput(&shell));
     if shell.code() == 3 {
-        return eprintln!("skipped: no lab here: {}", shell.stderr);
+        return testing::skipped(format_args!("no lab here: {}", shell.stderr));
     }
     assert_shown_plain(&shell, "lab shell");
     assert!(shell.stderr.contains("owned"), "{shell:#?}");
@@ -125,13 +125,13 @@ fn a_title_is_plain_wherever_it_is_shown_and_json_has_the_files_text() {
 #[test]
 fn a_lab_that_is_up_has_a_plain_title() {
     if !is_root() {
-        return eprintln!("skipped: not root");
+        return testing::skipped("not root");
     }
     let scratch = Scratch::new();
     scratch.write("p.toml", &path_file(HOSTILE, ""));
     let up = scratch.run(scratch.goodput(&["lab", "up", "p.toml", "--name", "hostile-texts"]));
     if up.code() == 3 {
-        return eprintln!("skipped: no lab here: {}", up.stderr);
+        return testing::skipped(format_args!("no lab here: {}", up.stderr));
     }
     let ps = scratch.run(scratch.goodput(&["lab", "ps"]));
     let ps_json = scratch.run(scratch.goodput(&["lab", "ps", "--json"]));

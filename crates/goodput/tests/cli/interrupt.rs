@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Ended, Running, Scratch, json, lab_alone, run_folders, usable, wait_until};
+use crate::support::{
+    Ended, Running, Scratch, json, lab_beside_others, run_folders, usable, wait_until,
+};
 
 const LONG: [&str; 5] = ["doctor", "-d", "20s", "--ramp", "1s"];
 const BRIEF: [&str; 5] = ["doctor", "-d", "1s", "--ramp", "200ms"];
@@ -50,7 +52,7 @@ fn assert_reads(scratch: &Scratch, word: &str) {
 
 #[test]
 fn a_signal_at_any_moment_ends_the_run_and_leaves_it_readable() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let moments = [
         ("INT", 130, 300),
         ("TERM", 143, 300),
@@ -106,7 +108,7 @@ fn a_signal_before_there_is_anything_ends_it_at_once() {
 
 #[test]
 fn a_signal_during_after_keeps_what_before_measured() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = Scratch::new();
     let mut running = scratch.start(scratch.goodput(&BRIEF));
     wait_until("the first phase", || {
@@ -155,7 +157,7 @@ fn asking_twice_does_not_wait() {
 
 #[test]
 fn kill_minus_nine_leaves_no_process_and_a_run_that_reads() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = Scratch::new();
     let running = scratch.start(scratch.goodput(&LONG));
     wait_until("the run folder", || state(&scratch.runs()).is_some());
@@ -172,7 +174,7 @@ fn kill_minus_nine_takes_the_observer_with_it() {
     if usable(&["iperf3"], &["--version"]).is_none() {
         return;
     }
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = Scratch::new();
     let Some((running, _)) = with_observers(&scratch, 1) else {
         return;
@@ -187,7 +189,7 @@ fn a_signal_does_not_wait_for_an_observer_that_hangs() {
     if usable(&["iperf3"], &["--version"]).is_none() {
         return;
     }
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = Scratch::new();
     let Some((running, observers)) = with_observers(&scratch, 2) else {
         return;
@@ -220,7 +222,7 @@ fn with_observers(scratch: &Scratch, ends: usize) -> Option<(Running, Vec<Offspr
         running.end();
         let _ = std::fs::remove_dir_all(scratch.runs());
     }
-    eprintln!("skipped: the lab falls behind on this machine");
+    testing::unneeded("the lab falls behind on this machine");
     None
 }
 

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Ended, Scratch, as_nobody, is_root, lab_alone, usable, wait_until};
+use crate::support::{
+    Ended, Scratch, as_nobody, is_root, lab_alone, lab_beside_others, reachable, usable, wait_until,
+};
 
 const THREE: &str = r#"
 title = "Two senders and a receiver"
@@ -88,7 +90,7 @@ fn answer(stream: &mut UnixStream, bytes: &[u8]) -> String {
 
 #[test]
 fn the_exit_code_is_that_of_the_program() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     let script = |text| ["shell", "-q", "--", "sh", "-c", text];
     for (args, code) in [
@@ -134,7 +136,7 @@ fn the_far_host_answers_a_round_trip_away() {
 
 #[test]
 fn a_request_to_stop_ends_the_program_and_the_lab_and_ctrl_c_is_the_programs() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     for stubborn in ["", "trap '' TERM HUP;"] {
         let scratch = scratch();
         let script = format!("{stubborn} echo begun >&2; while :; do sleep 1; done");
@@ -149,7 +151,7 @@ fn a_request_to_stop_ends_the_program_and_the_lab_and_ctrl_c_is_the_programs() {
 
 #[test]
 fn a_path_inside_a_lab_is_put_in_front_of_it() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     let connect = handshake("GOODPUT_FAR");
     let inner = format!("$GOODPUT lab shell -q --delay 20ms -- bash -c '{connect}'");
@@ -165,7 +167,7 @@ fn a_path_inside_a_lab_is_put_in_front_of_it() {
         &scratch,
         &["shell", "--delay", "10ms", "--", "bash", "-c", &script],
     );
-    ended.fails_with(0, &["not certified", "only a path of two hosts"]);
+    ended.fails_with(0, &["no accuracy report", "only a path of two hosts"]);
     let said: Vec<&str> = ended.stdout.lines().collect();
     let [alone, behind, after, "code 143", again, "code 2"] = said[..] else {
         panic!("{ended:#?}");
@@ -183,9 +185,9 @@ fn a_path_inside_a_lab_is_put_in_front_of_it() {
 
 #[test]
 fn the_machines_network_is_behind_the_path_and_as_it_was_afterwards() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     if !is_root() {
-        eprintln!("skipped: --outside is for root");
+        testing::skipped("--outside is for root");
         return;
     }
     let tools = "ip -V && nft --version && nsenter --version && nft list tables";
@@ -259,7 +261,7 @@ fn the_machines_network_is_behind_the_path_and_as_it_was_afterwards() {
 
 #[test]
 fn the_machines_network_is_for_root() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let Some(wrapper) = (if is_root() {
         as_nobody()
     } else {
@@ -275,7 +277,7 @@ fn the_machines_network_is_for_root() {
 
 #[test]
 fn a_lab_in_the_background_is_entered_changed_and_ended() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     let up = lab(
         &scratch,
@@ -412,7 +414,7 @@ fn reads_as_a_log(scratch: &Scratch, name: &str) {
 
 #[test]
 fn two_labs_at_once_are_told_apart_by_name() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     for name in ["pair-a", "pair-b"] {
         lab(&scratch, &["up", "three.toml", "--name", name]).succeeds();
@@ -466,7 +468,7 @@ fn captures_and_log_are_one_account_frame_by_frame() {
 
 #[test]
 fn a_network_that_makes_frames_has_no_such_account() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     let args = [
         "check",
@@ -508,7 +510,7 @@ fn traffic_to_nobody_is_refused() {
 
 #[test]
 fn a_lab_that_was_killed_is_swept() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     lab(&scratch, &["up", "three.toml", "--name", "killed"]).succeeds();
     let pid = status(&scratch, "killed").unwrap()["pid"].to_string();
@@ -529,7 +531,7 @@ fn a_lab_that_was_killed_is_swept() {
 
 #[test]
 fn names_that_are_not_there_are_refused_with_those_that_are() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     lab(&scratch, &["up", "three.toml", "--name", "names"]).succeeds();
     for (args, says) in [
@@ -580,7 +582,7 @@ fn names_that_are_not_there_are_refused_with_those_that_are() {
 
 #[test]
 fn a_file_or_a_place_that_cannot_be_is_told_before_a_lab_is_up() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     scratch.write("bad.toml", "title = 'x'\nspeed = 1\n");
     for verb in ["up", "shell"] {
@@ -612,10 +614,10 @@ fn a_file_or_a_place_that_cannot_be_is_told_before_a_lab_is_up() {
 
 #[test]
 fn a_path_beyond_the_labs_reach_is_announced_and_one_beyond_memory_refused() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     let ended = lab(&scratch, &["shell", "--rate", "10Gb/s", "--", "true"]);
-    ended.fails_with(0, &["this path needs 812,743 frames/s each way"]);
+    ended.fails_with(0, &["this path needs 812,743 frames/s in each direction"]);
     let ended = lab(
         &scratch,
         &["shell", "--rate", "100Gb/s", "--delay", "10s", "--", "true"],
@@ -625,7 +627,7 @@ fn a_path_beyond_the_labs_reach_is_announced_and_one_beyond_memory_refused() {
 
 #[test]
 fn whatever_comes_in_on_the_control_socket_the_lab_goes_on() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let scratch = scratch();
     lab(&scratch, &["up", "three.toml", "--name", "garbage"]).succeeds();
     let socket = socket(&scratch, "garbage");
@@ -671,9 +673,9 @@ fn knock() {
 
 #[test]
 fn another_user_is_refused_even_where_the_directory_lets_him_in() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     if !is_root() || as_nobody().is_none() {
-        eprintln!("skipped: only root can be another user");
+        testing::skipped("only root can be another user");
         return;
     }
     let scratch = scratch();
@@ -686,7 +688,8 @@ fn another_user_is_refused_even_where_the_directory_lets_him_in() {
     ] {
         fs::set_permissions(scratch.path(path), PermissionsExt::from_mode(mode)).unwrap();
     }
-    let knocked = Command::new(std::env::current_exe().unwrap())
+    let this = std::env::current_exe().unwrap();
+    let knocked = Command::new(reachable(&this).unwrap())
         .args(["--exact", "lab::knock", "--ignored", "--nocapture"])
         .env("GOODPUT_TEST_SOCKET", &socket)
         .current_dir("/")
@@ -707,7 +710,7 @@ fn another_user_is_refused_even_where_the_directory_lets_him_in() {
 
 #[test]
 fn an_ordinary_user_has_labs_too() {
-    let _alone = lab_alone();
+    let _beside = lab_beside_others();
     let Some(wrapper) = (if is_root() {
         as_nobody()
     } else {

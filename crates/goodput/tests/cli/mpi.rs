@@ -11,6 +11,8 @@ use crate::support::{Ended, Scratch};
 /// In containers one process may not read another's memory.
 fn run(scratch: &Scratch, mut command: Command) -> Ended {
     command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+    // Open MPI's runs at the same time make and remove one folder there, each under the other's feet.
+    command.env("TMPDIR", scratch.path(""));
     scratch.run(command)
 }
 

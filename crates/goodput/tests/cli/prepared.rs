@@ -157,7 +157,7 @@ sh -c "$*""#
 #[test]
 fn a_program_that_another_user_put_in_the_place_of_a_pushed_one_is_not_run() {
     if !sys::userns::user_id().eq(&0) {
-        return eprintln!("skipped: only root can give a folder to another user");
+        return testing::skipped("only root can give a folder to another user");
     }
     for (case, exchange) in [
         ("a link", r#"ln -s "$DIR/theirs" "$p""#),

@@ -722,7 +722,7 @@ fn a_pipe_stays_quiet_unless_it_is_asked_to_be_live() {
     // Lines wrap where they must.
     let words: Vec<&str> = live.stdout.split_whitespace().collect();
     let said = words.join(" ");
-    assert!(said.contains("what it cost the hosts"), "{said}");
+    assert!(said.contains("CPU use of the hosts"), "{said}");
     assert!(said.contains("both ends on one machine"), "{said}");
     let aside = measure(&["--live", "--json"]);
     assert_eq!(aside.json()["state"], "done");

@@ -235,7 +235,7 @@ fn in_a_lab_real_packets_meet_on_the_shared_link() {
     ];
     let ended = scratch.run(scratch.goodput(&words));
     if ended.code() == 3 {
-        eprintln!("skipped: no lab here: {}", ended.stderr);
+        testing::skipped(format_args!("no lab here: {}", ended.stderr));
         return;
     }
     let run = scratch.run_json();

@@ -47,9 +47,7 @@ fn without_network_namespaces_the_lab_says_so() {
 fn without_packet_sockets_the_lab_says_which_step_failed() {
     const WRAPPER: &[&str] = &["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"];
     if !is_root() {
-        eprintln!(
-            "skipped: only root keeps its capability for namespaces without that for sockets"
-        );
+        testing::skipped("only root keeps its capability for namespaces without that for sockets");
         return;
     }
     let Some(wrapper) = usable(WRAPPER, &["true"]) else {

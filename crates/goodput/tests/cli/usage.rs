@@ -177,7 +177,7 @@ fn a_bad_path_file_is_refused_with_file_and_line() {
 fn a_path_file_without_permission_is_unreadable_for_others() {
     let scratch = Scratch::new();
     if !is_root() {
-        eprintln!("skipped: root of the lab's user namespace may read all that its own user owns");
+        testing::skipped("root of the lab's user namespace may read all that its own user owns");
         return;
     }
     let Some(wrapper) = as_nobody() else { return };

@@ -21,9 +21,11 @@ use units::{Bytes, Duration, Instant, Rate};
 use super::{Host, Lab, LabError, Options, in_ns};
 use crate::certificate::Certificate;
 use crate::forward::DirectionCounts;
-use crate::gateways::{self, LabGateway, Place, interface_name};
+use crate::gateways::{self, LabGateway, Place};
 use crate::pace::{Counted, KernelRun, Meter, Pace, Sample};
-use crate::path::{LinkSpec, Network, Node, PathFile, ScheduleEntry, kernel as spec};
+use crate::path::{
+    LinkSpec, Network, Node, PathFile, ScheduleEntry, interface_name, kernel as spec,
+};
 
 /// What is there beside hosts and gateways.
 #[derive(Debug)]

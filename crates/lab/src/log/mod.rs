@@ -10,6 +10,7 @@
 
 mod contents;
 pub mod convert;
+mod file;
 mod headers;
 mod legend;
 mod parquet;
@@ -30,6 +31,7 @@ use link::record::{
 };
 
 pub use convert::{Converted, Filter};
+pub use file::{direction_number, legend_of, written};
 pub use legend::{Legend, LinkLegend, NODE_STAGE};
 pub use segments::{Fate, Reason, Seen, Segments};
 pub use streams::{Sections, Stream, Streams};

@@ -6,7 +6,7 @@
 
 use link::spec::DisciplineSpec;
 use link::{Alpha, Change};
-use toml::Spanned;
+use spans::Spanned;
 use units::Bytes;
 
 use super::links::both_directions;

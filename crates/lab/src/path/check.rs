@@ -6,7 +6,7 @@ use std::path::Path;
 
 use link::spec::{DirectionSpec as Stages, LossSpec, ServerSpec};
 use link::{Change, QueueLimits};
-use toml::Spanned;
+use spans::Spanned;
 use units::text::{is_plain, plain};
 use units::{Bytes, Duration};
 use wire::classify::{Mac, Prefix};
@@ -100,8 +100,8 @@ fn check_counts(raw: &RawFile) -> Result<(), Refusal> {
 
 /// Names are shown on terminals, in logs and in tables, and typed.
 fn check_names(raw: &RawFile) -> Result<(), Refusal> {
-    let nodes = raw.hosts.keys().chain(raw.switches.keys());
-    let mut all = nodes.chain(raw.routers.keys()).chain(raw.links.keys());
+    let nodes = raw.hosts.names().chain(raw.switches.names());
+    let mut all = nodes.chain(raw.routers.names()).chain(raw.links.names());
     match all.find(|name| !name.get_ref().chars().all(is_plain)) {
         Some(name) => refuse(
             name,
@@ -209,14 +209,12 @@ impl<'a> Names<'a> {
     fn default_ends(&self, raw: &'a RawFile) -> (&'a str, &'a str) {
         if let [(_, link)] = self.links.as_slice() {
             let [near, far] = link.get_ref().between.get_ref();
-            if near != far
-                && raw.hosts.contains_key(near.as_str())
-                && raw.hosts.contains_key(far.as_str())
+            if near != far && raw.hosts.contains(near.as_str()) && raw.hosts.contains(far.as_str())
             {
                 return (near, far);
             }
         }
-        if raw.hosts.contains_key("near") && raw.hosts.contains_key("far") {
+        if raw.hosts.contains("near") && raw.hosts.contains("far") {
             return ("near", "far");
         }
         let in_lab = raw
@@ -227,7 +225,7 @@ impl<'a> Names<'a> {
         if names.len() < 2 {
             names = raw
                 .hosts
-                .keys()
+                .names()
                 .map(|name| name.get_ref().as_str())
                 .collect();
         }
@@ -498,7 +496,7 @@ impl<'a> Names<'a> {
         for (number, (_, router)) in self.routers.iter().enumerate() {
             let node = Node::Router(number);
             let own = self.links_at(topology, node);
-            for (link, addresses) in &router.get_ref().addresses {
+            for (link, addresses) in router.get_ref().addresses.iter() {
                 add_stated(&mut stated, node, rules::link_of(link, &own)?, addresses)?;
             }
         }

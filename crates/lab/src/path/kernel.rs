@@ -4,7 +4,7 @@
 //! are on the wire; the largest takes [`AHEAD`] at the slowest rate. After a pause [`LATE`] of a rate pass at once.
 
 use link::spec::{Medium, ServerSpec};
-use toml::Spanned;
+use spans::Spanned;
 use units::{Bytes, Duration, Rate};
 
 use super::network::Network;
@@ -17,7 +17,7 @@ pub(super) fn check(raw: &RawFile) -> Result<bool, Refusal> {
         None | Some(RawRun::Engine) => return Ok(false),
         Some(RawRun::Kernel) => {}
     }
-    if let Some((name, _)) = raw.switches.first_key_value() {
+    if let Some((name, _)) = raw.switches.iter().next() {
         return refuse(
             name,
             format!("switches: {NONE}; let a router join the links"),
@@ -26,16 +26,16 @@ pub(super) fn check(raw: &RawFile) -> Result<bool, Refusal> {
     for entry in &raw.schedule {
         check_change(entry)?;
     }
-    for (name, host) in &raw.hosts {
+    for (name, host) in raw.hosts.iter() {
         if let Some(interface) = &host.get_ref().interface {
             let problem = format!("{}: interface: {NONE}", name.get_ref());
             return refuse(interface, problem);
         }
     }
-    for (name, router) in &raw.routers {
+    for (name, router) in raw.routers.iter() {
         check_router(name, router.get_ref())?;
     }
-    for (name, link) in &raw.links {
+    for (name, link) in raw.links.iter() {
         for raw in links::both_directions(link.get_ref()) {
             check_direction(name.get_ref(), &raw)?;
         }

@@ -11,7 +11,7 @@ use link::spec::{
     ServerSpec, SharedSpec,
 };
 use link::trace::Trace;
-use toml::Spanned;
+use spans::Spanned;
 use units::{Bytes, Duration, Rate};
 use wire::classify::Prefix;
 

@@ -8,11 +8,11 @@ use std::str::FromStr;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use toml::Spanned;
+use spans::Spanned;
 use units::{Bytes, Duration, Percentage, Rate};
 
-/// Tables by name; the order of the file is that of the names' spans.
-pub(super) type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
+/// Tables by name.
+pub(super) type Named<T> = spans::Named<Spanned<T>>;
 /// A quantity with its place.
 pub(super) type Of<T> = Spanned<Quantity<T>>;
 
@@ -79,7 +79,7 @@ pub(super) struct RawRouter {
     pub(super) symmetric: Option<Spanned<bool>>,
     /// By link.
     #[serde(default)]
-    pub(super) addresses: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
+    pub(super) addresses: spans::Named<Vec<Spanned<String>>>,
     #[serde(default)]
     pub(super) routes: Vec<Spanned<RawRoute>>,
     #[serde(default)]

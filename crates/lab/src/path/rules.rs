@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use toml::Spanned;
+use spans::Spanned;
 use wire::classify::{FlagsMatch, Match, Prefix};
 use wire::protocol;
 

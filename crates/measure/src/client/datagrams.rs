@@ -10,16 +10,17 @@ use sys::clock;
 use units::Duration;
 
 use super::{Client, DURING, GRACE, GRACE_MAX, Progress, Waited, expect, lost, reporter};
-use crate::control::{Control, TICK, timespec};
-use crate::engine::{Role, Shape};
+use crate::control::Control;
+use crate::crew::Role;
+use crate::engine::Shape;
 use crate::facts::clean;
-use crate::message::{
-    self, ADDRESS_CHALLENGE_BYTES, ADDRESS_NONCE_BYTES, Message, Refusal, TOKEN_BYTES,
-};
+use crate::message::{self, ADDRESS_CHALLENGE_BYTES, ADDRESS_NONCE_BYTES, Message, Refusal};
 use crate::outcome::{IdleRtt, Outcome};
+use crate::protocol::TOKEN_BYTES;
 use crate::transfer::{Ending, Patience, in_time, unexpected};
 use crate::transfer_udp::{accompany, framing, opening, set_options};
 use crate::udp::UdpEngine;
+use crate::wait::{TICK, timespec};
 use crate::{Config, Direction, MeasureError, Stop};
 
 impl Client {

@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 
 use super::{Client, Progress};
 use crate::control::Control;
-use crate::engine::Role;
-use crate::message::TOKEN_BYTES;
+use crate::crew::Role;
 use crate::outcome::{IdleRtt, Outcome};
+use crate::protocol::TOKEN_BYTES;
 use crate::quic::engine::QuicEngine;
 use crate::tls::Side;
 use crate::transfer::in_time;

@@ -18,13 +18,14 @@ use super::results::{Results, StreamResult};
 use super::server::{ANSWER, HELLO, OLD_ANSWER, settle_all};
 use crate::approach::{Approach, Dscp};
 use crate::client::{lost, reporter, resolve};
-use crate::control::{TICK, Trouble, wait_for};
-use crate::engine::Role;
+use crate::control::Trouble;
+use crate::crew::Role;
 use crate::facts::HostFacts;
 use crate::message::describe_foreign;
 use crate::outcome::{EndResult, IdleRtt, Outcome};
 use crate::transfer::{in_time, probe_congestion};
 use crate::udp::UdpSample;
+use crate::wait::{TICK, wait_for};
 use crate::{Config, Direction, End, MeasureError, Progress, Stop};
 
 /// What to measure.

@@ -13,7 +13,8 @@ use units::{Bytes, Duration, Rate};
 use super::params::Params;
 use super::results::{Results, StreamResult, stream_id};
 use crate::Config;
-use crate::engine::{Engine, Role, Shape};
+use crate::crew::Role;
+use crate::engine::{Engine, Shape};
 use crate::outcome::EndResult;
 use crate::udp::{Framing, UdpEngine, UdpSample};
 

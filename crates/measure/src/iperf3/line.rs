@@ -10,8 +10,9 @@ use units::{Duration, Instant};
 
 use super::message::{self, State};
 use crate::Stop;
-use crate::control::{self, TICK, Trouble, check};
+use crate::control::{self, Trouble, check};
 use crate::message::MessageError;
+use crate::wait::TICK;
 
 /// One end of a control connection.
 #[derive(Debug)]

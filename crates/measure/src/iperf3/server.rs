@@ -27,13 +27,15 @@ use super::params::{
 };
 use super::results::Results;
 use crate::ceiling::Ceiling;
-use crate::control::{TICK, Trouble, farewell, wait_for};
-use crate::engine::{Role, Shape};
+use crate::control::{Trouble, farewell};
+use crate::crew::Role;
+use crate::engine::Shape;
 use crate::lobby::source_of;
 use crate::server::{OPENING_MAX, is_same_host};
 use crate::tally::{Protocol, Reason, Tally};
 use crate::transfer::{in_time, probe_congestion};
 use crate::turns::{Turn, Turns};
+use crate::wait::{TICK, wait_for};
 use crate::{Config, Limits, STREAMS_MAX, Stop, udp};
 
 /// Tests that wait for their data connections.

@@ -7,15 +7,17 @@ use units::{Duration, Instant};
 
 use crate::approach::Dscp;
 use crate::client::lost;
-use crate::control::{Control, TICK};
+use crate::control::Control;
 use crate::facts::clean;
-use crate::message::{self, Message, Refusal, TOKEN_BYTES};
+use crate::message::{self, Message, Refusal};
 use crate::messages::{
     Means, MessageCount, MessageOutcome, MessageSpec, NoQueues, Queues, Tidings, VerbsEnds,
     VerbsPort, Worker, start, sum,
 };
+use crate::protocol::TOKEN_BYTES;
 use crate::transfer::{in_time, unexpected};
-use crate::{Client, End, MeasureError, Stop, transport};
+use crate::wait::TICK;
+use crate::{Client, End, MeasureError, Stop, facts};
 
 impl Client {
     /// Exchanges messages with the far end. When `stop` is raised, what was measured so far comes
@@ -34,7 +36,7 @@ impl Client {
             return Err(MeasureError::Config(problem));
         }
         if let Some(verbs) = spec.verbs {
-            transport::check_name(self.far(), verbs.name())?;
+            facts::check_name(self.far(), verbs.name())?;
         }
         let mut control = self.take_control()?;
         let outcome = self.exchange(&mut control, spec, stop);
@@ -179,11 +181,12 @@ impl Client {
     fn tell(
         &self,
         control: &mut Control,
-        news: Option<Message>,
+        news: Option<u64>,
         stop: &Stop,
     ) -> Result<(), MeasureError> {
-        let said = news.map_or(Ok(()), |news| {
-            control.send(&news, in_time(self.patience()), stop)
+        let said = news.map_or(Ok(()), |sent| {
+            let packets = vec![sent];
+            control.send(&Message::Sent { packets }, in_time(self.patience()), stop)
         });
         said.map_err(|t| lost(t, "during the messages"))
     }

@@ -6,13 +6,14 @@ use units::Duration;
 
 use crate::End;
 use crate::approach::{self, Dscp};
-use crate::control::{Control, TICK, Trouble};
+use crate::control::{Control, Trouble};
 use crate::message::{self, Message, Refusal};
 use crate::messages::{
     Means, MessageSpec, NoQueues, Pattern, Queues, Tidings, Verbs, VerbsEnds, Worker, start, sum,
 };
 use crate::server::{Leave, Session};
 use crate::transfer::{in_time, unexpected};
+use crate::wait::TICK;
 
 impl Session {
     /// Serves one wish for messages. The session goes on afterwards, but for a broken control
@@ -169,13 +170,17 @@ impl Session {
             if now >= over {
                 workers.iter().for_each(Worker::finish_sending);
             }
-            if let Some(news) = tidings.news(workers) {
-                self.send(control, &news)?;
-            }
+            self.hand_over(control, tidings.news(workers))?;
         }
-        tidings
-            .news(workers)
-            .map_or(Ok(()), |news| self.send(control, &news))
+        self.hand_over(control, tidings.news(workers))
+    }
+
+    /// Says what was handed over, where that is news.
+    fn hand_over(&self, control: &mut Control, news: Option<u64>) -> Result<(), Leave> {
+        news.map_or(Ok(()), |sent| {
+            let packets = vec![sent];
+            self.send(control, &Message::Sent { packets })
+        })
     }
 
     fn messages_done(

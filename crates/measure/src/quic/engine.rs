@@ -21,14 +21,15 @@ use units::{Bytes, Duration, Instant};
 
 use super::line::Arrived;
 use super::{Line, Opening, QuicInfo, congestion, receive_window};
-use crate::control::TICK;
 use crate::cost::Meter;
+use crate::crew::Role;
 use crate::crew::{self, Board, Crew, Ended, Rounds, Sampled, Used};
-use crate::engine::{Role, payload};
-use crate::message::TOKEN_BYTES;
+use crate::engine::payload;
 use crate::outcome::{EndResult, Sample, SampleKind};
+use crate::protocol::TOKEN_BYTES;
 use crate::tls::Side;
 use crate::transfer::Flow;
+use crate::wait::TICK;
 use crate::{Config, Reading, Stop};
 
 /// All connections of one end. Dropping it aborts them and waits for their threads.
@@ -339,8 +340,8 @@ impl<'a> Pump<'a> {
         if self.shared.aborted.load(Ordering::Relaxed) {
             return Ok(Turn::Over);
         }
+        let arrived = self.line.receive().map_err(|e| e.to_string())?;
         let now = std::time::Instant::now();
-        let arrived = self.line.receive(now).map_err(|e| e.to_string())?;
         self.line.tend(now);
         while let Some(event) = self.line.poll() {
             match event {

@@ -25,9 +25,9 @@ use units::{Bytes, Duration};
 
 use super::{Opening, client_config, first_name, server_config};
 use crate::Config;
-use crate::control::wait_for;
-use crate::engine::is_timeout;
 use crate::tls::Side;
+use crate::wait::is_timeout;
+use crate::wait::wait_for;
 
 /// A connection and its socket.
 pub(crate) struct Line {
@@ -160,7 +160,7 @@ impl Line {
     ///
     /// # Errors
     /// As recvmmsg(2), but for what ICMP says: QUIC believes none of it (RFC 9000, section 14.2.1).
-    pub(crate) fn receive(&mut self, now: Instant) -> io::Result<Arrived> {
+    pub(crate) fn receive(&mut self) -> io::Result<Arrived> {
         match self.inbox.receive(self.socket.as_fd()) {
             Ok(()) => {}
             Err(error) if is_timeout(&error) || is_icmp(&error) => {
@@ -168,6 +168,8 @@ impl Line {
             }
             Err(error) => return Err(error),
         }
+        // Not before they were taken: a round trip that ends earlier than its answer came is too short.
+        let now = Instant::now();
         // In order, QUIC is through with it before the next call, and the same memory serves again. While
         // it keeps some, since something before that is missing, each datagram gets its own: else a small
         // one could hold on to a large piece.
@@ -402,7 +404,7 @@ mod tests {
     use units::Rng;
 
     use super::*;
-    use crate::message::TOKEN_BYTES;
+    use crate::protocol::TOKEN_BYTES;
 
     fn opening(side: Side, token: u8) -> Opening {
         Opening {
@@ -431,7 +433,7 @@ mod tests {
     /// One turn; true when the handshake ended in it.
     fn turn(line: &mut Line) -> bool {
         let now = Instant::now();
-        line.receive(now).unwrap();
+        line.receive().unwrap();
         line.tend(now);
         let mut connected = false;
         while let Some(event) = line.poll() {
@@ -505,7 +507,7 @@ mod tests {
         let mut received = || {
             let mut bytes = 0;
             loop {
-                match line.receive(Instant::now()).unwrap().bytes {
+                match line.receive().unwrap().bytes {
                     0 => return bytes / 1_000,
                     more => bytes += more,
                 }

@@ -10,10 +10,11 @@ use units::{Duration, Instant};
 use super::{FlowTimes, RankPeer, RankSpec, RankStep, RankTest};
 use crate::approach::Dscp;
 use crate::client::lost;
-use crate::control::{Control, TICK, Trouble, timespec};
+use crate::control::{Control, Trouble};
 use crate::facts::{HostFacts, clean};
 use crate::message::{Message, Refusal};
 use crate::transfer::{in_time, unexpected};
+use crate::wait::{TICK, timespec};
 use crate::{Client, End, MeasureError, Stop};
 
 /// A host that is to be a rank.

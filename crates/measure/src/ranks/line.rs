@@ -10,8 +10,8 @@ use sys::clock;
 use units::{Duration, Instant};
 
 use super::RankTest;
-use crate::control::TICK;
-use crate::message::{PROTOCOL, TOKEN_BYTES};
+use crate::protocol::{PROTOCOL, TOKEN_BYTES};
+use crate::wait::TICK;
 
 /// Looked at while a line waits, and now and then while it does not.
 pub(super) trait Watch {

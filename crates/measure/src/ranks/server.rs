@@ -15,12 +15,14 @@ use super::line::{Answer, Line, Moved, Until, Watch};
 use super::{RankPeer, RankSpec, RankStep, RankTest, RankTimes};
 use crate::Stop;
 use crate::approach::{self, Approach, Dscp};
-use crate::control::{Control, TICK, Trouble};
-use crate::engine::Role;
-use crate::message::{self, Message, Refusal, TOKEN_BYTES};
+use crate::control::{Control, Trouble};
+use crate::crew::Role;
+use crate::message::{self, Message, Refusal};
+use crate::protocol::TOKEN_BYTES;
 use crate::server::{Leave, Place, Session};
 use crate::tally::Reason;
 use crate::transfer::{in_time, probe_congestion, unexpected};
+use crate::wait::TICK;
 
 /// The connections of a step.
 #[derive(Debug, Default)]

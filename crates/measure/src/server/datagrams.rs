@@ -22,14 +22,15 @@ use tracing::debug;
 use units::Duration;
 
 use super::{GATHER_TICK, Leave, Place, Session};
-use crate::control::{Control, TICK, Trouble, wait_for};
-use crate::engine::Role;
+use crate::control::{Control, Trouble};
+use crate::crew::Role;
 use crate::lobby::source_of;
 use crate::message::{self, ADDRESS_CHALLENGE_BYTES, ADDRESS_NONCE_BYTES, Message, Refusal};
 use crate::transfer::{in_time, unexpected};
 use crate::transfer_udp::{OPENING_BYTES_MAX, accompany, framing, opened, set_options};
 use crate::turns::Turn;
 use crate::udp::{self, UdpEngine};
+use crate::wait::{TICK, wait_for};
 use crate::{Config, STREAMS_MAX};
 
 impl Session {

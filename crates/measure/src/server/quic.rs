@@ -7,7 +7,7 @@
 use super::{Leave, Place, Session};
 use crate::Config;
 use crate::control::Control;
-use crate::engine::Role;
+use crate::crew::Role;
 use crate::quic::engine::QuicEngine;
 use crate::tls::Side;
 

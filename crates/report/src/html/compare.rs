@@ -1,9 +1,10 @@
 //! Several runs as one table: which path, how fast, how near to what it could be, why.
 
+use run::LoadedRun;
+
 use super::overlay::{self, CLASSES, main_connection};
 use super::trace::again;
 use super::{ENTRIES_MAX, close_page, left_out, open_page, shown, shown_sentence, tone_class};
-use crate::folder::LoadedRun;
 use crate::model::{Phase, Run, TraceConnection};
 use crate::series::PhaseSeries;
 use crate::svg::{Axis, Chart, escape, share_bar};

@@ -1,14 +1,12 @@
 //! A copy on the page: how fast it was, over time, and where each side's time went.
 
 use super::{left_out, phases, shown, shown_sentence, with_small_unit};
-use crate::model::{Copy, CopyConnection, CopyEnd, CopyQuic, Run, SampleRecord, Shares};
+use crate::model::{COPIED, Copy, CopyConnection, CopyEnd, CopyQuic, Run, SampleRecord, Shares};
 use crate::series::PhaseSeries;
 use crate::svg::share_bar;
-use crate::terminal::copy::{lines as copy_lines, parts};
+use crate::text::copy::{lines as copy_lines, parts};
 use crate::text::{self, PARTS};
 
-/// The phase of a copy's samples.
-pub const COPIED: &str = "copied";
 /// Connections that have a line of the table.
 const CONNECTIONS_MAX: usize = 128;
 /// So many are seen at once; more are one click away.

@@ -3,8 +3,8 @@
 
 use super::{left_out, phases, shown, shown_sentence, with_small_unit};
 use crate::model::{
-    GatewayBuffer, GatewayHalf, GatewayLink, GatewayRun, GatewaySampled, GatewayTalker, Run,
-    SampleRecord,
+    GAINED, GatewayBuffer, GatewayHalf, GatewayLink, GatewayRun, GatewaySampled, GatewayTalker,
+    Run, SampleRecord,
 };
 use crate::svg::{Axis, Chart, share_bar};
 use crate::text;
@@ -470,8 +470,6 @@ const NOTE: &str = "Unsplit is a model: the receiver's window as it stands over 
     was carried, it counts as the same. The sender's own buffer cannot be seen from here, which would make it \
     less; a window that would grow and BBR, which losses do not hold, would make it more. Looked at once a \
     second: shorter connections count, but are not listed.";
-/// A gain of less is none that anybody would notice.
-pub const GAINED: f64 = 1.05;
 const GATEWAYS_MAX: usize = 8;
 const ROWS_MAX: usize = 40;
 

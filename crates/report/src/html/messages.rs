@@ -5,8 +5,8 @@ use super::{left_out, shown_sentence};
 use crate::model::{
     MessagePoint, MessageSweep, Run, Sweep, SweepAxis, SweepCurve, SweepLatency, SweepPoint,
 };
-use crate::terminal::message_notes;
 use crate::text;
+use crate::text::messages::notes;
 
 /// Nothing where no messages were exchanged.
 pub(super) fn section(out: &mut String, run: &Run) {
@@ -22,7 +22,7 @@ pub(super) fn section(out: &mut String, run: &Run) {
         latency_chart(out, &drawn, axis, what);
     }
     table(out, messages);
-    for note in message_notes(messages) {
+    for note in notes(messages) {
         put!(out, "<p class=\"note\">{}</p>\n", shown_sentence(&note));
     }
     out.push_str("</section>\n");

@@ -6,9 +6,10 @@
 //! Left out: more than six, whose lines nobody tells apart (they are a table), other connections of the
 //! same runs, changes of a clock.
 
+use run::LoadedRun;
+
 use super::trace::{again, bar, legend, steps};
 use super::{close_page, open_page, shown, shown_sentence};
-use crate::folder::LoadedRun;
 use crate::model::{Run, Trace, TraceConnection, TraceFile, TraceSpacing};
 use crate::svg::{Axis, Chart};
 use crate::text;

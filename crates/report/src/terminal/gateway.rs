@@ -7,7 +7,7 @@ use crate::table::{Column, Table};
 use crate::text;
 
 impl Page {
-    /// What it gained, both sides' halves, who carried most.
+    /// What it gained, the connections of each side, the connections that carried most.
     pub(super) fn gateway(&mut self, run: &Run) {
         for gateway in &run.gateways {
             if !gateway.name.is_empty() {
@@ -15,12 +15,13 @@ impl Page {
                 put!(self.out, "{name}\n");
             }
             for line in lines(gateway) {
-                put!(self.out, "{}\n", text::plain(&line));
+                self.wrapped("", &text::plain(&line), Ink::Plain);
             }
             for half in gateway.halves.iter().take(2) {
                 if half.acknowledged_bits_per_second.is_some() {
                     let side = text::plain(&half.side);
-                    put!(self.out, "halves {side}: {}\n", half_facts(half));
+                    let line = format!("{side} connections: {}", half_facts(half));
+                    self.wrapped("", &line, Ink::Plain);
                 }
             }
             if gateway.talkers.is_empty() {
@@ -41,7 +42,7 @@ impl Page {
                 table.row(talker_cells(talker));
             }
             for line in table.lines() {
-                put!(self.out, "{line}\n");
+                self.line(&line);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Pairs that sent at once as text: a heat map of blocks and a table.
+//! Pairs that sent at the same time, as text: a heat map of blocks and a table.
 
 use super::{Ink, POINTS_MAX, Page};
 use crate::html::rotate::{COUNT_HEADS, Heat, LINK_HEADS, count_cells, link_cells, notes};
@@ -38,16 +38,13 @@ impl Page {
             self.rows(&table);
         }
         for note in notes(rotate) {
-            let wrapped = self.ink(Ink::Dim, &text::plain(&note));
-            self.out.push_str(&wrapped);
-            self.out.push('\n');
+            self.wrapped("", &text::plain(&note), Ink::Dim);
         }
     }
 
     fn rows(&mut self, table: &Table) {
         for line in table.lines() {
-            self.out.push_str(&line);
-            self.out.push('\n');
+            self.line(&line);
         }
     }
 
@@ -63,14 +60,13 @@ impl Page {
             text::plain(name).chars().take(NAME_MAX).collect::<String>()
         };
         let best = heat.said(heat.best);
-        put!(
-            self.out,
-            "\nfrom \\ to, a cell for each pair beside the best ({best}): {} to 1/4, {} 1/2, {} 3/4, {} more\n",
-            BLOCKS[0],
-            BLOCKS[1],
-            BLOCKS[2],
-            BLOCKS[3]
+        let [quarter, half, three, more] = BLOCKS;
+        let legend = format!(
+            "from \\ to, a cell for each pair relative to the best ({best}): {quarter} to 1/4, \
+             {half} 1/2, {three} 3/4, {more} more"
         );
+        self.out.push('\n');
+        self.wrapped("", &legend, Ink::Plain);
         for &from in &heat.rows {
             let cells = heat.columns.iter().map(|&to| {
                 let block = heat.share(from, to).map_or(' ', block);

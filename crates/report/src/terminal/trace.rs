@@ -15,7 +15,7 @@ impl Page {
             self.out.push('\n');
         }
         let mut table = Table::new([4, 11, 9, 11, 9, 5].map(Column::numbers));
-        table.row(["", "goodput", "payload", "best", "rtt", "again"]);
+        table.row(["", "goodput", "payload", "best", "rtt", "retr"]);
         for c in &shown {
             let dash = || "-".to_owned();
             table.row([
@@ -28,25 +28,28 @@ impl Page {
             ]);
         }
         let mut lines = table.lines().into_iter();
-        if let Some(head) = lines.next().filter(|_| !shown.is_empty()) {
-            let head = self.ink(Ink::Dim, &format!("{head}  held by"));
+        let head = lines.next().filter(|_| !shown.is_empty());
+        let rows: Vec<_> = shown.iter().zip(lines).collect();
+        let columns = |row: &str, last: &str| row.chars().count() + 2 + last.chars().count();
+        // The limits are a column where that fits, else lines of their own.
+        let fits = rows
+            .iter()
+            .all(|(c, row)| columns(row, &limits(c)) <= self.width);
+        if let Some(head) = head {
+            let last = if fits { "  limited by" } else { "" };
+            let head = self.ink(Ink::Dim, &format!("{head}{last}"));
             self.line(&head);
         }
-        for (c, line) in shown.into_iter().zip(lines) {
-            let held: Vec<String> = c
-                .shares
-                .iter()
-                .filter(|s| s.share >= SHARE_NAMED)
-                .take(LIMITS_MAX)
-                .map(|s| {
-                    let limit = text::plain(&crate::html::trace::spoken(&s.limit));
-                    format!("{limit} {}", text::percent(s.share))
-                })
-                .collect();
-            self.line(&format!("{line}  {}", held.join(", ")));
+        for (c, row) in rows {
+            let limits = limits(c);
+            let last = if fits { limits.as_str() } else { "" };
+            self.line(&format!("{row}  {last}"));
             let ends = format!("{} > {}", text::plain(&c.sender), text::plain(&c.receiver));
             let ends = self.ink(Ink::Dim, &format!("     {ends}"));
             self.line(&ends);
+            if !fits && !limits.is_empty() {
+                self.wrapped("     ", &format!("limited by {limits}"), Ink::Plain);
+            }
         }
         self.more(
             trace.connections.len().saturating_sub(CONNECTIONS_MAX),
@@ -74,7 +77,7 @@ impl Page {
             }
             if let Some(dropped) = file.dropped.filter(|n| *n > 0) {
                 let line = format!(
-                    "{}: the capturing host dropped {} packets, so holes may be its own",
+                    "{}: the capturing host dropped {} packets, so gaps may be missing captures, not losses",
                     text::plain(&file.name),
                     text::count(dropped)
                 );
@@ -122,7 +125,7 @@ impl Page {
                 line(match &section.refused {
                     Some(why) => format!("sections of {length}: {}", text::plain(why)),
                     None => format!(
-                        "sections of {length}: {} at most, median {}, {} at least",
+                        "sections of {length}: max {}, median {}, min {}",
                         text::rate(section.peak_bits_per_second),
                         text::rate(section.median_bits_per_second),
                         text::rate(section.least_bits_per_second)
@@ -149,7 +152,7 @@ impl Page {
                 text::plural(o.sections, "section"),
                 text::plural(o.bursts, "burst"),
                 if o.agrees {
-                    "all the same"
+                    "both agree"
                 } else {
                     "THEY DIFFER"
                 }
@@ -162,9 +165,19 @@ impl Page {
     }
 }
 
+/// What limited a connection, and for how much of the time.
+fn limits(c: &TraceConnection) -> String {
+    let named = c.shares.iter().filter(|s| s.share >= SHARE_NAMED);
+    let limits = named.take(LIMITS_MAX).map(|s| {
+        let limit = text::plain(&crate::html::trace::spoken(&s.limit));
+        format!("{limit} {}", text::percent(s.share))
+    });
+    limits.collect::<Vec<_>>().join(", ")
+}
+
 /// Connections of a capture that get a line.
 const CONNECTIONS_MAX: usize = 10;
-/// Connections whose spacing is told, and lengths of sections of each.
+/// Connections whose spacing is shown, and lengths of sections of each.
 const SPACED_MAX: usize = 4;
 const SECTIONS_NAMED: usize = 8;
 /// Limits that are named of each.

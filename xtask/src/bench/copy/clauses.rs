@@ -4,9 +4,9 @@
 //! another program reached. A peer that copied less than ours has ssh's start taken off its time, ours never but where it
 //! says so. What was not measured whole is not judged.
 
-use explain::IpVersion;
-use explain::models::achievable;
 use lab::PathFile;
+use throughput::IpVersion;
+use throughput::models::achievable;
 
 use super::super::record::Record;
 use super::super::table::Table;

@@ -14,8 +14,8 @@ use crate::meeting::{LONG, tcp_info};
 use crate::message::{BlockHead, NameId};
 use crate::room::{self, PAGE};
 
+use super::super::basics::{BLOCKS, nanoseconds};
 use super::super::help::{ASK, WRITTEN};
-use super::super::send::{BLOCKS, nanoseconds};
 use super::super::{CopyError, Note, Watch};
 use super::{Body, Files, Incoming, Receiver, is_full};
 

@@ -15,7 +15,7 @@ use crate::journal::Unfinished;
 use crate::message::{FromDestination, NameId, Told, Want, bytes_of};
 use crate::room::{self, PAGE};
 
-use super::super::send::SMALL;
+use super::super::basics::SMALL;
 use super::super::{Note, Watch};
 use super::{Body, Incoming, NAME_BYTES, Receiver, ranges, short_sum};
 

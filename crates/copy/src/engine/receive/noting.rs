@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::entry::RelPath;
@@ -15,7 +14,7 @@ impl Receiver<'_> {
     pub(super) fn keep_journal(&self) {
         let mut last = Instant::now();
         while !self.is_over() {
-            thread::sleep(Duration::from_millis(50));
+            self.pause(Duration::from_millis(50));
             if last.elapsed() >= JOURNAL {
                 self.journal_now();
                 last = Instant::now();

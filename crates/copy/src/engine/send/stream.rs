@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::under_way::{Due, Sent};
-use super::{
-    BLOCKS, FILES_OPEN, LOOK, PACK_BYTES, PACK_FILES, Sender, Task, has_small_files, nanoseconds,
-};
+use super::{FILES_OPEN, LOOK, PACK_BYTES, PACK_FILES, Sender, Task, has_small_files};
+use crate::engine::basics::{BLOCKS, nanoseconds};
 use crate::engine::contents::Pieces;
 use crate::engine::fetch::FETCH;
-use crate::engine::gaps::Pacing;
-use crate::engine::{Note, Watch, tune};
+use crate::engine::options::Pacing;
+use crate::engine::{Note, Watch, seen, tune};
 use crate::link::{Link, Socket, Which};
 use crate::meeting::LONG;
 use crate::unpaced;
@@ -36,7 +35,7 @@ impl Sender<'_> {
             };
             self.prepare(&link);
             if let Some(info) = crate::meeting::tcp_info(link.socket()) {
-                tune::know(n, info, self.watch);
+                seen::know(n, info, self.watch);
             }
             let confirmed = {
                 let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -263,6 +262,11 @@ impl Sender<'_> {
         loop {
             if self.is_over() {
                 return Ok(None);
+            }
+            if self.watch.is_held() {
+                let waited = self.changed.wait_timeout(work, LOOK);
+                work = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
             }
             if let Some(due) = work.redo.pop_front() {
                 if due.twin.is_confirmed() {

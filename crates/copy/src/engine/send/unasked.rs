@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use super::{Known, SMALL, Sender, Work};
+use super::{Known, Sender, Work};
 use crate::engine::Watch;
+use crate::engine::basics::SMALL;
 use crate::message::{NameId, Want};
 
 impl Sender<'_> {

@@ -1,0 +1,127 @@
+//! Packets of one capture to its analysis, and what that hands over to the ranking.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::mem;
+
+use capture::file::Kinds;
+use explain::trace::{Captured, Limits};
+use report::model::Trace;
+use units::Instant;
+use wire::segment::{Decoded, Segment};
+
+use crate::ranking::Ranking;
+use crate::threads::{self, Analysis};
+use fault::Failure;
+
+/// Where packets go.
+pub(crate) struct Feed {
+    analysis: Analysis,
+    begins: Option<u64>,
+    last: u64,
+    frames: u64,
+    packets: u64,
+}
+
+/// What was fed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fed {
+    /// Packets of all kinds.
+    pub(crate) frames: u64,
+    /// Time of the first that has one.
+    pub(crate) begins: Option<u64>,
+    /// The latest time.
+    pub(crate) last: u64,
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed")
+            .field("frames", &self.frames)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Feed {
+    /// A packet, whatever it is.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        time_ns: u64,
+        frame: u64,
+        interface: u32,
+        decoded: Decoded,
+        segment: &Segment,
+    ) {
+        self.frames += 1;
+        if self.begins.is_none() && time_ns > 0 {
+            self.begins = Some(time_ns);
+        }
+        self.last = self.last.max(time_ns);
+        if decoded != Decoded::Tcp {
+            return;
+        }
+        self.packets += 1;
+        self.analysis.take(&Captured {
+            time: Instant::from_ns(time_ns),
+            frame,
+            interface,
+            segment: *segment,
+        });
+    }
+
+    /// Nothing waits any longer to be given to the analysis.
+    pub(crate) fn flush(&mut self) {
+        self.analysis.flush();
+    }
+
+    /// Connections until now, those that have ended and those that go on.
+    pub(crate) fn connections(&self) -> u64 {
+        self.analysis.connections()
+    }
+}
+
+/// Lets `source` feed the packets of capture `number` to an analysis on so many threads, or as many as there are
+/// CPUs, and adds what they were to `trace` and `best`.
+pub(crate) fn analyse(
+    number: u32,
+    threads: Option<usize>,
+    trace: &mut Trace,
+    best: &mut Ranking,
+    source: impl FnOnce(&mut Feed),
+) -> Result<Fed, Failure> {
+    let limits = Limits {
+        seed: RandomState::new().hash_one(number),
+        ..Limits::default()
+    };
+    let mut feed = Feed {
+        analysis: Analysis::new(threads::count(threads), limits, number, mem::take(best))?,
+        begins: None,
+        last: 0,
+        frames: 0,
+        packets: 0,
+    };
+    source(&mut feed);
+    let found = feed.analysis.finish();
+    *best = found.best;
+    best.set_begins(number, Instant::from_ns(feed.begins.unwrap_or(0)));
+    trace.packets += feed.frames;
+    trace.tcp_packets += feed.packets;
+    trace.connections_seen += found.seen;
+    trace.connections_with_data += found.with_data;
+    trace.connections_evicted += found.counts.evicted;
+    trace.half_open_dropped += found.counts.half_open_evicted;
+    trace.connections_incomplete += found.counts.incomplete;
+    trace.payload_bytes += found.payload_bytes;
+    trace.lost_bytes += found.lost_bytes;
+    Ok(Fed {
+        frames: feed.frames,
+        begins: feed.begins,
+        last: feed.last,
+    })
+}
+
+/// Packets whose headers say nothing that can be used.
+pub(crate) const fn unreadable(kinds: &Kinds) -> u64 {
+    kinds.cut + kinds.malformed + kinds.unknown_link
+}

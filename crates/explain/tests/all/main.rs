@@ -1,0 +1,7 @@
+//! The integration tests of this crate, in one binary.
+
+mod below_tcp;
+mod grid;
+mod pace;
+mod properties;
+mod scenario;

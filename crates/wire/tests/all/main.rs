@@ -1,0 +1,12 @@
+//! The integration tests of this crate, in one binary.
+
+mod answering;
+mod classifying;
+mod cutting;
+mod decoding;
+mod filtering;
+mod fragmenting;
+mod reading;
+mod rewriting;
+mod support;
+mod views;
