@@ -4,9 +4,9 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
 
-use capture::file::Kinds;
+use capture::decoder::Decoder;
 use explain::trace::{Captured, Limits};
-use report::model::Trace;
+use report::model::{Trace, TraceOther};
 use units::Instant;
 use wire::segment::{Decoded, Segment};
 
@@ -121,7 +121,34 @@ pub(crate) fn analyse(
     })
 }
 
-/// Packets whose headers say nothing that can be used.
-pub(crate) const fn unreadable(kinds: &Kinds) -> u64 {
-    kinds.cut + kinds.malformed + kinds.unknown_link
+/// Adds what the packets of a capture were to `trace`.
+pub(crate) fn count(trace: &mut Trace, decoder: &Decoder) {
+    let kinds = decoder.kinds();
+    trace.unreadable_packets += kinds.cut + kinds.malformed + kinds.unknown_link + kinds.encrypted;
+    let fragments = decoder.fragments();
+    trace.fragments += fragments.fragments;
+    trace.reassembled_packets += fragments.whole;
+    trace.incomplete_packets += fragments.incomplete;
+    let named = [
+        ("UDP", kinds.udp),
+        ("cut below the headers", kinds.cut),
+        ("headers that contradict themselves", kinds.malformed),
+        ("encrypted", kinds.encrypted),
+    ];
+    let named = named
+        .into_iter()
+        .map(|(what, packets)| (what.to_owned(), packets));
+    let others = decoder
+        .others()
+        .into_iter()
+        .map(|(what, packets)| (what.to_string(), packets));
+    for (what, packets) in named.chain(others).filter(|(_, packets)| *packets > 0) {
+        match trace.others.iter_mut().find(|other| other.what == what) {
+            Some(other) => other.packets += packets,
+            None => trace.others.push(TraceOther { what, packets }),
+        }
+    }
+    trace
+        .others
+        .sort_by(|a, b| b.packets.cmp(&a.packets).then_with(|| a.what.cmp(&b.what)));
 }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use capture::file::Kinds;
+use capture::decoder::{Decoder, Raw};
 use capture::live::Live;
 use capture::{
     About, CaptureError, Format, Options, Output, Place, Progress, Record, Rotation, Tap,
@@ -16,7 +16,7 @@ use report::RunFolder;
 use report::model::{Trace, TraceFile};
 use units::Bytes;
 use wire::capture::LinkType;
-use wire::segment::{Segment, decode};
+use wire::segment::Segment;
 
 use crate::feed::{self, Feed};
 use crate::plan::Plan;
@@ -69,14 +69,15 @@ pub(crate) fn explain(
     let mut out = output(options, file.clone());
     observer.begins(&name, &file);
     let mut ended = Ok(());
-    let mut kinds = Kinds::default();
+    let mut decoder = Decoder::default();
     let mut progress = Progress::default();
     let fed = feed::analyse(0, plan.threads, trace, best, |feed| {
         let mut watch = Watch::new(feed, &mut *observer);
         let stop = || context.stop.is_stopped();
         ended = live.run_tapped(&mut out, &stop, &mut watch).map(drop);
         watch.observer.ended();
-        (kinds, progress) = (watch.kinds, watch.progress);
+        progress = watch.progress;
+        decoder = watch.decoder;
     })?;
     let mut stopped = None;
     match ended {
@@ -95,7 +96,7 @@ pub(crate) fn explain(
         }
         Err(error) => return Err(error.into()),
     }
-    trace.unreadable_packets += feed::unreadable(&kinds);
+    feed::count(trace, &decoder);
     trace.files.push(TraceFile {
         name: FILE.to_owned(),
         packets: fed.frames,
@@ -114,7 +115,7 @@ struct Watch<'f> {
     feed: &'f mut Feed,
     observer: &'f mut dyn Observer,
     segment: Segment,
-    kinds: Kinds,
+    decoder: Decoder,
     frame: u64,
     progress: Progress,
     /// Whole seconds and packets at the last line.
@@ -127,7 +128,7 @@ impl<'f> Watch<'f> {
             feed,
             observer,
             segment: Segment::default(),
-            kinds: Kinds::default(),
+            decoder: Decoder::default(),
             frame: 0,
             progress: Progress::default(),
             told: (0, 0),
@@ -151,9 +152,14 @@ impl<'f> Watch<'f> {
 impl Tap for Watch<'_> {
     fn packet(&mut self, packet: &Record<'_>) {
         self.frame += 1;
-        let (captured, original) = (packet.captured, packet.original_bytes);
-        let decoded = decode(LinkType::ETHERNET, captured, original, &mut self.segment);
-        self.kinds.add(decoded);
+        let raw = Raw {
+            link: LinkType::ETHERNET,
+            interface: 0,
+            time_ns: packet.time_ns,
+            original_bytes: packet.original_bytes,
+            captured: packet.captured,
+        };
+        let decoded = self.decoder.decode(raw, &mut self.segment);
         self.feed
             .take(packet.time_ns, self.frame, 0, decoded, &self.segment);
     }

@@ -46,7 +46,7 @@ pub(crate) fn read(
         let name = path.display();
         return Err(Failure::usage(format!("{name}: {end}")));
     }
-    trace.unreadable_packets += feed::unreadable(&capture.kinds());
+    feed::count(trace, capture.decoder());
     Ok(described(path, &capture, fed.frames, fed.begins, fed.last))
 }
 

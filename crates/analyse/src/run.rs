@@ -242,8 +242,12 @@ fn finish(
 fn verdict(trace: &Trace, kept: &[Judged]) -> Verdict {
     let Some(first) = kept.first() else {
         return Verdict {
-            sentence: match trace.tcp_packets {
-                0 => "No TCP packets".to_owned(),
+            sentence: match (trace.tcp_packets, trace.unreadable_packets) {
+                (0, unread @ 1..) => format!(
+                    "No TCP in what can be read; {unread} of {} packets cannot be",
+                    trace.packets
+                ),
+                (0, ..) => "No TCP packets".to_owned(),
                 _ => "No TCP connection with data".to_owned(),
             },
             ..Verdict::default()

@@ -14,16 +14,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use wire::capture::{Advance, Interface, Packet, Stopped, Stream};
-use wire::segment::{Decoded, Segment, decode};
+use wire::segment::{Decoded, Segment};
 
 use crate::compressed;
+use crate::decoder::{Decoder, Raw};
 
 /// A capture that is being read.
 pub struct Capture {
     source: Box<dyn Read + Send>,
     compression: Compression,
     stream: Stream,
-    kinds: Kinds,
+    decoder: Decoder,
     end: Option<End>,
 }
 
@@ -54,27 +55,6 @@ pub enum End {
     },
 }
 
-/// Packets by what they were.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kinds {
-    /// TCP segments.
-    pub tcp: u64,
-    /// UDP datagrams.
-    pub udp: u64,
-    /// IP with other protocols.
-    pub other_ip: u64,
-    /// Fragments other than the first.
-    pub fragments: u64,
-    /// Other than IP.
-    pub not_ip: u64,
-    /// Cut before the end of the headers that are needed.
-    pub cut: u64,
-    /// With headers that contradict themselves.
-    pub malformed: u64,
-    /// Of link types that are not known.
-    pub unknown_link: u64,
-}
-
 /// Opens a capture: pcap or pcapng, with gzip, zstd or nothing around it. `-` is standard input.
 ///
 /// # Errors What opening or the first read says. What is no capture is opened as well:
@@ -100,7 +80,7 @@ impl Capture {
             source: compressed::reader(compression, source),
             compression,
             stream: Stream::new(BUFFER_BYTES),
-            kinds: Kinds::default(),
+            decoder: Decoder::default(),
             end: None,
         })
     }
@@ -111,19 +91,25 @@ impl Capture {
         self.advance().then(|| self.stream.packet())
     }
 
-    /// The next packet, decoded into `segment` and counted in [`Self::kinds`].
+    /// The next packet, decoded into `segment` and counted in [`Self::decoder`].
     #[inline]
     pub fn next_segment(&mut self, segment: &mut Segment) -> Option<(Packet<'_>, Decoded)> {
         if !self.advance() {
             return None;
         }
         let packet = self.stream.packet();
-        let decoded = decode(packet.link, packet.captured, packet.original_bytes, segment);
-        self.kinds.add(decoded);
+        let raw = Raw {
+            link: packet.link,
+            interface: packet.interface,
+            time_ns: packet.time_ns,
+            original_bytes: packet.original_bytes,
+            captured: packet.captured,
+        };
+        let decoded = self.decoder.decode(raw, segment);
         Some((packet, decoded))
     }
 
-    /// Hands all packets that are left to `each`, with what [`decode`] makes of them, until there
+    /// Hands all packets that are left to `each`, with what [`Decoder::decode`] makes of them, until there
     /// are no more or `each` breaks off; true at the end, of which [`Self::end`] tells.
     pub fn for_each_segment(
         &mut self,
@@ -163,9 +149,9 @@ impl Capture {
         self.stream.reader().offset()
     }
 
-    /// Packets decoded until now, by what they were.
-    pub const fn kinds(&self) -> Kinds {
-        self.kinds
+    /// What was decoded until now, by what it was.
+    pub const fn decoder(&self) -> &Decoder {
+        &self.decoder
     }
 
     /// Goes on to the next packet; false at the end.
@@ -213,33 +199,9 @@ impl fmt::Debug for Capture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Capture")
             .field("compression", &self.compression)
-            .field("kinds", &self.kinds)
+            .field("kinds", &self.decoder.kinds())
             .field("end", &self.end)
             .finish_non_exhaustive()
-    }
-}
-
-impl Kinds {
-    /// Counts one packet.
-    #[inline]
-    pub fn add(&mut self, decoded: Decoded) {
-        let counter = match decoded {
-            Decoded::Tcp => &mut self.tcp,
-            Decoded::Udp => &mut self.udp,
-            Decoded::OtherIp => &mut self.other_ip,
-            Decoded::Fragment => &mut self.fragments,
-            Decoded::NotIp => &mut self.not_ip,
-            Decoded::Cut => &mut self.cut,
-            Decoded::UnknownLink => &mut self.unknown_link,
-            _ => &mut self.malformed,
-        };
-        *counter += 1;
-    }
-
-    /// All of them.
-    pub const fn all(&self) -> u64 {
-        let ip = self.tcp + self.udp + self.other_ip + self.fragments;
-        ip + self.not_ip + self.cut + self.malformed + self.unknown_link
     }
 }
 

@@ -1,13 +1,14 @@
 //! Captures, in and out.
 //!
 //! [`file`] brings in capture files and standard input: read, decompressed, cut into packets and those decoded,
-//! as `wire::capture` and `wire::segment` have it. [`live`] takes frames of an interface from the kernel and
+//! as `wire::capture` and `wire::segment` have it; [`decoder`] puts fragments together and counts. [`live`] takes frames of an interface from the kernel and
 //! gives them to an [`out::Output`], which writes one file or a row of them ([`rotation`]).
 //!
 //! Left out: seeking, compression other than gzip and zstd, and any when writing.
 
 mod compressed;
 pub mod crew;
+pub mod decoder;
 pub mod file;
 pub mod live;
 pub mod out;

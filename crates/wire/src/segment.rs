@@ -5,18 +5,21 @@
 //! bytes at hand.
 //!
 //! [`decode`] finds the segment in a captured packet: below a link layer and its tags, behind IP's
-//! options and extension headers, within one tunnel. Left out: reassembly of fragments (a first
-//! fragment counts with what it carries), PPPoE, 802.11, IP in UDP other than VXLAN, whatever is
-//! encrypted.
+//! options and extension headers, within tunnels. [`Reassembly`] puts fragments together.
+//! Left out: whatever is encrypted or compressed, and fragments of tunnels' own.
 //!
 //! Reading: RFC 9293 section 3.1, RFC 7323 (window scale, timestamps), RFC 2018 (SACK), RFC 3168
 //! (ECN).
 
 mod decode;
+mod link;
+mod reassembly;
+mod tunnel;
 
 use crate::tcp::{Flags, SackBlocks};
 
 pub use decode::{Decoded, decode};
+pub use reassembly::{FragmentCounts, Reassembly};
 
 /// Two endpoints, the lower first, so that both directions have one key. IPv4 addresses are mapped
 /// ones (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2).

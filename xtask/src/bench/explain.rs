@@ -162,7 +162,7 @@ fn parse(path: &Path) -> anyhow::Result<u64> {
         path.display(),
         capture.end()
     );
-    Ok(capture.kinds().tcp)
+    Ok(capture.decoder().kinds().tcp)
 }
 
 /// Seconds that a program takes with a file as its last argument; `None` where it is not installed.

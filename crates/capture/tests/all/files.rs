@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::support::{Draws, Folder, frame, pcapng};
-use capture::file::{Capture, Compression, End, Kinds, open};
+use capture::decoder::Kinds;
+use capture::file::{Capture, Compression, End, open};
 use flate2::write::GzEncoder;
 use wire::capture::{Stopped, Why};
 use wire::segment::Decoded;
@@ -241,7 +242,11 @@ fn packets_are_decoded_and_counted() {
     assert!(!ended && capture.end().is_none());
     assert_eq!(
         seen,
-        [(1, Decoded::Tcp), (2, Decoded::NotIp), (3, Decoded::Tcp)]
+        [
+            (1, Decoded::Tcp),
+            (2, Decoded::NotIp { ether_type: 0x0806 }),
+            (3, Decoded::Tcp)
+        ]
     );
     assert!(capture.for_each_segment(|_, _, _| ControlFlow::Continue(())));
     let expected = Kinds {
@@ -250,5 +255,8 @@ fn packets_are_decoded_and_counted() {
         malformed: 1,
         ..Kinds::default()
     };
-    assert_eq!((capture.kinds(), capture.kinds().all()), (expected, 4));
+    assert_eq!(
+        (capture.decoder().kinds(), capture.decoder().kinds().all()),
+        (expected, 4)
+    );
 }

@@ -55,7 +55,7 @@ fn ours(path: &Path) -> Vec<String> {
     while let Some((packet, decoded)) = capture.next_segment(&mut segment) {
         lines.push(line(&packet, decoded, &segment));
     }
-    assert_eq!(capture.kinds().all(), lines.len() as u64);
+    assert_eq!(capture.decoder().kinds().all(), lines.len() as u64);
     lines
 }
 

@@ -432,12 +432,48 @@ fn files(out: &mut String, trace: &Trace) {
     out.push_str("</tbody></table></div>\n");
     put!(
         out,
-        "<p class=\"note\">{} packets, {} of them TCP; {} with headers that could not be read.</p>\n</section>\n",
+        "<p class=\"note\">{} packets, {} of them TCP. {}</p>\n</section>\n",
         text::count(trace.packets),
         text::count(trace.tcp_packets),
-        text::count(trace.unreadable_packets)
+        shown_sentence(&others(trace).join(". "))
     );
 }
+
+/// What was captured beside whole TCP packets, in sentences without a stop; none where there was nothing.
+pub(crate) fn others(trace: &Trace) -> Vec<String> {
+    let mut lines = Vec::new();
+    let each = trace.others.iter().take(OTHERS_NAMED);
+    let mut named: Vec<String> = each
+        .map(|o| format!("{} {}", text::count(o.packets), o.what))
+        .collect();
+    let rest: u64 = trace
+        .others
+        .iter()
+        .skip(OTHERS_NAMED)
+        .map(|o| o.packets)
+        .sum();
+    if rest > 0 {
+        named.push(format!("{} others", text::count(rest)));
+    }
+    if !named.is_empty() {
+        lines.push(format!("not TCP: {}", named.join(", ")));
+    }
+    if trace.fragments > 0 {
+        let missing = match trace.incomplete_packets {
+            0 => String::new(),
+            n => format!(", {} lack some", text::plural(n, "packet")),
+        };
+        lines.push(format!(
+            "{} of IP packets: {} put together of them{missing}",
+            text::plural(trace.fragments, "fragment"),
+            text::plural(trace.reassembled_packets, "packet"),
+        ));
+    }
+    lines
+}
+
+/// Kinds of other packets that are named.
+const OTHERS_NAMED: usize = 6;
 
 /// Where reading ended, in words; empty where it did at the end.
 pub(crate) fn stopped(file: &TraceFile) -> String {

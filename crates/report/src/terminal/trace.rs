@@ -65,6 +65,9 @@ impl Page {
             text::count(trace.connections_seen),
         );
         self.wrapped("", &what, Ink::Dim);
+        for line in crate::html::trace::others(trace) {
+            self.wrapped("", &text::plain(&line), Ink::Dim);
+        }
         let given_up = crate::html::trace::given_up(trace);
         if !given_up.is_empty() {
             self.wrapped("", &given_up, Ink::Bold);

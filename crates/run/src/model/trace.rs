@@ -15,8 +15,18 @@ pub struct Trace {
     pub packets: u64,
     /// Of these, TCP.
     pub tcp_packets: u64,
-    /// Of these, ones whose headers were cut or contradict themselves.
+    /// Of the packets, ones of which nothing is known: with headers that were cut or contradict
+    /// themselves, encrypted, of a link type that is not read.
     pub unreadable_packets: u64,
+    /// What packets are that are not TCP, the most frequent first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<TraceOther>,
+    /// Fragments of IP packets.
+    pub fragments: u64,
+    /// Packets that were put together of them.
+    pub reassembled_packets: u64,
+    /// Packets of which fragments are missing.
+    pub incomplete_packets: u64,
     /// TCP connections.
     pub connections_seen: u64,
     /// Of these, ones that carried payload.
@@ -49,6 +59,16 @@ pub struct Trace {
     /// What another program makes of the spacing, if one was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer: Option<TraceObserver>,
+}
+
+/// Packets of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceOther {
+    /// The kind: a protocol, a link type, what is wrong with them.
+    pub what: String,
+    /// How many.
+    pub packets: u64,
 }
 
 /// Rows of the tables.

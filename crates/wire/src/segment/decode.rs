@@ -9,15 +9,17 @@
 //! left, or what a jumbo payload option says (RFC 2675).
 //!
 //! **Tunnels.** Of a packet in a tunnel all fields are the inner one's, ECN and hops included:
-//! those are what its ends see. One tunnel is gone through; a second one within counts as the
-//! protocol that it is.
+//! those are what its ends see. [`TUNNELS_MAX`] are gone through; one more counts as the protocol
+//! that it is.
+//!
+//! **Fragments** are left to [`Reassembly`](crate::segment::Reassembly): all of them, the first too.
 //!
 //! **Speed.** [`ipv4`] and [`ipv6`] are one function each, down to the last option of TCP: what a
 //! header says then stays in registers. Through memory it took a third longer.
 
 use crate::bytes::{array_at, u16_at, u32_at};
 use crate::capture::LinkType;
-use crate::segment::{FlowKey, Segment, SynOptions};
+use crate::segment::{FlowKey, Segment, SynOptions, link, tunnel};
 use crate::tcp::{Flags, HEADER_BYTES_MIN, Options, SackBlocks, TcpOption};
 use crate::{ethernet, ipv6, protocol};
 
@@ -30,11 +32,22 @@ pub enum Decoded {
     /// UDP, and no tunnel that is known.
     Udp,
     /// IP with another protocol.
-    OtherIp,
-    /// A fragment other than the first: no header of the transport is in it.
-    Fragment,
+    OtherIp {
+        /// Its number, as IANA's.
+        protocol: u8,
+    },
+    /// A fragment of an IP packet.
+    Fragment {
+        /// Where in the captured bytes its IP header begins.
+        at: u32,
+    },
     /// No IP: ARP, spanning tree and the like.
-    NotIp,
+    NotIp {
+        /// Its EtherType; below 1,536 a link layer's own number of it, or zero for none.
+        ether_type: u16,
+    },
+    /// Encrypted below IP: a protected 802.11 frame.
+    Encrypted,
     /// The capture kept too little of it to tell, or less than the fixed TCP header.
     Cut,
     /// Lengths or versions in it contradict each other.
@@ -53,33 +66,36 @@ pub fn decode(link: LinkType, captured: &[u8], original_bytes: u32, out: &mut Se
         bytes: captured,
         missing: (original_bytes as usize).saturating_sub(captured.len()),
     };
+    let around = Around {
+        captured,
+        tunnels: 0,
+    };
     match link {
-        LinkType::ETHERNET => frame(packet, Depth::Outer, out),
+        LinkType::ETHERNET => frame(packet, &around, out),
         LinkType::RAW
         | LinkType::RAW_BSD
         | LinkType::RAW_OPENBSD
         | LinkType::IPV4
-        | LinkType::IPV6 => by_version(packet, Depth::Outer, out),
-        LinkType::LINUX_COOKED => behind(packet, COOKED_BYTES, COOKED_TYPE, out),
-        LinkType::LINUX_COOKED_2 => behind(packet, COOKED_2_BYTES, COOKED_2_TYPE, out),
-        LinkType::NULL | LinkType::LOOP => loopback(packet, out),
-        _ => Decoded::UnknownLink,
+        | LinkType::IPV6 => by_version(packet, &around, out),
+        _ => link::decode(link, packet, &around, out),
     }
 }
 
 /// What is there of a packet, or of a part of it that reaches to its end.
 #[derive(Clone, Copy)]
-struct Snapped<'a> {
-    bytes: &'a [u8],
+pub(super) struct Snapped<'a> {
+    pub(super) bytes: &'a [u8],
     /// Bytes behind those that the capture cut off.
-    missing: usize,
+    pub(super) missing: usize,
 }
 
-/// Tunnels around a packet.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Depth {
-    Outer,
-    Inner,
+/// What is around a packet.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    /// All that was captured.
+    captured: &'a [u8],
+    /// Tunnels that were entered.
+    tunnels: u8,
 }
 
 /// What of the IP header goes into a segment.
@@ -92,21 +108,38 @@ struct Header {
     ttl: u8,
 }
 
+impl Around<'_> {
+    /// Within one more tunnel; `None` where that is one too many.
+    pub(super) fn deeper(&self) -> Option<Self> {
+        let tunnels = self.tunnels + 1;
+        (tunnels <= TUNNELS_MAX).then_some(Self { tunnels, ..*self })
+    }
+
+    /// Where a part of what was captured begins in it.
+    fn place_of(&self, part: &[u8]) -> u32 {
+        let at = part
+            .as_ptr()
+            .addr()
+            .wrapping_sub(self.captured.as_ptr().addr());
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+}
+
 impl<'a> Snapped<'a> {
     /// Bytes that it had.
-    const fn total(self) -> usize {
+    pub(super) const fn total(self) -> usize {
         self.bytes.len().saturating_add(self.missing)
     }
 
     /// The first `N` bytes, or what to call a packet that lacks them.
     #[inline]
-    fn head<const N: usize>(self) -> Result<&'a [u8; N], Decoded> {
+    pub(super) fn head<const N: usize>(self) -> Result<&'a [u8; N], Decoded> {
         self.bytes.first_chunk().ok_or_else(|| self.too_short())
     }
 
     /// What stands behind the first `bytes`, which are there.
     #[inline]
-    fn behind(self, bytes: usize) -> Self {
+    pub(super) fn behind(self, bytes: usize) -> Self {
         Self {
             bytes: self.bytes.get(bytes..).unwrap_or_default(),
             ..self
@@ -115,7 +148,7 @@ impl<'a> Snapped<'a> {
 
     /// The same with this length.
     #[inline]
-    fn with_total(self, total: usize) -> Self {
+    pub(super) fn with_total(self, total: usize) -> Self {
         let bytes = self.bytes.get(..total).unwrap_or(self.bytes);
         Self {
             bytes,
@@ -124,7 +157,7 @@ impl<'a> Snapped<'a> {
     }
 
     /// What a packet is that ends before what it should have.
-    const fn too_short(self) -> Decoded {
+    pub(super) const fn too_short(self) -> Decoded {
         if self.missing > 0 {
             Decoded::Cut
         } else {
@@ -134,116 +167,43 @@ impl<'a> Snapped<'a> {
 }
 
 #[inline]
-fn frame(frame: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
+pub(super) fn frame(frame: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
     match frame.head::<{ ethernet::HEADER_BYTES }>() {
         Ok(head) => by_type(
             u16::from_be_bytes([head[12], head[13]]),
             frame.behind(14),
-            depth,
+            around,
             out,
         ),
         Err(short) => short,
     }
 }
 
-/// Behind a header with an EtherType in it.
-fn behind(packet: Snapped<'_>, header_bytes: usize, type_at: usize, out: &mut Segment) -> Decoded {
-    if packet.bytes.len() < header_bytes {
-        return packet.too_short();
-    }
-    let ether_type = u16_at(packet.bytes, type_at);
-    by_type(ether_type, packet.behind(header_bytes), Depth::Outer, out)
-}
-
-fn loopback(packet: Snapped<'_>, out: &mut Segment) -> Decoded {
-    let Ok(&family) = packet.head::<4>() else {
-        return packet.too_short();
-    };
-    // The host's byte order is not known; families are small numbers.
-    let family = u32::from_be_bytes(family).min(u32::from_le_bytes(family));
-    match family {
-        FAMILY_INET => ipv4(packet.behind(4), Depth::Outer, out),
-        FAMILY_INET6_LINUX | FAMILY_INET6_NETBSD | FAMILY_INET6_FREEBSD | FAMILY_INET6_DARWIN => {
-            ipv6(packet.behind(4), Depth::Outer, out)
-        }
-        _ => Decoded::NotIp,
-    }
-}
-
 #[inline]
-fn by_type(ether_type: u16, packet: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
-    match ether_type {
-        ethernet::TYPE_IPV4 => ipv4(packet, depth, out),
-        ethernet::TYPE_IPV6 => ipv6(packet, depth, out),
-        _ => tagged(ether_type, packet, depth, out),
-    }
-}
-
-/// Behind VLAN tags and MPLS labels, if that is what it is.
-fn tagged(
-    mut ether_type: u16,
-    mut packet: Snapped<'_>,
-    depth: Depth,
+pub(super) fn by_type(
+    ether_type: u16,
+    packet: Snapped<'_>,
+    around: &Around<'_>,
     out: &mut Segment,
 ) -> Decoded {
-    for _ in 0..VLAN_TAGS_MAX {
-        if !matches!(
-            ether_type,
-            ethernet::TYPE_VLAN | ethernet::TYPE_QINQ | TYPE_QINQ_OLD
-        ) {
-            break;
-        }
-        match packet.head::<4>() {
-            Ok(&[_, _, a, b]) => ether_type = u16::from_be_bytes([a, b]),
-            Err(short) => return short,
-        }
-        packet = packet.behind(4);
-    }
     match ether_type {
-        ethernet::TYPE_IPV4 => ipv4(packet, depth, out),
-        ethernet::TYPE_IPV6 => ipv6(packet, depth, out),
-        TYPE_MPLS | TYPE_MPLS_UPSTREAM => labelled(packet, depth, out),
-        _ => Decoded::NotIp,
+        ethernet::TYPE_IPV4 => ipv4(packet, around, out),
+        ethernet::TYPE_IPV6 => ipv6(packet, around, out),
+        _ => tunnel::by_type(ether_type, packet, around, out),
     }
 }
 
-/// Behind MPLS labels (RFC 3032 section 2.1). What is below them they do not say: IP, or else (with
-/// a control word or Ethernet) a first half byte that is no version.
-fn labelled(mut packet: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
-    for _ in 0..LABELS_MAX {
-        let &[_, _, bottom, _] = match packet.head::<4>() {
-            Ok(label) => label,
-            Err(short) => return short,
-        };
-        packet = packet.behind(4);
-        if bottom & 1 == 1 {
-            return match by_version(packet, depth, out) {
-                Decoded::Malformed if !is_ip(packet) => Decoded::NotIp,
-                decoded => decoded,
-            };
-        }
-    }
-    Decoded::NotIp
-}
-
-fn is_ip(packet: Snapped<'_>) -> bool {
-    packet
-        .bytes
-        .first()
-        .is_some_and(|byte| matches!(byte >> 4, 4 | 6))
-}
-
-fn by_version(packet: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
+pub(super) fn by_version(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
     match packet.bytes.first().map(|byte| byte >> 4) {
-        Some(4) => ipv4(packet, depth, out),
-        Some(6) => ipv6(packet, depth, out),
+        Some(4) => ipv4(packet, around, out),
+        Some(6) => ipv6(packet, around, out),
         Some(_) => Decoded::Malformed,
         None => packet.too_short(),
     }
 }
 
 #[inline(never)]
-fn ipv4(packet: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
+pub(super) fn ipv4(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
     let head = match packet.head::<20>() {
         Ok(head) => head,
         Err(short) => return short,
@@ -258,8 +218,9 @@ fn ipv4(packet: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
     if packet.bytes.len() < header_bytes {
         return packet.too_short();
     }
-    if u16::from_be_bytes([head[6], head[7]]) & FRAGMENT_OFFSET != 0 {
-        return Decoded::Fragment;
+    if u16::from_be_bytes([head[6], head[7]]) & FRAGMENTED != 0 {
+        let at = around.place_of(packet.bytes);
+        return Decoded::Fragment { at };
     }
     let header = Header {
         source: mapped([head[12], head[13], head[14], head[15]]),
@@ -269,11 +230,11 @@ fn ipv4(packet: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
         ecn: head[1] & 3,
         ttl: head[8],
     };
-    upper(head[9], packet.behind(header_bytes), &header, depth, out)
+    upper(head[9], packet.behind(header_bytes), &header, around, out)
 }
 
 #[inline(never)]
-fn ipv6(packet: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
+pub(super) fn ipv6(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
     let head = match packet.head::<{ ipv6::HEADER_BYTES }>() {
         Ok(head) => head,
         Err(short) => return short,
@@ -287,6 +248,10 @@ fn ipv6(packet: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
     };
     let packet = packet.with_total(ip_bytes);
     let (number, offset) = match extensions(packet, head[6]) {
+        Ok((ipv6::FRAGMENT, _)) => {
+            let at = around.place_of(packet.bytes);
+            return Decoded::Fragment { at };
+        }
         Ok(upper) => upper,
         Err(decoded) => return decoded,
     };
@@ -298,21 +263,21 @@ fn ipv6(packet: Snapped<'_>, depth: Depth, out: &mut Segment) -> Decoded {
         ecn: (head[1] >> 4) & 3,
         ttl: head[7],
     };
-    upper(number, packet.behind(offset), &header, depth, out)
+    upper(number, packet.behind(offset), &header, around, out)
 }
 
-/// Protocol and place of what is behind the extension headers.
+/// Protocol and place of what is behind the extension headers, or of the header that says of which
+/// fragment it is. A fragment that is all of a packet (RFC 6946) is passed like any other header.
 #[inline]
-fn extensions(packet: Snapped<'_>, mut number: u8) -> Result<(u8, usize), Decoded> {
+pub(super) fn extensions(packet: Snapped<'_>, mut number: u8) -> Result<(u8, usize), Decoded> {
     let mut offset = ipv6::HEADER_BYTES;
     loop {
         // Each is eight bytes long at least: the loop ends with the packet.
         match ipv6::extension_bytes(number, packet.bytes, offset) {
             Some(None) => return Ok((number, offset)),
             Some(Some(bytes)) if offset + bytes <= packet.bytes.len() => {
-                let fragment = number == ipv6::FRAGMENT;
-                if fragment && u16_at(packet.bytes, offset + 2) & 0xfff8 != 0 {
-                    return Err(Decoded::Fragment);
+                if number == ipv6::FRAGMENT && u16_at(packet.bytes, offset + 2) & 0xfff9 != 0 {
+                    return Ok((number, offset));
                 }
                 number = packet.bytes.get(offset).copied().unwrap_or_default();
                 offset += bytes;
@@ -341,55 +306,32 @@ fn upper(
     number: u8,
     packet: Snapped<'_>,
     header: &Header,
-    depth: Depth,
+    around: &Around<'_>,
     out: &mut Segment,
 ) -> Decoded {
-    match (number, depth) {
-        (protocol::TCP, _) => tcp(packet, header, out),
-        (protocol::UDP, Depth::Outer) => udp(packet, out),
-        (protocol::UDP, Depth::Inner) => Decoded::Udp,
-        (protocol::GRE, Depth::Outer) => gre(packet, out),
-        (protocol::IPV4, Depth::Outer) => ipv4(packet, Depth::Inner, out),
-        (protocol::IPV6, Depth::Outer) => ipv6(packet, Depth::Inner, out),
-        _ => Decoded::OtherIp,
+    match number {
+        protocol::TCP => tcp(packet, header, out),
+        AUTHENTICATION => authenticated(packet, header, around, out),
+        _ => tunnel::by_protocol(number, packet, around, out),
     }
 }
 
-/// What VXLAN carries (RFC 7348 section 5), if that is what it is: the port may be another's.
-#[inline(never)]
-fn udp(packet: Snapped<'_>, out: &mut Segment) -> Decoded {
-    match packet.head::<16>() {
-        Ok(&[_, _, a, b, _, _, _, _, flags, ..])
-            if u16::from_be_bytes([a, b]) == VXLAN_PORT && flags & VXLAN_NETWORK != 0 =>
-        {
-            frame(packet.behind(16), Depth::Inner, out)
-        }
-        _ => Decoded::Udp,
-    }
-}
-
-/// What GRE carries (RFC 2784 section 2, RFC 2890 section 2): IP or Ethernet.
-#[inline(never)]
-fn gre(packet: Snapped<'_>, out: &mut Segment) -> Decoded {
-    let Ok(&[flags, version, a, b]) = packet.head() else {
+/// Behind an authentication header in IPv4 (RFC 4302 section 2.2); IPv6 has it among its extensions.
+#[cold]
+fn authenticated(
+    packet: Snapped<'_>,
+    header: &Header,
+    around: &Around<'_>,
+    out: &mut Segment,
+) -> Decoded {
+    let Ok(&[next, words, ..]) = packet.head::<12>() else {
         return packet.too_short();
     };
-    if version & 7 != 0 || flags & GRE_ROUTING != 0 {
-        return Decoded::OtherIp;
-    }
-    let fields = [GRE_CHECKSUM, GRE_KEY, GRE_SEQUENCE];
-    let present = fields.iter().filter(|&&field| flags & field != 0).count();
-    let header_bytes = 4 + 4 * present;
-    if packet.bytes.len() < header_bytes {
-        return packet.too_short();
-    }
-    let inner = packet.behind(header_bytes);
-    match u16::from_be_bytes([a, b]) {
-        ethernet::TYPE_IPV4 => ipv4(inner, Depth::Inner, out),
-        ethernet::TYPE_IPV6 => ipv6(inner, Depth::Inner, out),
-        TYPE_BRIDGED => frame(inner, Depth::Inner, out),
-        _ => Decoded::OtherIp,
-    }
+    let bytes = (usize::from(words) + 2) * 4;
+    tunnel::after(bytes, packet, |inner| match next {
+        protocol::TCP => tcp(inner, header, out),
+        _ => tunnel::by_protocol(next, inner, around, out),
+    })
 }
 
 #[inline(always)]
@@ -462,49 +404,19 @@ fn other_options(bytes: &[u8], out: &mut Segment) {
 
 /// An IPv4 address as an IPv6 one (RFC 4291 section 2.5.5.2).
 #[inline]
-fn mapped(address: [u8; 4]) -> [u8; 16] {
+pub(super) fn mapped(address: [u8; 4]) -> [u8; 16] {
     (0xffff_0000_0000 | u128::from(u32::from_be_bytes(address))).to_be_bytes()
 }
 
-/// Tags that are passed: a provider's, a customer's, and one more. A further one is no IP.
-const VLAN_TAGS_MAX: usize = 3;
-/// Labels that are passed; networks stack up to about five.
-const LABELS_MAX: usize = 16;
+/// Tunnels that are gone through, one in the other.
+const TUNNELS_MAX: u8 = 4;
 
-// EtherTypes, as in IEEE's list: 802.1Q-in-Q before 802.1ad had a number, MPLS (RFC 5332 section 3)
-// and transparent Ethernet bridging (RFC 1701).
-const TYPE_QINQ_OLD: u16 = 0x9100;
-const TYPE_MPLS: u16 = 0x8847;
-const TYPE_MPLS_UPSTREAM: u16 = 0x8848;
-const TYPE_BRIDGED: u16 = 0x6558;
+/// AH (IANA's "Protocol Numbers").
+const AUTHENTICATION: u8 = 51;
 
-// Linux cooked captures (the tcpdump group's descriptions of LINKTYPE_LINUX_SLL and _SLL2): bytes
-// of the header and the place of the protocol in it.
-const COOKED_BYTES: usize = 16;
-const COOKED_TYPE: usize = 14;
-const COOKED_2_BYTES: usize = 20;
-const COOKED_2_TYPE: usize = 0;
-
-// AF_INET and AF_INET6 as the systems number them that write LINKTYPE_NULL.
-const FAMILY_INET: u32 = 2;
-const FAMILY_INET6_LINUX: u32 = 10;
-const FAMILY_INET6_NETBSD: u32 = 24;
-const FAMILY_INET6_FREEBSD: u32 = 28;
-const FAMILY_INET6_DARWIN: u32 = 30;
-
-/// RFC 791 section 3.1.
-const FRAGMENT_OFFSET: u16 = 0x1fff;
+/// Offset of a fragment, and the flag that others follow (RFC 791 section 3.1).
+const FRAGMENTED: u16 = 0x3fff;
 /// Type and length of the option (RFC 2675 section 2).
 const JUMBO_PAYLOAD: [u8; 2] = [0xc2, 4];
 /// Two NOP, then kind and length of timestamps.
 const TIMESTAMPS_ALIGNED: [u8; 4] = [1, 1, 8, 10];
-
-/// The flag that the network's identifier counts (RFC 7348 section 5); others are extensions.
-const VXLAN_NETWORK: u8 = 0x08;
-const VXLAN_PORT: u16 = 4789;
-
-// GRE's first byte (RFC 2784 section 2, RFC 2890 section 2; routing as in RFC 1701).
-const GRE_CHECKSUM: u8 = 0x80;
-const GRE_ROUTING: u8 = 0x40;
-const GRE_KEY: u8 = 0x20;
-const GRE_SEQUENCE: u8 = 0x10;

@@ -175,8 +175,8 @@ fn every_link_layer_leads_to_the_segment() {
             }
         }
     }
-    assert_eq!(decoded(LinkType::NULL, &[7, 0, 0, 0, 1]), Decoded::NotIp);
-    assert_eq!(decoded(LinkType(105), &v4()), Decoded::UnknownLink);
+    assert_eq!(decoded(LinkType::NULL, &[7, 0, 0, 0, 1]), NO_TYPE);
+    assert_eq!(decoded(LinkType(189), &v4()), Decoded::UnknownLink);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn three_tags_are_passed_and_a_fourth_is_not() {
     let types = [&[0x81, 0, 0, 1][..], &tags, &[8, 0]].concat();
     assert_eq!(
         decoded(LinkType::ETHERNET, &ethernet(&types, &v4())),
-        Decoded::NotIp
+        Decoded::NotIp { ether_type: 0x9100 }
     );
 }
 
@@ -203,25 +203,34 @@ fn labels_are_passed_down_to_the_last() {
     let kind =
         |types: &[u8], payload: &[u8]| decoded(LinkType::ETHERNET, &ethernet(types, payload));
     let types = [&[0x88, 0x47][..], &upper.repeat(16), &bottom].concat();
-    assert_eq!(kind(&types, &v4()), Decoded::NotIp);
-    // Ethernet behind a control word.
+    let unread = Decoded::NotIp { ether_type: 0x8847 };
+    assert_eq!(kind(&types, &v4()), unread);
+    // A control word, and no Ethernet behind it.
     let types = [&[0x88, 0x47][..], &bottom, &[0; 4]].concat();
-    assert_eq!(kind(&types, &v4()), Decoded::NotIp);
+    assert_eq!(kind(&types, &v4()), unread);
+    // Ethernet, with a control word before it and without.
+    for word in [&[0; 4][..], &[]] {
+        let types = [&[0x88, 0x47][..], &bottom, word].concat();
+        assert_eq!(framed(&types, &ethernet(&[8, 0], &v4())), v4_segment());
+    }
 }
 
 #[test]
 fn what_is_no_tcp_is_told_apart() {
     let kind =
         |types: &[u8], payload: &[u8]| decoded(LinkType::ETHERNET, &ethernet(types, payload));
-    assert_eq!(kind(&[8, 6], &[0; 28]), Decoded::NotIp);
+    assert_eq!(
+        kind(&[8, 6], &[0; 28]),
+        Decoded::NotIp { ether_type: 0x806 }
+    );
     assert_eq!(
         kind(&[0, 38], &[0x42, 0x42, 3]),
-        Decoded::NotIp,
+        Decoded::NotIp { ether_type: 0x42 },
         "a length, not a type"
     );
-    assert_eq!(kind(&[8, 0], &ipv4(1, &[], &[0; 8])), Decoded::OtherIp);
+    assert_eq!(kind(&[8, 0], &ipv4(1, &[], &[0; 8])), other(1));
     assert_eq!(kind(&[8, 0], &ipv4(UDP, &[], &udp(53, &[]))), Decoded::Udp);
-    assert_eq!(kind(&[0x86, 0xdd], &ipv6(58, &[0; 8])), Decoded::OtherIp);
+    assert_eq!(kind(&[0x86, 0xdd], &ipv6(58, &[0; 8])), other(58));
     assert_eq!(kind(&[0x86, 0xdd], &v4()), Decoded::Malformed);
     assert_eq!(kind(&[8, 0], &v6()), Decoded::Malformed);
 }
@@ -240,12 +249,12 @@ fn options_and_extension_headers_of_ip_are_passed() {
             }
         );
     }
-    // Hop-by-hop, routing of two units, destination options, the first fragment, authentication.
+    // Hop-by-hop, routing of two units, destination options, a fragment that is all, authentication.
     let chain = [
         &[43, 0, 1, 4, 0, 0, 0, 0][..],
         &[60, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         &[44, 0, 1, 4, 0, 0, 0, 0],
-        &[51, 0, 0, 1, 0, 0, 0, 9],
+        &[51, 0, 0, 0, 0, 0, 0, 9],
         &[6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         &inner,
     ];
@@ -260,75 +269,354 @@ fn options_and_extension_headers_of_ip_are_passed() {
 }
 
 #[test]
-fn only_the_first_fragment_has_a_segment() {
+fn fragments_are_told_with_their_place() {
     let mut packet = v4();
-    packet[6] = 0x20;
-    assert_eq!(framed(&[8, 0], &packet), v4_segment());
-    for (high, low) in [(0x20, 1), (0x1f, 0xff), (0, 1)] {
+    for (high, low) in [(0x20, 0), (0x20, 1), (0x1f, 0xff), (0, 1)] {
         (packet[6], packet[7]) = (high, low);
-        assert_eq!(decoded(LinkType::RAW, &packet), Decoded::Fragment);
+        assert_eq!(decoded(LinkType::RAW, &packet), Decoded::Fragment { at: 0 });
+        let frame = ethernet(&[0x81, 0, 0, 7, 8, 0], &packet);
+        assert_eq!(
+            decoded(LinkType::ETHERNET, &frame),
+            Decoded::Fragment { at: 18 }
+        );
     }
-    let later = [&[6, 0, 0, 8, 0, 0, 0, 9][..], &PAYLOAD].concat();
-    assert_eq!(decoded(LinkType::RAW, &ipv6(44, &later)), Decoded::Fragment);
+    for field in [[0, 8], [0, 1], [0, 9]] {
+        let later = [&[6, 0, field[0], field[1], 0, 0, 0, 9][..], &PAYLOAD].concat();
+        assert_eq!(
+            decoded(LinkType::RAW, &ipv6(44, &later)),
+            Decoded::Fragment { at: 0 }
+        );
+    }
+}
+
+/// Protocol of IP and payload of packets with one tunnel around [`v4`].
+fn tunnels() -> Vec<(&'static str, u8, Vec<u8>)> {
+    let (ip, frame) = (v4(), ethernet(&[8, 0], &v4()));
+    let with = |head: &[u8], inner: &[u8]| [head, inner].concat();
+    let gre = |flags: u8, version: u8, kind: u16, fields: &[u8], inner: &[u8]| {
+        let head = [&[flags, version], &kind.to_be_bytes()[..], fields].concat();
+        (47, with(&head, inner))
+    };
+    let to = |port: u16, head: &[u8], inner: &[u8]| (UDP, udp(port, &with(head, inner)));
+    let vxlan = [8, 0, 0, 0, 0, 0, 5, 0];
+    let snap = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+    let wlan = [&[8, 1][..], &[0; 22], &snap, &ip].concat();
+    let mut swapped = wlan.clone();
+    swapped.swap(0, 1);
+    let ppp = with(&[0xff, 3, 0, 0x21], &ip);
+    let policy = [0x88, 0, 0, 1, 0, 0, 5, 0];
+    let geneve_options = [2, 0, 8, 0, 0, 0, 5, 0, 1, 2, 3, 1, 0, 0, 0, 0];
+    let gtp_extension = [0x34, 0xff, 0, 160, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0, 9, 0];
+    let capwap = |native: u8| [0, 0x10, 0x02 | native, 0, 0, 0, 0, 0];
+    let ayiya = with(&[0x41, 0x52, 0x11, 4], &[0; 4 + 16 + 20]);
+    let l2tp_all = [0x0a, 2, 0, 1, 0, 2, 0, 0, 0, 0, 0, 2, 9, 9];
+    let routes = [0, 0, 0, 0, 0, 8, 0, 4, 1, 2, 3, 4, 0, 0, 0, 0];
+    let erspan_2 = [0, 0, 0, 1, 0x10, 1, 0, 1, 0, 0, 0, 0];
+    let erspan_3 = |frame_type: u8, platform: u8| {
+        let head = [
+            0,
+            0,
+            0,
+            1,
+            0x20,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            frame_type << 2,
+            platform,
+        ];
+        with(&head, &vec![0; 8 * usize::from(platform)])
+    };
+    let pptp = [0, 152, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2];
+    let cases = [
+        ("VXLAN", to(4789, &vxlan, &frame)),
+        ("VXLAN, group policy", to(4789, &policy, &frame)),
+        ("VXLAN, Linux's port", to(8472, &vxlan, &frame)),
+        ("VXLAN, any port", to(54_321, &vxlan, &frame)),
+        ("VXLAN-GPE", to(4790, &[0xc, 0, 0, 1, 0, 0, 5, 0], &ip)),
+        ("Geneve", to(6081, &[0, 0, 0x65, 0x58, 0, 0, 5, 0], &frame)),
+        ("Geneve, options", to(6081, &geneve_options, &ip)),
+        ("GTP-U", to(2152, &[0x30, 0xff, 0, 152, 0, 0, 0, 1], &ip)),
+        ("GTP-U, extension", to(2152, &gtp_extension, &ip)),
+        ("TZSP", to(37_008, &[1, 0, 0, 1, 0, 10, 1, 7, 1], &frame)),
+        ("TZSP, 802.11", to(37_008, &[1, 0, 0, 18, 1], &wlan)),
+        ("CAPWAP", to(5247, &capwap(0), &frame)),
+        ("CAPWAP, 802.11", to(5247, &capwap(1), &wlan)),
+        ("CAPWAP, swapped", to(5247, &capwap(1), &swapped)),
+        ("AYIYA", to(5072, &ayiya, &ip)),
+        ("L2TP", to(1701, &[0x40, 2, 0, 0, 0, 1, 0, 2], &ppp)),
+        ("L2TP, all fields", to(1701, &l2tp_all, &ppp)),
+        (
+            "L2TPv3",
+            to(1701, &[0, 3, 0, 0, 0, 0, 0, 7, 1, 2, 3, 4], &frame),
+        ),
+        ("L2TPv3 over IP", (115, with(&[0, 0, 0, 7], &frame))),
+        ("MPLS in UDP", to(6635, &[0, 2, 1, 64], &ip)),
+        ("GUE", to(6080, &[0, 4, 0, 0], &ip)),
+        ("GUE, version 1", to(6080, &[], &ip)),
+        ("LISP", to(4341, &[0x80; 8], &ip)),
+        ("GRE", gre(0, 0, 0x0800, &[], &ip)),
+        ("GRE, key", gre(0x20, 0, 0x0800, &[0; 4], &ip)),
+        ("GRE, tagged", gre(0, 0, 0x8100, &[0, 7, 8, 0], &ip)),
+        ("GRE, all fields", gre(0xb0, 0, 0x6558, &[0; 12], &frame)),
+        ("GRE, routes", gre(0x40, 0, 0x0800, &routes, &ip)),
+        ("NVGRE", gre(0x20, 0, 0x6558, &[0, 5, 0, 0], &frame)),
+        ("ERSPAN I", gre(0, 0, 0x88be, &[], &frame)),
+        ("ERSPAN II", gre(0x10, 0, 0x88be, &erspan_2, &frame)),
+        ("ERSPAN III", gre(0x10, 0, 0x22eb, &erspan_3(0, 0), &frame)),
+        ("ERSPAN III, IP", gre(0x10, 0, 0x22eb, &erspan_3(2, 0), &ip)),
+        (
+            "ERSPAN III, platform",
+            gre(0x10, 0, 0x22eb, &erspan_3(0, 1), &frame),
+        ),
+        ("WCCP", gre(0, 0, 0x883e, &[], &ip)),
+        ("WCCP 2", gre(0, 0, 0x883e, &[0, 0, 1, 2], &ip)),
+        ("PPTP", gre(0x30, 0x81, 0x880b, &pptp, &ppp)),
+        (
+            "PPTP, data alone",
+            gre(0x30, 1, 0x880b, &pptp[..8], &with(&[0x21], &ip)),
+        ),
+        ("EoIP", gre(0x20, 1, 0x6400, &[0, 166, 0, 1], &frame)),
+        ("Aruba", gre(0, 0, 0x8200, &[], &wlan)),
+        ("IP in IP", (4, ip.clone())),
+        ("EtherIP", (97, with(&[0x30, 0], &frame))),
+        ("Ethernet in IP", (143, frame.clone())),
+        ("MPLS in IP", (137, with(&[0, 2, 1, 64], &ip))),
+    ];
+    cases
+        .into_iter()
+        .map(|(name, (protocol, payload))| (name, protocol, payload))
+        .collect()
 }
 
 #[test]
-fn one_tunnel_is_gone_through() {
-    let vxlan = |inner: &[u8]| udp(4789, &[&[8, 0, 0, 0, 0, 0, 5, 0], inner].concat());
-    let (frame, bridged) = (ethernet(&[8, 0], &v4()), [0x65, 0x58]);
-    let gre = |flags: u8, fields: usize, kind: [u8; 2], inner: &[u8]| {
-        [&[flags, 0], &kind[..], &vec![0; fields], inner].concat()
-    };
-    let outer = [
-        (UDP, vxlan(&frame)),
-        (47, gre(0, 0, [8, 0], &v4())),
-        (47, gre(0x20, 4, [8, 0], &v4())),
-        (47, gre(0xb0, 12, bridged, &frame)),
-        (4, v4()),
-    ];
-    for (protocol, payload) in &outer {
-        assert_eq!(
-            segment(LinkType::RAW, &ipv4(*protocol, &[], payload)),
-            v4_segment()
-        );
-        assert_eq!(
-            segment(LinkType::RAW, &ipv6(*protocol, payload)),
-            v4_segment()
-        );
-        // A second one is not.
-        let twice = ipv4(4, &[], &ipv4(*protocol, &[], payload));
-        let kind = if *protocol == UDP {
-            Decoded::Udp
-        } else {
-            Decoded::OtherIp
-        };
-        assert_eq!(decoded(LinkType::RAW, &twice), kind);
+fn tunnels_are_gone_through() {
+    for (name, protocol, payload) in tunnels() {
+        for packet in [ipv4(protocol, &[], &payload), ipv6(protocol, &payload)] {
+            let found = decoded_of(LinkType::RAW, &packet, packet.len());
+            assert_eq!(found, (Decoded::Tcp, v4_segment()), "{name}");
+            for kept in 0..packet.len() {
+                let less = decoded_of(LinkType::RAW, &packet[..kept], packet.len()).0;
+                assert!(
+                    matches!(less, Decoded::Tcp | Decoded::Cut | Decoded::Udp),
+                    "{name} {kept}: {less:?}"
+                );
+            }
+            // Three more around it, and one too many.
+            let number = if packet[0] >> 4 == 4 { 4 } else { 41 };
+            let three = ipv4(4, &[], &ipv4(4, &[], &ipv4(number, &[], &packet)));
+            let found = decoded_of(LinkType::RAW, &three, three.len());
+            assert_eq!(found, (Decoded::Tcp, v4_segment()), "{name}");
+            let four = ipv4(4, &[], &three);
+            assert_ne!(decoded(LinkType::RAW, &four), Decoded::Tcp, "{name}");
+        }
     }
     assert_eq!(segment(LinkType::RAW, &ipv4(41, &[], &v6())), v6_segment());
-    let six = gre(0x10, 4, [0x86, 0xdd], &v6());
+    let six = [&[0x10, 0, 0x86, 0xdd, 0, 0, 0, 0][..], &v6()].concat();
     assert_eq!(segment(LinkType::RAW, &ipv4(47, &[], &six)), v6_segment());
+    // An authentication and an origin before it.
+    let teredo = [&[0, 1][..], &[0; 11], &[0; 8], &v6()].concat();
+    let packet = ipv4(UDP, &[], &udp(3544, &teredo));
+    assert_eq!(segment(LinkType::RAW, &packet), v6_segment());
+    // An authentication header is no tunnel: the outer addresses stay.
+    let ah = [&[6, 1, 0, 0][..], &[0; 8], &tcp(&TIMESTAMPS, &PAYLOAD)].concat();
+    let found = segment(LinkType::RAW, &ipv4(51, &[], &ah));
+    assert_eq!((found.payload_bytes, found.flow), (100, v4_segment().flow));
+}
+
+#[test]
+fn what_stands_before_ip_in_a_frame_is_passed() {
+    let frame = ethernet(&[8, 0], &v4());
+    let inside: [(&str, &[u8], &[u8]); 10] = [
+        ("VN-tag", &[0x89, 0x26, 0, 0, 0, 0, 8, 0], &v4()),
+        ("E-tag", &[0x89, 0x3f, 0, 0, 0, 0, 0, 0, 8, 0], &v4()),
+        ("HSR", &[0x89, 0x2f, 0, 160, 0, 1, 8, 0], &v4()),
+        ("PBB", &[0x88, 0xe7, 0, 0, 1, 0], &frame),
+        ("TRILL", &[0x22, 0xf3, 0, 0, 0, 0, 0, 0], &frame),
+        ("NSH", &[0x89, 0x4f, 0, 2, 1, 3, 0, 0, 0, 0], &frame),
+        (
+            "PPPoE",
+            &[0x88, 0x64, 0x11, 0, 0, 1, 0, 154, 0, 0x21],
+            &v4(),
+        ),
+        ("SNAP", &[0, 160, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0], &v4()),
+        (
+            "SNAP, bridge",
+            &[0, 160, 0xaa, 0xaa, 3, 0, 0, 0xf8, 8, 0],
+            &v4(),
+        ),
+        ("LLC", &[0, 160, 6, 6, 3], &v4()),
+    ];
+    for (name, types, payload) in inside {
+        let frame = ethernet(types, payload);
+        let found = decoded_of(LinkType::ETHERNET, &frame, frame.len());
+        assert_eq!(found, (Decoded::Tcp, v4_segment()), "{name}");
+    }
+}
+
+/// Link types and packets of them that hold [`v4`].
+fn links() -> Vec<(&'static str, u16, Vec<u8>)> {
+    let (ip, frame) = (v4(), ethernet(&[8, 0], &v4()));
+    let with = |head: &[u8], inner: &[u8]| [head, inner].concat();
+    let snap = with(&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0], &ip);
+    let wlan =
+        |control: [u8; 2], more: &[u8]| [&control[..], &[0; 20], &[0x10, 0], more, &snap].concat();
+    let plain = wlan([8, 1], &[]);
+    let several = with(&[0x80, 0], &[0; 14]);
+    let radiotap = |present: [u8; 4], fields: &[u8], inner: &[u8]| {
+        let length = (8 + fields.len()) as u8;
+        [&[0, 0, length, 0], &present[..], fields, inner].concat()
+    };
+    let padded = with(&[0; 8], &[0x20]);
+    let erf = |kind: u8, more: &[u8], inner: &[u8]| {
+        [&[0; 8], &[kind, 0, 0, 180, 0, 0, 0, 152][..], more, inner].concat()
+    };
+    let nflog = [2, 0, 0, 0, 5, 0, 10, 0, b'x', 0, 0, 0, 156, 0, 9, 0];
+    let pktap = |link: u8| [12, 0, 0, 0, 1, 0, 0, 0, link, 0, 0, 0];
+    let avs = [0x80, 0x21, 0x10, 1, 0, 0, 0, 12, 0, 0, 0, 0];
+    let relay_snap = [0x18, 0x41, 3, 0, 0x80, 0, 0, 0, 8, 0];
+    vec![
+        ("PPP", 9, with(&[0xff, 3, 0, 0x21], &ip)),
+        ("PPP, compressed", 9, with(&[0x21], &ip)),
+        ("PPP, HDLC", 50, with(&[0xff, 3, 0, 0x21], &ip)),
+        ("PPP, Cisco's", 50, with(&[0x0f, 0, 8, 0], &ip)),
+        (
+            "PPP, Ethernet",
+            51,
+            with(&[0x11, 0, 0, 1, 0, 154, 0, 0x21], &ip),
+        ),
+        ("PPP, direction", 204, with(&[1, 0xff, 3, 0, 0x21], &ip)),
+        ("C-HDLC", 104, with(&[0x0f, 0, 8, 0], &ip)),
+        ("frame relay", 107, with(&[0x18, 0x41, 3, 0xcc], &ip)),
+        ("frame relay, type", 107, with(&[0x18, 0x41, 8, 0], &ip)),
+        ("frame relay, SNAP", 107, with(&relay_snap, &ip)),
+        ("token ring", 6, with(&[0; 14], &snap)),
+        ("FDDI", 10, with(&[0; 13], &snap)),
+        ("ATM", 100, snap.clone()),
+        ("ATM, plain", 100, ip.clone()),
+        ("SunATM", 123, with(&[2, 0, 0, 0], &snap)),
+        ("802.11", 105, plain.clone()),
+        ("802.11, four addresses", 105, wlan([8, 3], &[0; 6])),
+        ("802.11, quality", 105, wlan([0x88, 1], &[0, 0])),
+        ("802.11, HT control", 105, wlan([0x88, 0x81], &[0; 6])),
+        ("802.11, A-MSDU", 105, wlan([0x88, 1], &several)),
+        ("radiotap", 127, radiotap([0; 4], &[], &plain)),
+        (
+            "radiotap, padded",
+            127,
+            radiotap([3, 0, 0, 0], &padded, &wlan([0x88, 1], &[0; 4])),
+        ),
+        (
+            "radiotap, two words",
+            127,
+            radiotap([2, 0, 0, 0x80], &[0; 5], &plain),
+        ),
+        ("Prism", 119, with(&[0; 144], &plain)),
+        ("AVS", 163, with(&avs, &plain)),
+        ("Prism, AVS's", 119, with(&avs, &plain)),
+        ("PPI", 192, with(&[0, 0, 8, 0, 105, 0, 0, 0], &plain)),
+        ("NFLOG", 239, with(&nflog, &ip)),
+        (
+            "NFLOG, big-endian",
+            239,
+            with(&[2, 0, 0, 0, 0, 156, 0, 9], &ip),
+        ),
+        ("PKTAP", 258, with(&pktap(1), &frame)),
+        ("PKTAP, raw", 258, with(&pktap(12), &ip)),
+        (
+            "PKTAP, loopback",
+            258,
+            with(&pktap(0), &with(&[2, 0, 0, 0], &ip)),
+        ),
+        ("IPoIB", 242, with(&[0; 40], &with(&[8, 0, 0, 0], &ip))),
+        ("pf", 117, with(&[61, 2, 0, 0], &with(&[0; 60], &ip))),
+        ("enc", 109, with(&[0; 12], &ip)),
+        ("SLIP", 8, with(&[0; 16], &ip)),
+        ("IEEE 1394", 138, with(&[0; 16], &with(&[8, 0], &ip))),
+        ("MPLS", 219, with(&[0, 2, 1, 64], &ip)),
+        ("IPNET", 226, with(&[0; 24], &ip)),
+        ("ERF", 197, erf(2, &[0, 0], &frame)),
+        ("ERF, extension", 197, erf(0x82, &[0; 10], &frame)),
+        ("ERF, HDLC", 197, erf(1, &[], &with(&[0x0f, 0, 8, 0], &ip))),
+        ("ERF, IPv4", 197, erf(22, &[], &ip)),
+    ]
+}
+
+#[test]
+fn other_link_types_lead_to_the_segment() {
+    for (name, link, bytes) in links() {
+        let found = decoded_of(LinkType(link), &bytes, bytes.len());
+        assert_eq!(found, (Decoded::Tcp, v4_segment()), "{name}");
+        for kept in 0..bytes.len() {
+            let less = decoded_of(LinkType(link), &bytes[..kept], bytes.len()).0;
+            assert!(
+                matches!(less, Decoded::Tcp | Decoded::Cut),
+                "{name} {kept}: {less:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn frames_in_the_air_without_readable_data_are_told_apart() {
+    let kind = |control: [u8; 2], sequence: u8| {
+        let snap = [&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &v4()].concat();
+        let frame = [&control[..], &[0; 20], &[sequence, 0], &snap].concat();
+        decoded(LinkType(105), &frame)
+    };
+    assert_eq!(kind([8, 0x41], 0), Decoded::Encrypted);
+    // A beacon, an acknowledgment, no data, a later fragment.
+    for (control, sequence) in [([0x80, 0], 0), ([0xd4, 0], 0), ([0x48, 1], 0), ([8, 1], 1)] {
+        assert_eq!(kind(control, sequence), NO_TYPE, "{control:02x?}");
+    }
 }
 
 #[test]
 fn what_only_looks_like_a_tunnel_is_none() {
-    let inner = [&[8, 0, 0, 0, 0, 0, 5, 0][..], &ethernet(&[8, 0], &v4())].concat();
-    let mut no_network = inner.clone();
-    no_network[0] = 0;
-    for payload in [udp(4790, &inner), udp(4789, &no_network), udp(4789, &[8])] {
+    let frame = ethernet(&[8, 0], &v4());
+    let to = |port: u16, head: [u8; 8], inner: &[u8]| udp(port, &[&head[..], inner].concat());
+    let mut longer = frame.clone();
+    longer[17] += 1;
+    for payload in [
+        to(4789, [0, 0, 0, 0, 0, 0, 5, 0], &frame),
+        udp(4789, &[8]),
+        // On another port: a reserved byte is set, or the packet is longer than there is.
+        to(4000, [8, 0, 0, 1, 0, 0, 5, 0], &frame),
+        to(4000, [8, 0, 0, 0, 0, 0, 5, 1], &frame),
+        to(4000, [8, 0, 0, 0, 0, 0, 5, 0], &longer),
+        to(2152, [0x30, 1, 0, 0, 0, 0, 0, 0], &v4()),
+        to(1701, [0xc8, 2, 0, 0, 0, 0, 0, 0], &v4()),
+        to(6081, [0xff; 8], &v4()),
+        udp(5247, &[2; 60]),
+    ] {
         assert_eq!(
             decoded(LinkType::RAW, &ipv4(UDP, &[], &payload)),
             Decoded::Udp
         );
     }
-    // PPTP's version, source routes, another protocol.
-    for head in [[0x20, 1, 0x88, 0x0b], [0x40, 0, 8, 0], [0, 0, 0x88, 0xbe]] {
-        let payload = [&head[..], &v4()].concat();
-        assert_eq!(
-            decoded(LinkType::RAW, &ipv4(47, &[], &payload)),
-            Decoded::OtherIp
-        );
+    // An acknowledgment of PPTP without a packet, a version that nobody has, another protocol.
+    for head in [
+        [0x20, 0x81, 0x88, 0x0b, 0, 0, 0, 1, 0, 0, 0, 2],
+        [0, 2, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0, 0, 0x88, 0xcc, 0, 0, 0, 0, 0, 0, 0, 0],
+    ] {
+        assert_eq!(decoded(LinkType::RAW, &ipv4(47, &[], &head)), other(47));
     }
 }
+
+/// IP with another protocol.
+fn other(protocol: u8) -> Decoded {
+    Decoded::OtherIp { protocol }
+}
+
+/// A frame of a link layer's own.
+const NO_TYPE: Decoded = Decoded::NotIp { ether_type: 0 };
 
 #[test]
 fn padding_is_no_payload() {

@@ -7,6 +7,7 @@ mod decoding;
 mod filtering;
 mod fragmenting;
 mod reading;
+mod reassembly;
 mod rewriting;
 mod support;
 mod views;
