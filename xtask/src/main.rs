@@ -3,6 +3,7 @@
 //! Arguments are matched by hand: this binary has few of them and one kind of user.
 
 mod bench;
+mod captures;
 mod fuzz;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ fn run(args: &[&str]) -> anyhow::Result<ExitCode> {
             }
             bench::measure::measure(&options)
         }
+        ["captures", folders @ ..] if !folders.is_empty() => captures::captures(folders),
         ["bench", "truth", rest @ ..] => {
             let options = options(rest)?;
             if !sys::netns::can_create_namespaces() {
@@ -202,6 +204,9 @@ The project's own chores.
       not quiet, is measured, a minute a cell at most. The sim's side, some seconds in all, is made anew, and the table in docs/guide/sim.md.
       --rounds N  seeds of the losses, 1 when not given
       --again     nothing in the lab: compare with what is kept
+  cargo xtask captures DIR...
+      compares what explain counts in all captures below these folders with what tshark
+      does, and lists each connection in which they differ
   cargo xtask bench truth [--quick] [--rounds N] [--only KIND] [--seed N] [--again]
       Connections with planted limits and random parameters in the lab, captured at
       both ends and explained. Writes bench/truth.json and the table in

@@ -1,10 +1,11 @@
 //! One connection in the schema of a run folder.
 
 use explain::passive::Passive;
-use explain::trace::{Limit, SideFacts, Slices, Spread, Start};
+use explain::trace::{Connection, Limit, SideFacts, Slices, Spread, Start};
 use job::record;
 use report::model::{
     FindingRecord, TraceConnection, TraceGraph, TraceRetransmissions, TraceShare, TraceSlices,
+    TraceTurns,
 };
 use units::{Duration, Instant, Rate};
 
@@ -60,6 +61,8 @@ pub(crate) fn connection(
         cause: passive.verdict.cause.map(|cause| cause.name().to_owned()),
         confidence: passive.findings.first().map_or(0.0, |f| f.confidence),
         shares: shares(passive),
+        notes: passive.notes.clone(),
+        turns: turns(c),
         captured: side.capture_point.map(|at| captured(at).to_owned()),
         segment_bytes: side.segment_bytes,
         data_packets: side.data_segments,
@@ -73,6 +76,7 @@ pub(crate) fn connection(
         handshake_ns: handshake.map(|(there, back)| ns(there + back)),
         rtt_min_ns: side
             .rtt_ahead
+            .filter(|_| c.last.time > c.first.time)
             .map(|ahead| ns(ahead + side.rtt_behind.unwrap_or_default())),
         rtt_median_ns: known(&peer.rtt_ack_ns).map(|s| s.median),
         rtt_max_ns: known(&peer.rtt_ack_ns).map(|s| s.max),
@@ -92,11 +96,30 @@ pub(crate) fn connection(
 }
 
 fn shares(passive: &Passive) -> Vec<TraceShare> {
-    let each = passive.shares.iter().map(|(limit, share)| TraceShare {
-        limit: limit.name().to_owned(),
+    let each = passive.shares.iter().map(|(waited, share)| TraceShare {
+        limit: waited.name().to_owned(),
         share: *share,
     });
     each.collect()
+}
+
+/// What both sides did in turns; `None` where only one sent.
+fn turns(c: &Connection) -> Option<TraceTurns> {
+    let client = usize::from(c.client());
+    let [asked, answered] = [client, 1 - client].map(|s| c.turns(s));
+    (asked.messages > 0 && answered.messages > 0).then(|| TraceTurns {
+        client: endpoint(&c.flow, client),
+        requests: asked.messages,
+        answers: answered.messages,
+        request_bytes_median: asked.message_bytes.median,
+        answer_bytes_median: answered.message_bytes.median,
+        request_bytes: c.sides[client].unique_bytes,
+        answer_bytes: c.sides[1 - client].unique_bytes,
+        client_ns: asked.thinking.as_ns(),
+        server_ns: answered.thinking.as_ns(),
+        server_ns_median: answered.thinking_ns.median,
+        on_path_ns: (asked.on_path + answered.on_path).as_ns(),
+    })
 }
 
 fn retransmissions(side: &SideFacts) -> TraceRetransmissions {

@@ -10,6 +10,7 @@ use report::model::{Trace, TraceOther};
 use units::Instant;
 use wire::segment::{Decoded, Segment};
 
+use crate::clock::{Clock, Faults};
 use crate::ranking::Ranking;
 use crate::threads::{self, Analysis};
 use fault::Failure;
@@ -17,6 +18,7 @@ use fault::Failure;
 /// Where packets go.
 pub(crate) struct Feed {
     analysis: Analysis,
+    clock: Clock<(u64, u32, Option<Segment>)>,
     begins: Option<u64>,
     last: u64,
     frames: u64,
@@ -32,6 +34,8 @@ pub(crate) struct Fed {
     pub(crate) begins: Option<u64>,
     /// The latest time.
     pub(crate) last: u64,
+    /// What was wrong with the times.
+    pub(crate) faults: Faults,
 }
 
 impl fmt::Debug for Feed {
@@ -54,19 +58,35 @@ impl Feed {
         segment: &Segment,
     ) {
         self.frames += 1;
-        if self.begins.is_none() && time_ns > 0 {
-            self.begins = Some(time_ns);
-        }
-        self.last = self.last.max(time_ns);
-        if decoded != Decoded::Tcp {
-            return;
-        }
-        self.packets += 1;
-        self.analysis.take(&Captured {
-            time: Instant::from_ns(time_ns),
-            frame,
-            interface,
-            segment: *segment,
+        let segment = (decoded == Decoded::Tcp).then_some(*segment);
+        self.packets += u64::from(segment.is_some());
+        let Self {
+            clock,
+            analysis,
+            begins,
+            last,
+            ..
+        } = self;
+        clock.push(time_ns, (frame, interface, segment), |time_ns, packet| {
+            if begins.is_none() && time_ns > 0 {
+                *begins = Some(time_ns);
+            }
+            *last = (*last).max(time_ns);
+            hand_over(analysis, time_ns, packet);
+        });
+    }
+
+    /// All that was held back is handed over.
+    fn end(&mut self) {
+        let Self {
+            clock,
+            analysis,
+            last,
+            ..
+        } = self;
+        clock.finish(|time_ns, packet| {
+            *last = (*last).max(time_ns);
+            hand_over(analysis, time_ns, packet);
         });
     }
 
@@ -78,6 +98,22 @@ impl Feed {
     /// Connections until now, those that have ended and those that go on.
     pub(crate) fn connections(&self) -> u64 {
         self.analysis.connections()
+    }
+}
+
+#[inline]
+fn hand_over(
+    analysis: &mut Analysis,
+    time_ns: u64,
+    (frame, interface, segment): (u64, u32, Option<Segment>),
+) {
+    if let Some(segment) = segment {
+        analysis.take(&Captured {
+            time: Instant::from_ns(time_ns),
+            frame,
+            interface,
+            segment,
+        });
     }
 }
 
@@ -96,12 +132,14 @@ pub(crate) fn analyse(
     };
     let mut feed = Feed {
         analysis: Analysis::new(threads::count(threads), limits, number, mem::take(best))?,
+        clock: Clock::default(),
         begins: None,
         last: 0,
         frames: 0,
         packets: 0,
     };
     source(&mut feed);
+    feed.end();
     let found = feed.analysis.finish();
     *best = found.best;
     best.set_begins(number, Instant::from_ns(feed.begins.unwrap_or(0)));
@@ -118,6 +156,7 @@ pub(crate) fn analyse(
         frames: feed.frames,
         begins: feed.begins,
         last: feed.last,
+        faults: feed.clock.faults(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::ops::{ControlFlow, RangeInclusive};
-use std::path::PathBuf;
+use std::path::Path;
 
 use explain::timeline::{Column, Timeline};
 use explain::trace::Start;
@@ -11,9 +11,9 @@ use report::model::TraceGraph;
 use units::{Duration, Instant};
 use wire::segment::{Decoded, FlowKey, Segment};
 
+use crate::input::Input;
 use crate::logs;
 use crate::ranking::Judged;
-use crate::reading::open;
 
 /// A graph to be drawn: of which connection, and what.
 struct Wanted {
@@ -27,12 +27,12 @@ struct Wanted {
 
 /// The graphs of each connection, in their order; none of standard input.
 pub(crate) fn graphs(
-    files: &[PathBuf],
+    files: &[Input],
     kept: &[Judged],
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<Vec<TraceGraph>>, Failure> {
     let mut all: Vec<Vec<TraceGraph>> = kept.iter().map(|_| Vec::new()).collect();
-    for (n, path) in files.iter().enumerate() {
+    for (n, input) in files.iter().enumerate() {
         let drawn = kept.iter().enumerate().take(GRAPHED_MAX);
         // So few that looking at each takes less time than a hash.
         let mut wanted: Vec<((u32, FlowKey), Wanted)> = Vec::new();
@@ -41,10 +41,10 @@ pub(crate) fn graphs(
             wanted.extend(windows(of, judged).into_iter().map(|graph| (key, graph)));
         }
         let last = wanted.iter().map(|(_, graph)| *graph.frames.end()).max();
-        if wanted.is_empty() || path == &PathBuf::from("-") || logs::is_log(path) {
+        if wanted.is_empty() || input.path() == Path::new("-") || logs::is_log(input.path()) {
             continue;
         }
-        let mut capture = open(path)?;
+        let mut capture = input.open()?;
         capture.for_each_segment(|packet, decoded, segment: &Segment| {
             if decoded == Decoded::Tcp {
                 let key = (packet.interface, segment.flow);

@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod connection;
 mod feed;
 mod graphs;
+mod input;
 mod live;
 mod logs;
 mod names;

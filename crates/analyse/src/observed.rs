@@ -7,7 +7,7 @@ pub(crate) mod printed;
 mod round_trips;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use report::model::TraceObserver;
@@ -15,13 +15,13 @@ use units::Duration;
 use wire::segment::{Decoded, FlowKey, Segment};
 
 use self::printed::{Asked, MISSING, Way, nanoseconds};
-use crate::reading::open;
+use crate::input::Input;
 use crate::spacing::{Counted, Question};
 use fault::Failure;
 
 /// Asks tshark, and compares.
 pub(crate) fn tshark(
-    files: &[PathBuf],
+    files: &[Input],
     counted: &[Counted],
     question: &Question,
 ) -> Result<TraceObserver, Failure> {
@@ -40,9 +40,16 @@ pub(crate) fn tshark(
     };
     for (number, file) in (0_u32..).zip(files) {
         let own: Vec<&Counted> = counted.iter().filter(|c| c.file == number).collect();
-        if !own.is_empty() {
-            one_file(file, &own, question, &mut told)?;
+        if own.is_empty() {
+            continue;
         }
+        let Some(path) = file.one() else {
+            return Err(Failure::usage(format!(
+                "tshark is asked about one file at a time, and {} are read as one",
+                file.name()
+            )));
+        };
+        one_file(path, &own, question, &mut told)?;
     }
     told.agrees = told.packets > 0
         && told.packets_differ + told.gaps_differ + told.sections_differ + told.bursts_differ == 0;
@@ -142,7 +149,7 @@ fn one_file(
 fn ours(file: &Path, counted: &[&Counted], find: Find<'_>) -> Result<Vec<Seen>, Failure> {
     let mut all = Vec::new();
     let keys: HashMap<(u32, FlowKey), ()> = counted.iter().map(|c| (c.key, ())).collect();
-    let mut capture = open(file).map_err(Failure::here)?;
+    let mut capture = Input::file(file.to_owned()).open()?;
     capture.for_each_segment(|packet, decoded, segment: &Segment| {
         let flow = &segment.flow;
         if decoded == Decoded::Tcp && keys.contains_key(&(packet.interface, *flow)) {

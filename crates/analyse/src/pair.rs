@@ -3,7 +3,6 @@
 mod nat;
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 
 use capture::file::Capture;
 use explain::one_way::Delays;
@@ -18,23 +17,23 @@ use throughput::{Cause, Finding};
 use units::Instant;
 use wire::segment::{Decoded, Segment};
 
+use crate::input::Input;
 use crate::logs::LogFacts;
-use crate::names::{endpoint, name_of};
+use crate::names::endpoint;
 use crate::plan::Match;
-use crate::reading::open;
 use fault::Failure;
 use job::{Context, record};
 
 /// Matches the two captures, where there are two of one path.
 pub(crate) fn run(
     matching: Match,
-    files: &[PathBuf],
+    files: &[Input],
     logs: &[LogFacts],
     context: &Context,
 ) -> Result<Option<(TracePair, Vec<FindingRecord>)>, Failure> {
     let wanted = matching == Match::Always;
     let is_log = |n: usize| logs.iter().any(|l| usize::try_from(l.facts.file) == Ok(n));
-    let captures: Vec<(usize, &PathBuf)> = files
+    let captures: Vec<(usize, &Input)> = files
         .iter()
         .enumerate()
         .filter(|(n, _)| !is_log(*n))
@@ -45,7 +44,7 @@ pub(crate) fn run(
             false => Ok(None),
         };
     };
-    let is_input = near.1.as_os_str() == "-" || far.1.as_os_str() == "-";
+    let is_input = [near, far].iter().any(|c| c.1.path().as_os_str() == "-");
     if is_input && wanted {
         return Err(refused(
             "standard input cannot be matched: it is read once only",
@@ -57,7 +56,7 @@ pub(crate) fn run(
     let [(near_anchors, near_names), (far_anchors, far_names)] =
         [first_look(near.1, context)?, first_look(far.1, context)?];
     let translations = near_names.translations(&far_names);
-    let names = [name_of(near.1), name_of(far.1)];
+    let names = [near.1.name(), far.1.name()];
     let ahead_ns = match near_anchors.common(&far_anchors) {
         Some(common) if wanted || !common.is_one_capture => common.ahead_ns,
         None if !translations.list().is_empty() => translations.ahead_ns(),
@@ -88,9 +87,9 @@ fn refused(why: &str) -> Failure {
     Failure::usage(why)
 }
 
-fn first_look(path: &Path, context: &Context) -> Result<(Anchors, Names), Failure> {
+fn first_look(input: &Input, context: &Context) -> Result<(Anchors, Names), Failure> {
     let (mut anchors, mut names) = (Anchors::default(), Names::default());
-    let mut capture = open(path)?;
+    let mut capture = input.open()?;
     let read_all = capture.for_each_segment(|packet, decoded, segment| {
         if decoded == Decoded::Tcp {
             let time = Instant::from_ns(packet.time_ns);
@@ -109,12 +108,12 @@ fn first_look(path: &Path, context: &Context) -> Result<(Anchors, Names), Failur
 }
 
 fn matched(
-    paths: [&PathBuf; 2],
+    inputs: [&Input; 2],
     ahead_ns: i64,
     translations: &Translations,
     context: &Context,
 ) -> Result<Paired, Failure> {
-    let mut captures = [open(paths[0])?, open(paths[1])?];
+    let mut captures = [inputs[0].open()?, inputs[1].open()?];
     let mut pairing = Pairing::new(Limits::default(), ahead_ns, SEED);
     let mut segment = Segment::default();
     while let Some(point) = pairing.next() {

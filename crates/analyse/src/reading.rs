@@ -1,7 +1,6 @@
 //! One capture read to its end, and what its file says of itself.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use capture::file::{self, Capture};
 use fault::Failure;
@@ -9,19 +8,19 @@ use job::{Context, record};
 use report::model::{Trace, TraceFile};
 
 use crate::feed;
-use crate::names::name_of;
+use crate::input::Input;
 use crate::ranking::Ranking;
 
 /// Reads one capture to its end.
 pub(crate) fn read(
-    path: &Path,
+    input: &Input,
     number: u32,
     threads: Option<usize>,
     trace: &mut Trace,
     best: &mut Ranking,
     context: &Context,
 ) -> Result<TraceFile, Failure> {
-    let mut capture = open(path)?;
+    let mut capture = input.open()?;
     let fed = feed::analyse(number, threads, trace, best, |feed| {
         capture.for_each_segment(|packet, decoded, segment| {
             feed.take(
@@ -43,15 +42,17 @@ pub(crate) fn read(
     if let (0, Some(end @ (file::End::Stopped(_) | file::End::Failed { .. }))) =
         (fed.frames, capture.end())
     {
-        let name = path.display();
+        let name = input.path().display();
         return Err(Failure::usage(format!("{name}: {end}")));
     }
     feed::count(trace, capture.decoder());
-    Ok(described(path, &capture, fed.frames, fed.begins, fed.last))
+    let name = input.name();
+    trace.notes.extend(fed.faults.notes(&name));
+    Ok(described(name, &capture, fed.frames, fed.begins, fed.last))
 }
 
 pub(crate) fn described(
-    path: &Path,
+    name: String,
     capture: &Capture,
     packets: u64,
     begins: Option<u64>,
@@ -73,7 +74,7 @@ pub(crate) fn described(
         _ => (None, None),
     };
     TraceFile {
-        name: name_of(path),
+        name,
         packets,
         begins_utc: begins.map(record::utc_of_ns),
         span_ns: last.saturating_sub(begins.unwrap_or(last)),
@@ -86,10 +87,6 @@ pub(crate) fn described(
         stopped,
         stopped_at_byte: at,
     }
-}
-
-pub(crate) fn open(path: &Path) -> Result<Capture, Failure> {
-    file::open(path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", path.display())))
 }
 
 const INTERFACES_MAX: usize = 64;

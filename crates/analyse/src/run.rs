@@ -17,6 +17,7 @@ use report::model::{FindingRecord, Run, Trace, TraceTables, Verdict};
 
 use crate::connection::{connection, finding_records};
 use crate::graphs::graphs;
+use crate::input::{self, Input};
 use crate::live::{self, Observer};
 use crate::logs::{self, LogFacts};
 use crate::names::name_of;
@@ -102,7 +103,7 @@ pub fn explain(
 
 /// What was read once.
 struct Gathered {
-    files: Vec<PathBuf>,
+    files: Vec<Input>,
     /// The run folder, where one was begun.
     folder: Option<RunFolder>,
     /// What is asked of the packets' spacing.
@@ -137,7 +138,7 @@ impl Gathered {
                 let (own, file) = live::explain(plan, options, context, trace, best, observer)?;
                 all.folder = Some(own);
                 all.is_live = true;
-                all.files = vec![file];
+                all.files = vec![Input::file(file)];
             }
             Source::Path(filled) => {
                 let own = plan.begin(context, &filled.title())?;
@@ -147,7 +148,7 @@ impl Gathered {
                     all.best.tables = Some(Tables::create(own.path())?);
                 }
                 all.folder = Some(own);
-                all.files = vec![file];
+                all.files = vec![Input::file(file)];
                 all.read_all(plan, context)?;
             }
         }
@@ -160,7 +161,7 @@ impl Gathered {
         plan: &Plan,
         context: &Context,
     ) -> Result<(), Failure> {
-        self.files = files.to_vec();
+        self.files = input::join(files);
         if plan.parquet {
             let name = files.first().map(|path| name_of(path));
             let own = plan.begin(context, &name.unwrap_or_default())?;
@@ -181,13 +182,14 @@ impl Gathered {
 
     fn read_all(&mut self, plan: &Plan, context: &Context) -> Result<(), Failure> {
         let (trace, best) = (&mut self.trace, &mut self.best);
-        for (number, path) in (0_u32..).zip(&self.files) {
+        for (number, input) in (0_u32..).zip(&self.files) {
+            let path = input.path();
             let file = if logs::is_log(path) {
                 let (file, log) = logs::read(path, number, trace, best, context)?;
                 self.told.push(log);
                 file
             } else {
-                read(path, number, plan.threads, trace, best, context)?
+                read(input, number, plan.threads, trace, best, context)?
             };
             trace.files.push(file);
         }
@@ -257,7 +259,7 @@ fn verdict(trace: &Trace, kept: &[Judged]) -> Verdict {
     let side = &first.connection.sides[usize::from(first.passive.sender)];
     let nearly_all = side.unique_bytes >= trace.payload_bytes - trace.payload_bytes / 20;
     let sentence = match trace.connections_with_data {
-        _ if nearly_all => v.sentence.clone(),
+        _ if nearly_all || trace.connections_with_data == 1 => v.sentence.clone(),
         n => format!("{n} connections; the one that lost most: {}", v.sentence),
     };
     Verdict {

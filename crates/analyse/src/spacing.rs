@@ -12,7 +12,7 @@ mod streams;
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, RangeInclusive};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use explain::spacing::{Acks, Bins, Bursts, Gaps, Sections, Stamps, half_within};
 use explain::trace::Spread;
@@ -22,8 +22,8 @@ use report::model::{
 use units::{Bytes, Duration, FineHistogram, Instant, Rate};
 use wire::segment::{Decoded, FlowKey, Segment};
 
+use crate::input::Input;
 use crate::ranking::Judged;
-use crate::reading::open;
 use fault::Failure;
 
 /// What is asked of the packets' spacing.
@@ -106,7 +106,7 @@ impl Question {
 
 /// Reads the files once more and counts; those of `kept` that are looked at come in their order.
 pub(crate) fn count(
-    files: &[PathBuf],
+    files: &[Input],
     kept: &[Judged],
     question: &Question,
     is_stopped: &dyn Fn() -> bool,
@@ -119,7 +119,7 @@ pub(crate) fn count(
         .map(|(of, judged)| Counted::new(of, judged, question, looked_at))
         .collect();
     let mut groups = streams::groups(kept);
-    for (n, path) in files.iter().enumerate() {
+    for (n, input) in files.iter().enumerate() {
         let in_file = |file: u32| usize::try_from(file) == Ok(n);
         let mut places: HashMap<(u32, FlowKey), Places> = HashMap::new();
         for (place, one) in counted.iter().enumerate().filter(|(_, c)| in_file(c.file)) {
@@ -130,10 +130,10 @@ pub(crate) fn count(
                 places.entry(key).or_default().groups.push(place);
             }
         }
-        if places.is_empty() || path == Path::new("-") {
+        if places.is_empty() || input.path() == Path::new("-") {
             continue;
         }
-        open(path)?.for_each_segment(|packet, decoded, segment| {
+        input.open()?.for_each_segment(|packet, decoded, segment| {
             if decoded == Decoded::Tcp
                 && let Some(places) = places.get(&(packet.interface, segment.flow))
             {

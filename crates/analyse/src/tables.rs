@@ -13,7 +13,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use explain::passive::{self, Passive};
+use explain::passive::{self, Passive, Waited};
 use explain::trace::{Connection, Counted, Limit, SideFacts, Slice, Slices, Spread, Start};
 use table::{Column, GROUP_ROWS, Kind, Table, Value};
 use units::{Duration, Instant, Rate};
@@ -177,7 +177,10 @@ impl<'a> Seen<'a> {
         let Some(passive) = self.passive else {
             return Value::Nothing;
         };
-        let own = passive.shares.iter().find(|(l, _)| *l == limit);
+        let own = passive
+            .shares
+            .iter()
+            .find(|(l, _)| *l == Waited::Limit(limit));
         Value::Real(own.map_or(0.0, |(_, share)| *share))
     }
 

@@ -69,10 +69,12 @@ impl Decoder {
     /// fragment that completes a packet is what that packet is.
     #[inline]
     pub fn decode(&mut self, raw: Raw<'_>, segment: &mut Segment) -> Decoded {
-        let mut decoded = decode(raw.link, raw.captured, raw.original_bytes, segment);
-        if decoded != Decoded::Tcp {
-            decoded = self.other(decoded, raw, segment);
+        let decoded = decode(raw.link, raw.captured, raw.original_bytes, segment);
+        if matches!(decoded, Decoded::Tcp) {
+            self.kinds.tcp += 1;
+            return decoded;
         }
+        let decoded = self.other(decoded, raw, segment);
         self.kinds.add(decoded);
         decoded
     }
@@ -94,6 +96,7 @@ impl Decoder {
         self.reassembly.counts()
     }
 
+    #[inline(never)]
     fn other(&mut self, decoded: Decoded, raw: Raw<'_>, segment: &mut Segment) -> Decoded {
         let decoded = match decoded {
             Decoded::Fragment { at } => {
@@ -129,7 +132,6 @@ impl Decoder {
 
 impl Kinds {
     /// Counts one packet.
-    #[inline]
     fn add(&mut self, decoded: Decoded) {
         let counter = match decoded {
             Decoded::Tcp => &mut self.tcp,

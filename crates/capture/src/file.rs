@@ -11,7 +11,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use wire::capture::{Advance, Interface, Packet, Stopped, Stream};
 use wire::segment::{Decoded, Segment};
@@ -26,6 +26,12 @@ pub struct Capture {
     stream: Stream,
     decoder: Decoder,
     end: Option<End>,
+    /// Files that are read when this one is at its end, the last first.
+    others: Vec<PathBuf>,
+    /// Frames of the files before.
+    frames_before: u64,
+    /// How an earlier file ended that did not end well.
+    broken: Option<End>,
 }
 
 /// How a capture file is compressed.
@@ -82,13 +88,24 @@ impl Capture {
             stream: Stream::new(BUFFER_BYTES),
             decoder: Decoder::default(),
             end: None,
+            others: Vec::new(),
+            frames_before: 0,
+            broken: None,
         })
+    }
+
+    /// Reads these files behind the present one, as if all were one: frames are numbered on, and
+    /// interfaces of one number are one.
+    pub fn goes_on_with(&mut self, mut others: Vec<PathBuf>) {
+        others.reverse();
+        self.others = others;
     }
 
     /// The next packet; `None` at the end, of which [`Self::end`] tells.
     #[inline]
     pub fn next_packet(&mut self) -> Option<Packet<'_>> {
-        self.advance().then(|| self.stream.packet())
+        self.advance()
+            .then(|| present(&self.stream, self.frames_before))
     }
 
     /// The next packet, decoded into `segment` and counted in [`Self::decoder`].
@@ -97,7 +114,7 @@ impl Capture {
         if !self.advance() {
             return None;
         }
-        let packet = self.stream.packet();
+        let packet = present(&self.stream, self.frames_before);
         let raw = Raw {
             link: packet.link,
             interface: packet.interface,
@@ -141,7 +158,7 @@ impl Capture {
 
     /// Frames until now, as Wireshark counts.
     pub const fn frames(&self) -> u64 {
-        self.stream.reader().frames()
+        self.stream.reader().frames() + self.frames_before
     }
 
     /// Bytes of the capture until now, decompressed.
@@ -154,9 +171,37 @@ impl Capture {
         &self.decoder
     }
 
-    /// Goes on to the next packet; false at the end.
+    /// Goes on to the next packet, in the next file where there is one; false at the end.
     #[inline]
     fn advance(&mut self) -> bool {
+        self.advance_in_file() || self.next_file()
+    }
+
+    /// The first packet of the files that are left.
+    #[cold]
+    fn next_file(&mut self) -> bool {
+        while let Some(path) = self.others.pop() {
+            let ended = self.end.take();
+            if !matches!(ended, Some(End::Whole)) {
+                self.broken = self.broken.take().or(ended);
+            }
+            self.frames_before += self.stream.reader().frames();
+            match open(&path) {
+                Ok(next) => (self.source, self.stream) = (next.source, next.stream),
+                Err(error) => self.broken = Some(End::Failed { offset: 0, error }),
+            }
+            if self.advance_in_file() {
+                return true;
+            }
+        }
+        if self.broken.is_some() {
+            self.end = self.broken.take();
+        }
+        false
+    }
+
+    #[inline]
+    fn advance_in_file(&mut self) -> bool {
         loop {
             match self.stream.advance() {
                 Advance::Packet => return true,
@@ -193,6 +238,14 @@ impl Capture {
         self.end = Some(end);
         false
     }
+}
+
+/// The packet found last, numbered behind those of earlier files.
+#[inline]
+fn present(stream: &Stream, frames_before: u64) -> Packet<'_> {
+    let mut packet = stream.packet();
+    packet.frame += frames_before;
+    packet
 }
 
 impl fmt::Debug for Capture {

@@ -5,6 +5,9 @@
 //! against each other. What a capture does not tell is left open: the hosts' settings, and which of send
 //! buffer and fixed congestion window kept a flight from growing.
 
+mod quality;
+mod waits;
+
 use std::cmp::Reverse;
 
 use throughput::{Cause, Finding, Remedy, RemedyHost, Verdict};
@@ -13,6 +16,9 @@ use units::{Bytes, Duration, Rate};
 use crate::confidence::{CONCLUSIVE, data, ramp};
 use crate::text;
 use crate::trace::{Connection, Limit, LimitTime, SideFacts, Spread, Start};
+
+use waits::Times;
+pub use waits::Waited;
 
 /// What the packets say of one direction of a connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +30,10 @@ pub struct Passive {
     pub active: Duration,
     /// Payload acknowledged per second of that; where no ACK was seen, payload sent.
     pub goodput: Rate,
-    /// Share of that time at each limit, largest first.
-    pub shares: Vec<(Limit, f64)>,
+    /// Share of the connection's time that was waited for each, largest first.
+    pub shares: Vec<(Waited, f64)>,
+    /// What the capture lacks, doubles or gets wrong, in sentences without a stop.
+    pub notes: Vec<String>,
     /// What limits, the most important first.
     pub findings: Vec<Finding>,
     /// In a sentence.
@@ -43,35 +51,69 @@ pub fn judge(connection: &Connection) -> Option<Passive> {
 
 /// Why `sender` sent no faster; `None` where it sent no data.
 pub fn judge_side(connection: &Connection, sender: u8) -> Option<Passive> {
-    let case = Case::of(connection, sender)?;
-    let mut shares: Vec<(Limit, f64)> = case
-        .counted()
-        .map(|l| (l.limit, case.share(l.time)))
-        .filter(|(_, share)| *share > 0.0)
-        .collect();
+    let Some(case) = Case::of(connection, sender) else {
+        return timeless(connection, sender);
+    };
+    let quality = quality::of(connection);
+    let part = |&(waited, _): &(Waited, Duration)| (waited, case.times.share(waited));
+    let parts = case.times.parts.iter().filter(|_| !case.one_way());
+    let mut shares: Vec<(Waited, f64)> = parts.map(part).collect();
     shares.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    let findings = case.findings();
-    let best = best(case.side);
+    let findings = case.findings(quality.factor);
+    let best = best(case.side, case.goodput);
     Some(Passive {
         sender,
         active: case.active,
         goodput: case.goodput,
-        verdict: verdict(case.goodput, &findings),
+        verdict: verdict(&case, &findings),
+        notes: quality.notes,
         shares,
-        lost: lost(&case, best),
+        lost: lost(case.side, (case.goodput, case.active), best),
         best,
         findings,
+    })
+}
+
+/// A side whose data all have one time, as where a capture has none; `None` where it sent no data.
+fn timeless(connection: &Connection, sender: u8) -> Option<Passive> {
+    let side = connection.sides.get(usize::from(sender))?;
+    let lasts = connection.last.time.saturating_since(connection.first.time);
+    let carried = Bytes::new(side.unique_bytes);
+    let segments = text::plural(side.data_segments, "packet");
+    let sentence = match lasts {
+        Duration::ZERO => {
+            format!("The capture has no times: {carried} in {segments}, how fast is not known")
+        }
+        _ => format!("Too little to tell: {segments} with data"),
+    };
+    (side.unique_bytes > 0).then(|| Passive {
+        sender,
+        active: Duration::ZERO,
+        goodput: Rate::average(Bytes::default(), Duration::ZERO),
+        shares: Vec::new(),
+        notes: quality::of(connection).notes,
+        findings: Vec::new(),
+        verdict: Verdict {
+            sentence,
+            cause: None,
+            healthy: false,
+            conclusive: false,
+        },
+        best: None,
+        lost: Bytes::default(),
     })
 }
 
 /// What the direction that carried more lost, as [`judge`] says, without the words: that takes a
 /// tenth of the time. `None` where that gives none.
 pub fn weigh(connection: &Connection) -> Option<Weight> {
-    let case = Case::of(connection, main_sender(connection))?;
-    Some(Weight {
-        lost: lost(&case, best(case.side)),
-        carried: Bytes::new(case.side.unique_bytes),
-    })
+    let side = &connection.sides[usize::from(main_sender(connection))];
+    let carried = Bytes::new(side.unique_bytes);
+    let lost = match basis(side) {
+        Some(basis) => lost(side, basis, best(side, basis.0)),
+        None => Bytes::default(),
+    };
+    (side.unique_bytes > 0).then_some(Weight { lost, carried })
 }
 
 /// How much a connection matters among others.
@@ -83,12 +125,20 @@ pub struct Weight {
     pub carried: Bytes,
 }
 
+/// The side whose data took by far the most time, or that carried more.
 fn main_sender(connection: &Connection) -> u8 {
     let [low, high] = &connection.sides;
+    let turns = [connection.turns(0), connection.turns(1)];
+    let [a, b] = turns.map(|t| t.sending.as_ns().saturating_sub(t.pauses.as_ns()));
+    let both = low.unique_bytes > 0 && high.unique_bytes > 0;
+    if both && turns.iter().all(|t| t.messages > 0) && a.max(b) > MUCH_LONGER * a.min(b) {
+        return u8::from(b > a);
+    }
     u8::from(high.unique_bytes > low.unique_bytes)
 }
 
 struct Case<'a> {
+    times: Times<'a>,
     connection: &'a Connection,
     side: &'a SideFacts,
     peer: &'a SideFacts,
@@ -101,7 +151,7 @@ struct Case<'a> {
 struct Held {
     cause: Cause,
     main: Limit,
-    time: Duration,
+    share: f64,
     proofs: Vec<(u64, Duration)>,
 }
 
@@ -110,56 +160,62 @@ impl<'a> Case<'a> {
     fn of(connection: &'a Connection, sender: u8) -> Option<Self> {
         let side = connection.sides.get(usize::from(sender))?;
         let peer = connection.sides.get(usize::from(1 - sender.min(1)))?;
-        let counted = side.limits.iter().filter(|l| counts(l.limit));
-        let active: u64 = counted.map(|l| l.time.as_ns()).sum();
-        if side.unique_bytes == 0 || active == 0 {
-            return None;
-        }
-        let active = Duration::from_ns(active);
+        let (goodput, active) = basis(side)?;
         Some(Self {
+            times: Times::of(connection, sender)?,
             connection,
             side,
             peer,
             active,
-            goodput: goodput(side, active),
+            goodput,
         })
     }
 
     fn counted(&self) -> impl Iterator<Item = &'a LimitTime> {
-        self.side.limits.iter().filter(|l| counts(l.limit))
-    }
-    fn share(&self, time: Duration) -> f64 {
-        time.as_s_f64() / self.active.as_s_f64()
+        counted(self.side)
     }
 
-    fn findings(&self) -> Vec<Finding> {
+    /// Nothing of the peer's was captured: neither what it acknowledged nor its windows.
+    fn one_way(&self) -> bool {
+        self.peer.packets == 0
+    }
+
+    fn findings(&self, quality: f64) -> Vec<Finding> {
         let mut held: Vec<Held> = Vec::new();
         for limit in self.counted() {
             self.add(&mut held, limit);
         }
         let mut findings: Vec<Finding> = held.iter().map(|h| self.finding(h)).collect();
+        findings.extend(self.times.findings());
+        if self.one_way() {
+            findings.clear();
+        }
+        for finding in &mut findings {
+            finding.confidence *= quality;
+        }
         findings.retain(|f| f.weight() >= WORTH_NAMING);
-        findings.sort_by(|a, b| {
-            b.weight()
-                .total_cmp(&a.weight())
-                .then(a.cause.cmp(&b.cause))
-        });
+        // What went wrong comes before what is no fault: a program that had nothing to send.
+        let order = |f: &Finding| f.weight() * if is_fault(f.cause) { FAULT } else { 1.0 };
+        findings.sort_by(|a, b| order(b).total_cmp(&order(a)).then(a.cause.cmp(&b.cause)));
         findings
     }
 
     fn add(&self, held: &mut Vec<Held>, limit: &LimitTime) {
         let cause = self.cause(limit.limit);
         let proofs = limit.proofs.iter().flatten().copied();
-        match held.iter_mut().find(|h| h.cause == cause) {
+        // One application is another than the other.
+        let who = receives(limit.limit);
+        let same = |h: &&mut Held| h.cause == cause && receives(h.main) == who;
+        match held.iter_mut().find(same) {
             Some(h) => {
-                h.time = h.time + limit.time;
+                h.share += self.times.share(Waited::Limit(limit.limit));
                 h.proofs.extend(proofs);
             }
             // Limits come longest first, so the first one of a cause is its main one.
             None => held.push(Held {
                 cause,
                 main: limit.limit,
-                time: limit.time,
+                share: self.times.share(Waited::Limit(limit.limit)),
                 proofs: proofs.collect(),
             }),
         }
@@ -167,7 +223,8 @@ impl<'a> Case<'a> {
 
     fn cause(&self, limit: Limit) -> Cause {
         match limit {
-            Limit::ReceiveWindow if self.unscaled() => Cause::WindowScaling,
+            Limit::ReceiveWindow | Limit::ZeroWindow if self.unscaled() => Cause::WindowScaling,
+            Limit::ReceiveWindow if self.reads_slowly() => Cause::Application,
             Limit::ReceiveWindow => Cause::ReceiveWindow,
             Limit::SenderWindow => Cause::SendBuffer,
             Limit::ZeroWindow | Limit::Application | Limit::Pacing => Cause::Application,
@@ -181,11 +238,30 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Windows cannot pass 64 KiB, as a SYN that was seen says.
+    /// Windows cannot pass 64 KiB, as a SYN that was seen says, and that is what keeps them small:
+    /// they come near it, or are a small part of what the SYN offered, because only one side scales.
     fn unscaled(&self) -> bool {
         let begun = matches!(self.connection.start, Start::Syn { .. });
         let both = self.side.window_scale.is_some() && self.peer.window_scale.is_some();
-        begun && !both && self.peer.syns > 0
+        let near = self.peer.window_bytes.max >= UNSCALED_NEAR;
+        begun && !both && self.peer.syns > 0 && (near || self.scaled_by_one())
+    }
+
+    /// The receiver's windows are far below what its SYN offered: it scales them, and the sender does
+    /// not know.
+    fn scaled_by_one(&self) -> bool {
+        let first = u64::from(self.peer.syn_window.unwrap_or(0));
+        self.peer.window_scale.is_none() && self.peer.window_bytes.median.saturating_mul(8) <= first
+    }
+
+    /// The window was emptied more rarely than a round trip would allow, though no queue stood: the
+    /// program behind it did not read.
+    fn reads_slowly(&self) -> bool {
+        let Some(rtt) = self.rtt() else { return false };
+        let window = offered(&self.peer.window_bytes).as_u64();
+        let each = self.goodput.bytes_in(rtt).as_u64();
+        let full = self.times.share(Waited::Limit(Limit::ReceiveWindow)) >= MOSTLY;
+        full && self.side.rounds.lossy == 0 && each.saturating_mul(5) < window.saturating_mul(3)
     }
 
     /// A tenth of the rounds had a longer round trip than the least: queues fill before they overflow.
@@ -195,17 +271,20 @@ impl<'a> Case<'a> {
     }
 
     fn finding(&self, held: &Held) -> Finding {
-        let share = self.share(held.time);
+        let share = held.share;
         let rounds = usize::try_from(self.side.rounds.rounds).unwrap_or(usize::MAX);
         // Without the SYNs nobody knows what a window is worth.
         let known = match (self.connection.start, held.main) {
             (Start::Midway, Limit::ReceiveWindow | Limit::SenderWindow) => UNKNOWN_SCALE,
             _ => 1.0,
         };
+        // A window that is closed is seen, and needs no rounds to compare.
+        let closed = held.main == Limit::ZeroWindow && self.peer.zero_windows > 0;
+        let readings = if closed { 1.0 } else { data(rounds) };
         Finding {
             cause: held.cause,
             title: self.title(held, share),
-            confidence: data(rounds) * ramp(share, 0.0, 0.5) * known,
+            confidence: readings * ramp(share, 0.0, 0.5) * known,
             share,
             evidence: self.evidence(held),
             remedy: self.remedy(held),
@@ -217,6 +296,23 @@ impl<'a> Case<'a> {
         let share = text::percent(share);
         let rtt = self.rtt();
         match held.main {
+            Limit::ReceiveWindow | Limit::ZeroWindow if self.scaled_by_one() && self.unscaled() => {
+                format!(
+                    "Window scaling was lost on one side: the receiver offered {} in its SYN and {} later, \
+                     for {share} of the time",
+                    Bytes::new(u64::from(peer.syn_window.unwrap_or(0))),
+                    Bytes::new(peer.window_bytes.median)
+                )
+            }
+            Limit::ReceiveWindow if self.reads_slowly() => {
+                let window = offered(&peer.window_bytes);
+                format!(
+                    "The receiving application read slowly: its window of {window} was full for {share} of the \
+                     time and took {} instead of {}",
+                    self.goodput,
+                    Rate::average(window, rtt.unwrap_or_default())
+                )
+            }
             Limit::ReceiveWindow => {
                 let window = offered(&peer.window_bytes);
                 let scale = if self.unscaled() {
@@ -230,8 +326,12 @@ impl<'a> Case<'a> {
                 )
             }
             Limit::ZeroWindow => format!(
-                "The receiving application read too slowly: its window was closed {} times, for {}",
-                peer.zero_windows, peer.zero_window_time
+                "The receiving application read too slowly: its window was closed {}, for {}",
+                match peer.zero_windows {
+                    1 => "once".to_owned(),
+                    n => format!("{n} times"),
+                },
+                peer.zero_window_time
             ),
             Limit::SenderWindow => {
                 let flight = Bytes::new(side.flight_bytes_max);
@@ -308,10 +408,14 @@ impl<'a> Case<'a> {
 
     fn remedy(&self, held: &Held) -> Option<Remedy> {
         let (summary, host) = match held.main {
-            Limit::ReceiveWindow if self.unscaled() => (
+            Limit::ReceiveWindow | Limit::ZeroWindow if self.unscaled() => (
                 "Find what keeps window scaling (RFC 7323) out of the SYNs: a host's net.ipv4.tcp_window_scaling, \
                  or a device between the hosts",
                 RemedyHost::Network,
+            ),
+            Limit::ReceiveWindow if self.reads_slowly() => (
+                "Make the receiving application read faster, or raise its buffer",
+                RemedyHost::Far,
             ),
             Limit::ReceiveWindow => (
                 "Raise the receiver's buffer: the third number of net.ipv4.tcp_rmem, or SO_RCVBUF where its \
@@ -357,6 +461,11 @@ fn offered(window: &Spread) -> Bytes {
     Bytes::new(if near { window.max } else { window.median })
 }
 
+/// It is the receiver that made the sender wait.
+const fn receives(limit: Limit) -> bool {
+    matches!(limit, Limit::ZeroWindow | Limit::ReceiveWindow)
+}
+
 /// Times that say nothing of what held the sender.
 const fn counts(limit: Limit) -> bool {
     !matches!(limit, Limit::Handshake | Limit::Finished)
@@ -380,8 +489,11 @@ fn per_round_trip(bytes: Bytes, rtt: Option<Duration>) -> String {
     }
 }
 
-/// The highest rate over two round trips or 20 ms, from the slices.
-fn best(side: &SideFacts) -> Option<Rate> {
+/// The highest rate over two round trips or 20 ms, from the slices; no less than the mean.
+fn best(side: &SideFacts, goodput: Rate) -> Option<Rate> {
+    if side.acked_bytes == 0 {
+        return None;
+    }
     let slices = side.slices.as_ref()?;
     let rtt = side.rtt_ahead.unwrap_or_default() + side.rtt_behind.unwrap_or_default();
     let over = rtt.saturating_mul(2).max(BEST_OVER).as_ns();
@@ -391,33 +503,67 @@ fn best(side: &SideFacts) -> Option<Rate> {
         .windows(count.max(1))
         .map(|w| w.iter().map(|s| s.acked_bytes).sum::<u64>())
         .max()?;
-    Some(Rate::average(
-        Bytes::new(most),
-        slices.width.saturating_mul(count as u64),
-    ))
+    let best = Rate::average(Bytes::new(most), slices.width.saturating_mul(count as u64));
+    Some(best.max(goodput))
 }
 
-fn lost(case: &Case<'_>, best: Option<Rate>) -> Bytes {
+/// What a side sent a second and for how long; `None` where it sent no data, or in no time.
+fn basis(side: &SideFacts) -> Option<(Rate, Duration)> {
+    let active: u64 = counted(side).map(|l| l.time.as_ns()).sum();
+    let active = Duration::from_ns(active);
+    (side.unique_bytes > 0 && active > Duration::ZERO).then(|| (goodput(side, active), active))
+}
+
+fn counted(side: &SideFacts) -> impl Iterator<Item = &LimitTime> {
+    side.limits.iter().filter(|l| counts(l.limit))
+}
+
+fn lost(side: &SideFacts, (goodput, active): (Rate, Duration), best: Option<Rate>) -> Bytes {
     let Some(best) = best else {
         return Bytes::default();
     };
-    let wanted = case.counted().filter(|l| l.limit != Limit::Application);
+    let wanted = counted(side).filter(|l| l.limit != Limit::Application);
     let wanted: u64 = wanted.map(|l| l.time.as_ns()).sum();
     let could = best.bytes_in(Duration::from_ns(wanted));
-    let did = case.goodput.bytes_in(case.active);
+    let did = goodput.bytes_in(active);
     Bytes::new(could.as_u64().saturating_sub(did.as_u64()))
 }
 
-fn verdict(goodput: Rate, findings: &[Finding]) -> Verdict {
+fn verdict(case: &Case<'_>, findings: &[Finding]) -> Verdict {
+    if case.one_way() {
+        let sent = Bytes::new(case.side.unique_bytes);
+        return Verdict {
+            sentence: format!(
+                "Only one direction was captured: {sent} at {}, and nothing tells what limited that",
+                case.goodput
+            ),
+            cause: None,
+            healthy: false,
+            conclusive: false,
+        };
+    }
     let Some(main) = findings.first() else {
         return Verdict {
-            sentence: format!("Nothing explains why this connection got {goodput}"),
+            sentence: format!("Nothing explains why this connection got {}", case.goodput),
             cause: None,
             healthy: false,
             conclusive: false,
         };
     };
     let judges = !matches!(main.cause, Cause::ShortTransfer | Cause::NetworkUnknown);
+    let segments = case.side.data_segments;
+    let closed = main.cause == Cause::Application && case.peer.zero_windows > 0;
+    if segments < SEGMENTS_MIN && !is_seen(main.cause) && !closed {
+        return Verdict {
+            sentence: format!(
+                "Too little to tell: {} with data",
+                text::plural(segments, "packet")
+            ),
+            cause: None,
+            healthy: false,
+            conclusive: false,
+        };
+    }
     let sure = main.confidence >= CONCLUSIVE;
     Verdict {
         sentence: main.title.clone(),
@@ -427,6 +573,39 @@ fn verdict(goodput: Rate, findings: &[Finding]) -> Verdict {
     }
 }
 
+/// What a few packets show as well as many.
+const fn is_seen(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::ConnectionSetup
+            | Cause::Outage
+            | Cause::PathMtu
+            | Cause::StoppedDelivery
+            | Cause::Nagle
+            | Cause::ServerThink
+            | Cause::ClientThink
+    )
+}
+
+/// Something broke, for a time or for good.
+const fn is_fault(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::ConnectionSetup | Cause::Outage | Cause::PathMtu | Cause::StoppedDelivery
+    )
+}
+
+/// How much more a fault weighs than what else took time.
+const FAULT: f64 = 2.5;
+
+/// One side's data took by far the most time.
+const MUCH_LONGER: u64 = 2;
+/// Packets with data that say something of limits.
+const SEGMENTS_MIN: u64 = 4;
+/// Windows that scaling would have let grow.
+const UNSCALED_NEAR: u64 = 48 * 1024;
+/// Of the time.
+const MOSTLY: f64 = 0.3;
 /// A window whose scale was not seen may be anything up to 2^14 times as large.
 const UNKNOWN_SCALE: f64 = 0.5;
 /// Findings that weigh less than this (confidence times share) are noise; chosen.

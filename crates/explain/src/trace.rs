@@ -30,6 +30,7 @@
 //! assert_eq!(ended[0].sides[0].unique_bytes, 100);
 //! ```
 
+mod copies;
 mod facts;
 mod flow;
 mod histogram;
@@ -40,19 +41,26 @@ mod number;
 mod resend;
 mod round_trip;
 mod side;
+mod silence;
 mod slices;
 mod split;
 mod table;
 mod tracker;
+mod turns;
 
 #[cfg(test)]
 pub(crate) mod model;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{CapturePoint, Connection, Counted, End, Mark, Retransmissions, SideFacts, Start};
+pub use facts::{
+    CapturePoint, Connection, Counted, End, Mark, Retransmissions, Setup, SideFacts, Start,
+};
 pub use histogram::Spread;
 pub use limits::{Limit, LimitTime, RoundTotals};
+pub(crate) use number::whole;
+pub use silence::{Outage, Silences};
 pub use slices::{Slice, Slices};
 pub use split::{Batch, SHARDS, Split};
 pub use tracker::{Captured, Counts, Limits, Tracker};
+pub use turns::TurnFacts;

@@ -99,6 +99,9 @@ impl Page {
         let label = self.ink(Ink::Tone(status.tone), &format!("● {}", status.label));
         let name = self.ink(Ink::Dim, &text::plain(&run.name));
         self.line(&format!("{label}  {name}"));
+        for note in crate::html::trace::notes(run) {
+            self.wrapped("", &text::plain(&format!("Capture: {note}.")), Ink::Plain);
+        }
         let sentence = text::sentence(run);
         for line in wrap(&sentence, self.width) {
             let line = self.ink(Ink::Bold, &line);

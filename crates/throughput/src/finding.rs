@@ -51,6 +51,22 @@ pub enum Cause {
     ShortTransfer,
     /// The network held the sender back and nothing says why.
     NetworkUnknown,
+    /// The connection took long to be made: SYNs were lost, or an old connection was in the way.
+    ConnectionSetup,
+    /// The path was interrupted for a time.
+    Outage,
+    /// From some point on nothing was delivered any more.
+    StoppedDelivery,
+    /// Large packets do not come through, and no ICMP says so.
+    PathMtu,
+    /// The server's application took its time before it answered.
+    ServerThink,
+    /// The client's application took its time before it asked.
+    ClientThink,
+    /// Requests were sent one after the other, a round trip each.
+    RoundTrips,
+    /// Short segments waited for delayed ACKs.
+    Nagle,
 }
 
 /// What to change and what it would give.
@@ -148,6 +164,14 @@ impl Cause {
             Self::Application => "application",
             Self::ShortTransfer => "short_transfer",
             Self::NetworkUnknown => "network_unknown",
+            Self::ConnectionSetup => "connection_setup",
+            Self::Outage => "outage",
+            Self::StoppedDelivery => "stopped_delivery",
+            Self::PathMtu => "path_mtu",
+            Self::ServerThink => "server_think",
+            Self::ClientThink => "client_think",
+            Self::RoundTrips => "round_trips",
+            Self::Nagle => "nagle",
         }
     }
 }

@@ -5,7 +5,9 @@ use wire::segment::FlowKey;
 
 use crate::trace::histogram::Spread;
 use crate::trace::limits::{LimitTime, RoundTotals};
+use crate::trace::silence::Silences;
 use crate::trace::slices::Slices;
+use crate::trace::turns::TurnFacts;
 
 /// A connection as seen at one interface.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +24,8 @@ pub struct Connection {
     pub start: Start,
     /// How it ended.
     pub end: End,
+    /// How it was made.
+    pub setup: Setup,
     /// From the SYN to the SYN-ACK, as seen at the capture point.
     pub handshake_to_server: Option<Duration>,
     /// From the SYN-ACK to the ACK.
@@ -35,10 +39,43 @@ pub struct Connection {
     pub complete: bool,
     /// What the lower endpoint sent, then what the higher one did.
     pub sides: [SideFacts; 2],
+    /// Of each side: times without a packet of its peer while data were unacknowledged.
+    pub silences: [Silences; 2],
+    /// Messages of each side, and who was waited for before them; absent where one side alone sent, without
+    /// a pause.
+    pub turns: Option<Box<[TurnFacts; 2]>>,
     /// Packets that no TCP of this connection can have sent: far off its numbers.
     pub strays: u64,
     /// Packets older than the packet before; each was taken as if of the same time.
     pub time_steps_back: u64,
+}
+
+impl Connection {
+    /// Messages of one side, and who was waited for before them.
+    pub fn turns(&self, side: usize) -> &TurnFacts {
+        let both = self.turns.as_deref();
+        both.and_then(|turns| turns.get(side))
+            .unwrap_or(&TurnFacts::NONE)
+    }
+
+    /// The side that opened it, 0 or 1; where nobody saw that, the one with the higher port.
+    pub fn client(&self) -> u8 {
+        match self.start {
+            Start::Syn { by } => by.min(1),
+            Start::Midway => u8::from(self.flow.ports[1] > self.flow.ports[0]),
+        }
+    }
+}
+
+/// How a connection was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// From the first SYN to the first packet behind the handshake; `None` where either was not seen.
+    pub time: Option<Duration>,
+    /// From the last SYN before it that was answered.
+    pub last_try: Option<Duration>,
+    /// ACKs that answered a SYN with numbers of an earlier connection (RFC 9293 section 3.5.2).
+    pub challenges: u64,
 }
 
 /// A packet's place in the capture.
@@ -176,12 +213,16 @@ pub struct SideFacts {
     pub mss: Option<u16>,
     /// Payload of a full segment that it sends, as agreed or as seen.
     pub segment_bytes: u32,
+    /// Window that its SYN offered, unscaled.
+    pub syn_window: Option<u16>,
     /// Shift of its window, as its SYN says; in effect only if both said one.
     pub window_scale: Option<u8>,
     /// What it sent once more.
     pub retransmissions: Retransmissions,
-    /// Packets that came twice: same IP identification, same timestamp, at one moment.
+    /// Packets that were captured twice; the second ones count nowhere else.
     pub duplicates: u64,
+    /// Most time between the two.
+    pub duplicates_apart_max: Duration,
     /// Segments that arrived after ones that were sent later.
     pub out_of_order: u64,
     /// Most data segments that overtook one.
@@ -232,6 +273,12 @@ pub struct SideFacts {
     /// What kept it from sending, longest first; empty without data. The times add up to the
     /// connection's.
     pub limits: Vec<LimitTime>,
+    /// Sent and not acknowledged at the end.
+    pub unacked_bytes: u64,
+    /// Largest payload of a segment of which it is known that it came through, and of any.
+    pub passed_bytes_max: u32,
+    /// See there; no more than a full segment's.
+    pub tried_bytes_max: u32,
     /// Sums over its round trips, so that thresholds can be judged anew.
     pub rounds: RoundTotals,
     /// Its course over time; `None` without data.

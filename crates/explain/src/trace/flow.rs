@@ -7,10 +7,12 @@ use units::{Duration, Instant};
 use wire::segment::Segment;
 use wire::tcp::Flags;
 
-use crate::trace::facts::{CapturePoint, Connection, End, Mark, Start};
+use crate::trace::copies::Copies;
+use crate::trace::facts::{CapturePoint, Connection, End, Mark, Setup, Start};
 use crate::trace::limits::{Ack, Mark2, Path, Sender, Sent};
 use crate::trace::number::{low32, unwrap};
 use crate::trace::side::{Packet, Side};
+use crate::trace::turns::{Moved, Turns};
 
 /// A connection that is being analysed.
 #[derive(Debug)]
@@ -27,10 +29,15 @@ pub(crate) struct Flow {
     to_client: Option<u64>,
     strays: u64,
     steps_back: u64,
+    challenges: u64,
+    turns: Turns,
+    copies: Copies,
     sides: [Side; 2],
 }
 
 impl Flow {
+    /// Inlined, so that it is made where it is to stay: copying it takes as long as three packets.
+    #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
             first: (0, 0),
@@ -43,6 +50,9 @@ impl Flow {
             to_client: None,
             strays: 0,
             steps_back: 0,
+            challenges: 0,
+            turns: Turns::default(),
+            copies: Copies::new(),
             sides: [Side::new(), Side::new()],
         }
     }
@@ -59,10 +69,21 @@ impl Flow {
             frame,
             segment,
         };
-        self.last = (packet.now, frame);
         let s = usize::from(segment.from & 1);
+        let old = self.is_old(s, segment);
+        if self.copies.is_copy(segment, packet.now, old) {
+            self.sides[s].facts.packets += 1;
+            self.sides[s].facts.duplicates += 1;
+            return;
+        }
+        self.last = (packet.now, frame);
         self.count(s, segment);
         if segment.flags.contains(Flags::RST) {
+            self.heard(s, packet);
+            return;
+        }
+        if self.is_challenge(s, segment) {
+            self.challenges += 1;
             return;
         }
         if !self.is_near(s, segment) {
@@ -86,6 +107,10 @@ impl Flow {
         if segment.flags.contains(Flags::ACK) {
             self.on_ack(s, packet, paths[1 - s]);
         }
+        let (had, was_idle) = (
+            self.sides[s].facts.unique_bytes,
+            self.sides[s].flight() == 0,
+        );
         if brings || !self.sides[s].known {
             self.on_data(s, packet, paths[s]);
         } else if segment.sequence == low32(self.sides[s].next).wrapping_sub(1)
@@ -97,6 +122,61 @@ impl Flow {
         if let Some((value, echo)) = segment.timestamps {
             self.on_timestamps(s, value, echo, turn, packet);
         }
+        self.heard(s, packet);
+        if segment.payload_bytes > 0 {
+            self.sides[s].silence.on_data((packet.now, frame));
+            let (side, peer) = (&self.sides[s], &self.sides[1 - s]);
+            let fresh = side.facts.unique_bytes - had;
+            let made = self.made.map_or(self.first.0, |made| made.0);
+            self.turns
+                .on_data(s, packet.now, fresh, was_idle, || Moved {
+                    frame,
+                    answers: peer.flight() == 0,
+                    made,
+                    behind: side.trip.min().unwrap_or(0),
+                    closed: peer
+                        .closed_before
+                        .map_or((0, 0), |(since, until)| (since.0, until)),
+                });
+        }
+    }
+
+    /// Side `s` is there: its peer no longer waits for a word.
+    #[inline]
+    fn heard(&mut self, s: usize, packet: Packet<'_>) {
+        let [side, peer] = pair(&mut self.sides, s);
+        let waits = peer.flight() > 0 && side.closed_since.is_none();
+        let trip = &side.trip;
+        let rtt = || {
+            let (smoothed, variation) = trip.smoothed();
+            smoothed.saturating_add(variation)
+        };
+        peer.silence.on_peer((packet.now, packet.frame), rtt, waits);
+    }
+
+    /// Whether its numbers tell nothing new.
+    #[inline]
+    fn is_old(&self, s: usize, segment: &Segment) -> bool {
+        let before = |a: u32, b: u32| a.wrapping_sub(b).cast_signed() < 0;
+        let (side, peer) = (&self.sides[s], &self.sides[1 - s]);
+        if segment.flags.bits() & UNCOMMON_ENDS != 0 {
+            let facts = &side.facts;
+            return facts.syns + facts.fins + facts.resets > 0;
+        }
+        if segment.payload_bytes > 0 {
+            return before(segment.sequence, low32(side.next));
+        }
+        !before(low32(peer.una), segment.acknowledgment)
+    }
+
+    /// An ACK of an earlier connection's numbers, in answer to a SYN.
+    fn is_challenge(&self, s: usize, segment: &Segment) -> bool {
+        let (side, peer) = (&self.sides[s], &self.sides[1 - s]);
+        self.made.is_none()
+            && peer.syn_seen
+            && !side.syn_seen
+            && !segment.flags.contains(Flags::SYN)
+            && segment.acknowledgment != peer.syn_sequence.wrapping_add(1)
     }
 
     /// What is known at the end; what is left behind means nothing.
@@ -113,8 +193,18 @@ impl Flow {
         }
         let wire_segments = [self.sides[0].wire_segments(), self.sides[1].wire_segments()];
         let start = self.opener.map_or(Start::Midway, |by| Start::Syn { by });
+        let turns = self.turns.finish();
+        let last = self.last;
+        let setup = self.setup();
+        let apart = Duration::from_ns(self.copies.distance_max);
+        let silences = std::array::from_fn(|s| {
+            let (smoothed, variation) = self.sides[1 - s].trip.smoothed();
+            let rtt = smoothed.saturating_add(variation);
+            self.sides[s].silence.finish(last, rtt)
+        });
         let sides = std::array::from_fn(|s| {
             let mut facts = self.sides[s].take_facts(&paths[s]);
+            facts.duplicates_apart_max = apart;
             facts.rtt_ahead = trips[1 - s].map(Duration::from_ns);
             facts.rtt_behind = trips[s].map(Duration::from_ns);
             facts.capture_point = capture_point(trips[1 - s], trips[s]);
@@ -132,16 +222,30 @@ impl Flow {
             last: mark(self.last),
             start,
             end,
+            setup,
             handshake_to_server: self.to_server.map(Duration::from_ns),
             handshake_to_client: self.to_client.map(Duration::from_ns),
             sack,
             timestamps,
             complete: true,
             sides,
+            silences,
+            turns,
             strays: self.strays,
             time_steps_back: self.steps_back,
             flow: wire::segment::FlowKey::default(),
             interface: 0,
+        }
+    }
+
+    fn setup(&self) -> Setup {
+        let opener = self.opener.map(|by| &self.sides[usize::from(by & 1)]);
+        let made = self.made.filter(|_| self.syn_ack.is_some());
+        let since = |from: u64| made.map(|made| Duration::from_ns(made.0.saturating_sub(from)));
+        Setup {
+            time: opener.and_then(|side| since(side.syn_time)),
+            last_try: opener.and_then(|side| since(side.syn_last)),
+            challenges: self.challenges,
         }
     }
 
@@ -153,7 +257,11 @@ impl Flow {
     /// Memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         let [zero, one] = &self.sides;
-        size_of::<Self>() + zero.more_bytes() + one.more_bytes()
+        size_of::<Self>()
+            + self.copies.more_bytes()
+            + self.turns.more_bytes()
+            + zero.more_bytes()
+            + one.more_bytes()
     }
 
     /// Reads a little of all that the next packets will need; see
@@ -210,9 +318,13 @@ impl Flow {
         let side = &mut self.sides[s];
         if side.syn_seen {
             side.facts.syns_repeated += 1;
+            if self.syn_ack.is_none() {
+                side.syn_last = packet.now;
+            }
             return;
         }
         side.syn_seen = true;
+        side.syn_last = packet.now;
         side.syn_time = packet.now;
         side.syn_sequence = segment.sequence;
         side.syn_scale = segment.syn.window_scale.map(|scale| scale.min(SCALE_MAX));
@@ -220,6 +332,7 @@ impl Flow {
         side.has_timestamps = segment.timestamps.is_some();
         side.facts.mss = segment.syn.mss;
         side.facts.window_scale = segment.syn.window_scale;
+        side.facts.syn_window = Some(segment.window);
         side.begin(segment.sequence.wrapping_add(1));
         if answer {
             self.syn_ack = Some(packet.now);
@@ -285,6 +398,13 @@ impl Flow {
         if ack > sender.una {
             acker.facts.progress_acks += u64::from(!syn);
             sample = acker.on_progress(sender, ack, packet);
+            if bare && sender.flight() == 0 {
+                // Neither a segment's room nor the window's kept it short.
+                let room = u64::from(sender.segment_bytes).min(acker.window / 2);
+                let short = u64::from(sender.last_payload) < room;
+                self.turns
+                    .on_all_acked(1 - s, packet.now, sender.last_data, short);
+            }
         } else if ack == sender.una && bare {
             if sender.next > sender.una && (had_sack || !changed) {
                 acker.facts.duplicate_acks += 1;
@@ -321,6 +441,7 @@ impl Flow {
             (true, None) => {
                 side.facts.zero_windows += 1;
                 side.closed_since = Some(packet.now);
+                side.closed_before = Some(((packet.now, packet.frame), u64::MAX));
             }
             (false, Some(since)) => {
                 side.close_window(since, packet.now);
@@ -398,7 +519,7 @@ impl Flow {
         }
         let segment_bytes = u64::from(self.sides[s].segment_bytes);
         let rtt = self.full_rtt(s);
-        let [side, _] = pair(&mut self.sides, s);
+        let [side, peer] = pair(&mut self.sides, s);
         side.on_payload(segment.payload_bytes, segment_bytes);
         side.on_idle(rtt.0, packet.now);
         let Some(resent) = side.on_range((start, end), payload, rtt, packet) else {
@@ -406,7 +527,8 @@ impl Flow {
         };
         if payload > 0 && side.sender.is_none() {
             let made = self.made.unwrap_or(self.first).max(self.first);
-            let sender = Sender::new(self.first, made, packet.now, side.una);
+            let closed = peer.closed_before;
+            let sender = Sender::new(self.first, made, packet.now, side.una, closed);
             side.sender = Some(Box::new(sender));
             self.catch_up(s, packet);
         }

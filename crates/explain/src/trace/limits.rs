@@ -237,6 +237,8 @@ pub(crate) struct Sender {
     next: u64,
     una: u64,
     edge: u64,
+    /// `una` as the last ACK had it.
+    round_una: u64,
     /// Loss recovery lasts until this is acknowledged.
     recover: u64,
     last_data: u64,
@@ -321,6 +323,8 @@ struct Round {
     pace_square_sum: f64,
     /// Least time between data segments.
     gap_min: u64,
+    /// ACKs that opened the window by a good part more than they acknowledged.
+    reads: u64,
     /// Longest gap behind a burst of more than [`PACED_SEGMENTS`].
     lump_gap_max: u64,
 }
@@ -384,9 +388,15 @@ struct Proofs {
 }
 
 impl Sender {
-    /// A sender whose connection began at `first` and was made at `made`, and whose first data are
-    /// sent at `now`.
-    pub(crate) fn new(first: Mark2, made: Mark2, now: u64, una: u64) -> Self {
+    /// A sender whose connection began at `first` and was made at `made`, whose first data are sent at
+    /// `now`, and whose peer's window was closed for a time before.
+    pub(crate) fn new(
+        first: Mark2,
+        made: Mark2,
+        now: u64,
+        una: u64,
+        closed: Option<(Mark2, u64)>,
+    ) -> Self {
         let mut sender = Self {
             until: first.0,
             state: Limit::Handshake as usize,
@@ -394,6 +404,7 @@ impl Sender {
             next: una,
             una,
             edge: 0,
+            round_una: una,
             closed: false,
             fin: false,
             short: false,
@@ -430,6 +441,12 @@ impl Sender {
         };
         sender.account(made.0.clamp(first.0, now), 0);
         sender.enter(Limit::Application as usize, made.1);
+        if let Some((since, until)) = closed {
+            sender.account(since.0.clamp(sender.until, now), 0);
+            sender.enter(Limit::ZeroWindow as usize, since.1);
+            sender.account(until.clamp(sender.until, now), 0);
+            sender.enter(Limit::Application as usize, since.1);
+        }
         sender.account(now, 0);
         sender
     }
@@ -620,7 +637,7 @@ impl Sender {
             Limit::Application as usize
         } else if recovering {
             OPEN
-        } else if self.edge != 0 && self.next + segment_bytes > self.edge {
+        } else if self.edge != 0 && self.next + segment_bytes.min(self.window_max / 2) > self.edge {
             // What is in flight is all that the peer has not taken from its window: the rest waits for
             // its application.
             match self.edge.saturating_sub(self.una) < self.window_max / 2 {
@@ -685,6 +702,13 @@ impl Sender {
             self.una = ack.una;
             self.last_ack = now;
             self.ack_since_data = true;
+        }
+        let opened = ack.edge.saturating_sub(self.edge);
+        let acked = ack.una.saturating_sub(self.round_una);
+        self.round_una = ack.una;
+        // Room that the peer's program has made, not the ACK.
+        if self.edge > 0 && opened.saturating_sub(acked) >= self.window_max / 4 {
+            self.round.reads += u64::from(ack.edge.saturating_sub(ack.una) <= self.window_max);
         }
         self.edge = ack.edge;
         self.window_max = self.window_max.max(ack.edge.saturating_sub(ack.una));

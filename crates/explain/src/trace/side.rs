@@ -10,10 +10,11 @@ use wire::segment::Segment;
 use crate::trace::facts::SideFacts;
 use crate::trace::histogram::Histogram;
 use crate::trace::holes::Holes;
-use crate::trace::limits::{Path, Resent, Sender};
+use crate::trace::limits::{Mark2, Path, Resent, Sender};
 use crate::trace::number::{unwrap, whole};
 use crate::trace::resend::{Case, Judged, Kind};
 use crate::trace::round_trip::{OnTheWay, RoundTrip};
+use crate::trace::silence::Silence;
 
 /// What one side sends. What each packet needs comes first: with many connections memory is what
 /// takes the time.
@@ -29,11 +30,10 @@ pub(crate) struct Side {
     pub(crate) sender: Option<Box<Sender>>,
     /// Acknowledged since its sender was told.
     pub(crate) newly_acked: u64,
-    last_data: u64,
+    pub(crate) last_data: u64,
     last_progress: u64,
     /// The last of the two before the present packet.
     silent_since: u64,
-    last_start: u64,
     flight_since: u64,
     flight_byte_ns: f64,
     /// Its data, cut to full segments.
@@ -44,13 +44,16 @@ pub(crate) struct Side {
     /// One past its FIN; zero without one.
     pub(crate) fin: u64,
     pub(crate) closed_since: Option<u64>,
+    /// The last time that its window closed: since when and which frame, and until when.
+    pub(crate) closed_before: Option<(Mark2, u64)>,
     /// Duplicate ACKs of the peer in a row.
     pub(crate) duplicates_in_row: u32,
+    /// Payload of the last packet with any.
+    pub(crate) last_payload: u32,
     pub(crate) full_seen: u32,
     pub(crate) full_count: u32,
     /// Payload of a full segment, as last estimated.
     pub(crate) segment_bytes: u32,
-    last_ip_id: u16,
     /// Sequence numbers are known.
     pub(crate) known: bool,
     pub(crate) syn_seen: bool,
@@ -70,6 +73,11 @@ pub(crate) struct Side {
     judged: Judged,
     first_data: u64,
     pub(crate) syn_time: u64,
+    /// The last one before an answer.
+    pub(crate) syn_last: u64,
+    /// Largest payload that was sent and where it ends; zero once it came through.
+    large: (u32, u64),
+    pub(crate) silence: Silence,
     pub(crate) syn_sequence: u32,
 }
 
@@ -82,6 +90,7 @@ pub(crate) struct Packet<'a> {
 }
 
 impl Side {
+    #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
             known: false,
@@ -101,11 +110,14 @@ impl Side {
             last_data: 0,
             last_progress: 0,
             silent_since: 0,
-            last_ip_id: 0,
-            last_start: 0,
+            last_payload: 0,
+            syn_last: 0,
+            silence: Silence::default(),
+            large: (0, 0),
             window: 0,
             window_known: false,
             closed_since: None,
+            closed_before: None,
             flight_since: 0,
             first_data: 0,
             newly_acked: 0,
@@ -135,7 +147,7 @@ impl Side {
     #[inline]
     pub(crate) fn fetch(&self) -> u64 {
         let facts = &self.facts;
-        let scalars = self.next ^ self.last_start ^ self.fin ^ u64::from(self.full_seen);
+        let scalars = self.next ^ self.fin ^ u64::from(self.full_seen);
         scalars ^ facts.packets ^ facts.flight_bytes_max ^ self.trip.fetch() ^ self.windows.fetch()
     }
 
@@ -163,6 +175,9 @@ impl Side {
     /// Its window has opened again.
     pub(crate) fn close_window(&mut self, since: u64, now: u64) {
         self.closed_since = None;
+        if let Some((_, until)) = &mut self.closed_before {
+            *until = now;
+        }
         let time = Duration::from_ns(now.saturating_sub(since));
         self.facts.zero_window_time = self.facts.zero_window_time + time;
     }
@@ -214,6 +229,10 @@ impl Side {
         sender.facts.acked_bytes += bytes;
         sender.newly_acked += bytes;
         sender.una = ack;
+        if sender.large.1 != 0 && sender.large.1 <= ack {
+            sender.facts.passed_bytes_max = sender.large.0;
+            sender.large.1 = 0;
+        }
         sender.last_progress = now;
         sender.duplicates_in_row = 0;
         if !sender.holes.is_empty() {
@@ -272,6 +291,7 @@ impl Side {
             (self.full_seen, self.full_count) = (payload, 1);
         }
         self.facts.payload_bytes_max = self.facts.payload_bytes_max.max(payload);
+        self.last_payload = payload;
         if u64::from(payload) > segment_bytes {
             self.facts.super_packets += 1;
             self.wire_segments += u64::from(payload).div_ceil(segment_bytes.max(1));
@@ -319,8 +339,7 @@ impl Side {
             .min(payload);
         self.facts.unique_bytes += new;
         self.facts.repeated_bytes += payload - new;
-        let copy = self.is_copy(start, packet);
-        self.note(start, packet);
+        self.note(packet);
         if payload == 0 {
             return None;
         }
@@ -331,10 +350,6 @@ impl Side {
         {
             self.on_late(filled.hole.time, filled.hole.segments, packet.now);
             self.advance(end, packet.now);
-            return None;
-        }
-        if copy {
-            self.facts.duplicates += 1;
             return None;
         }
         let below = payload.saturating_sub(fresh);
@@ -352,6 +367,7 @@ impl Side {
             self.close_window(since, now);
         }
         self.facts.unseen_bytes += self.holes.acknowledge(self.una, u64::MAX);
+        self.facts.unacked_bytes = self.flight();
     }
 
     pub(crate) fn wire_segments(&self) -> u64 {
@@ -385,7 +401,12 @@ impl Side {
         }
         self.facts.unique_bytes += payload;
         self.facts.data_segments += u64::from(payload > 0);
-        self.note(start, packet);
+        let size = packet.segment.payload_bytes.min(self.segment_bytes.max(1));
+        if size > self.facts.tried_bytes_max {
+            self.facts.tried_bytes_max = size;
+            self.large = (size, end);
+        }
+        self.note(packet);
         self.advance(end, packet.now);
         self.way.push(end, packet.now);
         self.probing = false;
@@ -438,24 +459,13 @@ impl Side {
         kind
     }
 
-    /// Same data, identification and moment as the packet before.
-    fn is_copy(&self, start: u64, packet: Packet<'_>) -> bool {
-        let id = packet.segment.ip_id;
-        id != 0
-            && id == self.last_ip_id
-            && start == self.last_start
-            && packet.now.saturating_sub(self.last_data) < COPY_NS_MAX
-    }
-
     #[inline]
-    fn note(&mut self, start: u64, packet: Packet<'_>) {
+    fn note(&mut self, packet: Packet<'_>) {
         if self.first_data == 0 {
             self.first_data = packet.now;
             self.flight_since = packet.now;
         }
         self.silent_since = self.last_data.max(self.last_progress);
-        self.last_start = start;
-        self.last_ip_id = packet.segment.ip_id;
         self.last_data = packet.now;
     }
 
@@ -468,6 +478,10 @@ impl Side {
 
     #[inline]
     fn add_flight(&mut self, now: u64) {
+        if self.first_data == 0 {
+            // Nothing of its own was seen yet.
+            return;
+        }
         let time = now.saturating_sub(self.flight_since);
         self.flight_byte_ns += self.flight() as f64 * time as f64;
         self.flight_since = now;
@@ -480,5 +494,3 @@ const SACK_BYTES_MAX: u64 = 1 << 30;
 const SEGMENT_BYTES_MAX: u32 = 8_960;
 /// An application that answers at once is not idle.
 const IDLE_NS_MIN: u64 = 1_000_000;
-/// Two copies of one packet, captured at two places of one host, are no further apart.
-const COPY_NS_MAX: u64 = 1_000_000;

@@ -409,11 +409,26 @@ fn connections_end_as_their_flags_say() {
 
 #[test]
 fn a_repeated_syn_is_no_new_connection_and_another_one_is() {
-    let again = [vec![syn(0, 1_000)], handshake()].concat();
-    let seen = track(&each_ms(&again));
+    let mut again = each_ms(&handshake());
+    // No host sends a SYN again sooner than that.
+    for packet in &mut again {
+        packet.0 += 1_000 * MS;
+    }
+    let begins = again[0].0;
+    again.insert(0, (begins - 1_000 * MS, syn(0, 1_000)));
+    let seen = track(&again);
     assert_eq!((seen.sides[0].syns, seen.sides[0].syns_repeated), (2, 1));
     // Which of the two SYNs was answered is not known.
     assert_eq!(seen.handshake_to_server, None);
+    assert_eq!(seen.setup.time, Some(Duration::from_ms(1_002)));
+    assert_eq!(seen.setup.last_try, Some(Duration::from_ms(2)));
+    // So soon it is the same packet, captured twice.
+    let mut copied = each_ms(&handshake());
+    copied.insert(1, (copied[0].0 + MS / 50, syn(0, 1_000)));
+    let seen = track(&copied);
+    let side = &seen.sides[0];
+    assert_eq!((side.syns, side.syns_repeated, side.duplicates), (1, 0, 1));
+    assert_eq!(seen.handshake_to_server, Some(Duration::from_ms(1)));
     let mut reused = handshake();
     reused.push(with(Flags::FIN, segment(0, 1_001, 5_001, 0)));
     reused.push(with(Flags::FIN, segment(1, 5_001, 1_002, 0)));
@@ -503,7 +518,8 @@ fn a_doubled_packet_is_no_retransmission() {
     seen.push((last + 40_000, Segment { ip_id: 78, ..data }));
     let side = &track(&seen).sides[0];
     assert_eq!((side.duplicates, side.retransmissions.segments()), (1, 1));
-    assert_eq!(side.repeated_bytes, 200);
+    // The second copy counts nowhere.
+    assert_eq!((side.repeated_bytes, side.packets), (100, 5));
 }
 
 #[test]

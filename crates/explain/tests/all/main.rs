@@ -2,6 +2,7 @@
 
 mod below_tcp;
 mod grid;
+mod kinds;
 mod pace;
 mod properties;
 mod scenario;

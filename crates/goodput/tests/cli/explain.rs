@@ -1,5 +1,6 @@
 //! `goodput explain`: what it makes of captures, whole and broken.
 
+mod cases;
 mod pair;
 mod tables;
 

@@ -97,6 +97,13 @@ fn one(out: &mut String, c: &TraceConnection, findings: &[FindingRecord]) {
         c.first_frame,
         shown_sentence(&c.sentence)
     );
+    for note in &c.notes {
+        put!(
+            out,
+            "<p class=\"note\">Capture: {}.</p>\n",
+            shown_sentence(note)
+        );
+    }
     out.push_str(&bar(&c.shares, 16));
     legend(out, &c.shares);
     evidence(out, c, findings);
@@ -569,6 +576,16 @@ fn keys(out: &mut String) {
     out.push_str("</div>\n");
 }
 
+/// What is to be known of a capture before its verdict: of the connection that the verdict is about.
+pub(crate) fn notes(run: &Run) -> Vec<String> {
+    let Some(trace) = &run.trace else {
+        return Vec::new();
+    };
+    let first = trace.connections.first().into_iter();
+    let of_first = first.flat_map(|c| c.notes.iter());
+    trace.notes.iter().chain(of_first).cloned().collect()
+}
+
 /// A limit's name in words.
 pub(crate) fn spoken(limit: &str) -> String {
     match limit {
@@ -576,6 +593,10 @@ pub(crate) fn spoken(limit: &str) -> String {
         "loss_window" => "window after loss".to_owned(),
         "sender_window" => "send buffer or fixed window".to_owned(),
         "unknown" => "not known".to_owned(),
+        "setup" => "connection setup".to_owned(),
+        "client" => "client's application".to_owned(),
+        "server" => "server's application".to_owned(),
+        "nagle" => "Nagle and delayed ACK".to_owned(),
         _ => limit.replace('_', " "),
     }
 }
@@ -583,11 +604,11 @@ pub(crate) fn spoken(limit: &str) -> String {
 /// The colour of a limit.
 fn class_of(limit: &str) -> &'static str {
     match limit {
-        "application" | "pacing" => "application",
+        "application" | "pacing" | "client" | "server" => "application",
         "receive_window" | "zero_window" => "receive_window",
         "sender_window" => "send_buffer",
         "slow_start" | "congestion_window" => "growing",
-        "loss_window" | "recovery_timeout" => "loss",
+        "loss_window" | "recovery_timeout" | "outage" | "setup" => "loss",
         "bottleneck" => "bottleneck",
         _ => "other",
     }

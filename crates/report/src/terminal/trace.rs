@@ -20,7 +20,11 @@ impl Page {
             let dash = || "-".to_owned();
             table.row([
                 format!("{}.", c.number),
-                text::rate(c.goodput_bits_per_second),
+                if c.active_ns == 0 {
+                    dash()
+                } else {
+                    text::rate(c.goodput_bits_per_second)
+                },
                 text::size(c.payload_bytes),
                 c.best_bits_per_second.map_or_else(dash, text::rate),
                 c.rtt_min_ns.map_or_else(dash, text::duration),

@@ -11,6 +11,9 @@ use super::{TraceObserver, TraceSpacing, TraceStreams};
 pub struct Trace {
     /// What was read, in the order given.
     pub files: Vec<TraceFile>,
+    /// What is wrong with the captures as such, in sentences without a stop.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Packets in all files.
     pub packets: u64,
     /// Of these, TCP.
@@ -143,8 +146,14 @@ pub struct TraceConnection {
     pub cause: Option<String>,
     /// How sure that is, 0..=1.
     pub confidence: f64,
-    /// Share of the time at each limit, largest first.
+    /// Share of the time that was waited for each, largest first.
     pub shares: Vec<TraceShare>,
+    /// What the capture lacks, doubles or gets wrong of it, in sentences without a stop.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Requests and answers, where both sides sent in turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<TraceTurns>,
     /// Where it was captured: `near_sender`, `near_receiver`, `between`.
     pub captured: Option<String>,
     /// Payload of a full segment.
@@ -197,12 +206,41 @@ pub struct TraceConnection {
     pub graphs: Vec<TraceGraph>,
 }
 
-/// Time at one limit.
+/// Requests and answers: messages of a side that the other side's data acknowledge as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceTurns {
+    /// Who asked: address and port.
+    pub client: String,
+    /// Messages of the client.
+    pub requests: u64,
+    /// Messages of the server.
+    pub answers: u64,
+    /// Their payload, the middle one's.
+    pub request_bytes_median: u64,
+    /// See there.
+    pub answer_bytes_median: u64,
+    /// Payload of the client in all.
+    pub request_bytes: u64,
+    /// Payload of the server in all.
+    pub answer_bytes: u64,
+    /// Time that the client's application took before its messages, the path left out.
+    pub client_ns: u64,
+    /// Time that the server's application took before its messages, the path left out.
+    pub server_ns: u64,
+    /// The same, the middle one.
+    pub server_ns_median: u64,
+    /// Time on the path between messages.
+    pub on_path_ns: u64,
+}
+
+/// Time that was waited for one thing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TraceShare {
     /// `application`, `receive_window`, `zero_window`, `slow_start`, `loss_window`, `sender_window`,
-    /// `bottleneck`, `pacing`, `recovery_timeout`, `congestion_window`, `unknown`.
+    /// `bottleneck`, `pacing`, `recovery_timeout`, `congestion_window`, `unknown` of the sender;
+    /// `setup`, `client`, `server`, `round_trips`, `nagle`, `outage`, `other_direction`.
     pub limit: String,
     /// 0..=1.
     pub share: f64,

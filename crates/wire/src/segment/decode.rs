@@ -67,17 +67,17 @@ pub fn decode(link: LinkType, captured: &[u8], original_bytes: u32, out: &mut Se
         missing: (original_bytes as usize).saturating_sub(captured.len()),
     };
     let around = Around {
-        captured,
+        captured: captured.as_ptr().addr(),
         tunnels: 0,
     };
     match link {
-        LinkType::ETHERNET => frame(packet, &around, out),
+        LinkType::ETHERNET => frame(packet, around, out),
         LinkType::RAW
         | LinkType::RAW_BSD
         | LinkType::RAW_OPENBSD
         | LinkType::IPV4
-        | LinkType::IPV6 => by_version(packet, &around, out),
-        _ => link::decode(link, packet, &around, out),
+        | LinkType::IPV6 => by_version(packet, around, out),
+        _ => link::decode(link, packet, around, out),
     }
 }
 
@@ -91,9 +91,9 @@ pub(super) struct Snapped<'a> {
 
 /// What is around a packet.
 #[derive(Clone, Copy)]
-pub(super) struct Around<'a> {
-    /// All that was captured.
-    captured: &'a [u8],
+pub(super) struct Around {
+    /// Address of what was captured.
+    captured: usize,
     /// Tunnels that were entered.
     tunnels: u8,
 }
@@ -108,19 +108,16 @@ struct Header {
     ttl: u8,
 }
 
-impl Around<'_> {
+impl Around {
     /// Within one more tunnel; `None` where that is one too many.
-    pub(super) fn deeper(&self) -> Option<Self> {
+    pub(super) fn deeper(self) -> Option<Self> {
         let tunnels = self.tunnels + 1;
-        (tunnels <= TUNNELS_MAX).then_some(Self { tunnels, ..*self })
+        (tunnels <= TUNNELS_MAX).then_some(Self { tunnels, ..self })
     }
 
     /// Where a part of what was captured begins in it.
-    fn place_of(&self, part: &[u8]) -> u32 {
-        let at = part
-            .as_ptr()
-            .addr()
-            .wrapping_sub(self.captured.as_ptr().addr());
+    fn place_of(self, part: &[u8]) -> u32 {
+        let at = part.as_ptr().addr().wrapping_sub(self.captured);
         u32::try_from(at).unwrap_or(u32::MAX)
     }
 }
@@ -167,7 +164,7 @@ impl<'a> Snapped<'a> {
 }
 
 #[inline]
-pub(super) fn frame(frame: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+pub(super) fn frame(frame: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     match frame.head::<{ ethernet::HEADER_BYTES }>() {
         Ok(head) => by_type(
             u16::from_be_bytes([head[12], head[13]]),
@@ -183,7 +180,7 @@ pub(super) fn frame(frame: Snapped<'_>, around: &Around<'_>, out: &mut Segment) 
 pub(super) fn by_type(
     ether_type: u16,
     packet: Snapped<'_>,
-    around: &Around<'_>,
+    around: Around,
     out: &mut Segment,
 ) -> Decoded {
     match ether_type {
@@ -193,7 +190,7 @@ pub(super) fn by_type(
     }
 }
 
-pub(super) fn by_version(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+pub(super) fn by_version(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     match packet.bytes.first().map(|byte| byte >> 4) {
         Some(4) => ipv4(packet, around, out),
         Some(6) => ipv6(packet, around, out),
@@ -203,7 +200,7 @@ pub(super) fn by_version(packet: Snapped<'_>, around: &Around<'_>, out: &mut Seg
 }
 
 #[inline(never)]
-pub(super) fn ipv4(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+pub(super) fn ipv4(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let head = match packet.head::<20>() {
         Ok(head) => head,
         Err(short) => return short,
@@ -234,7 +231,7 @@ pub(super) fn ipv4(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) 
 }
 
 #[inline(never)]
-pub(super) fn ipv6(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+pub(super) fn ipv6(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let head = match packet.head::<{ ipv6::HEADER_BYTES }>() {
         Ok(head) => head,
         Err(short) => return short,
@@ -306,7 +303,7 @@ fn upper(
     number: u8,
     packet: Snapped<'_>,
     header: &Header,
-    around: &Around<'_>,
+    around: Around,
     out: &mut Segment,
 ) -> Decoded {
     match number {
@@ -321,7 +318,7 @@ fn upper(
 fn authenticated(
     packet: Snapped<'_>,
     header: &Header,
-    around: &Around<'_>,
+    around: Around,
     out: &mut Segment,
 ) -> Decoded {
     let Ok(&[next, words, ..]) = packet.head::<12>() else {

@@ -15,7 +15,7 @@ use crate::segment::tunnel::{after, llc, ppp};
 pub(super) fn decode(
     link: LinkType,
     packet: Snapped<'_>,
-    around: &Around<'_>,
+    around: Around,
     out: &mut Segment,
 ) -> Decoded {
     match link {
@@ -86,7 +86,7 @@ fn behind(
     packet: Snapped<'_>,
     header_bytes: usize,
     type_at: usize,
-    around: &Around<'_>,
+    around: Around,
     out: &mut Segment,
 ) -> Decoded {
     let ether_type = u16_at(packet.bytes, type_at);
@@ -95,7 +95,7 @@ fn behind(
     })
 }
 
-fn loopback(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn loopback(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let Ok(&family) = packet.head::<4>() else {
         return packet.too_short();
     };
@@ -111,7 +111,7 @@ fn loopback(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Deco
 }
 
 /// PPP or Cisco's HDLC, which the first byte tells apart.
-fn after_hdlc(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn after_hdlc(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     match packet.bytes {
         [0x0f | 0x8f, ..] => behind(packet, 4, 2, around, out),
         _ => ppp(packet, around, out),
@@ -120,7 +120,7 @@ fn after_hdlc(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> De
 
 /// Addresses of two to four bytes, the last with a bit set; then a control byte and a number, with
 /// SNAP or without, or an EtherType (Cisco's).
-fn frame_relay(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn frame_relay(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let Some(last) = packet.bytes.iter().take(4).position(|byte| byte & 1 == 1) else {
         return packet.too_short();
     };
@@ -140,7 +140,7 @@ fn frame_relay(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> D
 }
 
 /// Behind a radiotap header, the flags of which say whether the frame's own header is padded.
-fn radiotap(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn radiotap(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let Ok(&[_, _, a, b, _, _, _, present]) = packet.head() else {
         return packet.too_short();
     };
@@ -165,7 +165,7 @@ fn radiotap(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Deco
 }
 
 /// Behind the header of a Prism card, or of AVS, which came in its place.
-pub(super) fn prism(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+pub(super) fn prism(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let header_bytes = match u32_at(packet.bytes, 0) {
         code if code >> 12 == AVS_VERSION => u32_at(packet.bytes, 4) as usize,
         _ => 144,
@@ -176,7 +176,7 @@ pub(super) fn prism(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment)
 }
 
 /// The header of CACE's cards, which states its own length and the link type behind it.
-fn per_packet_information(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn per_packet_information(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let Ok(&[_, _, a, b, c, d, e, f]) = packet.head() else {
         return packet.too_short();
     };
@@ -193,14 +193,14 @@ fn per_packet_information(packet: Snapped<'_>, around: &Around<'_>, out: &mut Se
 }
 
 /// A frame of IEEE 802.11.
-pub(super) fn ieee_802_11(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+pub(super) fn ieee_802_11(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     data_frame(packet, u16_at(packet.bytes, 0), false, around, out)
 }
 
 /// The same with the first two bytes in the other order.
 pub(super) fn ieee_802_11_swapped(
     packet: Snapped<'_>,
-    around: &Around<'_>,
+    around: Around,
     out: &mut Segment,
 ) -> Decoded {
     data_frame(
@@ -222,7 +222,7 @@ fn data_frame(
     packet: Snapped<'_>,
     control: u16,
     padded: bool,
-    around: &Around<'_>,
+    around: Around,
     out: &mut Segment,
 ) -> Decoded {
     let [kind, flags] = control.to_be_bytes();
@@ -266,7 +266,7 @@ fn data_frame(
 }
 
 /// What Linux's packet filter logged: fields of a length and a type in the host's order.
-fn netfilter_log(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn netfilter_log(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let mut at = 4;
     while let Some([a, b, c, d]) = array_at(packet.bytes, at) {
         // Types are small; in the other order they are not.
@@ -287,7 +287,7 @@ fn netfilter_log(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) ->
 }
 
 /// Apple's header: its length and the link type behind it, in the host's order.
-fn packet_tap(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn packet_tap(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let word = |at: usize| array_at(packet.bytes, at).map(u32::from_le_bytes);
     let (Some(length), Some(link)) = (word(0), word(8)) else {
         return packet.too_short();
@@ -306,7 +306,7 @@ fn packet_tap(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> De
 }
 
 /// A record of Endace's format.
-fn endace(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn endace(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let Ok(head) = packet.head::<ERF_BYTES>() else {
         return packet.too_short();
     };
@@ -370,7 +370,7 @@ const RADIOTAP_TIME: u32 = 1;
 const RADIOTAP_FLAGS: u32 = 2;
 const RADIOTAP_PADDED: u8 = 0x20;
 /// Upper bits of the first word of AVS's header.
-const AVS_VERSION: u32 = 0x8021_1;
+const AVS_VERSION: u32 = 0x0008_0211;
 
 // Frame control (IEEE 802.11 section 9.2.4.1): version 0 and type 2, subtypes, the second byte.
 const WLAN_DATA: u8 = 0x08;

@@ -311,7 +311,7 @@ impl<'a> Fragment<'a> {
     ) -> Option<Self> {
         let to = from.checked_add(u32::try_from(bytes).ok()?)?;
         // All but the last are of whole units, and none is empty.
-        (bytes > 0 && (!more || bytes % 8 == 0)).then(|| Self {
+        (bytes > 0 && (!more || bytes.is_multiple_of(8))).then(|| Self {
             key,
             header,
             content: content.get(..bytes).unwrap_or(content),

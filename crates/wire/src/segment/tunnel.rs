@@ -22,7 +22,7 @@ use crate::segment::{decode, link};
 pub(super) fn by_type(
     mut ether_type: u16,
     mut packet: Snapped<'_>,
-    around: &Around<'_>,
+    around: Around,
     out: &mut Segment,
 ) -> Decoded {
     for _ in 0..TAGS_MAX {
@@ -58,7 +58,7 @@ pub(super) fn by_type(
 }
 
 /// Behind the header of IEEE 802.2: SNAP with an EtherType, or the numbers of IP without.
-pub(super) fn llc(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+pub(super) fn llc(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     match packet.bytes {
         // The organisation is zero, or what bridges have for types that 802.3 spells differently.
         [0xaa, 0xaa, 3, 0, 0, 0 | 0xf8, a, b, ..] => {
@@ -75,7 +75,7 @@ pub(super) fn llc(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -
 }
 
 /// Behind PPP's numbers (RFC 1661 section 2), compressed or not (RFC 1662).
-pub(super) fn ppp(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+pub(super) fn ppp(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let packet = match packet.bytes {
         [0xff, 3, ..] => packet.behind(2),
         _ => packet,
@@ -104,11 +104,11 @@ pub(super) fn ppp(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -
 pub(super) fn by_protocol(
     number: u8,
     packet: Snapped<'_>,
-    around: &Around<'_>,
+    around: Around,
     out: &mut Segment,
 ) -> Decoded {
     let other = Decoded::OtherIp { protocol: number };
-    let Some(inside) = &around.deeper() else {
+    let Some(inside) = around.deeper() else {
         return if number == protocol::UDP {
             Decoded::Udp
         } else {
@@ -139,7 +139,7 @@ pub(super) fn by_protocol(
 
 /// Behind MPLS labels (RFC 3032 section 2.1). What is below them they do not say: IP, or Ethernet
 /// with or without a control word (RFC 4448 section 4.6).
-fn labelled(mut packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn labelled(mut packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     for _ in 0..LABELS_MAX {
         let &[_, _, bottom, _] = match packet.head::<4>() {
             Ok(label) => label,
@@ -155,8 +155,8 @@ fn labelled(mut packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> 
     }
 }
 
-fn below_labels(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
-    let Some(inside) = &around.deeper() else {
+fn below_labels(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
+    let Some(inside) = around.deeper() else {
         return by_version(packet, around, out);
     };
     let unread = Decoded::NotIp {
@@ -175,15 +175,15 @@ fn below_labels(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> 
 }
 
 /// Ethernet in Ethernet.
-fn bridged(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn bridged(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     match around.deeper() {
-        Some(inside) => frame(packet, &inside, out),
+        Some(inside) => frame(packet, inside, out),
         None => Decoded::NotIp { ether_type: 0 },
     }
 }
 
 /// Behind a network service header (RFC 8300 section 2).
-fn nsh(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
+fn nsh(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let Ok(&[_, words, _, next]) = packet.head() else {
         return packet.too_short();
     };
@@ -196,10 +196,10 @@ fn nsh(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
     }
     after(header_bytes, packet, |inner| {
         match (next, around.deeper()) {
-            (1, Some(inside)) => ipv4(inner, &inside, out),
-            (2, Some(inside)) => ipv6(inner, &inside, out),
-            (3, Some(inside)) => frame(inner, &inside, out),
-            (5, Some(inside)) => labelled(inner, &inside, out),
+            (1, Some(inside)) => ipv4(inner, inside, out),
+            (2, Some(inside)) => ipv6(inner, inside, out),
+            (3, Some(inside)) => frame(inner, inside, out),
+            (5, Some(inside)) => labelled(inner, inside, out),
             _ => unread,
         }
     })
@@ -207,7 +207,7 @@ fn nsh(packet: Snapped<'_>, around: &Around<'_>, out: &mut Segment) -> Decoded {
 
 /// What GRE carries.
 #[inline(never)]
-fn gre(packet: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Decoded {
+fn gre(packet: Snapped<'_>, inside: Around, out: &mut Segment) -> Decoded {
     let other = Decoded::OtherIp {
         protocol: protocol::GRE,
     };
@@ -270,7 +270,7 @@ fn gre_1(
     flags: u8,
     version: u8,
     packet: Snapped<'_>,
-    inside: &Around<'_>,
+    inside: Around,
     out: &mut Segment,
 ) -> Option<Decoded> {
     match ether_type {
@@ -287,7 +287,7 @@ fn gre_1(
 }
 
 /// The third version of ERSPAN: 12 bytes, and 8 more where the last bit says so.
-fn erspan_3(packet: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Decoded {
+fn erspan_3(packet: Snapped<'_>, inside: Around, out: &mut Segment) -> Decoded {
     let Ok(&head) = packet.head::<12>() else {
         return packet.too_short();
     };
@@ -304,7 +304,7 @@ fn erspan_3(packet: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Deco
 
 /// What UDP carries: a tunnel by its port, or VXLAN by its looks.
 #[inline(never)]
-fn udp(packet: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Decoded {
+fn udp(packet: Snapped<'_>, inside: Around, out: &mut Segment) -> Decoded {
     let Ok(head) = packet.head::<UDP_BYTES>() else {
         return Decoded::Udp;
     };
@@ -322,7 +322,7 @@ fn udp(packet: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Decoded {
 
 /// VXLAN on a port that is not its own.
 #[inline]
-fn any_port(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option<Decoded> {
+fn any_port(payload: Snapped<'_>, inside: Around, out: &mut Segment) -> Option<Decoded> {
     let head = payload
         .bytes
         .first_chunk()
@@ -333,12 +333,7 @@ fn any_port(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Opt
         .then(|| frame(payload.behind(8), inside, out))
 }
 
-fn by_port(
-    port: u16,
-    payload: Snapped<'_>,
-    inside: &Around<'_>,
-    out: &mut Segment,
-) -> Option<Decoded> {
+fn by_port(port: u16, payload: Snapped<'_>, inside: Around, out: &mut Segment) -> Option<Decoded> {
     let head: [u8; 8] = *payload.bytes.first_chunk()?;
     match port {
         VXLAN_PORT if head[0] & VXLAN_NETWORK != 0 => Some(frame(payload.behind(8), inside, out)),
@@ -396,7 +391,7 @@ fn by_port(
 }
 
 /// GTP-U: options of four bytes together, then extension headers (3GPP TS 29.281 section 5.1).
-fn gtp_u(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option<Decoded> {
+fn gtp_u(payload: Snapped<'_>, inside: Around, out: &mut Segment) -> Option<Decoded> {
     let mut header_bytes = 8;
     if u8_at(payload.bytes, 0) & 7 != 0 {
         let mut next = u8_at(payload.bytes, 11);
@@ -428,7 +423,7 @@ fn gtp_u(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option
 }
 
 /// TZSP: what is in it by number, then tagged fields.
-fn tzsp(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option<Decoded> {
+fn tzsp(payload: Snapped<'_>, inside: Around, out: &mut Segment) -> Option<Decoded> {
     let mut at = 4;
     loop {
         match payload.bytes.get(at) {
@@ -448,7 +443,7 @@ fn tzsp(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option<
 }
 
 /// CAPWAP's data (RFC 5415 section 4.3): a frame as on a wire, or as in the air.
-fn capwap(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option<Decoded> {
+fn capwap(payload: Snapped<'_>, inside: Around, out: &mut Segment) -> Option<Decoded> {
     let &[preamble, length, binding, flags, _, _, offset, reserved] =
         payload.bytes.first_chunk()?;
     match preamble {
@@ -477,7 +472,7 @@ fn capwap(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Optio
 }
 
 /// L2TP's data, of version 2 with PPP in it (RFC 2661 section 3.1) or 3.
-fn l2tp(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option<Decoded> {
+fn l2tp(payload: Snapped<'_>, inside: Around, out: &mut Segment) -> Option<Decoded> {
     let flags = u16_at(payload.bytes, 0);
     if flags & L2TP_CONTROL != 0 {
         return None;
@@ -501,7 +496,7 @@ fn l2tp(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option<
 
 /// Behind the session's number of L2TPv3: a cookie and a sublayer of lengths that only the ends
 /// know (RFC 3931 section 4.1).
-fn l2tp_3(packet: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option<Decoded> {
+fn l2tp_3(packet: Snapped<'_>, inside: Around, out: &mut Segment) -> Option<Decoded> {
     if packet.missing > 0 && packet.bytes.len() < 12 + TOLD_BY_BYTES {
         return Some(Decoded::Cut);
     }
@@ -518,7 +513,7 @@ fn l2tp_3(packet: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option
 }
 
 /// Teredo: indications before an IPv6 packet (RFC 4380 section 5.1.1).
-fn teredo(payload: Snapped<'_>, inside: &Around<'_>, out: &mut Segment) -> Option<Decoded> {
+fn teredo(payload: Snapped<'_>, inside: Around, out: &mut Segment) -> Option<Decoded> {
     let mut inner = payload;
     if let [0, 1, client, value, ..] = inner.bytes {
         inner = inner.behind(13 + usize::from(*client) + usize::from(*value));

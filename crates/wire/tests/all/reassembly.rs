@@ -183,7 +183,7 @@ fn a_packet_longer_than_can_be_is_malformed_and_holes_are_none() {
     assert_eq!(take(&mut reassembly, &first, 0), None);
     assert_eq!(take(&mut reassembly, &last, 0), None);
     let mut between = part_4(9, &[0; 8], 0, 8);
-    between[6..8].copy_from_slice(&(0x2000 | 65_504_u16 / 8).to_be_bytes());
+    between[6..8].copy_from_slice(&(0x2000 | (65_504_u16 / 8)).to_be_bytes());
     let found = take(&mut reassembly, &between, 0).unwrap();
     assert_eq!(found.0, Decoded::Malformed);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use capture::file;
-use explain::passive;
+use explain::passive::{self, Waited};
 use explain::trace::{Captured, Connection, Limit, Limits, Tracker};
 use units::Instant;
 use wire::segment::Decoded;
@@ -20,7 +20,7 @@ pub(crate) struct Judged {
     pub(crate) sender: usize,
     /// Shares of time, the largest first.
     pub(crate) shares: Vec<(Class, f64)>,
-    pub(crate) limits: Vec<(Limit, f64)>,
+    pub(crate) limits: Vec<(Waited, f64)>,
 }
 
 impl Judged {
@@ -73,8 +73,15 @@ pub(crate) fn judge(path: &Path) -> anyhow::Result<Judged> {
     })
 }
 
-/// Limits that are one cause are one class.
-const fn class(limit: Limit) -> Class {
+/// What is one cause is one class.
+const fn class(waited: Waited) -> Class {
+    let limit = match waited {
+        Waited::Limit(limit) => limit,
+        // Where nothing else is lost than what a queue or a link drops.
+        Waited::Outage => return Class::Loss,
+        Waited::Client | Waited::Server => return Class::Application,
+        _ => return Class::Other,
+    };
     match limit {
         Limit::Application => Class::Application,
         Limit::Pacing => Class::Pacing,

@@ -154,14 +154,20 @@ impl Sender {
         };
         let idle = round.gap_max.saturating_sub(waited);
         let paused = idle > duration / IDLE_PART;
+        // Held by a window that opens at once, or is acknowledged at once, after the peer's program has
+        // read: that is what took so long.
+        let held = self.pending[WINDOW - LIMITS] > self.pending[OPEN - LIMITS];
+        let at_once = round.acked / round.acks.max(1) >= self.window_max / 2 || round.reads > 0;
+        let read = held && at_once && self.window_max >= 4 * path.segment_bytes;
         Shape {
             paused,
-            queued: queued && !paused,
-            stands,
+            queued: queued && !paused && !read,
+            stands: stands && !read,
             growth,
             flat_rate: change.abs() <= RATE_SAME,
             flat_flight,
             inflated: path.base_rtt > 0
+                && !read
                 && rtt.saturating_sub(path.base_rtt) > (path.base_rtt / 4).max(QUEUE_NS_MIN),
         }
     }

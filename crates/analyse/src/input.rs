@@ -1,0 +1,239 @@
+//! What is read as one capture: a file, or files of a ring one after the other.
+//!
+//! Capture tools that begin a new file now and then (`goodput capture --files`, tcpdump -C and -G,
+//! dumpcap's ring buffer) cut connections in two. Files of which each begins where another ends, at
+//! interfaces of the same names and link types, are read as one; frames are numbered over all of them.
+
+use std::path::{Path, PathBuf};
+
+use capture::file::{self, Capture};
+use fault::Failure;
+use wire::capture::LinkType;
+
+use crate::logs;
+use crate::names::name_of;
+
+/// One capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Input {
+    /// Its files in their order of time, one at least.
+    parts: Vec<PathBuf>,
+}
+
+/// When a file's packets were captured and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Span {
+    begin: u64,
+    end: u64,
+    interfaces: Vec<(String, LinkType)>,
+}
+
+impl Input {
+    pub(crate) fn file(path: PathBuf) -> Self {
+        Self { parts: vec![path] }
+    }
+
+    /// The first of its files.
+    pub(crate) fn path(&self) -> &Path {
+        self.parts
+            .first()
+            .map_or_else(|| Path::new(""), PathBuf::as_path)
+    }
+
+    /// Its only file; `None` where there are several.
+    pub(crate) fn one(&self) -> Option<&Path> {
+        match self.parts.as_slice() {
+            [one] => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Names of its files, without folders.
+    pub(crate) fn name(&self) -> String {
+        let named = self.parts.iter().take(NAMED_MAX).map(|path| name_of(path));
+        let named = named.collect::<Vec<_>>().join(", ");
+        match self.parts.len().saturating_sub(NAMED_MAX) {
+            0 => named,
+            more => format!("{named} and {more} more"),
+        }
+    }
+
+    pub(crate) fn open(&self) -> Result<Capture, Failure> {
+        let cannot = |path: &Path, e: std::io::Error| {
+            Failure::usage(format!("cannot read {}: {e}", path.display()))
+        };
+        let (first, others) = self.parts.split_first().unwrap_or_else(|| unreachable!());
+        let mut capture = file::open(first).map_err(|e| cannot(first, e))?;
+        capture.goes_on_with(others.to_vec());
+        Ok(capture)
+    }
+}
+
+/// Files as captures, those of a ring joined, in the order of the first of each.
+pub(crate) fn join(files: &[PathBuf]) -> Vec<Input> {
+    let alone = || files.iter().cloned().map(Input::file).collect();
+    if files.len() < 2 || files.iter().any(|path| path.as_os_str() == "-") {
+        return alone();
+    }
+    let mut begins: Vec<(usize, u64)> = Vec::new();
+    for (n, path) in files.iter().enumerate() {
+        if !logs::is_log(path)
+            && let Some(span) = span(path, 0)
+        {
+            begins.push((n, span.begin));
+        }
+    }
+    let Some(latest) = begins.iter().map(|(_, begin)| *begin).max() else {
+        return alone();
+    };
+    begins.sort_by_key(|&(n, begin)| (begin, n));
+    let mut groups: Vec<(Span, Vec<usize>)> = Vec::new();
+    for (n, _) in begins {
+        let Some(span) = span(&files[n], latest) else {
+            continue;
+        };
+        let follows = |group: &Span| {
+            let gap = span.begin.checked_sub(group.end);
+            gap.is_some_and(|gap| gap <= GAP_NS_MAX) && group.interfaces == span.interfaces
+        };
+        let before = groups.iter_mut().filter(|(group, _)| follows(group));
+        match before.max_by_key(|(group, _)| group.end) {
+            Some((group, members)) => {
+                group.end = span.end.max(group.end);
+                members.push(n);
+            }
+            None => groups.push((span, vec![n])),
+        }
+    }
+    let mut inputs: Vec<(usize, Input)> = Vec::new();
+    for (n, path) in files.iter().enumerate() {
+        match groups.iter().find(|(_, members)| members.contains(&n)) {
+            Some((_, members)) if members.iter().min() == Some(&n) => {
+                let parts = members
+                    .iter()
+                    .map(|&member| files[member].clone())
+                    .collect();
+                inputs.push((n, Input { parts }));
+            }
+            Some(_) => {}
+            None => inputs.push((n, Input::file(path.clone()))),
+        }
+    }
+    inputs.into_iter().map(|(_, input)| input).collect()
+}
+
+/// When a file's packets were captured, read up to the first one later than `enough`; `None` of what
+/// cannot be read or has no packet with a time.
+fn span(path: &Path, enough: u64) -> Option<Span> {
+    // A pipe would be empty afterwards.
+    if !path.metadata().is_ok_and(|m| m.is_file()) {
+        return None;
+    }
+    let mut capture = file::open(path).ok()?;
+    let mut times: Option<(u64, u64)> = None;
+    while let Some(packet) = capture.next_packet() {
+        let time = packet.time_ns;
+        if time == 0 {
+            continue;
+        }
+        let (begin, end) = times.unwrap_or((time, time));
+        times = Some((begin, end.max(time)));
+        if time > enough {
+            break;
+        }
+    }
+    let (begin, end) = times?;
+    let interfaces = capture.interfaces().iter();
+    Some(Span {
+        begin,
+        end,
+        interfaces: interfaces.map(|i| (i.name.clone(), i.link)).collect(),
+    })
+}
+
+/// Files that are named.
+const NAMED_MAX: usize = 3;
+/// Longest time between two files of a ring.
+const GAP_NS_MAX: u64 = 60_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that goes with it.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("goodput-input-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A capture of packets at these times.
+    fn written(folder: &Path, name: &str, times: &[u64]) -> PathBuf {
+        let mut bytes = Vec::new();
+        wire::pcapng::section_header("test", &mut bytes);
+        wire::pcapng::interface("eth0", 0, &mut bytes);
+        for &time_ns in times {
+            let packet = wire::pcapng::Packet {
+                time_ns,
+                captured: &[0; 60],
+                original_bytes: 60,
+                ..wire::pcapng::Packet::default()
+            };
+            wire::pcapng::packet(&packet, &mut bytes);
+        }
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    #[test]
+    fn files_that_follow_each_other_are_one_and_others_are_not() {
+        let folder = Folder::new("ring");
+        let at = |name: &str, times: &[u64]| written(&folder.0, name, times);
+        let s = 1_000_000_000;
+        let a = at("a", &[s, 10 * s]);
+        let b = at("b", &[10 * s, 20 * s]);
+        let c = at("c", &[20 * s + 1, 21 * s]);
+        let all = join(&[c.clone(), a.clone(), b.clone()]);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].parts, [a.clone(), b.clone(), c]);
+        assert_eq!(all[0].name(), "a, b, c");
+        // At the same time, or a minute later, it is another.
+        let beside = at("beside", &[9 * s, 19 * s]);
+        let later = at("later", &[81 * s + 1]);
+        let all = join(&[a.clone(), beside, later, b.clone()]);
+        let parts: Vec<usize> = all.iter().map(|input| input.parts.len()).collect();
+        assert_eq!(parts, [2, 1, 1]);
+        assert_eq!(all[0].parts, [a.clone(), b]);
+        // Two of two ends, each in two files.
+        let ends = join(&[
+            at("e0", &[s, 5 * s]),
+            at("f0", &[2 * s, 6 * s]),
+            at("e1", &[5 * s, 9 * s]),
+            at("f1", &[6 * s, 9 * s]),
+        ]);
+        let names: Vec<String> = ends.iter().map(Input::name).collect();
+        assert_eq!(names, ["e0, e1", "f0, f1"]);
+    }
+
+    #[test]
+    fn what_is_no_capture_stays_alone() {
+        let folder = Folder::new("none");
+        let text = folder.0.join("text");
+        std::fs::write(&text, "no capture").unwrap();
+        let empty = written(&folder.0, "empty", &[]);
+        let inputs = join(&[text.clone(), empty.clone()]);
+        assert_eq!(inputs, [Input::file(text), Input::file(empty)]);
+    }
+}
