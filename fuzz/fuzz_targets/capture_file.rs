@@ -38,6 +38,8 @@ fn heads() -> Vec<Vec<u8>> {
         let words = [magic, 0x0004_0002, 0, 0, 65_535, 1];
         heads.push(words.into_iter().flat_map(u32::to_le_bytes).collect());
     }
+    heads.push(b"snoop\0\0\0\0\0\0\x02\0\0\0\x04".to_vec());
+    heads.push(vec![0, 0, 0, 0, 0, 0, 0, 0x60, 2, 4, 0, 16, 0, 0, 0, 0]);
     heads
 }
 

@@ -36,6 +36,7 @@ pub(crate) fn connection(
     graphs.sort_by_key(|g| (g.title != "The whole connection", g.begins_ns));
     let both = |of: fn(&SideFacts) -> bool| of(side) && of(peer);
     let ns = |d: Duration| d.as_ns();
+    let behind = side.rtt_behind.map_or(0, ns);
     let handshake = c.handshake_to_server.zip(c.handshake_to_client);
     TraceConnection {
         number,
@@ -78,8 +79,8 @@ pub(crate) fn connection(
             .rtt_ahead
             .filter(|_| c.last.time > c.first.time)
             .map(|ahead| ns(ahead + side.rtt_behind.unwrap_or_default())),
-        rtt_median_ns: known(&peer.rtt_ack_ns).map(|s| s.median),
-        rtt_max_ns: known(&peer.rtt_ack_ns).map(|s| s.max),
+        rtt_median_ns: known(&peer.rtt_ack_ns).map(|s| s.median + behind),
+        rtt_max_ns: known(&peer.rtt_ack_ns).map(|s| s.max + behind),
         flight_bytes_max: side.flight_bytes_max,
         flight_bytes_mean: side.flight_bytes_mean,
         window_bytes_median: peer.window_bytes.median,

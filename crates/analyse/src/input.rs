@@ -1,8 +1,9 @@
 //! What is read as one capture: a file, or files of a ring one after the other.
 //!
 //! Capture tools that begin a new file now and then (`goodput capture --files`, tcpdump -C and -G,
-//! dumpcap's ring buffer) cut connections in two. Files of which each begins where another ends, at
-//! interfaces of the same names and link types, are read as one; frames are numbered over all of them.
+//! dumpcap's ring buffer) cut connections in two. Files whose names differ in digits only, of which each
+//! begins where another ends, at interfaces of the same names and link types, are read as one; frames
+//! are numbered over all of them. Time alone would not do: clocks of two ends differ by any amount.
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,8 @@ pub(crate) struct Input {
 struct Span {
     begin: u64,
     end: u64,
+    /// Its path without digits.
+    name: String,
     interfaces: Vec<(String, LinkType)>,
 }
 
@@ -94,7 +97,8 @@ pub(crate) fn join(files: &[PathBuf]) -> Vec<Input> {
         };
         let follows = |group: &Span| {
             let gap = span.begin.checked_sub(group.end);
-            gap.is_some_and(|gap| gap <= GAP_NS_MAX) && group.interfaces == span.interfaces
+            let same = group.interfaces == span.interfaces && group.name == span.name;
+            same && gap.is_some_and(|gap| gap <= GAP_NS_MAX)
         };
         let before = groups.iter_mut().filter(|(group, _)| follows(group));
         match before.max_by_key(|(group, _)| group.end) {
@@ -147,6 +151,9 @@ fn span(path: &Path, enough: u64) -> Option<Span> {
     Some(Span {
         begin,
         end,
+        name: path
+            .to_string_lossy()
+            .replace(|c: char| c.is_ascii_digit(), ""),
         interfaces: interfaces.map(|i| (i.name.clone(), i.link)).collect(),
     })
 }
@@ -202,29 +209,38 @@ mod tests {
         let folder = Folder::new("ring");
         let at = |name: &str, times: &[u64]| written(&folder.0, name, times);
         let s = 1_000_000_000;
-        let a = at("a", &[s, 10 * s]);
-        let b = at("b", &[10 * s, 20 * s]);
-        let c = at("c", &[20 * s + 1, 21 * s]);
+        let a = at("ring_1", &[s, 10 * s]);
+        let b = at("ring_2", &[10 * s, 20 * s]);
+        let c = at("ring_3", &[20 * s + 1, 21 * s]);
         let all = join(&[c.clone(), a.clone(), b.clone()]);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].parts, [a.clone(), b.clone(), c]);
-        assert_eq!(all[0].name(), "a, b, c");
+        assert_eq!(all[0].name(), "ring_1, ring_2, ring_3");
         // At the same time, or a minute later, it is another.
-        let beside = at("beside", &[9 * s, 19 * s]);
-        let later = at("later", &[81 * s + 1]);
+        let beside = at("ring_7", &[9 * s, 19 * s]);
+        let later = at("ring_8", &[81 * s + 1]);
         let all = join(&[a.clone(), beside, later, b.clone()]);
         let parts: Vec<usize> = all.iter().map(|input| input.parts.len()).collect();
         assert_eq!(parts, [2, 1, 1]);
         assert_eq!(all[0].parts, [a.clone(), b]);
         // Two of two ends, each in two files.
         let ends = join(&[
-            at("e0", &[s, 5 * s]),
-            at("f0", &[2 * s, 6 * s]),
-            at("e1", &[5 * s, 9 * s]),
-            at("f1", &[6 * s, 9 * s]),
+            at("near0", &[s, 5 * s]),
+            at("far0", &[2 * s, 6 * s]),
+            at("near1", &[5 * s, 9 * s]),
+            at("far1", &[6 * s, 9 * s]),
         ]);
         let names: Vec<String> = ends.iter().map(Input::name).collect();
-        assert_eq!(names, ["e0, e1", "f0, f1"]);
+        assert_eq!(names, ["near0, near1", "far0, far1"]);
+    }
+
+    #[test]
+    fn two_ends_whose_clocks_differ_are_two() {
+        let folder = Folder::new("ends");
+        let s = 1_000_000_000;
+        let near = written(&folder.0, "near", &[s, 2 * s]);
+        let far = written(&folder.0, "far", &[3 * s, 4 * s]);
+        assert_eq!(join(&[near, far]).len(), 2);
     }
 
     #[test]

@@ -174,13 +174,15 @@ impl<'a> Seen<'a> {
 
     /// Share of the time that counts; nothing where none does.
     fn share(&self, limit: Limit) -> Value<'static> {
+        self.waited(Waited::Limit(limit))
+    }
+
+    /// Share of the connection's time that was waited for this; nothing where none counts.
+    fn waited(&self, waited: Waited) -> Value<'static> {
         let Some(passive) = self.passive else {
             return Value::Nothing;
         };
-        let own = passive
-            .shares
-            .iter()
-            .find(|(l, _)| *l == Waited::Limit(limit));
+        let own = passive.shares.iter().find(|(w, _)| *w == waited);
         Value::Real(own.map_or(0.0, |(_, share)| *share))
     }
 
@@ -466,6 +468,15 @@ const CONNECTIONS: &[OfConnection] = &[
         s.share(Limit::CongestionWindow)
     }),
     (share("unknown_share"), |s| s.share(Limit::Unknown)),
+    (share("setup_share"), |s| s.waited(Waited::Setup)),
+    (share("client_share"), |s| s.waited(Waited::Client)),
+    (share("server_share"), |s| s.waited(Waited::Server)),
+    (share("round_trips_share"), |s| s.waited(Waited::RoundTrips)),
+    (share("nagle_share"), |s| s.waited(Waited::Nagle)),
+    (share("outage_share"), |s| s.waited(Waited::Outage)),
+    (share("other_direction_share"), |s| {
+        s.waited(Waited::OtherDirection)
+    }),
 ];
 
 /// Likewise.

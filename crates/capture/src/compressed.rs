@@ -1,9 +1,11 @@
 //! Decompression as a reader, in bounded memory: gzip's window has 32 KiB; a zstd file states its
-//! own, believed up to [`ZSTD_WINDOW_BYTES_MAX`].
+//! own, believed up to [`ZSTD_WINDOW_BYTES_MAX`], and so does an xz file ([`XZ_KIB_MAX`]).
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::read::MultiGzDecoder;
+use lz4_flex::frame::FrameDecoder as Lz4Decoder;
+use lzma_rust2::XzReader;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
@@ -14,7 +16,9 @@ pub(crate) fn by_magic(head: &[u8]) -> Compression {
     match head {
         [0x1f, 0x8b, ..] => Compression::Gzip,
         // A frame, or one to skip (RFC 8878 sections 3.1.1 and 3.1.2).
-        [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Compression::Zstd,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
+        [0x04, 0x22, 0x4d, 0x18, ..] => Compression::Lz4,
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Compression::Xz,
         _ => Compression::None,
     }
 }
@@ -28,6 +32,30 @@ pub(crate) fn reader(
         Compression::None => Box::new(source),
         Compression::Gzip => Box::new(MultiGzDecoder::new(source)),
         Compression::Zstd => Box::new(Zstd::new(source)),
+        Compression::Lz4 => Box::new(Lz4::new(source)),
+        Compression::Xz => Box::new(XzReader::new_mem_limit(source, true, XZ_KIB_MAX)),
+    }
+}
+
+/// LZ4 frames, one after the other. Their blocks have 8 MiB at most.
+struct Lz4<R: Read>(Lz4Decoder<BufReader<R>>);
+
+impl<R: Read> Lz4<R> {
+    fn new(source: R) -> Self {
+        let source = BufReader::with_capacity(SOURCE_BUFFER_BYTES, source);
+        Self(Lz4Decoder::new(source))
+    }
+}
+
+impl<R: Read> Read for Lz4<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let bytes = self.0.read(buffer)?;
+            // Nothing is also the end of a frame that others follow.
+            if bytes > 0 || buffer.is_empty() || self.0.get_mut().fill_buf()?.is_empty() {
+                return Ok(bytes);
+            }
+        }
     }
 }
 
@@ -129,5 +157,7 @@ impl<R: Read> Read for Zstd<R> {
 const END_OF_FRAME: &[u8] = &[1, 0, 0, 0, 0, 0, 0];
 /// What zstd itself takes without being told to (ZSTD_WINDOWLOG_LIMIT_DEFAULT is 27).
 const ZSTD_WINDOW_BYTES_MAX: u64 = 1 << 27;
+/// What xz -9 needs for decompression, and some more.
+const XZ_KIB_MAX: u32 = 128 * 1024;
 /// Some reads from the file for each block of 128 KiB.
 const SOURCE_BUFFER_BYTES: usize = 64 * 1024;

@@ -43,6 +43,10 @@ pub enum Compression {
     Gzip,
     /// Zstandard (RFC 8878).
     Zstd,
+    /// LZ4's frame format.
+    Lz4,
+    /// xz's format, version 1.
+    Xz,
 }
 
 /// How reading came to an end.
@@ -61,7 +65,7 @@ pub enum End {
     },
 }
 
-/// Opens a capture: pcap or pcapng, with gzip, zstd or nothing around it. `-` is standard input.
+/// Opens a capture: pcap or pcapng, with gzip, zstd, lz4, xz or nothing around it. `-` is standard input.
 ///
 /// # Errors What opening or the first read says. What is no capture is opened as well:
 /// [`Capture::end`] says so.
@@ -269,6 +273,6 @@ impl fmt::Display for End {
 }
 
 /// Tells compressions and formats apart.
-const MAGIC_BYTES: u64 = 4;
+const MAGIC_BYTES: u64 = 6;
 /// Some 2,500 packets of a header-only capture a read; four times as much was no faster.
 const BUFFER_BYTES: usize = 256 * 1024;

@@ -11,8 +11,11 @@
 //! headers that old Linux patches wrote. pcapng with any number of sections, each in its own byte
 //! order; packets in enhanced, simple and obsolete blocks; counters of interface statistics.
 //!
+//! snoop (RFC 1761), and Endace's records (ERF), which have no magic number: a file is taken for one by
+//! the fields of its first record.
+//!
 //! Left out: name resolution, decryption secrets, the corrections of time zone in pcap's header
-//! (always zero), frame check sequences, formats of other tools (snoop, ERF, Network Monitor).
+//! (always zero), frame check sequences, formats of other tools (Network Monitor).
 //!
 //! Reading: IETF draft-ietf-opsawg-pcap section 4 and 5 (pcap), draft-ietf-opsawg-pcapng sections 3
 //! and 4 (pcapng), the tcpdump group's list of link types.
@@ -157,7 +160,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Self::Empty => "the file is empty",
             Self::CutShort => "the file ends within a packet or block",
-            Self::NotACapture => "neither pcap nor pcapng begins so",
+            Self::NotACapture => "no format of captures that is known begins so",
             Self::Version => "a version of the format that is not known",
             Self::TooLong => "a packet or block longer than any tool writes",
             Self::Lengths => "the lengths of a block contradict each other",

@@ -43,6 +43,23 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// Blocks of 64 KiB, each by itself.
+fn lz4(bytes: &[u8]) -> Vec<u8> {
+    let mut info = lz4_flex::frame::FrameInfo::new();
+    info.block_size = lz4_flex::frame::BlockSize::Max64KB;
+    info.content_checksum = true;
+    let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn xz(bytes: &[u8]) -> Vec<u8> {
+    let options = lzma_rust2::XzOptions::with_preset(1);
+    let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
 /// A zstd frame by hand: blocks as they stand, no checksum, a window of 2 to the `window_log`.
 fn zstd(bytes: &[u8], window_log: u8) -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3];
@@ -75,6 +92,10 @@ fn a_capture_reads_the_same_whatever_is_around_it() {
         ([gzip(head), gzip(tail)].concat(), Compression::Gzip),
         (compressed, Compression::Zstd),
         (zstd(&file, 20), Compression::Zstd),
+        (lz4(&file), Compression::Lz4),
+        ([lz4(head), lz4(tail)].concat(), Compression::Lz4),
+        (xz(&file), Compression::Xz),
+        ([xz(head), xz(tail)].concat(), Compression::Xz),
         (
             [
                 &skippable[..],
@@ -96,7 +117,7 @@ fn a_capture_reads_the_same_whatever_is_around_it() {
 fn a_compressed_file_that_is_cut_gives_what_was_readable() {
     let file = sample();
     let (packets, ..) = read(file.clone());
-    for around in [gzip(&file), zstd(&file, 20)] {
+    for around in [gzip(&file), zstd(&file, 20), lz4(&file), xz(&file)] {
         let (again, end, _) = read(around[..around.len() / 2].to_vec());
         assert!(again.len() > 500 && again.len() < 2_500, "{}", again.len());
         assert!(again == packets[..again.len()]);
@@ -220,7 +241,10 @@ fn what_is_no_capture_says_so() {
     };
     assert!(matches!(empty.end(), Some(End::Stopped(stopped)) if *stopped == expected));
     let (_, end, _) = read(b"hello, world".to_vec());
-    assert_eq!(end, "neither pcap nor pcapng begins so at byte 0");
+    assert_eq!(
+        end,
+        "no format of captures that is known begins so at byte 0"
+    );
 }
 
 #[test]

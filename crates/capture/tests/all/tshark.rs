@@ -161,7 +161,7 @@ fn every_field_is_what_tshark_reads_in_every_format() {
     let frames: Vec<_> = (0..1_500).map(|_| frame(&mut draws)).collect();
     let original = folder.write("ours.pcapng", &pcapng(&frames));
     assert_eq!(compare(&original, "ours"), frames.len());
-    for format in ["pcap", "nsecpcap", "modpcap", "pcapng"] {
+    for format in ["pcap", "nsecpcap", "modpcap", "pcapng", "snoop"] {
         let path = converted(&folder, &original, format, &[]);
         assert_eq!(compare(&path, format), frames.len());
     }

@@ -397,11 +397,12 @@ impl Flow {
         let mut sample = None;
         if ack > sender.una {
             acker.facts.progress_acks += u64::from(!syn);
+            let flight = sender.flight();
             sample = acker.on_progress(sender, ack, packet);
             if bare && sender.flight() == 0 {
-                // Neither a segment's room nor the window's kept it short.
-                let room = u64::from(sender.segment_bytes).min(acker.window / 2);
-                let short = u64::from(sender.last_payload) < room;
+                // The window had room for another segment.
+                let room = flight + u64::from(sender.segment_bytes) <= acker.window;
+                let short = room && sender.last_payload < sender.segment_bytes;
                 self.turns
                     .on_all_acked(1 - s, packet.now, sender.last_data, short);
             }

@@ -47,6 +47,9 @@ enum Format {
     Unknown,
     Pcap(Pcap),
     Section(Order),
+    /// Packets begin with this.
+    Snoop(LinkType),
+    Endace,
     Stopped(Stopped),
 }
 
@@ -188,6 +191,8 @@ impl Reader {
             let next = match self.format {
                 Format::Pcap(pcap) => self.record(pcap, rest),
                 Format::Section(order) => self.block(order, rest),
+                Format::Snoop(link) => self.snoop(link, rest),
+                Format::Endace => self.endace(rest),
                 Format::Unknown => self.begin(rest),
                 Format::Stopped(stopped) => return (used, Found::Stopped(stopped)),
             };
@@ -224,7 +229,7 @@ impl Reader {
             return Next::Passed(0);
         }
         let Some(pcap) = Pcap::by_magic(magic) else {
-            return Next::Stop(Why::NotACapture);
+            return self.begin_other(bytes);
         };
         let Some(head) = bytes.first_chunk::<PCAP_HEADER_BYTES>() else {
             return Next::Need(PCAP_HEADER_BYTES);
@@ -251,6 +256,106 @@ impl Reader {
         });
         self.format = Format::Pcap(Pcap { link, ..pcap });
         Next::Passed(PCAP_HEADER_BYTES)
+    }
+
+    /// The beginning of a file that is neither pcap nor pcapng.
+    fn begin_other(&mut self, bytes: &[u8]) -> Next {
+        let Some(head) = bytes.first_chunk::<SNOOP_HEADER_BYTES>() else {
+            let may_be = SNOOP_MAGIC.starts_with(bytes.get(..8).unwrap_or(bytes));
+            return match may_be || endace::may_begin(bytes) {
+                true => Next::Need(SNOOP_HEADER_BYTES),
+                false => Next::Stop(Why::NotACapture),
+            };
+        };
+        if head.starts_with(&SNOOP_MAGIC) {
+            if Order::Big.u32([head[8], head[9], head[10], head[11]]) != SNOOP_VERSION {
+                return Next::Stop(Why::Version);
+            }
+            let link = snoop_link(Order::Big.u32([head[12], head[13], head[14], head[15]]));
+            self.only_interface(link, 1_000);
+            self.format = Format::Snoop(link);
+            return Next::Passed(SNOOP_HEADER_BYTES);
+        }
+        if endace::may_begin(head) {
+            self.only_interface(endace::LINK, 1);
+            self.format = Format::Endace;
+            return Next::Passed(0);
+        }
+        Next::Stop(Why::NotACapture)
+    }
+
+    /// The interface of a file that describes none.
+    fn only_interface(&mut self, link: LinkType, tick_ns: u32) {
+        self.interfaces.push(Interface {
+            link,
+            captured_bytes_max: 0,
+            name: String::new(),
+            tick_ns,
+            counters: Counters::default(),
+        });
+        self.sources.push(Source {
+            link,
+            clock: Clock::MICROSECONDS,
+            captured_bytes_max: 0,
+        });
+    }
+
+    /// A record of a snoop file (RFC 1761 section 4).
+    #[cold]
+    fn snoop(&mut self, link: LinkType, bytes: &[u8]) -> Next {
+        let Some(head) = bytes.first_chunk::<SNOOP_RECORD_BYTES>() else {
+            return Next::Need(SNOOP_RECORD_BYTES);
+        };
+        let word = |at: usize| Order::Big.u32([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (original_bytes, captured, record) = (word(0), word(4), word(8));
+        if captured > CAPTURED_BYTES_MAX || record as usize > BLOCK_BYTES_MAX {
+            return Next::Stop(Why::TooLong);
+        }
+        let (captured_bytes, end) = (captured as usize, record as usize);
+        if end < SNOOP_RECORD_BYTES + captured_bytes {
+            return Next::Stop(Why::Lengths);
+        }
+        if bytes.len() < end {
+            return Next::Need(end);
+        }
+        self.frames += 1;
+        self.place = Place {
+            frame: self.frames,
+            time_ns: u64::from(word(16)) * NS_PER_S + u64::from(word(20)) * 1_000,
+            captured_at: SNOOP_RECORD_BYTES,
+            captured_bytes,
+            original_bytes,
+            link,
+            ..Place::NONE
+        };
+        Next::Packet(end)
+    }
+
+    /// A record of Endace's format: its packet where that is of a kind that is read, else all of it.
+    #[cold]
+    fn endace(&mut self, bytes: &[u8]) -> Next {
+        let Some(head) = bytes.first_chunk::<{ endace::HEADER_BYTES }>() else {
+            return Next::Need(endace::HEADER_BYTES);
+        };
+        let end = usize::from(u16::from_be_bytes([head[10], head[11]]));
+        if end < endace::HEADER_BYTES {
+            return Next::Stop(Why::Lengths);
+        }
+        let Some(record) = bytes.get(..end) else {
+            return Next::Need(end);
+        };
+        let (link, captured_at) = endace::packet(record);
+        self.frames += 1;
+        self.place = Place {
+            frame: self.frames,
+            time_ns: endace::time_ns(head),
+            captured_at,
+            captured_bytes: end - captured_at,
+            original_bytes: u32::from(u16::from_be_bytes([head[14], head[15]])),
+            link,
+            ..Place::NONE
+        };
+        Next::Packet(end)
     }
 
     /// A record of a pcap file.
@@ -617,7 +722,77 @@ fn body(length: u32, order: Order, bytes: &[u8]) -> Result<(usize, &[u8]), Next>
     }
 }
 
+/// What packets of a snoop file begin with, by its own numbers (RFC 1761 section 4, and Solaris' for
+/// InfiniBand and IPNET).
+const fn snoop_link(number: u32) -> LinkType {
+    match number {
+        0 | 4 => LinkType::ETHERNET,
+        2 => LinkType(6),
+        8 => LinkType(10),
+        26 => LinkType(242),
+        0x8000_0001 => LinkType(226),
+        _ => LinkType(u16::MAX),
+    }
+}
+
+/// Endace's format ("ERF types reference guide"): no header, records one after the other.
+mod endace {
+    use crate::capture::LinkType;
+
+    /// Whether this looks like a record's header, as far as it is there: a time of 1995 to 2100, a type that is
+    /// in use, a length that holds the header.
+    pub(super) fn may_begin(bytes: &[u8]) -> bool {
+        let Some(head) = bytes.first_chunk::<12>() else {
+            return false;
+        };
+        let seconds = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        let kind = head[8] & 0x7f;
+        let length = u16::from_be_bytes([head[10], head[11]]);
+        (788_918_400..4_102_444_800).contains(&seconds)
+            && matches!(kind, 1..=27)
+            && usize::from(length) >= HEADER_BYTES
+    }
+
+    /// What a record's packet begins with, and where it does.
+    pub(super) fn packet(record: &[u8]) -> (LinkType, usize) {
+        let kind = record.get(8).copied().unwrap_or_default();
+        let mut at = HEADER_BYTES;
+        let mut more = kind & 0x80 != 0;
+        while more {
+            more = record.get(at).is_some_and(|byte| byte & 0x80 != 0);
+            at += 8;
+        }
+        let (link, padding) = match kind & 0x7f {
+            2 | 11 | 16 | 20 => (LinkType::ETHERNET, 2),
+            1 | 10 | 15 | 19 => (LinkType(50), 0),
+            22 | 23 => (LinkType::RAW, 0),
+            _ => (LINK, 0),
+        };
+        match at + padding {
+            at if at <= record.len() && link != LINK => (link, at),
+            _ => (LINK, 0),
+        }
+    }
+
+    /// Seconds and their fraction in units of 2^-32.
+    pub(super) fn time_ns(head: &[u8; HEADER_BYTES]) -> u64 {
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let fraction = (u64::from(word(0)) * super::NS_PER_S) >> 32;
+        u64::from(word(4)) * super::NS_PER_S + fraction
+    }
+
+    pub(super) const LINK: LinkType = LinkType(197);
+    pub(super) const HEADER_BYTES: usize = 16;
+}
+
 const NS_PER_S: u64 = 1_000_000_000;
+
+// RFC 1761 section 3.
+const SNOOP_MAGIC: [u8; 8] = *b"snoop\0\0\0";
+const SNOOP_VERSION: u32 = 2;
+const SNOOP_HEADER_BYTES: usize = 16;
+const SNOOP_RECORD_BYTES: usize = 24;
 
 // draft-ietf-opsawg-pcap section 4; the third is that of Alexey Kuznetsov's patches, after
 // libpcap's sf-pcap.c: its records have interface, protocol and packet type behind the two lengths.

@@ -209,6 +209,65 @@ fn joined(parts: &[Vec<u8>]) -> Vec<u8> {
     parts.concat()
 }
 
+/// The same packet in records of snoop and of Endace's format.
+#[test]
+fn formats_of_other_tools_are_read() {
+    let packet = [7; 60];
+    let mut snoop = b"snoop\0\0\0".to_vec();
+    snoop.extend(Big.words(&[2, 4]));
+    // Padded to a whole word and some more.
+    for _ in 0..2 {
+        snoop.extend(Big.words(&[1514, 60, 24 + 64, 0, 1_700_000_000, 123_456]));
+        snoop.extend(packet);
+        snoop.extend([0; 4]);
+    }
+    let erf = |kind: u8, headers: &[u8]| {
+        let length = (16 + headers.len() + 60) as u16;
+        let mut record = Little.words(&[1 << 31, 1_700_000_000]);
+        record.extend([kind, 4]);
+        record.extend(Big.halves(&[length, 0, 1514]));
+        [&record, headers, &packet[..]].concat()
+    };
+    let endace = [
+        erf(2, &[0, 0]),
+        erf(
+            0x82,
+            &[0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ),
+    ]
+    .concat();
+    for (file, time_ns) in [
+        (snoop, 1_700_000_000_123_456_000),
+        (endace, 1_700_000_000_500_000_000),
+    ] {
+        let mut reader = Reader::new();
+        let mut rest = &file[..];
+        for frame in 1..=2 {
+            let Step::Packet(found) = reader.next(&mut rest) else {
+                panic!("{frame}: {:?}", reader.finish(rest.len()));
+            };
+            assert_eq!((found.frame, found.time_ns), (frame, time_ns));
+            assert_eq!((found.original_bytes, found.captured), (1514, &packet[..]));
+            assert_eq!(found.link, LinkType::ETHERNET);
+        }
+        assert_eq!(reader.finish(rest.len()), Ok(()));
+        // Cut anywhere: what is whole is handed over, and the end is no good one.
+        for kept in 0..file.len() {
+            let mut reader = Reader::new();
+            let mut rest = &file[..kept];
+            while let Step::Packet(_) = reader.next(&mut rest) {}
+            let whole = reader.frames() == 1 && rest.is_empty() || kept == 16 && file[0] == b's';
+            assert_eq!(reader.finish(rest.len()).is_ok(), whole, "{kept}");
+        }
+    }
+    // A record that ends before its header does.
+    let mut bad = erf(2, &[0, 0]);
+    bad.splice(10..12, [0, 15]);
+    let mut rest = &bad[..];
+    let mut reader = Reader::new();
+    assert!(matches!(reader.next(&mut rest), Step::Stopped(_)));
+}
+
 #[test]
 fn pcap_reads_the_same_in_every_order_and_resolution() {
     for order in [Little, Big] {

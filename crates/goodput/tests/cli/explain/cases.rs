@@ -327,7 +327,10 @@ fn what_is_no_tcp_is_counted_by_kind() {
     bytes[20] = 189;
     let usb = scratch.path("usb.pcap");
     std::fs::write(&usb, bytes).unwrap();
-    let run = explained(&Scratch::new(), &[usb]);
+    let scratch = Scratch::new();
+    let mut command = scratch.goodput(&["explain", "--json"]);
+    command.arg(usb);
+    let run = scratch.run(command).json();
     let sentence = run["verdict"]["sentence"].as_str().unwrap();
     assert_eq!(
         sentence,
