@@ -22,6 +22,8 @@ pub(crate) struct Faults {
     pub(crate) packets: u64,
     /// Packets without a time.
     pub(crate) absent: u64,
+    /// Of these, ones before the first that has one: a capture may begin at zero.
+    pub(crate) absent_first: u64,
     /// Packets stamped ahead of those around them.
     pub(crate) ahead: u64,
     /// Times that the clock went back.
@@ -57,6 +59,7 @@ impl<T> Clock<T> {
     fn odd(&mut self, time: u64, packet: T, take: &mut impl FnMut(u64, T)) {
         if time == 0 {
             self.faults.absent += 1;
+            self.faults.absent_first += u64::from(self.last == 0 && self.held.is_none());
             return match &self.held {
                 None => take(self.last, packet),
                 // Nothing to compare with.
@@ -107,8 +110,10 @@ impl Faults {
             notes.push(format!(
                 "the packets of {name} have no times: only counts are known"
             ));
-        } else if self.absent > 0 {
-            notes.push(format!("{} of {name} have no time", packets(self.absent)));
+        } else if self.absent > self.absent_first {
+            let absent = self.absent - self.absent_first;
+            let have = if absent == 1 { "has" } else { "have" };
+            notes.push(format!("{} of {name} {have} no time", packets(absent)));
         }
         if self.ahead > 0 {
             notes.push(format!(
@@ -202,6 +207,10 @@ mod tests {
         let (taken, faults) = through(&[0, 0, 0]);
         assert_eq!((taken, faults.absent), (vec![0; 3], 3));
         assert!(faults.notes("a.pcap")[0].contains("no times"));
+        // A capture that begins at zero has all of them.
+        let (taken, faults) = through(&[0, S / 100, S]);
+        assert_eq!(taken, [0, S / 100, S]);
+        assert!(faults.notes("a.pcap").is_empty());
         let (taken, _) = through(&[S, 0, 2 * S, 900 * S, 0, 901 * S]);
         assert_eq!(taken, [S, S, 2 * S, 900 * S, 900 * S, 901 * S]);
     }

@@ -72,10 +72,38 @@ impl Input {
     }
 }
 
-/// Files as captures, those of a ring joined, in the order of the first of each.
-pub(crate) fn join(files: &[PathBuf]) -> Vec<Input> {
+/// The files themselves, and of folders all files in them, by name.
+pub(crate) fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in given {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let cannot =
+            |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
+        let mut inside = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?.path();
+            if entry.is_file() {
+                inside.push(entry);
+            }
+        }
+        if inside.is_empty() {
+            let name = path.display();
+            return Err(Failure::usage(format!("{name} is a folder without files")));
+        }
+        inside.sort();
+        files.extend(inside);
+    }
+    Ok(files)
+}
+
+/// Files as captures, those of a ring joined, in the order of the first of each. With `apart` none
+/// are joined.
+pub(crate) fn join(files: &[PathBuf], apart: bool) -> Vec<Input> {
     let alone = || files.iter().cloned().map(Input::file).collect();
-    if files.len() < 2 || files.iter().any(|path| path.as_os_str() == "-") {
+    if apart || files.len() < 2 || files.iter().any(|path| path.as_os_str() == "-") {
         return alone();
     }
     let mut begins: Vec<(usize, u64)> = Vec::new();
@@ -212,24 +240,28 @@ mod tests {
         let a = at("ring_1", &[s, 10 * s]);
         let b = at("ring_2", &[10 * s, 20 * s]);
         let c = at("ring_3", &[20 * s + 1, 21 * s]);
-        let all = join(&[c.clone(), a.clone(), b.clone()]);
+        assert_eq!(join(&[a.clone(), b.clone()], true).len(), 2);
+        let all = join(&[c.clone(), a.clone(), b.clone()], false);
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].parts, [a.clone(), b.clone(), c]);
         assert_eq!(all[0].name(), "ring_1, ring_2, ring_3");
         // At the same time, or a minute later, it is another.
         let beside = at("ring_7", &[9 * s, 19 * s]);
         let later = at("ring_8", &[81 * s + 1]);
-        let all = join(&[a.clone(), beside, later, b.clone()]);
+        let all = join(&[a.clone(), beside, later, b.clone()], false);
         let parts: Vec<usize> = all.iter().map(|input| input.parts.len()).collect();
         assert_eq!(parts, [2, 1, 1]);
         assert_eq!(all[0].parts, [a.clone(), b]);
         // Two of two ends, each in two files.
-        let ends = join(&[
-            at("near0", &[s, 5 * s]),
-            at("far0", &[2 * s, 6 * s]),
-            at("near1", &[5 * s, 9 * s]),
-            at("far1", &[6 * s, 9 * s]),
-        ]);
+        let ends = join(
+            &[
+                at("near0", &[s, 5 * s]),
+                at("far0", &[2 * s, 6 * s]),
+                at("near1", &[5 * s, 9 * s]),
+                at("far1", &[6 * s, 9 * s]),
+            ],
+            false,
+        );
         let names: Vec<String> = ends.iter().map(Input::name).collect();
         assert_eq!(names, ["near0, near1", "far0, far1"]);
     }
@@ -240,7 +272,7 @@ mod tests {
         let s = 1_000_000_000;
         let near = written(&folder.0, "near", &[s, 2 * s]);
         let far = written(&folder.0, "far", &[3 * s, 4 * s]);
-        assert_eq!(join(&[near, far]).len(), 2);
+        assert_eq!(join(&[near, far], false).len(), 2);
     }
 
     #[test]
@@ -249,7 +281,9 @@ mod tests {
         let text = folder.0.join("text");
         std::fs::write(&text, "no capture").unwrap();
         let empty = written(&folder.0, "empty", &[]);
-        let inputs = join(&[text.clone(), empty.clone()]);
+        let both = expand(std::slice::from_ref(&folder.0)).unwrap();
+        assert_eq!(both, [empty.clone(), text.clone()]);
+        let inputs = join(&[text.clone(), empty.clone()], false);
         assert_eq!(inputs, [Input::file(text), Input::file(empty)]);
     }
 }

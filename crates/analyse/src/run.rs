@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use fault::Failure;
 use job::{Context, record};
 use report::RunFolder;
-use report::model::{FindingRecord, Run, Trace, TraceTables, Verdict};
+use report::model::{FindingRecord, Run, Trace, TraceFile, TraceTables, Verdict};
 
 use crate::connection::{connection, finding_records};
 use crate::graphs::graphs;
@@ -21,7 +21,7 @@ use crate::input::{self, Input};
 use crate::live::{self, Observer};
 use crate::logs::{self, LogFacts};
 use crate::names::name_of;
-use crate::plan::{Plan, Source};
+use crate::plan::{Match, Plan, Source};
 use crate::ranking::{Judged, Ranking};
 use crate::reading::read;
 use crate::spacing::{self, Question};
@@ -161,7 +161,7 @@ impl Gathered {
         plan: &Plan,
         context: &Context,
     ) -> Result<(), Failure> {
-        self.files = input::join(files);
+        self.files = input::join(&input::expand(files)?, plan.matching == Match::Always);
         if plan.parquet {
             let name = files.first().map(|path| name_of(path));
             let own = plan.begin(context, &name.unwrap_or_default())?;
@@ -182,18 +182,36 @@ impl Gathered {
 
     fn read_all(&mut self, plan: &Plan, context: &Context) -> Result<(), Failure> {
         let (trace, best) = (&mut self.trace, &mut self.best);
+        let mut unreadable = Vec::new();
         for (number, input) in (0_u32..).zip(&self.files) {
             let path = input.path();
-            let file = if logs::is_log(path) {
-                let (file, log) = logs::read(path, number, trace, best, context)?;
-                self.told.push(log);
-                file
+            let read = if logs::is_log(path) {
+                logs::read(path, number, trace, best, context).map(|(file, log)| {
+                    self.told.push(log);
+                    file
+                })
             } else {
-                read(input, number, plan.threads, trace, best, context)?
+                read(input, number, plan.threads, trace, best, context)
             };
-            trace.files.push(file);
+            match read {
+                Ok(file) => trace.files.push(file),
+                Err(failure) if self.files.len() > 1 && !context.stop.is_stopped() => {
+                    // Of several files one that is none does not take the others away.
+                    trace.notes.push(failure.to_string());
+                    trace.files.push(TraceFile {
+                        name: input.name(),
+                        stopped: Some(failure.to_string()),
+                        ..TraceFile::default()
+                    });
+                    unreadable.push(failure);
+                }
+                Err(failure) => return Err(failure),
+            }
         }
-        Ok(())
+        match unreadable.len() == self.files.len() {
+            true => unreadable.into_iter().next().map_or(Ok(()), Err),
+            false => Ok(()),
+        }
     }
 
     fn end_tables(&mut self) -> Result<(), Failure> {

@@ -474,6 +474,7 @@ const CONNECTIONS: &[OfConnection] = &[
     (share("round_trips_share"), |s| s.waited(Waited::RoundTrips)),
     (share("nagle_share"), |s| s.waited(Waited::Nagle)),
     (share("outage_share"), |s| s.waited(Waited::Outage)),
+    (share("sending_share"), |s| s.waited(Waited::Sending)),
     (share("other_direction_share"), |s| {
         s.waited(Waited::OtherDirection)
     }),

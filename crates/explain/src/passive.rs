@@ -292,47 +292,11 @@ impl<'a> Case<'a> {
     }
 
     fn title(&self, held: &Held, share: f64) -> String {
-        let (side, peer) = (self.side, self.peer);
+        let side = self.side;
         let share = text::percent(share);
         let rtt = self.rtt();
         match held.main {
-            Limit::ReceiveWindow | Limit::ZeroWindow if self.scaled_by_one() && self.unscaled() => {
-                format!(
-                    "Window scaling was lost on one side: the receiver offered {} in its SYN and {} later, \
-                     for {share} of the time",
-                    Bytes::new(u64::from(peer.syn_window.unwrap_or(0))),
-                    Bytes::new(peer.window_bytes.median)
-                )
-            }
-            Limit::ReceiveWindow if self.reads_slowly() => {
-                let window = offered(&peer.window_bytes);
-                format!(
-                    "The receiving application read slowly: its window of {window} was full for {share} of the \
-                     time and took {} instead of {}",
-                    self.goodput,
-                    Rate::average(window, rtt.unwrap_or_default())
-                )
-            }
-            Limit::ReceiveWindow => {
-                let window = offered(&peer.window_bytes);
-                let scale = if self.unscaled() {
-                    "; its scale was not agreed on"
-                } else {
-                    ""
-                };
-                format!(
-                    "The receive window of {window} was full for {share} of the time{}{scale}",
-                    per_round_trip(window, rtt)
-                )
-            }
-            Limit::ZeroWindow => format!(
-                "The receiving application read too slowly: its window was closed {}, for {}",
-                match peer.zero_windows {
-                    1 => "once".to_owned(),
-                    n => format!("{n} times"),
-                },
-                peer.zero_window_time
-            ),
+            Limit::ReceiveWindow | Limit::ZeroWindow => self.window_title(held.main, &share),
             Limit::SenderWindow => {
                 let flight = Bytes::new(side.flight_bytes_max);
                 format!(
@@ -373,6 +337,50 @@ impl<'a> Case<'a> {
                 format!("The sending application had nothing to send for {share} of the time")
             }
             _ => format!("Nothing tells what held the sender for {share} of the time"),
+        }
+    }
+
+    /// Of time at the peer's window.
+    fn window_title(&self, limit: Limit, share: &str) -> String {
+        let (peer, rtt) = (self.peer, self.rtt());
+        match limit {
+            Limit::ReceiveWindow | Limit::ZeroWindow if self.scaled_by_one() && self.unscaled() => {
+                format!(
+                    "Window scaling was lost on one side: the receiver offered {} in its SYN and {} later, \
+                     for {share} of the time",
+                    Bytes::new(u64::from(peer.syn_window.unwrap_or(0))),
+                    Bytes::new(peer.window_bytes.median)
+                )
+            }
+            Limit::ReceiveWindow if self.reads_slowly() => {
+                let window = offered(&peer.window_bytes);
+                format!(
+                    "The receiving application read slowly: its window of {window} was full for {share} of the \
+                     time and took {} instead of {}",
+                    self.goodput,
+                    Rate::average(window, rtt.unwrap_or_default())
+                )
+            }
+            Limit::ReceiveWindow => {
+                let window = offered(&peer.window_bytes);
+                let scale = if self.unscaled() {
+                    "; its scale was not agreed on"
+                } else {
+                    ""
+                };
+                format!(
+                    "The receive window of {window} was full for {share} of the time{}{scale}",
+                    per_round_trip(window, rtt)
+                )
+            }
+            _ => format!(
+                "The receiving application read too slowly: its window was closed {}, for {}",
+                match peer.zero_windows {
+                    1 => "once".to_owned(),
+                    n => format!("{n} times"),
+                },
+                peer.zero_window_time
+            ),
         }
     }
 

@@ -14,11 +14,11 @@
 mod decode;
 mod link;
 mod reassembly;
-mod tunnel;
 
 use crate::tcp::{Flags, SackBlocks};
 
-pub use decode::{Decoded, decode};
+pub use decode::Decoded;
+pub use link::decode;
 pub use reassembly::{FragmentCounts, Reassembly};
 
 /// Two endpoints, the lower first, so that both directions have one key. IPv4 addresses are mapped

@@ -32,6 +32,8 @@ pub enum Waited {
     Outage,
     /// What the other side sent.
     OtherDirection,
+    /// Messages of a few round trips to be sent, too short to say what limited that.
+    Sending,
 }
 
 impl Waited {
@@ -46,6 +48,7 @@ impl Waited {
             Self::Nagle => "nagle",
             Self::Outage => "outage",
             Self::OtherDirection => "other_direction",
+            Self::Sending => "sending",
         }
     }
 }
@@ -82,9 +85,14 @@ impl<'a> Times<'a> {
         };
         times.add(Waited::Setup, setup_excess(connection));
         times.add(Waited::Outage, connection.silences[sender].total);
+        let mut sending = Duration::ZERO;
         for (limit, time) in times.limits() {
-            times.add(Waited::Limit(limit), time);
+            match times.is_short() && says_little(limit) {
+                true => sending = sending + time,
+                false => times.add(Waited::Limit(limit), time),
+            }
         }
+        times.add(Waited::Sending, sending);
         times.add(Waited::Nagle, connection.turns(sender).nagle);
         if times.turns {
             let of = |side: usize| connection.turns(side).thinking;
@@ -108,6 +116,14 @@ impl<'a> Times<'a> {
     pub(super) fn share(&self, waited: Waited) -> f64 {
         let found = self.parts.iter().find(|(part, _)| *part == waited);
         found.map_or(0.0, |(_, time)| time.as_s_f64() / self.whole.as_s_f64())
+    }
+
+    /// Both took turns, and the sender's messages took a few round trips each.
+    fn is_short(&self) -> bool {
+        let turns = self.connection.turns(self.sender);
+        let each = turns.sending.as_ns() / turns.messages.max(1);
+        let rtt = self.rtt().unwrap_or_default().as_ns();
+        self.turns && turns.messages >= MESSAGES_MIN && each < SHORT_ROUNDS * rtt
     }
 
     /// What the sender's own time went to: silence of the peer taken out, and where both took turns
@@ -242,6 +258,19 @@ impl<'a> Times<'a> {
                 )),
             });
         };
+        let (cause, title, advice) = self.gone(gone);
+        Some(Finding {
+            cause,
+            title,
+            confidence,
+            share,
+            evidence,
+            remedy: Some(Remedy::advice(advice, RemedyHost::Network, "")),
+        })
+    }
+
+    /// What a connection whose peer never came back has met.
+    fn gone(&self, gone: &Outage) -> (Cause, String, &'static str) {
         let (passed, tried) = (self.side.passed_bytes_max, self.side.tried_bytes_max);
         let sized = passed > 0 && passed < tried;
         let (cause, title, advice) = if sized {
@@ -258,8 +287,7 @@ impl<'a> Times<'a> {
             (
                 Cause::StoppedDelivery,
                 format!(
-                    "After {} nothing was delivered any more: {} of the same data without an answer, \
-                     over {}",
+                    "After {} nothing was delivered any more: {} without an answer, over {}",
                     Bytes::new(self.side.acked_bytes),
                     text::plural(gone.attempts, "packet"),
                     gone.time()
@@ -268,14 +296,7 @@ impl<'a> Times<'a> {
                  a translator that forgot it, or the far host",
             )
         };
-        Some(Finding {
-            cause,
-            title,
-            confidence,
-            share,
-            evidence,
-            remedy: Some(Remedy::advice(advice, RemedyHost::Network, "")),
-        })
+        (cause, title, advice)
     }
 
     fn thinking(&self, who: Waited) -> Option<Finding> {
@@ -293,28 +314,7 @@ impl<'a> Times<'a> {
         let each = Duration::from_ns(turns.thinking_ns.median);
         let share_said = text::percent(share);
         let n = turns.messages;
-        let (name, title) = match (of_client, n) {
-            (false, 1) => (
-                "server",
-                format!("The server took {each} to answer, {share_said} of the time"),
-            ),
-            (false, _) => (
-                "server",
-                format!(
-                    "The server took {each} to answer each of {n} requests, {share_said} of the time"
-                ),
-            ),
-            (true, 1) => (
-                "client",
-                format!("The client waited {each} before its request, {share_said} of the time"),
-            ),
-            (true, _) => (
-                "client",
-                format!(
-                    "The client waited {each} before each of {n} requests, {share_said} of the time"
-                ),
-            ),
-        };
+        let (name, title) = thought(of_client, each, n, &share_said);
         let rest = Duration::from_ns(self.whole.as_ns().saturating_sub(turns.thinking.as_ns()));
         let mut evidence = vec![format!(
             "{name}: {} to {} each, {} in all, the round trip left out; without it the connection would take \
@@ -471,6 +471,40 @@ impl<'a> Times<'a> {
     }
 }
 
+/// Who thought, and that in a sentence.
+fn thought(of_client: bool, each: Duration, n: u64, share_said: &str) -> (&'static str, String) {
+    match (of_client, n) {
+        (false, 1) => (
+            "server",
+            format!("The server took {each} to answer, {share_said} of the time"),
+        ),
+        (false, _) => (
+            "server",
+            format!(
+                "The server took {each} to answer each of {n} requests, {share_said} of the time"
+            ),
+        ),
+        (true, 1) => (
+            "client",
+            format!("The client waited {each} before its request, {share_said} of the time"),
+        ),
+        (true, _) => (
+            "client",
+            format!(
+                "The client waited {each} before each of {n} requests, {share_said} of the time"
+            ),
+        ),
+    }
+}
+
+/// Limits that are told by comparing round trips.
+const fn says_little(limit: Limit) -> bool {
+    matches!(
+        limit,
+        Limit::SenderWindow | Limit::Unknown | Limit::Pacing | Limit::CongestionWindow
+    )
+}
+
 /// Whether both sides sent in turns, and not at once.
 fn takes_turns(connection: &Connection) -> bool {
     let [a, b] = [connection.turns(0), connection.turns(1)];
@@ -504,6 +538,9 @@ fn is_one_size(size: &Spread) -> bool {
     size.median >= size.max / 8 * 7
 }
 
+/// Messages that are short on the whole, and their round trips.
+const MESSAGES_MIN: u64 = 3;
+const SHORT_ROUNDS: u64 = 4;
 /// Smaller answers are not called blocks.
 const BLOCK_SEGMENTS: u64 = 4;
 /// An ACK that comes so much later than it could was delayed.

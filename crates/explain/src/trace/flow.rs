@@ -124,21 +124,27 @@ impl Flow {
         }
         self.heard(s, packet);
         if segment.payload_bytes > 0 {
-            self.sides[s].silence.on_data((packet.now, frame));
-            let (side, peer) = (&self.sides[s], &self.sides[1 - s]);
-            let fresh = side.facts.unique_bytes - had;
-            let made = self.made.map_or(self.first.0, |made| made.0);
-            self.turns
-                .on_data(s, packet.now, fresh, was_idle, || Moved {
-                    frame,
-                    answers: peer.flight() == 0,
-                    made,
-                    behind: side.trip.min().unwrap_or(0),
-                    closed: peer
-                        .closed_before
-                        .map_or((0, 0), |(since, until)| (since.0, until)),
-                });
+            let fresh = self.sides[s].facts.unique_bytes - had;
+            self.on_message(s, packet, fresh, was_idle);
         }
+    }
+
+    /// Data of side `s`, of which `fresh` was not seen before, go on with its message or begin one.
+    #[inline]
+    fn on_message(&mut self, s: usize, packet: Packet<'_>, fresh: u64, was_idle: bool) {
+        let Packet { now, frame, .. } = packet;
+        self.sides[s].silence.on_data((now, frame));
+        let (side, peer) = (&self.sides[s], &self.sides[1 - s]);
+        let made = self.made.map_or(self.first.0, |made| made.0);
+        self.turns.on_data(s, now, fresh, was_idle, || Moved {
+            frame,
+            answers: peer.flight() == 0,
+            made,
+            behind: side.trip.min().unwrap_or(0),
+            closed: peer
+                .closed_before
+                .map_or((0, 0), |(since, until)| (since.0, until)),
+        });
     }
 
     /// Side `s` is there: its peer no longer waits for a word.
@@ -401,7 +407,8 @@ impl Flow {
             sample = acker.on_progress(sender, ack, packet);
             if bare && sender.flight() == 0 {
                 // The window had room for another segment.
-                let room = flight + u64::from(sender.segment_bytes) <= acker.window;
+                let next = u64::from(sender.segment_bytes).min(acker.window / 2);
+                let room = flight.saturating_add(next) <= acker.window;
                 let short = room && sender.last_payload < sender.segment_bytes;
                 self.turns
                     .on_all_acked(1 - s, packet.now, sender.last_data, short);

@@ -18,7 +18,8 @@ use crate::print::explain as print;
 /// What `goodput explain` takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// Captures: pcap or pcapng, plain or in gzip or zstd; - is standard input. Or an interface, such as eth0,
+    /// Captures: pcap, pcapng, snoop or ERF, plain or in gzip, zstd, lz4 or xz; folders of them; - is standard
+    /// input. Files of a ring count as one. Or an interface, such as eth0,
     /// and behind it which packets, in tcpdump's language. Or lab:FILE or lab:NAME, a path that is filled.
     /// Or a lab's packet log (FILE.gplog)
     #[arg(required = true, value_name = "FILE|IFACE|lab:PATH")]

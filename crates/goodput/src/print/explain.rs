@@ -103,6 +103,7 @@ mod tests {
             receiver: "198.18.0.2:5201".to_owned(),
             goodput_bits_per_second,
             payload_bytes: 2_220_000 * u64::from(number),
+            active_ns: 5_245_000_000,
             best_bits_per_second: (number == 1).then_some(3_907_000),
             rtt_min_ns: Some(85_100_000),
             retransmissions: TraceRetransmissions {

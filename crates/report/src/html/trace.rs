@@ -40,6 +40,9 @@ fn list(out: &mut String, trace: &Trace) {
     if !given_up.is_empty() {
         put!(out, "<p>{}.</p>\n", text::plain(&given_up));
     }
+    for note in &trace.notes {
+        put!(out, "<p>Capture: {}.</p>\n", shown_sentence(note));
+    }
     keys(out);
     out.push_str(
         "<div class=\"scroll\"><table class=\"list\">\n<thead><tr><th class=\"n\"></th><th>from</th><th>to</th>\

@@ -48,7 +48,13 @@ impl Page {
             let limits = limits(c);
             let last = if fits { limits.as_str() } else { "" };
             self.line(&format!("{row}  {last}"));
-            let ends = format!("{} > {}", text::plain(&c.sender), text::plain(&c.receiver));
+            let mut ends = format!("{} > {}", text::plain(&c.sender), text::plain(&c.receiver));
+            let file = usize::try_from(c.file)
+                .ok()
+                .and_then(|n| trace.files.get(n));
+            if let Some(file) = file.filter(|_| trace.files.len() > 1) {
+                ends += &format!("  {}", text::plain(&file.name));
+            }
             let ends = self.ink(Ink::Dim, &format!("     {ends}"));
             self.line(&ends);
             if !fits && !limits.is_empty() {

@@ -240,7 +240,8 @@ pub struct TraceTurns {
 pub struct TraceShare {
     /// `application`, `receive_window`, `zero_window`, `slow_start`, `loss_window`, `sender_window`,
     /// `bottleneck`, `pacing`, `recovery_timeout`, `congestion_window`, `unknown` of the sender;
-    /// `setup`, `client`, `server`, `round_trips`, `nagle`, `outage`, `other_direction`.
+    /// `setup`, `client`, `server`, `round_trips`, `nagle`, `outage`, `sending`,
+    /// `other_direction`.
     pub limit: String,
     /// 0..=1.
     pub share: f64,

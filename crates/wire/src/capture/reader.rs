@@ -45,6 +45,8 @@ pub struct Reader {
 #[derive(Clone, Copy, Debug)]
 enum Format {
     Unknown,
+    /// Its first bytes are no pcap's, and too few to tell more.
+    Doubtful,
     Pcap(Pcap),
     Section(Order),
     /// Packets begin with this.
@@ -149,6 +151,7 @@ impl Reader {
         let why = match self.format {
             Format::Stopped(stopped) => return Err(stopped),
             Format::Unknown if unread == 0 && self.offset == 0 => Why::Empty,
+            Format::Doubtful => Why::NotACapture,
             _ if unread > 0 || self.passing.is_some() => Why::CutShort,
             _ => return Ok(()),
         };
@@ -193,7 +196,7 @@ impl Reader {
                 Format::Section(order) => self.block(order, rest),
                 Format::Snoop(link) => self.snoop(link, rest),
                 Format::Endace => self.endace(rest),
-                Format::Unknown => self.begin(rest),
+                Format::Unknown | Format::Doubtful => self.begin(rest),
                 Format::Stopped(stopped) => return (used, Found::Stopped(stopped)),
             };
             match next {
@@ -262,10 +265,11 @@ impl Reader {
     fn begin_other(&mut self, bytes: &[u8]) -> Next {
         let Some(head) = bytes.first_chunk::<SNOOP_HEADER_BYTES>() else {
             let may_be = SNOOP_MAGIC.starts_with(bytes.get(..8).unwrap_or(bytes));
-            return match may_be || endace::may_begin(bytes) {
-                true => Next::Need(SNOOP_HEADER_BYTES),
-                false => Next::Stop(Why::NotACapture),
-            };
+            if !may_be && !endace::may_begin(bytes) {
+                return Next::Stop(Why::NotACapture);
+            }
+            self.format = Format::Doubtful;
+            return Next::Need(SNOOP_HEADER_BYTES);
         };
         if head.starts_with(&SNOOP_MAGIC) {
             if Order::Big.u32([head[8], head[9], head[10], head[11]]) != SNOOP_VERSION {
@@ -737,20 +741,18 @@ const fn snoop_link(number: u32) -> LinkType {
 
 /// Endace's format ("ERF types reference guide"): no header, records one after the other.
 mod endace {
+    use crate::bytes::array_at;
     use crate::capture::LinkType;
 
     /// Whether this looks like a record's header, as far as it is there: a time of 1995 to 2100, a type that is
     /// in use, a length that holds the header.
     pub(super) fn may_begin(bytes: &[u8]) -> bool {
-        let Some(head) = bytes.first_chunk::<12>() else {
-            return false;
-        };
-        let seconds = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-        let kind = head[8] & 0x7f;
-        let length = u16::from_be_bytes([head[10], head[11]]);
-        (788_918_400..4_102_444_800).contains(&seconds)
-            && matches!(kind, 1..=27)
-            && usize::from(length) >= HEADER_BYTES
+        let seconds = array_at(bytes, 4).map(u32::from_le_bytes);
+        let kind = bytes.get(8).map(|kind| kind & 0x7f);
+        let length = array_at(bytes, 10).map(u16::from_be_bytes);
+        seconds.is_none_or(|s| (788_918_400..4_102_444_800).contains(&s))
+            && kind.is_none_or(|kind| matches!(kind, 1..=27))
+            && length.is_none_or(|length| usize::from(length) >= HEADER_BYTES)
     }
 
     /// What a record's packet begins with, and where it does.

@@ -8,16 +8,36 @@
 use crate::bytes::{array_at, u8_at, u16_at, u32_at};
 use crate::capture::LinkType;
 use crate::segment::Segment;
-use crate::segment::decode::{Around, Decoded, Snapped, by_type, by_version, frame, ipv4, ipv6};
-use crate::segment::tunnel::{after, llc, ppp};
+use crate::segment::decode::{
+    Around, Decoded, Snapped, after, by_type, by_version, frame, ieee_802_11, ieee_802_11_of, ipv4,
+    ipv6, llc, ppp, prism,
+};
+
+/// Reads a captured packet into `out`, whose content counts after [`Decoded::Tcp`] only.
+///
+/// `original_bytes` is the length that the capture's record states; one below that of `captured`
+/// counts as that.
+#[inline]
+pub fn decode(link: LinkType, captured: &[u8], original_bytes: u32, out: &mut Segment) -> Decoded {
+    let packet = Snapped {
+        bytes: captured,
+        missing: (original_bytes as usize).saturating_sub(captured.len()),
+    };
+    let around = Around::none(captured);
+    match link {
+        LinkType::ETHERNET => frame(packet, around, out),
+        LinkType::RAW
+        | LinkType::RAW_BSD
+        | LinkType::RAW_OPENBSD
+        | LinkType::IPV4
+        | LinkType::IPV6 => by_version(packet, around, out),
+        _ => other(link, packet, around, out),
+    }
+}
 
 /// Behind the header that packets of this link type begin with.
-pub(super) fn decode(
-    link: LinkType,
-    packet: Snapped<'_>,
-    around: Around,
-    out: &mut Segment,
-) -> Decoded {
+#[inline(never)]
+fn other(link: LinkType, packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     match link {
         LinkType::LINUX_COOKED => behind(packet, 16, 14, around, out),
         LinkType::LINUX_COOKED_2 => behind(packet, 20, 0, around, out),
@@ -75,6 +95,7 @@ pub(super) fn decode(
         APPLE_FIREWIRE => behind(packet, 18, 16, around, out),
         MPLS => by_type(0x8847, packet, around, out),
         ERF => endace(packet, around, out),
+        JUNIPER_ETHERNET => juniper(packet, around, out),
         // Version, zones and lengths of Solaris; what is behind is IP.
         IP_NET => after(24, packet, |inner| by_version(inner, around, out)),
         _ => Decoded::UnknownLink,
@@ -160,18 +181,7 @@ fn radiotap(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let has_flags = first & RADIOTAP_FLAGS != 0 && at < header_bytes;
     let padded = has_flags && u8_at(packet.bytes, at) & RADIOTAP_PADDED != 0;
     after(header_bytes.max(8), packet, |inner| {
-        data_frame(inner, u16_at(inner.bytes, 0), padded, around, out)
-    })
-}
-
-/// Behind the header of a Prism card, or of AVS, which came in its place.
-pub(super) fn prism(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
-    let header_bytes = match u32_at(packet.bytes, 0) {
-        code if code >> 12 == AVS_VERSION => u32_at(packet.bytes, 4) as usize,
-        _ => 144,
-    };
-    after(header_bytes.max(8), packet, |inner| {
-        ieee_802_11(inner, around, out)
+        ieee_802_11_of(inner, u16_at(inner.bytes, 0), padded, around, out)
     })
 }
 
@@ -190,79 +200,6 @@ fn per_packet_information(packet: Snapped<'_>, around: Around, out: &mut Segment
         }),
         _ => Decoded::UnknownLink,
     }
-}
-
-/// A frame of IEEE 802.11.
-pub(super) fn ieee_802_11(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
-    data_frame(packet, u16_at(packet.bytes, 0), false, around, out)
-}
-
-/// The same with the first two bytes in the other order.
-pub(super) fn ieee_802_11_swapped(
-    packet: Snapped<'_>,
-    around: Around,
-    out: &mut Segment,
-) -> Decoded {
-    data_frame(
-        packet,
-        u16_at(packet.bytes, 0).swap_bytes(),
-        false,
-        around,
-        out,
-    )
-}
-
-/// Whether this first byte begins a frame with data.
-pub(super) const fn is_data(control: u8) -> bool {
-    control & 0x0f == WLAN_DATA
-}
-
-/// What a frame in the air carries; `control` is its first two bytes.
-fn data_frame(
-    packet: Snapped<'_>,
-    control: u16,
-    padded: bool,
-    around: Around,
-    out: &mut Segment,
-) -> Decoded {
-    let [kind, flags] = control.to_be_bytes();
-    if packet.bytes.len() < 2 {
-        return packet.too_short();
-    }
-    // Management, control, or no data in it.
-    if !is_data(kind) || kind & WLAN_EMPTY != 0 {
-        return Decoded::NotIp { ether_type: 0 };
-    }
-    if flags & WLAN_PROTECTED != 0 {
-        return Decoded::Encrypted;
-    }
-    let mut header_bytes: usize = 24;
-    header_bytes += if flags & WLAN_BRIDGED == WLAN_BRIDGED {
-        6
-    } else {
-        0
-    };
-    let quality_at = header_bytes;
-    let quality = kind & WLAN_QUALITY != 0;
-    header_bytes += if quality { 2 } else { 0 };
-    header_bytes += if quality && flags & WLAN_ORDER != 0 {
-        4
-    } else {
-        0
-    };
-    if padded {
-        header_bytes = header_bytes.next_multiple_of(4);
-    }
-    let several = quality && u8_at(packet.bytes, quality_at) & WLAN_SEVERAL != 0;
-    // Of several packets in one frame the first: two addresses and its length are before it.
-    header_bytes += if several { 14 } else { 0 };
-    after(header_bytes, packet, |inner| {
-        match u8_at(packet.bytes, 22) & 15 {
-            // A later fragment of the frame.
-            1.. => Decoded::NotIp { ether_type: 0 },
-            0 => llc(inner, around, out),
-        }
-    })
 }
 
 /// What Linux's packet filter logged: fields of a length and a type in the host's order.
@@ -300,9 +237,30 @@ fn packet_tap(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded
         }
         Ok(PKTAP) | Err(_) => Decoded::UnknownLink,
         Ok(link) => after(header_bytes, packet, |inner| {
-            decode(link, inner, around, out)
+            other(link, inner, around, out)
         }),
     }
+}
+
+/// Juniper's header: a magic number, flags, and fields where a flag says so.
+fn juniper(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
+    let Ok(&[b'M', b'G', b'C', flags, a, b]) = packet.head() else {
+        return match packet.bytes.len() {
+            ..6 => packet.too_short(),
+            _ => Decoded::Malformed,
+        };
+    };
+    let fields = flags & 0x80 != 0;
+    let fields_bytes = if fields {
+        2 + usize::from(u16::from_be_bytes([a, b]))
+    } else {
+        0
+    };
+    after(4 + fields_bytes, packet, |inner| match flags & 2 {
+        0 => frame(inner, around, out),
+        // The link layer's header is left out.
+        _ => by_version(inner, around, out),
+    })
 }
 
 /// A record of Endace's format.
@@ -313,6 +271,9 @@ fn endace(packet: Snapped<'_>, around: Around, out: &mut Segment) -> Decoded {
     let mut header_bytes = ERF_BYTES;
     let mut more = head[8] & 0x80 != 0;
     while more {
+        if packet.bytes.len() <= header_bytes {
+            return packet.too_short();
+        }
         more = u8_at(packet.bytes, header_bytes) & 0x80 != 0;
         header_bytes += 8;
     }
@@ -350,6 +311,7 @@ const PPI: LinkType = LinkType(192);
 const ERF: LinkType = LinkType(197);
 const PPP_WITH_DIRECTION: LinkType = LinkType(204);
 const MPLS: LinkType = LinkType(219);
+const JUNIPER_ETHERNET: LinkType = LinkType(178);
 const IP_NET: LinkType = LinkType(226);
 const NFLOG: LinkType = LinkType(239);
 const IP_OVER_INFINIBAND: LinkType = LinkType(242);
@@ -369,18 +331,5 @@ const NFLOG_PAYLOAD: u16 = 9;
 const RADIOTAP_TIME: u32 = 1;
 const RADIOTAP_FLAGS: u32 = 2;
 const RADIOTAP_PADDED: u8 = 0x20;
-/// Upper bits of the first word of AVS's header.
-const AVS_VERSION: u32 = 0x0008_0211;
-
-// Frame control (IEEE 802.11 section 9.2.4.1): version 0 and type 2, subtypes, the second byte.
-const WLAN_DATA: u8 = 0x08;
-const WLAN_EMPTY: u8 = 0x40;
-const WLAN_QUALITY: u8 = 0x80;
-const WLAN_BRIDGED: u8 = 0x03;
-const WLAN_PROTECTED: u8 = 0x40;
-const WLAN_ORDER: u8 = 0x80;
-/// An A-MSDU (section 9.2.4.5.9).
-const WLAN_SEVERAL: u8 = 0x80;
-
 /// Time, type, flags, two lengths and a counter.
 const ERF_BYTES: usize = 16;

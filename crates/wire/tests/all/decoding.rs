@@ -433,7 +433,8 @@ fn tunnels_are_gone_through() {
 #[test]
 fn what_stands_before_ip_in_a_frame_is_passed() {
     let frame = ethernet(&[8, 0], &v4());
-    let inside: [(&str, &[u8], &[u8]); 10] = [
+    let inside: [(&str, &[u8], &[u8]); 11] = [
+        ("FabricPath", &[0x89, 0x03, 0, 0], &frame),
         ("VN-tag", &[0x89, 0x26, 0, 0, 0, 0, 8, 0], &v4()),
         ("E-tag", &[0x89, 0x3f, 0, 0, 0, 0, 0, 0, 8, 0], &v4()),
         ("HSR", &[0x89, 0x2f, 0, 160, 0, 1, 8, 0], &v4()),
@@ -541,6 +542,9 @@ fn links() -> Vec<(&'static str, u16, Vec<u8>)> {
         ("IEEE 1394", 138, with(&[0; 16], &with(&[8, 0], &ip))),
         ("MPLS", 219, with(&[0, 2, 1, 64], &ip)),
         ("IPNET", 226, with(&[0; 24], &ip)),
+        ("Juniper", 178, with(b"MGC\x01", &frame)),
+        ("Juniper, fields", 178, with(b"MGC\x80\0\x03abc", &frame)),
+        ("Juniper, no link", 178, with(b"MGC\x02", &ip)),
         ("ERF", 197, erf(2, &[0, 0], &frame)),
         ("ERF, extension", 197, erf(0x82, &[0; 10], &frame)),
         ("ERF, HDLC", 197, erf(1, &[], &with(&[0x0f, 0, 8, 0], &ip))),
@@ -566,7 +570,9 @@ fn other_link_types_lead_to_the_segment() {
 #[test]
 fn frames_in_the_air_without_readable_data_are_told_apart() {
     let kind = |control: [u8; 2], sequence: u8| {
-        let snap = [&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &v4()].concat();
+        // What a fragment of the middle begins with.
+        let begin = if sequence > 0 { 0x17 } else { 0xaa };
+        let snap = [&[begin, 0xaa, 3, 0, 0, 0, 8, 0][..], &v4()].concat();
         let frame = [&control[..], &[0; 20], &[sequence, 0], &snap].concat();
         decoded(LinkType(105), &frame)
     };

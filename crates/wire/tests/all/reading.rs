@@ -251,6 +251,17 @@ fn formats_of_other_tools_are_read() {
             assert_eq!(found.link, LinkType::ETHERNET);
         }
         assert_eq!(reader.finish(rest.len()), Ok(()));
+        // Byte by byte, as from a pipe.
+        let mut stream = Stream::new(1);
+        let mut packets = 0;
+        for byte in &file {
+            stream.space()[0] = *byte;
+            stream.filled(1);
+            while stream.advance() == Advance::Packet {
+                packets += 1;
+            }
+        }
+        assert_eq!((packets, stream.finish()), (2, Ok(())));
         // Cut anywhere: what is whole is handed over, and the end is no good one.
         for kept in 0..file.len() {
             let mut reader = Reader::new();
@@ -615,7 +626,10 @@ fn lengths_that_contradict_each_other_stop_it_where_they_stand() {
 fn what_is_no_capture_is_told_from_what_is_cut() {
     assert_eq!(stopped(b""), (0, 0, Why::Empty));
     assert_eq!(stopped(b"PK\x03"), (0, 0, Why::CutShort));
-    assert_eq!(stopped(b"PK\x03\x04"), (0, 0, Why::NotACapture));
+    assert_eq!(stopped(b"PK\x03\x04 and more"), (0, 0, Why::NotACapture));
+    // Endace's records begin with any four bytes, so more are waited for; none come.
+    let (_, end, _) = read(b"PK\x03\x04");
+    assert_eq!(end.unwrap_err().why, Why::NotACapture);
     let mut old = Little.pcap(MICROSECONDS, 1, &[]);
     assert_eq!(read(&old).1, Ok(()));
     old[4] = 3;

@@ -136,7 +136,7 @@ const CASES: &[Right] = &[
         "One request of 32 KiB at a time, and 40 of them: each waited a round trip of 30.11 ms",
         "",
         "198.18.0.2:6001",
-        1_295_360,
+        1_295_328,
     ),
     right(
         "nagle",
