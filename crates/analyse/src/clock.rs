@@ -186,7 +186,7 @@ mod tests {
         let (taken, faults) = through(&[S, 2 * S, 3602 * S, 3 * S, 4 * S]);
         assert_eq!(taken, [S, 2 * S, 2 * S, 3 * S, 4 * S]);
         assert_eq!((faults.ahead, faults.back), (1, 0));
-        // The first of all cannot be told from a clock that went back.
+        // The first of all looks the same as a clock that went back.
         let (taken, faults) = through(&[3602 * S, 3 * S, 4 * S]);
         assert_eq!(taken, [3602 * S, 3602 * S, 3603 * S]);
         assert_eq!((faults.ahead, faults.back), (0, 1));

@@ -65,7 +65,7 @@ pub enum End {
     },
 }
 
-/// Opens a capture: pcap or pcapng, with gzip, zstd, lz4, xz or nothing around it. `-` is standard input.
+/// Opens a capture: pcap, pcapng, snoop or ERF, with gzip, zstd, lz4, xz or nothing around it. `-` is standard input.
 ///
 /// # Errors What opening or the first read says. What is no capture is opened as well:
 /// [`Capture::end`] says so.

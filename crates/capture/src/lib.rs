@@ -4,7 +4,7 @@
 //! as `wire::capture` and `wire::segment` have it; [`decoder`] puts fragments together and counts. [`live`] takes frames of an interface from the kernel and
 //! gives them to an [`out::Output`], which writes one file or a row of them ([`rotation`]).
 //!
-//! Left out: seeking, compression other than gzip and zstd, and any when writing.
+//! Left out: seeking, compression other than gzip, zstd, lz4 and xz, and any when writing.
 
 mod compressed;
 pub mod crew;
