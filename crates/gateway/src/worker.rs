@@ -74,9 +74,10 @@ pub(crate) struct Orders {
     samples: Shared,
     /// Where somebody wants to know what becomes of each connection.
     journal: OnceLock<Journal>,
-    /// Addresses that workers connect from on their own account (explicit mode): what comes from there comes in a circle,
-    /// whoever accepts it.
-    own: Mutex<HashSet<SocketAddr>>,
+    /// Connections that workers make on their own account (explicit mode), from where to where: one that is accepted comes in a
+    /// circle, whoever accepts it. The address alone does not tell: the kernel gives one port to several sockets of this host
+    /// that connect to different places.
+    own: Mutex<HashSet<Ends>>,
 }
 
 /// How a worker is to go on.
@@ -132,7 +133,7 @@ impl Orders {
         self.journal.set(journal).ok().map(|()| decisions)
     }
 
-    fn own(&self) -> MutexGuard<'_, HashSet<SocketAddr>> {
+    fn own(&self) -> MutexGuard<'_, HashSet<Ends>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -252,8 +253,8 @@ struct Connecting {
     answered: bool,
     /// What the kernel has said of the server's socket.
     seen: EventFlags,
-    /// Where it connects from on the gateway's own account (explicit mode).
-    own: Option<SocketAddr>,
+    /// From where to where it goes on the gateway's own account (explicit mode).
+    own: Option<Ends>,
 }
 
 impl Worker {

@@ -130,6 +130,36 @@ pub fn accept(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAdd
     }
 }
 
+/// Where the peer of an accepted connection connected to: the address before the kernel's NAT, where it redirected
+/// (`SO_ORIGINAL_DST`, linux/netfilter_ipv4.h and netfilter_ipv6/ip6_tables.h), otherwise that of the socket.
+///
+/// # Errors
+/// As getsockname(2).
+pub fn meant_for(accepted: &TcpStream) -> io::Result<SocketAddr> {
+    use std::os::fd::AsFd;
+    const SO_ORIGINAL_DST: libc::c_int = 80;
+    let local = accepted.local_addr()?;
+    let level = match local.ip().to_canonical() {
+        IpAddr::V4(_) => libc::IPPROTO_IP,
+        IpAddr::V6(_) => libc::IPPROTO_IPV6,
+    };
+    // A sockaddr_in or sockaddr_in6.
+    let mut raw = [0; 28];
+    let Ok(length) = getsockopt(accepted.as_fd(), level, SO_ORIGINAL_DST, &mut raw) else {
+        return Ok(local);
+    };
+    let port = u16::from_be_bytes([raw[2], raw[3]]);
+    Ok(match (level, length) {
+        (libc::IPPROTO_IP, 16..) => (Ipv4Addr::from([raw[4], raw[5], raw[6], raw[7]]), port).into(),
+        (libc::IPPROTO_IPV6, 28) => {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&raw[8..24]);
+            (Ipv6Addr::from(octets), port).into()
+        }
+        _ => local,
+    })
+}
+
 /// Begins to connect to `to` as if from `from`, which need not be an address of ours; port 0 lets the
 /// kernel choose when it knows both ends. `prepare` sets options before the SYN.
 ///

@@ -6,7 +6,7 @@ mod net;
 use std::io::{Read, Write};
 
 use super::*;
-use net::{Net, PATIENCE, until};
+use net::{Net, PATIENCE, accept, until};
 
 #[test]
 fn while_a_worker_stands_still_new_connections_pass_unsplit() {
@@ -59,7 +59,7 @@ fn each_of_several_workers_that_accept_openly_serves_its_part() {
     let pairs: Vec<_> = (0..64)
         .map(|_| {
             let near = TcpStream::connect(listen).unwrap();
-            (near, server.accept().unwrap())
+            (near, accept(&server))
         })
         .collect();
     until(&gateway, "all are split", |c| c.split == 64);

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -103,6 +103,18 @@ impl Worker {
         self.begin(slot, client, held);
     }
 
+    /// The other end is a socket of this gateway.
+    fn is_own(&self, client: &TcpStream, from: SocketAddr) -> bool {
+        let Ok(meant) = transparent::meant_for(client) else {
+            return false;
+        };
+        let ends = Ends {
+            client: from,
+            server: meant,
+        };
+        self.orders.own().contains(&ends)
+    }
+
     /// Somebody connected openly: go on to the target.
     fn go_on(&mut self, client: TcpStream, from: SocketAddr, zone: Zone, target: SocketAddr) {
         let ends = Ends {
@@ -119,7 +131,7 @@ impl Worker {
         if self.orders.current() != Order::Run {
             return;
         }
-        if self.orders.own().contains(&from) {
+        if self.is_own(&client, from) {
             self.counters.looped.more();
             self.note(Event::Refused, Why::Loop, about);
             return refused(&"the gateway's target leads back to it");
@@ -144,7 +156,10 @@ impl Worker {
         }
         let connected = sockets::connect_openly(target, self.config.zone(zone.other()));
         let placed = connected.and_then(|server| {
-            let own = server.local_addr()?;
+            let own = Ends {
+                client: server.local_addr()?,
+                server: at_loopback(target),
+            };
             self.orders.own().insert(own);
             self.place(Connecting {
                 server,
@@ -171,6 +186,16 @@ impl Worker {
             }
         }
     }
+}
+
+/// Where a connection to an address arrives: at loopback, where it is of all zeros.
+fn at_loopback(target: SocketAddr) -> SocketAddr {
+    let ip = match target.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    (ip, target.port()).into()
 }
 
 /// No descriptor or no memory: it fails again until somebody gives some back.

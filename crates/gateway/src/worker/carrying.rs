@@ -1,7 +1,7 @@
 //! One connection that stands: what its relay says, done with sockets and pipes.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 
 use rustix::event::epoll::EventFlags;
@@ -40,7 +40,7 @@ pub(super) struct Carrying {
     /// The server's socket is asked whether its peer lives.
     pub(super) kept_alive: bool,
     /// Where it connected from on the gateway's own account.
-    pub(super) own: Option<SocketAddr>,
+    pub(super) own: Option<Ends>,
     pub(super) ends: Ends,
     pub(super) zone: Zone,
     /// Where its server's side has several.

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -214,6 +215,67 @@ fn leads_back(workers: u8) {
     // And so it is at the next.
     connect().unwrap_err();
     assert_eq!(until(&gateway, "again", |c| c.looped == 2).live, 0);
+}
+
+#[test]
+fn a_target_that_is_redirected_back_is_found_out_too() {
+    let Some(net) = Net::new() else { return };
+    let target: SocketAddr = ([198, 18, 1, 1], 5002).into();
+    let gateway = explicit(&net, 1, ([0, 0, 0, 0], 5001).into(), target);
+    let table = "table ip t {
+        chain o { type nat hook output priority -100; tcp dport 5002 redirect to :5001; }
+        chain p { type nat hook prerouting priority -100; tcp dport 5002 redirect to :5001; }
+    }";
+    let nft = || {
+        let mut nft = Command::new("nft")
+            .arg("-f")
+            .arg("-")
+            .stdin(Stdio::piped())
+            .spawn()?;
+        nft.stdin.take().unwrap().write_all(table.as_bytes())?;
+        nft.wait()
+    };
+    match net.middle.run(nft).unwrap() {
+        Ok(status) if status.success() => {}
+        other => return testing::skipped(format!("no NAT of nftables: {other:?}")),
+    }
+    let connect = || net.connect(target).and_then(|mut near| near.read(&mut [0]));
+    assert_eq!(connect().unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let over = |c: &Counts| c.looped > 0 && c.live == 0 && c.waiting == 0;
+    assert_eq!(until(&gateway, "it ends", over).looped, 1);
+}
+
+#[test]
+fn a_client_of_this_host_that_has_the_same_port_as_the_gateways_socket_is_no_circle() {
+    let Some(net) = Net::new() else { return };
+    let listen: SocketAddr = ([198, 18, 2, 1], 5001).into();
+    let (listener, target) = net.listen(SERVER);
+    let gateway = explicit(&net, 1, listen, target);
+    // With 16 ports for 12 clients and 12 sockets of the gateway, from one address, some have the same.
+    let range = "/proc/sys/net/ipv4/ip_local_port_range";
+    let few = net.middle.run(|| std::fs::write(range, "40000 40015"));
+    few.unwrap().unwrap();
+    let mut ports = [Vec::new(), Vec::new()];
+    let all: Vec<_> = (0..12)
+        .map(|_| {
+            let near = net
+                .middle
+                .run(|| TcpStream::connect(listen))
+                .unwrap()
+                .unwrap();
+            let (far, from) = accept(&listener);
+            ports[0].push(near.local_addr().unwrap().port());
+            ports[1].push(from.port());
+            (near, far)
+        })
+        .collect();
+    let [clients, own] = ports;
+    assert!(clients.iter().any(|port| own.contains(port)));
+    assert_eq!(
+        until(&gateway, "all are split", |c| c.split == 12).looped,
+        0
+    );
+    drop(all);
 }
 
 #[test]

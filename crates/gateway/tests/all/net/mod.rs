@@ -146,10 +146,25 @@ impl Net {
     pub(crate) fn pair(&self) -> (TcpStream, TcpStream) {
         let (listener, addr) = self.listen(SERVER);
         let near = self.connect(addr).unwrap();
-        let far = listener.accept().unwrap().0;
+        let far = accept(&listener).0;
         far.set_read_timeout(Some(PATIENCE)).unwrap();
         far.set_write_timeout(Some(PATIENCE)).unwrap();
         (near, far)
+    }
+}
+
+/// The next connection, which may not keep the test for ever.
+pub(crate) fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    listener.set_nonblocking(true).unwrap();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match listener.accept() {
+            Ok(accepted) => return accepted,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => panic!("{e}"),
+        }
+        assert!(Instant::now() < end, "nobody connects");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
