@@ -2,9 +2,18 @@
 //!
 //! Connections are made in the lab, each with a limit of a known kind and everything else drawn at random
 //! (round trip, rate, queue, buffers, off-loads, congestion control), captured at both hosts and judged from
-//! the packets alone. Told are how often the planted limit had the largest share of time, what it was taken
-//! for where it had not, and whether counts agree with the kernel's own of the same connection.
+//! the packets alone. So is what a mirror port would have shown: the capture of one of them with second copies of packets
+//! and one in a hundred missing. Shown are how often the verdict names the planted limit, what it names
+//! otherwise, how confidence goes with being right, and whether counts agree with the kernel's own of the same
+//! connection.
 
+mod dialogue;
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "as drawn"
+)]
 mod judged;
 #[allow(
     clippy::cast_possible_truncation,
@@ -43,10 +52,13 @@ struct Row {
     name: String,
     kind: String,
     planted: String,
-    /// At the sender, at the receiver.
-    found: [String; 2],
-    share: [f64; 2],
-    shares: [String; 2],
+    /// At each of [`ENDS`]; empty where the verdict names nothing.
+    found: [String; 3],
+    confidence: [f64; 3],
+    shares: [String; 3],
+    /// Ends where what was planted does not show.
+    #[serde(default)]
+    hidden: [bool; 3],
     parameters: String,
     /// Why the kernel's own counters say that it was not planted; empty where they do not.
     #[serde(default)]
@@ -139,15 +151,29 @@ fn one(plan: &Plan, folder: &Path, seed: u64, again: bool) -> anyhow::Result<Row
         }
     };
     row.not_planted = not_planted(plan, &row.kernel).unwrap_or_default();
-    for (n, end) in ["near", "far"].iter().enumerate() {
-        let judged = judged::judge(&folder.join(format!("{}-{end}.pcapng", plan.name)))?;
-        row.found[n] = judged.class().name().into();
-        row.share[n] = judged.shares.first().map_or(0.0, |s| s.1);
+    let file = |end: &str| folder.join(format!("{}-{end}.pcapng", plan.name));
+    let mut dice = plan::Dice::new(seed, 96, plan.rtt.as_ns());
+    // Of what is about one side's packets, at that side; otherwise at either.
+    let about = plan.is_about();
+    let mirrored = match plan.is_broken() {
+        true => about,
+        false => usize::from(dice.coin()),
+    };
+    judged::mirror(&file(ENDS[mirrored]), &file(ENDS[2]), &mut dice)?;
+    for (n, end) in ENDS.iter().enumerate() {
+        row.hidden[n] = plan.kind == Kind::BlackHole && n == 1 - about;
+        let judged = match judged::judge(&file(end)) {
+            Ok(judged) => judged,
+            // No data came so far.
+            Err(_) if row.hidden[n] => continue,
+            Err(e) => return Err(e),
+        };
+        row.found[n] = judged.found.map_or("", Class::name).into();
+        row.confidence[n] = judged.confidence;
         row.shares[n] = judged.line();
         if n == 0 {
             row.ours = counts(&judged);
-            let capture = folder.join(format!("{}-near.pcapng", plan.name));
-            row.round_trips = beside_tshark(&capture, &folder.join("runs"))?;
+            row.round_trips = beside_tshark(&file(end), &folder.join("runs"))?;
         }
     }
     fs::write(&kept, serde_json::to_string(&row)?)?;
@@ -227,6 +253,9 @@ fn kernel(info: &TcpInfo) -> BTreeMap<String, u64> {
 /// What shows that something else held the connection, by the kernel's counters: explain has no part in it.
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
 fn not_planted(plan: &Plan, kernel: &BTreeMap<String, u64>) -> Option<String> {
+    if plan.is_dialogue() || plan.cut.is_some() {
+        return None;
+    }
     let of = |name: &str| kernel.get(name).copied().unwrap_or(0) as f64;
     let busy = of("busy_time_us").max(1.0);
     let carried = of("bytes_acked") * 8e6 / busy / plan.rate.as_bits_per_second() as f64;
@@ -269,25 +298,40 @@ fn counts(judged: &Judged) -> BTreeMap<String, u64> {
     .into()
 }
 
+impl Row {
+    /// The verdict at this end is the planted limit.
+    fn is_right(&self, end: usize) -> bool {
+        let found = &*self.found[end];
+        // An application that pauses within its messages and one that pauses before them are one.
+        let thinks = ["application", "client"];
+        found == self.planted || thinks.contains(&found) && thinks.contains(&&*self.planted)
+    }
+}
+
 fn line(row: &Row) -> String {
-    let mark = |n: usize| {
-        if row.found[n] == row.planted {
-            "ok"
-        } else {
-            "NO"
-        }
+    let end = |n: usize| {
+        let mark = match (row.hidden[n], row.is_right(n)) {
+            (true, _) => "--",
+            (_, true) => "ok",
+            (_, false) => "NO",
+        };
+        let found = &row.found[n];
+        format!(
+            "{mark} {found} {:.0} % ({})",
+            row.confidence[n] * 100.0,
+            row.shares[n]
+        )
     };
     format!(
-        "{:16} {} {} | {}near: {} | far: {} | {}",
+        "{:18} {}{} | {} | {} | {}",
         row.name,
-        mark(0),
-        mark(1),
         match &*row.not_planted {
             "" => String::new(),
             why => format!("{why} | "),
         },
-        row.shares[0],
-        row.shares[1],
+        end(0),
+        end(1),
+        end(2),
         row.parameters
     )
 }
@@ -295,35 +339,52 @@ fn line(row: &Row) -> String {
 fn render(all: &[Row], seed: u64, draws: u32) -> String {
     let mut text = String::new();
     let rows: Vec<&Row> = all.iter().filter(|r| r.not_planted.is_empty()).collect();
-    for (n, end) in ["sender", "receiver"].iter().enumerate() {
-        let right = rows.iter().filter(|r| r.found[n] == r.planted).count();
-        let all = rows.len();
-        let _ = writeln!(
-            text,
-            "\nCaptured at the {end}: {right} of {all} right ({:.1} %).\n",
-            100.0 * right as f64 / all as f64
-        );
-        let mut header = vec!["planted", "right"];
-        header.extend(Class::ALL.iter().map(|c| c.name()));
-        let mut table = Table::new(&header);
-        for kind in Kind::ALL {
-            let of_kind: Vec<&&Row> = rows.iter().filter(|r| r.kind == kind.name()).collect();
-            if of_kind.is_empty() {
-                continue;
-            }
-            let count = |name: &str| of_kind.iter().filter(|r| r.found[n] == name).count();
-            let mut cells = vec![
-                kind.name().to_owned(),
-                format!("{} of {}", count(kind.class().name()), of_kind.len()),
-            ];
-            cells.extend(Class::ALL.iter().map(|c| match count(c.name()) {
-                0 => String::new(),
-                n => n.to_string(),
-            }));
-            table.row(cells);
+    let mut table = Table::new(&["planted", "near", "far", "mirror port", "taken for"]);
+    let seen = |r: &&&Row, n: usize| !r.hidden[n];
+    for kind in Kind::ALL {
+        let of_kind: Vec<&&Row> = rows.iter().filter(|r| r.kind == kind.name()).collect();
+        if of_kind.is_empty() {
+            continue;
         }
-        text += &table.finish();
+        let mut cells = vec![kind.name().to_owned()];
+        let mut wrong: BTreeMap<&str, u32> = BTreeMap::new();
+        for n in 0..ENDS.len() {
+            let seen: Vec<_> = of_kind.iter().filter(|r| seen(r, n)).collect();
+            let right = seen.iter().filter(|r| r.is_right(n)).count();
+            for row in seen.iter().filter(|r| !r.is_right(n)) {
+                let found = match &*row.found[n] {
+                    "" => "nothing",
+                    found => found,
+                };
+                *wrong.entry(found).or_default() += 1;
+            }
+            cells.push(format!("{right} of {}", seen.len()));
+        }
+        let wrong = wrong.iter().map(|(found, n)| format!("{n} {found}"));
+        cells.push(wrong.collect::<Vec<_>>().join(", "));
+        table.row(cells);
     }
+    let judged: Vec<(f64, bool, bool)> = rows
+        .iter()
+        .flat_map(|r| {
+            (0..ENDS.len())
+                .filter(|n| !r.hidden[*n])
+                .map(move |n| (r, n))
+        })
+        .map(|(r, n)| (r.confidence[n], r.is_right(n), r.found[n].is_empty()))
+        .collect();
+    let share = |n: usize| 100.0 * n as f64 / judged.len() as f64;
+    let right = judged.iter().filter(|j| j.1).count();
+    let sure = judged.iter().filter(|j| !j.1 && !j.2 && j.0 > SURE).count();
+    let _ = writeln!(
+        text,
+        "\nOf {} captures {right} right ({:.1} %), {sure} wrong with a confidence above 80 % ({:.1} %).\n",
+        judged.len(),
+        share(right),
+        share(sure)
+    );
+    text += &table.finish();
+    text += &reliability(&judged);
     text += &agreement(all);
     let missed = all.len() - rows.len();
     let _ = writeln!(
@@ -332,6 +393,40 @@ fn render(all: &[Row], seed: u64, draws: u32) -> String {
          that the planted limit did not hold them."
     );
     text
+}
+
+/// How often verdicts of about the same confidence are right, as a table with bars.
+fn reliability(judged: &[(f64, bool, bool)]) -> String {
+    let mut table = Table::new(&["confidence", "verdicts", "mean", "right", ""]);
+    for (low, high) in [
+        (0.0, 0.3),
+        (0.3, 0.5),
+        (0.5, 0.7),
+        (0.7, 0.8),
+        (0.8, 0.9),
+        (0.9, 0.95),
+        (0.95, 1.01),
+    ] {
+        let within = |j: &&(f64, bool, bool)| !j.2 && (low..high).contains(&j.0);
+        let of: Vec<_> = judged.iter().filter(within).collect();
+        if of.is_empty() {
+            continue;
+        }
+        let n = of.len() as f64;
+        let mean = of.iter().map(|j| j.0).sum::<f64>() / n;
+        let right = of.iter().filter(|j| j.1).count() as f64 / n;
+        table.row(vec![
+            format!("{:.0} to {:.0} %", low * 100.0, f64::min(high, 1.0) * 100.0),
+            of.len().to_string(),
+            format!("{:.0} %", mean * 100.0),
+            format!("{:.0} %", right * 100.0),
+            "#".repeat((right * 20.0).round() as usize),
+        ]);
+    }
+    format!(
+        "\nConfidence, and how often verdicts with it are right:\n\n{}",
+        table.finish()
+    )
 }
 
 /// How many connections' counts at the sender are the kernel's own to the byte and segment.
@@ -366,6 +461,10 @@ fn agreement(rows: &[Row]) -> String {
     )
 }
 
+/// Whose captures are judged; the last is made of one of the first.
+const ENDS: [&str; 3] = ["near", "far", "mirror"];
+/// A confidence above which nobody doubts.
+const SURE: f64 = 0.8;
 /// Draws of each kind.
 const DRAWS: u32 = 10;
 const SEED: u64 = 20_261_122;

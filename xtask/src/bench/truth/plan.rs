@@ -47,6 +47,28 @@ pub(crate) enum Kind {
     LumpsAndLoss,
     /// A paced socket, and a send buffer that alone would allow three times as much.
     PacedAndBuffer,
+    /// Requests and answers: the server thinks.
+    ServerThink,
+    /// The same: the client thinks.
+    ClientThink,
+    /// Small requests one after the other, no thinking.
+    Sequential,
+    /// Requests of two small writes, without TCP_NODELAY.
+    Nagle,
+    /// Blocks of one size, each asked for when the last has come, as SMB and SSH windows do.
+    Blocks,
+    /// A short upload, then a long download that loses packets.
+    UploadDownload,
+    /// SYNs, or their answers, are lost.
+    HandshakeLoss,
+    /// The path is interrupted for a time.
+    Outage,
+    /// From some moment on nothing is delivered.
+    StatefulDrop,
+    /// Large packets are dropped without a word.
+    BlackHole,
+    /// Requests, then an upload that the server reads slowly.
+    SlowUpstream,
 }
 
 /// What the largest share of time is to go to.
@@ -60,6 +82,14 @@ pub(crate) enum Class {
     SlowStart,
     Loss,
     Bottleneck,
+    Setup,
+    Outage,
+    Stopped,
+    PathMtu,
+    Server,
+    Client,
+    RoundTrips,
+    Nagle,
     Other,
 }
 
@@ -76,6 +106,35 @@ pub(crate) enum Sends {
     Answers { bytes: u64, think: Duration },
     /// Messages of up to twice so many bytes, after pauses of up to twice so long.
     Trickle { bytes: u64, pause: Duration },
+    /// Requests and answers, the client first.
+    Talk(Talk),
+    /// So many bytes, then as many the other way as go.
+    UploadDownload { bytes: u64 },
+    /// Three small requests, then an upload of as much as goes.
+    Upload,
+}
+
+/// A request of the client's, a server that thinks, its answer, a client that thinks, and again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Talk {
+    pub(crate) request: u64,
+    pub(crate) answer: u64,
+    /// Of the client and of the server, on the average: half to one and a half times as long each.
+    pub(crate) think: [Duration; 2],
+    /// Bytes of a request that are written first, without TCP_NODELAY.
+    pub(crate) first: Option<u64>,
+    /// Requests; without one as many as the time allows.
+    pub(crate) count: Option<u64>,
+}
+
+/// What happens to the path, from the begin of the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cut {
+    pub(crate) after: Duration,
+    /// `None` where it stays so.
+    pub(crate) lasts: Option<Duration>,
+    /// Both ways, or only the way back.
+    pub(crate) both: bool,
 }
 
 /// One connection to be made.
@@ -97,10 +156,11 @@ pub(crate) struct Plan {
     /// How fast the receiver reads.
     pub(crate) reads: Option<Rate>,
     pub(crate) time: Duration,
+    pub(crate) cut: Option<Cut>,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::ReceiveBuffer,
         Self::WindowScaling,
         Self::SendBuffer,
@@ -119,6 +179,17 @@ impl Kind {
         Self::LossAndWindow,
         Self::LumpsAndLoss,
         Self::PacedAndBuffer,
+        Self::ServerThink,
+        Self::ClientThink,
+        Self::Sequential,
+        Self::Nagle,
+        Self::Blocks,
+        Self::UploadDownload,
+        Self::HandshakeLoss,
+        Self::Outage,
+        Self::StatefulDrop,
+        Self::BlackHole,
+        Self::SlowUpstream,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -141,6 +212,17 @@ impl Kind {
             Self::LossAndWindow => "loss+window",
             Self::LumpsAndLoss => "lumps+loss",
             Self::PacedAndBuffer => "paced+buffer",
+            Self::ServerThink => "server-think",
+            Self::ClientThink => "client-think",
+            Self::Sequential => "sequential",
+            Self::Nagle => "nagle",
+            Self::Blocks => "blocks",
+            Self::UploadDownload => "upload-download",
+            Self::HandshakeLoss => "handshake-loss",
+            Self::Outage => "outage",
+            Self::StatefulDrop => "stateful-drop",
+            Self::BlackHole => "black-hole",
+            Self::SlowUpstream => "slow-upstream",
         }
     }
 
@@ -149,28 +231,29 @@ impl Kind {
             Self::ReceiveBuffer | Self::WindowScaling | Self::WindowAndLoss => Class::ReceiveWindow,
             Self::SendBuffer => Class::SendWindow,
             Self::Healthy | Self::HealthyBbr => Class::Bottleneck,
-            Self::Loss | Self::ShallowQueue | Self::Policer | Self::LossAndWindow => Class::Loss,
-            Self::Lumps | Self::Answers | Self::Trickle | Self::LumpsAndLoss => Class::Application,
+            Self::Loss
+            | Self::ShallowQueue
+            | Self::Policer
+            | Self::LossAndWindow
+            | Self::UploadDownload => Class::Loss,
+            Self::Lumps | Self::Trickle | Self::LumpsAndLoss => Class::Application,
+            // Who connects thinks.
+            Self::Answers | Self::ClientThink => Class::Client,
+            Self::ServerThink => Class::Server,
+            Self::Sequential | Self::Blocks => Class::RoundTrips,
+            Self::Nagle => Class::Nagle,
+            Self::HandshakeLoss => Class::Setup,
+            Self::Outage => Class::Outage,
+            Self::StatefulDrop => Class::Stopped,
+            Self::BlackHole => Class::PathMtu,
             Self::Paced | Self::PacedAndBuffer => Class::Pacing,
             Self::Short => Class::SlowStart,
-            Self::SlowReader => Class::SlowReader,
+            Self::SlowReader | Self::SlowUpstream => Class::SlowReader,
         }
     }
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Application,
-        Self::Pacing,
-        Self::ReceiveWindow,
-        Self::SlowReader,
-        Self::SendWindow,
-        Self::SlowStart,
-        Self::Loss,
-        Self::Bottleneck,
-        Self::Other,
-    ];
-
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Application => "application",
@@ -181,6 +264,14 @@ impl Class {
             Self::SlowStart => "slow start",
             Self::Loss => "loss",
             Self::Bottleneck => "bottleneck",
+            Self::Setup => "setup",
+            Self::Outage => "outage",
+            Self::Stopped => "stopped delivery",
+            Self::PathMtu => "path MTU",
+            Self::Server => "server",
+            Self::Client => "client",
+            Self::RoundTrips => "round trips",
+            Self::Nagle => "Nagle",
             Self::Other => "other",
         }
     }
@@ -214,6 +305,7 @@ impl Plan {
             sends: Sends::Bulk,
             reads: None,
             time: seconds((80.0 * rtt_s).clamp(3.0, 10.0)),
+            cut: None,
         };
         plan.plant(product, &mut dice);
         plan
@@ -324,7 +416,166 @@ impl Plan {
                 let loss = loss_for(lossy);
                 self.link = format!("forward = {{ loss = {loss:.6} }}\n");
             }
+            _ => self.plant_dialogue(product, dice),
         }
+    }
+
+    /// Kinds in which both sides speak, or the path fails.
+    fn plant_dialogue(&mut self, product: f64, dice: &mut Dice) {
+        let rate = self.rate.as_bits_per_second() as f64;
+        let talk = Talk {
+            request: dice.log(40.0, 1_400.0) as u64,
+            answer: dice.log(100.0, 8.0 * FRAME) as u64,
+            think: [Duration::ZERO; 2],
+            first: None,
+            count: None,
+        };
+        match self.kind {
+            Kind::UploadDownload => {
+                // A second of it at most.
+                let bytes = (product * 4.0).min(rate / 8.0);
+                self.sends = Sends::UploadDownload {
+                    bytes: bytes as u64,
+                };
+                let loss = (1.22 * FRAME / dice.log(6.0 * FRAME, product / 4.0)).powi(2);
+                self.link = format!("backward = {{ loss = {loss:.6} }}\n");
+                self.time = seconds(8.0);
+            }
+            Kind::SlowUpstream => {
+                self.reads = Some(bits(rate * dice.log(0.05, 0.4)));
+                self.buffers[1] = Some(bytes((4.0 * product).max(131_072.0)));
+                self.sends = Sends::Upload;
+            }
+            Kind::HandshakeLoss | Kind::Outage | Kind::StatefulDrop | Kind::BlackHole => {
+                self.plant_failure(talk, dice);
+            }
+            _ => self.plant_talk(talk, product, dice),
+        }
+    }
+
+    /// Requests and answers on a path that is well.
+    fn plant_talk(&mut self, mut talk: Talk, product: f64, dice: &mut Dice) {
+        let (rtt_s, rate) = (self.rtt.as_s_f64(), self.rate.as_bits_per_second() as f64);
+        match self.kind {
+            Kind::ServerThink | Kind::ClientThink => {
+                talk.answer = dice.log(100.0, product.min(200_000.0)) as u64;
+                let answer = talk.answer as f64;
+                let rounds = (answer / (10.0 * FRAME) + 1.0).log2() + 1.0;
+                let busy = rtt_s * rounds + answer * 8.0 / rate;
+                let think = (busy * dice.log(2.0, 8.0)).max(0.005);
+                let who = usize::from(self.kind == Kind::ServerThink);
+                talk.think[who] = seconds(think);
+                // The other one thinks, too, for a tenth of that at most.
+                talk.think[1 - who] = seconds(think * dice.even(0.0, 0.1));
+                self.time = seconds((12.0 * (think + busy)).clamp(3.0, 12.0));
+                self.sends = Sends::Talk(talk);
+            }
+            Kind::Sequential => {
+                let think = rtt_s * dice.even(0.0, 0.1);
+                talk.think = [seconds(think), seconds(think)];
+                self.sends = Sends::Talk(talk);
+            }
+            Kind::Nagle => {
+                talk.request = dice.log(100.0, 1_200.0) as u64;
+                talk.first = Some((talk.request as f64 * dice.even(0.1, 0.9)) as u64);
+                // An answer of one segment and no queue: else other ACKs are in between.
+                talk.answer = dice.log(20.0, 1_000.0) as u64;
+                talk.think[0] = seconds(rtt_s * dice.even(0.0, 0.1));
+                self.sends = Sends::Talk(talk);
+            }
+            Kind::Blocks => {
+                let most = (product / 4.0).clamp(8_192.0, 262_144.0);
+                let block = dice.log(8_192.0, most) as u64;
+                match dice.coin() {
+                    true => talk.answer = block,
+                    false => (talk.request, talk.answer) = (block, 84),
+                }
+                self.time = seconds((80.0 * rtt_s).clamp(3.0, 12.0));
+                self.sends = Sends::Talk(talk);
+            }
+            _ => {}
+        }
+    }
+
+    fn plant_failure(&mut self, mut talk: Talk, dice: &mut Dice) {
+        let (rtt_s, rate) = (self.rtt.as_s_f64(), self.rate.as_bits_per_second() as f64);
+        match self.kind {
+            Kind::HandshakeLoss => {
+                self.cut = Some(Cut {
+                    after: Duration::ZERO,
+                    lasts: Some(seconds(dice.log(0.5, 4.0))),
+                    both: dice.coin(),
+                });
+                talk.count = Some((dice.log(1.0, 0.3 / rtt_s)) as u64 + 1);
+                self.sends = Sends::Talk(talk);
+                self.time = seconds(10.0);
+            }
+            Kind::Outage => {
+                let lasts = dice.log(2.0, 6.0);
+                self.cut = Some(Cut {
+                    after: seconds(dice.even(4.0 * rtt_s, 4.0 * rtt_s + 1.0)),
+                    lasts: Some(seconds(lasts)),
+                    both: dice.coin(),
+                });
+                let busy = (4.0 * rtt_s + 1.5).max(lasts / 4.0);
+                self.time = seconds(busy + 2.0 * lasts);
+                self.sends = match dice.coin() {
+                    true => Sends::Once((rate / 8.0 * busy) as u64),
+                    false => {
+                        talk.count = Some((busy / rtt_s) as u64 + 1);
+                        Sends::Talk(talk)
+                    }
+                };
+            }
+            Kind::StatefulDrop => {
+                self.cut = Some(Cut {
+                    after: seconds(dice.even(6.0 * rtt_s, 6.0 * rtt_s + 1.0)),
+                    lasts: None,
+                    both: dice.coin(),
+                });
+                self.time = seconds(8.0);
+                if dice.coin() {
+                    self.sends = Sends::Talk(talk);
+                }
+            }
+            Kind::BlackHole => {
+                let above = dice.even(600.0, 1_450.0) as u64;
+                talk.request = dice.log(100.0, 400.0) as u64;
+                talk.answer = talk.request;
+                let way = match dice.coin() {
+                    true => {
+                        talk.request = dice.log(5_000.0, 100_000.0) as u64;
+                        "forward"
+                    }
+                    false => {
+                        talk.answer = dice.log(5_000.0, 100_000.0) as u64;
+                        "backward"
+                    }
+                };
+                self.link = format!("{way} = {{ black_hole_above = {above} }}\n");
+                self.time = seconds(8.0);
+                self.sends = Sends::Talk(talk);
+            }
+            _ => {}
+        }
+    }
+
+    /// Both hosts speak.
+    pub(crate) const fn is_dialogue(&self) -> bool {
+        matches!(
+            self.sends,
+            Sends::Talk(_) | Sends::UploadDownload { .. } | Sends::Upload
+        )
+    }
+
+    /// The path never comes back.
+    pub(crate) const fn is_broken(&self) -> bool {
+        matches!(self.kind, Kind::StatefulDrop | Kind::BlackHole)
+    }
+
+    /// Who sends what the kind is about: 0 the near host, 1 the far one.
+    pub(crate) fn is_about(&self) -> usize {
+        usize::from(self.kind == Kind::BlackHole && self.link.starts_with("backward"))
     }
 
     /// The path file's text.
@@ -391,11 +642,11 @@ impl Dice {
     }
 
     /// Evenly in the logarithm.
-    fn log(&mut self, low: f64, high: f64) -> f64 {
+    pub(crate) fn log(&mut self, low: f64, high: f64) -> f64 {
         self.even(low.ln(), high.max(low).ln()).exp()
     }
 
-    fn coin(&mut self) -> bool {
+    pub(crate) fn coin(&mut self) -> bool {
         self.next() >> 63 == 1
     }
 }

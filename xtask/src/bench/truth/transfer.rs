@@ -12,11 +12,13 @@ use std::time::Instant as Wall;
 use anyhow::Context as _;
 use capture::live::Live;
 use capture::{About, CaptureError, Format, Options, Output, Place, Rotation, Stamps};
+use link::Change;
 use units::{Bytes, Duration};
 use wire::filter::{Filter, Way};
 use wire::tcp_info::TcpInfo;
 
-use super::plan::{Dice, Plan, Sends};
+use super::dialogue;
+use super::plan::{Dice, Kind, Plan, Sends};
 use crate::bench::site::{End, INTERFACE, Site};
 
 /// What the sender's kernel says of the connection at its end, and the captures.
@@ -41,7 +43,7 @@ pub(crate) fn make(plan: &Plan, folder: &Path, seed: u64) -> anyhow::Result<Made
             captures.push(scope.spawn(move || capture(end, file, stop, &ready)));
             opened.recv().ok().context("a capture did not begin")?;
         }
-        let info = connection(plan, &ends, seed);
+        let info = cut_and_connect(plan, &site, seed);
         // What is on its way arrives.
         thread::sleep((plan.rtt + SETTLE).to_std());
         stop.store(true, Ordering::Relaxed);
@@ -53,6 +55,32 @@ pub(crate) fn make(plan: &Plan, folder: &Path, seed: u64) -> anyhow::Result<Made
             info: info?,
             missed,
         })
+    })
+}
+
+/// Connects, with the path cut when that is planned.
+fn cut_and_connect(plan: &Plan, site: &Site, seed: u64) -> anyhow::Result<TcpInfo> {
+    let ends = [site.near(), site.far()];
+    let Some(cut) = plan.cut else {
+        return connection(plan, &ends, seed);
+    };
+    let lab = site.as_lab().context("no lab")?;
+    let open = move |is_open| lab.set("wan", cut.both, true, Change::Up(is_open));
+    if cut.after == Duration::ZERO {
+        open(false)?;
+    }
+    thread::scope(|scope| {
+        let cutter = scope.spawn(move || {
+            thread::sleep(cut.after.to_std());
+            open(false)?;
+            cut.lasts.map_or(Ok(()), |lasts| {
+                thread::sleep(lasts.to_std());
+                open(true)
+            })
+        });
+        let info = connection(plan, &ends, seed);
+        cutter.join().ok().context("who cuts the path panicked")??;
+        info
     })
 }
 
@@ -103,21 +131,35 @@ fn connection(plan: &Plan, ends: &[End<'_>; 2], seed: u64) -> anyhow::Result<Tcp
     let connect = || sys::tcp::connect_many(address, 1, LIMIT, prepare, || false);
     let sender = near.run(connect)??.pop().context("no connection")?;
     let (receiver, _) = listener.accept()?;
-    sender.set_nodelay(true)?;
     // No shorter: a write that gives up and is tried again goes on by that clock and not when there is room.
-    sender.set_write_timeout(Some(LIMIT.to_std()))?;
-    sender.set_read_timeout(Some(LIMIT.to_std()))?;
-    receiver.set_nodelay(true)?;
-    receiver.set_read_timeout(Some(LIMIT.to_std()))?;
+    let limit = if plan.is_broken() { plan.time } else { LIMIT };
+    for socket in [&sender, &receiver] {
+        socket.set_nodelay(plan.kind != Kind::Nagle)?;
+        socket.set_write_timeout(Some(limit.to_std()))?;
+        socket.set_read_timeout(Some(limit.to_std()))?;
+    }
     let (looked, look) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let reader = scope.spawn(move || {
-            let end = read(plan, &receiver);
+            let end = match plan.is_dialogue() {
+                true => dialogue::take_part(plan, false, &receiver, seed),
+                false => read(plan, &receiver),
+            };
             // The sender looks at its counters while the connection is still there.
             let _ = look.recv_timeout(LIMIT.to_std());
             end
         });
-        let sent = send(plan, &sender, seed);
+        let sent = match plan.is_dialogue() {
+            true => dialogue::take_part(plan, true, &sender, seed).map_err(anyhow::Error::from),
+            false => send(plan, &sender, seed),
+        };
+        if plan.is_broken() {
+            // Neither gets anything that ends it.
+            let info = sys::tcp::tcp_info(sender.as_fd());
+            drop(looked);
+            let _ = reader.join().ok().context("the reader panicked")?;
+            return Ok(info?);
+        }
         let _ = sender.shutdown(std::net::Shutdown::Write);
         let info = settled(&sender);
         drop(looked);
@@ -141,7 +183,7 @@ fn settled(sender: &TcpStream) -> anyhow::Result<TcpInfo> {
 }
 
 /// Reads to the end, as fast as planned.
-fn read(plan: &Plan, mut receiver: &TcpStream) -> io::Result<()> {
+pub(super) fn read(plan: &Plan, mut receiver: &TcpStream) -> io::Result<()> {
     let begun = Wall::now();
     let mut buffer = vec![0_u8; READ_BYTES];
     let (mut had, mut answer) = (0_u64, 0_u64);
@@ -238,6 +280,8 @@ fn send(plan: &Plan, sender: &TcpStream, seed: u64) -> anyhow::Result<()> {
                 sleep(dice.even(0.0, 2.0 * pause.as_s_f64()));
             }
         }
+        // See `dialogue`.
+        Sends::Talk(_) | Sends::UploadDownload { .. } | Sends::Upload => {}
     }
     Ok(())
 }
