@@ -1,7 +1,7 @@
 //! One connection in the schema of a run folder.
 
 use explain::passive::Passive;
-use explain::trace::{Connection, Limit, SideFacts, Slices, Spread, Start};
+use explain::trace::{Connection, End, Limit, SideFacts, Slices, Spread, Start};
 use job::record;
 use report::model::{
     FindingRecord, TraceConnection, TraceGraph, TraceRetransmissions, TraceShare, TraceSlices,
@@ -54,7 +54,12 @@ pub(crate) fn connection(
         .to_owned(),
         ended: ended(c.end).to_owned(),
         active_ns: ns(passive.active),
+        reset_by: match c.end {
+            End::Reset { by } => Some(endpoint(&c.flow, usize::from(by.min(1)))),
+            _ => None,
+        },
         payload_bytes: side.unique_bytes,
+        reverse_payload_bytes: peer.unique_bytes,
         goodput_bits_per_second: passive.goodput.as_bits_per_second(),
         best_bits_per_second: passive.best.map(Rate::as_bits_per_second),
         lost_bytes: passive.lost.as_u64(),

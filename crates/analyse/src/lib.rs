@@ -25,6 +25,7 @@ pub mod sim;
 mod spacing;
 mod tables;
 mod threads;
+mod unmade;
 
 pub use live::{LIVE_BYTES, Observer, SoFar};
 pub use picture::{Drawn, draw_log};

@@ -9,6 +9,7 @@ use explain::trace::Connection;
 use units::Instant;
 
 use crate::tables::Tables;
+use crate::unmade::Unmade;
 
 /// One connection with what was found of it.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ type Rank = (u64, u64, Reverse<u64>, usize);
 pub(crate) struct Ranking {
     kept: BinaryHeap<Reverse<Rank>>,
     places: Vec<Option<Box<Judged>>>,
+    /// Those that were never made.
+    pub(crate) unmade: Unmade,
     /// Where all connections go, whatever their rank.
     pub(crate) tables: Option<Tables>,
 }

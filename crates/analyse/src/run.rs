@@ -65,10 +65,11 @@ pub fn explain(
         question,
         is_live,
         mut trace,
-        best,
+        mut best,
         told,
     } = gathered;
     let is_stopped = || !is_live && context.stop.is_stopped();
+    trace.unmade = std::mem::take(&mut best.unmade).into_records();
     let mut kept = best.into_sorted();
     logs::tell(&mut kept, &told);
     let graphs = graphs(&files, &kept, &is_stopped)?;

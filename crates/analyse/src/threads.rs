@@ -130,6 +130,7 @@ impl Part {
             let mut found = locked(&to);
             found.seen += 1;
             let Some(weight) = weight else {
+                found.best.unmade.add(&connection);
                 return;
             };
             found.with_data += 1;

@@ -40,6 +40,10 @@ fn list(out: &mut String, trace: &Trace) {
     if !given_up.is_empty() {
         put!(out, "<p>{}.</p>\n", text::plain(&given_up));
     }
+    let unmade = unmade(trace);
+    if !unmade.is_empty() {
+        put!(out, "<p>{}.</p>\n", shown_sentence(&unmade));
+    }
     for note in &trace.notes {
         put!(out, "<p>Capture: {}.</p>\n", shown_sentence(note));
     }
@@ -89,7 +93,7 @@ fn list(out: &mut String, trace: &Trace) {
 fn one(out: &mut String, c: &TraceConnection, findings: &[FindingRecord]) {
     put!(
         out,
-        "<section class=\"trace\" id=\"c{}\">\n<h2>{}. {} → {} <span>{} in {}, from frame {} on</span></h2>\n\
+        "<section class=\"trace\" id=\"c{}\">\n<h2>{}. {} → {} <span>{} in {}{}, from frame {} on</span></h2>\n\
          <p class=\"why\">{}</p>\n",
         c.number,
         c.number,
@@ -97,6 +101,7 @@ fn one(out: &mut String, c: &TraceConnection, findings: &[FindingRecord]) {
         shown(&c.receiver),
         text::size(c.payload_bytes),
         text::duration(c.active_ns),
+        beside(c),
         c.first_frame,
         shown_sentence(&c.sentence)
     );
@@ -484,6 +489,7 @@ pub(crate) fn others(trace: &Trace) -> Vec<String> {
 
 /// Kinds of other packets that are named.
 const OTHERS_NAMED: usize = 6;
+const UNMADE_MAX: usize = 5;
 
 /// Where reading ended, in words; empty where it did at the end.
 pub(crate) fn stopped(file: &TraceFile) -> String {
@@ -522,6 +528,44 @@ pub(crate) fn given_up(trace: &Trace) -> String {
             told.join(", ")
         ),
     }
+}
+
+/// Servers that took no connection, in words; empty where there are none.
+pub(crate) fn unmade(trace: &Trace) -> String {
+    let each = trace.unmade.iter().take(UNMADE_MAX).map(|u| {
+        format!(
+            "{} {} ({})",
+            u.server,
+            u.how,
+            text::plural(u.connections, "connection")
+        )
+    });
+    let mut named: Vec<String> = each.collect();
+    let more = trace.unmade.len().saturating_sub(UNMADE_MAX);
+    if more > 0 {
+        named.push(format!("{} more servers", text::count(more as u64)));
+    }
+    match named.is_empty() {
+        true => String::new(),
+        false => format!("Not connected: {}", named.join(", ")),
+    }
+}
+
+/// What is to be said of a connection beside who sent: the other direction's payload, and who reset it.
+pub(crate) fn beside(c: &TraceConnection) -> String {
+    let mut words = String::new();
+    if c.reverse_payload_bytes > 0 {
+        words += &format!(", back {}", text::size(c.reverse_payload_bytes));
+    }
+    if let Some(by) = &c.reset_by {
+        let who = if *by == c.sender {
+            "sender"
+        } else {
+            "receiver"
+        };
+        words += &format!(", reset by the {who} after {}", text::size(c.payload_bytes));
+    }
+    words
 }
 
 /// All packets that were sent again.

@@ -7,7 +7,7 @@ use crate::model::{
     GatewayRun, GatewayTalker, LegRecord, MessagePoint, MessageSweep, ModelFacts, Rotate,
     RotateCount, RotateFlow, RotateRound, RunState, Shares, SweepAxis, SweepCurve, SweepObserver,
     TraceBursts, TraceConnection, TraceFile, TraceMode, TraceObserver, TraceRetransmissions,
-    TraceSections, TraceShare, TraceSpacing, Verdict,
+    TraceSections, TraceShare, TraceSpacing, TraceUnmade, Verdict,
 };
 use crate::model::{Trace, UdpFacts};
 
@@ -241,6 +241,8 @@ fn explain() {
         receiver: "198.18.0.2:5201".to_owned(),
         goodput_bits_per_second,
         payload_bytes: 2_220_000 * u64::from(number),
+        reverse_payload_bytes: 412 * u64::from(number - 1),
+        reset_by: (number == 2).then(|| "198.18.0.2:5201".to_owned()),
         active_ns: 5_245_000_000,
         best_bits_per_second: (number == 1).then_some(3_907_000),
         rtt_min_ns: Some(85_100_000),
@@ -265,6 +267,11 @@ fn explain() {
         connections_seen: 5,
         connections_with_data: 2,
         connections_evicted: 1,
+        unmade: vec![TraceUnmade {
+            server: "198.18.0.2:22".to_owned(),
+            how: "refused".to_owned(),
+            connections: 3,
+        }],
         connections: vec![
             connection(1, 3_386_000, window, Some(spacing)),
             connection(2, 81_000, vec![share("bottleneck", 0.98)], None),

@@ -49,14 +49,14 @@ impl Page {
             let last = if fits { limits.as_str() } else { "" };
             self.line(&format!("{row}  {last}"));
             let mut ends = format!("{} > {}", text::plain(&c.sender), text::plain(&c.receiver));
+            ends += &crate::html::trace::beside(c);
             let file = usize::try_from(c.file)
                 .ok()
                 .and_then(|n| trace.files.get(n));
             if let Some(file) = file.filter(|_| trace.files.len() > 1) {
                 ends += &format!("  {}", text::plain(&file.name));
             }
-            let ends = self.ink(Ink::Dim, &format!("     {ends}"));
-            self.line(&ends);
+            self.wrapped("     ", &ends, Ink::Dim);
             if !fits && !limits.is_empty() {
                 self.wrapped("     ", &format!("limited by {limits}"), Ink::Plain);
             }
@@ -77,6 +77,10 @@ impl Page {
         self.wrapped("", &what, Ink::Dim);
         for line in crate::html::trace::others(trace) {
             self.wrapped("", &text::plain(&line), Ink::Dim);
+        }
+        let unmade = crate::html::trace::unmade(trace);
+        if !unmade.is_empty() {
+            self.wrapped("", &text::plain(&unmade), Ink::Bold);
         }
         let given_up = crate::html::trace::given_up(trace);
         if !given_up.is_empty() {

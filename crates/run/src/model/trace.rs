@@ -41,6 +41,9 @@ pub struct Trace {
     /// Connections of which only the first packets were analysed, for want of room: more than
     /// 131,072 long ones at a time.
     pub connections_incomplete: u64,
+    /// Servers that refused connections or did not answer, those with most connections first, at most 100.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unmade: Vec<TraceUnmade>,
     /// Payload that all of them carried.
     pub payload_bytes: u64,
     /// Payload that they would have carried at their own best rate.
@@ -72,6 +75,18 @@ pub struct TraceOther {
     pub what: String,
     /// How many.
     pub packets: u64,
+}
+
+/// Connections that a server did not take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TraceUnmade {
+    /// Its address and port.
+    pub server: String,
+    /// `refused` (it answered SYNs with RST) or `unanswered`.
+    pub how: String,
+    /// How many.
+    pub connections: u64,
 }
 
 /// Rows of the tables.
@@ -130,10 +145,15 @@ pub struct TraceConnection {
     pub begun: String,
     /// `open`, `fin`, `reset`, `replaced`, `idle`, `unanswered`, `evicted`.
     pub ended: String,
+    /// Address and port of the side that reset it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_by: Option<String>,
     /// Time that counts: without handshake and what follows the sender's FIN.
     pub active_ns: u64,
     /// Payload, each byte once.
     pub payload_bytes: u64,
+    /// Payload of the other direction.
+    pub reverse_payload_bytes: u64,
     /// Payload acknowledged a second of the time that counts.
     pub goodput_bits_per_second: u64,
     /// Highest rate over two round trips, where it lasted long enough.
