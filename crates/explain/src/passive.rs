@@ -142,6 +142,8 @@ struct Case<'a> {
     connection: &'a Connection,
     side: &'a SideFacts,
     peer: &'a SideFacts,
+    /// 0 or 1.
+    sender: usize,
     active: Duration,
     goodput: Rate,
 }
@@ -166,6 +168,7 @@ impl<'a> Case<'a> {
             connection,
             side,
             peer,
+            sender: usize::from(sender.min(1)),
             active,
             goodput,
         })
@@ -194,10 +197,24 @@ impl<'a> Case<'a> {
             finding.confidence *= quality;
         }
         findings.retain(|f| f.weight() >= WORTH_NAMING);
+        self.doubt(&mut findings);
         // What went wrong comes before what is no fault: a program that had nothing to send.
         let order = |f: &Finding| f.weight() * if is_fault(f.cause) { FAULT } else { 1.0 };
         findings.sort_by(|a, b| order(b).total_cmp(&order(a)).then(a.cause.cmp(&b.cause)));
         findings
+    }
+
+    /// Where two limits had about the same time, either may be taken for the other.
+    fn doubt(&self, findings: &mut [Finding]) {
+        let mut shares: Vec<f64> = findings.iter().map(|f| f.share).collect();
+        shares.sort_by(|a, b| b.total_cmp(a));
+        let next = shares.get(1).copied().unwrap_or(0.0);
+        for finding in findings.iter_mut().filter(|f| !is_fault(f.cause)) {
+            if shares.first() == Some(&finding.share) {
+                let ahead = ramp(finding.share - next, 0.0, AHEAD);
+                finding.confidence *= NO_BETTER + (1.0 - NO_BETTER) * ahead;
+            }
+        }
     }
 
     fn add(&self, held: &mut Vec<Held>, limit: &LimitTime) {
@@ -273,13 +290,17 @@ impl<'a> Case<'a> {
     fn finding(&self, held: &Held) -> Finding {
         let share = held.share;
         let rounds = usize::try_from(self.side.rounds.rounds).unwrap_or(usize::MAX);
-        // Without the SYNs nobody knows what a window is worth.
-        let known = match (self.connection.start, held.main) {
-            (Start::Midway, Limit::ReceiveWindow | Limit::SenderWindow) => UNKNOWN_SCALE,
+        // Without its SYN nobody knows what the receiver's window is worth.
+        let known = match (self.peer.syns, held.main) {
+            (0, Limit::ReceiveWindow | Limit::SenderWindow) => UNKNOWN_SCALE,
             _ => 1.0,
         };
         // A window that is closed is seen, and needs no rounds to compare.
         let closed = held.main == Limit::ZeroWindow && self.peer.zero_windows > 0;
+        let known = match held.main {
+            Limit::Application if self.may_have_gone() => known * ONLY_SILENT,
+            _ => known,
+        };
         let readings = if closed { 1.0 } else { data(rounds) };
         Finding {
             cause: held.cause,
@@ -289,6 +310,17 @@ impl<'a> Case<'a> {
             evidence: self.evidence(held),
             remedy: self.remedy(held),
         }
+    }
+
+    /// Most of the time that it sent nothing is that before the end, and the capture was not taken at its side: it may have
+    /// been idle, and it may have been cut off.
+    fn may_have_gone(&self) -> bool {
+        let at_end = self.connection.silences[self.sender].at_end;
+        let idle =
+            self.times.whole.as_s_f64() * self.times.share(Waited::Limit(Limit::Application));
+        let ahead = self.side.rtt_ahead.unwrap_or_default();
+        let behind = self.side.rtt_behind.unwrap_or_default();
+        at_end >= LONG_SILENCE && at_end.as_s_f64() * 2.0 > idle && behind + behind > ahead
     }
 
     fn title(&self, held: &Held, share: f64) -> String {
@@ -616,6 +648,12 @@ const UNSCALED_NEAR: u64 = 48 * 1024;
 const MOSTLY: f64 = 0.3;
 /// A window whose scale was not seen may be anything up to 2^14 times as large.
 const UNKNOWN_SCALE: f64 = 0.5;
+/// What a finding is worth that is no further ahead of the next one, and by how much of the time it has to be.
+const NO_BETTER: f64 = 0.6;
+const AHEAD: f64 = 0.3;
+/// What a silence is worth of which nobody knows whether it ended.
+const ONLY_SILENT: f64 = 0.45;
+const LONG_SILENCE: Duration = Duration::from_s(1);
 /// Findings that weigh less than this (confidence times share) are noise; chosen.
 const WORTH_NAMING: f64 = 0.05;
 const PROOFS_SHOWN: usize = 3;

@@ -146,7 +146,11 @@ fn one(plan: &Plan, folder: &Path, seed: u64, again: bool) -> anyhow::Result<Row
             planted: plan.kind.class().name().into(),
             parameters: parameters(plan),
             missed: made.missed,
-            kernel: kernel(&made.info),
+            kernel: match plan.is_dialogue() || plan.cut.is_some() {
+                // Of one side, and of a path that loses what it has sent.
+                true => BTreeMap::new(),
+                false => kernel(&made.info),
+            },
             ..Row::default()
         }
     };
@@ -431,7 +435,10 @@ fn reliability(judged: &[(f64, bool, bool)]) -> String {
 
 /// How many connections' counts at the sender are the kernel's own to the byte and segment.
 fn agreement(rows: &[Row]) -> String {
-    let whole: Vec<&Row> = rows.iter().filter(|r| r.missed == 0).collect();
+    let whole = rows
+        .iter()
+        .filter(|r| r.missed == 0 && !r.kernel.is_empty());
+    let whole: Vec<&Row> = whole.collect();
     let equal = |ours: &str, kernels: &dyn Fn(&Row) -> u64| {
         let of = |row: &&&Row| row.ours.get(ours).copied() == Some(kernels(row));
         whole.iter().filter(of).count()

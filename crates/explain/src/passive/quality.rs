@@ -26,6 +26,16 @@ pub(super) fn of(connection: &Connection) -> Quality {
     if connection.start == Start::Midway && connection.sides.iter().all(|s| s.packets > 0) {
         quality.note("the capture begins in the middle of the connection: how windows are scaled is not known");
     }
+    if matches!(connection.start, Start::Syn { .. })
+        && connection
+            .sides
+            .iter()
+            .any(|s| s.packets > 0 && s.syns == 0)
+    {
+        quality.note(
+            "the SYN of one side is not in the capture: how its windows are scaled is not known",
+        );
+    }
     if connection.time_steps_back > 0 {
         quality.note(&format!(
             "{} stamped before the one captured ahead of it",

@@ -84,7 +84,10 @@ impl<'a> Times<'a> {
             parts: Vec::new(),
         };
         times.add(Waited::Setup, setup_excess(connection));
-        times.add(Waited::Outage, connection.silences[sender].total);
+        times.add(
+            Waited::Outage,
+            times.silent(sender) + times.silent(1 - sender),
+        );
         let mut sending = Duration::ZERO;
         for (limit, time) in times.limits() {
             match times.is_short() && says_little(limit) {
@@ -100,11 +103,20 @@ impl<'a> Times<'a> {
             times.add(Waited::Server, of(1 - times.client));
             let (own, other) = (connection.turns(sender), connection.turns(1 - sender));
             times.add(Waited::RoundTrips, own.on_path + other.on_path);
-            times.add(Waited::OtherDirection, other.sending);
+            let silent = times.silent(1 - sender).as_ns();
+            let sending = other.sending.as_ns().saturating_sub(silent);
+            times.add(Waited::OtherDirection, Duration::from_ns(sending));
         }
         let all: u64 = times.parts.iter().map(|(_, time)| time.as_ns()).sum();
         times.whole = Duration::from_ns(all);
         (all > 0).then_some(times)
+    }
+
+    /// Silence while a side's data waited: of the judged side, and of the other one where both took turns.
+    fn silent(&self, side: usize) -> Duration {
+        let counts = side == self.sender || self.turns;
+        let silences = counts.then(|| &self.connection.silences[side]);
+        silences.map_or(Duration::ZERO, |silences| silences.total)
     }
 
     fn add(&mut self, waited: Waited, time: Duration) {
@@ -132,17 +144,25 @@ impl<'a> Times<'a> {
         let side = self.side;
         let counted = side.limits.iter().filter(|l| super::counts(l.limit));
         let mut list: Vec<(Limit, u64)> = counted.map(|l| (l.limit, l.time.as_ns())).collect();
-        let mut silent = self.connection.silences[self.sender].total.as_ns();
+        let silences = &self.connection.silences[self.sender];
+        let absent = silences.absent.as_ns();
         // What silence looks like, the likeliest first.
-        let looks = [
+        let waiting = [
             Limit::RecoveryTimeout,
             Limit::LossWindow,
             Limit::Application,
         ];
-        list.sort_by_key(|(limit, _)| looks.iter().position(|l| l == limit).unwrap_or(looks.len()));
-        for (_, ns) in &mut list {
-            let taken = silent.min(*ns);
-            (*ns, silent) = (*ns - taken, silent - taken);
+        let away = [Limit::Application, Limit::Unknown, Limit::RecoveryTimeout];
+        for (looks, mut silent) in [
+            (away, absent),
+            (waiting, silences.total.as_ns().saturating_sub(absent)),
+        ] {
+            let place = |limit: &Limit| looks.iter().position(|l| l == limit);
+            list.sort_by_key(|(limit, _)| place(limit).unwrap_or(looks.len()));
+            for (_, ns) in &mut list {
+                let taken = silent.min(*ns);
+                (*ns, silent) = (*ns - taken, silent - taken);
+            }
         }
         let turns = self.connection.turns(self.sender);
         let nagle = turns.nagle.as_ns();
@@ -220,17 +240,33 @@ impl<'a> Times<'a> {
     }
 
     fn silence(&self) -> Option<Finding> {
-        let silences = &self.connection.silences[self.sender];
+        let of = |side: usize| &self.connection.silences[side];
+        let other = self.silent(1 - self.sender) > self.silent(self.sender);
+        let whose = if other { 1 - self.sender } else { self.sender };
+        let silences = of(whose);
         let longest = silences.longest.iter().max_by_key(|o| o.time())?;
         let share = self.share(Waited::Outage);
-        let proof = |outage: &Outage| {
-            format!(
-                "nothing from the peer between frames {} and {}, for {}; {} sent meanwhile",
+        let proof = |outage: &Outage| match (outage.is_absence, outage.attempts) {
+            (true, 0) => format!(
+                "nothing from the sender between frames {} and {}, for {}, and no PSH on what it sent last: it had more",
+                outage.from.frame,
+                outage.to.frame,
+                outage.time(),
+            ),
+            (true, lost) => format!(
+                "nothing from the sender between frames {} and {}, for {}; by the IP identification {} sent meanwhile",
+                outage.from.frame,
+                outage.to.frame,
+                outage.time(),
+                text::plural(lost, "packet")
+            ),
+            _ => format!(
+                "nothing acknowledged between frames {} and {}, for {}; {} sent meanwhile",
                 outage.from.frame,
                 outage.to.frame,
                 outage.time(),
                 text::plural(outage.attempts, "packet")
-            )
+            ),
         };
         let evidence = silences.longest.iter().map(proof).collect();
         let confidence = ramp(share, 0.0, 0.5) * 0.95;
@@ -242,11 +278,18 @@ impl<'a> Times<'a> {
             };
             return Some(Finding {
                 cause: Cause::Outage,
-                title: format!(
-                    "The path was interrupted for {}{more}: nothing came from the receiver while data \
-                     were unacknowledged",
-                    longest.time()
-                ),
+                title: match longest.is_absence {
+                    false => format!(
+                        "The path was interrupted for {}{more}: data were sent, and the receiver acknowledged \
+                         nothing",
+                        longest.time()
+                    ),
+                    true => format!(
+                        "The path was interrupted for {}{more}: nothing came from the sender, which had more \
+                         to send",
+                        longest.time()
+                    ),
+                },
                 confidence,
                 share,
                 evidence,
@@ -258,45 +301,55 @@ impl<'a> Times<'a> {
                 )),
             });
         };
-        let (cause, title, advice) = self.gone(gone);
+        let (cause, title, advice, sure) = self.gone(gone, whose);
         Some(Finding {
             cause,
             title,
-            confidence,
+            confidence: confidence * sure,
             share,
             evidence,
             remedy: Some(Remedy::advice(advice, RemedyHost::Network, "")),
         })
     }
 
-    /// What a connection whose peer never came back has met.
-    fn gone(&self, gone: &Outage) -> (Cause, String, &'static str) {
-        let (passed, tried) = (self.side.passed_bytes_max, self.side.tried_bytes_max);
-        let sized = passed > 0 && passed < tried;
-        let (cause, title, advice) = if sized {
-            (
-                Cause::PathMtu,
-                format!(
-                    "Segments of {tried} B never came through, those of up to {passed} B did: something on \
-                     the path drops large packets without saying so"
-                ),
-                "Let ICMP's \"fragmentation needed\" through, clamp the MSS at the tunnel, or set \
-                 net.ipv4.tcp_mtu_probing to 1",
-            )
-        } else {
-            (
-                Cause::StoppedDelivery,
-                format!(
-                    "After {} nothing was delivered any more: {} without an answer, over {}",
-                    Bytes::new(self.side.acked_bytes),
-                    text::plural(gone.attempts, "packet"),
-                    gone.time()
-                ),
-                "Find who stopped it: a firewall or intrusion prevention that dropped the connection, \
-                 a translator that forgot it, or the far host",
-            )
-        };
-        (cause, title, advice)
+    /// What a connection whose peer never came back has met, and how sure that is.
+    fn gone(&self, gone: &Outage, whose: usize) -> (Cause, String, &'static str, f64) {
+        let side = &self.connection.sides[whose];
+        let (passed, tried) = (side.passed_bytes_max, side.tried_bytes_max);
+        const LARGE: &str = "Let ICMP's \"fragmentation needed\" through, clamp the MSS at the tunnel, or set \
+                             net.ipv4.tcp_mtu_probing to 1";
+        const STOPPED: &str = "Find who stopped it: a firewall or intrusion prevention that dropped the connection, \
+                               a translator that forgot it, or the far host";
+        let acked = Bytes::new(side.acked_bytes);
+        if gone.is_absence {
+            let title = format!(
+                "After {acked} nothing came from the sender any more, which had more to send: silence for {}",
+                gone.time()
+            );
+            return (Cause::StoppedDelivery, title, STOPPED, ONLY_SILENCE);
+        }
+        if passed > 0 && passed < tried {
+            let title = format!(
+                "Segments of {tried} B never came through, those of up to {passed} B did: something on \
+                 the path drops large packets without saying so"
+            );
+            return (Cause::PathMtu, title, LARGE, 1.0);
+        }
+        // Not even the first one, and it was a full one.
+        let made = self.connection.setup.time.is_some();
+        if passed == 0 && made && side.acked_bytes == 0 && tried >= LARGE_SEGMENT {
+            let title = format!(
+                "No segment of {tried} B ever came through, though the handshake did: something on the path \
+                 drops large packets without saying so, or all that follows a handshake"
+            );
+            return (Cause::PathMtu, title, LARGE, ONLY_LARGE);
+        }
+        let title = format!(
+            "After {acked} nothing was delivered any more: {} without an answer, over {}",
+            text::plural(gone.attempts, "packet"),
+            gone.time()
+        );
+        (Cause::StoppedDelivery, title, STOPPED, 1.0)
     }
 
     fn thinking(&self, who: Waited) -> Option<Finding> {
@@ -545,4 +598,10 @@ const SHORT_ROUNDS: u64 = 4;
 const BLOCK_SEGMENTS: u64 = 4;
 /// An ACK that comes so much later than it could was delayed.
 const DELAY_MIN: Duration = Duration::from_ms(15);
+/// A segment that a tunnel may be too small for: the least MTU of IPv6 less headers (RFC 8200).
+const LARGE_SEGMENT: u32 = 1_220;
+/// What it is worth that only large segments were tried.
+const ONLY_LARGE: f64 = 0.8;
+/// What it is worth that a sender ended without PSH.
+const ONLY_SILENCE: f64 = 0.8;
 const SETUP_NS_MIN: u64 = 200_000_000;

@@ -79,7 +79,7 @@ impl Flow {
         self.last = (packet.now, frame);
         self.count(s, segment);
         if segment.flags.contains(Flags::RST) {
-            self.heard(s, packet);
+            self.heard(s, packet, true);
             return;
         }
         if self.is_challenge(s, segment) {
@@ -104,9 +104,11 @@ impl Flow {
         // What the packet answers comes before what it brings.
         let idle = |sender: &Sender| sender.is_idle();
         let turn = brings && self.sides[s].sender.as_deref().is_none_or(idle);
+        let before = self.sides[1 - s].delivered();
         if segment.flags.contains(Flags::ACK) {
             self.on_ack(s, packet, paths[1 - s]);
         }
+        let acked = self.sides[1 - s].delivered() > before;
         let (had, was_idle) = (
             self.sides[s].facts.unique_bytes,
             self.sides[s].flight() == 0,
@@ -122,16 +124,36 @@ impl Flow {
         if let Some((value, echo)) = segment.timestamps {
             self.on_timestamps(s, value, echo, turn, packet);
         }
-        self.heard(s, packet);
-        if segment.payload_bytes > 0 {
-            let fresh = self.sides[s].facts.unique_bytes - had;
-            self.on_message(s, packet, fresh, was_idle);
+        let fresh = self.sides[s].facts.unique_bytes - had;
+        let mut absent = 0;
+        if segment.payload_bytes > 0
+            && self.sides[s].silence.is_long(packet.now)
+            && !self.sides[1 - s].silence.is_waiting()
+        {
+            absent = self.absence(s, packet, fresh == 0);
         }
+        self.heard(s, packet, acked);
+        if segment.payload_bytes > 0 {
+            self.on_message(s, packet, fresh, was_idle, absent);
+        }
+        let side = &mut self.sides[s];
+        let segments = match segment.payload_bytes > side.segment_bytes {
+            true => segment.payload_bytes.div_ceil(side.segment_bytes.max(1)),
+            false => 1,
+        };
+        side.silence.on_own((packet.now, frame), segment, segments);
     }
 
     /// Data of side `s`, of which `fresh` was not seen before, go on with its message or begin one.
     #[inline]
-    fn on_message(&mut self, s: usize, packet: Packet<'_>, fresh: u64, was_idle: bool) {
+    fn on_message(
+        &mut self,
+        s: usize,
+        packet: Packet<'_>,
+        fresh: u64,
+        was_idle: bool,
+        absent: u64,
+    ) {
         let Packet { now, frame, .. } = packet;
         self.sides[s].silence.on_data((now, frame));
         let (side, peer) = (&self.sides[s], &self.sides[1 - s]);
@@ -141,6 +163,9 @@ impl Flow {
             answers: peer.flight() == 0,
             made,
             behind: side.trip.min().unwrap_or(0),
+            absent,
+            is_short: packet.segment.flags.contains(Flags::PSH)
+                && packet.segment.payload_bytes < side.segment_bytes,
             closed: peer
                 .closed_before
                 .map_or((0, 0), |(since, until)| (since.0, until)),
@@ -149,15 +174,38 @@ impl Flow {
 
     /// Side `s` is there: its peer no longer waits for a word.
     #[inline]
-    fn heard(&mut self, s: usize, packet: Packet<'_>) {
+    fn heard(&mut self, s: usize, packet: Packet<'_>, acked: bool) {
+        // Who sends of its own and acknowledges nothing new has not got what waits to be acknowledged.
+        let own = packet.segment.flags.contains(Flags::FIN) || packet.segment.payload_bytes > 0;
         let [side, peer] = pair(&mut self.sides, s);
         let waits = peer.flight() > 0 && side.closed_since.is_none();
+        if own && waits && !acked {
+            return;
+        }
         let trip = &side.trip;
         let rtt = || {
             let (smoothed, variation) = trip.smoothed();
             smoothed.saturating_add(variation)
         };
         peer.silence.on_peer((packet.now, packet.frame), rtt, waits);
+    }
+
+    /// For how long side `s`, from which data come now, was silent though it had more to send.
+    #[cold]
+    fn absence(&mut self, s: usize, packet: Packet<'_>, repeats: bool) -> u64 {
+        let [side, peer] = pair(&mut self.sides, s);
+        let shut = peer.closed_since.is_some()
+            || peer
+                .closed_before
+                .is_some_and(|(_, until)| !side.silence.was_seen_after(until));
+        if shut {
+            return 0;
+        }
+        let (smoothed, variation) = side.trip.smoothed();
+        let shows = (side.facts.pushes > 0, repeats);
+        let rtt = smoothed.saturating_add(variation);
+        let now = (packet.now, packet.frame);
+        side.silence.absence(now, packet.segment.ip_id, rtt, shows)
     }
 
     /// Whether its numbers tell nothing new.
@@ -206,7 +254,13 @@ impl Flow {
         let silences = std::array::from_fn(|s| {
             let (smoothed, variation) = self.sides[1 - s].trip.smoothed();
             let rtt = smoothed.saturating_add(variation);
-            self.sides[s].silence.finish(last, rtt)
+            let (side, peer) = (&self.sides[s], &self.sides[1 - s]);
+            let open = side.flight() == 0
+                && side.fin == 0
+                && side.facts.resets + peer.facts.resets == 0
+                && peer.closed_since.is_none();
+            let pushes = side.facts.pushes > 0;
+            self.sides[s].silence.finish(last, rtt, (open, pushes))
         });
         let sides = std::array::from_fn(|s| {
             let mut facts = self.sides[s].take_facts(&paths[s]);
@@ -409,7 +463,9 @@ impl Flow {
                 // The window had room for another segment.
                 let next = u64::from(sender.segment_bytes).min(acker.window / 2);
                 let room = flight.saturating_add(next) <= acker.window;
-                let short = room && sender.last_payload < sender.segment_bytes;
+                let short = room
+                    && sender.last_payload < sender.segment_bytes
+                    && !sender.silence.had_more();
                 self.turns
                     .on_all_acked(1 - s, packet.now, sender.last_data, short);
             }

@@ -202,9 +202,21 @@ impl Side {
                 sender.facts.retransmissions.spurious += sender.judged.on_dsack(left, right);
             } else {
                 self.facts.sack_blocks += 1;
-                sender.sacked = sender.sacked.max(right.min(sender.next));
+                let right = right.min(sender.next);
+                // The last segment, which was the last packet, too, when it comes through for the first time.
+                if right == sender.next && sender.sacked < right {
+                    let last = sender.last_payload.min(sender.segment_bytes);
+                    let passed = &mut sender.facts.passed_bytes_max;
+                    *passed = (*passed).max(last);
+                }
+                sender.sacked = sender.sacked.max(right);
             }
         }
+    }
+
+    /// How far its data are known to have come.
+    pub(crate) const fn delivered(&self) -> (u64, u64) {
+        (self.una, self.sacked)
     }
 
     /// This side's ACK covers more of `sender`'s data than any before; a round trip, if it gives

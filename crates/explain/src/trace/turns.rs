@@ -6,8 +6,9 @@
 //! its application's, its disk's, its peers'. Before the first message it counts from the handshake.
 //!
 //! Within a message time without anything in flight is a *pause*: the application that writes had
-//! nothing. Unless it ends with a bare ACK after a delay, and a short segment follows at once: that
-//! one waited for the ACK (RFC 896), and the peer delayed it (RFC 1122 section 4.2.3.2).
+//! nothing. Unless it ends with a bare ACK after a delay, and a short segment follows at once, both with PSH: that
+//! one waited for the ACK (RFC 896), and the peer delayed it (RFC 1122 section 4.2.3.2). Without PSH it was the
+//! window that cut it short.
 //!
 //! Where both sides send at once nothing of this can be told: data that do not acknowledge all that
 //! was sent begin no message.
@@ -100,6 +101,10 @@ pub(crate) struct Moved {
     pub(crate) made: u64,
     /// Least time from the capture point to this side and back.
     pub(crate) behind: u64,
+    /// Less than a segment, and all that there was to send.
+    pub(crate) is_short: bool,
+    /// How long this side was silent though it had something to send.
+    pub(crate) absent: u64,
     /// When the other side's window was closed last: since when and until when.
     pub(crate) closed: (u64, u64),
 }
@@ -179,20 +184,30 @@ impl Turns {
         let from = self.last.max(self.acked.at);
         let gap = now.saturating_sub(from);
         let Acked { at, after, short } = self.acked;
-        let short = short && at > self.last;
+        let short = short && at > self.last && moved.is_short;
+        let last = self.last;
         let account = &mut self.sides()[side];
         // At once, as far as the capture point can tell.
         let late = (after / 8).min(AT_ONCE_NS) + moved.behind / 8;
-        let at_once = gap <= moved.behind.saturating_add(late);
-        if short && at_once && (DELAYED_NS_MIN..=DELAYED_NS_MAX).contains(&after) {
-            account.facts.nagle = account.facts.nagle + Duration::from_ns(after);
+        let at_once = gap.abs_diff(moved.behind) <= late;
+        // The ACK's way to the sender and the segment's way back are part of it.
+        let waited = now.saturating_sub(last);
+        if short && at_once && waited >= DELAYED_NS_MIN && after <= DELAYED_NS_MAX {
+            account.facts.nagle = account.facts.nagle + Duration::from_ns(waited);
             account.facts.nagle_times += 1;
             return;
         }
         // A closed window is no pause of the sender's.
         let (since, until) = moved.closed;
         let shut = until.min(now).saturating_sub(since.max(from));
-        let gap = Duration::from_ns(gap.saturating_sub(moved.behind.saturating_add(shut)));
+        let gap = Duration::from_ns(
+            gap.saturating_sub(
+                moved
+                    .behind
+                    .saturating_add(shut)
+                    .saturating_add(moved.absent),
+            ),
+        );
         account.facts.pauses = account.facts.pauses + gap;
         account.note(moved.frame, gap);
     }
@@ -218,11 +233,12 @@ impl Turns {
         self.end_message();
         let waited = now.saturating_sub(since);
         let on_path = waited.min(moved.behind);
-        let thinking = Duration::from_ns(waited - on_path);
+        let thought = (waited - on_path).saturating_sub(moved.absent);
+        let thinking = Duration::from_ns(thought);
         let account = &mut self.sides()[side];
         account.facts.on_path = account.facts.on_path + Duration::from_ns(on_path);
         account.facts.thinking = account.facts.thinking + thinking;
-        account.thinking.add(waited - on_path);
+        account.thinking.add(thought);
         account.note(moved.frame, thinking);
         self.begin(side, now, fresh);
     }

@@ -422,6 +422,50 @@ fn short_segments_that_wait_for_delayed_acks_are_nagles() {
 }
 
 #[test]
+fn nagles_wait_is_a_round_trip_where_acks_are_not_delayed() {
+    each(
+        "nagle without delay",
+        &[Cause::Nagle],
+        "Nagle",
+        |talk| talk.rtt = talk.draws.within(20, 150) * MS,
+        |talk, begin| {
+            let mut at = begin;
+            for _ in 0..talk.draws.within(12, 40) {
+                for _ in 0..2 {
+                    talk.data(CLIENT, at, talk.draws.0 % 300 + 20);
+                    talk.arrived(CLIENT);
+                    talk.ack(SERVER, at + talk.rtt / 2 + 20 * US);
+                    at += talk.rtt + 60 * US;
+                }
+                at = talk.message(CLIENT, at, 200) + 300 * US;
+                at = talk.message(SERVER, at, 50) + 200 * US;
+            }
+        },
+    );
+}
+
+#[test]
+fn segments_that_a_window_cuts_short_do_not_wait_for_nagle() {
+    for seed in 0..10 {
+        let mut talk = Talk::new(seed * 217_645_177);
+        talk.point = 2;
+        let mut at = talk.handshake(S);
+        for _ in 0..60 {
+            let bytes = talk.draws.within(talk.mss / 4, talk.mss - 1);
+            let part = talk.segment(CLIENT, at, Flags::ACK, talk.next[CLIENT], bytes);
+            talk.put(CLIENT, at, part);
+            talk.next[CLIENT] = talk.next[CLIENT].wrapping_add(u32::try_from(bytes).unwrap());
+            talk.arrived(CLIENT);
+            talk.ack(SERVER, at + talk.rtt / 2);
+            at += talk.rtt;
+        }
+        let (connection, found) = judged(&talk.seen());
+        assert_ne!(found.verdict.cause, Some(Cause::Nagle), "{found:#?}");
+        assert_eq!([0, 1].map(|s| connection.turns(s).nagle_times), [0, 0]);
+    }
+}
+
+#[test]
 fn an_upload_into_a_slow_reader_is_what_took_the_time() {
     each(
         "upload, download",
@@ -562,6 +606,90 @@ fn silence_with_data_unacknowledged_is_an_outage() {
             finding.evidence[0].contains("between frames"),
             "{finding:?}"
         );
+    }
+}
+
+/// A transfer to a capture point beside the receiver, silence of so many seconds, and its rest; `shows` changes what is
+/// known of the silence.
+fn interrupted(seed: u64, shows: impl Fn(&mut Talk, u64)) -> Passive {
+    let mut talk = Talk::new(seed * 179_424_673);
+    (talk.point, talk.v6) = (2, false);
+    let begin = talk.handshake(S);
+    let at = talk.transfer(CLIENT, begin, 200_000, 50_000);
+    let length = talk.draws.within(4, 30) * S;
+    shows(&mut talk, at + length);
+    talk.transfer(CLIENT, at + length + talk.rtt, 200_000, 50_000);
+    judged(&talk.seen()).1
+}
+
+#[test]
+fn a_sender_that_had_more_was_cut_off_and_one_that_had_not_was_idle() {
+    // The last data before the silence had no PSH.
+    let unfinished = |talk: &mut Talk, _| {
+        let data = talk
+            .list
+            .iter_mut()
+            .rev()
+            .find(|(_, s)| s.payload_bytes > 0);
+        data.unwrap().1.flags = Flags::ACK;
+    };
+    // Packets were sent meanwhile.
+    let missing = |talk: &mut Talk, _| talk.ip_id[CLIENT] += 6;
+    // Its ACKs were lost: it repeats what has come.
+    let repeated = |talk: &mut Talk, at| {
+        let mss = u32::try_from(talk.mss).unwrap();
+        let old = talk.next[CLIENT].wrapping_sub(mss);
+        let data = talk.segment(CLIENT, at, Flags::ACK.with(Flags::PSH), old, mss.into());
+        talk.put(CLIENT, at, data);
+        talk.ack(SERVER, at + talk.rtt / 2);
+    };
+    let proofs: [&dyn Fn(&mut Talk, u64); 3] = [&unfinished, &missing, &repeated];
+    for seed in 0..10 {
+        for shows in proofs {
+            let found = interrupted(seed, shows);
+            let sentence = &found.verdict.sentence;
+            assert!(
+                sentence.contains("came from the sender, which had more"),
+                "{sentence}"
+            );
+            assert!(found.verdict.conclusive && found.verdict.cause == Some(Cause::Outage));
+        }
+        let idle = interrupted(seed, |_, _| {});
+        assert_eq!(idle.verdict.cause, Some(Cause::Application), "{idle:#?}");
+        // One identification more is another packet of its own, such as a keep-alive that was lost; a jump by half
+        // of all says that they are not counted.
+        let random = interrupted(seed, |talk, _| talk.ip_id[CLIENT] ^= 0x8000);
+        assert_eq!(random.verdict.cause, Some(Cause::Application));
+    }
+}
+
+#[test]
+fn a_black_hole_that_swallows_even_the_first_segment_is_named_whoever_closes() {
+    for seed in 0..10 {
+        for closes in [false, true] {
+            let mut talk = Talk::new(seed * 198_491_317);
+            talk.point = 0;
+            let mut at = talk.handshake(S);
+            let lost = talk.next[CLIENT];
+            let mut wait = 250 * MS;
+            for _ in 0..talk.draws.within(4, 8) {
+                let data = talk.segment(CLIENT, at, Flags::ACK, lost, talk.mss);
+                talk.put(CLIENT, at, data);
+                at += wait;
+                wait *= 2;
+            }
+            if closes {
+                let fin = Flags::FIN.with(Flags::ACK);
+                let fin = talk.segment(SERVER, at, fin, talk.next[SERVER], 0);
+                talk.put(SERVER, at, fin);
+                talk.ack(CLIENT, at + talk.rtt);
+            }
+            let (_, found) = judged(&talk.seen());
+            assert_eq!(found.verdict.cause, Some(Cause::PathMtu), "{found:#?}");
+            assert!(found.verdict.conclusive);
+            // It may be a filter.
+            assert!(found.findings[0].confidence < 0.8);
+        }
     }
 }
 
@@ -720,6 +848,30 @@ fn what_the_capture_lacks_is_said_and_nothing_is_concluded() {
             .map(|s| s.retransmissions.segments())
             .sum();
         assert_eq!(resent, 0, "what the capture lacks is no loss");
+    }
+}
+
+#[test]
+fn without_the_receivers_syn_its_window_proves_nothing() {
+    for seed in 0..10 {
+        let mut talk = Talk::new(seed * 236_887_691);
+        (talk.mss, talk.point) = (1448, 0);
+        let window = talk.draws.within(8, 28) * 1448;
+        talk.window[SERVER] = u16::try_from(window / 128).unwrap();
+        let begin = talk.handshake(S);
+        talk.transfer(CLIENT, begin, window * 40, window / 128 * 128);
+        let mut all = talk.seen();
+        let (_, whole) = judged(&all);
+        all.remove(1);
+        let (_, found) = judged(&all);
+        assert!(whole.verdict.conclusive, "{whole:#?}");
+        let mut windows = found
+            .findings
+            .iter()
+            .filter(|f| matches!(f.cause, Cause::ReceiveWindow | Cause::SendBuffer));
+        assert!(windows.all(|f| f.confidence <= 0.5), "{found:#?}");
+        let says = |note: &String| note.contains("SYN of one side");
+        assert!(found.notes.iter().any(says) && !whole.notes.iter().any(says));
     }
 }
 

@@ -131,6 +131,7 @@ fn connection(plan: &Plan, ends: &[End<'_>; 2], seed: u64) -> anyhow::Result<Tcp
     let connect = || sys::tcp::connect_many(address, 1, LIMIT, prepare, || false);
     let sender = near.run(connect)??.pop().context("no connection")?;
     let (receiver, _) = listener.accept()?;
+    sys::tcp::set_congestion(receiver.as_fd(), plan.congestion)?;
     // No shorter: a write that gives up and is tried again goes on by that clock and not when there is room.
     let limit = if plan.is_broken() { plan.time } else { LIMIT };
     for socket in [&sender, &receiver] {
