@@ -209,8 +209,8 @@ The project's own chores.
       does, and lists each connection in which they differ
   cargo xtask bench truth [--quick] [--rounds N] [--only KIND] [--seed N] [--again]
       Connections with planted limits and random parameters in the lab, captured at
-      both ends and explained. Writes bench/truth.json and the table in
-      docs/guide/limits.md; some 25 minutes with 10 draws of each kind, the default.
+      both ends and as by a mirror port, and explained. Writes bench/truth.json and the table in
+      docs/guide/limits.md; some 45 minutes with 10 draws of each kind, the default.
       With target/release/goodput (or GOODPUT) and tshark, round trips are held
       against tshark's.
       --seed N    other draws

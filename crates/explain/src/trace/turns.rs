@@ -185,13 +185,16 @@ impl Turns {
         let gap = now.saturating_sub(from);
         let Acked { at, after, short } = self.acked;
         let short = short && at > self.last && moved.is_short;
-        let last = self.last;
         let account = &mut self.sides()[side];
         // At once, as far as the capture point can tell.
         let late = (after / 8).min(AT_ONCE_NS) + moved.behind / 8;
         let at_once = gap.abs_diff(moved.behind) <= late;
-        // The ACK's way to the sender and the segment's way back are part of it.
-        let waited = now.saturating_sub(last);
+        // The ACK's way to the sender and the segment's way back are part of it, where that is more than a host's time.
+        let on_path = match moved.behind > AT_ONCE_NS {
+            true => moved.behind,
+            false => 0,
+        };
+        let waited = after.saturating_add(on_path);
         if short && at_once && waited >= DELAYED_NS_MIN && after <= DELAYED_NS_MAX {
             account.facts.nagle = account.facts.nagle + Duration::from_ns(waited);
             account.facts.nagle_times += 1;
