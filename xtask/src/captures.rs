@@ -144,7 +144,26 @@ fn compare(path: &Path) -> Compared {
         let none = Counted::default();
         let a = ours.connections.get(key).unwrap_or(&none);
         let b = theirs.connections.get(key).unwrap_or(&none);
-        compared.connections += 1;
+        compared.hold(&name, key, a, b);
+    }
+    compared
+}
+
+/// No more retransmissions than the other one counts or may have counted.
+const fn is_within(one: &Counted, other: &Counted) -> bool {
+    one.retransmissions <= other.retransmissions + other.doubtful
+}
+
+impl Compared {
+    /// Compares what both say of one connection.
+    fn hold(
+        &mut self,
+        name: &dyn std::fmt::Display,
+        key: &(String, String),
+        a: &Counted,
+        b: &Counted,
+    ) {
+        self.connections += 1;
         // We have none where a SYN came twice: nobody knows which was answered.
         let near = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (Some(a), Some(b)) => a.abs_diff(b) <= 1,
@@ -162,31 +181,23 @@ fn compare(path: &Path) -> Compared {
             ),
         ];
         let equal = a.retransmissions == b.retransmissions;
-        let exactly = compared.agree.entry(EXACTLY).or_default();
+        let exactly = self.agree.entry(EXACTLY).or_default();
         *exactly += u64::from(equal);
         for (field, agrees) in fields {
-            *compared.agree.entry(field).or_default() += u64::from(agrees);
+            *self.agree.entry(field).or_default() += u64::from(agrees);
         }
         let all = fields.iter().all(|(_, agrees)| *agrees);
-        *compared.agree.entry("all of these").or_default() += u64::from(all);
+        *self.agree.entry("all of these").or_default() += u64::from(all);
         if !all {
             let differ = fields.iter().filter(|f| !f.1).map(|f| f.0);
             let differ = differ.collect::<Vec<_>>().join(", ");
-            compared.lines.push(format!(
+            self.lines.push(format!(
                 "{name}: {} {}: {differ}: {a:?} tshark {b:?}",
                 key.0, key.1
             ));
         }
     }
-    compared
-}
 
-/// No more retransmissions than the other one counts or may have counted.
-const fn is_within(one: &Counted, other: &Counted) -> bool {
-    one.retransmissions <= other.retransmissions + other.doubtful
-}
-
-impl Compared {
     fn add(&mut self, other: Self) {
         self.files += other.files;
         self.files_agree += other.files_agree;

@@ -510,6 +510,7 @@ mod tests {
         assert_eq!(round_trips(&Value::Null), None);
         let row = Row {
             round_trips: Some(found),
+            kernel: BTreeMap::from([("bytes_acked".to_owned(), 2)]),
             ..Row::default()
         };
         assert!(

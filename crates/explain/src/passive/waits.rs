@@ -246,28 +246,6 @@ impl<'a> Times<'a> {
         let silences = of(whose);
         let longest = silences.longest.iter().max_by_key(|o| o.time())?;
         let share = self.share(Waited::Outage);
-        let proof = |outage: &Outage| match (outage.is_absence, outage.attempts) {
-            (true, 0) => format!(
-                "nothing from the sender between frames {} and {}, for {}, and no PSH on what it sent last: it had more",
-                outage.from.frame,
-                outage.to.frame,
-                outage.time(),
-            ),
-            (true, lost) => format!(
-                "nothing from the sender between frames {} and {}, for {}; by the IP identification {} sent meanwhile",
-                outage.from.frame,
-                outage.to.frame,
-                outage.time(),
-                text::plural(lost, "packet")
-            ),
-            _ => format!(
-                "nothing acknowledged between frames {} and {}, for {}; {} sent meanwhile",
-                outage.from.frame,
-                outage.to.frame,
-                outage.time(),
-                text::plural(outage.attempts, "packet")
-            ),
-        };
         let evidence = silences.longest.iter().map(proof).collect();
         let confidence = ramp(share, 0.0, 0.5) * 0.95;
         let gone = silences.longest.iter().find(|o| !o.ended);
@@ -521,6 +499,25 @@ impl<'a> Times<'a> {
     fn rtt(&self) -> Option<Duration> {
         let ahead = self.side.rtt_ahead?;
         Some(ahead + self.side.rtt_behind.unwrap_or_default())
+    }
+}
+
+/// What shows an outage.
+fn proof(outage: &Outage) -> String {
+    let (from, to, time) = (outage.from.frame, outage.to.frame, outage.time());
+    let packets = text::plural(outage.attempts, "packet");
+    match (outage.is_absence, outage.attempts) {
+        (true, 0) => format!(
+            "nothing from the sender between frames {from} and {to}, for {time}: it had more, since its last data \
+             had no PSH or since it retransmitted what had come"
+        ),
+        (true, _) => format!(
+            "nothing from the sender between frames {from} and {to}, for {time}; by the IP identification \
+             {packets} sent meanwhile"
+        ),
+        _ => format!(
+            "nothing acknowledged between frames {from} and {to}, for {time}; {packets} sent meanwhile"
+        ),
     }
 }
 

@@ -99,6 +99,13 @@ impl Flow {
         if self.packets <= SEGMENT_SURE || self.packets.is_multiple_of(SEGMENT_SURE) {
             self.set_segment_bytes();
         }
+        self.pass(s, packet);
+    }
+
+    /// A packet that belongs to the connection.
+    #[inline(always)]
+    fn pass(&mut self, s: usize, packet: Packet<'_>) {
+        let segment = packet.segment;
         let paths = self.settle(packet);
         let brings = segment.payload_bytes > 0 || segment.flags.contains(Flags::FIN);
         // What the packet answers comes before what it brings.
@@ -136,12 +143,7 @@ impl Flow {
         if segment.payload_bytes > 0 {
             self.on_message(s, packet, fresh, was_idle, absent);
         }
-        let side = &mut self.sides[s];
-        let segments = match segment.payload_bytes > side.segment_bytes {
-            true => segment.payload_bytes.div_ceil(side.segment_bytes.max(1)),
-            false => 1,
-        };
-        side.silence.on_own((packet.now, frame), segment, segments);
+        self.sides[s].on_own(packet);
     }
 
     /// Data of side `s`, of which `fresh` was not seen before, go on with its message or begin one.

@@ -172,6 +172,18 @@ impl Side {
         self.next.saturating_sub(self.una)
     }
 
+    /// It sent a packet.
+    #[inline]
+    pub(crate) fn on_own(&mut self, packet: Packet<'_>) {
+        let segment = packet.segment;
+        let segments = match segment.payload_bytes > self.segment_bytes {
+            true => segment.payload_bytes.div_ceil(self.segment_bytes.max(1)),
+            false => 1,
+        };
+        let now = (packet.now, packet.frame);
+        self.silence.on_own(now, segment, segments);
+    }
+
     /// Its window has opened again.
     pub(crate) fn close_window(&mut self, since: u64, now: u64) {
         self.closed_since = None;
